@@ -20,9 +20,6 @@ from nmt.recipe import TaskName, override_decoding
 
 ModelPath = str | os.PathLike[str]
 
-PIPELINES: dict[TaskName, type[Translator] | type[Parser]] = {"translate": Translator, "parse": Parser}
-"""Pipeline class by task; language models have none, because they only score."""
-
 
 def load(
     path: ModelPath | Sequence[ModelPath],

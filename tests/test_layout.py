@@ -30,7 +30,7 @@ MAY_IMPORT = {
     "decoding": {"exchange", "checkpoint", "native", "model", "data", "parsing", "text", "recipe", "system"},
     "api": {"decoding", "exchange", "checkpoint", "recipe"},
     "training": {
-        *("api", "decoding", "exchange", "checkpoint"),
+        *("decoding", "exchange", "checkpoint"),
         *("model", "data", "metrics", "parsing", "text", "recipe", "system"),
     },
     "report": {"training", "decoding", "checkpoint", "model", "data", "parsing", "recipe", "system"},

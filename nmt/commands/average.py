@@ -40,10 +40,10 @@ def average(options: AverageOptions) -> None:
 
 def _average(options: AverageOptions, out: Path | None) -> Bundle:
     """Average a run's checkpoints into a bundle, and report which updates were averaged."""
+    from nmt.training.validation import average_by_score, choose_split
+
     ckpts, last, best, console = options.ckpts[0], options.last, options.best, options.console
     if last == "auto":
-        from nmt.training.validation import average_by_score
-
         result = average_by_score(ckpts, out, choose_device(options.device, options.threads), console)
         _refresh_report(ckpts, console)
     else:
@@ -60,7 +60,7 @@ def _average(options: AverageOptions, out: Path | None) -> Bundle:
     console.say(f"averaged {len(steps)} checkpoint{plural}, update{plural} {updates}{fewer}{scored}: {result.path}")
     if last != "auto":
         _warn_of_early_checkpoints(ckpts, steps, console)
-    return result
+    return choose_split(result, choose_device(options.device, options.threads), console)
 
 
 def _warn_of_early_checkpoints(ckpts: Path, steps: Sequence[int], console: Console) -> None:

@@ -19,6 +19,7 @@ MOST_EXTRA = 10_000  # beyond the input's length; a model that never ends a sent
 MOST_TOKENS = 1_000_000_000  # in an update or a batch
 MOST_UPDATES = 1_000_000_000
 WIDEST = 1_000_000  # width of a layer
+Split = Literal["auto", "sentences", "length", "none"]
 
 
 class Refusal(ValueError):
@@ -261,10 +262,11 @@ class Decoding(Settings):
     """Maximum number of subwords by which an output may exceed its input. Default for trees: 300."""
     max_source: int = Field(1024, ge=1, le=MOST_SUBWORDS)
     """Maximum subwords in an input. Longer inputs are split, and their outputs joined, unless `split` is none."""
-    split: Literal["auto", "sentences", "length", "none"] = "auto"
+    split: Split = "auto"
     """Where a translator splits inputs. auto: between sentences, if an input has more of them than 99% of the training
     inputs or is longer than 99% of those; and after a clause, in a sentence longer than 99.9% of those. sentences:
-    between all sentences. length: only beyond max_source. none: never; an input beyond max_source is an error."""
+    between all sentences. length: only beyond max_source. none: never; an input beyond max_source is an error.
+    `nmt average` replaces auto by sentences or length in the model that it writes, if its dev BLEU is better so."""
     keep: bool = True
     """Copy URLs, e-mail addresses and placeholders such as {name} and %s unchanged, as often as they occur."""
     min_length: int = Field(0, ge=0, le=MOST_EXTRA)

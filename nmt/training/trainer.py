@@ -216,7 +216,9 @@ class Run:
         self.state, self.group, self.console = trainer.state, trainer.group, trainer.console
         prepared, leads = directory(recipe), self.group.leads
         tokenizer, data, dev = load_tokenizer(prepared), str(fingerprint_of(prepared)), Corpus(prepared / "valid.arrow")
-        self.validation = Validation(dev, tokenizer, recipe, self.group) if len(dev) else None
+        # Checkpoints of earlier versions lack the lengths, so measure them: a resumed run has the same data.
+        lengths = (resumed.lengths if resumed else None) or measure_lengths(recipe, trainer.corpus, tokenizer)
+        self.validation = Validation(dev, tokenizer, recipe, self.group, lengths) if len(dev) else None
         self.samples: Samples | None = None
         if leads and (scorer := self.validation) is not None and scorer.sources:
             self.samples = Samples(out / SAMPLES, scorer.sources, scorer.references, scorer.each)
@@ -228,9 +230,7 @@ class Run:
         self.unscored = resumed.path if resumed and resumed.info.get("unscored") and recipe.data.valid else None
         run_id = resumed.info["run"] if resumed else uuid4().hex[:12]
         self.info: dict[str, Any] = {"run": run_id, "step": 0, "data": data, "cost": {}, "unscored": False}
-        # Checkpoints of earlier versions lack the lengths, so measure them: a resumed run has the same data.
-        lengths = resumed.lengths if resumed else None
-        if leads and (lengths := lengths or measure_lengths(recipe, trainer.corpus, tokenizer)) is not None:
+        if lengths is not None:
             self.info["lengths"] = lengths.model_dump()
         self.about: dict[str, Any] = {  # content of run.json
             "parameters": sum(parameter.numel() for parameter in trainer.model.parameters()),

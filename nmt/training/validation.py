@@ -8,27 +8,34 @@ from pathlib import Path
 
 import torch
 
-from nmt.api import PIPELINES
 from nmt.checkpoint.averaging import Mean, averageable
 from nmt.checkpoint.reading import Bundle, load_weights
+from nmt.checkpoint.writing import add_info, save_bundle
 from nmt.data.corpus import Corpus, Rows
 from nmt.data.epochs import plan_epoch
 from nmt.data.prepare import directory, fingerprint_of
 from nmt.decoding.forced import token_log_probabilities
+from nmt.decoding.parser import Parser
+from nmt.decoding.read_ahead import Request
+from nmt.decoding.translator import Translator
 from nmt.metrics import score, sentence_chrf
 from nmt.model import functional
 from nmt.model.transformer import Transformer
 from nmt.parsing.brackets import score_brackets
 from nmt.parsing.tree import parse_tree
-from nmt.recipe import TASKS, Recipe
+from nmt.recipe import TASKS, Decoding, Recipe
+from nmt.recipe.settings import Split
 from nmt.system.console import Console
 from nmt.system.device import World
 from nmt.system.errors import UserError
 from nmt.system.integrity import intact
+from nmt.text.sentences import TrainedLengths
 from nmt.text.tokenizer import Tokenizer
 from nmt.training.batches import make_batch, split_update
 from nmt.training.distributed import Group
 
+WAYS: tuple[Split, ...] = ("auto", "sentences", "length")  # of splitting lines, compared by an average's dev BLEU
+LINES_TO_COMPARE = 20  # fewer would decide by chance
 VALID_TOKENS = 4096  # padded tokens per side of a batch
 PERPLEXITY = TASKS["language_model"].label
 
@@ -52,8 +59,13 @@ class DevScores:
 class Validation:
     """Scorer of models on the development set; the ranks of a group share the work."""
 
-    def __init__(self, corpus: Corpus, tokenizer: Tokenizer, recipe: Recipe, group: Group) -> None:
-        """Raise UserError if a sentence exceeds the model's positions, or if no tree has words."""
+    def __init__(
+        self, corpus: Corpus, tokenizer: Tokenizer, recipe: Recipe, group: Group, lengths: TrainedLengths | None
+    ) -> None:
+        """Score as the recipe decodes; `lengths` are statistics of a translator's training pairs, if known.
+
+        Raise UserError if a sentence exceeds the model's positions, or if no tree has words.
+        """
         longest = corpus.longest() + 1
         if recipe.model.positions == "learned" and longest > recipe.model.max_positions:
             raise UserError(
@@ -61,7 +73,7 @@ class Validation:
                 f"{recipe.model.max_positions:,}",
                 f"leave that sentence out, or --set model.max_positions={longest}",
             )
-        self._corpus, self._tokenizer, self._group = corpus, tokenizer, group
+        self._corpus, self._tokenizer, self._group, self._lengths = corpus, tokenizer, group, lengths
         self._decoding = recipe.decoding.model_copy(update={"beam": recipe.training.valid_beam or recipe.decoding.beam})
         self._task = recipe.task
         self.sources, self.references = corpus.texts() if self._task.has_source else ([], [])
@@ -90,7 +102,8 @@ class Validation:
                 f"{bundle.path}: its recipe has no development set, data.valid",
                 f"average a number of your choice: nmt average {bundle.path.parent} --last N",
             )
-        return cls(corpus, bundle.tokenizer(), recipe, Group(World(), recipe.training.timeout_minutes))
+        group = Group(World(), recipe.training.timeout_minutes)
+        return cls(corpus, bundle.tokenizer(), recipe, group, bundle.lengths)
 
     def __call__(self, model: Transformer) -> DevScores:
         """Score a model, restoring its training mode afterwards."""
@@ -112,10 +125,31 @@ class Validation:
             return sentence_chrf(references, hypotheses)
         return [f1([reference], [tree])[0] for reference, tree in zip(references, hypotheses, strict=True)]
 
+    def compare_splits(self, model: Transformer) -> tuple[dict[Split, float], int]:
+        """Return the BLEU of each way of splitting on the dev lines that not all ways split alike, and their number.
+
+        Return no scores for fewer than LINES_TO_COMPARE lines.
+        """
+        ways = {way: self._translator(model, self._decoding.model_copy(update={"split": way})) for way in WAYS}
+        parts = [[[part.ids for part in each.split(Request(line))] for each in ways.values()] for line in self.sources]
+        rows = [row for row, found in enumerate(parts) if any(ids != found[0] for ids in found)]
+        if len(rows) < LINES_TO_COMPARE:
+            return {}, len(rows)
+        sources, references = [self.sources[row] for row in rows], [self.references[row] for row in rows]
+        found = {way: [result.texts[0] for result in each.stream(sources)] for way, each in ways.items()}
+        return {way: bleu(references, hypotheses)[0] for way, hypotheses in found.items()}, len(rows)
+
+    def _translator(self, model: Transformer, decoding: Decoding) -> Translator:
+        return Translator(model, self._tokenizer, decoding, self._lengths)
+
     def _search(self, model: Transformer) -> list[str]:
         """Return one hypothesis per source, as a line; blank if the parser found no tree."""
         rank, size = self._group.rank, self._group.size
-        pipeline = PIPELINES[self._task.name](model, self._tokenizer, self._decoding)
+        pipeline = (
+            Parser(model, self._tokenizer, self._decoding)
+            if self._task.has_trees
+            else self._translator(model, self._decoding)
+        )
         own = [result.texts[0] for result in pipeline.stream(self.sources[rank::size])]
         hypotheses = [""] * len(self.sources)
         for other, texts in enumerate(self._group.gather(own)):
@@ -209,6 +243,37 @@ def average_by_score(directory: Path, out: Path | None, device: torch.device, co
     curve = [{"last": count, **dev.by_name(task.metric)} for count, dev in scores.items()]
     more = {"scores": best.by_name(task.metric), "signature": best.signature, "curve": curve}
     return mean.save(path, best_weights, last, **more)
+
+
+def choose_split(average: Bundle, device: torch.device, console: Console) -> Bundle:
+    """Write the way of splitting lines with the best dev BLEU into a translator's average as its default.
+
+    Leave a recipe alone that asks for another way than auto, or whose development set is missing or does not decide.
+    """
+    recipe = average.recipe
+    if recipe.task.name != "translate" or recipe.decoding.split != "auto" or not recipe.data.valid:
+        return average
+    try:
+        validation = Validation.of(average)
+    except UserError as error:
+        console.say(f"  ways of splitting lines are not compared: {error.message}")
+        return average
+    scores, lines = validation.compare_splits(average.model(device))
+    best = max(scores, key=scores.__getitem__, default="auto")  # the first of equals
+    if scores:
+        listed = ", ".join(f"{way} {score:.2f}" for way, score in scores.items())
+        console.say(f"  dev BLEU of {lines:,} lines that ways of splitting cut differently: {listed}")
+    if best == "auto":
+        return average
+    console.say(f"  decoding.split of {average.path} is {best}")
+    recipe = recipe.model_copy(update={"decoding": recipe.decoding.model_copy(update={"split": best})})
+    info = {key: value for key, value in average.info.items() if key not in ("format", "task", "lossy", "hashes")}
+    save_bundle(average.path, average.weights(), recipe, average.tokenizer(), info)
+    average = Bundle.read(average.path)
+    if average.scores:
+        dev = Validation.of(average)(average.model(device))
+        add_info(average.path, {"scores": dev.by_name(average.task.metric)})
+    return Bundle.read(average.path)
 
 
 def numbers_to_try(most: int) -> list[int]:

@@ -58,7 +58,7 @@ class Parrot:
 def score(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], DevScores]:
     """Scores an untrained model on GOLD, or what stands in its place."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setitem(validation.PIPELINES, "parse", Parrot)
+    monkeypatch.setattr(validation, "Parser", Parrot)
     Path("valid.mrg").write_text(GOLD)
 
     def score() -> DevScores:
@@ -77,7 +77,7 @@ def score(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], DevSc
         model = Transformer(recipe.model, len(tokenizer.source), len(tokenizer.target))
         corpus = Corpus(Path("data/x/valid.arrow"))
         group = Group(World(), 1.0)
-        return Validation(corpus, tokenizer, recipe, group)(model)
+        return Validation(corpus, tokenizer, recipe, group, None)(model)
 
     return score
 

@@ -9,13 +9,14 @@ from typing import Any
 
 import pytest
 import torch
+from reverse_task import reseal
 
 from nmt.checkpoint.averaging import average
 from nmt.checkpoint.reading import Bundle, checkpoints, read_tensors
 from nmt.checkpoint.writing import add_info
 from nmt.system.console import Console
 from nmt.training import validation as averaging
-from nmt.training.validation import DevScores, average_by_score, numbers_to_try
+from nmt.training.validation import DevScores, Validation, average_by_score, numbers_to_try
 
 CPU = torch.device("cpu")
 
@@ -93,6 +94,41 @@ def test_what_is_written_is_what_last_gives(ckpts: Path, scored, scores: list[tu
     assert {key: auto.info[key] for key in ("run", "step", "data", "cost")} == {
         key: given.info[key] for key in ("run", "step", "data", "cost")
     }
+
+
+def test_ways_of_splitting_are_compared_on_the_lines_that_they_cut_differently(ckpts: Path) -> None:
+    newest = checkpoints(ckpts)[-1]
+    validation, model = Validation.of(newest), newest.model(CPU)
+    for lines in (19, 20):
+        validation.sources = ["A b c."] * 30 + ["A b c. D e f."] * lines
+        validation.references = ["c b A"] * (30 + lines)
+        scores, compared = validation.compare_splits(model)
+        assert compared == lines
+        assert list(scores) == ([] if lines < 20 else ["auto", "sentences", "length"])
+    assert scores["auto"] == scores["sentences"] != scores["length"]
+
+
+@pytest.mark.parametrize(
+    ("scores", "best"),
+    [((2, 3, 1), "sentences"), ((2, 2, 1), "auto"), ((1, 2, 3), "length"), ((), "auto")],
+)
+def test_an_average_splits_lines_in_the_way_with_the_best_score(
+    nmt: Callable[..., Any], ckpts: Path, monkeypatch: pytest.MonkeyPatch, scores: tuple[float, ...], best: str
+) -> None:
+    plain = average(ckpts, out=Path("plain"))
+    found = dict(zip(averaging.WAYS, scores, strict=False)), 20
+    monkeypatch.setattr(Validation, "compare_splits", lambda *_: found)
+    assert nmt("average", ckpts).code == 0
+    chosen = Bundle.read(ckpts / "averaged")
+    assert chosen.recipe.decoding.split == best
+    assert chosen.content() | {"recipe.yaml": ""} == plain.content() | {"recipe.yaml": ""}
+    shutil.rmtree(ckpts / "averaged")
+    for path in ckpts.glob("step-*"):
+        text = (path / "recipe.yaml").read_text()
+        (path / "recipe.yaml").write_text(text.replace("split: auto", "split: none"))
+        reseal(path)
+    assert nmt("average", ckpts).code == 0
+    assert Bundle.read(ckpts / "averaged").recipe.decoding.split == "none"  # as the recipe asks
 
 
 def test_without_the_development_set_one_error_says_so(nmt: Callable[..., Any], ckpts: Path) -> None:
