@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack
+from itertools import compress
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -39,8 +40,11 @@ def score(options: ScoreOptions) -> None:
     if not set(metrics) & set(OF_WORDS):
         refuse(options, "language", f"goes with --metric {', '.join(OF_WORDS)}")
     if options.models:
+        refuse(options, "prepared", "does not go with --model")
         return _score_by_model(options, metrics)
     refuse(options, "source overrides", "goes with --model")
+    if "brackets" in metrics:
+        refuse(options, "prepared", "does not go with --metric brackets")
     (_score_trees if "brackets" in metrics else _score_translations)(options, metrics)
 
 
@@ -48,7 +52,7 @@ def _score_runs(options: ScoreOptions) -> None:
     """Print each run's dev score and cost, the columns of the paper's Table 2; with --html, also write a page."""
     if not options.files:
         raise click.UsageError("--runs needs runs: nmt score --runs CKPTS ...")
-    others = "more_references metric models source overrides paper lowercase language baseline"
+    others = "more_references metric models source overrides paper lowercase language baseline prepared"
     refuse(options, others, "does not go with --runs")
     from nmt.report.page import write_page
     from nmt.report.record import read_summarised
@@ -85,9 +89,26 @@ def _score_translations(options: ScoreOptions, metrics: Sequence[str]) -> None:
         for metric in _counted(metrics, advance):
             advance(0, LABELS[metric])
             results |= scores_of(hypotheses, texts, [metric], other, moses, options.lowercase)
-    click.echo(json.dumps(as_dict(results)) if options.as_json else report(results))
+    found, said = as_dict(results), report(results)
+    for name, chosen in _parts(options.prepared, texts[0]).items():
+        ours, *theirs = ([*compress(lines, chosen)] for lines in (hypotheses, *texts))
+        baseline = None if other is None else [*compress(other, chosen)]
+        part = scores_of(ours, theirs, metrics, baseline, moses, options.lowercase) if ours else {}
+        found[name] = {"lines": len(ours)} | as_dict(part)
+        said += f"\n{len(ours):,} lines {name} to training:\n{report(part)}"
+    click.echo(json.dumps(found) if options.as_json else said)
     if options.baseline and not options.as_json:
         options.console.say(COMPARED)
+
+
+def _parts(prepared: Path | None, references: Sequence[str]) -> dict[str, list[bool]]:
+    """Return masks (lines,) of the lines near to the training data in `prepared`, and of the others, if it is given."""
+    if prepared is None:
+        return {}
+    from nmt.data.data_report import near_lines
+
+    near = near_lines(prepared, references)
+    return {"near": near, "not near": [not each for each in near]}
 
 
 def _score_trees(options: ScoreOptions, metrics: Sequence[str]) -> None:

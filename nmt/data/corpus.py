@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import mmap
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
@@ -22,8 +22,10 @@ from numpy.typing import NDArray
 from nmt.data.pairs import LENGTH_STEPS, Pair
 from nmt.system.errors import UserError
 from nmt.system.files import not_read, regular, remedy
-from nmt.text.vocabulary import UNK, TargetVocabulary
+from nmt.text.vocabulary import SPACE_MARK, UNK, TargetVocabulary, Vocabulary
 
+EXAMPLES = 3  # dropped pairs shown for each reason
+HELD_OUT = "set aside for valid and test"
 Ids = NDArray[np.int32]
 Rows = NDArray[np.int64]
 
@@ -63,6 +65,10 @@ class EncodedChunk:
     """Texts of the pairs; None in the training split"""
     counts: Counter[str]
     """Counts of dropped pairs by reason, of overlaps with evaluation splits and of targets with unknown symbols"""
+    examples: dict[str, list[tuple[int, Pair]]]
+    """The first dropped pairs by reason, each with its line number in the split"""
+    as_bytes: Counter[str]
+    """Counts of characters that byte fallback encodes"""
 
     def length_classes(self) -> Counter[int]:
         """Return the number of sentences on all sides by length class, keyed by its upper bound in subwords.
@@ -85,8 +91,20 @@ class PairEncoder:
     """Evaluation pairs to count in the training split"""
     keep_all: bool
     """Whether to keep all pairs and their texts, so that evaluation splits stay aligned and comparable"""
+    held_out: frozenset[str] = frozenset()
+    """Sources of pairs that `valid` and `test` take from the training split"""
     unit: str = "pairs"
     """Word for pairs in the names of `EncodedChunk.counts`"""
+
+    @cached_property
+    def _alphabets(self) -> list[frozenset[str]]:
+        """Characters with an entry, by side; empty for tree symbols."""
+        return [
+            frozenset(text.replace(SPACE_MARK, " ") for text in each.spellings() if len(text) == 1)
+            if isinstance(each, Vocabulary)
+            else frozenset()
+            for each in self.vocabularies
+        ]
 
     @cached_property
     def _evaluation_sources(self) -> frozenset[str]:
@@ -95,32 +113,49 @@ class PairEncoder:
     def encode(self, chunk: Chunk) -> EncodedChunk:
         """Encode and filter a chunk; thread-safe."""
         counts: Counter[str] = Counter()
-        lines, pairs = self._usable(chunk, counts)
+        dropped: dict[str, list[tuple[int, Pair]]] = defaultdict(list)
+        lines, pairs = self._usable(chunk, dropped)
         self._count_leaks(pairs, counts)
         columns = zip(*pairs, strict=True) if pairs else [()] * len(self.vocabularies)
         rows = [vocabulary.encode_all(texts) for vocabulary, texts in zip(self.vocabularies, columns, strict=True)]
         if reason := self.vocabularies[-1].UNSEEN:
             counts[reason] = sum(UNK in ids for ids in rows[-1])
-        sides = [_concatenate(side) for side in rows]
-        if not self.keep_all and not (kept := self._fitting(sides, counts)).all():
+        sides = [concatenate(side) for side in rows]
+        as_bytes = self._as_bytes(pairs)
+        if not self.keep_all and not (kept := self._fitting(sides, lines, pairs, dropped)).all():
             sides, lines = [side.only(kept) for side in sides], lines[kept]
-        return EncodedChunk(chunk.dataset, len(chunk.pairs), sides, lines, pairs if self.keep_all else None, +counts)
+        counts.update({reason: len(found) for reason, found in dropped.items()})
+        examples = {reason: found[:EXAMPLES] for reason, found in dropped.items() if reason != HELD_OUT}
+        texts = pairs if self.keep_all else None
+        return EncodedChunk(chunk.dataset, len(chunk.pairs), sides, lines, texts, +counts, examples, as_bytes)
 
-    def _usable(self, chunk: Chunk, counts: Counter[str]) -> tuple[NDArray[np.int64], list[Pair]]:
-        """Return the line numbers (pairs,) and texts of usable pairs.
-
-        Unless `keep_all`, drop and count pairs that are empty or not UTF-8.
-        """
+    def _usable(self, chunk: Chunk, dropped: dict[str, list[tuple[int, Pair]]]) -> tuple[NDArray[np.int64], list[Pair]]:
+        """Return the line numbers (pairs,) and texts of usable pairs; unless `keep_all`, drop the others."""
         lines, pairs = [], []
         for line, pair in enumerate(chunk.pairs, chunk.first):
-            if not self.keep_all and not all(pair):
-                counts["dropped as empty"] += 1
-            elif not self.keep_all and "\ufffd" in "".join(pair):
-                counts["dropped as not UTF-8"] += 1
+            if not self.keep_all and (reason := self._defect(pair)):
+                dropped[reason].append((line, pair))
             else:
                 lines.append(line)
                 pairs.append(pair)
         return np.array(lines, dtype=np.int64), pairs
+
+    def _defect(self, pair: Pair) -> str | None:
+        """Return why a training pair is not used, if its texts tell."""
+        if not all(pair):
+            return "dropped as empty"
+        if "\ufffd" in "".join(pair):  # what bytes that are not UTF-8 become; few texts have it
+            return "dropped as not UTF-8 or with U+FFFD"
+        return HELD_OUT if pair[0] in self.held_out else None
+
+    def _as_bytes(self, pairs: Sequence[Pair]) -> Counter[str]:
+        """Count the characters that byte fallback encodes."""
+        found: Counter[str] = Counter()
+        for texts, alphabet in zip(zip(*pairs, strict=True), self._alphabets, strict=False):
+            text = "".join(texts)
+            if alphabet and (rare := set(text) - alphabet):
+                found.update(filter(rare.__contains__, text))
+        return found
 
     def _count_leaks(self, pairs: Sequence[Pair], counts: Counter[str]) -> None:
         """Count pairs that occur in an evaluation split, and pairs of which only the source does."""
@@ -129,17 +164,26 @@ class PairEncoder:
             both = pair in self.evaluation
             counts[f"{self.unit} also in valid or test" if both else "source sentences also in valid or test"] += 1
 
-    def _fitting(self, sides: Sequence[Sentences], counts: Counter[str]) -> NDArray[np.bool_]:
-        """Return a mask (pairs,) of the pairs within the length limits; count the others by reason."""
+    def _fitting(
+        self,
+        sides: Sequence[Sentences],
+        lines: NDArray[np.int64],
+        pairs: Sequence[Pair],
+        dropped: dict[str, list[tuple[int, Pair]]],
+    ) -> NDArray[np.bool_]:
+        """Return a mask (pairs,) of the pairs within the length limits; drop the others."""
         shorter, longer = (extreme.reduce([side.lengths for side in sides]) for extreme in (np.minimum, np.maximum))
-        fits = longer <= self.max_length
-        kept: NDArray[np.bool_] = fits & (longer <= self.max_ratio * shorter)
-        counts["dropped as too long"] = len(fits) - int(fits.sum())
-        counts["dropped for their length ratio"] = int(fits.sum() - kept.sum())
+        is_long = longer > self.max_length
+        is_uneven = ~is_long & (longer > self.max_ratio * shorter)
+        for reason, found in (("dropped as too long", is_long), ("dropped for their length ratio", is_uneven)):
+            if found.any():
+                dropped[reason] += [(int(lines[row]), pairs[row]) for row in np.flatnonzero(found).tolist()]
+        kept: NDArray[np.bool_] = ~(is_long | is_uneven)
         return kept
 
 
-def _concatenate(rows: Sequence[Sequence[int]]) -> Sentences:
+def concatenate(rows: Sequence[Sequence[int]]) -> Sentences:
+    """Join the ids of sentences."""
     lengths = np.fromiter(map(len, rows), np.int32, len(rows))
     return Sentences(np.fromiter(chain.from_iterable(rows), np.int32, int(lengths.sum())), lengths)
 

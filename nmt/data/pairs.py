@@ -60,6 +60,9 @@ def check_inputs(datasets: Sequence[Dataset], data: Data) -> int | None:
                 )
     sizes = []
     for dataset in datasets:
+        if dataset.take is not None:
+            sizes.append(dataset.take)
+            continue
         if (files := _text_files(dataset, data)) is None:
             continue
         counts = [count_lines(path) for path in files]

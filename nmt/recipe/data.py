@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from nmt.recipe.settings import MOST_SUBWORDS, Refusal, Settings
 
@@ -144,13 +144,17 @@ class Dataset(Settings):
     fields: tuple[str, ...] | None = Field(None, min_length=1, max_length=2, strict=False)
     """Source and target fields: 1-based column numbers for a .tsv, otherwise field names. Default: columns 1 and 2, or
     the fields named `data.source` and `data.target`. For a language model, the target field only."""
+    take: int | None = Field(None, ge=1, le=10_000_000)
+    """For `valid` and `test`: set aside the pairs of this many training sources, chosen by a hash of their text, so
+    that no source is on both sides. Also written as `valid: {take: 500}`."""
     weight: float = Field(1.0, gt=0, le=1000)
     """For training sets: how often an epoch uses each pair. With 0.5, each epoch draws a new half of the pairs; with
     2.5, it uses every pair twice and a new half a third time."""
 
     @model_validator(mode="after")
     def _one_origin(self) -> Self:
-        given = [key for key in ("target", "file", "sacrebleu", "hub", "trees") if getattr(self, key) is not None]
+        origins = ("target", "file", "sacrebleu", "hub", "trees", "take")
+        given = [key for key in origins if getattr(self, key) is not None]
         if self.source is not None and self.target is None:
             raise Refusal(
                 "source and target go together: one text file for each side",
@@ -158,7 +162,7 @@ class Dataset(Settings):
             )
         if len(given) != 1:
             raise Refusal(
-                "needs exactly one of: source and target, file, sacrebleu, hub, trees",
+                "needs exactly one of: source and target, file, sacrebleu, hub, trees, take",
                 "keep one of them, such as {source: train.en, target: train.de}",
             )
         if self.config is not None and self.hub is None:
@@ -213,6 +217,12 @@ class Data(Settings):
     """Trees: predict each word's part-of-speech tag, as the paper's released code does, instead of XX (Vinyals et al.
     2015). The model learns much faster, and its trees have tags."""
 
+    @field_validator("valid", "test", mode="before")
+    @classmethod
+    def _listed(cls, given: Any) -> Any:
+        """Accept one data set in place of a list."""
+        return [given] if isinstance(given, dict) else given
+
     @model_validator(mode="after")
     def _fits_the_task(self) -> Self:
         if self.source == "":
@@ -241,11 +251,23 @@ class Data(Settings):
                         f"(got {dataset.weight:g})",
                         "remove the weight",
                     )
+                if split == "train" and dataset.take is not None:
+                    raise Refusal(
+                        f"train.{index}.take: is for valid and test, which take pairs of train (got {dataset.take})",
+                        "name a file of training pairs, such as {file: train.tsv}",
+                    )
+            if sum(dataset.take is not None for dataset in datasets) > 1:
+                raise Refusal(f"{split}: take stands more than once", "take the sum of both")
         return self
+
+    @property
+    def taken(self) -> dict[str, int]:
+        """Number of training sources that valid and test take, if any."""
+        return {split: each.take for split, sets in self.splits.items() for each in sets if each.take is not None}
 
     def _check_task(self, where: str, dataset: Dataset) -> None:
         """Refuse a data set of a kind that does not fit the task."""
-        if self.task.has_trees and dataset.trees is None:
+        if self.task.has_trees and dataset.trees is None and dataset.take is None:
             raise Refusal(
                 f"{where}: must be trees, {{trees: NAME}}, since data.target is {TREE}",
                 "name trees, such as {trees: wsj/22}, or set data.target to a language",

@@ -53,6 +53,15 @@ class TokenizerSettings(Settings):
     sample: int = Field(10_000_000, ge=101, lt=2**31)
     """Maximum number of randomly drawn sentences to train on."""
 
+    @field_validator("character_coverage", mode="before")
+    @classmethod
+    def _coverage(cls, value: object) -> object:
+        if value != "auto" and not (type(value) in (int, float) and 0.98 <= value <= 1):  # type: ignore[operator]
+            raise Refusal(
+                f"must be a number from 0.98 to 1, or auto (got {value!r})", "--set tokenizer.character_coverage=auto"
+            )
+        return value
+
 
 class Model(Settings):
     """The Transformer of sections 3.1 to 3.5 of the paper, and variants."""

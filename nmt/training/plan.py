@@ -19,7 +19,8 @@ import torch
 
 from nmt.checkpoint.reading import Bundle, best, survey
 from nmt.data.corpus import ABSENT
-from nmt.data.prepare import directory, mean_lengths
+from nmt.data.data_report import mean_lengths
+from nmt.data.prepare import directory
 from nmt.exchange.resolve import resolve
 from nmt.model import products
 from nmt.model.functional import CHUNK_LOGITS

@@ -25,8 +25,9 @@ from nmt.checkpoint.reading import Bundle, checkpoint_path, prune
 from nmt.checkpoint.writing import Checkpoints, add_info
 from nmt.data.batch import Batch
 from nmt.data.corpus import Corpus
+from nmt.data.data_report import read_report, set_sizes
 from nmt.data.epochs import AHEAD, EpochPlans, Mixture
-from nmt.data.prepare import directory, fingerprint_of, measure_lengths, read_report, set_sizes
+from nmt.data.prepare import directory, fingerprint_of, measure_lengths
 from nmt.model import products
 from nmt.model.transformer import Transformer
 from nmt.parsing.linearization import load_tokenizer

@@ -13,7 +13,8 @@ from prepared import OUT, QUIET, WORDS, recipe, report, sentences, snapshot, tab
 from nmt.data import prepare as measuring
 from nmt.data import prepare as preparation
 from nmt.data.corpus import Corpus
-from nmt.data.prepare import directory, measure_lengths, prepare, set_sizes
+from nmt.data.data_report import set_sizes
+from nmt.data.prepare import directory, measure_lengths, prepare
 from nmt.decoding.translator import LineSplitter
 from nmt.recipe import Decoding, Recipe
 from nmt.system.console import Console
@@ -102,7 +103,7 @@ def test_the_report_counts_what_was_dropped_and_why(given: Path) -> None:
     assert train["dropped as empty"] == 3
     assert train["dropped as too long"] == 3
     assert train["dropped for their length ratio"] == 2
-    assert train["dropped as not UTF-8"] == 2
+    assert train["dropped as not UTF-8 or with U+FFFD"] == 2
     assert train["kept"] == table("train").num_rows == 102 - 10
     dropped = {4, 5, 6, 11, 12, 13, 21, 22, 101, 102}
     assert set(table("train")["line"].to_pylist()) == set(range(1, 103)) - dropped

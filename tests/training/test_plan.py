@@ -11,7 +11,8 @@ from recipe_files import RECIPES
 from tiny_treebank import write_treebank
 
 from nmt.data.corpus import ABSENT
-from nmt.data.prepare import mean_lengths, prepare
+from nmt.data.data_report import mean_lengths
+from nmt.data.prepare import prepare
 from nmt.model.transformer import Transformer
 from nmt.parsing.linearization import load_tokenizer
 from nmt.recipe import Model, Recipe, load

@@ -1,0 +1,108 @@
+"""What preparing found: report.json, overlap.json, and their summary for the screen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import RootModel
+
+from nmt.data.corpus import ABSENT, Corpus
+from nmt.data.held_out import NEAR, WORDS
+from nmt.recipe import Data
+from nmt.system.errors import UserError, printable
+from nmt.system.files import read_json
+from nmt.system.integrity import checked, intact
+from nmt.text.tokenizer import Tokenizer
+
+REPORT = "report.json"
+"""Counts of pairs read, kept and dropped, and lengths, by split"""
+OVERLAP = "overlap.json"
+"""For each line of an evaluation split, the fraction of its n-grams that occur in training"""
+
+
+class _Report(RootModel[dict[str, dict[str, Any]]]):
+    """Contents of report.json: statistics by split."""
+
+
+def read_report(prepared: Path) -> dict[str, Any]:
+    """Read report.json, which counts pairs read, kept and dropped; raise UserError if it is missing or damaged."""
+    return checked(_Report, read_json(intact(prepared / REPORT)), prepared / REPORT).root
+
+
+def mean_lengths(prepared: Path) -> tuple[float, float] | None:
+    """Return the mean source and target length of the training split; None if nothing is prepared.
+
+    A language model's source length is ABSENT.
+    """
+    train = read_report(prepared)["train"] if (prepared / REPORT).exists() else {}
+    source, target = train.get("mean length of sources", ABSENT), train.get("mean length of targets")
+    return (source, target) if source and target else None
+
+
+def set_sizes(prepared: Path) -> list[int]:
+    """Return the number of pairs kept from each training set, in order."""
+    return list(read_report(prepared)["train"]["kept by set"])
+
+
+class _Shares(RootModel[dict[str, list[float]]]):
+    """Contents of overlap.json: for each line of an evaluation split, the fraction of its n-grams in training."""
+
+
+def near_lines(prepared: Path, references: Sequence[str]) -> list[bool]:
+    """Return which lines of an evaluation split, given by its references, are near to the training data.
+
+    Raise UserError if the references are not those of a split of the prepared data.
+    """
+    shares = checked(_Shares, read_json(intact(prepared / OVERLAP)), prepared / OVERLAP).root
+    lines = [line.strip() for line in references]
+    for split, found in shares.items():
+        if len(found) == len(lines) and Corpus(intact(prepared / f"{split}.arrow")).texts()[1] == lines:
+            return [share >= NEAR for share in found]
+    raise UserError(
+        f"{prepared}: REF is not the target side of {' or '.join(shares)} there",
+        "give the test set that the data was prepared with, or leave out --prepared",
+    )
+
+
+def summary(out: Path, report: dict[str, dict[str, Any]], tokenizer: Tokenizer, data: Data) -> Iterator[str]:
+    """Yield the summary of a report, line by line; `out` is the directory of the prepared data."""
+    task, unit, train = data.task, data.task.unit, report["train"]
+    pieces = f"{len(tokenizer.source):,} pieces"
+    if not tokenizer.shared:
+        pieces += f" and {len(tokenizer.target):,} {'tree symbols' if task.has_trees else 'pieces'}"
+    yield f"prepared {out}: {pieces}"
+    for split, figures in report.items():
+        if not figures["read"]:
+            continue
+        symbols = "tree symbols" if task.has_trees else "subwords"
+        source, target = figures.get("mean length of sources"), figures["mean length of targets"]
+        notes = [f"{target} subwords each" if not task.has_source else f"{source} subwords in, {target} {symbols} out"]
+        if len(figures["kept by set"]) > 1:
+            notes.append(f"by set {' + '.join(f'{kept:,}' for kept in figures['kept by set'])}")
+        told = ("dropped", "set aside", unit, "source sentences", "trees", "targets")
+        notes += [f"{value:,} {name}" for name, value in figures.items() if name.startswith(told)]
+        if near := figures.get("near to training"):
+            notes.append(f"{near:,} near to training")
+        read = f"{figures['read']:,} {'trees' if task.has_trees else unit}"
+        yield f"  {split}: {figures['kept']:,} of {read}, {', '.join(notes)}"
+    for reason, examples in train["examples"].items():
+        yield f"  {reason}: {printable(examples[0])}"
+    histogram = train["sentences by length in subwords, up to"]
+    yield "  train sentences by length: " + ", ".join(f"≤{top}: {count:,}" for top, count in histogram.items())
+    if report["test"].get("near to training", 0) * 10 > report["test"]["read"]:
+        apart = f"nmt score --prepared {out} scores these lines apart"
+        yield f"  near to training: half of a source's sequences of {WORDS} words are in train; {apart}"
+    if several := train.get("sources with several sentences"):
+        yield f"  train sources with several sentences: {several:.0%}"
+    if characters := train["characters spelled as bytes"]:
+        most = ", ".join(f"'{character}' {count:,}" for character, count in [*train["spelled as bytes"].items()][:10])
+        yield f"  train characters spelled as bytes: {characters:,}, of which most often {printable(most)}"
+    if leaked := train.get(f"{unit} also in valid or test"):
+        yield f"  warning: {leaked:,} training {unit} are in valid or test word for word, so scores there are too high"
+    for split, wanted in data.taken.items():
+        if (found := report[split]["read"]) < wanted:
+            yield f"  warning: data.{split} takes {wanted:,} sources, but only {found:,} are left"
+        files = ", ".join(str(out / f"{split}.{language}") for language in data.languages)
+        yield f"  {split} taken from train: {files}"
