@@ -58,3 +58,7 @@ def train(options: TrainOptions) -> None:
     device = choose_device(device_of(options.device, world), own_threads)
     console = Console(options.console.quiet or world.rank > 0)
     start.train(recipe, options.out, console, device, threads, world, base)
+    if recipe.training.minutes is not None and world.rank == 0:
+        from nmt.training.validation import average_and_score
+
+        average_and_score(options.out, device, console)

@@ -24,6 +24,8 @@ from nmt.recipe.settings import Decoding, Model, Refusal, Settings, TokenizerSet
 from nmt.recipe.yaml_files import Origins, Tree, dump, override, read_file
 from nmt.system.errors import UserError
 
+MINUTES, UPDATES = "checkpoint_minutes", "checkpoint_updates"  # of which the one given last counts
+
 
 class Recipe(Settings):
     """All settings of a run."""
@@ -43,6 +45,9 @@ class Recipe(Settings):
         if not isinstance(given, dict) or not isinstance(data := given.get("data"), dict):
             return given
         given = given | {"data": {"name": given.get("name"), **data}}
+        training = given.get("training")
+        if isinstance(training, dict) and isinstance(minutes := training.get("minutes"), int | float):
+            given["training"] = {MINUTES: min(10.0, minutes / 15), **training}
         defaults = TASKS[task_of(data.get("source"), data.get("target"))].defaults
         sections = {name: given.get(name, {}) for name in defaults}
         return given | {name: {**defaults[name], **own} for name, own in sections.items() if isinstance(own, dict)}
@@ -120,6 +125,8 @@ def load_with_base(
     tree, origins, base = _read(Path(path), alone=alone)
     for setting in overrides:
         override(tree, origins, setting)
+        if setting.partition("=")[0].strip() == f"training.{MINUTES}":
+            tree["training"].pop(UPDATES, None)
     recipe = validated(tree, str(path), origins)
     if base is None:
         return recipe, None
@@ -174,6 +181,8 @@ def _merged(base: Any, changes: Any) -> Any:
     """Return a copy of `base` with `changes` merged key by key; lists and scalars are replaced, not merged."""
     if not (isinstance(base, dict) and isinstance(changes, dict)):
         return deepcopy(changes)
+    if MINUTES in changes:
+        base = {key: value for key, value in base.items() if key != UPDATES}
     return deepcopy(base) | {key: _merged(base.get(key), value) for key, value in changes.items()}
 
 

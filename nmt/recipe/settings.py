@@ -158,6 +158,9 @@ class Training(Settings):
 
     updates: int = Field(100_000, ge=1, le=MOST_UPDATES)
     """Total number of updates; a resumed run continues up to this number."""
+    minutes: float | None = Field(None, gt=0, le=10_000_000)
+    """Time budget. Training ends early enough to average the last `decoding.average_last` checkpoints and to score the
+    average within it, unless `updates` come first. Time spent on preparing data does not count."""
     batch_tokens: int = Field(25_000, ge=1, le=MOST_TOKENS)
     """Maximum tokens on each side of an update, including `</s>` but not padding."""
     device_tokens: int | None = Field(None, ge=1, le=MOST_TOKENS)
@@ -200,7 +203,8 @@ class Training(Settings):
     seed: int = Field(1, ge=0, lt=2**63)
     """Seed of the initial weights, batch order and dropout."""
     checkpoint_minutes: float | None = Field(10, gt=0)
-    """Minutes between checkpoints; ignored if `checkpoint_updates` is given."""
+    """Minutes between checkpoints; ignored if `checkpoint_updates` is given, but not if only a recipe that this one
+    extends gives that. Default with `minutes`: a fifteenth of them, at most 10."""
     checkpoint_updates: int | None = Field(None, ge=1, le=MOST_UPDATES)
     """Updates between checkpoints."""
     keep_last: int = Field(20, ge=1, le=MOST_UPDATES)

@@ -108,6 +108,10 @@ def plan_run(recipe: Recipe, device: torch.device, devices: int = 1) -> str:
     size, kept = sum(plan.parameters.values()), training.keep_last + 1
     vocabulary, tokens, lengths = _sides(recipe, plan)
     assumed = " (assumed)" if plan.assumed else ""
+    updates = training.updates
+    if training.minutes is not None:
+        updates = min(updates, max(1, int(60 * training.minutes / seconds)))
+    fitting = f", of which {updates:,} fit into training.minutes" if updates < training.updates else ""
     rows = {
         "vocabulary": vocabulary,
         "parameters": f"{size:,}{assumed if recipe.task.has_trees else ''}",
@@ -117,9 +121,9 @@ def plan_run(recipe: Recipe, device: torch.device, devices: int = 1) -> str:
         "micro-batches": f"about {plan.micro_batches} per update" + (" on each device" if devices > 1 else ""),
         "memory": f"about {_bytes(plan.memory_bytes)} a device, beside PyTorch itself",
         "disk": f"{_bytes(12.0 * size)} a checkpoint, {_bytes(kept * 12.0 * size)} for {kept}",
-        "FLOPs": f"{plan.flops_per_update:.2e} per update, {plan.flops_per_update * training.updates:.2e} for "
-        f"{training.updates:,} updates",
-        "time": f"about {clock(seconds * training.updates)}, {seconds:,.3g} s per update on {on}, "
+        "FLOPs": f"{plan.flops_per_update:.2e} per update, {plan.flops_per_update * updates:.2e} for "
+        f"{updates:,} updates",
+        "time": f"about {clock(seconds * updates)}, {seconds:,.3g} s per update on {on}{fitting}, "
         f"at {EFFICIENCY:.0%} of the {peak / 1e9:,.0f} GFLOP/s measured just now{by}",
     }
     width = max(map(len, rows))
@@ -159,7 +163,10 @@ def summary(recipe: Recipe, out: Path, state: RunState, top: BestScore, trained:
     updates, checkpoints = recipe.training.updates, top.without_improvement
     ending = f"{state.step:,} of {updates:,} updates in {clock(state.seconds)}"
     more = f"--set training.updates={2 * state.step}"  # exceeds `updates` even if that was lowered
-    if state.step < updates:
+    if recipe.training.minutes is not None and state.minutes >= recipe.training.minutes:
+        ending = f"training.minutes {recipe.training.minutes:g} are over; {ending}"
+        more = f"--set training.minutes={2 * recipe.training.minutes:g}"
+    elif state.step < updates:
         ending = f"no better dev {recipe.task.label} for {checkpoints} checkpoints; {ending}"
         more = f"--set training.patience={2 * checkpoints}"
     scored = "" if bundle.dev_score is None else f"dev {bundle.task.label} {bundle.dev_score:.2f}, "
@@ -168,6 +175,7 @@ def summary(recipe: Recipe, out: Path, state: RunState, top: BestScore, trained:
         sustained = state.estimated_flops / state.device_seconds / 1e12
         seconds = f"{state.device_seconds:,.0f} device seconds"
         estimate = f"{state.estimated_flops:.2e} FLOPs: {seconds} × {sustained:.3g} TFLOP/s in fp32"
+    following = ["average"] if recipe.training.minutes is None else [recipe.task.command.split()[1], "--model"]
     rows = {
         "checkpoint": f"{scored}update {bundle.step:,}: {bundle.path}",
         "training cost": f"{state.flops:.2e} FLOPs counted exactly, {state.tokens:,} target tokens",
@@ -175,7 +183,7 @@ def summary(recipe: Recipe, out: Path, state: RunState, top: BestScore, trained:
         "devices": ", ".join(state.devices),
         "run": str(out),
         **({"report": str(page)} if (page := out / PAGE).exists() else {}),
-        "next": shlex.join(["nmt", "average", str(out)]) if trained else f"to continue: {more}",
+        "next": shlex.join(["nmt", *following, str(out)]) if trained else f"to continue: {more}",
     }
     return [f"finished: {ending}", *(f"  {name:14} {text}" for name, text in rows.items())]
 

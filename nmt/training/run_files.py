@@ -55,6 +55,8 @@ class RunState:
     device_seconds: Figure = 0.0  # `seconds` × number of devices
     estimated_flops: Figure | None = 0.0  # `device_seconds` × sustained fp32 FLOP/s, as the paper does; None if unknown
     devices: dict[str, Figure] = field(default_factory=dict)  # seconds by devices used, such as 8 × NVIDIA H200
+    scoring: Figure = 0.0  # seconds of the last validation
+    minutes: Figure = 0.0  # training.minutes that are used up; 0 before
 
     @classmethod
     def of(cls, checkpoint: Bundle) -> Self:

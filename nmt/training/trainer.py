@@ -7,6 +7,7 @@ run reproduces an uninterrupted one.
 from __future__ import annotations
 
 import json
+import math
 import signal
 import time
 from contextlib import AbstractContextManager, closing, nullcontext, suppress
@@ -45,6 +46,8 @@ from nmt.training.progress import Meter, Page, Progress, Sums, show_progress
 from nmt.training.run_files import ABOUT, METRICS, SAMPLES, BestScore, DevExample, RunState, Samples, forget_after
 from nmt.training.validation import PERPLEXITY, Validation
 
+# Validations' worth of time after the last update: of the last checkpoint, of its average, and of ways to split lines
+ENDING = 3
 CHECKED = 50  # maximum updates between counts of skipped updates; counting synchronises with the GPU
 
 
@@ -53,6 +56,12 @@ class Requests(NamedTuple):
 
     stop: int = 0  # signal number; 0 to continue
     checkpoint: bool = False
+    finish: bool = False  # because training.minutes are used up
+
+
+def seconds_left(state: RunState, settings: Training) -> float:
+    """Return the seconds until the last update within training.minutes; infinity without them."""
+    return math.inf if settings.minutes is None else 60 * settings.minutes - state.seconds - ENDING * state.scoring
 
 
 class Trainer:
@@ -131,8 +140,8 @@ class Trainer:
                     (loss * scale).backward()
                 sums.add(loss.detach(), nll, batch.num_cells)
             last = self._forward(batches[-1])
-        ran_out, stop, checkpoint = self.group.largest(last is None, *requests)
-        agreed = Requests(stop, bool(checkpoint))
+        ran_out, stop, checkpoint, finish = self.group.largest(last is None, *requests)
+        agreed = Requests(stop, bool(checkpoint), bool(finish))
         if ran_out or last is None or not self._all_reduce(last[0] * scale, batches[-1]):
             return None, agreed
         sums.add(last[0].detach(), last[1], batches[-1].num_cells)
@@ -193,6 +202,7 @@ class Trainer:
         at = {"step": state.step, "epoch": state.epoch, "seconds": state.seconds, "tokens": state.tokens}
         rate = {"learning_rate": self.optimizer.rate(state.step)}
         left = (self.settings.updates - state.step) * figures["seconds_per_update"]
+        left = min(left, seconds_left(state, self.settings))
         self.progress.log(at | rate | figures | {"skipped": state.skipped}, left)
 
     def _memory_of(self, tokens: int) -> int:
@@ -304,12 +314,14 @@ class Run:
         with stop_requests(escalate=self.group.size == 1) as signals, closing(prefetched(updates, AHEAD)) as ahead:
             for update in trainer.meter.waiting(ahead):
                 agreed = trainer.update(update, self._requests(signals, state.seconds - saved))
-                is_last = state.step >= settings.updates or agreed.stop > 0
+                if agreed.finish:
+                    state.minutes = settings.minutes or 0.0
+                is_last = self._is_over() or agreed.stop > 0
                 if is_last or agreed.checkpoint:
                     trainer.divergence.check()
                     # Do not let a run that may be diverging push out good checkpoints.
                     if is_last or not trainer.divergence.in_a_row:
-                        self.save(progress, validate=state.step >= settings.updates or not agreed.stop)
+                        self.save(progress, validate=self._is_over() or not agreed.stop)
                         trainer.clock.tick()
                         saved = state.seconds
                 self.checkpoints.check()
@@ -328,13 +340,19 @@ class Run:
             signals.append(signal.SIGTERM)
         updates, minutes = self.recipe.training.checkpoint_updates, self.recipe.training.checkpoint_minutes
         is_due = (self.state.step + 1) % updates == 0 if updates else minutes is not None and seconds >= 60 * minutes
-        return Requests(max(signals, default=0), self.group.leads and is_due)
+        finish = seconds_left(self.state, self.recipe.training) <= 0
+        return Requests(max(signals, default=0), self.group.leads and is_due, self.group.leads and finish)
+
+    def _is_over(self) -> bool:
+        """Return whether all updates are done or training.minutes are used up."""
+        minutes = self.recipe.training.minutes
+        return self.state.step >= self.recipe.training.updates or 0 < (minutes or 0) <= self.state.minutes
 
     def _is_done(self) -> bool:
-        """Return whether all updates are done or training.patience is exhausted."""
+        """Return whether the run is over or training.patience is exhausted."""
         settings = self.recipe.training
         out_of_patience = settings.patience is not None and self.best.without_improvement >= settings.patience
-        return self.state.step >= settings.updates or out_of_patience
+        return self._is_over() or out_of_patience
 
     def save(self, progress: Progress, *, validate: bool) -> None:
         """Write a checkpoint in the background; with `validate`, score it as well."""
@@ -357,8 +375,10 @@ class Run:
     def _score(self, path: Path, progress: Progress) -> None:
         """Score the model on the development set, and add the scores to its checkpoint at `path`."""
         assert self.validation is not None
+        began = time.perf_counter()
         with progress.validating():
             task, dev = self.recipe.task, self.validation(self.trainer.model)
+        self.state.scoring = time.perf_counter() - began
         is_best = self.best.add(dev.score, task)
         if not self.group.leads:
             return
@@ -391,5 +411,6 @@ class Run:
         size, pairs = self.about["parameters"] / 1e6, f"{len(trainer.corpus):,} {self.recipe.task.unit}"
         return (
             f"{begin}: {size:.2f} M parameters, {pairs}, on {devices}, into {self.out}",
-            f"  {training.updates:,} updates of {training.batch_tokens:,} tokens",
+            f"  {training.updates:,} updates of {training.batch_tokens:,} tokens"
+            + ("" if training.minutes is None else f", or what {training.minutes:g} minutes allow"),
         )

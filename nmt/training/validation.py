@@ -8,8 +8,8 @@ from pathlib import Path
 
 import torch
 
-from nmt.checkpoint.averaging import Mean, averageable
-from nmt.checkpoint.reading import Bundle, load_weights
+from nmt.checkpoint.averaging import Mean, average, averageable
+from nmt.checkpoint.reading import AVERAGED, MANIFEST, Bundle, checkpoints, load_weights
 from nmt.checkpoint.writing import add_info, save_bundle
 from nmt.data.corpus import Corpus, Rows
 from nmt.data.epochs import plan_epoch
@@ -274,6 +274,21 @@ def choose_split(average: Bundle, device: torch.device, console: Console) -> Bun
         dev = Validation.of(average)(average.model(device))
         add_info(average.path, {"scores": dev.by_name(average.task.metric)})
     return Bundle.read(average.path)
+
+
+def average_and_score(directory: Path, device: torch.device, console: Console) -> None:
+    """Average the newest checkpoints of a run, choose its way of splitting lines, and score it, unless that is done."""
+    found = checkpoints(directory)
+    path = directory / AVERAGED
+    if (path / MANIFEST).exists() and Bundle.read(path).step == found[-1].step:
+        return
+    result = choose_split(average(directory, console=console), device, console)
+    said = f"averaged {len(result.info['steps'])} checkpoints: {path}"
+    if result.recipe.data.valid:
+        dev = Validation.of(result)(result.model(device))
+        add_info(path, {"scores": dev.by_name(result.task.metric), "signature": dev.signature})
+        said += f", dev {result.task.label} {dev.score:.2f}"
+    console.say(said)
 
 
 def numbers_to_try(most: int) -> list[int]:

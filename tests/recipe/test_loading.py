@@ -29,6 +29,19 @@ def test_inheritance_goes_over_two_levels_and_folders(write: Write, tmp_path: Pa
     assert (recipe.name, recipe.model.layers, recipe.model.d_ff, recipe.model.heads) == ("leaf", 4, 32, 2)
 
 
+def test_of_the_two_intervals_between_checkpoints_the_one_given_last_counts(write: Write) -> None:
+    write(BASE + "training: {checkpoint_updates: 500}\n", "base.yaml")
+    path = write("extends: base.yaml\ntraining: {checkpoint_minutes: 3}\n")
+    assert load(path).training.checkpoint_updates is None
+    assert load(path, ["training.checkpoint_updates=7"]).training.checkpoint_updates == 7
+    assert (
+        load(path, ["training.checkpoint_updates=7", "training.checkpoint_minutes=2"]).training.checkpoint_updates
+        is None
+    )
+    shorter = load(write("extends: base.yaml\ntraining: {minutes: 30}\n"))
+    assert (shorter.training.checkpoint_updates, shorter.training.checkpoint_minutes) == (500, 2)
+
+
 def test_a_base_without_data_of_its_own_is_not_a_recipe_by_itself(write: Write) -> None:
     write("name: base\ndata: 3\nmodel: {layers: 2}\n", "base.yaml")
     recipe, base = recipes.load_with_base(write(BASE.replace("name: tiny", "name: tiny\nextends: base.yaml")))

@@ -19,11 +19,13 @@ import torch
 from reverse_task import BARE, assert_equal_to_the_bit, metrics, names, parameters, position, reseal, sets
 
 from nmt import cli
-from nmt.checkpoint.reading import checkpoints
+from nmt.checkpoint.reading import Bundle, checkpoints
 from nmt.checkpoint.writing import Checkpoints, add_info
 from nmt.data.epochs import EpochPlan, EpochPlans
+from nmt.recipe import Training
 from nmt.training import trainer as module
 from nmt.training.progress import Progress
+from nmt.training.run_files import RunState
 from nmt.training.trainer import Run
 
 SMALL = sets(
@@ -303,3 +305,31 @@ def test_a_run_of_an_earlier_version_gets_lengths_when_it_is_resumed(train, task
     train("training.updates=6", *BARE)
     first, second = checkpoints(task / "ckpts")
     assert (first.lengths, second.info["lengths"]) == (None, lengths)
+
+
+# --- a budget of minutes ------------------------------------------------------------------------------------
+
+
+def test_minutes_end_a_run_which_is_averaged_and_scored_once(train, task: Path, monkeypatch) -> None:
+    slow = "training.checkpoint_updates=3", "training.updates=1000"
+    monkeypatch.setattr(module, "ENDING", 0)
+    said = train("training.minutes=0.02", *slow)
+    assert "finished: training.minutes 0.02 are over; " in said
+    averaged = Bundle.read(task / "ckpts/averaged")
+    assert "averaged" in said
+    assert f"dev BLEU {averaged.dev_score:.2f}" in said.splitlines()[-1]
+    newest = checkpoints(task / "ckpts")[-1]
+    assert averaged.step == newest.step
+    assert newest.cost["seconds"] >= 1.2
+    before = (task / "ckpts/averaged/bundle.json").stat().st_mtime_ns
+    assert "to continue: --set training.minutes=0.04" in train("training.minutes=0.02", *slow)
+    assert checkpoints(task / "ckpts")[-1].step == newest.step
+    assert (task / "ckpts/averaged/bundle.json").stat().st_mtime_ns == before
+    train("training.minutes=100", "training.checkpoint_updates=3", f"training.updates={newest.step + 2}")
+    assert checkpoints(task / "ckpts")[-1].step == newest.step + 2  # whichever is first
+
+
+def test_the_end_leaves_time_for_three_validations() -> None:
+    state = RunState(step=5, epoch=0, offset=5, seconds=100.0, scoring=6.0)
+    assert module.seconds_left(state, Training(minutes=2)) == 2.0
+    assert module.seconds_left(state, Training()) == float("inf")
