@@ -97,8 +97,9 @@ def summary(out: Path, report: dict[str, dict[str, Any]], tokenizer: Tokenizer, 
     if several := train.get("sources with several sentences"):
         yield f"  train sources with several sentences: {several:.0%}"
     if characters := train["characters spelled as bytes"]:
-        most = ", ".join(f"'{character}' {count:,}" for character, count in [*train["spelled as bytes"].items()][:10])
-        yield f"  train characters spelled as bytes: {characters:,}, of which most often {printable(most)}"
+        shown = {c if c.isprintable() else f"U+{ord(c):04X}": count for c, count in train["spelled as bytes"].items()}
+        most = ", ".join(f"'{character}' {count:,}" for character, count in [*shown.items()][:10])
+        yield f"  train characters spelled as bytes: {characters:,}, of which most often {most}"
     if leaked := train.get(f"{unit} also in valid or test"):
         yield f"  warning: {leaked:,} training {unit} are in valid or test word for word, so scores there are too high"
     for split, wanted in data.taken.items():
