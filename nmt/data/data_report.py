@@ -105,5 +105,5 @@ def summary(out: Path, report: dict[str, dict[str, Any]], tokenizer: Tokenizer, 
     for split, wanted in data.taken.items():
         if (found := report[split]["read"]) < wanted:
             yield f"  warning: data.{split} takes {wanted:,} sources, but only {found:,} are left"
-        files = ", ".join(str(out / f"{split}.{language}") for language in data.languages)
+        files = ", ".join(str(out / f"{split}.{ending}") for ending in data.endings)
         yield f"  {split} taken from train: {files}"

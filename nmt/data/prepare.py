@@ -100,13 +100,8 @@ def prepare(recipe: Recipe, console: Console, threads: int, tokenizer_from: Path
         counts = sentence_counts(recipe, Corpus(part / "train.arrow"), tokenizer)
         if len(counts):
             report["train"]["sources with several sentences"] = round(float((counts > 1).mean()), 4)
-        shares = {split: each.shares() for split, each in overlap.items()}
-        for split, found in shares.items():
-            report[split]["near to training"] = int((found >= NEAR).sum())
-        write_json(part / OVERLAP, {split: found.round(2).tolist() for split, found in shares.items()})
-        for split in held_out:
-            for language, side in zip(data.languages, zip(*held_out[split], strict=True), strict=True):
-                (part / f"{split}.{language}").write_text("".join(f"{text}\n" for text in side), encoding="utf-8")
+        _write_overlap(part, overlap, report)
+        _write_texts(part, held_out, data)
         write_json(part / REPORT, report)
         write_manifest(part / MANIFEST, inputs)
     for line in summary(out, report, tokenizer, data):
@@ -267,6 +262,21 @@ def _write_split(
         "spelled as bytes": dict(as_bytes.most_common(MOST_CHARACTERS)),
         "characters spelled as bytes": len(as_bytes),
     }
+
+
+def _write_overlap(part: Path, overlap: Mapping[str, Overlap], report: dict[str, dict[str, Any]]) -> None:
+    """Write overlap.json, and count the sources near to training in the report."""
+    shares = {split: each.shares() for split, each in overlap.items()}
+    for split, found in shares.items():
+        report[split]["near to training"] = int((found >= NEAR).sum())
+    write_json(part / OVERLAP, {split: found.round(2).tolist() for split, found in shares.items()})
+
+
+def _write_texts(part: Path, held_out: HeldOut, data: Data) -> None:
+    """Write the pairs set aside from the training data as text files, such as test.en and test.de."""
+    for split, pairs in held_out.items():
+        for ending, side in zip(data.endings, zip(*pairs, strict=True), strict=True):
+            (part / f"{split}.{ending}").write_text("".join(f"{text}\n" for text in side), encoding="utf-8")
 
 
 def _name(dataset: Dataset) -> str:

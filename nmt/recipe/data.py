@@ -319,6 +319,11 @@ class Data(Settings):
         """Source and target language, or only the target's for a language model."""
         return (self.target,) if self.source is None else (self.source, self.target)
 
+    @property
+    def endings(self) -> tuple[str, ...]:
+        """Endings of the names of text files, one for each side."""
+        return self.languages if self.source != self.target else ("source", "target")
+
     def path(self, name: str) -> Path:
         """Return a data file's path: `name` relative to `root`, unless it is absolute."""
         return Path(os.path.expanduser(self.root)) / os.path.expanduser(name)
