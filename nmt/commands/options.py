@@ -107,7 +107,8 @@ def option(usage: str, help: str, type: Any = None, section: str = MORE, **keywo
     `usage` is the flag and optionally a metavar, as in `--beam N`. Without `type`, the option is a boolean flag.
     """
     flag, _, metavar = usage.partition(" ")
-    keywords |= {"help": help, "type": type, "metavar": metavar or None, "section": section, "is_flag": type is None}
+    keywords |= {"help": help, "type": type, "metavar": metavar or None, "section": section}
+    keywords["is_flag"] = type is None or None  # if False, click would accept the flag without its value
     keywords["show_default"] = "default" in keywords
     return field(metadata={PARAMETER: partial(click.option, flag, cls=Option, **keywords), FLAG: flag})
 
