@@ -14,6 +14,7 @@ from typing import NamedTuple, NoReturn
 import click
 from click.shell_completion import shell_complete
 
+from nmt.commands.help import Command
 from nmt.commands.streams import open_standard_streams, release
 from nmt.system.errors import TRY_AGAIN, GroupError, Interrupted, UserError, printable
 
@@ -73,7 +74,7 @@ class Ending(NamedTuple):
 
 
 def ending_of(error: BaseException) -> Ending:
-    """Return the exit code and messages for an exception; print click's usage errors."""
+    """Return the exit code and messages for an exception."""
     reports = os.environ.get("RANK", "0") == "0"  # only rank 0 reports
     match error:
         case UserError():
@@ -87,10 +88,10 @@ def ending_of(error: BaseException) -> Ending:
             return Ending(128 + signal.SIGINT, ("interrupted",) if reports else ())
         case click.exceptions.Exit():
             return Ending(error.exit_code)
-        case click.ClickException():
-            with suppress(OSError):
-                error.show()
-            return Ending(error.exit_code)
+        case click.exceptions.NoArgsIsHelpError():  # its message is the help text
+            return Ending(error.exit_code, (error.message,))
+        case click.UsageError():
+            return Ending(error.exit_code, _complaint(*_usage(error)))
         case BrokenPipeError():  # the reader closed the pipe, as `head` does
             return Ending(0)
         case io.UnsupportedOperation():  # open_standard_streams has opened stdout read-only
@@ -108,6 +109,24 @@ def ending_of(error: BaseException) -> Ending:
             bug = UserError(f"{type(error).__name__}: {error}", hint)
             return ending_of(memory_error(error) or device_error(error) or bug)
     raise error  # such as SystemExit
+
+
+def _usage(error: click.UsageError) -> tuple[str, str]:
+    """Return message and hint for wrong usage: the nearest name, an option's help, an example, or where to read."""
+    near = getattr(error, "possibilities", None)
+    text = (error.message if near else error.format_message()).removesuffix(".")
+    message = text[:1].lower() + text[1:]
+    context = error.ctx
+    if near or context is None:
+        return message, f"did you mean {near[0]}?" if near else "nmt --help lists the commands"
+    name = getattr(error, "option_name", None) or getattr(error, "param_hint", None)
+    option = getattr(error, "param", None) or next((o for o in context.command.params if name in o.opts), None)
+    if isinstance(option, click.Option) and (record := option.get_help_record(context)):
+        return message, f"{record[0]}: {' '.join(record[1].split())}"
+    hint = f"{context.command_path} --help shows examples and all options"
+    if isinstance(error, click.BadParameter | click.BadArgumentUsage) and isinstance(context.command, Command):
+        hint = f"for example {context.command.examples[0][0]}; {hint}"
+    return message, hint
 
 
 def _complaint(message: str, hint: str) -> tuple[str, str]:

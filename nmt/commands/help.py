@@ -27,6 +27,14 @@ class Command(click.Command):
         self.examples = examples
         self._beginning, _, self._details = inspect.cleandoc(self.help or "").partition("\n\n")
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the arguments; name the command in usage errors, which click does not do for all."""
+        try:
+            return super().parse_args(ctx, args)
+        except click.UsageError as error:
+            error.ctx = error.ctx or ctx
+            raise
+
     def format_help_text(self, context: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the summary and the examples."""
         formatter.write_paragraph()
@@ -57,11 +65,11 @@ class LineCommand(Command):
     allow_extra_args = True
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse the options; raise a usage error that explains --input if there are positional arguments."""
+        """Parse the options; raise BadArgumentUsage, which names --input, if there are positional arguments."""
         extra = super().parse_args(ctx, args)
         if extra and not ctx.resilient_parsing:
             what = f"{extra[0]!r} is an argument, but lines come from stdin or --input"
-            ctx.fail(f'{what}: echo "A sentence." | nmt {self.name}, or nmt {self.name} --input FILE')
+            raise click.BadArgumentUsage(what, ctx)
         return extra
 
 

@@ -33,7 +33,7 @@ def score(options: ScoreOptions) -> None:
         return _score_runs(options)
     refuse(options, "html", "goes with --runs")
     if not 1 <= len(options.files) <= 2:
-        raise click.UsageError(f"score takes REF and at most one HYP, but {len(options.files)} files are given")
+        raise click.BadArgumentUsage(f"score takes REF and at most one HYP, but {len(options.files)} files are given")
     metrics = _metrics(options)
     if not set(metrics) & set(METRICS):
         refuse(options, "baseline lowercase", f"goes with --metric {', '.join(METRICS)}")

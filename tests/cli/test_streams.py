@@ -177,4 +177,4 @@ def test_an_empty_text_is_a_usage_error_that_names_the_option(
     done = nmt(command, *([] if not is_option else ["x"] * (command not in ("translate", "parse"))), *given)
     assert done.code == 2
     name = parameter.opts[0] if is_option else parameter.make_metavar(click.Context(cli.commands[command]))
-    assert f"Invalid value for '{name}': must not be empty" in done.err
+    assert f"invalid value for '{name}': must not be empty" in done.err

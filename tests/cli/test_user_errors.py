@@ -1,4 +1,4 @@
-"""What commands say of mistakes: one error or one line of usage, and a hint; and that they then have done nothing."""
+"""What commands say of mistakes: one error and a hint; and that they then have done nothing."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ def assert_nothing_done(nmt: Callable[..., Any], folder: Path, line: str, code: 
 @pytest.mark.parametrize(
     ("line", "problem"),
     [
-        ("no-such-command", "No such command 'no-such-command'"),
-        ("translate --no-such-flag", "No such option '--no-such-flag'"),
-        ("translate 'I see a dog.'", "'I see a dog.' is an argument, but lines come from stdin or --input: "),
+        ("no-such-command", "no such command 'no-such-command'"),
+        ("translate --no-such-flag", "no such option '--no-such-flag'"),
+        ("translate 'I see a dog.'", "'I see a dog.' is an argument, but lines come from stdin or --input"),
         ("translate --devices 0", "'--devices': 0 is not in the range 1<=x<=256"),
         ("translate --sample 2 --n-best 2", "--sample does not go with --terms, --keep or --n-best"),
         ("translate --sample 2 --terms one", "--sample does not go with --terms, --keep or --n-best"),
@@ -98,7 +98,28 @@ def assert_nothing_done(nmt: Callable[..., Any], folder: Path, line: str, code: 
     ],
 )
 def test_usage(nmt: Callable[..., Any], folder: Path, line: str, problem: str) -> None:
-    assert problem in assert_nothing_done(nmt, folder, line, 2)
+    said = assert_nothing_done(nmt, folder, line, 2)
+    assert re.search(r"^error: .+\nhint: .+\n\Z", said, re.MULTILINE)
+    assert problem in said
+
+
+@pytest.mark.parametrize(
+    ("line", "hint"),
+    [
+        ("trian", "did you mean train?"),
+        ("translate --beem 3", "did you mean --beam?"),
+        ("translate --beam x", "--beam N: Beam size; 1 is greedy search. [x>=1]"),
+        ("translate --beam", "--beam N: Beam size"),  # the value is missing
+        ("score one --metric rouge", "--metric NAME,…: bleu, chrf, ter"),
+        ("train", "for example nmt train my.yaml; nmt train --help"),
+        ("score", "for example nmt score test.de output.de; nmt score --help"),
+        ("translate 'I see a dog.'", "for example nmt translate < input.en > output.de; nmt translate --help"),
+        ("parse --pretty --json", "nmt parse --help"),
+        ("--version=3", "nmt --help"),
+    ],
+)
+def test_the_hint_of_a_usage_error(nmt: Callable[..., Any], folder: Path, line: str, hint: str) -> None:
+    assert f"\nhint: {hint}" in assert_nothing_done(nmt, folder, line, 2)
 
 
 @pytest.mark.parametrize(
