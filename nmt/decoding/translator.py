@@ -19,6 +19,7 @@ from nmt.decoding.read_ahead import Line, Part, Request
 from nmt.recipe import Decoding
 from nmt.system.errors import UserError
 from nmt.text.lines import one_line
+from nmt.text.numbers import compare
 from nmt.text.sentences import SentenceSplitter, TrainedLengths
 from nmt.text.terms import Phrase, Term, Terms
 from nmt.text.tokenizer import Tokenizer
@@ -43,11 +44,19 @@ class Translation(LineResult):
     """Required phrases that the best output lacks."""
     kept_from_repeating: bool
     """Whether `decoding.no_repeat` forbade the most probable subword at some step of the best output."""
+    lost: list[str]
+    """Numbers, and names with digits, that the best output lacks; terms and what is kept do not count."""
+    invented: list[str]
+    """Numbers, and names with digits, that the best output has and the line has not."""
+    loop: str
+    """What the best output repeats more than twice as often in a row as the line repeats anything; "" for nothing."""
 
     @property
     def complaints(self) -> list[str]:
-        """One message per missing phrase."""
-        return [f"missing: {phrase}" for phrase in self.missing]
+        """One message per missing phrase, and one for changed numbers and a loop."""
+        changes = {"lost": self.lost, "invented": self.invented, "loop": [self.loop] if self.loop else []}
+        changed = [f"{what}: {', '.join(texts)}" for what, texts in changes.items() if texts]
+        return [f"missing: {phrase}" for phrase in self.missing] + ["; ".join(changed)] * bool(changed)
 
     @property
     def empty(self) -> bool:
@@ -87,6 +96,8 @@ class Translator(Pipeline[Translation]):
             "empty outputs": lambda translation: translation.empty,
             "unusual lengths": lambda translation: translation.unusual_length,
             "missing terms": lambda translation: len(translation.missing),
+            "numbers changed": lambda translation: bool(translation.lost or translation.invented),
+            "loops": lambda translation: bool(translation.loop),
         }
         if decoding.no_repeat is not None:
             warnings["repetitions avoided"] = lambda translation: int(translation.kept_from_repeating)
@@ -181,6 +192,8 @@ class Translator(Pipeline[Translation]):
     def join(self, line: Line, found: Sequence[tuple[str, int]]) -> Translation:
         """Build the translation of a line from (text, rank) pairs, one per output."""
         lengths, decode = self._lengths, self.tokenizer.target.decode
+        phrases = [phrase for part in line.parts for phrase in part.phrases]
+        asked = " ".join(text for phrase in phrases for text in (phrase.source, *phrase.targets))
         return Translation.of(
             line,
             found,
@@ -199,6 +212,7 @@ class Translator(Pipeline[Translation]):
                 if phrase.is_missing(text)
             ],
             kept_from_repeating=any(best.kept_from_repeating for _, best in line.best),
+            **compare(line.text, found[0][0], asked)._asdict(),
         )
 
     def as_json(self, number: int, translation: Translation) -> str:
@@ -219,6 +233,9 @@ class Translator(Pipeline[Translation]):
             unusual_length=translation.unusual_length,
             missing=list(map(str, translation.missing)),
             kept_from_repeating=translation.kept_from_repeating,
+            lost=translation.lost,
+            invented=translation.invented,
+            loop=translation.loop,
         )
 
 

@@ -119,7 +119,7 @@ def test_terms_of_a_table_stand_in_translations(devices: int, nmt, reverse_run: 
     assert "g h" in third
     assert free == "f e d"
     assert done.code == 0
-    assert done.err.endswith("missing terms 0\n")
+    assert done.err.endswith("missing terms 0, numbers changed 0, loops 0\n")
 
 
 def test_strict_makes_an_error_of_what_went_less_than_well(nmt, reverse_run: Path) -> None:
@@ -133,6 +133,9 @@ def test_strict_makes_an_error_of_what_went_less_than_well(nmt, reverse_run: Pat
     assert message.startswith("error: --strict: ")
     assert "inputs split 1 (first in line 3), unknown characters 1 (first in line 2)" in message
     assert (hint[:6], end) == ("hint: ", "")
+    done = nmt(*arguments, "--json", stdin=b"a b c\na 77 b\n")
+    assert [json.loads(line)["lost"] for line in done.out.splitlines()] == [[], ["77"]]
+    assert "numbers changed 1 (first in line 2)" in done.err
 
 
 def test_several_workers_write_what_one_writes(nmt, reverse_run: Path, monkeypatch) -> None:

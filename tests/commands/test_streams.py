@@ -98,6 +98,9 @@ PLAIN = Translation(
     unusual_length=False,
     kept_from_repeating=False,
     missing=[],
+    lost=[],
+    invented=[],
+    loop="",
 )
 BLANK = replace(PLAIN, texts=[""], parts=0)
 
@@ -111,17 +114,20 @@ def test_statistics_know_where_each_problem_was_first(monkeypatch: pytest.Monkey
     split, capped, odd = replace(PLAIN, parts=3), replace(PLAIN, capped=True, parts=2), replace(PLAIN, unknown=5)
     empty = replace(PLAIN, texts=[" "], unusual_length=True, missing=[Phrase("fox", ("Fuchs", "Füchsin"))])
     assert empty.complaints == ["missing: fox → Fuchs | Füchsin"]
-    for translation in [PLAIN, BLANK, split, capped, odd, odd, empty]:
+    changed = replace(PLAIN, lost=["i386", "3"], invented=["i368"], loop="la")
+    assert changed.complaints == ["lost: i386, 3; invented: i368; loop: la"]
+    for translation in [PLAIN, BLANK, split, capped, odd, odd, empty, changed]:
         statistics.add(translation)
         statistics.searched(1000)
     assert statistics.summary() == (
-        "7 sentences, 3,500 tokens/s; caps hit 1, inputs split 2, unknown characters 10, empty outputs 1, "
-        "unusual lengths 1, missing terms 1"
+        "8 sentences, 4,000 tokens/s; caps hit 1, inputs split 2, unknown characters 10, empty outputs 1, "
+        "unusual lengths 1, missing terms 1, numbers changed 1, loops 1"
     )
     with pytest.raises(UserError) as error:
         statistics.check()
     assert error.value.message == (
         "--strict: caps hit 1 (first in line 4), inputs split 2 (first in line 3), "
         "unknown characters 10 (first in line 5), empty outputs 1 (first in line 7), "
-        "unusual lengths 1 (first in line 7), missing terms 1 (first in line 7)"
+        "unusual lengths 1 (first in line 7), missing terms 1 (first in line 7), "
+        "numbers changed 1 (first in line 8), loops 1 (first in line 8)"
     )

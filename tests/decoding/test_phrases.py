@@ -109,8 +109,8 @@ def test_a_prefix_may_hold_what_is_kept_too_often(beam: int, tokenizer: Tokenize
     texts = ["the dog %s", "%d likes a cat", "the dog"]
     over, whole, none = translations(tokenizer, [Request(text, "%s %s ,", terms) for text in texts], beam, beam=beam)
     assert all(text.startswith("%s %s ,") for result in (over, whole, none) for text in result.texts)
-    assert over.complaints == ["missing: %s"]
-    assert whole.complaints == none.complaints == []
+    assert [str(phrase) for phrase in over.missing] == ["%s"]
+    assert whole.missing == none.missing == []
     assert not any(phrase.is_missing(text) for phrase in terms.phrases(texts[1]) for text in whole.texts)
 
 
@@ -175,8 +175,10 @@ def test_what_has_no_room_is_named(tokenizer: Tokenizer) -> None:
     serve = Translator(model, tokenizer, Decoding(max_source=8, max_extra=5))
     terms = Terms([Term("dog", "one two three four five six seven"), Term("cat", "x")])
     first, second = serve.stream([Request("dog", terms=terms), Request("cat", terms=terms)])
-    assert first.complaints == ["missing: dog → one two three four five six seven | One two three four five six seven"]
-    assert second.complaints == []
+    assert [str(phrase) for phrase in first.missing] == [
+        "dog → one two three four five six seven | One two three four five six seven"
+    ]
+    assert second.missing == []
 
 
 # --- Automata find what a plain search finds ----------------------------------------------------------------

@@ -27,6 +27,9 @@ FOX = Translation(
     unusual_length=False,
     kept_from_repeating=False,
     missing=[],
+    lost=["3"],
+    invented=[],
+    loop="fox",
 )
 TREE = parse_tree("(TOP (S (NP (XX cats)) (VP (XX sleep)) (. .)))")
 CATS = Parse(
@@ -106,4 +109,7 @@ def test_json_tells_all_in_one_line() -> None:
         "unusual_length": False,
         "missing": [],
         "kept_from_repeating": False,
+        "lost": ["3"],
+        "invented": [],
+        "loop": "fox",
     }

@@ -1,0 +1,165 @@
+"""Numbers, names with digits, and loops: what a translation loses of its source, invents or repeats.
+
+Numbers are compared by value, so 1,000.5 is 1.000,5; names with digits, such as `i386`, as they are, but for case. What
+good translations do is no change: 64bit may become 64 bit, 20th XX, and 3 a word.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+_DIGIT = re.compile(r"\d")
+# Thai, Burmese, Khmer, Japanese, Chinese and Korean, whose words or endings touch numbers
+_UNSPACED = re.compile(
+    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]"
+)  # Thai to Korean
+_TOKEN = re.compile(  # a number, or a name with digits
+    r"(?<![^\W_])(?:\d{1,3}(?:[ '’]\d{3})+(?:[.,]\d+)?(?![^\W_])"  # 1 000
+    r"|[^\W_]*\d[^\W_]*(?:[.,][^\W_]*\d[^\W_]*)*)"  # 1,000.5, 3.11 and i386; hyphens, colons and slashes part two
+)
+_THOUSANDS = re.compile(r"\d{1,3}([., '’])\d{3}(?:\1\d{3})*(?:(?!\1)[.,]\d+)?")
+_ORDINAL = re.compile(r"(\d{1,2})(?:st|nd|rd|th|[aeo]|er|re|ème)?")
+_LOOP = re.compile(r"(?<!\S)((?:\S++ ){1,8}?)\1\1+|(\S{1,8}?)\2\2+")  # of words, or of characters
+SHORTEST_LOOP = 7  # characters
+_SPELLED = (  # beginnings of words for 1 to 12 in English, German, French, Italian, Spanish, Portuguese and Dutch
+    "one|once|first|un|um|ein|een|erst|prim|prem",
+    "two|twi|twe|second|segund|due|duo|dou|deu|dos|dois|doi|zwei|zwo",
+    "three|third|tre|trê|tri|ter|tie|troi|dre|dri",
+    "four|vier|qua|cua",
+    "fif|five|fünf|vijf|cin|quin",
+    "six|sei|ses|sech|zes",
+    "seven|sieb|zeven|sett|sete|séti|siet",
+    "eigh|acht|huit|ott|och|oit",
+    "nin|neun|neuf|neg|nov|nuev",
+    "ten|tien|zehn|dix|die[cz]|de[cz]",
+    "eleven|elf|onz|once|undic",
+    "twel|twaalf|zwölf|douz|do[cdz]",
+)
+
+
+class Changes(NamedTuple):
+    """Where a translation does not say what its source says."""
+
+    lost: list[str]
+    """Numbers and names of the source that the output lacks"""
+    invented: list[str]
+    """Numbers and names of the output that the source does not have"""
+    loop: str
+    """What the output repeats more than twice as often in a row as the source repeats anything; "" for nothing"""
+
+
+def compare(source: str, output: str, asked: str = "") -> Changes:
+    """Compare an output with its source; numbers and names that stand in `asked` do not count."""
+    lost, invented = _changed(source, output, asked) if _DIGIT.search(source + output) else ([], [])
+    times, loop = _loop(output)
+    is_new = times > 0 and times > 2 * _loop(source)[0]  # most outputs have none, and cost no look at the source
+    return Changes(lost, invented, loop if is_new else "")
+
+
+def _changed(source: str, output: str, asked: str) -> tuple[list[str], list[str]]:
+    """Return the numbers and names that are lost, and those that are invented."""
+    source, output = _normalized(source), _normalized(output)
+    here, there = _TOKEN.findall(source), _TOKEN.findall(output)
+    lost, invented = _unmatched(here, there, _folded, lambda token: [_folded(token)])
+    lost, invented = _unmatched(lost, invented, _key, partial(_pieces, text=output))
+    invented, lost = _unmatched(invented, lost, _key, partial(_pieces, text=source))
+    lost, invented = _unmatched(lost, invented, _measure, lambda token: [_measure(token)])
+    # Once is enough for a name, which may become a pronoun. A number or name that the source has is no invention.
+    wanted = set(_TOKEN.findall(_normalized(asked)))
+    known = wanted.union(map(_key, here))
+    return (
+        [token for token in lost if token not in wanted and not _is_said(token, source, output)],
+        [token for token in invented if not {token, _key(token)} & known and not _is_said(token, output, source)],
+    )
+
+
+def _loop(text: str) -> tuple[int, str]:
+    """Return how often the longest loop of a text repeats something, and what; (0, "") if there is none."""
+    found = (match for match in _LOOP.finditer(text + " ") if len(match[0]) >= SHORTEST_LOOP)
+    longest = max(found, key=lambda match: len(match[0]), default=None)
+    if longest is None:
+        return 0, ""
+    repeated = longest[1] or longest[2]
+    return len(longest[0]) // len(repeated), repeated.strip()
+
+
+def _normalized(text: str) -> str:
+    """Return a text with one form of each digit, and with spaces around numbers: 4x4, 3個."""
+    text = _DIGIT.sub(lambda digit: str(int(digit[0])), unicodedata.normalize("NFKC", text))
+    return re.sub(r"(?<=\d)[x×](?=\d)", " x ", _UNSPACED.sub(" ", text))
+
+
+def _unmatched(
+    one: list[str], other: list[str], key: Callable[[str], str], pieces: Callable[[str], list[str]]
+) -> tuple[list[str], list[str]]:
+    """Remove each token of `one` whose pieces are all keys of tokens of `other`, and these."""
+    places: defaultdict[str, list[str]] = defaultdict(list)
+    for token in other:
+        places[key(token)].append(token)
+    rest = []
+    for token in one:
+        wanted = Counter(pieces(token))
+        if all(len(places[piece]) >= times for piece, times in wanted.items()):
+            for piece in wanted.elements():
+                places[piece].pop()
+        else:
+            rest.append(token)
+    return rest, [token for tokens in places.values() for token in tokens]
+
+
+def _is_number(token: str) -> bool:
+    return not re.search(r"[^\W\d]", token)
+
+
+def _key(token: str) -> str:
+    """Write a number with "." before decimals, and without thousands separators and leading zeros; a name as it is."""
+    if not _is_number(token):
+        return token
+    if grouped := _THOUSANDS.fullmatch(token):
+        token = token.replace(grouped[1], "")
+    return re.sub(r"^0+(?=\d)", "", token.replace(",", "."))
+
+
+def _folded(token: str) -> str:
+    """Return the key in lower case, without the v of a version and a plural s: v3.11, MP3s."""
+    return re.sub(r"^v(?=[\d.]+$)|(?<=\d)s$", "", _key(token).casefold())
+
+
+def _measure(token: str) -> str:
+    """Return the key without lower-case letters after a number, and of decades only 90: 20th, 90er, 1990s."""
+    number = _key(re.sub(r"^([\d.,]+)[^\W\d_A-Z]+$", r"\1", token))
+    return re.sub(r"^(?:19|20)(?=\d0$)", "", number)
+
+
+def _pieces(token: str, text: str) -> list[str]:
+    """Return the keys of the numbers in a token if `text` may write these apart: 17.30, 64bit, Python3."""
+    if _is_number(token):
+        return [_key(digits) for digits in re.findall(r"\d+", token)]
+    apart = token[0].isdigit() or _is_in(token, text)
+    return [_key(number) for number in re.findall(r"\d+(?:[.,]\d+)*", token)] if apart else [token]
+
+
+def _is_in(name: str, text: str) -> bool:
+    """Return whether a name stands in a text, in whatever case and with or without spaces and hyphens."""
+    apart = r"[\W_]{0,3}".join(re.findall(r"\d+|[^\W\d_]+", name))
+    return bool(re.search(rf"(?<![^\W_]){apart}(?![^\W_])", text, re.IGNORECASE))
+
+
+def _is_said(token: str, text: str, other: str) -> bool:
+    """Return whether another text has a name, or words for 3, 3rd, 16th, 3D or i18n, but not for the 3 of Python 3."""
+    if re.fullmatch(r"[1-4][dD]", token):
+        return "dimension" in other.casefold()
+    if short := re.fullmatch(r"([a-z])(\d\d?)[a-z]", token, re.IGNORECASE):
+        return bool(re.search(rf"\b{short[1]}\w{{{short[2]},}}", other, re.IGNORECASE))
+    if not (found := _ORDINAL.fullmatch(token)) or not 0 < (value := int(found[1])) < 40:
+        return not _is_number(token) and _is_in(token, other)
+    if re.search(rf"(?<=[\w,] )[A-Z]\w*[ -]{token}(?!\w)", text):
+        return False
+    roman = "X" * (value // 10) + ("", "I", "II", "III", "IV", "V", "VI", "VII", "VIII", "IX")[value % 10]
+    words = _SPELLED[value - 1] if value <= len(_SPELLED) else roman
+    return bool(re.search(rf"\b{roman}\b|\b(?i:{words})", other))

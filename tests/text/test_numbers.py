@@ -1,0 +1,86 @@
+"""What counts as a changed number, a changed name or a loop, and what does not."""
+
+from __future__ import annotations
+
+import pytest
+
+from nmt.text.numbers import Changes, compare
+
+SAME = Changes([], [], "")
+
+
+@pytest.mark.parametrize(
+    ("source", "output"),
+    [
+        ("1,000.5 and 12,345,678", "1.000,5 und 12.345.678"),
+        ("1,000.5 and 2000", "1\u202f000,5 e 2\xa0000"),
+        ("1,234,567", "1'234'567"),
+        ("version 2.0 of 1.5", "1,5 in der Version 2.0"),
+        ("pages 455-461", "pagine da 455 a 461"),
+        ("2024-05-03 at 17:30", "03.05.2024, 17.30 Uhr"),
+        ("007 and ٣", "7 e 3"),
+        ("a 4x4 board, 50%", "ein Brett von 4 × 4, 50 %"),
+        ("64bit, 58Hz and 3D", "64 Bit, 58 Hz und 3-D"),
+        ("3D, 2d", "tridimensionale, in due dimensioni"),
+        ("Python3, Qt 5, MP3s and v3.11", "MP3, Python 3, Qt5 e versione 3.11"),
+        ("x86_64 and i18n", "Internationalisierung, x86-64"),
+        ("the 1st of 2 in the 20th century", "la prima delle due nel XX secolo"),
+        ("seven of three, 2nd", "7 von 3, zweiter"),
+        ("the 90s, the 1980s", "anni '90 e '80"),
+        ("MP3 is old, and MP3 is good", "MP3 ist alt und gut"),  # a name once is enough
+        ("the X11 system", "Il sistema X11 (X11)"),
+        ("-----------------", "---------------------------"),
+        ("la la la la", "la la la la la"),
+        ("3 files of Python 3.11", "Python3.11的3個文件"),
+        ("no digits", "keine Ziffern"),
+    ],
+)
+def test_what_good_translations_do_is_no_change(source: str, output: str) -> None:
+    assert compare(source, output) == SAME
+
+
+@pytest.mark.parametrize(
+    ("source", "output", "lost", "invented"),
+    [
+        ("31 (2010), 455-461", "31 (14555), 461", ["2010", "455"], ["14555"]),
+        ("libfoo-extra59", "libfoo-extra95", ["extra59"], ["extra95"]),
+        ("1.5 of 1,000", "5.1 di 10,00", ["1.5", "1,000"], ["5.1", "10,00"]),
+        ("i386, 3D, lib32z", "i368, 3B, lib32x", ["i386", "3D", "lib32z"], ["i368", "3B", "lib32x"]),
+        ("X1 and mp3", "X11 e mp3play", ["X1", "mp3"], ["X11", "mp3play"]),
+        ("Python 3, 16th", "Python", ["3", "16th"], []),
+        ("Python 3 and 12", "Python 3 und 12 und 13", [], ["13"]),
+        ("Python 3", "Python 2", ["3"], ["2"]),
+        ("for Qt 3", "per Qt, tre", ["3"], []),  # a number after a name is not spelled out
+        ("2 of 2", "2", ["2"], []),  # a number counts each time
+        ("1.2.3 and rc1", "1.2.4 e rc2", ["1.2.3", "rc1"], ["1.2.4", "rc2"]),
+    ],
+)
+def test_numbers_and_names_that_differ_are_named(
+    source: str, output: str, lost: list[str], invented: list[str]
+) -> None:
+    assert compare(source, output) == Changes(lost, invented, "")
+
+
+@pytest.mark.parametrize(
+    ("output", "loop"),
+    [
+        ("er sagte la la la la", "la"),
+        ("gut!!!!!!!", "!"),
+        ("il client, con il client, con il client, con il client", "il client, con"),
+        ("pululululu", "ul"),
+        ("55555555", "5"),
+        ("ha ha, www, ... und erschienenen", ""),
+    ],
+)
+def test_a_loop_is_named_by_what_it_repeats(output: str, loop: str) -> None:
+    assert compare("he said 55555", output).loop == loop
+
+
+def test_what_terms_ask_for_is_no_change() -> None:
+    assert compare("a GPU of 2020", "eine H100", "GPU H100 2020") == SAME
+    assert compare("a GPU of 2020", "eine H100", "GPU H1000 202") == Changes(["2020"], ["H100"], "")
+
+
+def test_long_words_take_no_quadratic_time() -> None:
+    text = "a" * 200_000 + " 1"
+    assert compare(text, "1 " + "b-" * 100_000).lost == []
