@@ -271,7 +271,7 @@ def texts(number: int, result: LineResult) -> str:
 
 
 def ranked(number: int, result: LineResult) -> str:
-    """Return one line per hypothesis of input line `number`: number, rank, score, text."""
+    """Return one line per hypothesis of input line `number`: number, rank, score, text without its indentation."""
     hypotheses = enumerate(zip(result.scores, result.texts, strict=True), 1)
     return "\n".join(f"{number}\t{rank}\t{score:.4f}\t{text}" for rank, (score, text) in hypotheses)
 

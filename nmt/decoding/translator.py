@@ -111,7 +111,8 @@ class Translator(Pipeline[Translation]):
         keep: Iterable[str] = (),
         sample: int | None = None,
     ) -> list[str] | list[list[str]]:
-        """Translate raw sentences; return their translations, in order. A blank sentence has a blank translation.
+        """Translate raw sentences; return their translations, in order. A blank sentence has a blank translation;
+        the indentation of others is kept.
 
         `prefix` holds the beginning of each translation, or "". `terms` are pairs (source, target): where a sentence
         contains the source term, its translation must contain the target term; pairs with the same source term are
@@ -185,9 +186,10 @@ class Translator(Pipeline[Translation]):
                 yield Spelling(within, begins, ends)
 
     def text(self, line: Line, rank: int) -> str:
-        """Join the translations of this `rank` from all parts into one text."""
+        """Join the translations of this `rank` from all parts into one text, indented like the line."""
         texts = [self.tokenizer.target.decode(part[rank].ids) for part in line.hypotheses]
-        return one_line(joined(texts, [part.space for part in line.parts]))
+        text = joined(texts, [part.space for part in line.parts])
+        return one_line(line.text[: -len(line.text.lstrip())] + text) if text else ""
 
     def join(self, line: Line, found: Sequence[tuple[str, int]]) -> Translation:
         """Build the translation of a line from (text, rank) pairs, one per output."""

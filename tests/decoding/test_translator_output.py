@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from engines import Alphabet, Searched
+from engines import Alphabet, Mirror, Searched, pipeline
 
 from nmt.commands.translate import ranked
 from nmt.decoding.parser import Parse, Parser
@@ -68,6 +68,11 @@ class ParsingNumbers(Parser):
 
 def test_ranked_lines_tell_number_rank_score_and_text() -> None:
     assert ranked(12, FOX) == '12\t1\t-0.1250\tfox \u2028 "\n12\t2\t-2.0000\tfoxes'
+
+
+def test_translations_are_indented_like_their_lines() -> None:
+    lines = pipeline(Mirror()).stream(["  abc ", "\t", "\u3000abc"])
+    assert [result.texts for result in lines] == [["  cba"], [""], ["\u3000cba"]]
 
 
 def test_json_tells_all_of_a_parse_in_one_line() -> None:
