@@ -99,12 +99,13 @@ def average(options: AverageOptions) -> None:
     examples=[
         ("nmt translate < input.en > output.de", "with the model in ckpts/"),
         ("nmt translate --model my-model --beam 8", "type sentences, Ctrl-D to end"),
+        ("nmt translate --document < letter.en", "a text, laid out as it was"),
         ("nmt translate --input big.en.gz --output big.de.gz --resume", "go on where it stopped"),
     ],
 )
 @takes(TranslateOptions)
 def translate(options: TranslateOptions) -> None:
-    """Translate lines: one line out for each line in, in order; with --sample N, N lines.
+    """Translate lines: one line out for each line in, in order; with --sample N, N lines; with --document, paragraphs.
 
     At the end stderr shows the number of lines, the speed, and counts of warnings.
     """

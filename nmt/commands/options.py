@@ -275,6 +275,7 @@ class SearchOptions:
     prefix: Path | None = None
     terms: Path | None = None
     keep: tuple[str, ...] = ()
+    document: bool = False
     engine: Literal["nmt", "ctranslate2"] = "nmt"
     pretty: bool = False
 
@@ -285,9 +286,10 @@ class SearchOptions:
 
     @property
     def settings(self) -> list[str]:
-        """Decoding overrides; flags come last, so they take precedence over --set"""
+        """Decoding overrides in increasing precedence: implied by --document, from --set, from flags"""
         flags = {"beam": self.beam, "alpha": self.alpha, "precision": self.precision, "batch_tokens": self.batch_tokens}
-        return [*self.overrides, *(f"decoding.{key}={value}" for key, value in flags.items() if value is not None)]
+        given = [f"decoding.{key}={value}" for key, value in flags.items() if value is not None]
+        return [*(["decoding.split=sentences"] if self.document else []), *self.overrides, *given]
 
     def check(self) -> None:
         """Raise UsageError for incompatible options."""
@@ -308,6 +310,10 @@ class SearchOptions:
 class TranslateOptions(SearchOptions):
     """Options of `nmt translate`."""
 
+    document: bool = in_files(
+        "--document",
+        "Translate a whole text: join broken lines into paragraphs, and lay out their translations as they were.",
+    )
     sample: int | None = in_search(
         "--sample N",
         "Draw N translations of each line at random, one per line, instead of searching for the best one.",
@@ -333,6 +339,8 @@ class TranslateOptions(SearchOptions):
             refuse(self, "prefix terms keep sample", "goes with --engine nmt")
         if self.sample and (self.terms or self.keep or self.n_best):
             raise click.UsageError("--sample does not go with --terms, --keep or --n-best")
+        if self.document:
+            refuse(self, "n_best as_json resume attention sample prefix", "does not go with --document")
 
 
 @dataclass(frozen=True, kw_only=True)

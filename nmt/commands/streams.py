@@ -51,17 +51,17 @@ def is_typed(path: Path | None) -> bool:
     return path is None and sys.stdin is not None and sys.stdin.isatty()
 
 
-def read_input(path: Path | None, console: Console) -> Iterator[str]:
+def read_input(path: Path | None, console: Console, expected: str = "one sentence per line") -> Iterator[str]:
     """Return an iterator over the lines of a file or stdin; raise UserError immediately if it is unreadable.
 
-    At a terminal, report that the command is waiting for lines.
+    At a terminal, report that the command is waiting for input, and what is `expected`.
     """
     if path is not None:
         return read_lines(path)
     if sys.stdin is None:
         raise UserError("stdin is closed", "name an input file, or send the lines through a pipe")
     if is_typed(path):
-        console.say("reading from the terminal: one sentence per line, Ctrl-D to end")
+        console.say(f"reading from the terminal: {expected}, Ctrl-D to end")
     descriptor = _descriptor(sys.stdin)
     # Not sys.stdin itself: Python closes it at exit, while a thread may still be waiting for input.
     stream = sys.stdin.buffer if descriptor is None else open(descriptor, "rb", closefd=False)  # noqa: SIM115

@@ -31,6 +31,7 @@ from nmt.system.console import Console
 from nmt.system.device import World, cores, device_of, find_world
 from nmt.system.errors import Interrupted, UserError
 from nmt.system.files import open_input, whole_file
+from nmt.text.document import Document
 from nmt.text.lines import read_lines
 from nmt.text.terms import Terms, read_terms
 
@@ -53,9 +54,12 @@ def translate(options: TranslateOptions) -> None:
     tokenizer, lengths = common_tokenizer(bundles), bundles[0].lengths
     if options.engine == "ctranslate2" and decoding.no_repeat is not None:
         search.say("--engine ctranslate2 does not tell where decoding.no_repeat acts, so this is not counted")
+    warnings = dict(Translator.warnings(decoding))
+    if options.document:
+        del warnings["inputs split"]  # paragraphs are split at every sentence
     search.run(
         lambda models: Translator(models, tokenizer, decoding, lengths, annotated, terms),
-        Statistics("translating", Translator.warnings(decoding)),
+        Statistics("translating", warnings),
         {"--engine": options.engine, "--keep": list(options.keep), "--sample": options.sample},
     )
 
@@ -202,12 +206,17 @@ class LineSearch:
     def _search(self, pipeline: Pipeline[Any], lines: Iterator[Any], write: Callable[[str], None]) -> None:
         options, statistics = self.options, self.statistics
         plain = drawn if options.pretty else texts
-        show: Callable[[int, Any], str] = pipeline.as_json if options.as_json else ranked if options.n_best else plain
+        show: Callable[[int, Any], str | None]
+        show = pipeline.as_json if options.as_json else ranked if options.n_best else plain
+        if options.document:
+            document = Document(lines)
+            lines, show = iter(document), lambda number, result: document.lay_out(result.texts[0])
         searching = pipeline.groups(statistics.timed(lines), options.n_best or 1, statistics.searched, options.sample)
         with closing(searching) as groups:
             for group in groups:
                 numbered = [(statistics.add(result), result) for result in group]
-                write("\n".join(starmap(show, numbered)))
+                if shown := [text for text in starmap(show, numbered) if text is not None]:
+                    write("\n".join(shown))
                 for number, complaint in ((number, each) for number, result in numbered for each in result.complaints):
                     self.complaints += 1
                     if self.complaints <= MOST_COMPLAINTS:
@@ -243,7 +252,9 @@ class LineSearch:
 
     def _read(self) -> Iterator[Any]:
         """Return the input's lines from the start, with their prefixes if --prefix is given."""
-        lines, prefix = read_input(self.options.source, self.options.console), self.options.prefix
+        options, prefix = self.options, self.options.prefix
+        expected = "a blank line after each paragraph" if options.document else "one sentence per line"
+        lines = read_input(options.source, options.console, expected)
         return _with_prefixes(lines, read_lines(prefix), prefix) if prefix else lines
 
 
@@ -273,7 +284,7 @@ def texts(number: int, result: LineResult) -> str:
 def ranked(number: int, result: LineResult) -> str:
     """Return one line per hypothesis of input line `number`: number, rank, score, text without its indentation."""
     hypotheses = enumerate(zip(result.scores, result.texts, strict=True), 1)
-    return "\n".join(f"{number}\t{rank}\t{score:.4f}\t{text}" for rank, (score, text) in hypotheses)
+    return "\n".join(f"{number}\t{rank}\t{score:.4f}\t{text.lstrip()}" for rank, (score, text) in hypotheses)
 
 
 @contextmanager

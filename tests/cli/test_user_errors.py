@@ -65,6 +65,7 @@ def assert_nothing_done(nmt: Callable[..., Any], folder: Path, line: str, code: 
         ("translate --attention a.svg --heads 0", "'0' are not numbers of heads"),
         ("translate --attention a.html --model other --model more", "goes with one --model"),
         ("translate --attention a.html --resume", "does not go with --resume"),
+        ("translate --document --n-best 2", "--n-best does not go with --document"),
         ("parse --pretty --json", "--pretty does not go with --json or --n-best"),
         ("parse --pretty --n-best 2", "--pretty does not go with --json or --n-best"),
         ("train missing.yaml --devices 1000000000000", "1000000000000 is not in the range 1<=x<=256"),
