@@ -31,6 +31,11 @@ def read_report(prepared: Path) -> dict[str, Any]:
     return checked(_Report, read_json(intact(prepared / REPORT)), prepared / REPORT).root
 
 
+def training_pairs(prepared: Path) -> int | None:
+    """Return the number of training pairs kept; None if nothing is prepared."""
+    return int(read_report(prepared)["train"]["kept"]) if (prepared / REPORT).exists() else None
+
+
 def mean_lengths(prepared: Path) -> tuple[float, float] | None:
     """Return the mean source and target length of the training split; None if nothing is prepared.
 

@@ -19,7 +19,7 @@ import torch
 
 from nmt.checkpoint.reading import Bundle, best, survey
 from nmt.data.corpus import ABSENT
-from nmt.data.data_report import mean_lengths
+from nmt.data.data_report import mean_lengths, training_pairs
 from nmt.data.prepare import directory
 from nmt.exchange.resolve import resolve
 from nmt.model import products
@@ -37,6 +37,8 @@ from nmt.training.validation import Validation
 # Treebank's section 23 (23.5 words and 18.3 constituents per sentence).
 ASSUMED_LENGTHS = {"translate": (28.0, 28.0), "parse": (28.0, 60.0), "language_model": (ABSENT, 28.0)}
 ASSUMED_SYMBOLS = 57  # brackets of 26 labels, as in the Treebank and GUM, XX, and 4 special symbols
+# Recipes for a CPU, with the training pairs and the minutes of one core that they were measured with (RESULTS.md)
+MEASURED = {"multi30k_en_de": (29_000, 50), "multi30k_en_de_best": (29_000, 150), "laptop": (115_000, 60)}
 EFFICIENCY = 0.5  # training throughput relative to matrix multiplications; assumed, not measured, on GPUs
 
 
@@ -126,8 +128,23 @@ def plan_run(recipe: Recipe, device: torch.device, devices: int = 1) -> str:
         "time": f"about {clock(seconds * updates)}, {seconds:,.3g} s per update on {on}{fitting}, "
         f"at {EFFICIENCY:.0%} of the {peak / 1e9:,.0f} GFLOP/s measured just now{by}",
     }
+    if pairs := training_pairs(directory(recipe)):
+        rows["epochs"] = f"about {updates * plan.sentences / pairs:.3g} of {pairs:,} {recipe.task.unit}"
+        if training.minutes is not None and device.type == "cpu" and recipe.task.name == "translate":
+            rows["nearest recipe"] = nearest_recipe(pairs, training.minutes * torch.get_num_threads())
     width = max(map(len, rows))
     return "\n".join([f"plan of {recipe.name}", *(f"{name:<{width}}  {text}" for name, text in rows.items())])
+
+
+def nearest_recipe(pairs: int, minutes: float) -> str:
+    """Name the measured recipe whose training pairs and minutes of one core are nearest, by their ratios."""
+
+    def distance(name: str) -> float:
+        return sum(abs(math.log(one / other)) for one, other in zip(MEASURED[name], (pairs, minutes), strict=True))
+
+    name = min(MEASURED, key=distance)
+    measured, cores = MEASURED[name]
+    return f"recipes/{name}.yaml, measured with {measured:,} pairs and {cores:g} minutes of one core"
 
 
 def _sides(recipe: Recipe, plan: Plan) -> tuple[str, str, str]:
