@@ -60,7 +60,7 @@ class Ours:
         self._trainer = Trainer(model, corpus, settings, group, console)
         self.optimizer, self.state = self._trainer.optimizer, self._trainer.state
         self._records = io.StringIO()
-        self._progress = Progress(console, self._records, settings.updates, unseen)
+        self._progress = Progress(console, self._records, "", unseen)
         self.after: dict[int, Callable[[], object]] = {}  # what to do after some updates
         self.first_done: float | None = None
 

@@ -140,6 +140,8 @@ class LineSearch:
             whole = self._in_blocks(own) if options.resume else self._at_once()
             if self.view:
                 self.view.write(models.only)
+        if self.complaints > MOST_COMPLAINTS:
+            self.say(f"and {self.complaints - MOST_COMPLAINTS:,} more such lines; --json names all")
         if whole:
             self.own_console.say(self.statistics.summary())
             if options.strict:

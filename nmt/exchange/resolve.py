@@ -55,8 +55,8 @@ def _resolve(path: Path) -> tuple[Bundle, str]:
         average = Bundle.read(path / AVERAGED)
         same_run = not found or average.info["run"] == found[-1].info["run"]
         if same_run and (not found or average.step >= found[-1].step):
-            steps = average.info.get("steps", [])
-            return average, f"model: {average.path} (average of {len(steps)} checkpoints){note}"
+            count = len(average.info.get("steps", []))
+            return average, f"model: {average.path} (average of {count} checkpoint{'' if count == 1 else 's'}){note}"
         reason = "is older than the newest checkpoint" if same_run else "is of another run than the checkpoints"
         note += f"; {average.path} is not used, since it {reason}: nmt average {path} renews it"
     if not found:

@@ -204,7 +204,8 @@ class Training(Settings):
     """Seed of the initial weights, batch order and dropout."""
     checkpoint_minutes: float | None = Field(10, gt=0)
     """Minutes between checkpoints; ignored if `checkpoint_updates` is given, but not if only a recipe that this one
-    extends gives that. Default with `minutes`: a fifteenth of them, at most 10."""
+    extends gives that. Default with `minutes`: a fifteenth of them, at most 10, and more if scoring would take
+    over a tenth of the time."""
     checkpoint_updates: int | None = Field(None, ge=1, le=MOST_UPDATES)
     """Updates between checkpoints."""
     keep_last: int = Field(20, ge=1, le=MOST_UPDATES)

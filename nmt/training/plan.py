@@ -39,6 +39,7 @@ ASSUMED_LENGTHS = {"translate": (28.0, 28.0), "parse": (28.0, 60.0), "language_m
 ASSUMED_SYMBOLS = 57  # brackets of 26 labels, as in the Treebank and GUM, XX, and 4 special symbols
 # Recipes for a CPU, with the training pairs and the minutes of one core that they were measured with (RESULTS.md)
 MEASURED = {"multi30k_en_de": (29_000, 50), "multi30k_en_de_best": (29_000, 150), "laptop": (115_000, 60)}
+UPDATING = 0.85  # of training.minutes; the rest goes to validation
 EFFICIENCY = 0.5  # training throughput relative to matrix multiplications; assumed, not measured, on GPUs
 
 
@@ -112,7 +113,7 @@ def plan_run(recipe: Recipe, device: torch.device, devices: int = 1) -> str:
     assumed = " (assumed)" if plan.assumed else ""
     updates = training.updates
     if training.minutes is not None:
-        updates = min(updates, max(1, int(60 * training.minutes / seconds)))
+        updates = min(updates, max(1, int(UPDATING * 60 * training.minutes / seconds)))
     fitting = f", of which {updates:,} fit into training.minutes" if updates < training.updates else ""
     rows = {
         "vocabulary": vocabulary,
@@ -132,6 +133,8 @@ def plan_run(recipe: Recipe, device: torch.device, devices: int = 1) -> str:
         rows["epochs"] = f"about {updates * plan.sentences / pairs:.3g} of {pairs:,} {recipe.task.unit}"
         if training.minutes is not None and device.type == "cpu" and recipe.task.name == "translate":
             rows["nearest recipe"] = nearest_recipe(pairs, training.minutes * torch.get_num_threads())
+    if updates < 2 * training.warmup:
+        rows["warning"] = f"training.warmup is {training.warmup:,} of {updates:,} updates: lower it, or train longer"
     width = max(map(len, rows))
     return "\n".join([f"plan of {recipe.name}", *(f"{name:<{width}}  {text}" for name, text in rows.items())])
 
@@ -192,7 +195,6 @@ def summary(recipe: Recipe, out: Path, state: RunState, top: BestScore, trained:
         sustained = state.estimated_flops / state.device_seconds / 1e12
         seconds = f"{state.device_seconds:,.0f} device seconds"
         estimate = f"{state.estimated_flops:.2e} FLOPs: {seconds} × {sustained:.3g} TFLOP/s in fp32"
-    following = ["average"] if recipe.training.minutes is None else [recipe.task.command.split()[1], "--model"]
     rows = {
         "checkpoint": f"{scored}update {bundle.step:,}: {bundle.path}",
         "training cost": f"{state.flops:.2e} FLOPs counted exactly, {state.tokens:,} target tokens",
@@ -200,8 +202,12 @@ def summary(recipe: Recipe, out: Path, state: RunState, top: BestScore, trained:
         "devices": ", ".join(state.devices),
         "run": str(out),
         **({"report": str(page)} if (page := out / PAGE).exists() else {}),
-        "next": shlex.join(["nmt", *following, str(out)]) if trained else f"to continue: {more}",
+        "next": shlex.join(["nmt", "average", str(out)]) if trained else f"to continue: {more}",
     }
+    if trained and recipe.training.minutes is not None:  # averaged by the same command
+        del rows["next"]
+    if state.step < recipe.training.warmup:
+        rows["warning"] = f"training.warmup {recipe.training.warmup:,} was not over: the model has learned little"
     return [f"finished: {ending}", *(f"  {name:14} {text}" for name, text in rows.items())]
 
 

@@ -35,8 +35,9 @@ T = TypeVar("T")
 class Progress:
     """Reporter of a run's progress to the console, metrics.jsonl and TensorBoard."""
 
-    def __init__(self, console: Console, file: IO[str], updates: int, advance: Advance, board: Any = None) -> None:
-        self._console, self._file, self._updates, self._board = console, file, updates, board
+    def __init__(self, console: Console, file: IO[str], goal: str, advance: Advance, board: Any = None) -> None:
+        """`goal` follows the number of updates in messages."""
+        self._console, self._file, self._goal, self._board = console, file, goal, board
         self._advance, self._figures = advance, ""
 
     def advance(self) -> None:
@@ -52,7 +53,7 @@ class Progress:
             self._figures = GAP.join([loss, speed, perplexity, rate])
             self._advance(0, self._figures, seconds_left)
         else:
-            parts = [f"update {figures['step']}/{self._updates}", loss, perplexity, rate, speed]
+            parts = [f"update {figures['step']}{self._goal}", loss, perplexity, rate, speed]
             self._console.say(GAP.join([*parts, f"{clock(seconds_left)} left"]))
 
     @contextmanager
@@ -72,7 +73,7 @@ class Progress:
             self._console.pin([("source", shown.source), ("ours", shown.output), ("reference", shown.reference)])
         for number, example in enumerate(examples if self._board is not None else (), 1):
             self._board.add_text(f"dev/{number}", example.markdown(), step)
-        self._console.say(f"update {step}/{self._updates}  saved {path}" + (f"  {scores}" if scores else ""))
+        self._console.say(f"update {step}{self._goal}  saved {path}" + (f"  {scores}" if scores else ""))
 
     def record(self, figures: dict[str, Any]) -> None:
         """Append the metrics to metrics.jsonl as one line, and to TensorBoard."""
@@ -103,7 +104,8 @@ def show_progress(console: Console, out: Path | None, step: int, settings: Train
                 ) from None
             board = stack.enter_context(SummaryWriter(str(out / "tensorboard"), purge_step=step + 1))
         bar = console.progress("training", settings.updates, "updates", done=step, every=None)  # `log` prints the lines
-        yield Progress(console, file, settings.updates, stack.enter_context(bar), board)
+        goal = f"/{settings.updates}" if settings.minutes is None else ""
+        yield Progress(console, file, goal, stack.enter_context(bar), board)
 
 
 @dataclass

@@ -48,6 +48,7 @@ from nmt.training.validation import PERPLEXITY, Validation
 
 # Validations' worth of time after the last update: of the last checkpoint, of its average, and of ways to split lines
 ENDING = 3
+SCORING = 10  # minimum ratio of the seconds between checkpoints of a run with training.minutes to those of a validation
 CHECKED = 50  # maximum updates between counts of skipped updates; counting synchronises with the GPU
 
 
@@ -338,9 +339,12 @@ class Run:
         """Return this rank's requests for the next update, `seconds` after the last checkpoint."""
         if self.group.is_orphaned():
             signals.append(signal.SIGTERM)
-        updates, minutes = self.recipe.training.checkpoint_updates, self.recipe.training.checkpoint_minutes
+        settings = self.recipe.training
+        updates, minutes = settings.checkpoint_updates, settings.checkpoint_minutes
         is_due = (self.state.step + 1) % updates == 0 if updates else minutes is not None and seconds >= 60 * minutes
-        finish = seconds_left(self.state, self.recipe.training) <= 0
+        if settings.minutes is not None and not updates:  # scoring shall not use up the time
+            is_due = is_due and seconds >= SCORING * self.state.scoring
+        finish = seconds_left(self.state, settings) <= 0
         return Requests(max(signals, default=0), self.group.leads and is_due, self.group.leads and finish)
 
     def _is_over(self) -> bool:

@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 from nmt.checkpoint.averaging import Mean, average, averageable
-from nmt.checkpoint.reading import AVERAGED, MANIFEST, Bundle, checkpoints, load_weights
+from nmt.checkpoint.reading import AVERAGED, MANIFEST, Bundle, best, checkpoints, load_weights
 from nmt.checkpoint.writing import add_info, save_bundle
 from nmt.data.corpus import Corpus, Rows
 from nmt.data.epochs import plan_epoch
@@ -18,13 +18,12 @@ from nmt.decoding.forced import token_log_probabilities
 from nmt.decoding.parser import Parser
 from nmt.decoding.read_ahead import Request
 from nmt.decoding.translator import Translator
-from nmt.metrics import score, sentence_chrf
+from nmt.metrics import Score, score, sentence_chrf
 from nmt.model import functional
 from nmt.model.transformer import Transformer
 from nmt.parsing.brackets import score_brackets
 from nmt.parsing.tree import parse_tree
 from nmt.recipe import TASKS, Decoding, Recipe
-from nmt.recipe.settings import Split
 from nmt.system.console import Console
 from nmt.system.device import World
 from nmt.system.errors import UserError
@@ -34,8 +33,7 @@ from nmt.text.tokenizer import Tokenizer
 from nmt.training.batches import make_batch, split_update
 from nmt.training.distributed import Group
 
-WAYS: tuple[Split, ...] = ("auto", "sentences", "length")  # of splitting lines, compared by an average's dev BLEU
-LINES_TO_COMPARE = 20  # fewer would decide by chance
+LINES_TO_COMPARE, SIGNIFICANT = 20, 0.05  # minimum lines and maximum p-value that decide how lines are split
 VALID_TOKENS = 4096  # padded tokens per side of a batch
 PERPLEXITY = TASKS["language_model"].label
 
@@ -125,19 +123,21 @@ class Validation:
             return sentence_chrf(references, hypotheses)
         return [f1([reference], [tree])[0] for reference, tree in zip(references, hypotheses, strict=True)]
 
-    def compare_splits(self, model: Transformer) -> tuple[dict[Split, float], int]:
-        """Return the BLEU of each way of splitting on the dev lines that not all ways split alike, and their number.
+    def compare_splits(self, model: Transformer) -> tuple[Score | None, int]:
+        """Return the BLEU of splitting at every sentence, beside auto, and the number of dev lines that it is of.
 
-        Return no scores for fewer than LINES_TO_COMPARE lines.
+        These are the lines that the two ways split differently. Fewer than LINES_TO_COMPARE have no score.
         """
-        ways = {way: self._translator(model, self._decoding.model_copy(update={"split": way})) for way in WAYS}
-        parts = [[[part.ids for part in each.split(Request(line))] for each in ways.values()] for line in self.sources]
-        rows = [row for row, found in enumerate(parts) if any(ids != found[0] for ids in found)]
+        both = [
+            self._translator(model, self._decoding.model_copy(update={"split": way})) for way in ("sentences", "auto")
+        ]
+        parts = [[[part.ids for part in each.split(Request(line))] for each in both] for line in self.sources]
+        rows = [row for row, (one, other) in enumerate(parts) if one != other]
         if len(rows) < LINES_TO_COMPARE:
-            return {}, len(rows)
+            return None, len(rows)
         sources, references = [self.sources[row] for row in rows], [self.references[row] for row in rows]
-        found = {way: [result.texts[0] for result in each.stream(sources)] for way, each in ways.items()}
-        return {way: bleu(references, hypotheses)[0] for way, hypotheses in found.items()}, len(rows)
+        ours, others = ([result.texts[0] for result in each.stream(sources)] for each in both)
+        return score(ours, [references], ["bleu"], others)["bleu"], len(rows)
 
     def _translator(self, model: Transformer, decoding: Decoding) -> Translator:
         return Translator(model, self._tokenizer, decoding, self._lengths)
@@ -236,19 +236,20 @@ def average_by_score(directory: Path, out: Path | None, device: torch.device, co
             figures = zip(names, dev.by_name(task.label, PERPLEXITY).values(), strict=True)
             cells = (f"{figure:{len(name)}.2f}" for name, figure in figures)
             console.say("  ".join([f"{count:8}", *cells, f"{bundle.step:,} to {newest.step:,}"]))
-            last, best = max(scores.items(), key=lambda item: (task.rank(item[1].score), -item[1].perplexity))
+            last, top = max(scores.items(), key=lambda item: (task.rank(item[1].score), -item[1].perplexity))
             if last == count:
                 best_weights = weights
-            advance(1, f"best dev {task.label} {best.score:.2f} of {last}")
+            advance(1, f"best dev {task.label} {top.score:.2f} of {last}")
     curve = [{"last": count, **dev.by_name(task.metric)} for count, dev in scores.items()]
-    more = {"scores": best.by_name(task.metric), "signature": best.signature, "curve": curve}
+    more = {"scores": top.by_name(task.metric), "signature": top.signature, "curve": curve}
     return mean.save(path, best_weights, last, **more)
 
 
 def choose_split(average: Bundle, device: torch.device, console: Console) -> Bundle:
-    """Write the way of splitting lines with the best dev BLEU into a translator's average as its default.
+    """Make splitting at every sentence a translator's default if that has a significantly better dev BLEU than auto.
 
-    Leave a recipe alone that asks for another way than auto, or whose development set is missing or does not decide.
+    Leave a recipe alone that asks for another way than auto, or whose development set is missing. Not splitting at all
+    is no candidate: lines longer than those of the development set would lose their ends.
     """
     recipe = average.recipe
     if recipe.task.name != "translate" or recipe.decoding.split != "auto" or not recipe.data.valid:
@@ -258,15 +259,18 @@ def choose_split(average: Bundle, device: torch.device, console: Console) -> Bun
     except UserError as error:
         console.say(f"  ways of splitting lines are not compared: {error.message}")
         return average
-    scores, lines = validation.compare_splits(average.model(device))
-    best = max(scores, key=scores.__getitem__, default="auto")  # the first of equals
-    if scores:
-        listed = ", ".join(f"{way} {score:.2f}" for way, score in scores.items())
-        console.say(f"  dev BLEU of {lines:,} lines that ways of splitting cut differently: {listed}")
-    if best == "auto":
+    found, lines = validation.compare_splits(average.model(device))
+    if found is None or (one := found.comparison) is None:
         return average
-    console.say(f"  decoding.split of {average.path} is {best}")
-    recipe = recipe.model_copy(update={"decoding": recipe.decoding.model_copy(update={"split": best})})
+    better = one.system.score > one.baseline.score and one.p_value < SIGNIFICANT
+    console.say(
+        f"  dev BLEU of {lines:,} lines with several sentences: {one.system.score:.2f} split at each, "
+        f"{one.baseline.score:.2f} split as auto does (p = {one.p_value:.3f}): decoding.split is "
+        f"{'sentences' if better else 'auto'}"
+    )
+    if not better:
+        return average
+    recipe = recipe.model_copy(update={"decoding": recipe.decoding.model_copy(update={"split": "sentences"})})
     info = {key: value for key, value in average.info.items() if key not in ("format", "task", "lossy", "hashes")}
     save_bundle(average.path, average.weights(), recipe, average.tokenizer(), info)
     average = Bundle.read(average.path)
@@ -283,12 +287,16 @@ def average_and_score(directory: Path, device: torch.device, console: Console) -
     if (path / MANIFEST).exists() and Bundle.read(path).step == found[-1].step:
         return
     result = choose_split(average(directory, console=console), device, console)
-    said = f"averaged {len(result.info['steps'])} checkpoints: {path}"
+    said, top = f"averaged {len(result.info['steps'])} checkpoints: {path}", best(found)
     if result.recipe.data.valid:
-        dev = Validation.of(result)(result.model(device))
-        add_info(path, {"scores": dev.by_name(result.task.metric), "signature": dev.signature})
-        said += f", dev {result.task.label} {dev.score:.2f}"
+        dev, task = Validation.of(result)(result.model(device)), result.task
+        add_info(path, {"scores": dev.by_name(task.metric), "signature": dev.signature})
+        said += f", dev {task.label} {dev.score:.2f}"
+        if top is not None and task.rank(top.dev_score or 0.0) > task.rank(dev.score):
+            said += f", which is worse than {top.dev_score:.2f} of {top.path}: that one is taken"
+            add_info(average(directory, best=1).path, {"scores": top.scores, "signature": top.info["signature"]})
     console.say(said)
+    console.say(f"next: {found[-1].task.command} --model {directory}")
 
 
 def numbers_to_try(most: int) -> list[int]:

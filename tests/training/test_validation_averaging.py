@@ -14,6 +14,7 @@ from reverse_task import reseal
 from nmt.checkpoint.averaging import average
 from nmt.checkpoint.reading import Bundle, checkpoints, read_tensors
 from nmt.checkpoint.writing import add_info
+from nmt.metrics import Comparison, Estimate, Score
 from nmt.system.console import Console
 from nmt.training import validation as averaging
 from nmt.training.validation import DevScores, Validation, average_by_score, numbers_to_try
@@ -99,25 +100,35 @@ def test_what_is_written_is_what_last_gives(ckpts: Path, scored, scores: list[tu
 def test_ways_of_splitting_are_compared_on_the_lines_that_they_cut_differently(ckpts: Path) -> None:
     newest = checkpoints(ckpts)[-1]
     validation, model = Validation.of(newest), newest.model(CPU)
+    assert newest.lengths is not None
+    validation._lengths = newest.lengths.model_copy(update={"sentences": 2, "source": 50, "longest_source": 50})
     for lines in (19, 20):
         validation.sources = ["A b c."] * 30 + ["A b c. D e f."] * lines
         validation.references = ["c b A"] * (30 + lines)
-        scores, compared = validation.compare_splits(model)
+        found, compared = validation.compare_splits(model)
         assert compared == lines
-        assert list(scores) == ([] if lines < 20 else ["auto", "sentences", "length"])
-    assert scores["auto"] == scores["sentences"] != scores["length"]
+        assert (found is None) is (lines < 20)
+    assert found is not None
+    assert found.comparison is not None
+    one, other = found.comparison.system, found.comparison.baseline
+    assert one.score != other.score  # auto leaves two sentences together, since training lines have two
 
 
 @pytest.mark.parametrize(
-    ("scores", "best"),
-    [((2, 3, 1), "sentences"), ((2, 2, 1), "auto"), ((1, 2, 3), "length"), ((), "auto")],
+    ("ours", "p_value", "best"), [(3.0, 0.01, "sentences"), (3.0, 0.1, "auto"), (1.0, 0.01, "auto"), (None, 0, "auto")]
 )
-def test_an_average_splits_lines_in_the_way_with_the_best_score(
-    nmt: Callable[..., Any], ckpts: Path, monkeypatch: pytest.MonkeyPatch, scores: tuple[float, ...], best: str
+def test_an_average_splits_lines_in_the_way_that_is_significantly_better(
+    nmt: Callable[..., Any],
+    ckpts: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    ours: float | None,
+    p_value: float,
+    best: str,
 ) -> None:
     plain = average(ckpts, out=Path("plain"))
-    found = dict(zip(averaging.WAYS, scores, strict=False)), 20
-    monkeypatch.setattr(Validation, "compare_splits", lambda *_: found)
+    one, other = (Estimate(score, score, 0.1) for score in (ours or 0.0, 2.0))
+    found = None if ours is None else Score(ours, "", Comparison(one, other, p_value))
+    monkeypatch.setattr(Validation, "compare_splits", lambda *_: (found, 20))
     assert nmt("average", ckpts).code == 0
     chosen = Bundle.read(ckpts / "averaged")
     assert chosen.recipe.decoding.split == best
