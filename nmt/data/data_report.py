@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,12 @@ class _Report(RootModel[dict[str, dict[str, Any]]]):
 def read_report(prepared: Path) -> dict[str, Any]:
     """Read report.json, which counts pairs read, kept and dropped; raise UserError if it is missing or damaged."""
     return checked(_Report, read_json(intact(prepared / REPORT)), prepared / REPORT).root
+
+
+def figures_of(report: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Return the figures of each split, without texts and characters."""
+    texts = ("examples", "spelled as bytes")
+    return {split: {k: figure for k, figure in figures.items() if k not in texts} for split, figures in report.items()}
 
 
 def training_pairs(prepared: Path) -> int | None:
@@ -100,11 +106,12 @@ def summary(out: Path, report: dict[str, dict[str, Any]], tokenizer: Tokenizer, 
         apart = f"nmt score --prepared {out} scores these lines apart"
         yield f"  near to training: half of a source's sequences of {WORDS} words are in train; {apart}"
     if several := train.get("sources with several sentences"):
-        yield f"  train sources with several sentences: {several:.0%}"
-    if characters := train["characters spelled as bytes"]:
-        shown = {c if c.isprintable() else f"U+{ord(c):04X}": count for c, count in train["spelled as bytes"].items()}
-        most = ", ".join(f"'{character}' {count:,}" for character, count in [*shown.items()][:10])
-        yield f"  train characters spelled as bytes: {characters:,}, of which most often {most}"
+        yield f"  train sources with several sentences: {several / train['kept']:.0%}"
+    if characters := train["spelled as bytes"]["characters"]:
+        most = train["spelled as bytes"]["most often"]
+        shown = {c if c.isprintable() else f"U+{ord(c):04X}": count for c, count in most.items()}
+        listed = ", ".join(f"'{character}' {count:,}" for character, count in [*shown.items()][:10])
+        yield f"  train characters spelled as bytes: {characters:,}, of which most often {listed}"
     if leaked := train.get(f"{unit} also in valid or test"):
         yield f"  warning: {leaked:,} training {unit} are in valid or test word for word, so scores there are too high"
     for split, wanted in data.taken.items():

@@ -99,7 +99,8 @@ def prepare(recipe: Recipe, console: Console, threads: int, tokenizer_from: Path
         _check_some_kept(report["train"], data)
         counts = sentence_counts(recipe, Corpus(part / "train.arrow"), tokenizer)
         if len(counts):
-            report["train"]["sources with several sentences"] = round(float((counts > 1).mean()), 4)
+            several = float((counts > 1).mean())
+            report["train"]["sources with several sentences"] = round(several * report["train"]["kept"])
         _write_overlap(part, overlap, report)
         _write_texts(part, held_out, data)
         write_json(part / REPORT, report)
@@ -259,8 +260,7 @@ def _write_split(
         **{f"mean length of {side}s": mean for side, mean in zip(sides, means, strict=True)},
         "sentences by length in subwords, up to": {str(k): v for k, v in sorted(lengths.items())},
         "examples": {reason: found[:EXAMPLES] for reason, found in sorted(examples.items())},
-        "spelled as bytes": dict(as_bytes.most_common(MOST_CHARACTERS)),
-        "characters spelled as bytes": len(as_bytes),
+        "spelled as bytes": {"characters": len(as_bytes), "most often": dict(as_bytes.most_common(MOST_CHARACTERS))},
     }
 
 

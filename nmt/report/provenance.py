@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from nmt.data.corpus import HELD_OUT
 from nmt.data.pairs import LENGTH_STEPS
 from nmt.recipe import Recipe
 from nmt.recipe.yaml_files import dump
@@ -150,7 +151,8 @@ def table_rows(splits: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, list[
     by_set = [figures.get("kept by set", ()) for figures in splits]
     if any(len(kept) > 1 for kept in by_set):
         yield "Kept of each set", [" + ".join(f"{one:,}" for one in kept) for kept in by_set]
-    yield "Dropped", [_count(figures["read"] - figures["kept"], figures["read"]) for figures in splits]
+    lost = [figures["read"] - figures["kept"] - figures.get(HELD_OUT, 0) for figures in splits]
+    yield "Dropped", [_count(count, figures["read"]) for count, figures in zip(lost, splits, strict=True)]
     names = dict.fromkeys(name for figures in splits for name in figures)
     means = [name for name in names if name.startswith("mean ")]
     counts = [name for name in names if name not in ("read", "kept", "kept by set", LENGTHS, *means)]

@@ -202,12 +202,13 @@ def summary(recipe: Recipe, out: Path, state: RunState, top: BestScore, trained:
         "devices": ", ".join(state.devices),
         "run": str(out),
         **({"report": str(page)} if (page := out / PAGE).exists() else {}),
-        "next": shlex.join(["nmt", "average", str(out)]) if trained else f"to continue: {more}",
     }
-    if trained and recipe.training.minutes is not None:  # averaged by the same command
-        del rows["next"]
     if state.step < recipe.training.warmup:
         rows["warning"] = f"training.warmup {recipe.training.warmup:,} was not over: the model has learned little"
+    if not trained:
+        rows["next"] = f"to continue: {more}"
+    elif recipe.training.minutes is None:  # with minutes, the same command averages
+        rows["next"] = shlex.join(["nmt", "average", str(out)])
     return [f"finished: {ending}", *(f"  {name:14} {text}" for name, text in rows.items())]
 
 

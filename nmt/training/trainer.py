@@ -26,7 +26,7 @@ from nmt.checkpoint.reading import Bundle, checkpoint_path, prune
 from nmt.checkpoint.writing import Checkpoints, add_info
 from nmt.data.batch import Batch
 from nmt.data.corpus import Corpus
-from nmt.data.data_report import read_report, set_sizes
+from nmt.data.data_report import figures_of, read_report, set_sizes
 from nmt.data.epochs import AHEAD, EpochPlans, Mixture
 from nmt.data.prepare import directory, fingerprint_of, measure_lengths
 from nmt.model import products
@@ -248,7 +248,7 @@ class Run:
             "parameters": sum(parameter.numel() for parameter in trainer.model.parameters()),
             "base": base and base.model_dump(mode="json"),
             "products": products.library() if trainer.device.type == "cpu" else None,
-            "data": read_report(prepared) if leads else {},
+            "data": figures_of(read_report(prepared)) if leads else {},
         }
 
     def train(self) -> None:

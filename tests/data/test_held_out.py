@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from prepared import OUT, QUIET, recipe, report, sentences, table, write
 
-from nmt.data.corpus import concatenate
+from nmt.data.corpus import HELD_OUT, concatenate
 from nmt.data.data_report import near_lines
 from nmt.data.held_out import Overlap, take
 from nmt.data.prepare import prepare
@@ -45,7 +45,7 @@ def test_what_valid_and_test_take_is_not_trained_on() -> None:
     assert len(held) == 18
     kept = [number for number, text in enumerate(source, 1) if text not in held]
     assert table("train")["line"].to_pylist() == kept
-    assert report("train")["set aside for valid and test"] == 120 - len(kept)
+    assert report("train")[HELD_OUT] == 120 - len(kept)
     assert (OUT / "test.en").read_text().splitlines() == texts["test"]
     assert (OUT / "test.de").read_text().splitlines() == [target[source.index(text)] for text in texts["test"]]
     assert prepare(recipe(data={"valid": {"take": 7}, "test": [{"take": 11}]}), QUIET, 1) is False

@@ -51,7 +51,7 @@ def test_lines_that_cannot_be_removed_stay_and_nothing_is_left_beside_them(
 def test_a_terminal_shows_figures_where_a_log_has_lines(live: bool, capsys: pytest.CaptureFixture[str]) -> None:
     console, seen = Console(), Seen()
     console.live = live
-    progress = Progress(console, io.StringIO(), 400, seen)
+    progress = Progress(console, io.StringIO(), "/400", seen)
     progress.log(FIGURES, 7200.0)
     assert seen.figures == ("loss 2.500  12,346 tok/s  ppl 12.18  lr 5.00e-04" if live else "")
     line = "update 20/400  loss 2.500  ppl 12.18  lr 5.00e-04  12,346 tok/s  2h00m left\n"
