@@ -38,7 +38,7 @@ from nmt.training.validation import Validation
 ASSUMED_LENGTHS = {"translate": (28.0, 28.0), "parse": (28.0, 60.0), "language_model": (ABSENT, 28.0)}
 ASSUMED_SYMBOLS = 57  # brackets of 26 labels, as in the Treebank and GUM, XX, and 4 special symbols
 # Recipes for a CPU, with the training pairs and the minutes of one core that they were measured with (RESULTS.md)
-MEASURED = {"multi30k_en_de": (29_000, 50), "multi30k_en_de_best": (29_000, 150), "laptop": (115_000, 60)}
+MEASURED = {"multi30k_en_de": (29_000, 50), "multi30k_en_de_best": (29_000, 150), "laptop": (115_000, 45)}
 UPDATING = 0.85  # of training.minutes; the rest goes to validation
 EFFICIENCY = 0.5  # training throughput relative to matrix multiplications; assumed, not measured, on GPUs
 
