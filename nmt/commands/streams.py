@@ -126,11 +126,14 @@ class Counts:
 class Statistics(Generic[Result]):
     """Progress, speed and warnings of a search."""
 
-    def __init__(self, doing: str, warnings: Mapping[str, Callable[[Result], int]]) -> None:
-        """Label the progress with `doing`; each function in `warnings` counts one kind of defect in a result."""
+    def __init__(self, doing: str, warnings: Mapping[str, Callable[[Result], int]], noun: str = "sentence") -> None:
+        """Label the progress with `doing` and the lines with `noun`.
+
+        Each function in `warnings` counts one kind of defect in a result.
+        """
         self.counts = Counts()
         self._advance: Advance = unseen
-        self._doing, self._warnings = doing, warnings
+        self._doing, self._warnings, self._noun = doing, warnings, noun
         self._before = 0  # input lines that precede those of `counts`
         self._tokens = 0  # since `_began`
         self._began: float | None = None
@@ -176,8 +179,8 @@ class Statistics(Generic[Result]):
     def summary(self) -> str:
         """Format all statistics on one line."""
         counts = ", ".join(f"{warning} {self.counts.warnings.get(warning, (0, 0))[0]:,}" for warning in self._warnings)
-        sentences = f"{self.counts.lines:,} sentence{'' if self.counts.lines == 1 else 's'}"
-        return f"{sentences}, {self.speed()}; {counts}"
+        lines = f"{self.counts.lines:,} {self._noun}{'' if self.counts.lines == 1 else 's'}"
+        return f"{lines}, {self.speed()}; {counts}"
 
     def check(self) -> None:
         """Raise UserError if any warning occurred, with the first line number of each."""

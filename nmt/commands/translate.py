@@ -59,7 +59,7 @@ def translate(options: TranslateOptions) -> None:
         del warnings["inputs split"]  # paragraphs are split at every sentence
     search.run(
         lambda models: Translator(models, tokenizer, decoding, lengths, annotated, terms),
-        Statistics("translating", warnings),
+        Statistics("translating", warnings, "line" if options.document else "sentence"),
         {"--engine": options.engine, "--keep": list(options.keep), "--sample": options.sample},
     )
 
