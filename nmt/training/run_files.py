@@ -203,12 +203,13 @@ def _find_checkpoint(out: Path) -> tuple[Bundle | None, BestScore, dict[Path, st
 
 def _check_same_run(checkpoint: Bundle, recipe: Recipe, data: str) -> None:
     """Raise UserError if the run began with another model or tokenizer, or with data other than `data`."""
-    for section in ("model", "tokenizer"):
+    is_same = checkpoint.info["data"] == data  # and so is the tokenizer, though its defaults may have changed
+    for section in ("model",) if is_same else ("model", "tokenizer"):
         for key, before, now in _differences(section, checkpoint.recipe, recipe):
             raise UserError(
                 f"{key}: is {now!r}, but the run in {checkpoint.path.parent} was started with {before!r}", ELSEWHERE
             )
-    if checkpoint.info["data"] != data:
+    if not is_same:
         raise UserError(
             f"data: the run in {checkpoint.path.parent} was started with other files, limits or tokenizer", ELSEWHERE
         )

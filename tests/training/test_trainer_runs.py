@@ -307,6 +307,17 @@ def test_a_run_of_an_earlier_version_gets_lengths_when_it_is_resumed(train, task
     assert (first.lengths, second.info["lengths"]) == (None, lengths)
 
 
+def test_a_changed_default_of_the_tokenizer_does_not_end_a_run_on_the_same_data(train, task: Path) -> None:
+    train("training.updates=4")
+    newest = checkpoints(task / "ckpts")[-1].path
+    text = (newest / "recipe.yaml").read_text()
+    assert "character_coverage: auto" in text
+    (newest / "recipe.yaml").write_text(text.replace("character_coverage: auto", "character_coverage: 0.9995"))
+    reseal(newest)
+    train("training.updates=6")
+    assert checkpoints(task / "ckpts")[-1].step == 6
+
+
 # --- a budget of minutes ------------------------------------------------------------------------------------
 
 
