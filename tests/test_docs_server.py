@@ -6,6 +6,7 @@ import asyncio
 import json
 import threading
 from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
 
@@ -51,7 +52,8 @@ class Server:
                 self.model.may.set()
                 searching.cancel()
 
-        return asyncio.run(both())
+        with ThreadPoolExecutor(1) as thread:  # the tests in a browser leave an event loop running in the main thread
+            return thread.submit(asyncio.run, both()).result()
 
     async def post(self, body: bytes, kind: str = FORM, stays: bool = True) -> tuple[int, Any]:
         """Send a request; return status and answer. If the client does not stay, it hangs up right after."""
