@@ -141,7 +141,7 @@ class LineSearch:
             if self.view:
                 self.view.write(models.only)
         if self.complaints > MOST_COMPLAINTS:
-            self.say(f"and {self.complaints - MOST_COMPLAINTS:,} more such lines; --json names all")
+            self.say(f"and {self.complaints - MOST_COMPLAINTS:,} more such lines")
         if whole:
             self.own_console.say(self.statistics.summary())
             if options.strict:

@@ -1,7 +1,7 @@
 """`nmt preprocess`: turn raw text into a tokenizer, Arrow files of ids, and a report of dropped pairs.
 
 A prepared directory holds `train.arrow`, `valid.arrow`, `test.arrow`, the tokenizer's files, `report.json`,
-`overlap.json` (see `shares_of`), the texts of splits taken from the training data, and `fingerprint.json`, which
+`overlap.json`, the texts of splits taken from the training data, and `fingerprint.json`, which
 identifies the inputs and settings and has the hashes of the other files.
 """
 
@@ -81,7 +81,7 @@ def prepare(recipe: Recipe, console: Console, threads: int, tokenizer_from: Path
     data, splits = recipe.data, recipe.data.splits
     totals = {split: check_inputs(datasets, data) for split, datasets in splits.items()}
     with exclusive(out.parent / f".{out.name}.lock", str(out), console.say), whole_directory(out, MANIFEST) as part:
-        held_out = take(_pairs("train", data), data.taken) if data.taken else {}
+        held_out = _taken(data)
         tokenizer = _tokenizer(recipe, totals["train"], console, tokenizer_from, held_out)
         for name, content in tokenizer.files().items():
             (part / name).write_bytes(content)
@@ -177,6 +177,17 @@ def _tokenizer(
     data, text = recipe.data, _TokenizerText(recipe.data, total, console, _sources(held_out))
     trees = partial(TreeVocabulary.train, pos_tags=data.pos_tags) if data.task.has_trees else None
     return Tokenizer.train(text, recipe.tokenizer, console.say, trees)
+
+
+def _taken(data: Data) -> HeldOut:
+    """Return the pairs that valid and test take; raise UserError if the training data has too few sources."""
+    if not data.taken:
+        return {}
+    held_out, wanted = take(_pairs("train", data), data.taken), sum(data.taken.values())
+    if (found := sum(map(len, held_out.values()))) < wanted:
+        keys = " and ".join(f"data.{split}" for split in data.taken)
+        raise UserError(f"{keys}: take {wanted:,} sources, but data.train has only {found:,}", "take fewer of them")
+    return held_out
 
 
 def _sources(held_out: HeldOut) -> frozenset[str]:

@@ -46,7 +46,7 @@ class Recipe(Settings):
             return given
         given = given | {"data": {"name": given.get("name"), **data}}
         training = given.get("training")
-        if isinstance(training, dict) and isinstance(minutes := training.get("minutes"), int | float):
+        if isinstance(training, dict) and isinstance(minutes := training.get("minutes"), int | float) and minutes > 0:
             given["training"] = {MINUTES: min(10.0, minutes / 15), **training}
         defaults = TASKS[task_of(data.get("source"), data.get("target"))].defaults
         sections = {name: given.get(name, {}) for name in defaults}
@@ -181,7 +181,7 @@ def _merged(base: Any, changes: Any) -> Any:
     """Return a copy of `base` with `changes` merged key by key; lists and scalars are replaced, not merged."""
     if not (isinstance(base, dict) and isinstance(changes, dict)):
         return deepcopy(changes)
-    if MINUTES in changes:
+    if changes.get(MINUTES) is not None:
         base = {key: value for key, value in base.items() if key != UPDATES}
     return deepcopy(base) | {key: _merged(base.get(key), value) for key, value in changes.items()}
 

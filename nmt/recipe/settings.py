@@ -49,7 +49,8 @@ class TokenizerSettings(Settings):
     """Whether both languages share a vocabulary. A parser always has two, a language model one."""
     character_coverage: Annotated[float, Field(ge=0.98, le=1)] | Literal["auto"] = "auto"
     """Fraction of the training text's characters that get entries; byte fallback encodes the others. auto: 0.9995,
-    printable ASCII, and every character that occurs 20 times, unless more than 500 do, as in Chinese or Japanese."""
+    printable ASCII, and every character that occurs 20 times, unless more than 500 do, as in Chinese or Japanese, or
+    they would fill the vocabulary."""
     sample: int = Field(10_000_000, ge=101, lt=2**31)
     """Maximum number of randomly drawn sentences to train on."""
 

@@ -31,6 +31,7 @@ THREADS = 16
 COVERAGE, FREQUENT, ALPHABET = 0.9995, 20, 500
 """For tokenizer.character_coverage auto: fraction of characters, occurrences of a frequent one, number of these"""
 RESERVED = 260  # entries for control symbols and bytes
+FORBIDDEN = {SPACE_MARK, "\u2585", "\0"}  # SentencePiece uses the first two itself, and the last ends its option
 PRINTABLE = frozenset(string.printable) - frozenset(string.whitespace)
 
 
@@ -155,7 +156,7 @@ def alphabet(texts: Sequence[str], vocab_size: int) -> frozenset[str]:
     for text in texts:
         counts.update(text)
     frequent = {character for character, count in counts.items() if count >= FREQUENT} - set(string.whitespace)
-    wanted = PRINTABLE | (frequent - {SPACE_MARK, "\0"} if len(frequent) <= ALPHABET else set())
+    wanted = PRINTABLE | (frequent - FORBIDDEN if len(frequent) <= ALPHABET else set())
     return wanted if len(wanted) < vocab_size - RESERVED else frozenset()
 
 

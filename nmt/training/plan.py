@@ -203,7 +203,7 @@ def summary(recipe: Recipe, out: Path, state: RunState, top: BestScore, trained:
         "run": str(out),
         **({"report": str(page)} if (page := out / PAGE).exists() else {}),
     }
-    if state.step < recipe.training.warmup:
+    if state.step < recipe.training.warmup and recipe.training.init_from is None:
         rows["warning"] = f"training.warmup {recipe.training.warmup:,} was not over: the model has learned little"
     if not trained:
         rows["next"] = f"to continue: {more}"

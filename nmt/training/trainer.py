@@ -46,8 +46,8 @@ from nmt.training.progress import Meter, Page, Progress, Sums, show_progress
 from nmt.training.run_files import ABOUT, METRICS, SAMPLES, BestScore, DevExample, RunState, Samples, forget_after
 from nmt.training.validation import PERPLEXITY, Validation
 
-# Validations' worth of time after the last update: of the last checkpoint, of its average, and of ways to split lines
-ENDING = 3
+# Validations' worth of time after the last update: the last checkpoint, its average, two ways to split lines, and again
+ENDING = 4
 SCORING = 10  # minimum ratio of the seconds between checkpoints of a run with training.minutes to those of a validation
 CHECKED = 50  # maximum updates between counts of skipped updates; counting synchronises with the GPU
 

@@ -281,22 +281,30 @@ def choose_split(average: Bundle, device: torch.device, console: Console) -> Bun
 
 
 def average_and_score(directory: Path, device: torch.device, console: Console) -> None:
-    """Average the newest checkpoints of a run, choose its way of splitting lines, and score it, unless that is done."""
-    found = checkpoints(directory)
-    path = directory / AVERAGED
-    if (path / MANIFEST).exists() and Bundle.read(path).step == found[-1].step:
-        return
-    result = choose_split(average(directory, console=console), device, console)
-    said, top = f"averaged {len(result.info['steps'])} checkpoints: {path}", best(found)
-    if result.recipe.data.valid:
+    """Average the newest checkpoints of a run, score the average, and choose how it splits lines, unless that is done.
+
+    If the average is worse than the best checkpoint, that one takes its place.
+    """
+    found, path = checkpoints(directory), directory / AVERAGED
+    newest, top = found[-1], best(found)
+    if (path / MANIFEST).exists():
+        there = Bundle.read(path)
+        is_same = (there.info["run"], there.step) == (newest.info["run"], newest.step)
+        if is_same and (there.dev_score is not None or top is None):
+            return
+    result = average(directory, console=console)
+    said = f"averaged {len(result.info['steps'])} checkpoints: {path}"
+    if top is not None and top.dev_score is not None:
         dev, task = Validation.of(result)(result.model(device)), result.task
-        add_info(path, {"scores": dev.by_name(task.metric), "signature": dev.signature})
-        said += f", dev {task.label} {dev.score:.2f}"
-        if top is not None and task.rank(top.dev_score or 0.0) > task.rank(dev.score):
-            said += f", which is worse than {top.dev_score:.2f} of {top.path}: that one is taken"
-            add_info(average(directory, best=1).path, {"scores": top.scores, "signature": top.info["signature"]})
+        scores, signature = dev.by_name(task.metric), dev.signature
+        if task.rank(top.dev_score) > task.rank(dev.score):
+            said += f"; its dev {task.label} {dev.score:.2f} is worse than that of {top.path}, which is taken"
+            result, scores, signature = average(directory, best=1), top.scores, top.info["signature"]
+        add_info(path, {"scores": scores, "signature": signature})
+        result = choose_split(Bundle.read(path), device, console)
+        said += f", dev {task.label} {result.dev_score:.2f}"
     console.say(said)
-    console.say(f"next: {found[-1].task.command} --model {directory}")
+    console.say(f"next: {newest.task.command} --model {directory}")
 
 
 def numbers_to_try(most: int) -> list[int]:

@@ -109,7 +109,7 @@ def test_characters_rarer_than_coverage_asks_are_spelled_in_bytes() -> None:
 def test_automatic_coverage_keeps_an_alphabet_but_not_thousands_of_ideographs() -> None:
     draw = random.Random(1)
     noise = [("".join(draw.choices("abcdefgh ", k=3000)), "città | ж ") for _ in range(20)] + [("x", "ю " * 19)]
-    vocabulary = Tokenizer.train(noise, TokenizerSettings(vocab_size=520)).source
+    vocabulary = Tokenizer.train([*noise, ("▅▁" * 20, "")], TokenizerSettings(vocab_size=520)).source
     assert [letter for letter in "bà|#~жю" if vocabulary.find(letter)[0] is None] == ["ю"]
     ideographs = "".join(chr(0x4E00 + number) for number in range(600))
     assert alphabet([ideographs] * 20, 1000) == PRINTABLE

@@ -345,7 +345,7 @@ def test_minutes_end_a_run_which_is_averaged_and_scored_once(train, task: Path, 
     assert checkpoints(task / "ckpts")[-1].step == newest.step + 2  # whichever is first
 
 
-def test_the_end_leaves_time_for_three_validations() -> None:
+def test_the_end_leaves_time_for_four_validations() -> None:
     state = RunState(step=5, epoch=0, offset=5, seconds=100.0, scoring=6.0)
-    assert module.seconds_left(state, Training(minutes=2)) == 2.0
+    assert module.seconds_left(state, Training(minutes=2)) == -4.0
     assert module.seconds_left(state, Training()) == float("inf")
