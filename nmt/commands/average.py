@@ -40,16 +40,19 @@ def average(options: AverageOptions) -> None:
 
 def _average(options: AverageOptions, out: Path | None) -> Bundle:
     """Average a run's checkpoints into a bundle, and report which updates were averaged."""
-    from nmt.training.validation import average_by_score, choose_split
+    from nmt.training.selection import average_by_score, choose_split
 
     ckpts, last, best, console = options.ckpts[0], options.last, options.best, options.console
+    device = choose_device(options.device, options.threads)
     if last == "auto":
-        result = average_by_score(ckpts, out, choose_device(options.device, options.threads), console)
-        _refresh_report(ckpts, console)
+        result = average_by_score(ckpts, out, device, console)
     else:
         from nmt.checkpoint.averaging import average as average_checkpoints
 
         result = average_checkpoints(ckpts, last, out, best, console)
+    result = choose_split(result, device, console)
+    if last == "auto":
+        refresh_report(ckpts, console)
     steps, wanted = result.info["steps"], best or last or result.recipe.decoding.average_last
     listed = [f"{step:,}" for step in steps]
     updates = ", ".join(listed) if best else " to ".join(dict.fromkeys((listed[0], listed[-1])))
@@ -60,7 +63,7 @@ def _average(options: AverageOptions, out: Path | None) -> Bundle:
     console.say(f"averaged {len(steps)} checkpoint{plural}, update{plural} {updates}{fewer}{scored}: {result.path}")
     if last != "auto":
         _warn_of_early_checkpoints(ckpts, steps, console)
-    return choose_split(result, choose_device(options.device, options.threads), console)
+    return result
 
 
 def _warn_of_early_checkpoints(ckpts: Path, steps: Sequence[int], console: Console) -> None:
@@ -72,7 +75,7 @@ def _warn_of_early_checkpoints(ckpts: Path, steps: Sequence[int], console: Conso
         console.say(f"  dev {chosen[0].task.label} was {' and '.join(ends)}: --last auto tries how many to average")
 
 
-def _refresh_report(ckpts: Path, console: Console) -> None:
+def refresh_report(ckpts: Path, console: Console) -> None:
     """Rewrite the run's report, if it has one, to include the averages' dev scores."""
     from nmt.report.page import attempt
     from nmt.training.run_files import PAGE

@@ -59,6 +59,8 @@ def train(options: TrainOptions) -> None:
     console = Console(options.console.quiet or world.rank > 0)
     start.train(recipe, options.out, console, device, threads, world, base)
     if recipe.training.minutes is not None and world.rank == 0:
-        from nmt.training.validation import average_and_score
+        from nmt.commands.average import refresh_report
+        from nmt.training.selection import average_and_score
 
         average_and_score(options.out, device, console)
+        refresh_report(options.out, console)

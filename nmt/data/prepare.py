@@ -1,7 +1,7 @@
 """`nmt preprocess`: turn raw text into a tokenizer, Arrow files of ids, and a report of dropped pairs.
 
 A prepared directory holds `train.arrow`, `valid.arrow`, `test.arrow`, the tokenizer's files, `report.json`,
-`overlap.json`, the texts of splits taken from the training data, and `fingerprint.json`, which
+`overlap.json`, `lengths.json`, the texts of splits taken from the training data, and `fingerprint.json`, which
 identifies the inputs and settings and has the hashes of the other files.
 """
 
@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nmt import __version__
 from nmt.data.corpus import (
@@ -43,15 +42,16 @@ from nmt.parsing.linearization import TreeVocabulary, load_tokenizer
 from nmt.recipe import Data, Dataset, Recipe
 from nmt.system.console import Console
 from nmt.system.errors import UserError
-from nmt.system.files import exclusive, identify, whole_directory, write_json
-from nmt.system.integrity import check_files, read_manifest, replace_manifest, write_manifest
+from nmt.system.files import exclusive, identify, read_json, whole_directory, write_json
+from nmt.system.integrity import check_files, checked, intact, read_manifest, replace_manifest, write_manifest
 from nmt.text.lines import in_groups
 from nmt.text.sentences import SentenceSplitter, TrainedLengths
 from nmt.text.tokenizer import COVERAGE, Tokenizer
 
 FORMAT = 2
 MANIFEST = "fingerprint.json"
-SAMPLE = 10_000  # number of pairs that `measure_lengths` samples
+LENGTHS = "lengths.json"
+SAMPLE = 10_000  # number of pairs whose sentences are counted
 MOST_CHARACTERS = 100  # characters spelled as bytes that the report lists
 SHOWN = 60  # characters of each side of an example
 CHUNK, CHUNK_TEXT = 10_000, 1 << 24  # pairs and approximate characters per `Chunk` and record batch
@@ -97,9 +97,9 @@ def prepare(recipe: Recipe, console: Console, threads: int, tokenizer_from: Path
                 sides = SIDES[-len(data.languages) :]
                 report[split] = _write_split(part / f"{split}.arrow", chunks, sides, names, advance, add)
         _check_some_kept(report["train"], data)
-        counts = sentence_counts(recipe, Corpus(part / "train.arrow"), tokenizer)
-        if len(counts):
-            several = float((counts > 1).mean())
+        lengths, several = _measure_lengths(recipe, Corpus(part / "train.arrow"), tokenizer)
+        if lengths is not None:
+            write_json(part / LENGTHS, lengths.model_dump())
             report["train"]["sources with several sentences"] = round(several * report["train"]["kept"])
         _write_overlap(part, overlap, report)
         _write_texts(part, held_out, data)
@@ -334,26 +334,24 @@ def _pairs_of(dataset: Dataset, split: str, data: Data, held_out: HeldOut) -> It
     return (tuple(map(str.strip, pair)) for pair in pairs) if dataset.trees is None else pairs
 
 
-def sentence_counts(recipe: Recipe, corpus: Corpus, tokenizer: Tokenizer) -> NDArray[np.int64]:
-    """Return the number of sentences in evenly spaced training sources; empty unless the recipe's is a translator."""
+def trained_lengths(recipe: Recipe, corpus: Corpus, tokenizer: Tokenizer) -> TrainedLengths | None:
+    """Return the lengths of the prepared training pairs; None unless the recipe's is a translator."""
+    path = directory(recipe) / LENGTHS
+    if path.exists():
+        return checked(TrainedLengths, read_json(intact(path)), path)
+    return _measure_lengths(recipe, corpus, tokenizer)[0]  # prepared by an earlier version
+
+
+def _measure_lengths(recipe: Recipe, corpus: Corpus, tokenizer: Tokenizer) -> tuple[TrainedLengths | None, float]:
+    """Measure evenly spaced training pairs of a translator; return also the fraction with several sentences."""
     if recipe.task.name != "translate" or recipe.data.source is None or not len(corpus):
-        return np.empty(0, np.int64)
-    rows, splitter = _evenly_spaced(corpus), SentenceSplitter(recipe.data.source)
-    counts = []
+        return None, 0.0
+    rows = np.unique(np.linspace(0, len(corpus) - 1, SAMPLE).astype(np.int64))
+    sources, targets = corpus.lengths(rows)
+    splitter = SentenceSplitter(recipe.data.source)
+    sentences = []
     for chunk in np.array_split(rows, -(-len(rows) // 1000)):
         for ids, length in zip(*corpus.sources(chunk), strict=True):
-            counts.append(len(splitter.split(tokenizer.source.decode(ids[:length]))))
-    return np.array(counts)
-
-
-def _evenly_spaced(corpus: Corpus) -> NDArray[np.int64]:
-    return np.unique(np.linspace(0, len(corpus) - 1, SAMPLE).astype(np.int64))
-
-
-def measure_lengths(recipe: Recipe, corpus: Corpus, tokenizer: Tokenizer) -> TrainedLengths | None:
-    """Measure lengths on evenly spaced training pairs of a translator; return None for other tasks."""
-    counts = sentence_counts(recipe, corpus, tokenizer)
-    if not len(counts):
-        return None
-    sources, targets = corpus.lengths(_evenly_spaced(corpus))
-    return TrainedLengths.of(str(recipe.data.source), sources.tolist(), targets.tolist(), counts.tolist())
+            sentences.append(len(splitter.split(tokenizer.source.decode(ids[:length]))))
+    lengths = TrainedLengths.of(recipe.data.source, sources.tolist(), targets.tolist(), sentences)
+    return lengths, sum(count > 1 for count in sentences) / len(sentences)

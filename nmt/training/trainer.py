@@ -7,7 +7,6 @@ run reproduces an uninterrupted one.
 from __future__ import annotations
 
 import json
-import math
 import signal
 import time
 from contextlib import AbstractContextManager, closing, nullcontext, suppress
@@ -28,7 +27,7 @@ from nmt.data.batch import Batch
 from nmt.data.corpus import Corpus
 from nmt.data.data_report import figures_of, read_report, set_sizes
 from nmt.data.epochs import AHEAD, EpochPlans, Mixture
-from nmt.data.prepare import directory, fingerprint_of, measure_lengths
+from nmt.data.prepare import directory, fingerprint_of, trained_lengths
 from nmt.model import products
 from nmt.model.transformer import Transformer
 from nmt.parsing.linearization import load_tokenizer
@@ -38,6 +37,7 @@ from nmt.system.errors import Interrupted, UserError
 from nmt.system.files import replace_json
 from nmt.training.arithmetic import Clock, autocast_dtype, factors_rounded, training_flops
 from nmt.training.batches import MicroBatches, Update, prefetched
+from nmt.training.budget import is_checkpoint_due, is_out_of_patience, is_over, seconds_left
 from nmt.training.distributed import Group, stop_requests
 from nmt.training.loss import Divergence, Objective, compile_parts
 from nmt.training.optimizer import Optimizer
@@ -46,9 +46,6 @@ from nmt.training.progress import Meter, Page, Progress, Sums, show_progress
 from nmt.training.run_files import ABOUT, METRICS, SAMPLES, BestScore, DevExample, RunState, Samples, forget_after
 from nmt.training.validation import PERPLEXITY, Validation
 
-# Validations' worth of time after the last update: the last checkpoint, its average, two ways to split lines, and again
-ENDING = 4
-SCORING = 10  # minimum ratio of the seconds between checkpoints of a run with training.minutes to those of a validation
 CHECKED = 50  # maximum updates between counts of skipped updates; counting synchronises with the GPU
 
 
@@ -58,11 +55,6 @@ class Requests(NamedTuple):
     stop: int = 0  # signal number; 0 to continue
     checkpoint: bool = False
     finish: bool = False  # because training.minutes are used up
-
-
-def seconds_left(state: RunState, settings: Training) -> float:
-    """Return the seconds until the last update within training.minutes; infinity without them."""
-    return math.inf if settings.minutes is None else 60 * settings.minutes - state.seconds - ENDING * state.scoring
 
 
 class Trainer:
@@ -202,8 +194,8 @@ class Trainer:
         state, figures = self.state, self.meter.figures()
         at = {"step": state.step, "epoch": state.epoch, "seconds": state.seconds, "tokens": state.tokens}
         rate = {"learning_rate": self.optimizer.rate(state.step)}
-        left = (self.settings.updates - state.step) * figures["seconds_per_update"]
-        left = min(left, seconds_left(state, self.settings))
+        updates_left = (self.settings.updates - state.step) * figures["seconds_per_update"]
+        left = min(updates_left, seconds_left(state, self.settings))
         self.progress.log(at | rate | figures | {"skipped": state.skipped}, left)
 
     def _memory_of(self, tokens: int) -> int:
@@ -228,8 +220,7 @@ class Run:
         self.state, self.group, self.console = trainer.state, trainer.group, trainer.console
         prepared, leads = directory(recipe), self.group.leads
         tokenizer, data, dev = load_tokenizer(prepared), str(fingerprint_of(prepared)), Corpus(prepared / "valid.arrow")
-        # Checkpoints of earlier versions lack the lengths, so measure them: a resumed run has the same data.
-        lengths = (resumed.lengths if resumed else None) or measure_lengths(recipe, trainer.corpus, tokenizer)
+        lengths = (resumed.lengths if resumed else None) or trained_lengths(recipe, trainer.corpus, tokenizer)
         self.validation = Validation(dev, tokenizer, recipe, self.group, lengths) if len(dev) else None
         self.samples: Samples | None = None
         if leads and (scorer := self.validation) is not None and scorer.sources:
@@ -288,8 +279,7 @@ class Run:
 
         `report_seconds` is the CPU time spent on the report since the previous line.
         """
-        taken, self.page.seconds = self.page.seconds, 0.0
-        state = self.state
+        state, taken, self.page.seconds = self.state, self.page.seconds, 0.0
         return {"step": state.step, "seconds": state.seconds, "tokens": state.tokens, "report_seconds": taken}
 
     def _train(self) -> None:
@@ -317,12 +307,13 @@ class Run:
                 agreed = trainer.update(update, self._requests(signals, state.seconds - saved))
                 if agreed.finish:
                     state.minutes = settings.minutes or 0.0
-                is_last = self._is_over() or agreed.stop > 0
+                ends = is_over(state, settings)
+                is_last = ends or agreed.stop > 0
                 if is_last or agreed.checkpoint:
                     trainer.divergence.check()
                     # Do not let a run that may be diverging push out good checkpoints.
                     if is_last or not trainer.divergence.in_a_row:
-                        self.save(progress, validate=self._is_over() or not agreed.stop)
+                        self.save(progress, validate=ends or not agreed.stop)
                         trainer.clock.tick()
                         saved = state.seconds
                 self.checkpoints.check()
@@ -339,24 +330,13 @@ class Run:
         """Return this rank's requests for the next update, `seconds` after the last checkpoint."""
         if self.group.is_orphaned():
             signals.append(signal.SIGTERM)
-        settings = self.recipe.training
-        updates, minutes = settings.checkpoint_updates, settings.checkpoint_minutes
-        is_due = (self.state.step + 1) % updates == 0 if updates else minutes is not None and seconds >= 60 * minutes
-        if settings.minutes is not None and not updates:  # scoring shall not use up the time
-            is_due = is_due and seconds >= SCORING * self.state.scoring
-        finish = seconds_left(self.state, settings) <= 0
-        return Requests(max(signals, default=0), self.group.leads and is_due, self.group.leads and finish)
-
-    def _is_over(self) -> bool:
-        """Return whether all updates are done or training.minutes are used up."""
-        minutes = self.recipe.training.minutes
-        return self.state.step >= self.recipe.training.updates or 0 < (minutes or 0) <= self.state.minutes
+        settings, leads = self.recipe.training, self.group.leads
+        due, finish = is_checkpoint_due(self.state, settings, seconds), seconds_left(self.state, settings) <= 0
+        return Requests(max(signals, default=0), leads and due, leads and finish)
 
     def _is_done(self) -> bool:
         """Return whether the run is over or training.patience is exhausted."""
-        settings = self.recipe.training
-        out_of_patience = settings.patience is not None and self.best.without_improvement >= settings.patience
-        return self._is_over() or out_of_patience
+        return is_over(self.state, self.recipe.training) or is_out_of_patience(self.best, self.recipe.training)
 
     def save(self, progress: Progress, *, validate: bool) -> None:
         """Write a checkpoint in the background; with `validate`, score it as well."""

@@ -1,30 +1,25 @@
-"""Perplexity, BLEU and F1 on the development set, and checkpoint averages selected by these scores."""
+"""Perplexity, BLEU and F1 on the development set."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
 
-from nmt.checkpoint.averaging import Mean, average, averageable
-from nmt.checkpoint.reading import AVERAGED, MANIFEST, Bundle, best, checkpoints, load_weights
-from nmt.checkpoint.writing import add_info, save_bundle
+from nmt.checkpoint.reading import Bundle
 from nmt.data.corpus import Corpus, Rows
 from nmt.data.epochs import plan_epoch
 from nmt.data.prepare import directory, fingerprint_of
 from nmt.decoding.forced import token_log_probabilities
 from nmt.decoding.parser import Parser
-from nmt.decoding.read_ahead import Request
-from nmt.decoding.translator import Translator
-from nmt.metrics import Score, score, sentence_chrf
+from nmt.decoding.translator import LineSplitter, Translator
+from nmt.metrics import Comparison, score, sentence_chrf
 from nmt.model import functional
 from nmt.model.transformer import Transformer
 from nmt.parsing.brackets import score_brackets
 from nmt.parsing.tree import parse_tree
 from nmt.recipe import TASKS, Decoding, Recipe
-from nmt.system.console import Console
 from nmt.system.device import World
 from nmt.system.errors import UserError
 from nmt.system.integrity import intact
@@ -33,7 +28,6 @@ from nmt.text.tokenizer import Tokenizer
 from nmt.training.batches import make_batch, split_update
 from nmt.training.distributed import Group
 
-LINES_TO_COMPARE, SIGNIFICANT = 20, 0.05  # minimum lines and maximum p-value that decide how lines are split
 VALID_TOKENS = 4096  # padded tokens per side of a batch
 PERPLEXITY = TASKS["language_model"].label
 
@@ -123,21 +117,23 @@ class Validation:
             return sentence_chrf(references, hypotheses)
         return [f1([reference], [tree])[0] for reference, tree in zip(references, hypotheses, strict=True)]
 
-    def compare_splits(self, model: Transformer) -> tuple[Score | None, int]:
-        """Return the BLEU of splitting at every sentence, beside auto, and the number of dev lines that it is of.
+    def unlike_splits(self) -> list[int]:
+        """Return the numbers of the dev lines that are split differently at every sentence and by auto."""
+        both = [LineSplitter(self._tokenizer.source, self._split(way), self._lengths) for way in ("sentences", "auto")]
+        parts = [[[part.ids for part in each.split(line)] for each in both] for line in self.sources]
+        return [row for row, (one, other) in enumerate(parts) if one != other]
 
-        These are the lines that the two ways split differently. Fewer than LINES_TO_COMPARE have no score.
-        """
-        both = [
-            self._translator(model, self._decoding.model_copy(update={"split": way})) for way in ("sentences", "auto")
-        ]
-        parts = [[[part.ids for part in each.split(Request(line))] for each in both] for line in self.sources]
-        rows = [row for row, (one, other) in enumerate(parts) if one != other]
-        if len(rows) < LINES_TO_COMPARE:
-            return None, len(rows)
+    def compare_splits(self, model: Transformer, rows: Sequence[int]) -> Comparison:
+        """Compare the BLEU of dev lines split at every sentence with that of the same lines split by auto."""
         sources, references = [self.sources[row] for row in rows], [self.references[row] for row in rows]
+        both = [self._translator(model, self._split(way)) for way in ("sentences", "auto")]
         ours, others = ([result.texts[0] for result in each.stream(sources)] for each in both)
-        return score(ours, [references], ["bleu"], others)["bleu"], len(rows)
+        found = score(ours, [references], ["bleu"], others)["bleu"].comparison
+        assert found is not None, "a baseline was given"
+        return found
+
+    def _split(self, way: str) -> Decoding:
+        return self._decoding.model_copy(update={"split": way})
 
     def _translator(self, model: Transformer, decoding: Decoding) -> Translator:
         return Translator(model, self._tokenizer, decoding, self._lengths)
@@ -208,108 +204,3 @@ def _negative_log_likelihood(model: Transformer, corpus: Corpus, rows: Rows, dev
     middle = len(rows) // 2
     halves = rows[:middle], rows[middle:]
     return sum(_negative_log_likelihood(model, corpus, half, device) for half in halves)
-
-
-def average_by_score(directory: Path, out: Path | None, device: torch.device, console: Console) -> Bundle:
-    """Average a run's newest 1, 2, 3, 5, 8, … and all checkpoints, and write the average with the best dev score.
-
-    The score is BLEU or F1 of outputs searched as in training, or a language model's perplexity. Ties go to the lower
-    perplexity, then to the smaller number. Each checkpoint is read once. bundle.json holds the scores and, as `curve`,
-    those of every number tried. Raise UserError if there are no checkpoints, if they are from different runs, or if
-    their data is not prepared here.
-    """
-    found, path = averageable(directory, out)
-    newest, task = found[-1], found[-1].task
-    validation, mean, model = Validation.of(newest), Mean(newest), newest.model(device)
-    names = [f"dev {name}" for name in dict.fromkeys((task.label, PERPLEXITY))]
-    console.say("  ".join(["averaged", *names, "updates"]))
-    scores: dict[int, DevScores] = {}  # by number of checkpoints averaged
-    sizes = numbers_to_try(len(found))
-    with console.progress("scoring", len(sizes), "averages") as advance:
-        for count, bundle in enumerate(reversed(found), 1):
-            mean.add(bundle)
-            if count not in sizes:
-                continue
-            weights = mean.weights()
-            load_weights(model, weights, bundle.path)
-            dev = scores[count] = validation(model)
-            figures = zip(names, dev.by_name(task.label, PERPLEXITY).values(), strict=True)
-            cells = (f"{figure:{len(name)}.2f}" for name, figure in figures)
-            console.say("  ".join([f"{count:8}", *cells, f"{bundle.step:,} to {newest.step:,}"]))
-            last, top = max(scores.items(), key=lambda item: (task.rank(item[1].score), -item[1].perplexity))
-            if last == count:
-                best_weights = weights
-            advance(1, f"best dev {task.label} {top.score:.2f} of {last}")
-    curve = [{"last": count, **dev.by_name(task.metric)} for count, dev in scores.items()]
-    more = {"scores": top.by_name(task.metric), "signature": top.signature, "curve": curve}
-    return mean.save(path, best_weights, last, **more)
-
-
-def choose_split(average: Bundle, device: torch.device, console: Console) -> Bundle:
-    """Make splitting at every sentence a translator's default if that has a significantly better dev BLEU than auto.
-
-    Leave a recipe alone that asks for another way than auto, or whose development set is missing. Not splitting at all
-    is no candidate: lines longer than those of the development set would lose their ends.
-    """
-    recipe = average.recipe
-    if recipe.task.name != "translate" or recipe.decoding.split != "auto" or not recipe.data.valid:
-        return average
-    try:
-        validation = Validation.of(average)
-    except UserError as error:
-        console.say(f"  ways of splitting lines are not compared: {error.message}")
-        return average
-    found, lines = validation.compare_splits(average.model(device))
-    if found is None or (one := found.comparison) is None:
-        return average
-    better = one.system.score > one.baseline.score and one.p_value < SIGNIFICANT
-    console.say(
-        f"  dev BLEU of {lines:,} lines with several sentences: {one.system.score:.2f} split at each, "
-        f"{one.baseline.score:.2f} split as auto does (p = {one.p_value:.3f}): decoding.split is "
-        f"{'sentences' if better else 'auto'}"
-    )
-    if not better:
-        return average
-    recipe = recipe.model_copy(update={"decoding": recipe.decoding.model_copy(update={"split": "sentences"})})
-    info = {key: value for key, value in average.info.items() if key not in ("format", "task", "lossy", "hashes")}
-    save_bundle(average.path, average.weights(), recipe, average.tokenizer(), info)
-    average = Bundle.read(average.path)
-    if average.scores:
-        dev = Validation.of(average)(average.model(device))
-        add_info(average.path, {"scores": dev.by_name(average.task.metric)})
-    return Bundle.read(average.path)
-
-
-def average_and_score(directory: Path, device: torch.device, console: Console) -> None:
-    """Average the newest checkpoints of a run, score the average, and choose how it splits lines, unless that is done.
-
-    If the average is worse than the best checkpoint, that one takes its place.
-    """
-    found, path = checkpoints(directory), directory / AVERAGED
-    newest, top = found[-1], best(found)
-    if (path / MANIFEST).exists():
-        there = Bundle.read(path)
-        is_same = (there.info["run"], there.step) == (newest.info["run"], newest.step)
-        if is_same and (there.dev_score is not None or top is None):
-            return
-    result = average(directory, console=console)
-    said = f"averaged {len(result.info['steps'])} checkpoints: {path}"
-    if top is not None and top.dev_score is not None:
-        dev, task = Validation.of(result)(result.model(device)), result.task
-        scores, signature = dev.by_name(task.metric), dev.signature
-        if task.rank(top.dev_score) > task.rank(dev.score):
-            said += f"; its dev {task.label} {dev.score:.2f} is worse than that of {top.path}, which is taken"
-            result, scores, signature = average(directory, best=1), top.scores, top.info["signature"]
-        add_info(path, {"scores": scores, "signature": signature})
-        result = choose_split(Bundle.read(path), device, console)
-        said += f", dev {task.label} {result.dev_score:.2f}"
-    console.say(said)
-    console.say(f"next: {newest.task.command} --model {directory}")
-
-
-def numbers_to_try(most: int) -> list[int]:
-    """Return the Fibonacci numbers 1, 2, 3, 5, 8, … below `most`, followed by `most`."""
-    numbers = [1, 2]
-    while numbers[-1] < most:
-        numbers.append(sum(numbers[-2:]))
-    return [number for number in numbers if number < most] + [most]

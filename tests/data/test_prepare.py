@@ -14,7 +14,7 @@ from nmt.data import prepare as measuring
 from nmt.data import prepare as preparation
 from nmt.data.corpus import Corpus
 from nmt.data.data_report import set_sizes
-from nmt.data.prepare import directory, measure_lengths, prepare
+from nmt.data.prepare import directory, prepare, trained_lengths
 from nmt.decoding.translator import LineSplitter
 from nmt.recipe import Decoding, Recipe
 from nmt.system.console import Console
@@ -248,7 +248,10 @@ def measured(lines: list[tuple[str, str]], target: str = "de") -> tuple[TrainedL
     prepare(recipe, Console(quiet=True), 1)
     out = directory(recipe)
     tokenizer = Tokenizer.load(out)
-    return measure_lengths(recipe, Corpus(out / "train.arrow"), tokenizer), tokenizer
+    known = trained_lengths(recipe, Corpus(out / "train.arrow"), tokenizer)
+    (out / "lengths.json").unlink(missing_ok=True)  # as earlier versions prepared
+    assert trained_lengths(recipe, Corpus(out / "train.arrow"), tokenizer) == known
+    return known, tokenizer
 
 
 @pytest.mark.parametrize("sample", [10_000, 70])

@@ -23,6 +23,7 @@ from nmt.checkpoint.reading import Bundle, checkpoints
 from nmt.checkpoint.writing import Checkpoints, add_info
 from nmt.data.epochs import EpochPlan, EpochPlans
 from nmt.recipe import Training
+from nmt.training import budget
 from nmt.training import trainer as module
 from nmt.training.progress import Progress
 from nmt.training.run_files import RunState
@@ -226,8 +227,8 @@ def test_lengths_are_measured_once_and_kept_when_a_run_is_resumed(
     train, task: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     measured = []
-    original = module.measure_lengths
-    monkeypatch.setattr(module, "measure_lengths", lambda *given: measured.append(original(*given)) or measured[-1])
+    original = module.trained_lengths
+    monkeypatch.setattr(module, "trained_lengths", lambda *given: measured.append(original(*given)) or measured[-1])
     train("training.updates=3", *BARE)
     train("training.updates=6", *BARE)
     first, second = checkpoints(task / "ckpts")
@@ -327,7 +328,7 @@ def scored(folder: Path) -> list[float]:
 
 def test_minutes_end_a_run_which_is_averaged_and_scored_once(train, task: Path, monkeypatch) -> None:
     slow = "training.checkpoint_updates=3", "training.updates=1000"
-    monkeypatch.setattr(module, "ENDING", 0)
+    monkeypatch.setattr(budget, "ENDING", 0)
     said = train("training.minutes=0.02", *slow)
     assert "finished: training.minutes 0.02 are over; " in said
     averaged = Bundle.read(task / "ckpts/averaged")
@@ -347,5 +348,5 @@ def test_minutes_end_a_run_which_is_averaged_and_scored_once(train, task: Path, 
 
 def test_the_end_leaves_time_for_four_validations() -> None:
     state = RunState(step=5, epoch=0, offset=5, seconds=100.0, scoring=6.0)
-    assert module.seconds_left(state, Training(minutes=2)) == -4.0
-    assert module.seconds_left(state, Training()) == float("inf")
+    assert budget.seconds_left(state, Training(minutes=2)) == -4.0
+    assert budget.seconds_left(state, Training()) == float("inf")

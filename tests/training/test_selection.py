@@ -1,4 +1,4 @@
-"""`nmt average --last auto`: what is tried, how it is compared, what is written."""
+"""Averages and ways of splitting lines: what is tried, how it is compared, what is written."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from reverse_task import reseal
 from nmt.checkpoint.averaging import average
 from nmt.checkpoint.reading import Bundle, checkpoints, read_tensors
 from nmt.checkpoint.writing import add_info
-from nmt.metrics import Comparison, Estimate, Score
+from nmt.metrics import Comparison, Estimate
 from nmt.system.console import Console
-from nmt.training import validation as averaging
-from nmt.training.validation import DevScores, Validation, average_by_score, numbers_to_try
+from nmt.training import selection
+from nmt.training.selection import average_and_score, average_by_score, numbers_to_try
+from nmt.training.validation import DevScores, Validation
 
 CPU = torch.device("cpu")
 
@@ -40,7 +41,7 @@ def scored(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
             score, perplexity = next(coming)
             return DevScores(perplexity, score, "made up")
 
-        monkeypatch.setattr(averaging.Validation, "of", lambda bundle: validation)
+        monkeypatch.setattr(selection.Validation, "of", lambda bundle: validation)
 
     return given
 
@@ -99,36 +100,33 @@ def test_what_is_written_is_what_last_gives(ckpts: Path, scored, scores: list[tu
 
 def test_ways_of_splitting_are_compared_on_the_lines_that_they_cut_differently(ckpts: Path) -> None:
     newest = checkpoints(ckpts)[-1]
-    validation, model = Validation.of(newest), newest.model(CPU)
+    validation = Validation.of(newest)
     assert newest.lengths is not None
     validation._lengths = newest.lengths.model_copy(update={"sentences": 2, "source": 50, "longest_source": 50})
-    for lines in (19, 20):
-        validation.sources = ["A b c."] * 30 + ["A b c. D e f."] * lines
-        validation.references = ["c b A"] * (30 + lines)
-        found, compared = validation.compare_splits(model)
-        assert compared == lines
-        assert (found is None) is (lines < 20)
-    assert found is not None
-    assert found.comparison is not None
-    one, other = found.comparison.system, found.comparison.baseline
-    assert one.score != other.score  # auto leaves two sentences together, since training lines have two
+    validation.sources = ["A b c."] * 3 + ["A b c. D e f."] * 4
+    validation.references = ["c b A"] * 7
+    assert validation.unlike_splits() == [3, 4, 5, 6]
+    found = validation.compare_splits(newest.model(CPU), [3, 4])
+    assert found.system.score != found.baseline.score  # auto leaves two sentences together
 
 
 @pytest.mark.parametrize(
-    ("ours", "p_value", "best"), [(3.0, 0.01, "sentences"), (3.0, 0.1, "auto"), (1.0, 0.01, "auto"), (None, 0, "auto")]
+    ("lines", "ours", "p_value", "best"),
+    [(20, 3.0, 0.01, "sentences"), (20, 3.0, 0.1, "auto"), (20, 1.0, 0.01, "auto"), (19, 3.0, 0.01, "auto")],
 )
 def test_an_average_splits_lines_in_the_way_that_is_significantly_better(
     nmt: Callable[..., Any],
     ckpts: Path,
     monkeypatch: pytest.MonkeyPatch,
-    ours: float | None,
+    lines: int,
+    ours: float,
     p_value: float,
     best: str,
 ) -> None:
     plain = average(ckpts, out=Path("plain"))
-    one, other = (Estimate(score, score, 0.1) for score in (ours or 0.0, 2.0))
-    found = None if ours is None else Score(ours, "", Comparison(one, other, p_value))
-    monkeypatch.setattr(Validation, "compare_splits", lambda *_: (found, 20))
+    one, other = (Estimate(score, score, 0.1) for score in (ours, 2.0))
+    monkeypatch.setattr(Validation, "unlike_splits", lambda *_: list(range(lines)))
+    monkeypatch.setattr(Validation, "compare_splits", lambda *_: Comparison(one, other, p_value))
     assert nmt("average", ckpts).code == 0
     chosen = Bundle.read(ckpts / "averaged")
     assert chosen.recipe.decoding.split == best
@@ -140,6 +138,21 @@ def test_an_average_splits_lines_in_the_way_that_is_significantly_better(
         reseal(path)
     assert nmt("average", ckpts).code == 0
     assert Bundle.read(ckpts / "averaged").recipe.decoding.split == "none"  # as the recipe asks
+
+
+@pytest.mark.parametrize(("score", "steps"), [(9.0, [600]), (60.0, [600, 800])])
+def test_the_best_checkpoint_replaces_an_average_that_is_worse(
+    ckpts: Path, scored: Callable[..., None], monkeypatch: pytest.MonkeyPatch, score: float, steps: list[int]
+) -> None:
+    monkeypatch.setattr(selection, "choose_split", lambda average, *_: average)
+    for step, bleu in ((200, 1.0), (400, 2.0), (600, 50.0), (800, 20.0)):
+        add_info(ckpts / f"step-{step:08d}", {"scores": {"bleu": bleu, "perplexity": 5.0}})
+    scored((score, 4.0))
+    average_and_score(ckpts, CPU, Console(quiet=True))
+    written = Bundle.read(ckpts / "averaged")
+    assert written.info["steps"] == steps
+    assert written.dev_score == max(score, 50.0)
+    average_and_score(ckpts, CPU, Console(quiet=True))  # does nothing: there is no further score
 
 
 def test_without_the_development_set_one_error_says_so(nmt: Callable[..., Any], ckpts: Path) -> None:
