@@ -370,7 +370,7 @@ class ScoreOptions:
     language: str | None = in_scored(
         "--language CODE", "Language code of REF, for tokenised and paper; default: what REF's name ends in.", TEXT
     )
-    prepared: Path | None = in_scored("--prepared FOLDER", "Score lines near to the training data there apart.", FILE)
+    prepared: Path | None = in_scored("--prepared FOLDER", "Also score lines near its training data separately.", FILE)
     runs: bool = in_scored("--runs", "The files are runs: print the dev score and the cost of each.")
     html: Path | None = in_scored(
         "--html FILE", "With --runs: also write a page with their curves beside each other.", FILE

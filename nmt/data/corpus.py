@@ -25,7 +25,7 @@ from nmt.system.files import not_read, regular, remedy
 from nmt.text.vocabulary import SPACE_MARK, UNK, TargetVocabulary, Vocabulary
 
 EXAMPLES = 3  # dropped pairs shown for each reason
-HELD_OUT = "set aside for valid and test, repetitions included"
+HELD_OUT = "set aside for valid and test, duplicates included"
 Ids = NDArray[np.int32]
 Rows = NDArray[np.int64]
 

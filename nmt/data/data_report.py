@@ -108,8 +108,8 @@ def summary(out: Path, report: dict[str, dict[str, Any]], tokenizer: Tokenizer, 
     histogram = train["sentences by length in subwords, up to"]
     yield "  train sentences by length: " + ", ".join(f"≤{top}: {count:,}" for top, count in histogram.items())
     if report["test"].get("near to training", 0) * 10 > report["test"]["read"]:
-        apart = f"nmt score --prepared {out} scores these lines apart"
-        yield f"  near to training: half of a source's sequences of {WORDS} words are in train; {apart}"
+        apart = f"nmt score --prepared {out} scores these lines separately"
+        yield f"  near to training: at least half of a source's {WORDS}-grams occur in train; {apart}"
     if several := train.get("sources with several sentences"):
         yield f"  train sources with several sentences: {several / train['kept']:.0%}"
     if characters := train["spelled as bytes"]["characters"]:

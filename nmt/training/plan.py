@@ -184,7 +184,7 @@ def summary(recipe: Recipe, out: Path, state: RunState, top: BestScore, trained:
     ending = f"{state.step:,} of {updates:,} updates in {clock(state.seconds)}"
     more = f"--set training.updates={2 * state.step}"  # exceeds `updates` even if that was lowered
     if recipe.training.minutes is not None and state.minutes >= recipe.training.minutes:
-        ending = f"training.minutes {recipe.training.minutes:g} are over; {ending}"
+        ending = f"training.minutes {recipe.training.minutes:g} reached; {ending}"
         more = f"--set training.minutes={2 * recipe.training.minutes:g}"
     elif state.step < updates:
         ending = f"no better dev {recipe.task.label} for {checkpoints} checkpoints; {ending}"
@@ -204,7 +204,7 @@ def summary(recipe: Recipe, out: Path, state: RunState, top: BestScore, trained:
         **({"report": str(page)} if (page := out / PAGE).exists() else {}),
     }
     if state.step < recipe.training.warmup and recipe.training.init_from is None:
-        rows["warning"] = f"training.warmup {recipe.training.warmup:,} was not over: the model has learned little"
+        rows["warning"] = f"the run ended during warm-up ({recipe.training.warmup:,} updates): the model knows little"
     if not trained:
         rows["next"] = f"to continue: {more}"
     elif recipe.training.minutes is None:  # with minutes, the same command averages

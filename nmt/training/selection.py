@@ -70,9 +70,8 @@ def choose_split(average: Bundle, device: torch.device, console: Console) -> Bun
     one = validation.compare_splits(average.model(device), rows)
     better = one.system.score > one.baseline.score and one.p_value < SIGNIFICANT
     console.say(
-        f"  dev BLEU of {len(rows):,} lines with several sentences: {one.system.score:.2f} split at each, "
-        f"{one.baseline.score:.2f} split as auto does (p = {one.p_value:.3f}): decoding.split is "
-        f"{'sentences' if better else 'auto'}"
+        f"  {len(rows):,} dev lines with several sentences: BLEU {one.system.score:.2f} if split at every sentence, "
+        f"{one.baseline.score:.2f} by auto (p = {one.p_value:.3f}); decoding.split: {'sentences' if better else 'auto'}"
     )
     if not better:
         return average
@@ -104,7 +103,7 @@ def average_and_score(directory: Path, device: torch.device, console: Console) -
         dev, task = Validation.of(result)(result.model(device)), result.task
         scores, signature = dev.by_name(task.metric), dev.signature
         if task.rank(top.dev_score) > task.rank(dev.score):
-            said += f"; its dev {task.label} {dev.score:.2f} is worse than that of {top.path}, which is taken"
+            said += f"; its dev {task.label} {dev.score:.2f} is worse than that of {top.path}, which is used"
             result, scores, signature = average(directory, best=1), top.scores, top.info["signature"]
         add_info(path, {"scores": scores, "signature": signature})
         result = choose_split(Bundle.read(path), device, console)

@@ -396,5 +396,5 @@ class Run:
         return (
             f"{begin}: {size:.2f} M parameters, {pairs}, on {devices}, into {self.out}",
             f"  {training.updates:,} updates of {training.batch_tokens:,} tokens"
-            + ("" if training.minutes is None else f", or what {training.minutes:g} minutes allow"),
+            + ("" if training.minutes is None else f", at most {training.minutes:g} minutes"),
         )

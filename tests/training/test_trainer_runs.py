@@ -330,7 +330,7 @@ def test_minutes_end_a_run_which_is_averaged_and_scored_once(train, task: Path, 
     slow = "training.checkpoint_updates=3", "training.updates=1000"
     monkeypatch.setattr(budget, "ENDING", 0)
     said = train("training.minutes=0.02", *slow)
-    assert "finished: training.minutes 0.02 are over; " in said
+    assert "finished: training.minutes 0.02 reached; " in said
     averaged = Bundle.read(task / "ckpts/averaged")
     assert said.splitlines()[-1] == "next: nmt translate --model ckpts"
     assert averaged.dev_score is not None
