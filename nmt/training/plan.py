@@ -204,7 +204,7 @@ def summary(recipe: Recipe, out: Path, state: RunState, top: BestScore, trained:
         **({"report": str(page)} if (page := out / PAGE).exists() else {}),
     }
     if state.step < recipe.training.warmup and recipe.training.init_from is None:
-        rows["warning"] = f"the run ended during warm-up ({recipe.training.warmup:,} updates): the model knows little"
+        rows["warning"] = f"ended during warm-up ({recipe.training.warmup:,} updates): the model knows little"
     if not trained:
         rows["next"] = f"to continue: {more}"
     elif recipe.training.minutes is None:  # with minutes, the same command averages
