@@ -1,4 +1,4 @@
-"""Writes report.png and attention.png, the pictures of the README: the pages that `make demo` ends with, in a browser.
+"""Write the pictures of the README: the pages that `make demo` ends with in a browser, in light and in dark.
 
     python docs/pictures/screens.py [--demo runs/demo]
 
@@ -45,15 +45,16 @@ def main() -> None:
     given = parser.parse_args()
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
-        page = browser.new_page(viewport={"width": WIDTH, "height": HEIGHT}, color_scheme="light")
-        for name, (path, show) in PICTURES.items():
-            page.goto((given.demo / path).resolve().as_uri())
-            show(page)
-            page.wait_for_timeout(1000)  # milliseconds, until what the scripts draw is there
-            picture = Image.open(io.BytesIO(page.screenshot())).convert("RGB")
-            target = HERE / f"{name}.png"
-            picture.quantize(COLOURS).save(target, optimize=True)
-            print(f"{target}: {target.stat().st_size:,} bytes")
+        for scheme, suffix in (("light", ""), ("dark", "-dark")):
+            page = browser.new_page(viewport={"width": WIDTH, "height": HEIGHT}, color_scheme=scheme)
+            for name, (path, show) in PICTURES.items():
+                page.goto((given.demo / path).resolve().as_uri())
+                show(page)
+                page.wait_for_timeout(1000)  # milliseconds, until what the scripts draw is there
+                picture = Image.open(io.BytesIO(page.screenshot())).convert("RGB")
+                target = HERE / f"{name}{suffix}.png"
+                picture.quantize(COLOURS).save(target, optimize=True)
+                print(f"{target}: {target.stat().st_size:,} bytes")
 
 
 if __name__ == "__main__":
