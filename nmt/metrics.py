@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -125,6 +126,17 @@ def score(
         )
     systems = [hypotheses] if baseline is None else [hypotheses, baseline]
     return {name: _score(name, systems, references, moses, lowercase) for name in metrics}
+
+
+def bleu_interval(references: Sequence[str], hypotheses: Sequence[str]) -> tuple[float, float]:
+    """Return the bounds of the 95% confidence interval of BLEU, by sacreBLEU's bootstrap over the lines."""
+    from sacrebleu.metrics import BLEU
+
+    metric = BLEU()
+    result = metric.corpus_score(hypotheses, [references], n_bootstrap=1000)
+    found = json.loads(result.format(signature=metric.get_signature().format(), is_json=True))
+    mean, half = found.get("confidence_mean", 0.0), found.get("confidence_var", 0.0)  # absent if all samples have 0
+    return mean - half, mean + half
 
 
 def sentence_chrf(references: Sequence[str], hypotheses: Sequence[str]) -> list[float]:

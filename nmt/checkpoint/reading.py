@@ -76,6 +76,7 @@ class _Info(BaseModel):
     data: str
     scores: dict[str, float] = {}  # infinite or NaN if training diverged
     signature: str = ""
+    interval: tuple[float, float] | None = Field(None, strict=False)
     steps: list[Count] = []
     cost: _Cost = _Cost()
     lossy: bool = False
@@ -91,7 +92,7 @@ class Bundle:
     path: Path
     info: dict[str, Any]
     """Contents of bundle.json: format, task, run, step, averaged steps, data fingerprint, lengths of training pairs,
-    scores, cost"""
+    scores, their signature and 95% interval, cost"""
 
     @property
     def step(self) -> int:
@@ -112,6 +113,15 @@ class Bundle:
     def dev_score(self) -> float | None:
         """The dev score that ranks checkpoints, or None."""
         return self.scores.get(self.task.metric)
+
+    @property
+    def described_score(self) -> str:
+        """The dev score with its 95% interval, such as `dev BLEU 96.40 (95.20–97.30)`; empty if there is none."""
+        if self.dev_score is None:
+            return ""
+        interval = self.info.get("interval")
+        bounds = f" ({interval[0]:.2f}–{interval[1]:.2f})" if interval else ""
+        return f"dev {self.task.label} {self.dev_score:.2f}{bounds}"
 
     @property
     def cost(self) -> dict[str, Any]:

@@ -40,7 +40,7 @@ def average(options: AverageOptions) -> None:
 
 def _average(options: AverageOptions, out: Path | None) -> Bundle:
     """Average a run's checkpoints into a bundle, and report which updates were averaged."""
-    from nmt.training.selection import average_by_score, choose_split
+    from nmt.training.selection import average_by_score, score_average
 
     ckpts, last, best, console = options.ckpts[0], options.last, options.best, options.console
     device = choose_device(options.device, options.threads)
@@ -50,15 +50,14 @@ def _average(options: AverageOptions, out: Path | None) -> Bundle:
         from nmt.checkpoint.averaging import average as average_checkpoints
 
         result = average_checkpoints(ckpts, last, out, best, console)
-    result = choose_split(result, device, console)
-    if last == "auto":
-        refresh_report(ckpts, console)
+    result = score_average(result, device, console)
+    refresh_report(ckpts, console)
     steps, wanted = result.info["steps"], best or last or result.recipe.decoding.average_last
     listed = [f"{step:,}" for step in steps]
     updates = ", ".join(listed) if best else " to ".join(dict.fromkeys((listed[0], listed[-1])))
     there = f"only {len(steps)} there{' with a dev score' if best else ''}"
     fewer = f" ({there}, {wanted} asked for)" if isinstance(wanted, int) and len(steps) < wanted else ""
-    scored = "" if result.dev_score is None else f", dev {result.task.label} {result.dev_score:.2f}"
+    scored = f", {result.described_score}" if result.described_score else ""
     plural = "s" if len(steps) > 1 else ""
     console.say(f"averaged {len(steps)} checkpoint{plural}, update{plural} {updates}{fewer}{scored}: {result.path}")
     if last != "auto":

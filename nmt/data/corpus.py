@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from nmt.data.pairs import LENGTH_STEPS, Pair
+from nmt.data.pairs import LENGTH_STEP, Pair
 from nmt.system.errors import UserError
 from nmt.system.files import not_read, regular, remedy
 from nmt.text.vocabulary import SPACE_MARK, UNK, TargetVocabulary, Vocabulary
@@ -70,14 +70,10 @@ class EncodedChunk:
     as_bytes: Counter[str]
     """Counts of characters that byte fallback encodes"""
 
-    def length_classes(self) -> Counter[int]:
-        """Return the number of sentences on all sides by length class, keyed by its upper bound in subwords.
-
-        Each length above the last of `LENGTH_STEPS` is its own class.
-        """
-        lengths = np.concatenate([side.lengths for side in self.sides])
-        steps = np.array(LENGTH_STEPS)[np.searchsorted(LENGTH_STEPS[:-1], lengths)]
-        return Counter(np.maximum(steps, lengths).tolist())
+    def length_classes(self) -> list[Counter[int]]:
+        """Count each side's sentences by length class, keyed by its upper bound in subwords."""
+        classes = (np.maximum(1, -(-side.lengths // LENGTH_STEP)) for side in self.sides)
+        return [Counter((each * LENGTH_STEP).tolist()) for each in classes]
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ from pydantic import RootModel
 
 from nmt.data.corpus import ABSENT, Corpus
 from nmt.data.held_out import NEAR, WORDS
+from nmt.data.pairs import LENGTH_STEP
 from nmt.recipe import Data
 from nmt.system.errors import UserError, printable
 from nmt.system.files import read_json
@@ -20,6 +23,8 @@ REPORT = "report.json"
 """Counts of pairs read, kept and dropped, and lengths, by split"""
 OVERLAP = "overlap.json"
 """For each line of an evaluation split, the fraction of its n-grams that occur in training"""
+RANGES = 12
+"""Maximum ranges of lengths that are shown"""
 
 
 class _Report(RootModel[dict[str, dict[str, Any]]]):
@@ -82,6 +87,23 @@ def near_lines(prepared: Path, references: Sequence[str]) -> list[bool]:
     )
 
 
+def length_ranges(classes: Mapping[str, int]) -> dict[str, int]:
+    """Return the number of sentences in at most `RANGES` ranges of equal width, and beyond them, by label.
+
+    `classes` are the sentences by the upper bound of their length class, as report.json has them. The ranges hold at
+    least 99% of the sentences.
+    """
+    counts = {int(top): count for top, count in classes.items()}
+    tops = sorted(counts)
+    shares = accumulate(counts[top] for top in tops)
+    usual = next((top for top, share in zip(tops, shares, strict=True) if share >= 0.99 * sum(counts.values())), 0)
+    width = LENGTH_STEP * max(1, math.ceil(usual / (LENGTH_STEP * RANGES)))
+    ends = range(width, usual + width, width)
+    found = {f"{end - width + 1:,}–{end:,}": sum(counts.get(end - less, 0) for less in range(width)) for end in ends}
+    longer = sum(count for top, count in counts.items() if ends and top > ends[-1])
+    return found | ({f"over {ends[-1]:,}": longer} if longer else {})
+
+
 def summary(out: Path, report: dict[str, dict[str, Any]], tokenizer: Tokenizer, data: Data) -> Iterator[str]:
     """Yield the summary of a report, line by line; `out` is the directory of the prepared data."""
     task, unit, train = data.task, data.task.unit, report["train"]
@@ -105,8 +127,9 @@ def summary(out: Path, report: dict[str, dict[str, Any]], tokenizer: Tokenizer, 
         yield f"  {split}: {figures['kept']:,} of {read}, {', '.join(notes)}"
     for reason, examples in train["examples"].items():
         yield f"  {reason}: {printable(examples[0])}"
-    histogram = train["sentences by length in subwords, up to"]
-    yield "  train sentences by length: " + ", ".join(f"≤{top}: {count:,}" for top, count in histogram.items())
+    for side, classes in train["lengths"].items():
+        listed = ", ".join(f"{length}: {count:,}" for length, count in length_ranges(classes).items())
+        yield f"  train {side}s by length: {listed}"
     if report["test"].get("near to training", 0) * 10 > report["test"]["read"]:
         apart = f"nmt score --prepared {out} scores these lines separately"
         yield f"  near to training: at least half of a source's {WORDS}-grams occur in train; {apart}"

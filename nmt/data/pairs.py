@@ -22,7 +22,7 @@ from nmt.text.lines import REALIGN, count_lines, one_line, read_lines
 
 Pair = tuple[str, ...]
 """One sentence for each of `Data.languages`"""
-LENGTH_STEPS = [5, 10, 20, 30, 40, 60, 80, 120, 160, 256, 512, 1024]  # upper bounds of report.json's length classes
+LENGTH_STEP = 10  # width of report.json's length classes, in subwords
 ONE_OBJECT = 'write one JSON object on each line, such as {"en": "Hello.", "de": "Hallo."}'
 
 

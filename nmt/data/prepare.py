@@ -239,7 +239,7 @@ def _write_split(
     from datasets.arrow_writer import ArrowWriter  # takes seconds to import
 
     counts: Counter[str] = Counter()
-    lengths: Counter[int] = Counter()
+    lengths = [Counter[int]() for _ in sides]
     as_bytes: Counter[str] = Counter()
     examples: dict[str, list[str]] = defaultdict(list)
     read, kept, subwords = [0] * len(names), [0] * len(names), np.zeros(len(sides))
@@ -248,7 +248,8 @@ def _write_split(
         for chunk in chunks:
             file.write_table(table_of(chunk, schema))
             counts += chunk.counts
-            lengths += chunk.length_classes()
+            for count, found_lengths in zip(lengths, chunk.length_classes(), strict=True):
+                count.update(found_lengths)
             as_bytes += chunk.as_bytes
             for reason, found in chunk.examples.items():
                 before = sum(read[: chunk.dataset])
@@ -269,7 +270,10 @@ def _write_split(
         "kept by set": kept,
         **dict(sorted(counts.items())),
         **{f"mean length of {side}s": mean for side, mean in zip(sides, means, strict=True)},
-        "sentences by length in subwords, up to": {str(k): v for k, v in sorted(lengths.items())},
+        "lengths": {
+            side: {str(top): count for top, count in sorted(counted.items())}
+            for side, counted in zip(sides, lengths, strict=True)
+        },
         "examples": {reason: found[:EXAMPLES] for reason, found in sorted(examples.items())},
         "spelled as bytes": {"characters": len(as_bytes), "most often": dict(as_bytes.most_common(MOST_CHARACTERS))},
     }

@@ -35,27 +35,25 @@ class Chart:
     """Extreme that the summary names: `lowest` or `highest`"""
     noisy: bool = False
     """Whether to add a smoothed curve"""
-    logarithmic: bool = True
-    """Whether the logarithmic switch applies"""
-    steep: bool = False
-    """Whether a linear axis fits only values after the first tenth of the run, as earlier ones are far higher"""
+    axis: str = "either"
+    """Scale of the y-axis: `linear`, `log`, or `either`, as the switch says"""
     percent: bool = False
 
 
 # fmt: off
 CHARTS = (
     Chart("score", "Dev score", "On the development set, at each checkpoint", ".2f",
-          validated="score", best="highest", logarithmic=False),
+          validated="score", best="highest", axis="linear"),
     Chart("loss", "Loss", "Label-smoothed cross-entropy, in nats per target token", ".3f",
           logged="loss", noisy=True),
-    Chart("perplexity", "Perplexity", "Per target token; the linear axis fits all but the first tenth of the run",
-          ",.2f", logged="perplexity", validated="perplexity", noisy=True, steep=True),
+    Chart("perplexity", "Perplexity", "Per target token", ",.2f",
+          logged="perplexity", validated="perplexity", noisy=True, axis="log"),
     Chart("learning_rate", "Learning rate", "At the end of each log interval", ".3g",
           logged="learning_rate", best="highest"),
     Chart("speed", "Tokens per second", "Target tokens, on all devices", ",.0f",
           logged="tokens_per_second", best="highest", noisy=True),
     Chart("padding", "Padding", "Share of the cells of batches that hold no token, in %", ".1f",
-          logged="padding", best="highest", noisy=True, logarithmic=False, percent=True),
+          logged="padding", best="highest", noisy=True, axis="linear", percent=True),
     Chart("gradient_norm", "Gradient norm", "Before clipping, mean over each log interval", ".3f",
           logged="gradient_norm", best="highest", noisy=True),
 )
@@ -191,8 +189,10 @@ def _value_at(found: Curve, step: float) -> float:
 
 PARTS = ("training", "dev")
 SIDE = 1000.0  # width and height of a chart in SVG units; the page scales both to fit
+LONG = 2  # hours from which on time is in hours, else in minutes
 DRAWN = 600  # maximum points of a path; zooming in reveals the others
 ASIDE = 0.015  # horizontal margins, as a fraction of the run's length
+APART = 7.0  # minimum distance of the names at the ends of lines, in percent of the height
 MARGIN = 0.05  # vertical margins, as a fraction of the curves' range
 FAR = 1e5  # bound of path coordinates: SVG cannot represent the values of a diverging run
 
@@ -207,12 +207,15 @@ def content(records: Sequence[RunRecord]) -> Mapping[str, Any] | None:
         return None
     drawn = [found for _, curves in shown for found in curves]
     last = max(float(found.whole.updates[-1]) for found in drawn)
+    hours = max((float(np.nanmax(found.whole.hours, initial=0.0)) for found in drawn), default=0.0)
+    unit, per_hour = ("hours", 1) if hours >= LONG else ("minutes", 60)
     return {
+        "time": unit,
         "charts": [_described(chart, curves, records, names, last) for chart, curves in shown],
         "runs": names,
         "without": [name for record, name in zip(records, names, strict=True) if not record.step],
         "windows": sorted({window(len(found.whole.values)) for found in drawn if found.smoothed}),
-        "figures": [_figures(chart, curves, names) for chart, curves in shown],
+        "figures": [_figures(chart, curves, names, per_hour) for chart, curves in shown],
     }
 
 
@@ -243,23 +246,20 @@ def _described(
         "summaries": [(f.run, heading, summary(f, chart)) for heading, f in zip(headings, curves, strict=True)],
         "headings": headings,
         "rows": table(curves, chart),
-        "drawing": drawing(curves, chart, last),
+        "drawing": drawing(curves, chart, last, headings),
     }
 
 
-def _figures(chart: Chart, curves: Sequence[Curve], names: list[str]) -> dict[str, Any]:
+def _figures(chart: Chart, curves: Sequence[Curve], names: list[str], per_hour: int) -> dict[str, Any]:
     """Return a chart's data for curves.js. Smoothed lines have no name (None), so the hover readout leaves them out."""
     both = chart.logged and chart.validated
-    lines = [
-        {
-            "run": found.run,
-            "name": None if points is found.smoothed else names[found.run] + (f", {found.part}" if both else ""),
-            **{name: _packed(column) for name, column in vars(points).items()},
-        }
-        for found, points in lines_of(curves)
-    ]
-    shown = {"name": chart.name, "steep": chart.steep, "logarithmic": chart.logarithmic, "digits": chart.digits}
-    return {**shown, "lines": lines}
+    lines = []
+    for found, points in lines_of(curves):
+        name = None if points is found.smoothed else names[found.run] + (f", {found.part}" if both else "")
+        columns = {"updates": points.updates, "tokens": points.tokens, "time": points.hours * per_hour}
+        packed = {key: _packed(column) for key, column in (columns | {"values": points.values}).items()}
+        lines.append({"run": found.run, "name": name, **packed})
+    return {"name": chart.name, "axis": chart.axis, "digits": chart.digits, "lines": lines}
 
 
 def _packed(column: Column) -> str:
@@ -315,32 +315,74 @@ def lines_of(curves: Sequence[Curve]) -> list[tuple[Curve, Points]]:
     return [(found, points) for found in curves for points in (found.thin, found.smoothed) if points is not None]
 
 
-def drawing(curves: Sequence[Curve], chart: Chart, last: float) -> Mapping[str, Any]:
-    """Return a chart's SVG paths up to update `last`, with their indices in `lines_of`, and its ticks in percent."""
-    lines = lines_of(curves)
+def drawing(curves: Sequence[Curve], chart: Chart, last: float, headings: Sequence[str]) -> Mapping[str, Any]:
+    """Return a chart's SVG paths up to update `last`, with their indices in `lines_of`, its ticks, and its lines' ends.
+
+    Ticks and ends are at percentages of the width or height. Ends are `headings`, the names of several curves; there
+    are none for a single curve, and none if they do not fit.
+    """
+    lines = [(found, points, _scaled(points.values, chart)) for found, points in lines_of(curves)]
     across = Scale(-ASIDE * last, (1 + ASIDE) * last, 0, SIDE)
-    up = _y_scale([points for _, points in lines], last / 10 if chart.steep else 0.0)
-    paths = []
-    for place, (found, points) in enumerate(lines):
-        drawn = points.at(thinned(points.values, DRAWN))
+    up = _y_scale([values for _, _, values in lines])
+    dashed = "dashed" if len({found.part for found in curves}) > 1 else ""
+    paths, ends = [], {}
+    for place, (found, points, values) in enumerate(lines):
+        rows = thinned(values, DRAWN)
         style = "smooth" if points is found.smoothed else "faint" if found.smoothed else ""
         for shape in ("line", "dots") if found.part == "dev" else ("line",):
-            d = path(drawn.updates, drawn.values, across, up, dots=shape == "dots")
-            paths.append({"line": place, "run": found.run, "style": f"{shape} {style}".strip(), "d": d})
+            d = path(points.updates[rows], values[rows], across, up, dots=shape == "dots")
+            paths.append({"line": place, "run": found.run, "style": " ".join([shape, style] + [dashed] * (found.part == "dev")).strip(), "d": d})
+        ends[found.run, found.part] = place, float(up(values[np.isfinite(values)][-1])) / SIDE * 100
+    places, tops = zip(*ends.values(), strict=True)
+    named = zip([found.run for found in curves], headings, places, spaced(tops), strict=True)
+    ticks = [(tick, 10**tick) for tick in powers(up)] if chart.axis == "log" else [(tick, tick) for tick in up.ticks()]
     return {
         "paths": paths,
+        "ends": list(named) if 1 < len(ends) <= 100 / APART else [],
         "across": [(f"{across(tick) / SIDE:.2%}", tick_label(tick)) for tick in across.ticks()],
-        "up": [(f"{up(tick) / SIDE:.2%}", tick_label(tick)) for tick in up.ticks()],
+        "up": [(f"{up(place) / SIDE:.2%}", tick_label(tick)) for place, tick in ticks],
     }
 
 
-def _y_scale(lines: Sequence[Points], settled: float) -> Scale:
-    """Return the y-axis scale; its maximum ignores values before update `settled`, unless there are no later ones."""
-    finite = np.concatenate([points.values[np.isfinite(points.values)] for points in lines])
-    late = np.concatenate([points.values[np.isfinite(points.values) & (points.updates >= settled)] for points in lines])
-    low, high = float(finite.min()), float((late if len(late) else finite).max())
+def _scaled(values: Column, chart: Chart) -> Column:
+    """Return the values, or their common logarithms for a logarithmic axis."""
+    if chart.axis != "log":
+        return values
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.where(values > 0, np.log10(values), np.nan)
+
+
+def _y_scale(lines: Sequence[Column]) -> Scale:
+    """Return the y-axis scale that fits the finite values of all lines, with a margin."""
+    finite = np.concatenate([values[np.isfinite(values)] for values in lines])
+    low, high = float(finite.min()), float(finite.max())
     margin = (high - low) * MARGIN or abs(high) * MARGIN or 1.0
     return Scale(low - margin, high + margin, SIDE, 0)
+
+
+def powers(scale: Scale) -> list[float]:
+    """Return the common logarithms of round values within a scale of common logarithms."""
+    width = scale.high - scale.low
+    factors = (1, 2, 5) if width < 2 else (1,)
+    every = math.ceil(width / 6)
+    found = [p + math.log10(f) for p in range(math.floor(scale.low), math.ceil(scale.high) + 1, every) for f in factors]
+    within = [tick for tick in found if scale.low <= tick <= scale.high]
+    if len(within) > 1:
+        return within
+    linear = Scale(10**scale.low, 10**scale.high, 0, 1)
+    return [math.log10(tick) for tick in linear.ticks() if tick > 0]
+
+
+def spaced(tops: Sequence[float]) -> list[float]:
+    """Return positions in percent, moved as little as needed to be at least `APART` from each other."""
+    order = sorted(range(len(tops)), key=lambda index: tops[index])
+    found, lowest = list(tops), -math.inf
+    for index in order:
+        lowest = found[index] = max(found[index], lowest + APART)
+    highest = 100.0 + APART
+    for index in reversed(order):
+        highest = found[index] = min(found[index], highest - APART)
+    return [round(top, 2) for top in found]
 
 
 def tick_label(tick: float) -> str:
@@ -348,10 +390,15 @@ def tick_label(tick: float) -> str:
     return f"{tick:.3g}" if abs(tick) >= 1e9 else f"{tick:,.10f}".rstrip("0").rstrip(".")
 
 
-def sparkline(x: Column, y: Column, best: int, width: int = 320, height: int = 64) -> Mapping[str, Any]:
-    """Draw a curve of at least two finite points without axes, with a dot at index `best`."""
-    finite = np.isfinite(y)
-    across = Scale(float(x[finite][0]), float(x[finite][-1]), 5, width - 5)
-    up = Scale(float(y[finite].min()), float(y[finite].max()), height - 5, 5)
+def sparkline(
+    x: Column, y: Column, best: int, shared: Sequence[Column], width: int = 320, height: int = 64
+) -> Mapping[str, Any]:
+    """Draw a curve of at least two finite points without axes, with a dot at index `best`.
+
+    `shared` holds the x and y of all curves on its scale.
+    """
+    finite, all_x, all_y = np.isfinite(y), *(column[np.isfinite(shared[1])] for column in shared)
+    across = Scale(float(all_x.min()), float(all_x.max()), 5, width - 5)
+    up = Scale(float(all_y.min()), float(all_y.max()), height - 5, 5)
     at = {"x": round(float(across(x[best])), 1), "y": round(float(up(y[best])), 1)}
     return {"width": width, "height": height, "d": path(x[finite], y[finite], across, up), **at}

@@ -101,30 +101,41 @@ def attempt(out: Path) -> str | None:
 
 RECENT = 20  # number of log lines from which to estimate the time left
 UNKNOWN = "–"
+RELOAD = 30  # seconds after which the page of a run that is under way loads itself anew
 
 
 def overview(records: Sequence[RunRecord]) -> Mapping[str, Any]:
     """Return the values for the overview, the top of the page."""
-    names = labels(records)
-    runs = [_run(record, name) for record, name in zip(records, names, strict=True)]
+    names, sparks = labels(records), _sparks(records)
+    runs = [_run(*each) for each in zip(records, names, sparks, strict=True)]
     signatures = {f"Dev {r.recipe.task.label}: {r.signature}": None for r in records if r.signature}
     title = names[0] if len(names) == 1 else f"{len(names)} runs compared"
-    return {"title": title, "runs": runs, "columns": COLUMNS, "signatures": list(signatures)}
+    under_way = any(run["progress"] == "Under way" for run in runs)
+    return {
+        "title": title,
+        "runs": runs,
+        "columns": COLUMNS,
+        "signatures": list(signatures),
+        "reload": RELOAD if under_way else None,
+    }
 
 
-def _run(record: RunRecord, name: str) -> Mapping[str, Any]:
+def _run(record: RunRecord, name: str, spark: Mapping[str, Any] | None) -> Mapping[str, Any]:
     """Return a run's values for the overview; `cells` holds a text and a sort key for each of `COLUMNS`."""
     recipe, cost = record.recipe, record.cost
     best, left = _best(record), seconds_left(record)
+    finished = record.finished or record.step >= recipe.training.updates
     taken, tokens = (_latest(record, name) for name in ("seconds", "tokens"))
     examples = record.data.get("train", {}).get("kept")
     facts = {
         "Time taken": None if taken is None else clock(taken),
-        "Time left": None if not left else f"about {clock(left)}",
+        "Time left": None if finished or not left else f"about {clock(left)}",
         "Trained on": None if examples is None else f"{examples:,} {recipe.task.unit}",
         "Target tokens seen": None if tokens is None else short(tokens),
         "FLOPs": None if cost.get("flops") is None else f"{cost['flops']:.2g}",
         "Devices": ", ".join(cost.get("devices", ())) or None,
+        "Seed": str(recipe.training.seed),
+        "Version": record.version and f"nmt {record.version}",
     }
     return {
         "name": name,
@@ -134,27 +145,51 @@ def _run(record: RunRecord, name: str) -> Mapping[str, Any]:
         "parameters": None if record.parameters is None else short(record.parameters),
         "step": record.step,
         "updates": recipe.training.updates,
-        "share": min(1.0, record.step / recipe.training.updates),
+        "share": 1.0 if finished else record.step / recipe.training.updates,
+        "progress": "Finished" if finished else "Under way" if record.step else "Not yet begun",
         "label": recipe.task.label,
         "validates": bool(recipe.data.valid),
-        "best": best,
-        "spark": _spark(record, best),
+        "headline": _headline(record, best),
+        "spark": spark,
         "facts": {term: text for term, text in facts.items() if text},
+        "command": record.command,
         "cells": _cells(record, best, taken),
     }
 
 
-def _spark(record: RunRecord, best: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-    """Return a sparkline of the dev scores, with `label` as its text alternative; None for fewer than two."""
-    scores = record.validated["score"][np.isfinite(record.validated["score"])]
-    if best is None or len(scores) < 2:
-        return None
-    label = f"Dev {record.recipe.task.label} from {scores[0]:.2f} to {scores[-1]:.2f} over {len(scores)} checkpoints"
-    return {"label": label, **sparkline(record.validated["step"], record.validated["score"], best["position"])}
+def _headline(record: RunRecord, best: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+    """Return the dev score of the model that `nmt translate` uses, with its interval if known; None without scores."""
+    label, average = record.recipe.task.label, record.average
+    if average is None or average.dev_score is None:
+        return best and {"score": best["score"], "what": f"best dev {label}, at update {best['step']:,}", "more": ""}
+    checkpoint = f"best checkpoint: {best['score']:.2f}, update {best['step']:,}" if best else ""
+    steps, interval = len(average.info["steps"]), average.info.get("interval")
+    what = f"dev {label} of the average of {steps} checkpoints" if steps > 1 else f"dev {label} of the best checkpoint"
+    more = [f"95% interval {interval[0]:.2f} to {interval[1]:.2f}" if interval else "", checkpoint]
+    return {"score": average.dev_score, "what": what, "more": "; ".join(filter(None, more))}
+
+
+def _sparks(records: Sequence[RunRecord]) -> list[Mapping[str, Any] | None]:
+    """Return each run's sparkline of dev scores, with `label` as its text alternative; None for fewer than two.
+
+    Runs with the same metric share a scale.
+    """
+    validated = [(record.validated["step"], record.validated["score"]) for record in records]
+    sparks: list[Mapping[str, Any] | None] = []
+    for record, (steps, scores) in zip(records, validated, strict=True):
+        finite, best, label = scores[np.isfinite(scores)], _best(record), record.recipe.task.label
+        if best is None or len(finite) < 2:
+            sparks.append(None)
+            continue
+        alike = [both for other, both in zip(records, validated, strict=True) if other.recipe.task.label == label]
+        shared = tuple(np.concatenate(column) for column in zip(*alike, strict=True))
+        text = f"Dev {label} from {finite[0]:.2f} to {finite[-1]:.2f} over {len(finite)} checkpoints"
+        sparks.append({"label": text, **sparkline(steps, scores, best["position"], shared)})
+    return sparks
 
 
 COLUMNS = (
-    *("Best dev score", "Updates", "Time", "FLOPs counted", "FLOPs by the paper"),
+    *("Averaged model", "Best checkpoint", "Updates", "Time", "FLOPs counted", "FLOPs by the paper"),
     *("Target tokens", "Parameters", "Model", "Devices"),
 )
 """Columns of the table that compares runs, after the runs' names"""
@@ -163,8 +198,14 @@ COLUMNS = (
 def _cells(record: RunRecord, best: Mapping[str, Any] | None, taken: float | None) -> list[tuple[str, float | str]]:
     """Return the text and sort key for each of `COLUMNS`."""
     cost, task = record.cost, record.recipe.task
+    averaged = record.average.dev_score if record.average else None
+
+    def written_score(rank: float) -> str:
+        return f"{task.label} {abs(rank):.2f}"
+
     numbers: list[tuple[float | None, Callable[[float], str]]] = [
-        (None if best is None else task.sign * best["score"], lambda rank: f"{task.label} {abs(rank):.2f}"),
+        (None if averaged is None else task.sign * averaged, written_score),
+        (None if best is None else task.sign * best["score"], written_score),
         (record.step or int(record.validated["step"].max(initial=0)), lambda step: f"{step:,}"),
         (taken, clock),
         (cost.get("flops"), lambda flops: f"{flops:.1e}"),

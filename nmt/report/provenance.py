@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from nmt.data.corpus import HELD_OUT
-from nmt.data.pairs import LENGTH_STEPS
+from nmt.data.data_report import length_ranges
 from nmt.recipe import Recipe
 from nmt.recipe.yaml_files import dump
-from nmt.report.record import LENGTHS, RunRecord, labels, plain
+from nmt.report.record import RunRecord, labels, plain
 from nmt.system.console import clock
 
 SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
@@ -37,14 +37,14 @@ def recipes_and_costs(records: Sequence[RunRecord]) -> Mapping[str, Any]:
 
 def recipe_lines(record: RunRecord) -> Iterator[tuple[str, bool]]:
     """Yield the recipe's YAML lines, and for each whether its value differs from the base recipe's."""
-    for section, values in record.recipe.model_dump(mode="json").items():
-        if not isinstance(values, dict):
-            yield from ((line, False) for line in dump({section: values}).splitlines())
-            continue
-        yield f"{section}:", False
-        for key, value in values.items():
-            for line in dump({key: value}).splitlines():
-                yield f"  {line}", f"{section}.{key}" in record.base
+    before = ""
+    for name, value in plain(record.recipe).items():
+        section, _, key = name.rpartition(".")
+        if section and section != before:
+            yield f"{section}:", False
+        before = section
+        for line in dump({key: value}).splitlines():
+            yield f"  {line}" if section else line, name in record.base
 
 
 def changes(record: RunRecord) -> list[tuple[str, str, str]]:
@@ -61,14 +61,8 @@ def differences(recipes: Sequence[Recipe]) -> list[tuple[str, list[str]]]:
 
 
 def one_line(value: Any) -> str:
-    """Format a recipe's value on one line; unset keys of data sets are omitted."""
-    if isinstance(value, list):
-        value = [_given(one) if isinstance(one, dict) else one for one in value]
+    """Format a recipe's value on one line."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-
-
-def _given(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in values.items() if value is not None}
 
 
 # --- cost and averages --------------------------------------------------------------------------------------------
@@ -76,7 +70,7 @@ def _given(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def cost_facts(cost: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     """Return the name, value and note of each known field of `nmt.training.run_files.COST`."""
-    known = _given(cost)
+    known = {name: value for name, value in cost.items() if value is not None}
     devices = known.get("devices", {})
     hardware = [
         ("Hardware", device, f"for {clock(seconds)}" if len(devices) > 1 else "") for device, seconds in devices.items()
@@ -131,14 +125,19 @@ def prepared_data(records: Sequence[RunRecord]) -> Mapping[str, Any] | None:
     for runs in sets.values():
         splits = {name: figures for name, figures in runs[0].data.items() if figures["read"]}
         names = dict.fromkeys(run.recipe.data.name or run.recipe.name for run in runs)
-        lengths = {name: length_classes(figures.get(LENGTHS, {})) for name, figures in splits.items()}
+        lengths = [
+            (split, side, length_ranges(classes))
+            for split, figures in splits.items()
+            for side, classes in figures.get("lengths", {}).items()
+            if classes
+        ]
         shown.append(
             {
                 "name": " and ".join(names),
                 "splits": list(splits),
                 "rows": list(table_rows(list(splits.values()))),
                 "leaked": _leaked(splits.get("train", {})),
-                "lengths": {name: classes for name, classes in lengths.items() if classes},
+                "lengths": lengths,
             }
         )
     return {"sets": shown} if shown else None
@@ -155,7 +154,7 @@ def table_rows(splits: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, list[
     yield "Dropped", [_count(count, figures["read"]) for count, figures in zip(lost, splits, strict=True)]
     names = dict.fromkeys(name for figures in splits for name in figures)
     means = [name for name in names if name.startswith("mean ")]
-    counts = [name for name in names if name not in ("read", "kept", "kept by set", LENGTHS, *means)]
+    counts = [name for name in names if name not in ("read", "kept", "kept by set", "lengths", *means)]
     for name in sorted(counts, key=lambda name: not name.startswith("dropped")):
         yield _sentence_case(name), [_count(figures.get(name, 0), figures["read"]) for figures in splits]
     for name in means:
@@ -180,16 +179,3 @@ def _leaked(train: Mapping[str, Any]) -> int:
         if name.endswith("also in valid or test") and not name.startswith("source")
     )
 
-
-def length_classes(counts: Mapping[str, int]) -> dict[str, int]:
-    """Return the count of each histogram bar by its label; the keys of `counts` are the bars' upper bounds.
-
-    Empty bars between others are included. Lengths beyond the last of `LENGTH_STEPS` share one bar.
-    """
-    tops = {int(top): count for top, count in counts.items()}
-    steps = LENGTH_STEPS
-    used = [step for step, before in zip(steps, [0, *steps], strict=False) if before < max(tops, default=0)]
-    found = {f"{before + 1:,}–{step:,}": tops.get(step, 0) for step, before in zip(used, [0, *used], strict=False)}
-    if longer := sum(count for top, count in tops.items() if top > steps[-1]):
-        found[f"over {steps[-1]:,}"] = longer
-    return found

@@ -20,7 +20,7 @@ from pydantic import BaseModel, Field, FiniteFloat, ValidationError
 
 from nmt import recipe as recipes
 from nmt.checkpoint.reading import AVERAGED, MANIFEST, Bundle, survey
-from nmt.recipe import Recipe
+from nmt.recipe import Dataset, Recipe
 from nmt.system.console import Console
 from nmt.system.errors import UserError
 from nmt.system.files import read_json
@@ -34,7 +34,6 @@ LOGGED = ("step", "epoch", "seconds", "tokens", "loss", "perplexity", "learning_
           "tokens_per_second", "padding")  # fmt: skip
 """Training metrics shown on pages"""
 MOST_SHOWN, MOST_BYTES = 20, 3_500_000  # maximum checkpoints with outputs on the page, and bytes of these outputs
-LENGTHS = "sentences by length in subwords, up to"
 Count = Annotated[int, Field(strict=True, ge=0, lt=2**63)]
 
 
@@ -45,12 +44,16 @@ class _Split(BaseModel, extra="allow", strict=True):
     read: Count
     kept: Count
     kept_by_set: list[Count] = Field([], alias="kept by set")
-    lengths: dict[Annotated[str, Field(pattern="^[0-9]{1,9}$")], Count] = Field({}, alias=LENGTHS)
+    lengths: dict[str, dict[Annotated[str, Field(pattern="^[0-9]{1,9}$")], Count]] = {}
+    old_lengths: Any = Field(None, alias="sentences by length in subwords, up to", exclude=True)
 
 
 class _About(BaseModel):
-    """Contents of run.json."""
+    """Contents of run.json, see `nmt.training.run_files.about_run`."""
 
+    version: str | None = None
+    command: str | None = None
+    finished: Count | None = None
     parameters: Count | None = None
     base: dict[str, Any] | None = None
     data: dict[str, _Split] = {}
@@ -70,6 +73,13 @@ class RunRecord:
     """Base recipe's values, or the defaults, of keys whose value differs in the run's recipe, by `section.key`"""
     base_name: str | None = None
     parameters: int | None = None
+    version: str | None = None
+    """Version of nmt that trained last"""
+    command: str | None = None
+    finished: bool = False
+    """Whether training has ended"""
+    average: Bundle | None = None
+    """Average of the run's newest checkpoint and others, which `nmt translate` uses"""
     signature: str | None = None
     """Signature of the dev score: how it was computed"""
     sources: Sequence[str] = ()
@@ -103,7 +113,7 @@ def read_run(path: Path) -> RunRecord:
     """
     found, _ = survey(path)
     recipe = _recipe(path, found)
-    task, about = recipe.task, _about(path)
+    task, about, average = recipe.task, _about(path), _average(path, found)
     base = _base(about)
     logged, validated = read_figures(path / METRICS, task.metric)
     signatures = [str(bundle.info["signature"]) for bundle in found if "signature" in bundle.info]
@@ -119,13 +129,17 @@ def read_run(path: Path) -> RunRecord:
         base={key: value for key, value in before.items() if "." in key and value != now[key]},
         base_name=base.name if base is not None else None,
         parameters=about.parameters,
+        version=about.version,
+        command=about.command,
+        finished=about.finished is not None,
+        average=average if average and found and average.step == found[-1].step else None,
         signature=signatures[-1] if signatures else None,
         sources=sources,
         references=references,
         dev_outputs=outputs,
         data={name: split.model_dump(by_alias=True, exclude_unset=True) for name, split in about.data.items()},
         cost=found[-1].cost if found else {},
-        averages=_averages(path, found),
+        averages=_averages(average),
     )
 
 
@@ -213,22 +227,31 @@ def _base(about: _About) -> Recipe | None:
 
 
 def plain(recipe: Recipe) -> dict[str, Any]:
-    """Return a recipe's values as plain types, keyed by `section.key`."""
+    """Return a recipe's values as plain types, keyed by `section.key`; data sets without their defaults."""
     found: dict[str, Any] = {}
     for section, values in recipe.model_dump(mode="json").items():
         is_section = isinstance(values, dict)
         found |= {f"{section}.{key}": value for key, value in values.items()} if is_section else {section: values}
-    return found
+    return found | {f"data.{split}": [_given(each) for each in sets] for split, sets in recipe.data.splits.items()}
 
 
-def _averages(path: Path, found: Sequence[Bundle]) -> list[tuple[int, float]]:
-    """Return each average that `nmt average --last auto` tried: its number of checkpoints and dev score."""
-    try:
+def _given(dataset: Dataset) -> dict[str, Any]:
+    return dataset.model_dump(mode="json", exclude_defaults=True)
+
+
+def _average(path: Path, found: Sequence[Bundle]) -> Bundle | None:
+    """Read the average of a run's checkpoints; return None if there is none, or if it is of another run."""
+    with suppress(UserError):
         average = Bundle.read(path / AVERAGED)
-    except UserError:
-        return []
-    curve = average.info.get("curve")
-    if not isinstance(curve, list) or (found and average.info["run"] != found[-1].info["run"]):
+        if not found or average.info["run"] == found[-1].info["run"]:
+            return average
+    return None
+
+
+def _averages(average: Bundle | None) -> list[tuple[int, float]]:
+    """Return each average that `nmt average --last auto` tried: its number of checkpoints and dev score."""
+    curve = average.info.get("curve") if average else None
+    if average is None or not isinstance(curve, list):
         return []
     points = [(point.get("last"), point.get(average.task.metric)) for point in curve if isinstance(point, dict)]
     return [(last, score) for last, score in points if isinstance(last, int) and isinstance(score, float)]

@@ -8,6 +8,8 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, field, replace
@@ -17,6 +19,7 @@ from typing import Any, Self, TypeVar
 import pydantic.dataclasses
 from pydantic import BaseModel, ConfigDict, FiniteFloat, ValidationError
 
+from nmt import __version__
 from nmt.checkpoint.reading import CHECKPOINT, POSITION, Bundle, Count, Figure, NewerFormat, best, checkpoint_folders
 from nmt.recipe import Recipe, Task
 from nmt.system.console import Console
@@ -24,7 +27,7 @@ from nmt.system.errors import UserError
 from nmt.system.files import OutOfResources, clear_parts, exclusive, regular, remedy, set_aside, whole_file
 
 METRICS = "metrics.jsonl"
-ABOUT = "run.json"  # parameter count, base recipe, library of matrix products, the data's report.json
+ABOUT = "run.json"
 SAMPLES = "dev.jsonl"
 PAGE = "report.html"
 MOST, FEW = 1000, 5  # sentences kept in dev.jsonl, and shown during training
@@ -247,6 +250,22 @@ def _differences(section: str, before: Recipe, now: Recipe) -> Iterator[tuple[st
     for key in type(new).model_fields:
         if getattr(old, key) != getattr(new, key):
             yield f"{section}.{key}", getattr(old, key), getattr(new, key)
+
+
+def about_run(parameters: int, base: Recipe | None, products: str | None, data: dict[str, Any]) -> dict[str, Any]:
+    """Return the content of run.json: what the report needs beside recipe and metrics.
+
+    `base` is the recipe that the run's recipe extends, `products` the library of matrix products on a CPU, `data` the
+    figures of the prepared data's report.json. A run that has ended also has `finished`, its last update.
+    """
+    return {
+        "version": __version__,
+        "command": shlex.join(["nmt", *sys.argv[1:]]),
+        "parameters": parameters,
+        "base": base and base.model_dump(mode="json"),
+        "products": products,
+        "data": data,
+    }
 
 
 def forget_after(path: Path, step: int, scored: bool = True) -> None:

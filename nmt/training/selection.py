@@ -47,23 +47,35 @@ def average_by_score(directory: Path, out: Path | None, device: torch.device, co
                 best_weights = weights
             advance(1, f"best dev {task.label} {top.score:.2f} of {last}")
     curve = [{"last": count, **dev.by_name(task.metric)} for count, dev in scores.items()]
-    more = {"scores": top.by_name(task.metric), "signature": top.signature, "curve": curve}
-    return mean.save(path, best_weights, last, **more)
+    return mean.save(path, best_weights, last, curve=curve, **validation.info(top))
 
 
-def choose_split(average: Bundle, device: torch.device, console: Console) -> Bundle:
-    """Make splitting at every sentence a translator's default if that has a significantly better dev BLEU than auto.
+def score_average(average: Bundle, device: torch.device, console: Console) -> Bundle:
+    """Score an average on its run's development set unless that is done, and choose how it splits lines.
 
-    Leave a recipe alone that asks for another way than auto, or whose development set is missing. Not splitting at all
-    is no candidate: lines longer than those of the development set would lose their ends.
+    Leave it as it is if the development set is not here.
     """
-    recipe = average.recipe
-    if recipe.task.name != "translate" or recipe.decoding.split != "auto" or not recipe.data.valid:
+    if not average.recipe.data.valid:
         return average
     try:
         validation = Validation.of(average)
     except UserError as error:
-        console.say(f"  ways of splitting lines are not compared: {error.message}")
+        console.say(f"  the average is not scored: {error.message}")
+        return average
+    if average.dev_score is None:
+        add_info(average.path, validation.info(validation(average.model(device))))
+        average = Bundle.read(average.path)
+    return _choose_split(average, validation, device, console)
+
+
+def _choose_split(average: Bundle, validation: Validation, device: torch.device, console: Console) -> Bundle:
+    """Make splitting at every sentence a translator's default if that has a significantly better dev BLEU than auto.
+
+    Leave a recipe alone that asks for another way than auto. Not splitting at all is no candidate: lines longer than
+    those of the development set would lose their ends.
+    """
+    recipe = average.recipe
+    if recipe.task.name != "translate" or recipe.decoding.split != "auto":
         return average
     if len(rows := validation.unlike_splits()) < LINES_TO_COMPARE:
         return average
@@ -79,9 +91,8 @@ def choose_split(average: Bundle, device: torch.device, console: Console) -> Bun
     info = {key: value for key, value in average.info.items() if key not in ("format", "task", "lossy", "hashes")}
     save_bundle(average.path, average.weights(), recipe, average.tokenizer(), info)
     average = Bundle.read(average.path)
-    if average.scores:
-        dev = Validation.of(average)(average.model(device))
-        add_info(average.path, {"scores": dev.by_name(average.task.metric)})
+    validation = Validation.of(average)
+    add_info(average.path, validation.info(validation(average.model(device))))
     return Bundle.read(average.path)
 
 
@@ -97,17 +108,13 @@ def average_and_score(directory: Path, device: torch.device, console: Console) -
         is_same = (there.info["run"], there.step) == (newest.info["run"], newest.step)
         if is_same and (there.dev_score is not None or top is None):
             return
-    result = average(directory, console=console)
+    result = score_average(average(directory, console=console), device, console)
     said = f"averaged {len(result.info['steps'])} checkpoints: {path}"
-    if top is not None and top.dev_score is not None:
-        dev, task = Validation.of(result)(result.model(device)), result.task
-        scores, signature = dev.by_name(task.metric), dev.signature
-        if task.rank(top.dev_score) > task.rank(dev.score):
-            said += f"; its dev {task.label} {dev.score:.2f} is worse than that of {top.path}, which is used"
-            result, scores, signature = average(directory, best=1), top.scores, top.info["signature"]
-        add_info(path, {"scores": scores, "signature": signature})
-        result = choose_split(Bundle.read(path), device, console)
-        said += f", dev {task.label} {result.dev_score:.2f}"
+    if top is not None and top.dev_score is not None and result.dev_score is not None:
+        if result.task.rank(top.dev_score) > result.task.rank(result.dev_score):
+            said += f"; its {result.described_score} is worse than that of {top.path}, which is used"
+            result = score_average(average(directory, best=1), device, console)
+        said += f", {result.described_score}"
     console.say(said)
     console.say(f"next: {newest.task.command} --model {directory}")
 

@@ -43,7 +43,7 @@ from nmt.training.loss import Divergence, Objective, compile_parts
 from nmt.training.optimizer import Optimizer
 from nmt.training.plan import summary
 from nmt.training.progress import Meter, Page, Progress, Sums, show_progress
-from nmt.training.run_files import ABOUT, METRICS, SAMPLES, BestScore, DevExample, RunState, Samples, forget_after
+from nmt.training.run_files import ABOUT, METRICS, SAMPLES, BestScore, DevExample, RunState, Samples, about_run, forget_after
 from nmt.training.validation import PERPLEXITY, Validation
 
 CHECKED = 50  # maximum updates between counts of skipped updates; counting synchronises with the GPU
@@ -235,12 +235,9 @@ class Run:
         self.info: dict[str, Any] = {"run": run_id, "step": 0, "data": data, "cost": {}, "unscored": False}
         if lengths is not None:
             self.info["lengths"] = lengths.model_dump()
-        self.about: dict[str, Any] = {  # content of run.json
-            "parameters": sum(parameter.numel() for parameter in trainer.model.parameters()),
-            "base": base and base.model_dump(mode="json"),
-            "products": products.library() if trainer.device.type == "cpu" else None,
-            "data": figures_of(read_report(prepared)) if leads else {},
-        }
+        parameters = sum(parameter.numel() for parameter in trainer.model.parameters())
+        library = products.library() if trainer.device.type == "cpu" else None
+        self.about = about_run(parameters, base, library, figures_of(read_report(prepared)) if leads else {})
 
     def train(self) -> None:
         """Train to completion from the current state; report the outcome and the cost."""
@@ -252,8 +249,10 @@ class Run:
                 self.console.say(line)
             with self.page.refreshed(self._record_end):
                 self._train()
-                if self.group.leads and self.state.step > before:  # the cost now includes the last validation
-                    add_info(checkpoint_path(self.out, self.state.step), {"cost": self.state.cost})
+                if self.group.leads:
+                    replace_json(self.out / ABOUT, self.about | {"finished": self.state.step})
+                    if self.state.step > before:  # the cost now includes the last validation
+                        add_info(checkpoint_path(self.out, self.state.step), {"cost": self.state.cost})
         if self.group.leads:
             self.epochs.forget()
             for line in summary(self.recipe, self.out, self.state, self.best, trained=self.state.step > before):

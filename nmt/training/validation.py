@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
 import torch
 
 from nmt.checkpoint.reading import Bundle
@@ -14,7 +16,7 @@ from nmt.data.prepare import directory, fingerprint_of
 from nmt.decoding.forced import token_log_probabilities
 from nmt.decoding.parser import Parser
 from nmt.decoding.translator import LineSplitter, Translator
-from nmt.metrics import Comparison, score, sentence_chrf
+from nmt.metrics import Comparison, bleu_interval, score, sentence_chrf
 from nmt.model import functional
 from nmt.model.transformer import Transformer
 from nmt.parsing.brackets import score_brackets
@@ -30,6 +32,7 @@ from nmt.training.distributed import Group
 
 VALID_TOKENS = 4096  # padded tokens per side of a batch
 PERPLEXITY = TASKS["language_model"].label
+SAMPLES, SEED = 1000, 12345  # of the bootstrap, as sacreBLEU has them
 
 
 @dataclass(frozen=True)
@@ -111,6 +114,14 @@ class Validation:
         finally:
             model.train(was_training)
 
+    def info(self, dev: DevScores) -> dict[str, Any]:
+        """Return the scores as bundle.json keeps them, with the 95% confidence interval of BLEU or F1."""
+        info: dict[str, Any] = {"scores": dev.by_name(self._task.metric), "signature": dev.signature}
+        if dev.hypotheses:
+            interval = f1_interval if self._task.has_trees else bleu_interval
+            info["interval"] = interval(self.references, dev.hypotheses)
+        return info
+
     def each(self, references: Sequence[str], hypotheses: Sequence[str]) -> list[float]:
         """Return each hypothesis's own score, 0 to 100: chrF for translations, F1 for trees."""
         if not self._task.has_trees:
@@ -168,6 +179,17 @@ def f1(references: Sequence[str], hypotheses: Sequence[str]) -> tuple[float, str
     gold = (parse_tree(reference) for reference, _ in pairs)
     found = (parse_tree(hypothesis) if hypothesis else None for _, hypothesis in pairs)
     return score_brackets(gold, found).f1_all, "EVALB|COLLINS.prm|failures:missed"
+
+
+def f1_interval(references: Sequence[str], hypotheses: Sequence[str]) -> tuple[float, float]:
+    """Return the bounds of the 95% confidence interval of F1 over bootstrap samples of the sentences."""
+    pairs = [pair for pair in zip(references, hypotheses, strict=True) if pair[0]]
+    each = (score_brackets([parse_tree(gold)], [parse_tree(tree) if tree else None]) for gold, tree in pairs)
+    counts = np.array([(2 * one.total.matched, one.total.test + one.total.gold + one.missed) for one in each])
+    samples = np.random.default_rng(SEED).integers(len(counts), size=(SAMPLES, len(counts)))
+    matched, of = counts[samples].sum(1).T
+    low, high = np.percentile(100 * matched / np.maximum(of, 1), (2.5, 97.5))
+    return float(low), float(high)
 
 
 @torch.no_grad()

@@ -59,8 +59,8 @@ def test_several_runs_are_tabulated_and_told_apart(tmp_path: Path) -> None:
     one, other = synthetic_run("demo"), replace(synthetic_run("demo", logged=100), path=Path("elsewhere"))
     shown = text(html(tmp_path, one, other))
     assert "2 runs compared" in shown
-    assert "elsewhere BLEU 36.64" in shown  # by their paths, as the names are the same
-    assert "runs/demo BLEU 36.64" in shown
+    assert "elsewhere – BLEU 36.64" in shown  # by their paths, as the names are the same
+    assert "runs/demo – BLEU 36.64" in shown
 
 
 def test_text_is_escaped_wherever_it_stands(tmp_path: Path) -> None:

@@ -61,7 +61,7 @@ def test_the_pointer_shows_the_values_of_all_runs_at_the_nearest_update(window: 
     reading = window.page.locator("#chart-score .reading")
     reading.wait_for(state="visible")
     told = [" ".join(text.split()) for text in reading.locator("p").all_inner_texts()]
-    assert told[:2] == ["update 1,600", "3.04 M tokens, 0.14 h"]
+    assert told[:2] == ["update 1,600", "3.04 M tokens, 8.3 min"]
     assert told[2:] == ["multi30k 30.82", "wide at 1,440 24.02"]  # the fifth and the third of their scores
     window.page.mouse.move(5, 5)
     reading.wait_for(state="hidden")
@@ -92,11 +92,12 @@ def test_what_a_switch_draws_anew_is_what_the_page_began_with(browser: Any, page
     with opened(browser, page) as window:
 
         def drawn() -> tuple[list[str], list[list[float]]]:
-            marks = window.page.locator(":is(.up, .across):has(span)").evaluate_all(
+            marks = window.page.locator(":is(.up, .across):has(span), .end").evaluate_all(
                 "all => all.map(one => one.innerText)"
             )
             paths = window.page.locator(".plot path").evaluate_all("all => all.map(one => one.getAttribute('d'))")
-            return marks, [[float(number) for number in re.findall(r"-?[\d.]+", path)] for path in paths]
+            tops = window.page.locator(".end").evaluate_all("all => all.map(one => 10 * parseFloat(one.style.top))")
+            return marks, [[float(number) for number in re.findall(r"-?[\d.]+", path)] for path in paths] + [tops]
 
         marks, paths = drawn()
         window.page.get_by_label("log", exact=True).check()
@@ -104,3 +105,23 @@ def test_what_a_switch_draws_anew_is_what_the_page_began_with(browser: Any, page
         window.page.get_by_label("linear", exact=True).check()
         assert drawn()[0] == marks
         assert [pytest.approx(path, abs=0.2) for path in paths] == drawn()[1]  # of 1,000
+
+
+def test_the_page_of_a_run_under_way_loads_itself_anew_and_keeps_what_was_chosen(browser: Any, tmp_path: Path) -> None:
+    run = synthetic_run()
+    write_page([run], tmp_path / "report.html")
+    with opened(browser, tmp_path / "report.html") as window:
+        window.page.clock.install()
+        window.page.reload()
+        window.page.get_by_label("log", exact=True).check()
+        window.page.get_by_role("button", name="Zoom in").click()
+        window.page.locator("#recipe > details > summary").click()
+        zoomed = labels(window, "loss", "across"), labels(window, "loss", "up")
+        window.page.evaluate("document.title = 'old'")
+        write_page([replace(run, finished=True)], tmp_path / "report.html")
+        window.page.clock.fast_forward(31_000)
+        window.page.wait_for_function("document.title !== 'old'")
+        assert (labels(window, "loss", "across"), labels(window, "loss", "up")) == zoomed
+        assert window.page.locator("#recipe > details").get_attribute("open") is not None
+        assert window.page.locator("body").get_attribute("data-reload") is None  # finished
+        assert window.errors == []

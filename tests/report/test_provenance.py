@@ -13,13 +13,11 @@ from nmt.report.provenance import (
     changes,
     cost_facts,
     differences,
-    length_classes,
     prepared_data,
     recipe_lines,
     recipes_and_costs,
     table_rows,
 )
-from nmt.report.record import LENGTHS
 
 
 def test_the_whole_recipe_is_shown_and_what_differs_from_the_base_is_marked() -> None:
@@ -88,7 +86,7 @@ TRAIN = {
     "source sentences also in valid or test": 7,
     "mean length of sources": 15.5,
     "mean length of targets": 16.74,
-    LENGTHS: {"5": 40, "20": 80},
+    "lengths": {"source": {"10": 40, "20": 910}, "target": {"20": 950}},
 }
 VALID = {"read": 20, "kept": 20, "kept by set": [20], "mean length of sources": 8.0, "mean length of targets": 9.0}
 
@@ -116,7 +114,10 @@ def test_runs_on_the_same_data_share_its_tables() -> None:
     assert prepared_data([replace(one, data={})]) is None
 
 
-def test_lengths_beyond_the_last_step_are_one_class() -> None:
-    classes = length_classes({"1024": 2, "1500": 3, "4000": 1})
-    assert list(classes.items())[-2:] == [("513–1,024", 2), ("over 1,024", 4)]
-    assert length_classes({}) == {}
+def test_lengths_of_source_and_target_are_apart() -> None:
+    found = prepared_data([replace(synthetic_run("one"), data={"train": TRAIN})])
+    assert found is not None
+    assert found["sets"][0]["lengths"] == [
+        ("train", "source", {"1–10": 40, "11–20": 910}),
+        ("train", "target", {"1–10": 0, "11–20": 950}),
+    ]

@@ -1,9 +1,10 @@
 // Makes the charts respond to the pointer and to the switches above them. Must draw as charts.py does.
 (() => {
   "use strict";
-  const SIDE = 1000, ASIDE = 0.015, MARGIN = 0.05, FAR = 1e5;
-  const TITLES = {updates: "updates", tokens: "target tokens, millions", hours: "hours of training"};
+  const SIDE = 1000, ASIDE = 0.015, MARGIN = 0.05, FAR = 1e5, APART = 7;
   const switches = document.querySelector("#curves .switches");
+  const [unit, short] = switches.dataset.time === "hours" ? ["hours", "h"] : ["minutes", "min"];
+  const TITLES = {updates: "updates", tokens: "target tokens, millions", time: `${unit} of training`};
   const chosen = name => switches.elements[name].value;
   const unpack = text => new Float32Array(Uint8Array.from(atob(text), character => character.charCodeAt(0)).buffer);
   const charts = JSON.parse(document.getElementById("curves-figures").textContent).map(chart => {
@@ -36,9 +37,9 @@
 
   function draw() {
     for (const chart of charts) {
-      const logarithmic = chart.logarithmic && chosen("up") === "log";
+      const logarithmic = chart.axis === "log" || (chart.axis === "either" && chosen("up") === "log");
       const scale = logarithmic ? y => Math.log10(y > 0 ? y : NaN) : y => y;
-      const range = heights(chart, scale, logarithmic);
+      const range = heights(chart, scale);
       const across = x => ((x - start) / (end - start)) * SIDE;
       const up = y => SIDE - ((scale(y) - range[0]) / (range[1] - range[0])) * SIDE;
       for (const path of chart.plot.querySelectorAll("path")) {
@@ -52,22 +53,33 @@
         ...levels.map(y => mark("up", "top", up(y), y)),
         ...ticks(start, end).map(x => mark("across", "left", across(x), x)),
       );
+      placeEnds(chart, up);
       chart.plot.querySelector(".unit").textContent = TITLES[chosen("across")];
     }
   }
 
-  // Returns the range of the visible values; an unzoomed linear axis leaves out the beginning of steep curves.
-  function heights(chart, scale, logarithmic) {
-    const column = chosen("across"), [first, last] = whole();
+  // Moves the names of lines to the height of their last visible value, apart from each other.
+  function placeEnds(chart, up) {
+    const ends = [...chart.plot.querySelectorAll(".end")].map(name => {
+      const line = chart.lines[name.dataset.line], xs = line[chosen("across")];
+      const rows = [...xs.keys()].filter(row => xs[row] >= start && xs[row] <= end && Number.isFinite(up(line.values[row])));
+      name.hidden = rows.length === 0 || muted.has(line.run);
+      return {name, top: name.hidden ? Infinity : (up(line.values[rows.at(-1)]) / SIDE) * 100};
+    }).filter(({name}) => !name.hidden).sort((a, b) => a.top - b.top);
+    ends.forEach((each, index) => { each.top = Math.max(each.top, index ? ends[index - 1].top + APART : -Infinity); });
+    ends.reduceRight((highest, each) => (each.top = Math.min(each.top, highest)) - APART, 100);
+    for (const {name, top} of ends) name.style.top = `${top}%`;
+  }
+
+  // Returns the range of the visible values.
+  function heights(chart, scale) {
+    const column = chosen("across");
     const lines = chart.lines.filter(line => !muted.has(line.run));
-    const seen = from => lines.flatMap(line =>
-      [...line.values].filter((y, row) => line[column][row] >= from && line[column][row] <= end).map(scale))
+    const all = lines.flatMap(line =>
+      [...line.values].filter((y, row) => line[column][row] >= start && line[column][row] <= end).map(scale))
       .filter(Number.isFinite);
-    const all = seen(start);
-    const late = chart.steep && !logarithmic && start <= first && end >= last ? seen(furthest() / 10) : [];
     if (all.length === 0) return [0, 1];
-    const low = all.reduce((a, b) => Math.min(a, b));
-    const high = (late.length ? late : all).reduce((a, b) => Math.max(a, b));
+    const low = all.reduce((a, b) => Math.min(a, b)), high = all.reduce((a, b) => Math.max(a, b));
     const margin = (high - low) * MARGIN || Math.abs(high) * MARGIN || 1;
     return [low - margin, high + margin];
   }
@@ -124,8 +136,8 @@
     if (found.length === 0) return leave();
     const apart = ({line, row}) => Math.abs(line[column][row] - x);
     const closest = found.reduce((best, other) => (apart(other) < apart(best) ? other : best));
-    const [update, tokens, hours] = Object.keys(TITLES).map(name => closest.line[name][closest.row]);
-    const place = [Number.isFinite(tokens) && `${number(tokens, 2)} M tokens`, Number.isFinite(hours) && `${number(hours, 2)} h`];
+    const [update, tokens, time] = Object.keys(TITLES).map(name => closest.line[name][closest.row]);
+    const place = [Number.isFinite(tokens) && `${number(tokens, 2)} M tokens`, Number.isFinite(time) && `${number(time, 1)} ${short}`];
     const values = found.map(({line, row}) => {
       const item = element("p", ""), swatch = element("i", "swatch"), step = line.updates[row];
       swatch.style.setProperty("--run", `var(--run-${(line.run % 8) + 1})`);
@@ -238,4 +250,5 @@
     choice.disabled = !charts.some(chart => chart.lines.some(line => line[choice.value].some(Number.isFinite)));
   }
   document.documentElement.classList.add("scripted");
+  keep("zoom", () => (start === whole()[0] && end === whole()[1] ? null : [start, end]), range => show(...range));
 })();
