@@ -47,7 +47,7 @@ def average_by_score(directory: Path, out: Path | None, device: torch.device, co
                 best_weights = weights
             advance(1, f"best dev {task.label} {top.score:.2f} of {last}")
     curve = [{"last": count, **dev.by_name(task.metric)} for count, dev in scores.items()]
-    return mean.save(path, best_weights, last, curve=curve, **validation.info(top))
+    return mean.save(path, best_weights, last, curve=curve, **top.info(task))
 
 
 def score_average(average: Bundle, device: torch.device, console: Console) -> Bundle:
@@ -63,12 +63,16 @@ def score_average(average: Bundle, device: torch.device, console: Console) -> Bu
         console.say(f"  the average is not scored: {error.message}")
         return average
     if average.dev_score is None:
-        add_info(average.path, validation.info(validation(average.model(device))))
-        average = Bundle.read(average.path)
-    return _choose_split(average, validation, device, console)
+        average = _scored(average, validation, device)
+    return choose_split(average, validation, device, console)
 
 
-def _choose_split(average: Bundle, validation: Validation, device: torch.device, console: Console) -> Bundle:
+def _scored(average: Bundle, validation: Validation, device: torch.device) -> Bundle:
+    add_info(average.path, validation(average.model(device)).info(average.task))
+    return Bundle.read(average.path)
+
+
+def choose_split(average: Bundle, validation: Validation, device: torch.device, console: Console) -> Bundle:
     """Make splitting at every sentence a translator's default if that has a significantly better dev BLEU than auto.
 
     Leave a recipe alone that asks for another way than auto. Not splitting at all is no candidate: lines longer than
@@ -91,9 +95,7 @@ def _choose_split(average: Bundle, validation: Validation, device: torch.device,
     info = {key: value for key, value in average.info.items() if key not in ("format", "task", "lossy", "hashes")}
     save_bundle(average.path, average.weights(), recipe, average.tokenizer(), info)
     average = Bundle.read(average.path)
-    validation = Validation.of(average)
-    add_info(average.path, validation.info(validation(average.model(device))))
-    return Bundle.read(average.path)
+    return _scored(average, Validation.of(average), device)
 
 
 def average_and_score(directory: Path, device: torch.device, console: Console) -> None:
@@ -108,13 +110,17 @@ def average_and_score(directory: Path, device: torch.device, console: Console) -
         is_same = (there.info["run"], there.step) == (newest.info["run"], newest.step)
         if is_same and (there.dev_score is not None or top is None):
             return
-    result = score_average(average(directory, console=console), device, console)
+    result = average(directory, console=console)
     said = f"averaged {len(result.info['steps'])} checkpoints: {path}"
-    if top is not None and top.dev_score is not None and result.dev_score is not None:
+    if top is not None and top.dev_score is not None:
+        validation = Validation.of(result)
+        result = _scored(result, validation, device)
         if result.task.rank(top.dev_score) > result.task.rank(result.dev_score):
             said += f"; its {result.described_score} is worse than that of {top.path}, which is used"
-            result = score_average(average(directory, best=1), device, console)
-        said += f", {result.described_score}"
+            result = average(directory, best=1)
+            add_info(path, {"scores": top.scores, "signature": top.info["signature"]})
+            result = Bundle.read(path)
+        said += f", {choose_split(result, validation, device, console).described_score}"
     console.say(said)
     console.say(f"next: {newest.task.command} --model {directory}")
 

@@ -21,7 +21,7 @@ from nmt.model import functional
 from nmt.model.transformer import Transformer
 from nmt.parsing.brackets import score_brackets
 from nmt.parsing.tree import parse_tree
-from nmt.recipe import TASKS, Decoding, Recipe
+from nmt.recipe import TASKS, Decoding, Recipe, Task
 from nmt.system.device import World
 from nmt.system.errors import UserError
 from nmt.system.integrity import intact
@@ -45,10 +45,19 @@ class DevScores:
     score: float
     signature: str  # settings of the metric
     hypotheses: Sequence[str] = ()  # one per sentence, blank if a parser found no tree; empty for a language model
+    references: Sequence[str] = ()  # one per hypothesis
 
     def by_name(self, score: str, perplexity: str = "perplexity") -> dict[str, float]:
         """Return score and perplexity under the given names; only one value if the names are equal."""
         return {score: self.score, perplexity: self.perplexity}
+
+    def info(self, task: Task) -> dict[str, Any]:
+        """Return the scores as bundle.json keeps them, with the 95% confidence interval of BLEU or F1."""
+        info: dict[str, Any] = {"scores": self.by_name(task.metric), "signature": self.signature}
+        if self.hypotheses:
+            interval = f1_interval if task.has_trees else bleu_interval
+            info["interval"] = interval(self.references, self.hypotheses)
+        return info
 
 
 class Validation:
@@ -110,17 +119,9 @@ class Validation:
                 if not self._task.has_source:
                     return DevScores(dev_perplexity, dev_perplexity, "per subword, </s> counted")
                 metric, hypotheses = f1 if self._task.has_trees else bleu, self._search(model)
-                return DevScores(dev_perplexity, *metric(self.references, hypotheses), hypotheses)
+                return DevScores(dev_perplexity, *metric(self.references, hypotheses), hypotheses, self.references)
         finally:
             model.train(was_training)
-
-    def info(self, dev: DevScores) -> dict[str, Any]:
-        """Return the scores as bundle.json keeps them, with the 95% confidence interval of BLEU or F1."""
-        info: dict[str, Any] = {"scores": dev.by_name(self._task.metric), "signature": dev.signature}
-        if dev.hypotheses:
-            interval = f1_interval if self._task.has_trees else bleu_interval
-            info["interval"] = interval(self.references, dev.hypotheses)
-        return info
 
     def each(self, references: Sequence[str], hypotheses: Sequence[str]) -> list[float]:
         """Return each hypothesis's own score, 0 to 100: chrF for translations, F1 for trees."""

@@ -73,7 +73,9 @@ def test_the_best_average_is_written_with_the_curve(nmt: Callable[..., Any], ckp
     assert result.scores == {"bleu": best["bleu"], "perplexity": best["perplexity"]}
     assert result.info["signature"] == newest.info["signature"]
     assert len(result.info["steps"]) == best["last"]
-    assert last.endswith(f", dev BLEU {best['bleu']:.2f}: ckpts/averaged")
+    low, high = result.info["interval"]
+    assert low - 0.01 < best["bleu"] < high + 0.01
+    assert last.endswith(f", dev BLEU {best['bleu']:.2f} ({low:.2f}–{high:.2f}): ckpts/averaged")
     assert {path: path.read_bytes() for path in ckpts.glob("step-*/*")} == before
 
 
@@ -180,6 +182,6 @@ def test_an_average_with_an_early_checkpoint_says_what_to_try(
     for step, bleu in ((200, 1.0), (400, early), (600, 18.0), (800, 20.0)):
         add_info(ckpts / f"step-{step:08d}", {"scores": {} if bleu is None else {"bleu": bleu}})
     said = nmt("average", ckpts, "--last", "3").err.splitlines()
-    assert said[0] == "averaged 3 checkpoints, updates 400 to 800: ckpts/averaged"
+    assert said[0].startswith("averaged 3 checkpoints, updates 400 to 800, dev BLEU ")
     hint = "  dev BLEU was 15.90 at update 400 and 20.00 at update 800: --last auto tries how many to average"
     assert said[1:] == [hint] * is_said
