@@ -12,6 +12,7 @@ import io
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Literal
 
 from PIL import Image
 from playwright.sync_api import Page, sync_playwright
@@ -45,7 +46,8 @@ def main() -> None:
     given = parser.parse_args()
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
-        for scheme, suffix in (("light", ""), ("dark", "-dark")):
+        schemes: dict[Literal["light", "dark"], str] = {"light": "", "dark": "-dark"}
+        for scheme, suffix in schemes.items():
             page = browser.new_page(viewport={"width": WIDTH, "height": HEIGHT}, color_scheme=scheme)
             for name, (path, show) in PICTURES.items():
                 page.goto((given.demo / path).resolve().as_uri())

@@ -23,7 +23,7 @@ import jinja2
 import numpy as np
 
 from nmt.report import charts, dev_outputs, provenance
-from nmt.report.charts import sparkline
+from nmt.report.drawing import sparkline
 from nmt.report.record import RunRecord, labels, read_run
 from nmt.system.console import clock
 from nmt.system.errors import UserError

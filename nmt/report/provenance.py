@@ -178,4 +178,3 @@ def _leaked(train: Mapping[str, Any]) -> int:
         for name, count in train.items()
         if name.endswith("also in valid or test") and not name.startswith("source")
     )
-

@@ -321,8 +321,8 @@ class Samples:
     The first line holds sources and references, each further line the outputs of one checkpoint.
     """
 
-    def __init__(self, path: Path, sources: Sequence[str], references: Sequence[str], score: Score) -> None:
-        self._path, self._score = path, score
+    def __init__(self, out: Path, sources: Sequence[str], references: Sequence[str], score: Score) -> None:
+        self._path, self._score = out / SAMPLES, score
         # A blank reference is a tree without words; skip it, since it is not scored.
         self._rows = spread([row for row, reference in enumerate(references) if reference], MOST)
         self.sources = [sources[row] for row in self._rows]

@@ -115,7 +115,7 @@ def average_and_score(directory: Path, device: torch.device, console: Console) -
     if top is not None and top.dev_score is not None:
         validation = Validation.of(result)
         result = _scored(result, validation, device)
-        if result.task.rank(top.dev_score) > result.task.rank(result.dev_score):
+        if result.dev_score is None or result.task.rank(top.dev_score) > result.task.rank(result.dev_score):
             said += f"; its {result.described_score} is worse than that of {top.path}, which is used"
             result = average(directory, best=1)
             add_info(path, {"scores": top.scores, "signature": top.info["signature"]})

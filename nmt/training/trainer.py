@@ -43,7 +43,7 @@ from nmt.training.loss import Divergence, Objective, compile_parts
 from nmt.training.optimizer import Optimizer
 from nmt.training.plan import summary
 from nmt.training.progress import Meter, Page, Progress, Sums, show_progress
-from nmt.training.run_files import ABOUT, METRICS, SAMPLES, BestScore, DevExample, RunState, Samples, about_run, forget_after
+from nmt.training.run_files import ABOUT, METRICS, BestScore, DevExample, RunState, Samples, about_run, forget_after
 from nmt.training.validation import PERPLEXITY, Validation
 
 CHECKED = 50  # maximum updates between counts of skipped updates; counting synchronises with the GPU
@@ -224,7 +224,7 @@ class Run:
         self.validation = Validation(dev, tokenizer, recipe, self.group, lengths) if len(dev) else None
         self.samples: Samples | None = None
         if leads and (scorer := self.validation) is not None and scorer.sources:
-            self.samples = Samples(out / SAMPLES, scorer.sources, scorer.references, scorer.each)
+            self.samples = Samples(out, scorer.sources, scorer.references, scorer.each)
         mixture = Mixture(set_sizes(prepared), [dataset.weight for dataset in recipe.data.train])
         self.epochs = EpochPlans(out, data, trainer.corpus, mixture, recipe.training, leads, self.group.check)
         self.page = Page(out, self.console, wanted=leads and recipe.training.report)

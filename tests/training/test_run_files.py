@@ -26,7 +26,7 @@ def lengths(references: Any, outputs: Any) -> list[float]:
 
 
 def begun(path: Path, step: int = 0, sources: list[str] = SOURCES) -> Samples:
-    samples = Samples(path, sources, REFERENCES, lengths)
+    samples = Samples(path.parent, sources, REFERENCES, lengths)
     samples.begin(step)
     return samples
 
