@@ -1,4 +1,4 @@
-"""Checkpoints' outputs on the development set: sentences with their references, and scores of a parser's trees.
+"""Checkpoints' outputs on the development set: sentences with their references, and scores by their length.
 
 To keep the page small, an output shared by several checkpoints is stored once, and a sentence's outputs are adjacent,
 which helps deflate. The page inflates the outputs, and compares only those on display with the references.
@@ -13,13 +13,14 @@ import zlib
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from statistics import fmean
 from typing import Any
 
 from nmt.parsing.brackets import DELETED, Sums, score_brackets
 from nmt.parsing.tree import MalformedTree, Tree, parse_tree
 from nmt.report.record import RunRecord, labels
 
-RANGES = (10, 20, 30, 40)  # upper bounds of sentence length, in words, by which tree scores are grouped
+RANGES = (10, 20, 30, 40)  # upper bounds of sentence length, in words, by which scores are grouped
 
 # --- sentences ----------------------------------------------------------------------------------------------------
 
@@ -80,23 +81,39 @@ def _rounded(figure: float, digits: int) -> float | None:
     return round(figure, digits) if math.isfinite(figure) else None
 
 
-# --- trees --------------------------------------------------------------------------------------------------------
+# --- scores by length ---------------------------------------------------------------------------------------------
 
 
-def tree_tables(records: Sequence[RunRecord]) -> Mapping[str, Any] | None:
-    """Return the tables of each parser with trees; None if there is no such parser."""
-    runs = [
+Row = tuple[str, Sequence[float], Sequence[int]]
+"""Name of a length range or label; scores, 0 to 100; counts"""
+Table = tuple[str, str, Sequence[str], Sequence[str], Sequence[Row]]
+"""Title; headings of the names, the scores and the counts; rows"""
+
+
+def length_tables(records: Sequence[RunRecord]) -> Mapping[str, Any] | None:
+    """Return a table of all translators, and those of each parser with trees; None without outputs."""
+    parsers = [
         {"name": name, "scores": scores, "tables": tables(scores)}
         for name, record in zip(labels(records), records, strict=True)
         if (scores := score_trees(record))
     ]
-    return {"runs": runs} if runs else None
+    translators = chrf_by_length(records)
+    return {"translators": translators, "parsers": parsers} if translators or parsers else None
 
 
-Row = tuple[str, tuple[float, float, float], Sequence[int]]
-"""Name of a length range or label; F1, precision and recall, 0 to 100; counts"""
-Table = tuple[str, str, Sequence[str], Sequence[Row]]
-"""Title, heading of the names, headings of the counts, rows"""
+def chrf_by_length(records: Sequence[RunRecord]) -> Table | None:
+    """Return the mean chrF of each translator's last checkpoint by length of the source; None without outputs."""
+    scores: dict[tuple[int, str], list[float]] = {}
+    for name, record in zip(labels(records), records, strict=True):
+        if record.dev_outputs and not record.recipe.task.has_trees:
+            for source, score in zip(record.sources, record.dev_outputs[-1].scores, strict=True):
+                scores.setdefault((_range(source), f", {name}" if len(records) > 1 else ""), []).append(score)
+    rows = [
+        (_range_name(place) + name, (fmean(each),), (len(each),))
+        for (place, name), each in sorted(scores.items(), key=lambda item: item[0][0])  # runs keep their order
+    ]
+    title = "Mean chrF at the last checkpoint, by the length of sources"
+    return (title, "Words", ("chrF",), ("Sentences",), rows) if rows else None
 
 
 def tables(scores: TreeScores) -> list[Table]:
@@ -109,9 +126,10 @@ def tables(scores: TreeScores) -> list[Table]:
         (name, (one.f1, one.precision, one.recall), (one.gold, one.test, one.matched))
         for name, one in scores.total.labels.items()
     ]
+    heads = ("F1", "Precision", "Recall")
     return [
-        ("By the length of sentences, failures missed", "Words", ("Sentences", "Failures"), lengths),
-        ("By label, without failures", "Label", ("Reference", "Output", "Matched"), by_label),
+        ("By the length of sentences, failures missed", "Words", heads, ("Sentences", "Failures"), lengths),
+        ("By label, without failures", "Label", heads, ("Reference", "Output", "Matched"), by_label),
     ]
 
 
@@ -133,8 +151,7 @@ def score_trees(record: RunRecord) -> TreeScores | None:
     ranges: dict[int, list[tuple[Tree, Tree | None]]] = {}
     for source, reference, output in zip(record.sources, record.references, last.outputs, strict=True):
         if gold := _tree(reference):
-            words = source.count(" ") + 1
-            ranges.setdefault(sum(words > top for top in RANGES), []).append((gold, _tree(output)))
+            ranges.setdefault(_range(source), []).append((gold, _tree(output)))
     if not ranges:
         return None
     by_length = {_range_name(place): score_brackets(*zip(*ranges[place], strict=True)) for place in sorted(ranges)}
@@ -147,6 +164,11 @@ def _tree(line: str) -> Tree | None:
     with suppress(MalformedTree):
         return parse_tree(line)
     return None
+
+
+def _range(source: str) -> int:
+    words = source.count(" ") + 1
+    return sum(words > top for top in RANGES)
 
 
 def _range_name(place: int) -> str:

@@ -55,7 +55,7 @@ class Section(NamedTuple):
 SECTIONS = (
     Section("curves", "Curves", charts.content),
     Section("sentences", "Dev sentences", dev_outputs.packed_sentences),
-    Section("trees", "Trees by label and length", dev_outputs.tree_tables),
+    Section("lengths", "Scores by length", dev_outputs.length_tables),
     Section("recipe", "Recipe and cost", provenance.recipes_and_costs),
     Section("data", "Data", provenance.prepared_data),
 )

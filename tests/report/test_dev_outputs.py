@@ -1,4 +1,4 @@
-"""What checkpoints made of the development set: sentences as they are packed into the page, and F1 of trees."""
+"""What checkpoints made of the development set: sentences as they are packed into the page, and scores by length."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from synthetic_run import just_begun, synthetic_run
 
 from nmt.parsing.brackets import score_brackets
 from nmt.parsing.tree import parse_tree
-from nmt.report.dev_outputs import packed_sentences, score_trees, sentences, tree_tables
+from nmt.report.dev_outputs import length_tables, packed_sentences, score_trees, sentences
 from nmt.report.record import DevOutputs, RunRecord
 
 
@@ -104,10 +104,10 @@ def test_scores_are_those_of_nmt_score() -> None:
 
 
 def test_the_tables_count_failures() -> None:
-    found = tree_tables([synthetic_run(), parser([SHORT, SHORT], [SHORT, ""])])
+    found = length_tables([just_begun(synthetic_run()), parser([SHORT, SHORT], [SHORT, ""])])
     assert found is not None
-    [run] = found["runs"]
-    [(_, _, _, lengths), (_, _, _, labels)] = run["tables"]
+    [run] = found["parsers"]
+    [(*_, lengths), (*_, labels)] = run["tables"]
     [(name, figures, counts)] = lengths
     assert (name, counts) == ("1–10", (2, 1))
     assert figures == pytest.approx((200 / 3, 100.0, 50.0))
@@ -118,6 +118,14 @@ def test_the_tables_count_failures() -> None:
     ]
 
 
-def test_translators_and_references_without_words_have_no_scores() -> None:
-    assert tree_tables([synthetic_run()]) is None
-    assert score_trees(parser([""], [""])) is None
+def test_translators_share_a_table_of_mean_chrf_by_length() -> None:
+    one = replace(run([["x"] * 3, ["y"] * 3], "one"), sources=["a b", "a", "a " * 45])
+    one.dev_outputs[-1].scores[:] = [100.0, 50.0, 20.0]
+    found = length_tables([one, run([["z"]], "two", score=30.0)])
+    assert found is not None
+    rows = [("1–10, one", (75.0,), (2,)), ("1–10, two", (30.0,), (1,)), ("41 and more, one", (20.0,), (1,))]
+    assert found["translators"][-1] == rows
+
+
+def test_runs_without_outputs_and_references_without_words_have_no_scores() -> None:
+    assert length_tables([just_begun(synthetic_run()), parser([""], [""])]) is None
