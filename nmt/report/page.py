@@ -69,7 +69,7 @@ def write_page(records: Sequence[RunRecord], path: Path) -> None:
     shown = [(section, content) for section in SECTIONS if (content := section.content(records)) is not None]
     html = render(
         "page.html",
-        ["colours", "page", "brackets", *(section.name for section, _ in shown)],
+        ["colours", "page", "brackets", "words", *(section.name for section, _ in shown)],
         overview=overview(records),
         sections=[{"name": section.name, "title": section.title, "content": content} for section, content in shown],
         written=datetime.now(UTC),

@@ -40,7 +40,7 @@ def run(name: str, outputs: list[list[str]], scores: list[list[float]], task: st
 
 
 def translators() -> list[RunRecord]:
-    first = ["a house", "", "بيت", "x", *["no"] * 41]
+    first = ["a house", "", "بيت", "x", *["no, line."] * 41]
     second = ["a small house near the river", MARKUP, "بيت صغير قرب النهر", "", *REFERENCES[4:]]
     scores = [[20.0, 0.0, 30.0, 50.0, *[10.0] * 41], [60.0, 100.0, 75.0, 0.0, *[99.0] * 41]]
     other = [["a house near a river", *second[1:]]]
@@ -90,6 +90,15 @@ def test_words_that_differ_are_marked_and_told(shown: Opened) -> None:
     assert not output.locator("del").is_visible()
 
 
+def test_punctuation_is_no_part_of_a_word(shown: Opened) -> None:
+    shown.page.locator("#sentences-checkpoint").press("ArrowLeft")
+    output = shown.page.locator("#sentences-list > li[value='5'] > dl > dd").nth(2)
+    assert output.locator("ins").all_text_contents() == ["not in the reference: no,", "not in the reference: ."]
+    assert output.locator("del").all_text_contents() == ["missing: 5 of many"]
+    output.locator("del, .hidden").evaluate_all("elements => elements.forEach(element => element.remove())")
+    assert " ".join(output.text_content().split()) == "no, line ."
+
+
 def test_text_of_corpora_is_text_and_keeps_its_direction(shown: Opened) -> None:
     assert texts(shown, 2)[1:] == [MARKUP, MARKUP]
     assert shown.page.locator("#sentences-list :is(img, script)").count() == 0
@@ -117,12 +126,15 @@ def test_constituents_are_compared_and_drawn(browser: Browser, tmp_path: Path) -
     with opened(browser, write_sections([record], tmp_path / "parser.html"), 390, "dark") as shown:
         shown.page.locator("#sentences-list > li").first.wait_for()
         shown.page.locator("#sentences-checkpoint").press("ArrowLeft")
-        assert texts(shown, 1)[1:] == [gold, f"{flat} missing: (NP the dog)"]
-        assert texts(shown, 2)[2] == "no tree"
-        assert texts(shown, 3)[2] == inside  # what F1 does not count is not marked
-        shown.page.locator("li[value='1'] summary", has_text="Drawn").click()
+        assert numbers(shown) == [2, 1, 3]  # worst first
+        for summary in shown.page.locator("summary", has_text="Brackets").all():
+            summary.click()
+        brackets = shown.page.locator("details dd")
+        brackets.nth(5).wait_for()
+        made = [" ".join(text.split()) for text in brackets.all_text_contents()]
+        assert made[1:4] == ["no tree", gold, f"{flat} missing: (NP the dog)"]
+        assert made[5] == inside  # what F1 does not count is not marked
         drawn = shown.page.locator("li[value='1'] figure")
-        drawn.first.wait_for()
         labels = [figure.locator("text.differs").all_text_contents() for figure in drawn.all()]
         assert labels == [["NP ≠"], []]
         assert shown.overflow() == 0

@@ -2,7 +2,7 @@
 // are compared and drawn. Corpus text enters the page as text nodes, never as HTML.
 (async () => {
   "use strict";
-  const PAGE = 20;
+  const PAGE = 20, PAGE_OF_TREES = 8;
   const at = (name) => document.getElementById(`sentences-${name}`);
 
   async function unpack(base64) {
@@ -35,50 +35,27 @@
   const update = ({ run, checkpoint }) => `update ${count(runs[run].steps[checkpoint])}`;
   const name = (where) => (where.run === state.shown.run ? update(where) : `${runs[where.run].name}, ${update(where)}`);
 
-  const state = { shown: { run: 0, checkpoint: runs[0].steps.length - 1 }, other: null, numbers: [], drawn: 0 };
+  const state = { shown: { run: 0, checkpoint: 0 }, other: null, numbers: [], drawn: 0 };
   const first = () => ({ run: state.shown.run, checkpoint: 0 });
   const gain = (number) => (scoreOf(state.shown, number) ?? 0) - (scoreOf(state.other ?? first(), number) ?? 0);
 
   // --- comparing words ---
 
-  // Diffs words by their longest common subsequence. Returns parts [kind, words]; kind is 0 for words of both, 1 for
-  // those only in `words`, -1 for those only in `reference`.
-  function compare(reference, words) {
-    const [rows, columns] = [reference.length, words.length];
-    const longest = Array.from({ length: rows + 1 }, () => new Uint16Array(columns + 1));
-    for (let row = rows - 1; row >= 0; row--)
-      for (let column = columns - 1; column >= 0; column--)
-        longest[row][column] = reference[row] === words[column] ? longest[row + 1][column + 1] + 1
-          : Math.max(longest[row + 1][column], longest[row][column + 1]);
-    const parts = [];
-    const add = (kind, word) => {
-      if (parts.at(-1)?.[0] === kind) parts.at(-1)[1].push(word);
-      else parts.push([kind, [word]]);
-    };
-    let [row, column] = [0, 0];
-    while (row < rows || column < columns) {
-      if (row < rows && column < columns && reference[row] === words[column]) {
-        add(0, words[column++]);
-        row++;
-      } else if (column === columns || (row < rows && longest[row + 1][column] >= longest[row][column + 1])) {
-        add(-1, reference[row++]);
-      } else {
-        add(1, words[column++]);
-      }
-    }
-    return parts;
-  }
-
   // The hidden words are for screen readers. Their own direction keeps them from affecting dir="auto".
   const mark = (kind, text) => make(kind > 0 ? "ins" : "del", {},
     make("span", { class: "hidden", dir: "ltr" }, kind > 0 ? "not in the reference: " : "missing: "), text);
 
-  const wordsOf = (text) => text.split(/\s+/).filter(Boolean);
-
+  // Marks the words of an output, whose spacing stays as it is: words that are missing bring the space before them.
   function markedWords(reference, output) {
-    const parts = compare(wordsOf(reference), wordsOf(output)).flatMap(([kind, words]) => [
-      kind ? mark(kind, words.join(" ")) : words.join(" "), " "]);
-    return output.trim() ? parts : [make("em", { dir: "ltr" }, "empty")];
+    if (!output.trim()) return [make("em", { dir: "ltr" }, "empty")];
+    return Words.compare(reference, output).flatMap(([kind, text], place) => {
+      const bare = text.trimStart();
+      const space = text.slice(0, text.length - bare.length);
+      if (kind === 0) return [text];
+      if (kind > 0) return [space, mark(kind, bare)];
+      const missing = place ? [space, mark(kind, bare)] : [mark(kind, bare), " "];
+      return [make("span", { class: "sentences-missing" }, ...missing)];
+    });
   }
 
   // --- comparing trees ---
@@ -112,7 +89,7 @@
     if (!tree) return make("p", {}, `${caption}: no tree`);
     Brackets.compare(tree, compared);
     return make("figure", { class: "sentences-tree" }, make("figcaption", {}, caption),
-      make("div", { tabindex: "0", role: "region", "aria-label": caption }, Brackets.draw(tree, line)));
+      make("div", { role: "group", "aria-label": caption }, Brackets.draw(tree, line)));
   }
 
   // --- a sentence ---
@@ -143,11 +120,20 @@
     return list;
   }
 
+  const displayed = () => [state.shown, state.other].filter(Boolean);
+
+  // Appends rows of the reference and the marked outputs to a list.
+  function compared(list, number) {
+    const language = runs[state.shown.run].languages[1];
+    row(list, "Reference", language, referenceOf(number));
+    for (const where of displayed()) row(list, name(where), language, ...marked(number, textOf(where, number)));
+    return list;
+  }
+
   function drawings(number) {
     const reference = referenceOf(number);
-    const shown = [state.shown, ...(state.other ? [state.other] : [])];
     return make("div", { class: "sentences-trees" }, drawnTree(reference, textOf(state.shown, number), "Reference"),
-      ...shown.map((where) => drawnTree(textOf(where, number), reference, name(where))));
+      ...displayed().map((where) => drawnTree(textOf(where, number), reference, name(where))));
   }
 
   function opening(summary, content) {
@@ -158,19 +144,16 @@
 
   function sentence(number) {
     const run = runs[state.shown.run];
-    const { sources, references } = sets[run.set];
     const score = `${run.measure} ${figure(scoreOf(state.shown, number), 1)}`;
     const since = state.other || run.steps.length > 1
       ? `, ${signed(gain(number))} ${state.other ? "against" : "since"} ${name(state.other ?? first())}` : "";
     const list = make("dl", {});
-    row(list, "Source", run.languages[0], sources[number]);
-    row(list, "Reference", run.languages[1], references[number]);
-    row(list, name(state.shown), run.languages[1], ...marked(number, textOf(state.shown, number)));
-    if (state.other) row(list, name(state.other), run.languages[1], ...marked(number, textOf(state.other, number)));
+    row(list, "Source", run.languages[0], sets[run.set].sources[number]);
+    if (!run.trees) compared(list, number);
     const spoken = make("span", { class: "hidden" }, "Sentence ");
     const heading = make("h3", {}, spoken, count(number + 1), make("span", {}, ` ${score}${since}`));
     const item = make("li", { value: number + 1, tabindex: "-1" }, heading, list);
-    if (run.trees) item.append(opening("Drawn", () => drawings(number)));
+    if (run.trees) item.append(drawings(number), opening("Brackets", () => compared(make("dl", {}), number)));
     if (run.steps.length > 1) item.append(opening(`All ${run.steps.length} checkpoints`, () => history(number)));
     return item;
   }
@@ -211,12 +194,17 @@
   }
 
   function drawMore() {
-    const more = state.numbers.slice(state.drawn, state.drawn + PAGE).map(sentence);
+    const page = runs[state.shown.run].trees ? PAGE_OF_TREES : PAGE;
+    const more = state.numbers.slice(state.drawn, state.drawn + page).map(sentence);
     at("list").append(...more);
+    for (const box of more.flatMap((item) => [...item.querySelectorAll(".sentences-tree div")])) {
+      if (box.scrollWidth > box.clientWidth || box.scrollHeight > box.clientHeight) box.tabIndex = 0;
+      box.scrollLeft = box.querySelector("text:last-of-type").getAttribute("x") - box.clientWidth / 2; // the root
+    }
     state.drawn += more.length;
     const left = state.numbers.length - state.drawn;
     at("more").hidden = left <= 0;
-    at("more").textContent = `Show ${count(Math.min(PAGE, left))} more of ${count(left)}`;
+    at("more").textContent = `Show ${count(Math.min(page, left))} more of ${count(left)}`;
     highlight(query());
     return more[0];
   }
@@ -260,6 +248,7 @@
     at("checkpoint").max = last;
     at("checkpoint").value = last;
     at("checkpoint").disabled = last === 0;
+    at("missing").parentElement.hidden = runs[run].trees;
     offerOthers();
     refresh();
   }
