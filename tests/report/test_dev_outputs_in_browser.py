@@ -99,6 +99,23 @@ def test_punctuation_is_no_part_of_a_word(shown: Opened) -> None:
     assert " ".join(output.text_content().split()) == "no, line ."
 
 
+def test_a_cell_of_the_map_opens_its_sentence(shown: Opened) -> None:
+    cells, told = shown.page.locator("#sentences-cells"), shown.page.locator("#sentences-cell")
+    box = cells.bounding_box()
+    assert box is not None
+    cells.click(position={"x": 0.75 * box["width"], "y": box["height"] - 1})  # last: what became worse
+    assert (numbers(shown)[:3], texts(shown, 4)[2]) == ([4, 1, 2], "empty")
+    cells.focus()
+    for key in ("PageUp", "PageUp", "PageUp", "ArrowLeft", "ArrowDown"):
+        cells.press(key)
+    assert told.inner_text().startswith("Sentence 5, update 100: chrF 10.0, learnt at update 200.")
+    cells.press("Enter")
+    assert numbers(shown)[0] == shown.page.evaluate("document.activeElement.value") == 5
+    assert "no, line" in texts(shown, 5)[2]
+    shown.page.select_option("#sentences-run", "1")
+    assert not cells.is_visible()  # one checkpoint
+
+
 def test_text_of_corpora_is_text_and_keeps_its_direction(shown: Opened) -> None:
     assert texts(shown, 2)[1:] == [MARKUP, MARKUP]
     assert shown.page.locator("#sentences-list :is(img, script)").count() == 0

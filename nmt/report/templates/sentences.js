@@ -3,6 +3,8 @@
 (async () => {
   "use strict";
   const PAGE = 20, PAGE_OF_TREES = 8;
+  const LEARNT = 0.9; // share of its best score that a sentence keeps once it is learnt
+  const COLOURS = ["#440154", "#3b528b", "#21918c", "#5ec962", "#fde725"]; // viridis
   const at = (name) => document.getElementById(`sentences-${name}`);
 
   async function unpack(base64) {
@@ -35,7 +37,10 @@
   const update = ({ run, checkpoint }) => `update ${count(runs[run].steps[checkpoint])}`;
   const name = (where) => (where.run === state.shown.run ? update(where) : `${runs[where.run].name}, ${update(where)}`);
 
-  const state = { shown: { run: 0, checkpoint: 0 }, other: null, numbers: [], drawn: 0 };
+  // `opened` is a sentence that was chosen on the map; `rows` and `cell` are the map's sentences and cursor.
+  const state = {
+    shown: { run: 0, checkpoint: 0 }, other: null, opened: null, numbers: [], drawn: 0, rows: [], cell: [0, 0],
+  };
   const first = () => ({ run: state.shown.run, checkpoint: 0 });
   const gain = (number) => (scoreOf(state.shown, number) ?? 0) - (scoreOf(state.other ?? first(), number) ?? 0);
 
@@ -221,11 +226,114 @@
     state.numbers = query() ? all.filter((number) => found(number, query())) : all;
     const order = ORDERS[at("order").value];
     if (order) state.numbers.sort(order);
+    const { opened } = state;
+    if (opened !== null) state.numbers = [opened, ...state.numbers.filter((number) => number !== opened)];
     at("count").textContent = query() ? `${count(state.numbers.length)} of ${count(all.length)} sentences match`
-      : `${count(all.length)} sentences`;
+      : `${count(all.length)} sentences${opened === null ? "" : `, beginning with number ${count(opened + 1)}`}`;
+    const { checkpoint } = state.shown;
+    [...at("steps").children].forEach((step, place) => step.classList.toggle("shown", place === checkpoint));
     state.drawn = 0;
     at("list").replaceChildren();
     drawMore();
+  }
+
+  // --- the map of scores ---
+
+  // Returns the index of the checkpoint from which on a sentence keeps `LEARNT` of its best score; the number of
+  // checkpoints if there is none.
+  function learntAt(number) {
+    const [, scores, places] = runs[state.shown.run].sentences[number];
+    const enough = LEARNT * Math.max(...scores);
+    let place = places.length;
+    while (place && enough && scores[places[place - 1]] >= enough) place--;
+    return place;
+  }
+
+  function drawScale() {
+    const { width } = at("scale"), pen = at("scale").getContext("2d");
+    const fill = pen.createLinearGradient(0, 0, width, 0);
+    COLOURS.forEach((colour, place) => fill.addColorStop(place / (COLOURS.length - 1), colour));
+    pen.fillStyle = fill;
+    pen.fillRect(0, 0, width, 1);
+  }
+
+  // Draws the chosen run's scores, a pixel each: sentences in the order of `state.rows`, by checkpoints.
+  function drawMap() {
+    const { run } = state.shown;
+    const { steps, sentences, measure, name } = runs[run];
+    const places = sentences.map((_, number) => learntAt(number));
+    const last = (number) => scoreOf({ run, checkpoint: steps.length - 1 }, number);
+    state.rows = [...places.keys()].sort((one, other) => places[one] - places[other] || last(other) - last(one));
+
+    const canvas = Object.assign(at("canvas"), { width: steps.length, height: sentences.length });
+    const pen = canvas.getContext("2d");
+    state.rows.forEach((number, row) => steps.forEach((_, checkpoint) => {
+      const score = scoreOf({ run, checkpoint }, number);
+      if (score !== null) pen.drawImage(at("scale"), Math.round(score), 0, 1, 1, checkpoint, row, 1, 1);
+    }));
+
+    at("map").hidden = steps.length === 1;
+    at("cells").style.setProperty("--rows", sentences.length);
+    at("steps").replaceChildren(...steps.map((step) => make("span", {}, count(step))));
+    at("steps").classList.toggle("many", steps.length > 12);
+    at("measure").textContent = measure;
+    at("caption").textContent = `${measure} of each sentence at each checkpoint${runs.length > 1 ? `, ${name}` : ""}`;
+    const learnt = places.filter((place) => place < steps.length).sort((one, other) => one - other);
+    const half = steps[learnt[Math.ceil(places.length / 2) - 1]];
+    at("learnt").textContent = `A sentence is learnt at the update from which on its ${measure} stays at or above `
+      + `${100 * LEARNT}% of its best. Rows run from the first learnt to the last, ties by the last ${measure}. Of `
+      + `${count(places.length)} sentences, ${half ? `half are learnt by update ${count(half)}, ` : ""}`
+      + `${count(learnt.length)} ${half ? "" : "are learnt "}by the last.`;
+    at("cell").textContent = "Point at a cell, or move with the arrow keys; a click or Enter shows the sentence below.";
+    at("cursor").hidden = true;
+    state.cell = [0, 0];
+  }
+
+  // Moves the cursor to a row and column, as far as they exist, and describes the cell.
+  function point(...cell) {
+    const run = runs[state.shown.run];
+    const sizes = [state.rows.length, run.steps.length];
+    const [row, checkpoint] = state.cell = cell.map((index, side) => Math.max(0, Math.min(sizes[side] - 1, index)));
+    const [height, width] = sizes.map((size) => 100 / size);
+    at("cursor").style.inset = `${row * height}% auto auto ${checkpoint * width}%`;
+    Object.assign(at("cursor").style, { width: `${width}%`, height: `${height}%` });
+    at("cursor").hidden = false;
+    const number = state.rows[row], learnt = run.steps[learntAt(number)];
+    const where = { run: state.shown.run, checkpoint };
+    at("cell").textContent = `Sentence ${count(number + 1)}, ${update(where)}: `
+      + `${run.measure} ${figure(scoreOf(where, number), 1)}, ${learnt ? `learnt at update ${count(learnt)}` : "not learnt"}. `
+      + sets[run.set].sources[number];
+  }
+
+  function pointAt({ clientX, clientY }) {
+    const { left, top, width, height } = at("cells").getBoundingClientRect();
+    const canvas = at("canvas");
+    point(Math.floor((clientY - top) / height * canvas.height), Math.floor((clientX - left) / width * canvas.width));
+  }
+
+  // Shows the sentence under the cursor first in the list, at its checkpoint.
+  function openCell() {
+    const [row, checkpoint] = state.cell;
+    state.shown = { ...state.shown, checkpoint };
+    state.opened = state.rows[row];
+    at("checkpoint").value = checkpoint;
+    at("search").value = "";
+    refresh();
+    const item = at("list").firstElementChild;
+    item.focus({ preventScroll: true });
+    item.scrollIntoView({ block: "nearest" });
+  }
+
+  const MOVES = { // rows, columns
+    ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1], PageUp: [-20, 0], PageDown: [20, 0],
+  };
+
+  function press(event) {
+    const move = MOVES[event.key];
+    if (move) point(...state.cell.map((index, side) => index + move[side]));
+    else if (event.key === "Enter") openCell();
+    else return;
+    event.preventDefault();
   }
 
   // --- the controls ---
@@ -248,8 +356,10 @@
     at("checkpoint").max = last;
     at("checkpoint").value = last;
     at("checkpoint").disabled = last === 0;
+    state.opened = null;
     at("missing").parentElement.hidden = runs[run].trees;
     offerOthers();
+    drawMap();
     refresh();
   }
 
@@ -265,10 +375,22 @@
     state.other = at("other").value ? { run, checkpoint } : null;
     refresh();
   });
-  for (const control of ["order", "search"]) at(control).addEventListener("input", refresh);
+  for (const control of ["order", "search"])
+    at(control).addEventListener("input", () => {
+      state.opened = null;
+      refresh();
+    });
   at("missing").addEventListener("change", () => {
     at("list").classList.toggle("without-missing", !at("missing").checked);
   });
   at("more").addEventListener("click", () => drawMore()?.focus());
+  at("cells").addEventListener("focus", () => point(...state.cell));
+  at("cells").addEventListener("pointermove", pointAt);
+  at("cells").addEventListener("click", (event) => {
+    pointAt(event);
+    openCell();
+  });
+  at("cells").addEventListener("keydown", press);
+  drawScale();
   chooseRun(0);
 })();
