@@ -393,4 +393,15 @@
   at("cells").addEventListener("keydown", press);
   drawScale();
   chooseRun(0);
+  // The last checkpoint is not kept as a number, so that the page goes on to newer ones.
+  keep("sentences", () => {
+    const { run, checkpoint } = state.shown, values = ["other", "order", "search"].map((name) => at(name).value);
+    return [run, checkpoint === runs[run].steps.length - 1 ? null : checkpoint, ...values];
+  }, ([run, checkpoint, ...values]) => {
+    at("run").value = run;
+    chooseRun(run);
+    if (checkpoint !== null) at("checkpoint").value = checkpoint;
+    ["other", "order", "search"].forEach((name, place) => { at(name).value = values[place]; });
+    for (const [name, event] of [["checkpoint", "input"], ["other", "change"]]) at(name).dispatchEvent(new Event(event));
+  });
 })();
