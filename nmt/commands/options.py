@@ -83,11 +83,11 @@ def shares(text: str) -> tuple[float, ...]:
 
 
 def layer(text: str) -> tuple[str, int]:
-    """Parse a 1-based layer such as `5` or `cross:5`; without a prefix it is the encoder's."""
+    """Parse a 1-based layer such as `5` or `encoder:5`; without a prefix it is that of cross-attention."""
     found = re.fullmatch("(?:(encoder|decoder|cross):)?([1-9][0-9]{0,5})", text)
     if not found:
-        raise click.BadParameter(f"{text!r} is no layer, such as 5, encoder:5, decoder:5 or cross:5")
-    return found[1] or "encoder", int(found[2])
+        raise click.BadParameter(f"{text!r} is no layer, such as 5, cross:5, encoder:5 or decoder:5")
+    return found[1] or "cross", int(found[2])
 
 
 def heads(text: str) -> tuple[int, ...]:
@@ -254,10 +254,13 @@ class SearchOptions:
     )
     layer: tuple[AttentionType, int] | None = in_drawn(
         "--layer [KIND:]N",
-        "Layer of the figure, such as 5 of the encoder, decoder:5 or cross:5; default: the encoder's last but one.",
+        "Layer of the figure, such as 5 of cross-attention, encoder:5 or decoder:5; default: cross-attention's last.",
         Text(read=layer),
     )
     heads: tuple[int, ...] | None = in_drawn("--heads N,N,…", "Heads of the figure; default: all.", Text(read=heads))
+    word: int | None = in_drawn(
+        "--word N", "Draw the lines of word N alone: of the output, or of the source for the encoder.", AT_LEAST_1
+    )
     device: str = device_option()
     devices: int | None = in_machine(
         "--devices N", "Number of workers, each on its own GPU or share of the CPU.", WORKERS
@@ -296,8 +299,8 @@ class SearchOptions:
         if self.pretty and (self.as_json or self.n_best):
             raise click.UsageError("--pretty does not go with --json or --n-best")
         suffix = self.attention and self.attention.suffix
-        if suffix != ".svg" and (self.layer or self.heads):
-            raise click.UsageError("--layer and --heads go with --attention FILE.svg")
+        if suffix != ".svg":
+            refuse(self, "layer heads word", "goes with --attention FILE.svg")
         if suffix not in (None, ".html", ".svg"):
             raise click.UsageError(f"--attention {self.attention}: must end in .html for a page, or .svg for a figure")
         if self.attention and len(self.paths) > 1:

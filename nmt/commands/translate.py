@@ -308,8 +308,8 @@ def _attention_view(options: SearchOptions, path: Path, bundle: Bundle) -> Itera
 
 
 def _figure(options: SearchOptions, model: Model) -> Figure:
-    """Return the figure's layer and heads; by default all heads of the encoder's penultimate layer, as in the paper."""
-    kind, layer = options.layer or ("encoder", max(1, model.layers - 1))
+    """Return what the figure shows; by default cross-attention, all heads of the last layer."""
+    kind, layer = options.layer or ("cross", model.decoder_depth)
     side, layers = ("encoder", model.layers) if kind == "encoder" else ("decoder", model.decoder_depth)
     if layer > layers:
         raise UserError(
@@ -320,4 +320,4 @@ def _figure(options: SearchOptions, model: Model) -> Figure:
         raise UserError(
             f"--heads {heads[-1]}: a layer of this model has {model.heads} heads", f"give heads from 1 to {model.heads}"
         )
-    return kind, layer - 1, [head - 1 for head in heads]
+    return kind, layer - 1, [head - 1 for head in heads], options.word

@@ -207,27 +207,39 @@ class Attention:
     """(decoder layers, heads, t, t), self-attention from `target_out` to `target_in`; 0 at later tokens."""
     cross: NDArray[np.float32]
     """(decoder layers, heads, t, s), cross-attention from `target_out` to `source`."""
+    log_probabilities: NDArray[np.float64]
+    """(t,) log-probabilities of `target_out`, each given the source and the tokens before it, in nats."""
 
     def by_words(self) -> Attention:
-        """Merge subwords into words: sum weights over each key word's subwords, average over each query word's."""
+        """Merge subwords into words: sum weights over each key word's subwords, average over each query word's.
+
+        A word's log-probability is the sum over its subwords.
+        """
         source, target_in, target_out = self.source, self.target_in, self.target_out
         return Attention(
             *(source.by_words(), target_in.by_words(), target_out.by_words(), _merged(source, source, self.encoder)),
             *(_merged(target_out, target_in, self.decoder), _merged(target_out, source, self.cross)),
+            np.bincount(target_out.word_of, self.log_probabilities).astype(np.float64),
         )
 
 
 @torch.inference_mode()
 def attend(model: Transformer, tokenizer: Tokenizer, source: list[int], output: list[int]) -> Attention:
-    """Compute a model's attention weights for `source` and `output`, ids without `</s>`."""
+    """Compute a model's attention weights and log-probabilities for `source` and `output`, ids without `</s>`."""
     read, target_in = [*source, EOS], [BOS, *output]
     device = model.output_embedding.weight.device
     found = model.attention_weights(*(torch.tensor([ids], device=device) for ids in (read, target_in)))
+    encoder, decoder, cross = (
+        torch.cat(layers).float().cpu().numpy() for layers in (found.encoder, found.decoder, found.cross)
+    )
     return Attention(
         Tokens.of(tokenizer.source, read),
         Tokens.of(tokenizer.target, target_in),
         Tokens.of(tokenizer.target, [*output, EOS]),
-        *(torch.cat(layers).float().cpu().numpy() for layers in (found.encoder, found.decoder, found.cross)),
+        encoder,
+        decoder,
+        cross,
+        log_probabilities_of([model], [(source, [*output, EOS])], TOKENS)[0].numpy(),
     )
 
 

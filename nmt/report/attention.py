@@ -76,16 +76,25 @@ LEGEND = 44  # pixels per head in the legend
 NO_XML = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
-def figure(attention: Attention, kind: AttentionType, layer: int, heads: Sequence[int]) -> str:
-    """Draw one sentence's word-to-word weights as SVG; `layer` and `heads` are 0-based.
+def figure(attention: Attention, kind: AttentionType, layer: int, heads: Sequence[int], word: int | None = None) -> str:
+    """Draw one sentence's word-to-word weights as SVG; `layer` and `heads` are 0-based, `word` is 1-based.
 
-    Words in the upper row attend to words in the lower row. A line's opacity is its weight.
+    Words in the upper row attend to words in the lower row. A line's opacity is its weight. With `word`, draw only the
+    lines of that word of the upper row; raise UserError if there is no such word.
     """
     attention = attention.by_words()
     queries, keys = (getattr(attention, side) for side in SIDES[kind])
     weights = getattr(attention, kind)
     title = f"{TITLES[kind]}, layer {layer + 1} of {len(weights)}, {_named(heads, weights.shape[1])}"
-    above, below = ([NO_XML.sub("\ufffd", word) for word in side.words] for side in (queries, keys))
+    above, below = ([NO_XML.sub("\ufffd", each) for each in side.words] for side in (queries, keys))
+    count = len(above) - 1  # without `</s>`
+    if word and word > count:
+        raise UserError(
+            f"--word {word}: the {'source' if kind == 'encoder' else 'output'} of the first sentence has {count} words",
+            f"the output is whole; give a word from 1 to {count}, where punctuation marks are words",
+        )
+    if word:
+        title += f": “{above[word - 1]}”"
     width = max(STEP * max(len(above), len(below)), LEGEND * len(heads), _pixels(title))
     top = MARGIN + 3 * FONT + max(map(_pixels, above))
     rows = [[MARGIN + (place + 0.5) * width / len(row) for place in range(len(row))] for row in (above, below)]
@@ -95,6 +104,7 @@ def figure(attention: Attention, kind: AttentionType, layer: int, heads: Sequenc
         of_head = [
             (rows[0][query] + shift, rows[1][key] + shift, weights[layer, head, query, key])
             for query, key in np.argwhere(weights[layer, head] >= FAINTEST)
+            if word is None or query == word - 1
         ]
         lines.append((COLOURS[head % len(COLOURS)], head, of_head))
     svg = render(
@@ -103,6 +113,7 @@ def figure(attention: Attention, kind: AttentionType, layer: int, heads: Sequenc
         title=title,
         texts=[NO_XML.sub("\ufffd", side.text) for side in ((queries,) if kind == "encoder" else (queries, keys))],
         words=[list(zip(above, rows[0], strict=True)), list(zip(below, rows[1], strict=True))],
+        chosen=word,
         lines=lines,
         size=(width + 2 * MARGIN, top + HEIGHT + max(map(_pixels, below)) + MARGIN),
         ends=(top, top + HEIGHT),
@@ -173,5 +184,5 @@ class AttentionView:
         return named + of + (f", without {self._long:,} of more than {LONGEST} subwords" if self._long else "")
 
 
-Figure = tuple["AttentionType", int, list[int]]
-"""Type, layer and heads of a figure; layer and heads are 0-based"""
+Figure = tuple["AttentionType", int, list[int], int | None]
+"""Type, layer, heads and word of a figure; layer and heads are 0-based, the word is 1-based, and None shows all"""

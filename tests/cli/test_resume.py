@@ -192,7 +192,7 @@ CHANGES = {
 """Options that change what is written, by parameter."""
 HARMLESS = {"strict", "output", "resume", "batch_tokens", "devices", "device", "threads", "console", "debug", "version"}
 """Parameters that do not."""
-REFUSED = {"attention", "layer", "heads", "document"}
+REFUSED = {"attention", "layer", "heads", "word", "document"}
 """Parameters that do not go with --resume."""
 OWN_OF_PARSE = {"pretty": "--pretty"}
 

@@ -60,20 +60,21 @@ def test_a_page_shows_the_first_sentences_that_are_not_too_long(translate, monke
     assert re.findall('"text":"(the [a-z]+)"', Path("page.html").read_text()) == ["the dog", "the cat", "the river"]
 
 
-def test_a_figure_shows_all_heads_of_the_last_encoder_layer_but_one(translate) -> None:
+def test_a_figure_shows_all_heads_of_the_last_cross_attention(translate) -> None:
     done = translate("--attention", "figure.svg")
     assert done.code == 0
     assert "figure.svg shows the first sentence of 2" in done.err
     caption, words = shown("figure.svg")
-    assert caption == "Encoder self-attention, layer 1 of 2, all 2 heads"
-    assert words == "the dog sees the river . </s> the dog sees the river . </s>"
+    assert caption == "Encoder-decoder attention, layer 3 of 3, all 2 heads"
+    assert words.endswith("</s> the dog sees the river . </s>")
 
 
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        (["--layer", "2", "--heads", "2"], "Encoder self-attention, layer 2 of 2, head 2 of 2"),
+        (["--layer", "2", "--heads", "2"], "Encoder-decoder attention, layer 2 of 3, head 2 of 2"),
         (["--layer", "encoder:1"], "Encoder self-attention, layer 1 of 2, all 2 heads"),
+        (["--layer", "encoder:2", "--word", "5"], "Encoder self-attention, layer 2 of 2, all 2 heads: “river”"),
         (["--layer", "decoder:3", "--heads", "1"], "Decoder self-attention, layer 3 of 3, head 1 of 2"),
         (["--layer", "cross:2", "--heads", "2,1,2"], "Encoder-decoder attention, layer 2 of 3, all 2 heads"),
     ],
@@ -83,6 +84,13 @@ def test_a_figure_shows_the_layer_and_the_heads_that_are_asked_for(
 ) -> None:
     assert translate("--attention", "figure.svg", *options).code == 0
     assert shown("figure.svg")[0] == expected
+
+
+def test_a_word_that_the_sentence_lacks_is_refused(translate) -> None:
+    done = translate("--attention", "figure.svg", "--layer", "encoder:1", "--word", "7", "--output", "out")
+    assert done.code == 1
+    assert "error: --word 7: the source of the first sentence has 6 words\nhint: " in done.err
+    assert list(Path().iterdir()) == [Path("out")]
 
 
 @pytest.mark.parametrize("options", [["--json"], ["--n-best", "2"], ["--sample", "2"], ["--precision", "int8"]])

@@ -51,6 +51,11 @@ def test_the_weights_are_those_of_the_model(bundle) -> None:
         np.testing.assert_array_equal(weights, torch.cat(getattr(expected, kind)).numpy())
         np.testing.assert_allclose(weights.sum(-1), 1, rtol=1e-5)
     assert not np.triu(found.decoder, 1).any()
+    with torch.inference_mode():
+        states = transformer.states(torch.tensor([[*source, EOS]]), torch.tensor([[BOS, *output]]))[0]
+        logits = torch.nn.functional.linear(states, transformer.output_embedding.weight, transformer.output_bias)
+    scores = logits.log_softmax(-1)[range(4), [*output, EOS]]
+    np.testing.assert_allclose(found.log_probabilities, scores.numpy(), rtol=1e-5)
 
 
 def test_tokens_are_what_is_read_and_written(model: Translator) -> None:
@@ -86,6 +91,10 @@ def test_subwords_make_up_words(text: str, words: list[str]) -> None:
 def test_weights_of_words_are_sums_over_keys_and_means_over_queries(model: Translator) -> None:
     found = model.attention(SENTENCE, "THE TEACHER, SEES.")
     merged = found.by_words()
+    sums = [0.0] * len(merged.target_out.words)
+    for word, score in zip(found.target_out.word_of, found.log_probabilities, strict=True):
+        sums[word] += score
+    np.testing.assert_allclose(merged.log_probabilities, sums)
     for kind in TASKS:
         queries, keys, weights = sides(found, kind)
         expected = np.zeros((*weights.shape[:2], len(queries.words), len(keys.words)))

@@ -181,7 +181,8 @@ def attention(source: Tokens, read: Tokens, written: Tokens, layers: int = 2, he
         found = draw.random((layers, heads, len(queries.tokens), len(keys.tokens))).astype(np.float32) ** 6
         return found / found.sum(-1, keepdims=True)
 
-    return Attention(source, read, written, weights(source, source), weights(written, read), weights(written, source))
+    kinds = (weights(source, source), weights(written, read), weights(written, source))
+    return Attention(source, read, written, *kinds, np.zeros(len(written.tokens)))
 
 
 PAIR = attention(tokens("the", "cat", "</s>"), tokens("<s>", "die", "Katze"), tokens("die", "Katze", "</s>"))
@@ -197,6 +198,14 @@ def test_every_weight_is_a_line_of_its_opacity_from_query_to_key() -> None:
         assert 0 < len(weights) < 9
         assert [float(line.get("stroke-opacity", "")) for line in lines] == pytest.approx(weights, abs=0.005)
         assert all(float(line.get("y1", "")) < float(line.get("y2", "")) for line in lines)
+
+
+def test_a_word_has_its_lines_alone_and_is_bold() -> None:
+    root = ElementTree.fromstring(figure(PAIR, "cross", 1, [0, 2], 2))
+    starts = {line.get("x1") for line in root.findall(f"{SVG}g/{SVG}line")}
+    bold = [text for text in root.findall(f"{SVG}text")[1:] if text.get("font-weight")]
+    assert [text.text for text in bold] == ["Katze"]
+    assert len(starts) == 2  # a head each, side by side
 
 
 @pytest.mark.parametrize(
