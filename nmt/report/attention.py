@@ -56,12 +56,14 @@ def page(attentions: Iterable[Attention], title: str, note: str) -> str:
         arrays = {kind: getattr(attention, kind) for kind in TITLES}
         shapes = {kind: array.shape for kind, array in arrays.items()}
         sides = {side: _tokens(attention, side) for side in ("source", "target_in", "target_out")}
-        sentences.append({"shapes": shapes, **sides})
+        probabilities = np.exp(attention.log_probabilities).round(3).tolist()
+        sentences.append({"shapes": shapes, **sides, "probabilities": probabilities})
         rounded = np.rint(np.concatenate([array.ravel() for array in arrays.values()]) * LEVELS).astype(np.uint8)
         weights.append(base64.b64encode(zlib.compress(rounded.tobytes(), 9)).decode())
     shared = {"colours": COLOURS, "titles": TITLES, "sides": SIDES, "faintest": FAINTEST, "spread": SPREAD}
     content = {"sentences": sentences, "levels": LEVELS, **shared}
-    return render("attention.html", ["colours", "attention"], title=title, note=note, content=content, weights=weights)
+    parts = ["colours", "attention", "views"]
+    return render("attention.html", parts, title=title, note=note, content=content, weights=weights)
 
 
 def _tokens(attention: Attention, side: str) -> dict[str, Any]:
