@@ -6,7 +6,9 @@ to a page there too. `docs/index.md` is the navigation: a heading and the list o
 
 from __future__ import annotations
 
+import json
 import re
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,13 +27,13 @@ nitpicky = True
 
 html_theme = "furo"
 html_title = "nmt"
+templates_path = ["templates"]
 html_static_path = ["static"]
 html_css_files = ["site.css"]
 html_copy_source = False
 html_show_sphinx = False
 html_show_copyright = False
-html_show_search_summary = False  # a browser may not fetch pages from disk
-html_search_scorer = str(Path(__file__).with_name("scorer.js"))
+html_search_scorer = str(Path(__file__).with_name("search.js"))
 html_permalinks_icon = "#"
 smartquotes = False  # two hyphens begin an option
 pygments_style = "a11y-high-contrast-light"
@@ -56,16 +58,36 @@ def _add_navigation(_site: Sphinx, page: str, source: list[str]) -> None:
         source[0] = navigation(source[0])
 
 
-def _help_screen_readers(_site: Sphinx, _page: str, _template: str, context: dict[str, Any], _doctree: object) -> None:
-    """Give the parts of the navigation a level, and let the keyboard scroll code that is wider than the window."""
+def _adapt_page(site: Sphinx, page: str, _template: str, context: dict[str, Any], _doctree: object) -> None:
+    """Give the parts of the navigation a level, let the keyboard scroll wide code, and name an empty icon."""
     tree = context.get("furo_navigation_tree", "")
     context["furo_navigation_tree"] = tree.replace('role="heading"', 'role="heading" aria-level="2"')
     context["body"] = context.get("body", "").replace("<pre>", '<pre tabindex="0">')
+    context["metatags"] = context.get("metatags", "") + '<link rel="icon" href="data:,">'
+    if page == "search":
+        site.add_js_file("texts.js")
 
 
-def _begin_at_the_index(site: Sphinx, failure: Exception | None) -> None:
-    """Write an index.html at the top, where people look for it."""
+def sections(document: Any) -> list[tuple[str, str, str]]:
+    """The anchor, the heading and the text of each section of a page."""
+    for hidden in list(document.findall(lambda node: node.tagname in ("raw", "comment"))):
+        hidden.parent.remove(hidden)
+    found = []
+    for section in document.findall(lambda node: node.tagname == "section"):
+        title, *body = section.children
+        text = " ".join(part.astext() for part in body if part.tagname != "section")
+        found.append((section["ids"][0], title.astext(), text))
+    return found
+
+
+def _finish(site: Sphinx, failure: Exception | None) -> None:
+    """Write what the search reads, the pictures of raw HTML, and an index.html at the top, where people look for it."""
     if failure is None:
+        texts = {page: sections(site.env.get_doctree(page)) for page in sorted(site.env.found_docs)}
+        written = f"const TEXTS = {json.dumps(texts, ensure_ascii=False)};\n"
+        (Path(site.outdir) / "_static" / "texts.js").write_text(written, encoding="utf-8")
+        drawn, shown = Path(__file__).with_name("pictures"), Path(site.outdir) / "docs" / "pictures"
+        shutil.copytree(drawn, shown, ignore=shutil.ignore_patterns("*.py"), dirs_exist_ok=True)
         page = f'<!doctype html>\n<html lang="en"><meta charset="utf-8"><title>{project}</title>\n'
         page += (
             f'<meta http-equiv="refresh" content="0; url={root_doc}.html">\n<a href="{root_doc}.html">{project}</a>\n'
@@ -76,5 +98,5 @@ def _begin_at_the_index(site: Sphinx, failure: Exception | None) -> None:
 def setup(site: Sphinx) -> None:
     """Connect what this file adds to Sphinx."""
     site.connect("source-read", _add_navigation)
-    site.connect("html-page-context", _help_screen_readers, priority=900)  # after the theme
-    site.connect("build-finished", _begin_at_the_index)
+    site.connect("html-page-context", _adapt_page, priority=900)  # after the theme
+    site.connect("build-finished", _finish)
