@@ -86,7 +86,7 @@ def marked_up(text: str) -> str:
 def commands() -> Iterator[str]:
     """The page of all commands and their options."""
     yield f"# Commands\n\n{NOTE}"
-    yield "Here you find every command with all of its options, as `nmt COMMAND --help` prints them."
+    yield "Type `nmt COMMAND --help` to see the same in a terminal."
     root = click.Context(cli, info_name="nmt")
     yield from help_of(cli, root)
     for name in cli.list_commands(root):
@@ -120,9 +120,9 @@ def recipes() -> Iterator[str]:
     schema = json_schema()
     yield f"# Recipe keys\n\n{NOTE}"
     yield wrapped(
-        "Here you find every key of a recipe: what it may be, what it is if nothing is said, and what it means. A key "
-        "goes into its section of the recipe file, or on the command line, as `--set training.updates=2000`. "
-        "[The recipes](../recipes.md) are examples; `recipes/schema.json` has the same keys for editors."
+        "Set a key in its section of the recipe file, or on the command line: `--set training.updates=2000`. Each entry "
+        "has meaning, values and default. [The recipes](../recipes.md) are examples; `recipes/schema.json` has the same "
+        "keys for editors."
     )
     sections = {key: said["$ref"].rpartition("/")[2] for key, said in schema["properties"].items() if "$ref" in said}
     whole = {key: said for key, said in schema["properties"].items() if key not in sections}
@@ -207,9 +207,8 @@ def python() -> Iterator[str]:
     """The page of the Python API: the public names of `nmt`, and what its streams yield."""
     yield f"# Python\n\n{NOTE}"
     yield wrapped(
-        "Here you find what `import nmt` offers to programs, with every argument. "
-        "[Translate](../translate.md#from-python) and [Parse](../parse.md#from-python) show it in use. "
-        "Other names of the package may change at any time."
+        "After `import nmt`, programs may use these names. [Translate](../translate.md#from-python) and "
+        "[Parse](../parse.md#from-python) have examples. Other names of the package may change at any time."
     )
     for name in nmt._HOMES:
         yield from described(getattr(nmt, name), f"nmt.{name}")

@@ -49,8 +49,8 @@ class TokenizerSettings(Settings):
     """Whether both languages share a vocabulary. A parser always has two, a language model one."""
     character_coverage: Annotated[float, Field(ge=0.98, le=1)] | Literal["auto"] = "auto"
     """Fraction of the training text's characters that get entries; byte fallback encodes the others. auto: 0.9995,
-    printable ASCII, and every character that occurs 20 times, unless more than 500 do, as in Chinese or Japanese, or
-    they would fill the vocabulary."""
+    plus printable ASCII and every character that occurs 20 times, unless these are more than 500, as in Chinese or
+    Japanese, or would fill the vocabulary."""
     sample: int = Field(10_000_000, ge=101, lt=2**31)
     """Maximum number of randomly drawn sentences to train on."""
 
@@ -103,8 +103,8 @@ class Model(Settings):
     """ε of LayerNorm, added to the variance."""
     positions: Literal["sinusoidal", "learned", "words"] = "sinusoidal"
     """Positional encoding (section 3.5). words (not in the paper) also encodes the word's number, on the target side
-    the next word's, in half of the dimensions. A parser of a small treebank learns much faster with it, because the
-    decoder need not count."""
+    the next word's, in half of the dimensions. On a small treebank, a parser learns much faster with it, because
+    the decoder need not count."""
     max_positions: int = Field(1024, ge=1, le=2 * MOST_SUBWORDS)
     """Maximum sequence length for learned positions, including `</s>` or `<s>`; other encodings have no limit."""
     tie_embeddings: Literal["all", "target", "none"] = "all"
@@ -204,9 +204,8 @@ class Training(Settings):
     seed: int = Field(1, ge=0, lt=2**63)
     """Seed of the initial weights, batch order and dropout."""
     checkpoint_minutes: float | None = Field(10, gt=0)
-    """Minutes between checkpoints; ignored if `checkpoint_updates` is given, but not if only a recipe that this one
-    extends gives that. Default with `minutes`: a fifteenth of them, at most 10, and more if scoring would take
-    over a tenth of the time."""
+    """Minutes between checkpoints; ignored if `checkpoint_updates` is set, unless only an extended recipe sets it.
+    Default with `minutes`: a fifteenth of these, at most 10; longer if scoring would take over a tenth of the time."""
     checkpoint_updates: int | None = Field(None, ge=1, le=MOST_UPDATES)
     """Updates between checkpoints."""
     keep_last: int = Field(20, ge=1, le=MOST_UPDATES)
@@ -219,7 +218,7 @@ class Training(Settings):
     """Stop after this many consecutive checkpoints without a better dev score."""
     init_from: str | None = None
     """Model to fine-tune: a bundle, a run's directory, a folder with a Marian model, or hf:ORG/NAME on the hub. Its
-    tokenizer is used, as are its `model` keys that the recipe does not give."""
+    tokenizer is used, and its `model` keys unless the recipe sets them."""
     init_state: bool = False
     """Also restore Adam's moments and the update number from `init_from`, a checkpoint or a run's directory (its latest
     checkpoint), and train on other data up to `updates` in total."""
@@ -281,7 +280,7 @@ class Decoding(Settings):
     """Where a translator splits inputs. auto: between sentences, if an input has more of them than 99% of the training
     inputs or is longer than 99% of those; and after a clause, in a sentence longer than 99.9% of those. sentences:
     between all sentences. length: only beyond max_source. none: never; an input beyond max_source is an error.
-    `nmt average` replaces auto by sentences or length in the model that it writes, if its dev BLEU is better so."""
+    `nmt average` replaces auto by sentences or length in the model that it writes, if that improves dev BLEU."""
     keep: bool = True
     """Copy URLs, e-mail addresses and placeholders such as {name} and %s unchanged, as often as they occur."""
     min_length: int = Field(0, ge=0, le=MOST_EXTRA)
