@@ -120,9 +120,9 @@ def recipes() -> Iterator[str]:
     schema = json_schema()
     yield f"# Recipe keys\n\n{NOTE}"
     yield wrapped(
-        "Set a key in its section of the recipe file, or on the command line: `--set training.updates=2000`. Each entry "
-        "has meaning, values and default. [The recipes](../recipes.md) are examples; `recipes/schema.json` has the same "
-        "keys for editors."
+        "Set a key in its section of the recipe file, or on the command line: `--set training.updates=2000`. Each "
+        "entry has meaning, values and default. [The recipes](../recipes.md) are examples; `recipes/schema.json` has "
+        "the same keys for editors."
     )
     sections = {key: said["$ref"].rpartition("/")[2] for key, said in schema["properties"].items() if "$ref" in said}
     whole = {key: said for key, said in schema["properties"].items() if key not in sections}
