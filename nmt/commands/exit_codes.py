@@ -16,7 +16,8 @@ from click.shell_completion import shell_complete
 
 from nmt.commands.help import Command
 from nmt.commands.streams import open_standard_streams, release
-from nmt.system.errors import TRY_AGAIN, GroupError, Interrupted, UserError, printable
+from nmt.system.console import shown
+from nmt.system.errors import TRY_AGAIN, GroupError, Interrupted, UserError
 
 COMPLETE = "_NMT_COMPLETE"
 """Environment variable by which a shell requests completion: `eval "$(_NMT_COMPLETE=bash_source nmt)"`"""
@@ -48,7 +49,7 @@ def run(group: click.Group) -> NoReturn:
         ending = ending_of(error)
         for line in ending.lines:
             with suppress(OSError):  # stderr may be closed
-                click.echo(line, err=True)
+                click.echo(shown(line, sys.stderr), err=True)
         if "--debug" in sys.argv and ending.traceback:
             raise
         code = ending.code
@@ -89,7 +90,7 @@ def ending_of(error: BaseException) -> Ending:
         case click.exceptions.Exit():
             return Ending(error.exit_code)
         case click.exceptions.NoArgsIsHelpError():  # its message is the help text
-            return Ending(error.exit_code, (error.message,))
+            return Ending(error.exit_code, tuple(error.message.split("\n")))
         case click.UsageError():
             return Ending(error.exit_code, _complaint(*_usage(error)))
         case BrokenPipeError():  # the reader closed the pipe, as `head` does
@@ -99,13 +100,13 @@ def ending_of(error: BaseException) -> Ending:
             return ending_of(UserError(problem, hint))
         case OSError():  # such as a full disk
             full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-            other = "see that it exists and that you may use it; --debug shows the traceback"
+            other = "check the path and its permissions; --debug shows the traceback"
             problem = f"{error.filename or 'input or output'}: {error.strerror or error}"
             return ending_of(UserError(problem, "free some space" if full else other))
         case Exception():
             from nmt.system.device import device_error, memory_error
 
-            hint = "run it with --debug and report the traceback: this is a bug of nmt"
+            hint = "this is a bug in nmt: run it with --debug and report the traceback"
             bug = UserError(f"{type(error).__name__}: {error}", hint)
             return ending_of(memory_error(error) or device_error(error) or bug)
     raise error  # such as SystemExit
@@ -130,8 +131,8 @@ def _usage(error: click.UsageError) -> tuple[str, str]:
 
 
 def _complaint(message: str, hint: str) -> tuple[str, str]:
-    """Format an error and its hint for stderr, with control characters escaped."""
-    return f"error: {printable(message)}", f"hint: {printable(hint)}"
+    """Return the lines of an error and its hint."""
+    return f"error: {message}", f"hint: {hint}"
 
 
 def stop(number: int, frame: FrameType | None) -> None:

@@ -1,17 +1,20 @@
 """Messages and progress on stderr: plain lines in logs, a live display on terminals.
 
-All commands write through this module, which gives them a uniform look. Text has the terminal's default colour; the
-only other colour is magenta, which is readable on both white and black.
+All commands write through this module, which gives them a uniform look. Terminals break lines between words and show
+errors, hints and the best checkpoint in colours that are readable on both white and black; files and pipes get plain
+lines.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Protocol
+from textwrap import TextWrapper
+from typing import IO, TYPE_CHECKING, Protocol
 
 from nmt.system.errors import printable
 
@@ -23,6 +26,9 @@ PLAIN_SECONDS = 60.0  # between progress lines in logs
 REDRAWS = 5  # per second
 NARROWEST, GAP = 10, "  "  # minimum width of a progress bar; separator of a line's parts
 BAR = "magenta"
+COLOURS = {"error:": "\x1b[1;31m", "hint:": "\x1b[1;35m"}  # bold red and magenta
+BEST, PLAIN = "\x1b[1;32m", "\x1b[0m"  # bold green; the terminal's default
+DUMB = ("dumb", "unknown")  # values of TERM for terminals that show escape sequences as they are
 
 
 class Advance(Protocol):
@@ -57,7 +63,40 @@ def clock(seconds: float) -> str:
 def can_redraw() -> bool:
     """Return whether stderr is a terminal that can redraw lines, not a CI log."""
     watched = os.environ.get("CI", "").lower() in ("", "0", "false")
-    return sys.stderr.isatty() and watched and os.environ.get("TERM") not in ("dumb", "unknown")
+    return sys.stderr.isatty() and watched and os.environ.get("TERM") not in DUMB
+
+
+def width_of(stream: IO[str]) -> int:
+    """Return the width of the terminal behind a stream, in columns; 0 if there is none or it is unknown."""
+    with suppress(OSError):
+        return os.get_terminal_size(stream.fileno()).columns if stream.isatty() else 0
+    return 0
+
+
+class Wrapper(TextWrapper):
+    """A `TextWrapper` that breaks lines only at spaces and after the bars of a metric's signature."""
+
+    wordsep_simple_re = re.compile(r"(\s+|(?<=\|))")
+
+
+def shown(text: str, stream: IO[str], best: bool = False) -> str:
+    """Return a line as `stream` shows it: with control characters escaped and, on a terminal, wrapped and coloured.
+
+    Continuation lines are aligned with what follows a label and two spaces. Colours obey NO_COLOR.
+    """
+    text = printable(text)
+    if not stream.isatty():
+        return text
+    if (width := width_of(stream)) and (label := re.match(r" *(\S.{0,24}?  +)?", text)):
+        indent = " " * (label.end() + (0 if label[1] else 2))
+        wrapper = Wrapper(width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+        text = "\n".join(wrapper.wrap(text))
+    if os.environ.get("NO_COLOR") or os.environ.get("TERM") in DUMB:
+        return text
+    word = text.partition(" ")[0]
+    if word in COLOURS:
+        return COLOURS[word] + word + PLAIN + text.removeprefix(word)
+    return BEST + text + PLAIN if best else text
 
 
 class Console:
@@ -67,15 +106,15 @@ class Console:
         self.quiet = quiet
         self.live = not quiet and can_redraw()
         self._terminal: RichConsole | None = None  # set while the live display is shown
-        self._pinned: Sequence[tuple[str, str]] = ()
+        self.pinned: Sequence[tuple[str, str]] = ()
 
-    def say(self, text: str) -> None:
-        """Write one line, with control characters escaped."""
+    def say(self, text: str, best: bool = False) -> None:
+        """Write one line, in green if it is about the best checkpoint."""
         if self.quiet:
             return
-        text = printable(text)
+        text = shown(text, sys.stderr, best)
         try:
-            if self._terminal is not None:  # soft-wrapped, so that it copies as one line
+            if self._terminal is not None:  # soft-wrapped: rich must neither fold nor crop it
                 self._terminal.print(text, markup=False, highlight=False, soft_wrap=True)
             else:
                 print(text, file=sys.stderr, flush=True)
@@ -84,7 +123,7 @@ class Console:
 
     def pin(self, rows: Sequence[tuple[str, str]]) -> None:
         """Set the labelled texts above the live progress line, each truncated to one line."""
-        self._pinned = [(label, printable(text)) for label, text in rows]
+        self.pinned = [(label, printable(text)) for label, text in rows]
 
     @contextmanager
     def progress(
@@ -131,7 +170,7 @@ class Console:
         rows, line = (Table.grid(padding=(0, len(GAP), 0, 0), expand=True) for _ in range(2))
         rows.width = line.width = width
         rows.add_column(style="bold", no_wrap=True)
-        for label, text in self._pinned:
+        for label, text in self.pinned:
             rows.add_row(label, Text(text, no_wrap=True, overflow="ellipsis"))
         line.add_column(style="bold", no_wrap=True)
         line.add_column(ratio=1, width=NARROWEST)

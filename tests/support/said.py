@@ -12,5 +12,5 @@ class Lines(Console):
         super().__init__(quiet=True)
         self.said: list[str] = []
 
-    def say(self, text: str) -> None:
+    def say(self, text: str, best: bool = False) -> None:
         self.said.append(text)

@@ -14,7 +14,7 @@ from reverse_task import BARE, sets, shell
 from rich.cells import cell_len
 from terminals import watched
 
-from nmt.system.console import Console, Work
+from nmt.system.console import Console, Work, shown
 
 
 def test_work_goes_on_when_nobody_listens(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -53,6 +53,24 @@ def test_a_terminal_shows_how_far_work_is_and_lines_above_it(monkeypatch: pytest
     assert "2 a minute [s]" in last  # figures stay until there are others
     console.say("after")
     assert terminal.getvalue().endswith("after\n")
+
+
+def test_a_terminal_breaks_lines_between_words_and_colours_errors(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = watched(monkeypatch)
+    monkeypatch.setattr("nmt.system.console.width_of", lambda stream: 30)
+    signature = "nrefs:1|bs:1000|seed:12345|case:mixed"
+    assert shown(f"  {signature}", terminal) == "  nrefs:1|bs:1000|seed:12345|\n    case:mixed"
+    assert (
+        shown("  next    nmt average runs/de-en/ckpts", terminal) == "  next    nmt average\n          runs/de-en/ckpts"
+    )
+    assert shown("error: a name", terminal) == "\x1b[1;31merror:\x1b[0m a name"
+    assert shown("saved", terminal, best=True) == "\x1b[1;32msaved\x1b[0m"
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert shown("error: a\x1bname", terminal) == "error: a\\x1bname"
+    monkeypatch.delenv("NO_COLOR")
+    monkeypatch.setenv("TERM", "dumb")
+    assert shown("hint: a name", terminal, best=True) == "hint: a name"
+    assert shown("error: " + "word " * 20, io.StringIO(), best=True) == "error: " + "word " * 20
 
 
 def frames(written: str) -> list[str]:
