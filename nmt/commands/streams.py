@@ -11,7 +11,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Generic, TypeVar
 
-from nmt.system.console import Advance, Console, unseen
+import click
+
+from nmt.system.console import Advance, Console, shown, unseen
 from nmt.system.errors import UserError, printable_lines
 from nmt.system.files import compressed, whole_file
 from nmt.text.lines import count_lines, count_rest, decoded, read_lines
@@ -104,6 +106,11 @@ def open_output(path: Path | None, held: ExitStack) -> Callable[[str], None]:
     return write
 
 
+def show(text: str) -> None:
+    """Write text to stdout; a terminal breaks its lines between words, unless it is a JSON object."""
+    click.echo(text if text.startswith("{") else "\n".join(shown(line, sys.stdout) for line in text.split("\n")))
+
+
 @dataclass
 class Counts:
     """Counts over a range of input lines."""
@@ -176,11 +183,12 @@ class Statistics(Generic[Result]):
         seconds = 0.0 if self._began is None else time.monotonic() - self._began
         return f"{self._tokens / max(seconds, 1e-9):,.0f} tokens/s"
 
-    def summary(self) -> str:
-        """Format all statistics on one line."""
-        counts = ", ".join(f"{warning} {self.counts.warnings.get(warning, (0, 0))[0]:,}" for warning in self._warnings)
-        lines = f"{self.counts.lines:,} {self._noun}{'' if self.counts.lines == 1 else 's'}"
-        return f"{lines}, {self.speed()}; {counts}"
+    def summary(self, typed: bool) -> str:
+        """Format lines, speed and the warnings that occurred on one line; no speed if the lines were typed."""
+        counts, known = self.counts, self.counts.warnings
+        lines = f"{counts.lines:,} {self._noun}{'' if counts.lines == 1 else 's'}"
+        found = ", ".join(f"{name} {known[name][0]:,}" for name in self._warnings if name in known)
+        return lines + ("" if typed else f", {self.speed()}") + (found and f"; {found}")
 
     def check(self) -> None:
         """Raise UserError if any warning occurred, with the first line number of each."""

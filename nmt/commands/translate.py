@@ -53,7 +53,7 @@ def translate(options: TranslateOptions) -> None:
     annotated = options.as_json and options.engine == "nmt"
     tokenizer, lengths = common_tokenizer(bundles), bundles[0].lengths
     if options.engine == "ctranslate2" and decoding.no_repeat is not None:
-        search.say("--engine ctranslate2 does not tell where decoding.no_repeat acts, so this is not counted")
+        search.say("--engine ctranslate2 does not report where decoding.no_repeat took effect, so this is not counted")
     warnings = dict(Translator.warnings(decoding))
     if options.document:
         del warnings["inputs split"]  # paragraphs are split at every sentence
@@ -86,8 +86,8 @@ def _for_this_rank(options: SearchOptions) -> tuple[SearchOptions, World]:
     if not options.resume:
         raise UserError(
             f"this is one of {world.size} ranks, and each would search the whole input",
-            "give --resume, --input and --output, and they share one input; where each has an input of its own, "
-            "unset RANK and SLURM_STEP_NUM_TASKS",
+            "give --resume, --input and --output to share one input; if each rank has its own, unset RANK and "
+            "SLURM_STEP_NUM_TASKS",
         )
     console = Console(options.console.quiet or world.rank > 0)
     threads = world.threads(options.threads or cores())
@@ -143,7 +143,7 @@ class LineSearch:
         if self.complaints > MOST_COMPLAINTS:
             self.say(f"and {self.complaints - MOST_COMPLAINTS:,} more such lines")
         if whole:
-            self.own_console.say(self.statistics.summary())
+            self.own_console.say(self.statistics.summary(is_typed(options.source)))
             if options.strict:
                 self.statistics.check()
 
@@ -172,7 +172,7 @@ class LineSearch:
         job, world, say = self._job(own), self.world, self.say
         with open_blocks(job, lambda: sum(1 for _ in self._read()), world, say) as blocks:
             if blocks is None:
-                say(f"{job.output}: is there, and newer than what it is made from; remove it to make it again")
+                say(f"{job.output}: already up to date; remove it to translate again")
                 return False
             numbers = [number for number in blocks.missing() if number % world.size == world.rank]
             try:
@@ -182,15 +182,15 @@ class LineSearch:
                     self._search_blocks(blocks, damaged)
             except (KeyboardInterrupt, Interrupted) as error:
                 number = error.signal_number if isinstance(error, Interrupted) else signal.SIGINT
-                done = f"{blocks.total.lines:,} of {blocks.lines:,} lines are done; the same command goes on from there"
+                done = f"{blocks.total.lines:,} of {blocks.lines:,} lines are done; run the same command to continue"
                 raise Interrupted(done, number) from error
             if missing := blocks.missing():
                 numbered = ", ".join(map(str, missing[:MOST_NUMBERS])) + (", …" if len(missing) > MOST_NUMBERS else "")
                 hint = "if one was stopped, run the same command again"
-                self.own_console.say(f"{folder_of(job.output)}: other ranks have yet to make blocks {numbered}; {hint}")
+                self.own_console.say(f"{folder_of(job.output)}: other ranks have not made blocks {numbered}; {hint}")
             elif not blocks.joined and not job.is_done():
-                hint = "run the same command again; it begins anew"
-                raise UserError(f"{folder_of(job.output)}: was removed before the output was whole", hint)
+                hint = "run the same command again, which starts over"
+                raise UserError(f"{folder_of(job.output)}: was removed before the output was complete", hint)
             self.statistics.counts = blocks.total
             return blocks.joined
 
@@ -233,12 +233,12 @@ class LineSearch:
         """
         options = self.options
         if options.source is None or options.output is None:
-            raise click.UsageError("--resume needs --input and --output: what a pipe has sent cannot be read again")
+            raise click.UsageError("--resume needs --input and --output: a pipe cannot be read twice")
         others = {"--prefix": options.prefix, "--terms": options.terms}
         inputs = {"--input": options.source, **{option: path for option, path in others.items() if path}}
         for option, path in {**inputs, "--output": options.output}.items():
             if path.exists() and not path.is_file():
-                raise click.UsageError(f"--resume needs regular files, and {option} {path} is none")
+                raise click.UsageError(f"--resume needs regular files, but {option} {path} is not one")
         for path in inputs.values():
             open_input(path).close()
         _check_output(options)
@@ -273,7 +273,7 @@ def _with_prefixes(lines: Iterator[str], prefixes: Iterator[str], path: Path) ->
             what = "ends" if prefix is None else "goes on"
             raise UserError(
                 f"--prefix {path}: {what} after {number:,} lines, unlike the input",
-                "give it a line for each input line; an empty one asks for nothing",
+                "give it one line per input line, empty where no prefix is wanted",
             )
         yield Request(line, prefix)
 

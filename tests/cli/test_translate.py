@@ -45,7 +45,7 @@ def test_as_many_lines_come_out_as_went_in(nmt, reverse_run: Path, split: str) -
         assert [line + "\n" for line in lines[: len(HOSTILE)]] == alone
     assert lines[-1] == ""
     assert b"\r" not in done.out
-    summary = r"^17 sentences, [\d,]+ tokens/s; caps hit \d+, inputs split (\d+), unknown .*\n\Z"
+    summary = r"^17 sentences, [\d,]+ tokens/s; .*inputs split (\d+), unknown .*\n\Z"
     assert (found := re.search(summary, done.err, re.M))
     assert int(found[1]) == 1 if split == "length" else int(found[1]) > 1
 
@@ -119,7 +119,7 @@ def test_terms_of_a_table_stand_in_translations(devices: int, nmt, reverse_run: 
     assert "g h" in third
     assert free == "f e d"
     assert done.code == 0
-    assert done.err.endswith("missing terms 0, numbers changed 0, loops 0\n")
+    assert "missing terms" not in done.err
 
 
 def test_a_document_is_translated_sentence_by_sentence_and_laid_out_as_it_was(nmt, reverse_run: Path) -> None:
@@ -185,7 +185,7 @@ def test_files_may_be_compressed_on_both_ways(nmt, reverse_run: Path, tmp_path: 
     assert gzip.decompress(output.read_bytes()) == b"d c b a\n"
     reference = tmp_path / "ref.gz"
     reference.write_bytes(gzip.compress(b"d c b a\n"))
-    assert "BLEU 100.00  nrefs:1" in nmt("score", reference, output).out.decode()
+    assert nmt("score", reference, output).out.startswith(b"BLEU 100.00\n")
 
 
 def test_an_output_takes_its_name_when_it_is_whole(nmt, reverse_run: Path, tmp_path: Path) -> None:

@@ -76,7 +76,7 @@ def test_translate_says_what_it_waits_for_and_answers_each_line(reverse_run: Pat
         person.types(b"j i h\n")
         person.sees(b"h i j\r\n")
         person.types(END)
-        person.sees(b"2 sentences, ")
+        person.sees(b"2 sentences\r\n")  # and no speed: it would be that of typing
         assert process.wait(60) == 0
     assert b"\x1b" not in person.shown  # no progress line between what is typed and what is answered
 
@@ -119,10 +119,11 @@ def test_statistics_know_where_each_problem_was_first(monkeypatch: pytest.Monkey
     for translation in [PLAIN, BLANK, split, capped, odd, odd, empty, changed]:
         statistics.add(translation)
         statistics.searched(1000)
-    assert statistics.summary() == (
+    assert statistics.summary(typed=False) == (
         "8 sentences, 4,000 tokens/s; caps hit 1, inputs split 2, unknown characters 10, empty outputs 1, "
         "unusual lengths 1, missing terms 1, numbers changed 1, loops 1"
     )
+    assert Statistics("searching", Translator.warnings(Decoding())).summary(typed=False) == "0 sentences, 0 tokens/s"
     with pytest.raises(UserError) as error:
         statistics.check()
     assert error.value.message == (
