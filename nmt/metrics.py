@@ -162,7 +162,7 @@ def as_dict(scores: Mapping[str, Score]) -> dict[str, Any]:
 
 
 def report(scores: Mapping[str, Score]) -> str:
-    """Format the scores, one line per metric; `COMPARED` explains the figures of a comparison."""
+    """Format each metric's score, and its signature on the next line; `COMPARED` explains a comparison's figures."""
     lines = []
     for name, result in scores.items():
         figures = f"{result.score:.2f}"
@@ -171,7 +171,7 @@ def report(scores: Mapping[str, Score]) -> str:
             difference = one.system.score - one.baseline.score
             figures = f"{both[0]}, baseline {both[1]}: {difference:+.2f}, p = {one.p_value:.3f}"
         note = f"  ({NOTES[name]})" if name in NOTES else ""
-        lines.append(f"{LABELS[name]} {figures}  {result.signature}{note}")
+        lines += [f"{LABELS[name]} {figures}{note}", f"  {result.signature}"]
     return "\n".join(lines)
 
 

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 
 from nmt.commands.options import ScoreOptions, refuse
-from nmt.commands.streams import count_input, open_output, read_input
+from nmt.commands.streams import count_input, open_output, read_input, show
 from nmt.metrics import LABELS, METRICS, OF_WORDS
-from nmt.system.console import Advance, Console
+from nmt.system.console import Advance, Console, width_of
 from nmt.system.errors import UserError
 from nmt.system.files import open_input
 from nmt.text.lines import read_lines, read_parallel
@@ -31,20 +31,20 @@ def score(options: ScoreOptions) -> None:
     """Score runs, trees, translations, or a reference by models; raise UsageError for incompatible options."""
     if options.runs:
         return _score_runs(options)
-    refuse(options, "html", "goes with --runs")
+    refuse(options, "html", "needs --runs")
     if not 1 <= len(options.files) <= 2:
-        raise click.BadArgumentUsage(f"score takes REF and at most one HYP, but {len(options.files)} files are given")
+        raise click.BadArgumentUsage(f"score takes REF and at most one HYP, but got {len(options.files)} files")
     metrics = _metrics(options)
     if not set(metrics) & set(METRICS):
-        refuse(options, "baseline lowercase", f"goes with --metric {', '.join(METRICS)}")
+        refuse(options, "baseline lowercase", f"needs --metric {', '.join(METRICS)}")
     if not set(metrics) & set(OF_WORDS):
-        refuse(options, "language", f"goes with --metric {', '.join(OF_WORDS)}")
+        refuse(options, "language", f"needs --metric {', '.join(OF_WORDS)}")
     if options.models:
-        refuse(options, "prepared", "does not go with --model")
+        refuse(options, "prepared", "cannot be combined with --model")
         return _score_by_model(options, metrics)
-    refuse(options, "source overrides", "goes with --model")
+    refuse(options, "source overrides", "needs --model")
     if "brackets" in metrics:
-        refuse(options, "prepared", "does not go with --metric brackets")
+        refuse(options, "prepared", "cannot be combined with --metric brackets")
     (_score_trees if "brackets" in metrics else _score_translations)(options, metrics)
 
 
@@ -53,7 +53,7 @@ def _score_runs(options: ScoreOptions) -> None:
     if not options.files:
         raise click.UsageError("--runs needs runs: nmt score --runs CKPTS ...")
     others = "more_references metric models source overrides paper lowercase language baseline prepared"
-    refuse(options, others, "does not go with --runs")
+    refuse(options, others, "cannot be combined with --runs")
     from nmt.report.page import write_page
     from nmt.report.record import read_summarised
     from nmt.system.device import choose_device
@@ -62,7 +62,8 @@ def _score_runs(options: ScoreOptions) -> None:
     device = choose_device(options.device, options.threads)
     with options.console.progress("reading", len(options.files), "runs") as advance:
         found = [summarise(path, device, options.console) for path in _counted(options.files, advance)]
-    click.echo(json.dumps({"runs": [run.as_dict() for run in found]}) if options.as_json else table(found))
+    as_json, width = options.as_json, width_of(sys.stdout)
+    show(json.dumps({"runs": [run.as_dict() for run in found]}) if as_json else table(found, width))
     if options.html:
         write_page([read_summarised(run, options.console) for run in found], options.html)
         options.console.say(f"page: {options.html}")
@@ -96,7 +97,7 @@ def _score_translations(options: ScoreOptions, metrics: Sequence[str]) -> None:
         part = scores_of(ours, theirs, metrics, baseline, moses, options.lowercase) if ours else {}
         found[name] = {"lines": len(ours)} | as_dict(part)
         said += f"\n{len(ours):,} lines {name} to training:\n{report(part)}"
-    click.echo(json.dumps(found) if options.as_json else said)
+    show(json.dumps(found) if options.as_json else said)
     if options.baseline and not options.as_json:
         options.console.say(COMPARED)
 
@@ -114,7 +115,7 @@ def _parts(prepared: Path | None, references: Sequence[str]) -> dict[str, list[b
 def _score_trees(options: ScoreOptions, metrics: Sequence[str]) -> None:
     """Print EVALB's figures for a hypothesis file with one tree per line."""
     if len(metrics) > 1:
-        raise click.UsageError("--metric brackets goes alone: it reads trees")
+        raise click.UsageError("--metric brackets cannot be combined with others: it reads trees")
     if options.more_references:
         raise click.UsageError("--metric brackets takes one REF and no --reference")
     from nmt.parsing.brackets import as_dict, report, score_files
@@ -124,7 +125,7 @@ def _score_trees(options: ScoreOptions, metrics: Sequence[str]) -> None:
     with _progress(options, hypothesis, "trees", garbles=hypothesis is None) as advance:
         lines = _counted(read_input(hypothesis, options.console), advance)
         scores = score_files(options.reference, lines, str(hypothesis or "<stdin>"))
-    click.echo(json.dumps({"brackets": as_dict(scores)}) if options.as_json else report(scores))
+    show(json.dumps({"brackets": as_dict(scores)}) if options.as_json else report(scores))
     if scores.errors:
         first = f"the first: {scores.first_error}"
         options.console.say(f"errors: {scores.errors:,} of {scores.sentences:,} trees; {first}")
@@ -148,7 +149,7 @@ def _score_by_model(options: ScoreOptions, metrics: Sequence[str]) -> None:
     if options.hypothesis or options.more_references:
         raise click.UsageError("--model scores REF itself, so it takes no HYP or --reference")
     if len(metrics) > 1 or (options.as_json and metrics == ["logprob"]):
-        raise click.UsageError("--metric logprob goes alone; --json gives every line with perplexity")
+        raise click.UsageError("--metric logprob cannot be combined; perplexity with --json also has every line")
     decoder = _forced_decoder(options)  # checks the files before loading a model
     from nmt.decoding.forced import PairScores
 
@@ -166,7 +167,7 @@ def _score_by_model(options: ScoreOptions, metrics: Sequence[str]) -> None:
             elif options.as_json:
                 lines.append({"log_probability": pair.log_probability, "subwords": pair.subwords})
     if not by_line:
-        click.echo(_perplexity(totals, lines, options))
+        show(_perplexity(totals, lines, options))
     _report_truncation(decoder, totals, options.console)
 
 
@@ -181,7 +182,7 @@ def _perplexity(totals: PairScores, lines: list[dict[str, float]], options: Scor
         result = {"score": totals.perplexity, "subwords": totals.subwords}
         return json.dumps({"perplexity": result | {"log_probability": totals.log_probability, "lines": lines}})
     signature = f"subwords:{totals.subwords}|lines:{totals.pairs}|logprob:{totals.log_probability:.1f}"
-    return f"PPL {totals.perplexity:.2f}  {signature}"
+    return f"PPL {totals.perplexity:.2f}\n  {signature}"
 
 
 def _report_truncation(decoder: ForcedDecoder, totals: PairScores, console: Console) -> None:
@@ -242,9 +243,9 @@ def _scoring_task(paths: Sequence[Path], source: Path | None) -> TaskName:
         if source is None and bundle.info["task"] == "translate":
             raise UserError(
                 f"{bundle.path}: is a translator, which scores REF given its source",
-                "add --source FILE, line N of which REF translates on its line N",
+                "add --source FILE, with the source of each line of REF",
             )
         if source is not None and not bundle.task.has_source:
-            problem = f"--source {source}: {bundle.path} is a language model, which has none"
+            problem = f"--source {source}: {bundle.path} is a language model, which reads no source"
             raise UserError(problem, "leave out --source")
     return "language_model" if source is None else "translate"

@@ -6,9 +6,8 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-import click
-
 from nmt import recipe as recipes
+from nmt.commands.streams import show
 from nmt.exchange.resolve import initial_bundle, with_model_of
 from nmt.system.console import Console
 from nmt.system.device import World, choose_device, cores, device_of, find_device, find_world
@@ -46,7 +45,7 @@ def train(options: TrainOptions) -> None:
 
             recipe = with_model_of(recipe, initial_bundle(recipe))
             device = choose_device(options.device, options.threads)
-            click.echo(plan_run(recipe, device, world.size if found else workers))
+            show(plan_run(recipe, device, world.size if found else workers))
         return
     if workers > 1:
         find_device(options.device, torch.cuda.device_count())  # reports a missing device once, not once per worker

@@ -8,6 +8,7 @@ Parameters and FLOPs are exact for these. Memory includes the activations kept f
 from __future__ import annotations
 
 import math
+import re
 import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -26,11 +27,11 @@ from nmt.model import products
 from nmt.model.functional import CHUNK_LOGITS
 from nmt.model.transformer import Transformer, parameter_groups
 from nmt.parsing.linearization import load_tokenizer
-from nmt.recipe import CPU_DEVICE_TOKENS, Model, Recipe
+from nmt.recipe import CPU_DEVICE_TOKENS, Model, Recipe, Training
 from nmt.system.console import Console, clock
 from nmt.system.errors import UserError, printable
 from nmt.training.arithmetic import measured_flops, product_dtype, training_flops
-from nmt.training.run_files import COST, PAGE, BestScore, RunState
+from nmt.training.run_files import COST, METRICS, PAGE, BestScore, RunState
 from nmt.training.validation import Validation
 
 # Source and target lengths assumed without prepared data: roughly the means of WMT14 English-German, and of the
@@ -108,7 +109,7 @@ def plan_run(recipe: Recipe, device: torch.device, devices: int = 1) -> str:
     at_work = 1 if device.type == "cpu" else devices  # workers share the CPU
     seconds = plan.flops_per_update / (EFFICIENCY * peak * at_work)
     on = f"{devices} devices, {device.type}" if devices > 1 else str(device)
-    size, kept = sum(plan.parameters.values()), training.keep_last + 1
+    size = sum(plan.parameters.values())
     vocabulary, tokens, lengths = _sides(recipe, plan)
     assumed = " (assumed)" if plan.assumed else ""
     updates = training.updates
@@ -122,8 +123,8 @@ def plan_run(recipe: Recipe, device: torch.device, devices: int = 1) -> str:
         "tokens per update": tokens,
         "sentences per update": f"about {plan.sentences:,.0f}, at {lengths}{assumed}",
         "micro-batches": f"about {plan.micro_batches} per update" + (" on each device" if devices > 1 else ""),
-        "memory": f"about {_bytes(plan.memory_bytes)} a device, beside PyTorch itself",
-        "disk": f"{_bytes(12.0 * size)} a checkpoint, {_bytes(kept * 12.0 * size)} for {kept}",
+        "memory": f"about {_bytes(plan.memory_bytes)} per device, plus PyTorch itself",
+        "disk": _disk(training, updates, updates * seconds, 12.0 * size),
         "FLOPs": f"{plan.flops_per_update:.2e} per update, {plan.flops_per_update * updates:.2e} for "
         f"{updates:,} updates",
         "time": f"about {clock(seconds * updates)}, {seconds:,.3g} s per update on {on}{fitting}, "
@@ -137,6 +138,18 @@ def plan_run(recipe: Recipe, device: torch.device, devices: int = 1) -> str:
         rows["warning"] = f"training.warmup is {training.warmup:,} of {updates:,} updates: lower it, or train longer"
     width = max(map(len, rows))
     return "\n".join([f"plan of {recipe.name}", *(f"{name:<{width}}  {text}" for name, text in rows.items())])
+
+
+def _disk(training: Training, updates: int, seconds: float, size: float) -> str:
+    """Describe the space for the checkpoints of a run, each of `size` bytes; the last update writes one as well."""
+    about, intervals = "", updates / (training.checkpoint_updates or updates)
+    if training.checkpoint_minutes is not None and not training.checkpoint_updates:
+        about, intervals = "about ", seconds / (60 * training.checkpoint_minutes)
+    written, most = max(1, math.ceil(intervals)), training.keep_last + 1
+    if written < most:
+        return f"{_bytes(size)} per checkpoint, {_bytes(written * size)} for {about}{written}"
+    kept = f"the newest {training.keep_last} and the best of {about}{written:,} are kept"
+    return f"{_bytes(size)} per checkpoint, {_bytes(most * size)} at most: {kept}"
 
 
 def nearest_recipe(pairs: int, minutes: float) -> str:
@@ -153,7 +166,7 @@ def nearest_recipe(pairs: int, minutes: float) -> str:
 def _sides(recipe: Recipe, plan: Plan) -> tuple[str, str, str]:
     """Describe vocabulary, tokens per update and sentence lengths in the task's terms."""
     (subwords, symbols), (source, target) = plan.vocabularies, plan.lengths
-    vocabulary = f"{subwords:,} subwords" + ("" if recipe.tokenizer.shared else " a side")
+    vocabulary = f"{subwords:,} subwords" + ("" if recipe.tokenizer.shared else " per side")
     most = recipe.training.batch_tokens
     tokens = f"{most:,} source and {most:,} target at most"
     if recipe.task.has_trees:
@@ -173,10 +186,10 @@ def _bytes(count: float) -> str:
     return f"{count:.3g} TB"
 
 
-def summary(recipe: Recipe, out: Path, state: RunState, top: BestScore, trained: bool) -> list[str]:
-    """Return the last lines of `nmt train`: why the run ended, its best checkpoint, its cost, and what to do next.
+def summary(recipe: Recipe, out: Path, state: RunState, top: BestScore, trained: bool, console: Console) -> list[str]:
+    """Return the last lines of `nmt train`: why the run ended, its scores, a sample, its cost, and what to do next.
 
-    The estimated cost follows section 6.1 of the paper.
+    The sample is what `console` has pinned. The estimated cost follows section 6.1 of the paper.
     """
     found, _ = survey(out)
     bundle = best(found) or found[-1]
@@ -190,13 +203,18 @@ def summary(recipe: Recipe, out: Path, state: RunState, top: BestScore, trained:
         ending = f"no better dev {recipe.task.label} for {checkpoints} checkpoints; {ending}"
         more = f"--set training.patience={2 * checkpoints}"
     scored = "" if bundle.dev_score is None else f"dev {bundle.task.label} {bundle.dev_score:.2f}, "
-    estimate = "not known"
+    estimate = "unknown"
     if state.estimated_flops is not None:
         sustained = state.estimated_flops / state.device_seconds / 1e12
         seconds = f"{state.device_seconds:,.0f} device seconds"
         estimate = f"{state.estimated_flops:.2e} FLOPs: {seconds} × {sustained:.3g} TFLOP/s in fp32"
+    metrics = (out / METRICS).read_text(encoding="utf-8") if (out / METRICS).exists() else ""
+    # Not parsed as JSON: a killed run may have left a truncated line
+    scores = [float(score) for score in re.findall(rf'"valid_{recipe.task.metric}": ([0-9.e+-]+)[,}}]', metrics)]
     rows = {
+        **({f"dev {recipe.task.label}": sparkline(scores)} if len(scores) > 1 else {}),
         "checkpoint": f"{scored}update {bundle.step:,}: {bundle.path}",
+        **dict(console.pinned),
         "training cost": f"{state.flops:.2e} FLOPs counted exactly, {state.tokens:,} target tokens",
         "by the paper": estimate,
         "devices": ", ".join(state.devices),
@@ -204,12 +222,20 @@ def summary(recipe: Recipe, out: Path, state: RunState, top: BestScore, trained:
         **({"report": str(page)} if (page := out / PAGE).exists() else {}),
     }
     if state.step < recipe.training.warmup and recipe.training.init_from is None:
-        rows["warning"] = f"ended during warm-up ({recipe.training.warmup:,} updates): the model knows little"
+        rows["warning"] = f"ended during warm-up ({recipe.training.warmup:,} updates): expect poor output"
     if not trained:
         rows["next"] = f"to continue: {more}"
     elif recipe.training.minutes is None:  # with minutes, the same command averages
         rows["next"] = shlex.join(["nmt", "average", str(out)])
     return [f"finished: {ending}", *(f"  {name:14} {text}" for name, text in rows.items())]
+
+
+def sparkline(values: Sequence[float]) -> str:
+    """Draw at most 40 of the values, the last one included, as bars from the lowest to the highest value."""
+    drawn = values[:: -math.ceil(len(values) / 40)][::-1]
+    low, high = min(values), max(values)
+    bars = "".join("▁▂▃▄▅▆▇█"[round(7 * (value - low) / (high - low or 1))] for value in drawn)
+    return f"{bars}  {low:.2f} to {high:.2f}"
 
 
 UNKNOWN = "–"
@@ -271,14 +297,20 @@ def summarise(path: Path, device: torch.device, console: Console) -> RunSummary:
     return RunSummary(path, bundle, newest.step, score, signature, newest.cost)
 
 
-def table(runs: Sequence[RunSummary]) -> str:
-    """Format runs as a table with the columns of the paper's Table 2, followed by their dev scores' signatures."""
+def table(runs: Sequence[RunSummary], width: int = 0) -> str:
+    """Format runs as a table with the columns of the paper's Table 2, followed by their dev scores' signatures.
+
+    If a row is wider than `width`, unless that is 0, models and devices get lines of their own.
+    """
     cells = [run.cells() for run in runs]
     rows = [list(cells[0]), *(list(row.values()) for row in cells)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = []
+    lines, stacked = [], list[str]()
     for model, *figures, devices in rows:
         aligned = [cell.rjust(width) for cell, width in zip(figures, widths[1:-1], strict=True)]
         lines.append("  ".join([model.ljust(widths[0]), *aligned, devices]))
+        stacked += [f"{model}, on {devices}", "  " + "  ".join(aligned)]
+    if 0 < width < max(map(len, lines)):
+        lines = stacked[1:]
     signatures = {f"dev {run.bundle.task.label}: {run.signature}": None for run in runs if run.signature}
     return "\n".join(map(printable, (*lines, *signatures)))

@@ -73,7 +73,8 @@ class Progress:
             self._console.pin([("source", shown.source), ("ours", shown.output), ("reference", shown.reference)])
         for number, example in enumerate(examples if self._board is not None else (), 1):
             self._board.add_text(f"dev/{number}", example.markdown(), step)
-        self._console.say(f"update {step}{self._goal}  saved {path}" + (f"  {scores}" if scores else ""))
+        saved = f"update {step}{self._goal}  saved {path}" + (f"  {scores}" if scores else "")
+        self._console.say(saved, best=scores.endswith("best"))
 
     def record(self, figures: dict[str, Any]) -> None:
         """Append the metrics to metrics.jsonl as one line, and to TensorBoard."""
@@ -268,7 +269,7 @@ class Page:
     def _handle_result(self, answer: bytes) -> None:
         """Parse the result printed by a finished process: report its problem, or announce the first page."""
         if not answer.endswith(b"\n"):
-            self._fail("the process that writes it ended")
+            self._fail("the process that writes it died")
             return
         result = json.loads(answer.splitlines()[-1])
         self.seconds += result["seconds"]
@@ -281,5 +282,5 @@ class Page:
     def _fail(self, problem: str) -> None:
         """Report a problem, but only the first time."""
         if not self._failed:
-            self._console.say(f"{self._out / PAGE} is not written, and training goes on: {problem}")
+            self._console.say(f"{self._out / PAGE} was not written, but training continues: {problem}")
         self._failed = True

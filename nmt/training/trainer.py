@@ -255,8 +255,8 @@ class Run:
                         add_info(checkpoint_path(self.out, self.state.step), {"cost": self.state.cost})
         if self.group.leads:
             self.epochs.forget()
-            for line in summary(self.recipe, self.out, self.state, self.best, trained=self.state.step > before):
-                self.console.say(line)
+            for line in summary(self.recipe, self.out, self.state, self.best, self.state.step > before, self.console):
+                self.console.say(line, best=line.startswith("  checkpoint"))
 
     def _prepare_files(self) -> None:
         """Write the run's recipe and run.json, and remove the records of updates that will be repeated."""
@@ -274,10 +274,7 @@ class Run:
                 file.write(json.dumps(self._figures()) + "\n")
 
     def _figures(self) -> dict[str, Any]:
-        """Return a checkpoint's fields in metrics.jsonl, except scores.
-
-        `report_seconds` is the CPU time spent on the report since the previous line.
-        """
+        """Return a checkpoint's fields in metrics.jsonl, except scores; `report_seconds` is CPU time since the last."""
         state, taken, self.page.seconds = self.state, self.page.seconds, 0.0
         return {"step": state.step, "seconds": state.seconds, "tokens": state.tokens, "report_seconds": taken}
 

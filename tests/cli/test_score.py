@@ -35,7 +35,7 @@ def test_scores_are_compared_with_those_of_a_baseline(nmt, tmp_path: Path, monke
     one, other = found["bleu"], found["bleu"]["baseline"]
     both = [f"{of['score']:.2f} ({of['mean']:.2f} ± {of['ci']:.2f})" for of in (one, other)]
     difference = f"{one['score'] - other['score']:+.2f}, p = {one['p_value']:.3f}"
-    assert text.out.decode() == f"BLEU {both[0]}, baseline {both[1]}: {difference}  {one['signature']}\n"
+    assert text.out.decode() == f"BLEU {both[0]}, baseline {both[1]}: {difference}\n  {one['signature']}\n"
     assert "95% interval" in text.err
     assert nmt("score", "ref", "hyp", "--baseline", "other", "--quiet").err == ""
 
@@ -47,11 +47,12 @@ def test_2017_bleu_stands_beside_sacrebleus_with_its_label(nmt, tmp_path: Path, 
     Path("test.de").write_bytes(line)
     Path("test").write_bytes(line)
     for wanted in (["--paper", "--metric", "bleu"], ["--metric", "paper"], ["--metric", "paper", "--paper"]):
-        first, second = nmt("score", "test.de", *wanted, stdin=line).out.decode().splitlines()
-        assert first.startswith("BLEU 100.00  nrefs:1|case:mixed|eff:no|tok:13a|")
-        assert second.startswith("BLEU-2017 100.00  nrefs:1|case:mixed|eff:no|tok:sacremoses-")
-        assert "-de-compounds|smooth:none|" in second
-        assert second.endswith("  (for comparison with 2017 figures only)")
+        bleu, signature, *of_2017 = nmt("score", "test.de", *wanted, stdin=line).out.decode().splitlines()
+        assert bleu == "BLEU 100.00"
+        assert signature.startswith("  nrefs:1|case:mixed|eff:no|tok:13a|")
+        assert of_2017[0] == "BLEU-2017 100.00  (for comparison with 2017 figures only)"
+        assert of_2017[1].startswith("  nrefs:1|case:mixed|eff:no|tok:sacremoses-")
+        assert "-de-compounds|smooth:none|" in of_2017[1]
     found = json.loads(nmt("score", "test", "--paper", "--language", "fr", "--json", stdin=line).out)
     assert list(found) == ["bleu", "chrf", "paper"]
     assert found["paper"]["note"] == "for comparison with 2017 figures only"
@@ -69,11 +70,12 @@ def test_tokenised_and_lowercased_bleu_are_what_published_figures_need(nmt, tmp_
     line = "Der deutsch-französische Zug fährt nach Haus.\n"
     Path("test.de").write_text(line, encoding="utf-8")
     done = nmt("score", "test.de", "--metric", "tokenised", "--lowercase", stdin=line.upper().encode())
-    first, second = done.out.decode().splitlines()
-    assert first.startswith("BLEU 100.00  nrefs:1|case:lc|eff:no|tok:13a|")
-    assert second.startswith("BLEU-tokenised 100.00  nrefs:1|case:lc|eff:no|tok:sacremoses-")
-    assert "-de|smooth:none|" in second
-    assert second.endswith("  (for comparison with figures on words that Moses cut only)")
+    bleu, signature, tokenised, of_words = done.out.decode().splitlines()
+    assert bleu == "BLEU 100.00"
+    assert signature.startswith("  nrefs:1|case:lc|eff:no|tok:13a|")
+    assert tokenised == "BLEU-tokenised 100.00  (for comparison with figures on words that Moses cut only)"
+    assert of_words.startswith("  nrefs:1|case:lc|eff:no|tok:sacremoses-")
+    assert "-de|smooth:none|" in of_words
 
 
 def test_perplexity_is_that_of_training_on_the_same_data(nmt, reverse_run: Path) -> None:
@@ -89,7 +91,7 @@ def test_perplexity_is_that_of_training_on_the_same_data(nmt, reverse_run: Path)
         assert sum(line[name] for line in found["lines"]) == pytest.approx(sum_)
     text = nmt(*arguments, "--quiet")
     signature = f"subwords:{found['subwords']}|lines:50|logprob:{found['log_probability']:.1f}"
-    assert text.out.decode() == f"PPL {found['score']:.2f}  {signature}\n"
+    assert text.out.decode() == f"PPL {found['score']:.2f}\n  {signature}\n"
     assert text.err == ""
 
 
@@ -144,16 +146,24 @@ def test_a_table_has_a_line_for_each_run(nmt: Callable[..., Any], runs: Path) ->
     assert "model: a/averaged (average of 2 checkpoints)" in done.err
 
 
-def test_an_average_without_a_score_is_scored_where_its_data_is(nmt: Callable[..., Any], runs: Path) -> None:
+def test_an_average_without_a_score_is_scored_where_its_data_is(
+    nmt: Callable[..., Any], runs: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (found,) = json.loads(nmt("score", "--runs", "a", "--json").out)["runs"]
     assert found["dev"]["score"] > 90
     assert "tok:13a" in found["dev"]["signature"]
     cost = checkpoints(Path("a"))[-1].cost
     assert {name: found[name] for name in COST} == cost
     assert cost["seconds"] > 0
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    monkeypatch.chdir(elsewhere)
+    (other,) = json.loads(nmt("score", "--runs", runs / "a", "--json").out)["runs"]
+    assert other["dev"] == found["dev"]
+    monkeypatch.chdir(runs)
     (runs / "data").unlink()
     done = nmt("score", "--runs", "a")
     assert done.code == 0
-    assert "no dev score: data/reverse: holds no prepared data" in done.err
+    assert "no dev score: " in done.err
+    assert "data/reverse: holds no prepared data" in done.err
     assert done.out.splitlines()[1].split()[:2] == [b"a", "–".encode()]
     assert len(done.out.splitlines()) == 2  # and no signature

@@ -159,7 +159,7 @@ def test_a_plan_needs_neither_data_nor_network(nmt, tmp_path: Path, monkeypatch)
     done = nmt("train", RECIPES / "wmt14_en_de.yaml", "--plan", "--device", "cpu")
     assert done.code == 0, done.err
     text = done.out.decode()
-    for figure in ("63,045,632", "18,944,000", "25,000 source and 25,000 target", "757 MB a checkpoint", "GFLOP/s"):
+    for figure in ("63,045,632", "18,944,000", "25,000 source and 25,000 target", "757 MB per checkpoint", "GFLOP/s"):
         assert figure in text
     assert list(tmp_path.iterdir()) == []
 

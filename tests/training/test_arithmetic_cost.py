@@ -93,7 +93,7 @@ def test_what_an_earlier_version_did_not_estimate_is_not_known(train, task, monk
         del part["estimated_flops"], part["devices"]
         (path / name).write_text(json.dumps(content))
     reseal(path)
-    assert "  by the paper   not known" in summary_of(train("training.updates=4"))
+    assert "  by the paper   unknown" in summary_of(train("training.updates=4"))
     cost = checkpoints(task / "ckpts")[-1].cost
     assert cost["estimated_flops"] is None
     assert 0 < sum(cost["devices"].values()) < cost["seconds"]

@@ -19,7 +19,7 @@ from nmt.recipe import Model, Recipe, load
 from nmt.system.console import Console
 from nmt.training import plan as plans
 from nmt.training.arithmetic import training_flops
-from nmt.training.plan import kept_per_token, make_plan, plan_run
+from nmt.training.plan import kept_per_token, make_plan, plan_run, sparkline
 
 CPU = torch.device("cpu")
 
@@ -110,3 +110,23 @@ def test_a_shorter_side_keeps_less() -> None:
 def test_an_activation_other_than_relu_keeps_what_it_was_applied_to() -> None:
     relu, silu = (kept_per_token(Model(layers=3, d_ff=100, activation=activation)) for activation in ("relu", "silu"))
     assert silu - relu == 6 * 100
+
+
+def test_a_plans_disk_holds_the_checkpoints_that_are_written_and_kept() -> None:
+    def disk(*overrides: str) -> str:
+        settings = ("updates=1000", "checkpoint_updates=300", *overrides)
+        row = lines(load(RECIPES / "demo.yaml", [f"training.{setting}" for setting in settings]))["disk"]
+        return row.partition(" per checkpoint, ")[2]
+
+    assert disk() == "50.4 MB for 4"
+    assert disk("keep_last=2") == "37.8 MB at most: the newest 2 and the best of 4 are kept"
+    assert disk("checkpoint_updates=9999") == "12.6 MB for 1"
+    seconds = make_plan(load(RECIPES / "demo.yaml"), CPU).flops_per_update / 0.5e12
+    assert disk("checkpoint_updates=null", f"checkpoint_minutes={400 * seconds / 60}") == "37.8 MB for about 3"
+
+
+def test_a_sparkline_runs_from_the_lowest_to_the_highest_value_and_ends_with_the_last() -> None:
+    assert sparkline([5.99, 46.85, 73.3, 82.61, 90.09, 95.49]) == "▁▄▆▇██  5.99 to 95.49"
+    assert sparkline([3.0, 3.0]) == "▁▁  3.00 to 3.00"
+    many = sparkline([0.0] * 99 + [1.0]).partition("  ")[0]
+    assert (len(many) <= 40, many[-1]) == (True, "█")

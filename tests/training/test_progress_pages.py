@@ -95,8 +95,8 @@ def test_a_page_is_started_when_there_is_something_new_and_no_other_is_being_wri
 
 @pytest.mark.parametrize(
     ("program", "problem"),
-    [(FAILS, "the disk is full; free some space"), (DIES, "the process that writes it ended"),
-     (HANGS, "it takes longer than 1 s"), ("print('{\"secon", "the process that writes it ended")],
+    [(FAILS, "the disk is full; free some space"), (DIES, "the process that writes it died"),
+     (HANGS, "it takes longer than 1 s"), ("print('{\"secon", "the process that writes it died")],
 )  # fmt: skip
 def test_what_fails_is_told_once(
     tmp_path: Path, served: Any, monkeypatch: pytest.MonkeyPatch, program: str, problem: str
@@ -111,7 +111,7 @@ def test_what_fails_is_told_once(
         page.check()
     page.finish()
     page.finish()
-    assert console.said == [f"{tmp_path / 'report.html'} is not written, and training goes on: {problem}"]
+    assert console.said == [f"{tmp_path / 'report.html'} was not written, but training continues: {problem}"]
 
 
 def test_a_run_writes_its_page_at_its_beginning_and_at_its_end(train: Any, task: Path, served: Any) -> None:
