@@ -252,11 +252,13 @@ def _differences(section: str, before: Recipe, now: Recipe) -> Iterator[tuple[st
             yield f"{section}.{key}", getattr(old, key), getattr(new, key)
 
 
-def about_run(parameters: int, base: Recipe | None, products: str | None, data: dict[str, Any]) -> dict[str, Any]:
-    """Return the content of run.json: what the report needs beside recipe and metrics.
+def about_run(
+    parameters: int, base: Recipe | None, products: str | None, data: dict[str, Any], prepared: str
+) -> dict[str, Any]:
+    """Return the content of run.json: what the report needs beside recipe and metrics, and where the data is.
 
     `base` is the recipe that the run's recipe extends, `products` the library of matrix products on a CPU, `data` the
-    figures of the prepared data's report.json. A run that has ended also has `finished`, its last update.
+    figures of the prepared data's report.json, and `prepared` its directory, relative to the run's. A run that has ended also has `finished`, its last update.
     """
     return {
         "version": __version__,
@@ -265,6 +267,7 @@ def about_run(parameters: int, base: Recipe | None, products: str | None, data: 
         "base": base and base.model_dump(mode="json"),
         "products": products,
         "data": data,
+        "prepared": prepared,
     }
 
 

@@ -7,6 +7,7 @@ run reproduces an uninterrupted one.
 from __future__ import annotations
 
 import json
+import os
 import signal
 import time
 from contextlib import AbstractContextManager, closing, nullcontext, suppress
@@ -237,7 +238,8 @@ class Run:
             self.info["lengths"] = lengths.model_dump()
         parameters = sum(parameter.numel() for parameter in trainer.model.parameters())
         library = products.library() if trainer.device.type == "cpu" else None
-        self.about = about_run(parameters, base, library, figures_of(read_report(prepared)) if leads else {})
+        place = os.path.relpath(prepared.resolve(), out.resolve())
+        self.about = about_run(parameters, base, library, figures_of(read_report(prepared)) if leads else {}, place)
 
     def train(self) -> None:
         """Train to completion from the current state; report the outcome and the cost."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,11 +26,13 @@ from nmt.parsing.tree import parse_tree
 from nmt.recipe import TASKS, Decoding, Recipe, Task
 from nmt.system.device import World
 from nmt.system.errors import UserError
+from nmt.system.files import read_json
 from nmt.system.integrity import intact
 from nmt.text.sentences import TrainedLengths
 from nmt.text.tokenizer import Tokenizer
 from nmt.training.batches import make_batch, split_update
 from nmt.training.distributed import Group
+from nmt.training.run_files import ABOUT
 
 VALID_TOKENS = 4096  # padded tokens per side of a batch
 PERPLEXITY = TASKS["language_model"].label
@@ -92,14 +96,7 @@ class Validation:
 
         Raise UserError if the run's training data is not prepared here, or has no development set.
         """
-        prepared, recipe = directory(bundle.recipe), bundle.recipe
-        there = fingerprint_of(prepared)
-        if there != bundle.info["data"]:
-            problem = "holds no prepared data" if there is None else "was prepared from other data or settings"
-            raise UserError(
-                f"{prepared}: {problem}, but the development set of {bundle.path} is needed",
-                f"run it where the model was trained, or prepare it: nmt preprocess {bundle.path / 'recipe.yaml'}",
-            )
+        prepared, recipe = find_prepared(bundle), bundle.recipe
         corpus = Corpus(intact(prepared / "valid.arrow"))
         if not len(corpus):
             raise UserError(
@@ -163,6 +160,24 @@ class Validation:
         for other, texts in enumerate(self._group.gather(own)):
             hypotheses[other::size] = texts
         return hypotheses
+
+
+def find_prepared(bundle: Bundle) -> Path:
+    """Return the prepared data of a bundle's run: in the working directory, or where its run.json says.
+
+    Raise UserError if the data is in neither place.
+    """
+    run, places = bundle.path.parent, [directory(bundle.recipe)]
+    with suppress(UserError, KeyError, TypeError):  # no run.json, one of an earlier version, or a damaged one
+        places.append((run / read_json(run / ABOUT)["prepared"]).resolve())
+    for path in places:
+        if (there := fingerprint_of(path)) == bundle.info["data"]:
+            return path
+    problem = "holds no prepared data" if there is None else "was prepared from other data or settings"
+    raise UserError(
+        f"{path}: {problem}, but the development set of {bundle.path} is needed",
+        f"run this where the model was trained, or prepare the data: nmt preprocess {bundle.path / 'recipe.yaml'}",
+    )
 
 
 def bleu(references: Sequence[str], hypotheses: Sequence[str]) -> tuple[float, str]:

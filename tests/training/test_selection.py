@@ -165,12 +165,13 @@ def test_without_the_development_set_one_error_says_so(nmt: Callable[..., Any], 
         in nmt("average", ckpts, "--last", "auto").err
     )
     Path("data").unlink()
+    (ckpts / "run.json").unlink()  # which says where else the data may be
     done = nmt("average", ckpts, "--last", "auto")
     assert (done.code, done.err.splitlines()) == (
         1,
         [
             f"error: data/reverse: holds no prepared data, but the development set of {newest} is needed",
-            f"hint: run it where the model was trained, or prepare it: nmt preprocess {newest}/recipe.yaml",
+            f"hint: run this where the model was trained, or prepare the data: nmt preprocess {newest}/recipe.yaml",
         ],
     )
 
@@ -183,5 +184,5 @@ def test_an_average_with_an_early_checkpoint_says_what_to_try(
         add_info(ckpts / f"step-{step:08d}", {"scores": {} if bleu is None else {"bleu": bleu}})
     said = nmt("average", ckpts, "--last", "3").err.splitlines()
     assert said[0].startswith("averaged 3 checkpoints, updates 400 to 800, dev BLEU ")
-    hint = "  dev BLEU was 15.90 at update 400 and 20.00 at update 800: --last auto tries how many to average"
+    hint = "  dev BLEU was 15.90 at update 400 and 20.00 at update 800: --last auto finds how many to average"
     assert said[1:] == [hint] * is_said
