@@ -71,8 +71,8 @@ def train(options: TrainOptions) -> None:
 @cli.command(
     short_help="Average checkpoints or models into one bundle.",
     examples=[
-        ("nmt average ckpts/", "the newest, as many as the recipe says"),
-        ("nmt average ckpts/ --last auto", "as many as score best on the development set"),
+        ("nmt average ckpts/", "the newest; the recipe says how many"),
+        ("nmt average ckpts/ --last auto", "as many as score best on the dev set"),
         ("nmt average before after --weights 0.3,0.7", "two models of one shape"),
     ],
 )
@@ -80,13 +80,14 @@ def train(options: TrainOptions) -> None:
 def average(options: AverageOptions) -> None:
     """Average the newest or the best checkpoints of the run in CKPTS into one bundle.
 
-    With --last auto the newest 1, 2, 3, 5, 8, … and all are averaged and scored as checkpoints are in training, which
-    needs the prepared data and computes on --device; stderr shows the scores, and the best average is written.
+    --last auto averages the newest 1, 2, 3, 5, 8, … and all checkpoints, scores each average on the development set as
+    in training, and writes the best one. It needs the prepared data, computes on --device, and shows the scores.
 
-    With --weights 0.3,0.7 the models in two CKPTS, each a bundle, a run's directory or a name of the hub, are averaged
-    with these shares of their sum. A model between those before and after fine-tuning forgets less of what it knew.
+    --weights 0.3,0.7 averages two models with these weights, divided by their sum. Each CKPTS is a bundle, a run's
+    directory or a name on the hub. Averaging the models before and after fine-tuning preserves more of what the
+    first one knew.
 
-    With --format huggingface or ctranslate2 CKPTS may also be a bundle, which is written to --out as it is.
+    With --format huggingface or ctranslate2, CKPTS may also be a bundle, which is exported as it is.
     """
     from nmt.commands.average import average as run
 
@@ -99,15 +100,15 @@ def average(options: AverageOptions) -> None:
     examples=[
         ("nmt translate < input.en > output.de", "with the model in ckpts/"),
         ("nmt translate --model my-model --beam 8", "type sentences, Ctrl-D to end"),
-        ("nmt translate --document < letter.en", "a text, laid out as it was"),
-        ("nmt translate --input big.en.gz --output big.de.gz --resume", "go on where it stopped"),
+        ("nmt translate --document < letter.en", "a whole text, keeping its layout"),
+        ("nmt translate --input big.en.gz --output big.de.gz --resume", "continue where it stopped"),
     ],
 )
 @takes(TranslateOptions)
 def translate(options: TranslateOptions) -> None:
     """Translate lines: one line out for each line in, in order; with --sample N, N lines; with --document, paragraphs.
 
-    At the end stderr shows the number of lines, the speed, and counts of warnings.
+    A summary on stderr has the number of lines, the speed, and a count of each warning.
     """
     from nmt.commands.translate import translate as run
 
@@ -119,15 +120,15 @@ def translate(options: TranslateOptions) -> None:
     short_help="Parse sentences: one bracketed tree for each.",
     examples=[
         ("nmt parse --model parser < test.words > test.parsed", "one tree per line"),
-        ("nmt parse --model parser --pretty", "type sentences, see their trees drawn"),
+        ("nmt parse --model parser --pretty", "type sentences, see their trees"),
     ],
 )
 @takes(ParseOptions)
 def parse(options: ParseOptions) -> None:
-    """Parse sentences, Treebank tokens with a space between: one bracketed tree for each line in, in order.
+    """Parse sentences of space-separated Treebank tokens: one bracketed tree for each line in, in order.
 
-    The search finds nothing but trees over exactly the words of a line. At the end stderr shows the number of lines,
-    the speed, and counts of warnings.
+    The search finds only trees over exactly the words of a line. A summary on stderr has the number of lines, the
+    speed, and a count of each warning.
     """
     from nmt.commands.translate import parse as run
 
@@ -148,21 +149,21 @@ def parse(options: ParseOptions) -> None:
 def score(options: ScoreOptions) -> None:
     """Score HYP, or stdin, against REF: detokenised text, one sentence per line.
 
-    The metric tokenised is BLEU after Moses' tokenizer, unsmoothed, as multi-bleu prints it. The metric paper is the
-    same with compounds split at hyphens: on newstest2014 about 1.5 above sacreBLEU's, and only for comparison with
-    figures of 2017. sacreBLEU's BLEU is printed too. With --baseline every score comes with its 95% confidence interval
-    and the p-value of its difference from the other system's.
+    The metric tokenised is the unsmoothed BLEU that Moses' multi-bleu script prints, on words of Moses' tokenizer. The
+    metric paper also splits compounds at hyphens, for comparison with figures of 2017; on newstest2014 it is about 1.5
+    above sacreBLEU's. Both come with sacreBLEU's BLEU. With --baseline, each score comes with its 95% confidence
+    interval and the p-value of its difference from the other system's.
 
-    With --metric brackets REF holds trees, a file or a folder of .mrg files, and HYP one tree per line, an empty line
-    being a failure. The figures are EVALB's with COLLINS.prm, except that a root called ROOT, S1 or nothing does not
-    count where the other tree's is called otherwise. "Failures missed" is F1 with errors and skips in the recall.
+    With --metric brackets, REF is a file of trees or a folder of .mrg files, and HYP has one tree per line, or an empty
+    line for a failure. The figures are those of EVALB with COLLINS.prm, except that a root called ROOT, S1 or nothing
+    is ignored where the other tree's has another name. For "failures missed", errors and skips count in the recall.
 
-    With --model no HYP is read: the score is how probable a translator finds REF given --source, or a language model
-    finds REF alone, by forced decoding. All subwords and the end of each sentence count, and nothing is smoothed.
+    With --model, no HYP is read: the score is how probable REF is by forced decoding, given --source for a translator,
+    or alone for a language model. All subwords and the end of each sentence count; nothing is smoothed.
 
-    With --runs there is a line for each run's directory or bundle, with the columns of the paper's Table 2: dev score;
-    FLOPs of training as the paper estimates them, time × devices × sustained single-precision FLOP/s, and as counted
-    exactly; time, target tokens, updates and devices, over all parts of the run.
+    With --runs, each run's directory or bundle gets a row with the columns of the paper's Table 2: dev score; FLOPs of
+    training as estimated in the paper (time × devices × sustained single-precision FLOP/s) and as counted exactly;
+    time, target tokens, updates and devices, over all parts of the run.
     """
     from nmt.commands.score import score as run
 

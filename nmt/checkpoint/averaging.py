@@ -52,7 +52,7 @@ def averageable(directory: Path, out: Path | None) -> tuple[list[Bundle], Path]:
     found = checkpoints(directory)
     if not found:
         there = "holds no checkpoints" if directory.is_dir() else "no such directory"
-        raise UserError(f"{directory}: {there}", f"write some: nmt train RECIPE --out {directory}")
+        raise UserError(f"{directory}: {there}", f"train a model: nmt train RECIPE --out {directory}")
     path = out or directory / AVERAGED
     if (path / POSITION).exists():
         raise UserError(

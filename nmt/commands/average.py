@@ -23,13 +23,13 @@ ALIKE = 0.8  # minimum ratio of worst to best dev score among checkpoints worth 
 def average(options: AverageOptions) -> None:
     """Average a run's checkpoints or several models, and write a bundle or an exported folder."""
     if options.quantization and options.form != "ctranslate2":
-        raise click.UsageError("--quantization goes with --format ctranslate2")
+        raise click.UsageError("--quantization needs --format ctranslate2")
     if options.weights and (options.last or options.best or options.form != "nmt"):
-        raise click.UsageError("--weights does not go with --last, --best or --format")
+        raise click.UsageError("--weights cannot be combined with --last, --best or --format")
     if len(options.ckpts) > 1 and not options.weights:
         raise click.UsageError("several CKPTS need --weights, one for each, such as --weights 0.3,0.7")
     if options.last and options.best:
-        raise click.UsageError("--last does not go with --best")
+        raise click.UsageError("--last cannot be combined with --best")
     if options.weights:
         _mix(options, options.weights)
     elif options.form == "nmt":
@@ -55,8 +55,8 @@ def _average(options: AverageOptions, out: Path | None) -> Bundle:
     steps, wanted = result.info["steps"], best or last or result.recipe.decoding.average_last
     listed = [f"{step:,}" for step in steps]
     updates = ", ".join(listed) if best else " to ".join(dict.fromkeys((listed[0], listed[-1])))
-    there = f"only {len(steps)} there{' with a dev score' if best else ''}"
-    fewer = f" ({there}, {wanted} asked for)" if isinstance(wanted, int) and len(steps) < wanted else ""
+    there = f"only {len(steps)} {'have a dev score' if best else 'available'}"
+    fewer = f" ({there}, {wanted} requested)" if isinstance(wanted, int) and len(steps) < wanted else ""
     scored = f", {result.described_score}" if result.described_score else ""
     plural = "s" if len(steps) > 1 else ""
     console.say(f"averaged {len(steps)} checkpoint{plural}, update{plural} {updates}{fewer}{scored}: {result.path}")
@@ -71,7 +71,7 @@ def _warn_of_early_checkpoints(ckpts: Path, steps: Sequence[int], console: Conso
     scores = [bundle.dev_score or 0.0 for bundle in chosen]
     if scores and min(scores) < ALIKE * max(scores):
         ends = [f"{scores[end]:.2f} at update {chosen[end].step:,}" for end in (0, -1)]
-        console.say(f"  dev {chosen[0].task.label} was {' and '.join(ends)}: --last auto tries how many to average")
+        console.say(f"  dev {chosen[0].task.label} was {' and '.join(ends)}: --last auto finds how many to average")
 
 
 def refresh_report(ckpts: Path, console: Console) -> None:
@@ -80,7 +80,7 @@ def refresh_report(ckpts: Path, console: Console) -> None:
     from nmt.training.run_files import PAGE
 
     if (ckpts / PAGE).exists() and (problem := attempt(ckpts)) is not None:
-        console.say(f"{ckpts / PAGE} is not refreshed: {problem}")
+        console.say(f"{ckpts / PAGE} was not updated: {problem}")
 
 
 def export(options: AverageOptions) -> None:
@@ -92,7 +92,7 @@ def export(options: AverageOptions) -> None:
         raise click.UsageError(f"--format {options.form} needs --out, the folder to write")
     bundle, _ = resolve(ckpts)
     if bundle.path == ckpts and (options.last or options.best):
-        raise click.UsageError(f"--last and --best are for a run's directory, and {ckpts} is a bundle")
+        raise click.UsageError(f"--last and --best need a run's directory, but {ckpts} is a bundle")
     exporter = huggingface if options.form == "huggingface" else ctranslate2
     exporter.check_expressible(bundle)  # fail before computing the average
     check_replaceable(out, None)
@@ -101,15 +101,15 @@ def export(options: AverageOptions) -> None:
     if options.form == "huggingface":
         huggingface.export(bundle, out)
         console.say(
-            f"written for transformers: {out}; its search differs, since its length penalty is a power of the length "
-            f"and its cap does not depend on the input ({out / 'README.md'} lists all differences)"
+            f"exported for transformers: {out}; its search differs: the length penalty is a power of the length, and "
+            f"the cap does not depend on the input ({out / 'README.md'} lists all differences)"
         )
     else:
         quantization = options.quantization or "float32"
         ctranslate2.export(bundle, out, quantization)
         console.say(
-            f"written for CTranslate2, in {quantization}: {out}; beam and α are arguments of its translate_batch, and "
-            "its length penalty is a power of the length"
+            f"exported for CTranslate2, in {quantization}: {out}; pass beam and α to its translate_batch, whose length "
+            "penalty is a power of the length"
         )
 
 

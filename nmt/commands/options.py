@@ -78,7 +78,7 @@ def shares(text: str) -> tuple[float, ...]:
     except ValueError:
         found = ()
     if not found or not all(0 <= share < math.inf for share in found) or not 0 < sum(found) < math.inf:
-        raise click.BadParameter(f"{text!r} are not numbers from 0 on, such as 0.3,0.7")
+        raise click.BadParameter(f"{text!r} is not a list of non-negative numbers, such as 0.3,0.7")
     return found
 
 
@@ -176,7 +176,7 @@ class TrainOptions:
 
     recipe: Path = argument(type=FILE)
     out: Path = in_run("--out FOLDER", "Directory of the run.", FILE, default=Path("ckpts"))
-    plan: bool = in_run("--plan", "Print parameters, memory, disk, FLOPs and time, and train nothing.")
+    plan: bool = in_run("--plan", "Print parameters, memory, disk, FLOPs and time without training.")
     overrides: tuple[str, ...] = overrides_option(section="Run")
     device: str = device_option()
     devices: int | None = in_machine(
@@ -199,15 +199,15 @@ class AverageOptions:
     best: int | None = in_averaged("--best N", "Average the N with the best dev scores instead.", AT_LEAST_1)
     weights: tuple[float, ...] | None = in_averaged(
         "--weights W,W,…",
-        "Average models of one shape, such as those before and after fine-tuning, CKPTS being several.",
+        "Average several models of one shape, such as those before and after fine-tuning, with these weights.",
         Text(read=shares),
     )
     out: Path | None = in_output(
-        "--out FOLDER", "Bundle to write; default: CKPTS/averaged, with --weights averaged.", FILE
+        "--out FOLDER", "Bundle to write; default: CKPTS/averaged, or averaged with --weights.", FILE
     )
     form: Literal["nmt", "huggingface", "ctranslate2"] = in_output(
         "--format",
-        "Also write the average to --out, as a folder that transformers or CTranslate2 loads.",
+        "Also export the average to --out, for transformers or CTranslate2.",
         click.Choice(["nmt", "huggingface", "ctranslate2"]),
         default="nmt",
     )
@@ -241,7 +241,7 @@ class SearchOptions:
     as_json: bool = in_files("--json", "Print one JSON object per line, with scores, subwords and more.")
     resume: bool = in_files(
         "--resume",
-        "Keep what is done beside --output, and go on from there; ranks of torchrun or Slurm share the input.",
+        "Save finished blocks beside --output and continue from them; ranks of torchrun or Slurm share the input.",
     )
     beam: int | None = in_search("--beam N", "Beam size; 1 is greedy search.", AT_LEAST_1)
     alpha: float | None = in_search("--alpha X", "Exponent of the length penalty.", click.FloatRange(min=0))
@@ -266,10 +266,10 @@ class SearchOptions:
         "--devices N", "Number of workers, each on its own GPU or share of the CPU.", WORKERS
     )
     precision: str | None = in_machine(
-        "--precision FORMAT", "Of matrix products: auto, fp32, bf16, fp16 or int8.", FORMAT
+        "--precision FORMAT", "Precision of matrix products: auto, fp32, bf16, fp16 or int8.", FORMAT
     )
     batch_tokens: str | None = in_machine("--batch-tokens N|auto", "Padded source tokens per batch, or auto.", TOKENS)
-    strict: bool = option("--strict", "Exit with 1 if any of the warnings counted at the end occurred.")
+    strict: bool = option("--strict", "Exit with 1 if the summary counts any warnings.")
     threads: int | None = threads_option()
     console: Console = console_option()
 
@@ -297,7 +297,7 @@ class SearchOptions:
     def check(self) -> None:
         """Raise UsageError for incompatible options."""
         if self.pretty and (self.as_json or self.n_best):
-            raise click.UsageError("--pretty does not go with --json or --n-best")
+            raise click.UsageError("--pretty cannot be combined with --json or --n-best")
         suffix = self.attention and self.attention.suffix
         if suffix != ".svg":
             refuse(self, "layer heads word", "goes with --attention FILE.svg")
@@ -315,42 +315,42 @@ class TranslateOptions(SearchOptions):
 
     document: bool = in_files(
         "--document",
-        "Translate a whole text: join broken lines into paragraphs, and lay out their translations as they were.",
+        "Translate a whole text: join broken lines into paragraphs, and keep the layout.",
     )
     sample: int | None = in_search(
         "--sample N",
-        "Draw N translations of each line at random, one per line, instead of searching for the best one.",
+        "Sample N translations of each line, one per output line, instead of searching for the best.",
         click.IntRange(1, 1000),
     )
     prefix: Path | None = in_search("--prefix FILE", "Begin translation N with line N of this file.", FILE)
     terms: Path | None = in_search(
         "--terms FILE",
-        "Table of source term, tab, target term: where the first stands in a line, its translation has the second.",
+        "Table of source term, tab, target term: translations of lines with the source term have the target term.",
         FILE,
     )
     keep: tuple[str, ...] = in_search(
         "--keep PATTERN", "Copy what this regular expression matches; repeatable.", TEXT, multiple=True
     )
     engine: Literal["nmt", "ctranslate2"] = in_machine(
-        "--engine", "What searches.", click.Choice(["nmt", "ctranslate2"]), default="nmt"
+        "--engine", "Implementation of the search.", click.Choice(["nmt", "ctranslate2"]), default="nmt"
     )
 
     def check(self) -> None:
         """Raise UsageError for incompatible options."""
         super().check()
         if self.engine != "nmt":
-            refuse(self, "prefix terms keep sample", "goes with --engine nmt")
+            refuse(self, "prefix terms keep sample", "needs --engine nmt")
         if self.sample and (self.terms or self.keep or self.n_best):
-            raise click.UsageError("--sample does not go with --terms, --keep or --n-best")
+            raise click.UsageError("--sample cannot be combined with --terms, --keep or --n-best")
         if self.document:
-            refuse(self, "n_best as_json resume attention sample prefix", "does not go with --document")
+            refuse(self, "n_best as_json resume attention sample prefix", "cannot be combined with --document")
 
 
 @dataclass(frozen=True, kw_only=True)
 class ParseOptions(SearchOptions):
     """Options of `nmt parse`."""
 
-    pretty: bool = in_files("--pretty", "Draw each tree over several lines, with an empty one after it.")
+    pretty: bool = in_files("--pretty", "Draw each tree over several lines, followed by an empty one.")
 
 
 @dataclass(frozen=True)
@@ -360,30 +360,28 @@ class ScoreOptions:
     files: tuple[Path, ...] = argument(type=FILE, nargs=-1, metavar="REF [HYP]")
     metric: str | None = in_scored(
         "--metric NAME,…",
-        "bleu, chrf, ter, tokenised, paper; separated by commas; default: bleu,chrf. Or brackets: F1 of trees. With "
-        "--model perplexity (default) or logprob, a line per sentence: log-probability, tab, subwords.",
+        "bleu, chrf, ter, tokenised or paper, separated by commas; default: bleu,chrf. Or brackets: F1 of trees. With "
+        "--model: perplexity (default), or logprob, which prints log-probability, tab, subwords for each line.",
         Text(*METRICS, "brackets", "perplexity", "logprob"),
     )
-    baseline: Path | None = in_scored("--baseline FILE", "Another HYP to compare with by paired bootstrap.", FILE)
+    baseline: Path | None = in_scored("--baseline FILE", "HYP of another system, for a paired bootstrap test.", FILE)
     more_references: tuple[Path, ...] = in_scored(
         "--reference FILE", "A further reference; repeatable.", FILE, multiple=True
     )
     lowercase: bool = in_scored("--lowercase", "Ignore case, as most figures on IWSLT and Multi30k do.")
     paper: bool = in_scored("--paper", "Add the metric paper: BLEU as the papers of 2017 counted it.")
     language: str | None = in_scored(
-        "--language CODE", "Language code of REF, for tokenised and paper; default: what REF's name ends in.", TEXT
+        "--language CODE", "Language code of REF, for tokenised and paper; default: REF's suffix.", TEXT
     )
     prepared: Path | None = in_scored("--prepared FOLDER", "Also score lines near its training data separately.", FILE)
-    runs: bool = in_scored("--runs", "The files are runs: print the dev score and the cost of each.")
-    html: Path | None = in_scored(
-        "--html FILE", "With --runs: also write a page with their curves beside each other.", FILE
-    )
+    runs: bool = in_scored("--runs", "Treat the files as runs: print the dev score and cost of each.")
+    html: Path | None = in_scored("--html FILE", "With --runs: also write a page that compares their curves.", FILE)
     as_json: bool = in_scored("--json", "Print one JSON object.")
     models: tuple[Path, ...] = in_by_model(
         "--model", "Score REF by this bundle or run's directory; repeat for an ensemble.", FILE, multiple=True
     )
     source: Path | None = in_by_model(
-        "--source FILE", "Text that REF translates line by line; needed if --model is a translator.", FILE
+        "--source FILE", "Source of REF, line by line; required if --model is a translator.", FILE
     )
     overrides: tuple[str, ...] = overrides_option(section="By a model")
     device: str = device_option()

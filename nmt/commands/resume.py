@@ -101,7 +101,7 @@ class Blocks:
             if changed or counts.lines != self.span(number)[1]:
                 raise UserError(
                     f"{(changed or list(self._files))[0]}: has changed while it was read",
-                    f"put it back, or remove {self._folder} to begin with the new one",
+                    f"restore it, or remove {self._folder} to start over with the new one",
                 )
         digest = hash_file(text)
         replace_manifest(text.with_suffix(".json"), {"text": digest, **asdict(counts), HASHES: {}})
@@ -184,7 +184,7 @@ def open_blocks(
         except OSError as error:
             raise UserError(
                 f"{folder}: cannot be written: {error.strerror}",
-                f"see that you may write to {output.parent}, or name another --output",
+                f"check the permissions of {output.parent}, or name another --output",
             ) from None
         lock = partial(exclusive, folder / LOCK, str(output), say, wait=world.size > 1)
         with ExitStack() as held:
@@ -222,7 +222,7 @@ def _agree_on_plan(path: Path, job: Job, count: Callable[[], int]) -> dict[str, 
     before = _read_plan(path) if os.path.lexists(path) else None
     if before is None and (others := sorted(file.name for file in folder.glob("[!.]*"))):
         hint = "move it away, or name another --output"
-        raise UserError(f"{folder}: should hold blocks of the output, but holds {others[0]}", hint)
+        raise UserError(f"{folder}: holds {others[0]}, but no blocks of this output", hint)
     files = {
         option: identify(file, before["files"].get(option) if before else None) for option, file in job.inputs.items()
     }
@@ -236,8 +236,8 @@ def _agree_on_plan(path: Path, job: Job, count: Callable[[], int]) -> dict[str, 
     here = {**settings, **{option: stamp[2:] for option, stamp in files.items()}}
     if differences := _differences(there, here):
         raise UserError(
-            f"{folder}: holds blocks that were made otherwise: {', '.join(differences)}",
-            f"repeat the command that made them, or remove {folder} to begin anew",
+            f"{folder}: holds blocks made with other settings or files: {', '.join(differences)}",
+            f"repeat the command that made them, or remove {folder} to start over",
         )
     return {**before, "files": files}
 
@@ -249,7 +249,7 @@ def _read_plan(path: Path) -> dict[str, Any]:
             return plan
     raise UserError(
         f"{path}: damaged, or written by another version of nmt",
-        f"remove {path.parent} to begin anew, or take the version that wrote it",
+        f"remove {path.parent} to start over, or use the version that wrote it",
     )
 
 

@@ -62,7 +62,7 @@ def _resolve(path: Path) -> tuple[Bundle, str]:
     if not found:
         if wrong:
             raise wrong[0]
-        raise UserError(f"{path}: holds neither a bundle nor checkpoints", f"write some: nmt train RECIPE --out {path}")
+        raise UserError(f"{path}: holds neither a bundle nor checkpoints", f"train one: nmt train RECIPE --out {path}")
     chosen = best(found)
     if chosen is None:
         return found[-1], f"model: {found[-1].path} (newest checkpoint){note}"
@@ -119,7 +119,7 @@ def fetch(path: Path) -> Path:
     given = NAME.fullmatch(str(path))
     if given is None:
         raise UserError(
-            f"{path}: is no name of a model on the Hugging Face hub",
+            f"{path}: is not the name of a model on the Hugging Face hub",
             "write hf:ORG/NAME or hf:ORG/NAME@REVISION, such as hf:Helsinki-NLP/opus-mt-en-de",
         )
     model, revision = given["model"], given["revision"]

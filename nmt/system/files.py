@@ -232,7 +232,7 @@ def open_input(path: str | os.PathLike[str]) -> IO[bytes]:
     try:
         return cast(IO[bytes], gzip.open(path, "rb")) if path.suffix == ".gz" else path.open("rb")
     except OSError as error:
-        raise not_read(path, error, "name a file that is there and that you may read") from None
+        raise not_read(path, error, "check the path and its permissions") from None
 
 
 @contextmanager
@@ -319,7 +319,7 @@ def _naming(path: Path, codes: Collection[int] | None = None) -> Iterator[None]:
             raise UserError(f"{path}: the disk is full", hint) from None
         raise UserError(
             f"{path}: cannot be written: {error.strerror or error}",
-            f"see that you may write to {path.parent}, or name another place",
+            f"check {path.parent} and its permissions, or name another place",
         ) from None
 
 

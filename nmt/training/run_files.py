@@ -258,7 +258,8 @@ def about_run(
     """Return the content of run.json: what the report needs beside recipe and metrics, and where the data is.
 
     `base` is the recipe that the run's recipe extends, `products` the library of matrix products on a CPU, `data` the
-    figures of the prepared data's report.json, and `prepared` its directory, relative to the run's. A run that has ended also has `finished`, its last update.
+    figures of the prepared data's report.json, and `prepared` its directory, relative to the run's. A run that has
+    ended also has `finished`, its last update.
     """
     return {
         "version": __version__,

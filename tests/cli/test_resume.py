@@ -82,7 +82,7 @@ def test_a_search_stopped_anywhere_is_the_one_never_stopped(nmt, here: Path, sto
             break
         stops += 1
         assert (done.code, done.out) == (128 + signal.SIGTERM, b"")
-        assert re.search(r"\d+ of 100 lines are done; the same command goes on from there\n$", done.err)
+        assert re.search(r"\d+ of 100 lines are done; run the same command to continue\n$", done.err)
         assert not (here / "out").exists()
     assert stops > 0
     assert "--devices" in options or (here / "out").read_bytes() == (here / "whole").read_bytes()
@@ -147,7 +147,7 @@ def test_a_rank_makes_its_blocks_and_says_which_are_missing(nmt, here: Path, mon
     done = nmt("translate", *INPUT, "out", "--resume")
     assert done.code == 0
     assert done.err == (
-        "out.parts: other ranks have yet to make blocks 0, 2, 3, 5, 6, 8, 9; "
+        "out.parts: other ranks have not made blocks 0, 2, 3, 5, 6, 8, 9; "
         "if one was stopped, run the same command again\n"
     )
     made = sorted(path.name for path in (here / "out.parts").glob("0*"))
@@ -216,7 +216,7 @@ def test_blocks_made_with_other_options_do_not_go_on(nmt, here: Path, stop_after
     assert nmt("translate", *INPUT, "out", "--resume").code == 143
     done = nmt("translate", *INPUT, "out", "--resume", *change)
     assert done.code == 1
-    assert "error: out.parts: holds blocks that were made otherwise: " in done.err
+    assert "error: out.parts: holds blocks made with other settings or files: " in done.err
     option = change[1].split("=")[0] if change[0] == "--set" else change[0]
     assert option.removeprefix("--") in done.err
     stop_after(1000)

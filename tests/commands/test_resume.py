@@ -260,7 +260,7 @@ def test_blocks_of_other_settings_are_kept_and_the_difference_is_named(job: Job,
         make(job, 35)
     with pytest.raises(UserError) as error:
         make(replace(job, **changes))
-    assert error.value.message.endswith(f"out.parts: holds blocks that were made otherwise: {differences}")
+    assert error.value.message.endswith(f"out.parts: holds blocks made with other settings or files: {differences}")
     assert make(job)[0] == [3, 4]
 
 
@@ -272,7 +272,7 @@ def test_blocks_of_another_input_are_kept(job: Job) -> None:
     source.write_bytes(before.replace(b"line 7\n", b"line x\n"))
     later = source.stat().st_mtime_ns + 10**9  # many kernels stamp files by a clock that ticks every 4 to 10 ms
     os.utime(source, ns=(later, later))
-    with pytest.raises(UserError, match=r"were made otherwise: --input\n"):
+    with pytest.raises(UserError, match=r"made with other settings or files: --input\n"):
         make(job)
     source.write_bytes(before)
     assert make(job)[0] == [3, 4]
@@ -307,7 +307,7 @@ def test_a_folder_of_other_files_is_left_alone(job: Job) -> None:
     folder = folder_of(job.output)
     folder.mkdir()
     (folder / "thesis.txt").write_text("mine")
-    with pytest.raises(UserError, match=r"should hold blocks of the output, but holds thesis\.txt"):
+    with pytest.raises(UserError, match=r"holds thesis\.txt, but no blocks of this output"):
         make(job)
     assert (folder / "thesis.txt").read_text() == "mine"
 

@@ -181,7 +181,7 @@ def test_an_export_is_all_that_ctranslate2_needs(make_bundle, nmt, tmp_path, qua
     form = "--format", "ctranslate2", "--quantization", quantization
     done = nmt("average", str(bundle.path), *form, "--out", str(folder))
     assert done.code == 0, done.err
-    assert f"written for CTranslate2, in {quantization}: {folder}" in done.err
+    assert f"exported for CTranslate2, in {quantization}: {folder}" in done.err
     source, target = bundle.tokenizer().source, bundle.tokenizer().target
     (ours,) = search_plainly(bundle, [Source(0, source.encode("the dog likes the tree"), 20)], beam=1)
     moved = folder.rename(tmp_path / "elsewhere")

@@ -92,7 +92,7 @@ PICKLE = "has no model.safetensors, and nmt does not unpickle pytorch_model.bin"
         ("org/proposed@main", PICKLE),
         ("org/safe@none", "the model has no revision none"),
         ("org/none", "the hub has no such model, or none that you may read"),
-        ("safe", "is no name of a model on the Hugging Face hub"),
+        ("safe", "is not the name of a model on the Hugging Face hub"),
     ],
 )
 def test_what_cannot_be_had_is_named(cache: Path, name: str, message: str) -> None:
