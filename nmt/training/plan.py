@@ -32,7 +32,7 @@ from nmt.system.console import Console, clock
 from nmt.system.errors import UserError, printable
 from nmt.training.arithmetic import measured_flops, product_dtype, training_flops
 from nmt.training.run_files import COST, METRICS, PAGE, BestScore, RunState
-from nmt.training.validation import Validation
+from nmt.training.validation import POOR, Validation
 
 # Source and target lengths assumed without prepared data: roughly the means of WMT14 English-German, and of the
 # Treebank's section 23 (23.5 words and 18.3 constituents per sentence).
@@ -223,6 +223,10 @@ def summary(recipe: Recipe, out: Path, state: RunState, top: BestScore, trained:
     }
     if state.step < recipe.training.warmup and recipe.training.init_from is None:
         rows["warning"] = f"ended during warm-up ({recipe.training.warmup:,} updates): expect poor output"
+    elif recipe.task.name == "translate" and bundle.scores.get("perplexity", 0.0) > POOR:
+        rows["warning"] = (
+            f"dev perplexity {bundle.scores['perplexity']:,.0f} is high: train longer, or expect poor output"
+        )
     if not trained:
         rows["next"] = f"to continue: {more}"
     elif recipe.training.minutes is None:  # with minutes, the same command averages

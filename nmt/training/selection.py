@@ -11,7 +11,7 @@ from nmt.checkpoint.reading import AVERAGED, MANIFEST, Bundle, best, checkpoints
 from nmt.checkpoint.writing import add_info, save_bundle
 from nmt.system.console import Console
 from nmt.system.errors import UserError
-from nmt.training.validation import PERPLEXITY, DevScores, Validation
+from nmt.training.validation import PERPLEXITY, POOR, DevScores, Validation
 
 LINES_TO_COMPARE, SIGNIFICANT = 20, 0.05  # minimum lines and maximum p-value that decide how lines are split
 
@@ -75,11 +75,15 @@ def _scored(average: Bundle, validation: Validation, device: torch.device) -> Bu
 def choose_split(average: Bundle, validation: Validation, device: torch.device, console: Console) -> Bundle:
     """Make splitting at every sentence a translator's default if that has a significantly better dev BLEU than auto.
 
-    Leave a recipe alone that asks for another way than auto. Not splitting at all is no candidate: lines longer than
-    those of the development set would lose their ends.
+    Leave a recipe alone that asks for another way than auto, and a model that has learnt too little to tell. Not
+    splitting at all is no candidate: lines longer than those of the development set would lose their ends.
     """
     recipe = average.recipe
-    if recipe.task.name != "translate" or recipe.decoding.split != "auto":
+    if (
+        recipe.task.name != "translate"
+        or recipe.decoding.split != "auto"
+        or average.scores.get("perplexity", 0.0) > POOR
+    ):
         return average
     if len(rows := validation.unlike_splits()) < LINES_TO_COMPARE:
         return average
@@ -116,7 +120,7 @@ def average_and_score(directory: Path, device: torch.device, console: Console) -
         validation = Validation.of(result)
         result = _scored(result, validation, device)
         if result.dev_score is None or result.task.rank(top.dev_score) > result.task.rank(result.dev_score):
-            said += f"; its {result.described_score} is worse than that of {top.path}, which is used"
+            said += f"; its {result.described_score} is worse than that of {top.path}, which is copied there instead"
             result = average(directory, best=1)
             add_info(path, {"scores": top.scores, "signature": top.info["signature"]})
             result = Bundle.read(path)

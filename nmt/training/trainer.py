@@ -196,7 +196,7 @@ class Trainer:
         at = {"step": state.step, "epoch": state.epoch, "seconds": state.seconds, "tokens": state.tokens}
         rate = {"learning_rate": self.optimizer.rate(state.step)}
         updates_left = (self.settings.updates - state.step) * figures["seconds_per_update"]
-        left = min(updates_left, seconds_left(state, self.settings))
+        left = max(0.0, min(updates_left, seconds_left(state, self.settings)))
         self.progress.log(at | rate | figures | {"skipped": state.skipped}, left)
 
     def _memory_of(self, tokens: int) -> int:

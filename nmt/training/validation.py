@@ -34,6 +34,7 @@ from nmt.training.batches import make_batch, split_update
 from nmt.training.distributed import Group
 from nmt.training.run_files import ABOUT
 
+POOR = 50.0  # dev perplexity above which a translator has learnt too little to be of use
 VALID_TOKENS = 4096  # padded tokens per side of a batch
 PERPLEXITY = TASKS["language_model"].label
 SAMPLES, SEED = 1000, 12345  # of the bootstrap, as sacreBLEU has them

@@ -149,7 +149,7 @@ def test_a_table_has_a_line_for_each_run(nmt: Callable[..., Any], runs: Path) ->
 def test_an_average_without_a_score_is_scored_where_its_data_is(
     nmt: Callable[..., Any], runs: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    add_info(runs / "a/averaged", {"scores": {}, "signature": None})  # as averages of earlier versions
+    add_info(runs / "a/averaged", {"scores": {}, "signature": ""})  # as averages of earlier versions
     (found,) = json.loads(nmt("score", "--runs", "a", "--json").out)["runs"]
     assert found["dev"]["score"] > 90
     assert "tok:13a" in found["dev"]["signature"]
