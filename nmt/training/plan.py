@@ -135,7 +135,8 @@ def plan_run(recipe: Recipe, device: torch.device, devices: int = 1) -> str:
         if training.minutes is not None and device.type == "cpu" and recipe.task.name == "translate":
             rows["nearest recipe"] = nearest_recipe(pairs, training.minutes * torch.get_num_threads())
     if updates < 2 * training.warmup:
-        rows["warning"] = f"training.warmup is {training.warmup:,} of {updates:,} updates: lower it, or train longer"
+        shorter = f"try {updates // 4:,}, or train longer"
+        rows["warning"] = f"training.warmup is {training.warmup:,} of {updates:,} updates: {shorter}"
     width = max(map(len, rows))
     return "\n".join([f"plan of {recipe.name}", *(f"{name:<{width}}  {text}" for name, text in rows.items())])
 
