@@ -78,10 +78,10 @@ def train(options: TrainOptions) -> None:
 )
 @takes(AverageOptions)
 def average(options: AverageOptions) -> None:
-    """Average the newest or the best checkpoints of the run in CKPTS into one bundle.
+    """Average the newest or the best checkpoints of the run in CKPTS into one bundle, and score it on the dev set.
 
     --last auto averages the newest 1, 2, 3, 5, 8, … and all checkpoints, scores each average on the development set as
-    in training, and writes the best one. It needs the prepared data, computes on --device, and shows the scores.
+    in training, and writes the best one. It needs the prepared data, and shows the scores.
 
     --weights 0.3,0.7 averages two models with these weights, divided by their sum. Each CKPTS is a bundle, a run's
     directory or a name on the hub. Averaging the models before and after fine-tuning preserves more of what the

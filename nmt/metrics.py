@@ -136,7 +136,7 @@ def bleu_interval(references: Sequence[str], hypotheses: Sequence[str]) -> tuple
     result = metric.corpus_score(hypotheses, [references], n_bootstrap=1000)
     found = json.loads(result.format(signature=metric.get_signature().format(), is_json=True))
     mean, half = found.get("confidence_mean", 0.0), found.get("confidence_var", 0.0)  # absent if all samples have 0
-    return mean - half, mean + half
+    return max(0.0, mean - half), min(100.0, mean + half)
 
 
 def sentence_chrf(references: Sequence[str], hypotheses: Sequence[str]) -> list[float]:

@@ -158,7 +158,7 @@ def test_auto_takes_the_number_of_the_lowest_perplexity(
     nmt: Callable[..., Any], copy: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     coming = iter([4.0, 1.5, 2.0, 9.0])
-    monkeypatch.setattr(averaging.Validation, "of", lambda bundle: lambda model: DevScores(p := next(coming), p, "x"))
+    monkeypatch.setattr(averaging.Validation, "of", lambda *_: lambda model: DevScores(p := next(coming), p, "x"))
     said = nmt("average", "ckpts", "--last", "auto").err.splitlines()
     assert said[:3] == ["averaged  dev ppl  updates", "       1     4.00  80 to 80", "       2     1.50  60 to 80"]
     assert said[-1] == "averaged 2 checkpoints, updates 60 to 80, dev ppl 1.50: ckpts/averaged"

@@ -21,6 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from nmt import recipe as recipes
 from nmt.parsing.linearization import TreeVocabulary, load_tokenizer
 from nmt.recipe import TASKS, Recipe, Task, TaskName
+from nmt.system.console import figure
 from nmt.system.device import memory_error
 from nmt.system.errors import UserError
 from nmt.system.files import OutOfResources, read_json, remedy, remove_directory
@@ -52,6 +53,7 @@ class NewerFormat(UserError):
     """Raised for bundles that a later version of nmt wrote; they may be intact."""
 
 
+POOR = 50.0  # dev perplexity above which a model has learnt too little to be of use
 Count = Annotated[int, Field(ge=0, lt=2**63)]
 Figure = Annotated[float, Field(ge=0, le=LARGEST_FIGURE)]
 
@@ -115,13 +117,18 @@ class Bundle:
         return self.scores.get(self.task.metric)
 
     @property
+    def is_poor(self) -> bool:
+        """Whether the dev perplexity, if known, is so high that outputs are of no use."""
+        return not self.scores.get("perplexity", 0.0) <= POOR  # NaN if training diverged
+
+    @property
     def described_score(self) -> str:
         """The dev score with its 95% interval, such as `dev BLEU 96.40 (95.20–97.30)`; empty if there is none."""
         if self.dev_score is None:
             return ""
         interval = self.info.get("interval")
         bounds = f" ({interval[0]:.2f}–{interval[1]:.2f})" if interval else ""
-        return f"dev {self.task.label} {self.dev_score:.2f}{bounds}"
+        return f"dev {self.task.label} {figure(self.dev_score)}{bounds}"
 
     @property
     def cost(self) -> dict[str, Any]:

@@ -50,8 +50,9 @@ def _average(options: AverageOptions, out: Path | None) -> Bundle:
         from nmt.checkpoint.averaging import average as average_checkpoints
 
         result = average_checkpoints(ckpts, last, out, best, console)
-    result = score_average(result, device, console)
-    refresh_report(ckpts, console)
+    result = score_average(result, ckpts, device, console)
+    if out is None:
+        refresh_report(ckpts, console)
     steps, wanted = result.info["steps"], best or last or result.recipe.decoding.average_last
     listed = [f"{step:,}" for step in steps]
     updates = ", ".join(listed) if best else " to ".join(dict.fromkeys((listed[0], listed[-1])))

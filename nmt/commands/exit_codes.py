@@ -49,7 +49,7 @@ def run(group: click.Group) -> NoReturn:
         ending = ending_of(error)
         for line in ending.lines:
             with suppress(OSError):  # stderr may be closed
-                click.echo(shown(line, sys.stderr), err=True)
+                click.echo(shown(line, sys.stderr) if ending.wraps else line, err=True)
         if "--debug" in sys.argv and ending.traceback:
             raise
         code = ending.code
@@ -67,11 +67,15 @@ def _restore_signals() -> None:
 
 
 class Ending(NamedTuple):
-    """Exit code and stderr lines of a command that was stopped or failed, and whether --debug shows a traceback."""
+    """Exit code and stderr lines of a command that was stopped or failed.
+
+    `traceback` says whether --debug shows one, and `wraps` whether terminals wrap the lines.
+    """
 
     code: int
     lines: tuple[str, ...] = ()
     traceback: bool = False
+    wraps: bool = True
 
 
 def ending_of(error: BaseException) -> Ending:
@@ -90,7 +94,7 @@ def ending_of(error: BaseException) -> Ending:
         case click.exceptions.Exit():
             return Ending(error.exit_code)
         case click.exceptions.NoArgsIsHelpError():  # its message is the help text
-            return Ending(error.exit_code, tuple(error.message.split("\n")))
+            return Ending(error.exit_code, tuple(error.message.split("\n")), wraps=False)
         case click.UsageError():
             return Ending(error.exit_code, _complaint(*_usage(error)))
         case BrokenPipeError():  # the reader closed the pipe, as `head` does

@@ -93,7 +93,7 @@ def figure(attention: Attention, kind: AttentionType, layer: int, heads: Sequenc
     if word and word > count:
         raise UserError(
             f"--word {word}: the {'source' if kind == 'encoder' else 'output'} of the first sentence has {count} words",
-            f"the output is whole; give a word from 1 to {count}, where punctuation marks are words",
+            f"the output is whole; give a word from 1 to {count}; punctuation marks count as words",
         )
     if word:
         title += f": “{above[word - 1]}”"

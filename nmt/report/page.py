@@ -162,11 +162,13 @@ def _headline(record: RunRecord, best: Mapping[str, Any] | None) -> Mapping[str,
     label, average = record.recipe.task.label, record.average
     if average is None or average.dev_score is None:
         return best and {"score": best["score"], "what": f"best dev {label}, at update {best['step']:,}", "more": ""}
-    checkpoint = f"best checkpoint: {best['score']:.2f}, update {best['step']:,}" if best else ""
-    steps, interval = len(average.info["steps"]), average.info.get("interval")
-    what = f"dev {label} of the average of {steps} checkpoints" if steps > 1 else f"dev {label} of the best checkpoint"
-    more = [f"95% interval {interval[0]:.2f} to {interval[1]:.2f}" if interval else "", checkpoint]
-    return {"score": average.dev_score, "what": what, "more": "; ".join(filter(None, more))}
+    steps, interval = average.info["steps"], average.info.get("interval")
+    of = f"the average of {len(steps)} checkpoints" if len(steps) > 1 else f"update {steps[0]:,}"
+    more = [f"95% interval {interval[0]:.2f} to {interval[1]:.2f}"] if interval else []
+    if best and steps != [best["step"]]:
+        more.append(f"best checkpoint: {best['score']:.2f}, update {best['step']:,}")
+    what = f"dev {label} of {of}"
+    return {"score": average.dev_score, "what": what, "more": "; ".join(more)}
 
 
 def _sparks(records: Sequence[RunRecord]) -> list[Mapping[str, Any] | None]:

@@ -132,7 +132,7 @@ def read_run(path: Path) -> RunRecord:
         version=about.version,
         command=about.command,
         finished=about.finished is not None,
-        average=average if average and found and average.step == found[-1].step else None,
+        average=average if average and (not found or average.step >= found[-1].step) else None,
         signature=signatures[-1] if signatures else None,
         sources=sources,
         references=references,

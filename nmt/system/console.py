@@ -60,6 +60,11 @@ def clock(seconds: float) -> str:
     return f"{minutes // 1440}d{minutes % 1440 // 60:02}h"
 
 
+def figure(value: float) -> str:
+    """Format a score with two decimals, or in scientific notation from a million on."""
+    return f"{value:.2f}" if value < 1e6 else f"{value:.2e}"
+
+
 def can_redraw() -> bool:
     """Return whether stderr is a terminal that can redraw lines, not a CI log."""
     watched = os.environ.get("CI", "").lower() in ("", "0", "false")
@@ -87,7 +92,8 @@ def shown(text: str, stream: IO[str], best: bool = False) -> str:
     text = printable(text)
     if not stream.isatty():
         return text
-    if (width := width_of(stream)) and (label := re.match(r" *(\S.{0,24}?  +)?", text)):
+    label = re.match(r" *(\S.{0,24}?  +)?", text)
+    if label and (width := width_of(stream)) and re.search("[ |]", text[label.end() :]):  # a path, or Chinese, has none
         indent = " " * (label.end() + (0 if label[1] else 2))
         wrapper = Wrapper(width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
         text = "\n".join(wrapper.wrap(text))

@@ -28,11 +28,11 @@ from nmt.model.functional import CHUNK_LOGITS
 from nmt.model.transformer import Transformer, parameter_groups
 from nmt.parsing.linearization import load_tokenizer
 from nmt.recipe import CPU_DEVICE_TOKENS, Model, Recipe, Training
-from nmt.system.console import Console, clock
+from nmt.system.console import Console, clock, figure
 from nmt.system.errors import UserError, printable
 from nmt.training.arithmetic import measured_flops, product_dtype, training_flops
 from nmt.training.run_files import COST, METRICS, PAGE, BestScore, RunState
-from nmt.training.validation import POOR, Validation
+from nmt.training.validation import Validation
 
 # Source and target lengths assumed without prepared data: roughly the means of WMT14 English-German, and of the
 # Treebank's section 23 (23.5 words and 18.3 constituents per sentence).
@@ -203,7 +203,7 @@ def summary(recipe: Recipe, out: Path, state: RunState, top: BestScore, trained:
     elif state.step < updates:
         ending = f"no better dev {recipe.task.label} for {checkpoints} checkpoints; {ending}"
         more = f"--set training.patience={2 * checkpoints}"
-    scored = "" if bundle.dev_score is None else f"dev {bundle.task.label} {bundle.dev_score:.2f}, "
+    scored = "" if bundle.dev_score is None else f"dev {bundle.task.label} {figure(bundle.dev_score)}, "
     estimate = "unknown"
     if state.estimated_flops is not None:
         sustained = state.estimated_flops / state.device_seconds / 1e12
@@ -214,8 +214,8 @@ def summary(recipe: Recipe, out: Path, state: RunState, top: BestScore, trained:
     scores = [float(score) for score in re.findall(rf'"valid_{recipe.task.metric}": ([0-9.e+-]+)[,}}]', metrics)]
     rows = {
         **({f"dev {recipe.task.label}": sparkline(scores)} if len(scores) > 1 else {}),
-        "checkpoint": f"{scored}update {bundle.step:,}: {bundle.path}",
         **dict(console.pinned),
+        "checkpoint": f"{scored}update {bundle.step:,}: {bundle.path}",
         "training cost": f"{state.flops:.2e} FLOPs counted exactly, {state.tokens:,} target tokens",
         "by the paper": estimate,
         "devices": ", ".join(state.devices),
@@ -224,10 +224,8 @@ def summary(recipe: Recipe, out: Path, state: RunState, top: BestScore, trained:
     }
     if state.step < recipe.training.warmup and recipe.training.init_from is None:
         rows["warning"] = f"ended during warm-up ({recipe.training.warmup:,} updates): expect poor output"
-    elif recipe.task.name == "translate" and bundle.scores.get("perplexity", 0.0) > POOR:
-        rows["warning"] = (
-            f"dev perplexity {bundle.scores['perplexity']:,.0f} is high: train longer, or expect poor output"
-        )
+    elif recipe.task.name == "translate" and bundle.is_poor:
+        rows["warning"] = f"dev perplexity {figure(bundle.scores['perplexity'])}: train longer, or expect poor output"
     if not trained:
         rows["next"] = f"to continue: {more}"
     elif recipe.training.minutes is None:  # with minutes, the same command averages
@@ -240,7 +238,7 @@ def sparkline(values: Sequence[float]) -> str:
     drawn = values[:: -math.ceil(len(values) / 40)][::-1]
     low, high = min(values), max(values)
     bars = "".join("▁▂▃▄▅▆▇█"[round(7 * (value - low) / (high - low or 1))] for value in drawn)
-    return f"{bars}  {low:.2f} to {high:.2f}"
+    return f"{bars}  {figure(low)} to {figure(high)}"
 
 
 UNKNOWN = "–"
@@ -266,17 +264,17 @@ class RunSummary:
     def cells(self) -> dict[str, str]:
         """Return the row's cells, keyed by column heading."""
 
-        def figure(key: str, write: Callable[[Any], str]) -> str:
+        def cost(key: str, write: Callable[[Any], str]) -> str:
             value = self.cost.get(key)
             return UNKNOWN if value is None else write(value)
 
         return {
             "model": str(self.path),
-            "dev score": UNKNOWN if self.score is None else f"{self.bundle.task.label} {self.score:.2f}",
-            "FLOPs by the paper": figure("estimated_flops", "{:.1e}".format),
-            "FLOPs counted": figure("flops", "{:.1e}".format),
-            "time": figure("seconds", clock),
-            "target tokens": figure("tokens", "{:,}".format),
+            "dev score": UNKNOWN if self.score is None else f"{self.bundle.task.label} {figure(self.score)}",
+            "FLOPs by the paper": cost("estimated_flops", "{:.1e}".format),
+            "FLOPs counted": cost("flops", "{:.1e}".format),
+            "time": cost("seconds", clock),
+            "target tokens": cost("tokens", "{:,}".format),
             "updates": f"{self.updates:,}",
             "devices": ", ".join(self.cost.get("devices", ())) or UNKNOWN,
         }
@@ -305,7 +303,8 @@ def summarise(path: Path, device: torch.device, console: Console) -> RunSummary:
 def table(runs: Sequence[RunSummary], width: int = 0) -> str:
     """Format runs as a table with the columns of the paper's Table 2, followed by their dev scores' signatures.
 
-    If a row is wider than `width`, unless that is 0, models and devices get lines of their own.
+    If a row is wider than `width`, unless that is 0, models and devices get lines of their own, and so do the figures
+    if that is not enough.
     """
     cells = [run.cells() for run in runs]
     rows = [list(cells[0]), *(list(row.values()) for row in cells)]
@@ -317,5 +316,11 @@ def table(runs: Sequence[RunSummary], width: int = 0) -> str:
         stacked += [f"{model}, on {devices}", "  " + "  ".join(aligned)]
     if 0 < width < max(map(len, lines)):
         lines = stacked[1:]
+    if 0 < width < len(stacked[1]):
+        heads = max(map(len, rows[0]))
+        lines = []
+        for model, *figures, devices in rows[1:]:
+            named = zip(rows[0][1:-1], figures, strict=True)
+            lines += [f"{model}, on {devices}", *(f"  {name:{heads}}  {cell}" for name, cell in named)]
     signatures = {f"dev {run.bundle.task.label}: {run.signature}": None for run in runs if run.signature}
     return "\n".join(map(printable, (*lines, *signatures)))

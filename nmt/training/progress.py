@@ -70,7 +70,9 @@ class Progress:
         """
         if examples:
             shown = Random(step).choice(examples)
-            self._console.pin([("source", shown.source), ("ours", shown.output), ("reference", shown.reference)])
+            self._console.pin(
+                [("source", shown.source), ("ours", shown.output or "(empty)"), ("reference", shown.reference)]
+            )
         for number, example in enumerate(examples if self._board is not None else (), 1):
             self._board.add_text(f"dev/{number}", example.markdown(), step)
         saved = f"update {step}{self._goal}  saved {path}" + (f"  {scores}" if scores else "")

@@ -263,13 +263,18 @@ def about_run(
     """
     return {
         "version": __version__,
-        "command": shlex.join(["nmt", *sys.argv[1:]]),
+        "command": _utf_8(shlex.join(["nmt", *sys.argv[1:]])),
         "parameters": parameters,
         "base": base and base.model_dump(mode="json"),
         "products": products,
         "data": data,
-        "prepared": prepared,
+        "prepared": _utf_8(prepared),
     }
+
+
+def _utf_8(text: str) -> str:
+    """Escape the bytes of arguments and paths that are not UTF-8."""
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def forget_after(path: Path, step: int, scored: bool = True) -> None:

@@ -11,7 +11,7 @@ from nmt.checkpoint.reading import AVERAGED, MANIFEST, Bundle, best, checkpoints
 from nmt.checkpoint.writing import add_info, save_bundle
 from nmt.system.console import Console
 from nmt.system.errors import UserError
-from nmt.training.validation import PERPLEXITY, POOR, DevScores, Validation
+from nmt.training.validation import PERPLEXITY, DevScores, Validation
 
 LINES_TO_COMPARE, SIGNIFICANT = 20, 0.05  # minimum lines and maximum p-value that decide how lines are split
 
@@ -50,20 +50,22 @@ def average_by_score(directory: Path, out: Path | None, device: torch.device, co
     return mean.save(path, best_weights, last, curve=curve, **top.info(task))
 
 
-def score_average(average: Bundle, device: torch.device, console: Console) -> Bundle:
-    """Score an average on its run's development set unless that is done, and choose how it splits lines.
+def score_average(average: Bundle, run: Path, device: torch.device, console: Console) -> Bundle:
+    """Score an average of a run on its development set unless that is done, and choose how it splits lines.
 
     Leave it as it is if the development set is not here.
     """
     if not average.recipe.data.valid:
         return average
     try:
-        validation = Validation.of(average)
+        validation = Validation.of(average, run)
     except UserError as error:
         console.say(f"  the average is not scored: {error.message}")
         return average
     if average.dev_score is None:
-        average = _scored(average, validation, device)
+        with console.progress("scoring", 1, "average") as advance:
+            average = _scored(average, validation, device)
+            advance(1)
     return choose_split(average, validation, device, console)
 
 
@@ -79,11 +81,7 @@ def choose_split(average: Bundle, validation: Validation, device: torch.device, 
     splitting at all is no candidate: lines longer than those of the development set would lose their ends.
     """
     recipe = average.recipe
-    if (
-        recipe.task.name != "translate"
-        or recipe.decoding.split != "auto"
-        or average.scores.get("perplexity", 0.0) > POOR
-    ):
+    if recipe.task.name != "translate" or recipe.decoding.split != "auto" or average.is_poor:
         return average
     if len(rows := validation.unlike_splits()) < LINES_TO_COMPARE:
         return average
@@ -98,8 +96,7 @@ def choose_split(average: Bundle, validation: Validation, device: torch.device, 
     recipe = recipe.model_copy(update={"decoding": recipe.decoding.model_copy(update={"split": "sentences"})})
     info = {key: value for key, value in average.info.items() if key not in ("format", "task", "lossy", "hashes")}
     save_bundle(average.path, average.weights(), recipe, average.tokenizer(), info)
-    average = Bundle.read(average.path)
-    return _scored(average, Validation.of(average), device)
+    return _scored(Bundle.read(average.path), validation.with_split("sentences"), device)
 
 
 def average_and_score(directory: Path, device: torch.device, console: Console) -> None:
@@ -115,15 +112,15 @@ def average_and_score(directory: Path, device: torch.device, console: Console) -
         if is_same and (there.dev_score is not None or top is None):
             return
     result = average(directory, console=console)
-    said = f"averaged {len(result.info['steps'])} checkpoints: {path}"
+    averaged = f"averaged {len(result.info['steps'])} checkpoints"
+    said = f"{averaged}: {path}"
     if top is not None and top.dev_score is not None:
         validation = Validation.of(result)
         result = _scored(result, validation, device)
         if result.dev_score is None or result.task.rank(top.dev_score) > result.task.rank(result.dev_score):
-            said += f"; its {result.described_score} is worse than that of {top.path}, which is copied there instead"
-            result = average(directory, best=1)
-            add_info(path, {"scores": top.scores, "signature": top.info["signature"]})
-            result = Bundle.read(path)
+            console.say(f"{averaged}, {result.described_score}: worse than the best of them")
+            said = f"copied {top.path}: {path}"
+            result = _scored(average(directory, best=1), validation, device)
         said += f", {choose_split(result, validation, device, console).described_score}"
     console.say(said)
     console.say(f"next: {newest.task.command} --model {directory}")

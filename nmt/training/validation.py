@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
+from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,7 +35,6 @@ from nmt.training.batches import make_batch, split_update
 from nmt.training.distributed import Group
 from nmt.training.run_files import ABOUT
 
-POOR = 50.0  # dev perplexity above which a translator has learnt too little to be of use
 VALID_TOKENS = 4096  # padded tokens per side of a batch
 PERPLEXITY = TASKS["language_model"].label
 SAMPLES, SEED = 1000, 12345  # of the bootstrap, as sacreBLEU has them
@@ -92,12 +92,12 @@ class Validation:
             )
 
     @classmethod
-    def of(cls, bundle: Bundle) -> Validation:
-        """Return the validation of a bundle's run, for this process alone.
+    def of(cls, bundle: Bundle, run: Path | None = None) -> Validation:
+        """Return the validation of a bundle's run, for this process alone; `run` is its directory if not the parent.
 
         Raise UserError if the run's training data is not prepared here, or has no development set.
         """
-        prepared, recipe = find_prepared(bundle), bundle.recipe
+        prepared, recipe = find_prepared(bundle, run or bundle.path.parent), bundle.recipe
         corpus = Corpus(intact(prepared / "valid.arrow"))
         if not len(corpus):
             raise UserError(
@@ -142,6 +142,12 @@ class Validation:
         assert found is not None, "a baseline was given"
         return found
 
+    def with_split(self, way: str) -> Validation:
+        """Return a validation that splits lines in another way."""
+        changed = copy(self)
+        changed._decoding = self._split(way)
+        return changed
+
     def _split(self, way: str) -> Decoding:
         return self._decoding.model_copy(update={"split": way})
 
@@ -163,20 +169,20 @@ class Validation:
         return hypotheses
 
 
-def find_prepared(bundle: Bundle) -> Path:
-    """Return the prepared data of a bundle's run: in the working directory, or where its run.json says.
+def find_prepared(bundle: Bundle, run: Path) -> Path:
+    """Return the prepared data of a bundle's run: in the working directory, or where the run's run.json says.
 
     Raise UserError if the data is in neither place.
     """
-    run, places = bundle.path.parent, [directory(bundle.recipe)]
+    places = [directory(bundle.recipe)]
     with suppress(UserError, KeyError, TypeError):  # no run.json, one of an earlier version, or a damaged one
         places.append((run / read_json(run / ABOUT)["prepared"]).resolve())
-    for path in places:
-        if (there := fingerprint_of(path)) == bundle.info["data"]:
-            return path
-    problem = "holds no prepared data" if there is None else "was prepared from other data or settings"
+    there = list(map(fingerprint_of, places))
+    if bundle.info["data"] in there:
+        return places[there.index(bundle.info["data"])]
+    problem = "holds no prepared data" if there[0] is None else "was prepared from other data or settings"
     raise UserError(
-        f"{path}: {problem}, but the development set of {bundle.path} is needed",
+        f"{places[0]}: {problem}, but the development set of {bundle.path} is needed",
         f"run this where the model was trained, or prepare the data: nmt preprocess {bundle.path / 'recipe.yaml'}",
     )
 

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from synthetic_run import just_begun, synthetic_run
 
+from nmt.checkpoint.reading import Bundle
 from nmt.report import page as overview
 from nmt.report.page import write_page
 from nmt.report.record import RunRecord
@@ -42,6 +43,21 @@ def test_the_first_screen_tells_what_is_trained_and_how_far(demo: str) -> None:
     assert "36.64 best dev BLEU, at update 3,200" in shown
     assert "Time taken 17m Time left about 4m Trained on 28,950 pairs" in shown
     assert "Dev BLEU: nrefs:1|case:mixed" in shown
+
+
+@pytest.mark.parametrize(
+    ("steps", "told"),
+    [
+        ([1600, 3200], "dev BLEU of the average of 2 checkpoints"),
+        ([1600], "dev BLEU of update 1,600"),
+    ],
+)
+def test_the_headline_is_the_model_that_translates(tmp_path: Path, steps: list[int], told: str) -> None:
+    info = {"task": "translate", "step": 3200, "steps": steps, "scores": {"bleu": 37.25}, "interval": [36.1, 38.4]}
+    run = replace(synthetic_run("demo"), average=Bundle(Path("averaged"), info), command="nmt train '<x>.yaml'")
+    shown = text(html(tmp_path, run))
+    assert f"37.25 {told} 95% interval 36.10 to 38.40; best checkpoint: 36.64, update 3,200" in shown
+    assert "nmt train &#39;&lt;x&gt;.yaml&#39;" in shown
 
 
 @pytest.mark.parametrize(

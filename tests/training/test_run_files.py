@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,7 @@ from reverse_task import sets
 from sacrebleu.metrics import CHRF
 
 from nmt.recipe import TASKS
-from nmt.training.run_files import DevOutputs, Samples, read_samples
+from nmt.training.run_files import DevOutputs, Samples, about_run, read_samples
 from nmt.training.validation import Validation, f1
 
 SMALL = sets(
@@ -104,3 +106,9 @@ def test_each_translation_has_its_chrf_and_each_tree_its_f1(train: Any, task: Pa
     parser._task = TASKS["parse"]
     assert parser.each(gold, trees) == [100.0, 0.0, pytest.approx(200 / 3)]
     assert f1(gold[:1], trees[2:])[0] == parser.each(gold, trees)[2]
+
+
+def test_a_command_that_is_not_utf_8_can_be_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["nmt", "train", "--out", "caf\udce9"])
+    about = about_run(1, None, None, {}, "../caf\udce9")
+    assert "caf" in json.dumps(about, ensure_ascii=False).encode().decode()

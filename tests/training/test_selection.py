@@ -41,7 +41,7 @@ def scored(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
             score, perplexity = next(coming)
             return DevScores(perplexity, score, "made up")
 
-        monkeypatch.setattr(selection.Validation, "of", lambda bundle: validation)
+        monkeypatch.setattr(selection.Validation, "of", lambda *_: validation)
 
     return given
 
@@ -149,7 +149,7 @@ def test_the_best_checkpoint_replaces_an_average_that_is_worse(
     monkeypatch.setattr(selection, "choose_split", lambda average, *_: average)
     for step, bleu in ((200, 1.0), (400, 2.0), (600, 50.0), (800, 20.0)):
         add_info(ckpts / f"step-{step:08d}", {"scores": {"bleu": bleu, "perplexity": 5.0}})
-    scored((score, 4.0))
+    scored((score, 4.0), (50.0, 4.0))
     average_and_score(ckpts, CPU, Console(quiet=True))
     written = Bundle.read(ckpts / "averaged")
     assert written.info["steps"] == steps

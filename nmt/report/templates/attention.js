@@ -131,7 +131,7 @@ function texts({source, target_out: {text, words, wordOf, tokens}, probabilities
   });
   byId("source").textContent = source.text;
   byId("output").replaceChildren(rove(element("span", {className: "doubts"}, ...parts, text.slice(end))));
-  byId("confidence").textContent = least === null ? "" : `Least: ${spelled(least)}.`;
+  byId("confidence").textContent = least === null ? "" : `Least sure: ${spelled(least)}.`;
 }
 
 // --- the address, which a reload or a link restores
@@ -229,8 +229,9 @@ function legend(count) {
 function caption() {
   const heads = shown();
   const all = heads.length > 1 && heads.length === page.sentences[state.sentence].shapes[state.kind][1];
-  const numbers = heads.map((head) => head + 1).join(", ") || "none";
-  const named = `, layer ${state.layer + 1}, ${all ? "all heads" : `${heads.length === 1 ? "head" : "heads"} ${numbers}`}`;
+  const numbers = heads.map((head) => head + 1).join(", ");
+  const some = heads.length ? `${heads.length === 1 ? "head" : "heads"} ${numbers}` : "no heads";
+  const named = `, layer ${state.layer + 1}, ${all ? "all heads" : some}`;
   byId("caption").textContent = page.titles[state.kind] + (state.view === "layers" ? ", all layers and heads" : named);
 }
 

@@ -281,9 +281,9 @@
     const learnt = places.filter((place) => place < steps.length).sort((one, other) => one - other);
     const half = steps[learnt[Math.ceil(places.length / 2) - 1]];
     at("learnt").textContent = `A sentence is learnt at the update from which on its ${measure} stays at or above `
-      + `${100 * LEARNT}% of its best. Rows run from the first learnt to the last, ties by the last ${measure}. Of `
-      + `${count(places.length)} sentences, ${half ? `half are learnt by update ${count(half)}, ` : ""}`
-      + `${count(learnt.length)} ${half ? "" : "are learnt "}by the last.`;
+      + `${100 * LEARNT}% of its best. Rows run from the first learnt to the last, ties by the last ${measure}. `
+      + `${half ? `Half of the ${count(places.length)} sentences are learnt by update ${count(half)}, and ` : ""}`
+      + `${count(learnt.length)}${half ? "" : ` of ${count(places.length)} sentences are learnt`} by the last.`;
     at("cell").textContent = "Point at a cell, or move with the arrow keys; a click or Enter shows the sentence below.";
     at("cursor").hidden = true;
     state.cell = [0, 0];
