@@ -316,7 +316,7 @@ def _is_prose(text: str) -> bool:
 
 def _has_words(text: str) -> bool:
     """Return whether a text has something to translate besides names of fields."""
-    return any(_PLAIN_WORD.fullmatch(word) for word in _FIELD.sub("", text).split())
+    return any(_PLAIN_WORD.fullmatch(word) for word in (_FIELD.sub("", text) or text).split())
 
 
 def columns(text: str) -> int:

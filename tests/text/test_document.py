@@ -195,6 +195,10 @@ def test_sentences_are_whole_and_the_layout_comes_back(text: str, texts: list[st
     assert laid_out(text, str) == text.replace("Without  a  file", "Without a file")
 
 
+def test_a_word_with_a_colon_before_a_list_is_text_and_no_field_of_a_mail() -> None:
+    assert sent("Features:\n\n * It is small.\n") == ["Features:", "It is small."]
+
+
 def test_paragraphs_keep_their_width_and_single_lines_stay_single() -> None:
     text = """\
 =======
