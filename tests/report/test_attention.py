@@ -127,6 +127,7 @@ def by_keyboard(view: Page, first: Attention, second: Attention) -> None:
 
 def heads(view: Page, first: Attention, second: Attention) -> None:
     """Heads are switched on and off, and shown alone."""
+    from playwright.sync_api import expect
 
     def colours() -> int:
         shown = view.locator(".lines path").evaluate_all("all => all.map(p => p.style.getPropertyValue('--colour'))")
@@ -138,7 +139,7 @@ def heads(view: Page, first: Attention, second: Attention) -> None:
     view.get_by_role("button", name="Head 2 alone").focus()
     for count in (1, 4):  # a second press shows all
         view.keyboard.press("Enter")
-        view.wait_for_function(f"document.querySelectorAll('#heads [aria-pressed=true]').length === {count}")
+        expect(view.locator("#heads [aria-pressed=true]")).to_have_count(count)
         assert (colours(), view.evaluate("document.activeElement.title")) == (count, "Head 2 alone")
     view.get_by_role("button", name="None").click()
     assert (colours(), view.inner_text("#readout")) == (0, "All heads are switched off.")
@@ -167,11 +168,11 @@ def head_of_the_grid(view: Page, first: Attention, second: Attention) -> None:
 def another_sentence(view: Page, first: Attention, second: Attention) -> None:
     """The buttons and the list lead to other sentences."""
     view.get_by_role("button", name="Next sentence").click()
-    view.wait_for_function("document.getElementById('source').textContent.includes('alert')")
+    view.locator("#source", has_text="alert").wait_for()
     assert view.locator(".tokens.from button").all_inner_texts() == second.target_out.words
     assert view.text_content("#output") == second.target_out.text
     view.locator("#sentence").select_option("0")
-    view.wait_for_function("!document.getElementById('source').textContent.includes('alert')")
+    view.locator("#source", has_not_text="alert").wait_for()
 
 
 def confidence(view: Page, first: Attention, second: Attention) -> None:

@@ -120,10 +120,9 @@ def test_the_page_of_a_run_under_way_loads_itself_anew_and_keeps_what_was_chosen
         window.page.locator("#sentences-checkpoint").fill("3")
         sentences = window.page.locator("#sentences-list h3").all_inner_texts()
         zoomed = labels(window, "loss", "across"), labels(window, "loss", "up")
-        window.page.evaluate("document.title = 'old'")
         write_page([replace(run, finished=True)], tmp_path / "report.html")
         window.page.clock.fast_forward(31_000)
-        window.page.wait_for_function("document.title !== 'old' && document.querySelector('#sentences-list h3')")
+        window.page.wait_for_selector("body:not([data-reload]) #sentences-list h3")
         assert (labels(window, "loss", "across"), labels(window, "loss", "up")) == zoomed
         assert window.page.locator("#recipe > details").get_attribute("open") is not None
         assert window.page.locator("body").get_attribute("data-reload") is None  # finished
