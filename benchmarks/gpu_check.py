@@ -39,9 +39,8 @@ from gpu_train import Ours
 from nmt.data.corpus import Corpus, Rows
 from nmt.data.epochs import plan_epoch
 from nmt.decoding.constraints import MakeConstraint, MinLength, NoRepeat, PrefixConstraint, TreeConstraint
-from nmt.decoding.engine import Hypothesis, Prefix, Required, Source, Spelling
+from nmt.decoding.engine import Hypothesis, Prefix, Source
 from nmt.decoding.forced import align, log_probabilities_of
-from nmt.decoding.phrases import PhraseConstraint
 from nmt.decoding.search import SearchEngine
 from nmt.model.transformer import Transformer
 from nmt.recipe import Decoding, Model, Training
@@ -311,14 +310,11 @@ def searches(device: torch.device, folder: Path) -> Iterator[Check]:
     rules: list[MakeConstraint] = [
         partial(MinLength, 8),
         partial(PrefixConstraint, vocabulary),
-        partial(PhraseConstraint, vocabulary),
         partial(NoRepeat, 2),
     ]
     sources, model = random_sources(SENTENCES), random_model()
-    phrase = [Required([Spelling([300, 301], begins_word=False, ends_word=False)], times=1, exactly=False)]
     ruled = [
-        replace(source, prefix=Prefix([200, 201], "", []) if source.number % 3 == 0 else None, required=phrase)
-        for source in sources
+        replace(source, prefix=Prefix([200, 201], "", []) if source.number % 3 == 0 else None) for source in sources
     ]
     yield from compare("search", model, sources, Decoding(), [], device)
     yield from compare("greedy search", model, sources, Decoding(beam=1), [], device)

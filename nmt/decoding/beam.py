@@ -50,6 +50,11 @@ def length_penalty(length: Tensor, alpha: float) -> Tensor:
     return ((5.0 + length) / 6.0) ** alpha
 
 
+def cannot_enter(bounds: Tensor, worst: Tensor) -> Tensor:
+    """Return whether hypotheses, whose scores have upper bounds (n, k), cannot beat the worst (n, 1) to be returned."""
+    return bounds <= worst
+
+
 class SearchModels:
     """Models prepared for inference, with their search settings."""
 
@@ -59,9 +64,16 @@ class SearchModels:
     device: torch.device
     decoding: Decoding
     constraints: Sequence[MakeConstraint]
-    annotate: Callable[[list[Found]], list[Found]] | None  # adds alignments and log-probabilities to hypotheses
     batch_tokens: int
     say: Callable[[str], None]
+
+    def completes(self, source: Source) -> bool:
+        """Return whether what a search finds for a source is to be completed."""
+        return False
+
+    def complete(self, found: list[Found], places: bool) -> tuple[list[Found], list[Source]]:
+        """Return completed results, and sources to search again for the others; `places` asks for their phrases."""
+        return found, []
 
     def shrink(self, factor: float) -> None:
         """Scale the batch size of later searches by `factor` after an out-of-memory error; report it once."""
@@ -105,6 +117,8 @@ class Search:
     `sampling.Sampling` overrides how hypotheses are extended.
     """
 
+    places = True  # whether results get the phrases of their sources
+
     def __init__(self, engine: SearchModels, beam: int, n_best: int) -> None:
         self._engine, self._beam, self._n_best = engine, beam, n_best
         self._batch_tokens = engine.batch_tokens
@@ -145,14 +159,15 @@ class Search:
             self._restart()  # outside `except`, so the traceback's tensors are freed
 
     def _release(self) -> list[tuple[int, list[Hypothesis]]]:
-        """Return finished sentences; hold back those to annotate until they fill a batch or no other work is left."""
-        found = self._found
-        if found and self._engine.annotate:
-            tokens = sum(len(source.ids) + len(each.ids) for source, hypotheses in found for each in hypotheses)
-            if self._ancestry.count and not self._starved and tokens < HELD:
-                return []
-            found = self._engine.annotate(found)
-        self._found = []
+        """Return finished sentences; hold back those to complete until they fill a batch or no other work is left."""
+        held = [each for each in self._found if self._engine.completes(each[0])]
+        found = [each for each in self._found if not self._engine.completes(each[0])] if held else self._found
+        tokens = sum(len(source.ids) + len(each.ids) for source, hypotheses in held for each in hypotheses)
+        if held and (not self._ancestry.count or self._starved or tokens >= HELD):
+            completed, again = self._engine.complete(held, self.places)
+            found, held = found + completed, []
+            self._again.add(again)
+        self._found = held
         return [(source.number, hypotheses) for source, hypotheses in found]
 
     def _restart(self) -> None:
@@ -252,15 +267,8 @@ class Search:
         self._record(parents, symbols, links.gather(1, order), positions)
 
         # 4. Hypotheses that can no longer enter the n-best list are dropped. Since α ≥ 0, dividing by the largest
-        # possible penalty bounds the scores of all descendants. Where a rule reorders candidates, less probable
-        # hypotheses may still overtake others, so all stay until the most probable one is hopeless.
-        horizons = beams.caps
-        for rule in self._rules:
-            horizons = rule.horizons(horizons, lengths)
-        hopeless = alive / length_penalty(horizons, alpha) <= scores[:, self._n_best - 1 : self._n_best]
-        if chosen := [row for rule in self._rules for row in rule.chosen_rows()]:
-            rows = upload(chosen, totals.device)
-            hopeless[rows] = hopeless[rows, :1]
+        # possible penalty bounds the scores of all descendants.
+        hopeless = cannot_enter(alive / length_penalty(beams.caps, alpha), scores[:, self._n_best - 1 : self._n_best])
         alive = alive.masked_fill_(hopeless, -math.inf)
         self._beams = Beams(beams.caps, symbols, parents, alive, finished, finished_at, scores, beams.keys)
         return alive[:, 0].isneginf()
@@ -281,8 +289,6 @@ class Search:
         for part, log_probs in self._allowed(states):
             alive = self._beams.totals[part]
             best = best_extensions(log_probs, alive, 2 * self._beam if self._beam > 1 else 1)
-            for rule in self._rules:
-                best = rule.choose(log_probs, alive, part, best)
             found.append(best)
         totals, parents, symbols = (torch.cat(parts) for parts in zip(*found, strict=True))
         # Where all log-probabilities are -inf, a padding index may have been chosen.

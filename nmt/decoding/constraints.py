@@ -48,22 +48,6 @@ class Constraint:
     def restrict(self, log_probs: Tensor, rows: slice) -> None:
         """Set forbidden next symbols of `rows` to -inf in log_probs (rows, k, at least vocabulary), in place."""
 
-    def choose(self, log_probs: Tensor, alive: Tensor, rows: slice, found: Candidates) -> Candidates:
-        """Return the candidates for `rows`, given those that the search found: 2k per row, or one if k is 1.
-
-        Candidates that end may join the finished hypotheses if they are among the first k; the best k of the others
-        stay alive. `alive` (rows, k) holds the hypotheses' log-probabilities. If k is 1, two may be returned.
-        """
-        return found
-
-    def chosen_rows(self) -> Sequence[int]:
-        """Return the rows where `choose` may rank a candidate above a more probable one."""
-        return ()
-
-    def horizons(self, caps: Tensor, lengths: Tensor) -> Tensor:
-        """Return (n, 1), the lengths whose penalties bound the scores of alive hypotheses."""
-        return caps
-
     def advance(self, parents: Tensor, symbols: Tensor) -> None:
         """Extend hypotheses `parents` (n, k) by `symbols` (n, k)."""
 

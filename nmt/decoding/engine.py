@@ -6,6 +6,8 @@ from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from nmt.text.terms import Phrase
+
 
 @dataclass(frozen=True)
 class Hypothesis:
@@ -19,6 +21,7 @@ class Hypothesis:
     # Log-probability of each symbol given those before it, in nats; empty unless requested.
     log_probabilities: list[float] = field(default_factory=list)
     kept_from_repeating: bool = False  # whether `decoding.no_repeat` ever forbade the most probable symbol
+    text: str | None = None  # its text, where terms were written into it; otherwise that of `ids`
 
 
 @dataclass(frozen=True)
@@ -36,29 +39,6 @@ class Prefix:
 
 
 @dataclass(frozen=True)
-class Spelling:
-    """One encoding of a phrase in an output."""
-
-    ids: list[int]
-    begins_word: bool  # whether its first symbol must begin a word
-    ends_word: bool  # whether its last symbol must end a word
-
-
-@dataclass(frozen=True)
-class Required:
-    """A phrase that an output must contain."""
-
-    spellings: list[Spelling]  # alternative encodings, each of which counts
-    times: int  # required number of occurrences, not counting those inside other phrases
-    exactly: bool  # whether additional occurrences are forbidden
-
-    @property
-    def longest(self) -> int:
-        """Upper bound on the number of symbols in its occurrences."""
-        return self.times * max(len(spelling.ids) for spelling in self.spellings)
-
-
-@dataclass(frozen=True)
 class Source:
     """One input of a search."""
 
@@ -67,7 +47,9 @@ class Source:
     cap: int  # maximum output length in symbols, including `</s>`
     words: int = 0  # number of leaves in its tree, less than `cap`; parsers only
     prefix: Prefix | None = None  # forced beginning of its outputs; translators only
-    required: Sequence[Required] = ()  # phrases that its outputs must contain; translators only
+    text: str = ""  # decoded `ids`, if there are phrases
+    phrases: Sequence[Phrase] = ()  # what its outputs must contain; translators only
+    whole: Source | None = None  # as first asked for, if text to keep was left out of it
 
 
 class SourceQueue(Protocol):

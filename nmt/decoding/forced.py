@@ -137,24 +137,30 @@ def annotate(models: Sequence[Transformer], found: Sequence[Found]) -> list[Foun
     return [(source, [complete(each) if each.ids else each for each in hypotheses]) for source, hypotheses in found]
 
 
-@torch.inference_mode()
 def align(models: Sequence[Transformer], pairs: Sequence[tuple[list[int], list[int]]]) -> list[list[int]]:
-    """Return, for each (source, output) pair, the index of the most attended source subword for each output subword.
+    """Return, for each (source, output) pair, the index of the most attended source subword for each output subword."""
+    return [weights.argmax(-1).tolist() for weights in attention_of(models, pairs)]
 
-    Attention is that of the penultimate decoder layer, averaged over heads and models. Neither side includes `</s>`,
-    and attention to it is ignored.
+
+@torch.inference_mode()
+def attention_of(models: Sequence[Transformer], pairs: Sequence[tuple[list[int], list[int]]]) -> list[Tensor]:
+    """Return each pair's cross-attention weights (output subwords, source subwords), by which they are aligned.
+
+    They are averaged over heads, models and all decoder layers but the first, which knows the output least. Neither
+    side includes `</s>`, and attention to it is left out.
     """
     device = models[0].output_embedding.weight.device
-    alignments: list[list[int]] = [[] for _ in pairs]
-    for rows in in_batches([(sum(map(len, pair)) + 1,) for pair in pairs], TOKENS):
+    found = [torch.empty(len(output), len(source)) for source, output in pairs]
+    for rows in in_batches([(sum(map(len, pair)) + 1,) for pair in pairs if pair[1]], TOKENS):
+        filled = [row for row, pair in enumerate(pairs) if pair[1]]
+        rows = [filled[row] for row in rows]
         source = pad_ids([pairs[row][0] for row in rows], after=EOS).to(device)
         target_in = pad_ids([pairs[row][1][:-1] for row in rows], before=BOS).to(device)
-        layers = (max(0, model.config.decoder_depth - 2) for model in models)
-        weights = [model.cross_attention(source, target_in, i) for model, i in zip(models, layers, strict=True)]
-        for row, of_pair in zip(rows, torch.stack(weights).sum(0).cpu(), strict=True):
-            ids, output = pairs[row]  # of_pair is (output, source), both padded
-            alignments[row] = of_pair[: len(output), : len(ids)].argmax(-1).tolist()
-    return alignments
+        weights = torch.stack([model.cross_attention(source, target_in) for model in models]).mean(0).cpu()
+        for row, of_pair in zip(rows, weights, strict=True):  # of_pair is (output, source), both padded
+            ids, output = pairs[row]
+            found[row] = of_pair[: len(output), : len(ids)]
+    return found
 
 
 AttentionType = Literal["encoder", "decoder", "cross"]

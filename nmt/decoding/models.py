@@ -22,10 +22,13 @@ from nmt.system.errors import UserError
 
 if TYPE_CHECKING:
     from nmt.decoding.constraints import MakeConstraint
+    from nmt.decoding.placement import Placer
     from nmt.model.transformer import Transformer
 
-Constraints = Callable[[], "list[MakeConstraint]"]
-"""Factory for the task's constraints; called in the process that makes the engine, because it imports torch."""
+MakePlacer = Callable[["Sequence[Transformer]"], "Placer"]
+"""Factory for the object that puts phrases into results, given the models."""
+Rules = Callable[[], "tuple[list[MakeConstraint], MakePlacer | None]"]
+"""Factory for the task's constraints and placer; called in the process that makes the engine: it imports torch."""
 MOST_WORKERS = 16  # cap on the default number of CPU workers
 
 
@@ -36,11 +39,12 @@ class Loaded:
         self._models = list(models) if isinstance(models, Sequence) else [models]
         self.configs = [model.config for model in self._models]
 
-    def open(self, decoding: Decoding, constraints: Constraints, annotated: bool) -> AbstractContextManager[Engine]:
+    def open(self, decoding: Decoding, rules: Rules, annotated: bool) -> AbstractContextManager[Engine]:
         """Return the engine in a context manager that does nothing on exit."""
         from nmt.decoding.search import SearchEngine
 
-        return nullcontext(SearchEngine(self._models, decoding, constraints(), annotated=annotated))
+        constraints, placer = rules()
+        return nullcontext(SearchEngine(self._models, decoding, constraints, annotated=annotated, placer=placer))
 
     def only(self) -> Transformer:
         """Return the single model."""
@@ -72,7 +76,7 @@ class Saved:
         return [bundle.recipe.model for bundle in self.bundles]
 
     @contextmanager
-    def open(self, decoding: Decoding, constraints: Constraints, annotated: bool) -> Iterator[Engine]:
+    def open(self, decoding: Decoding, rules: Rules, annotated: bool) -> Iterator[Engine]:
         """Yield the engine, or several workers that act as one and end with the context.
 
         Raise UserError if the engine cannot be made.
@@ -82,7 +86,7 @@ class Saved:
                 "--engine ctranslate2: searches with one model, not with an ensemble",
                 "use --engine nmt, or one --model",
             )
-        make: MakeEngine = partial(self._make, decoding, constraints, annotated)
+        make: MakeEngine = partial(self._make, decoding, rules, annotated)
         forks = self.forks and self.engine == "nmt" and sys.platform == "linux" and self._on_cpu()
         count = self.workers or (min(self.threads or cores(), MOST_WORKERS) if forks else 1)
         if count == 1:
@@ -95,7 +99,7 @@ class Saved:
         """Load the single model into this process, in full precision."""
         return self.bundles[0].model(choose_device(self.device, self.threads))
 
-    def _make(self, decoding: Decoding, constraints: Constraints, annotated: bool, number: int, count: int) -> Engine:
+    def _make(self, decoding: Decoding, rules: Rules, annotated: bool, number: int, count: int) -> Engine:
         """Make the engine for worker `number`, 0-based, of `count`."""
         worker = number if count > 1 else None
         threads = max(1, (self.threads or cores()) // count)
@@ -109,7 +113,8 @@ class Saved:
 
         device = choose_device(self.device, threads if self.threads or count > 1 else None, worker)
         models = [bundle.model(device) for bundle in self.bundles]
-        return SearchEngine(models, decoding, constraints(), self.say, annotated)
+        constraints, placer = rules()
+        return SearchEngine(models, decoding, constraints, self.say, annotated, placer)
 
     def _on_cpu(self) -> bool:
         import torch

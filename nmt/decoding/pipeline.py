@@ -23,6 +23,7 @@ from nmt.text.tokenizer import Tokenizer
 if TYPE_CHECKING:
     from nmt.decoding.constraints import MakeConstraint
     from nmt.decoding.forced import Attention
+    from nmt.decoding.models import MakePlacer
     from nmt.model.transformer import Transformer
 
 
@@ -93,8 +94,8 @@ class Pipeline(ABC, Generic[Result]):
         self._count, self._load = len(source.configs), cache(source.only)
         self._positions = longest_served(source.configs, decoding)
         self._held = ExitStack()
-        constraints = partial(self.constraints, tokenizer, decoding)
-        self.engine = self._held.enter_context(source.open(decoding, constraints, self.annotated))
+        rules = partial(self._rules, tokenizer, decoding)
+        self.engine = self._held.enter_context(source.open(decoding, rules, self.annotated))
 
     def close(self) -> None:
         """End the workers, if any."""
@@ -115,6 +116,15 @@ class Pipeline(ABC, Generic[Result]):
     @abstractmethod
     def constraints(tokenizer: Tokenizer, decoding: Decoding) -> list[MakeConstraint]:
         """Return the task's constraints on outputs; imports torch."""
+
+    @staticmethod
+    def placer(tokenizer: Tokenizer, decoding: Decoding) -> MakePlacer | None:
+        """Return what makes the object that puts phrases into results, if the task has any; imports torch."""
+        return None
+
+    @classmethod
+    def _rules(cls, tokenizer: Tokenizer, decoding: Decoding) -> tuple[list[MakeConstraint], MakePlacer | None]:
+        return cls.constraints(tokenizer, decoding), cls.placer(tokenizer, decoding)
 
     @abstractmethod
     def split(self, request: Request) -> list[Part]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
-from nmt.decoding.engine import Hypothesis, Pool, Prefix, Required, Source
+from nmt.decoding.engine import Hypothesis, Pool, Prefix, Source
 from nmt.text.terms import Phrase, Terms
 
 # Lines per window, which are sorted together: few at first, for low latency. A long line counts as several.
@@ -47,14 +47,13 @@ class Part:
     words: int = 0  # number of leaves in its tree; parsers only
     space: str = ""  # whitespace between this part and the next
     prefix: Prefix | None = None  # forced beginning of its output
-    phrases: Sequence[Phrase] = ()  # phrases that its output must contain
-    required: Sequence[Required] = ()  # `phrases`, encoded for the search
+    text: str = ""  # decoded `ids`, if there are phrases
+    phrases: Sequence[Phrase] = ()  # what its output must contain
 
     @property
     def longest(self) -> int:
-        """Length that determines the output's cap: its subwords, or the prefix and phrases if these may take more."""
-        prefix = self.prefix.longest if self.prefix else 0
-        return max(len(self.ids), prefix + sum(phrase.longest for phrase in self.required))
+        """Length that determines the output's cap: its subwords, or the prefix if it may take more."""
+        return max(len(self.ids), self.prefix.longest if self.prefix else 0)
 
 
 class Line:
@@ -223,7 +222,7 @@ class ReadAhead:
                 number = next(self._numbers)
                 self._searching[number] = (line, index)
                 cap = self._cap(part.longest)
-                self._filling.append(Source(number, part.ids, cap, part.words, part.prefix, part.required))
+                self._filling.append(Source(number, part.ids, cap, part.words, part.prefix, part.text, part.phrases))
             self._lines.append(line)
             self._load += line.weight
             self._filled += line.weight

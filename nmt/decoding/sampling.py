@@ -33,6 +33,8 @@ STEP, FIRST, SECOND = (signed - (1 << 64) for signed in (0x9E3779B97F4A7C15, 0xB
 class Sampling(Search):
     """Ancestral sampling, batched like a search."""
 
+    places = False
+
     def __init__(self, engine: SearchModels, count: int) -> None:
         super().__init__(engine, beam=count, n_best=count)
         decoding = engine.decoding

@@ -7,10 +7,11 @@ from functools import partial
 
 import torch
 
-from nmt.decoding.beam import AT_ONCE, BLOCK, Search, SearchModels, batch_tokens
+from nmt.decoding.beam import AT_ONCE, BLOCK, Found, Search, SearchModels, batch_tokens
 from nmt.decoding.constraints import MakeConstraint, MinLength
-from nmt.decoding.engine import Hypothesis, SourceQueue
+from nmt.decoding.engine import Hypothesis, Source, SourceQueue
 from nmt.decoding.forced import annotate
+from nmt.decoding.placement import Placer
 from nmt.decoding.sampling import Sampling
 from nmt.model.inference import for_inference, half_precision, pays
 from nmt.model.transformer import Transformer
@@ -31,15 +32,17 @@ class SearchEngine(SearchModels):
         constraints: Sequence[MakeConstraint] = (),
         say: Callable[[str], None] = lambda line: None,
         annotated: bool = False,
+        placer: Callable[[Sequence[Transformer]], Placer] | None = None,
     ) -> None:
         """Prepare the models; the default constraint is `decoding.min_length` alone.
 
-        `say` reports a change of precision or batch size, and missing C kernels. If `annotated`, hypotheses have
-        alignments and log-probabilities. Raise UserError if the machine does not support `decoding.precision` or lacks
-        memory for even one sentence.
+        `placer` makes the object that puts phrases into results. `say` reports a change of precision or batch size, and
+        missing C kernels. If `annotated`, hypotheses have alignments and log-probabilities. Raise UserError if the
+        machine does not support `decoding.precision` or lacks memory for even one sentence.
         """
         self.decoding, self.say = decoding, say
-        self.annotate = partial(annotate, models) if annotated else None
+        self._annotate = partial(annotate, models) if annotated else None
+        self._placer = placer(models) if placer else None
         self.constraints = constraints or [partial(MinLength, decoding.min_length)]
         self.device = models[0].output_embedding.weight.device
         self.vocabulary = len(models[0].output_embedding.weight)
@@ -58,6 +61,17 @@ class SearchEngine(SearchModels):
         prepared = [for_inference(model, self.precision, multiple) for model in models]
         self.models, self.logits = zip(*prepared, strict=True)
         self.batch_tokens = batch_tokens(decoding, models)
+
+    def completes(self, source: Source) -> bool:
+        return self._annotate is not None or bool(source.phrases or source.whole)
+
+    def complete(self, found: list[Found], places: bool) -> tuple[list[Found], list[Source]]:
+        again: list[Source] = []
+        if self._placer and places:
+            concerned = [each[0].phrases or each[0].whole for each in found]
+            placed, again = self._placer.place([each for each, is_it in zip(found, concerned, strict=True) if is_it])
+            found = [each for each, is_it in zip(found, concerned, strict=True) if not is_it] + placed
+        return self._annotate(found) if self._annotate else found, again
 
     def search(self, queue: SourceQueue, n_best: int) -> Generator[tuple[int, list[Hypothesis]], None, None]:
         return Search(self, self.decoding.beam, n_best).run(queue)

@@ -12,7 +12,7 @@ from functools import partial
 from itertools import accumulate, repeat
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
-from nmt.decoding.engine import Prefix, Required, Spelling
+from nmt.decoding.engine import Hypothesis, Prefix
 from nmt.decoding.models import Models
 from nmt.decoding.pipeline import LineResult, Pipeline
 from nmt.decoding.read_ahead import Line, Part, Request
@@ -21,12 +21,13 @@ from nmt.system.errors import UserError
 from nmt.text.lines import one_line
 from nmt.text.numbers import compare
 from nmt.text.sentences import SentenceSplitter, TrainedLengths
-from nmt.text.terms import Phrase, Term, Terms
+from nmt.text.terms import Phrase, Term, Terms, missing
 from nmt.text.tokenizer import Tokenizer
 from nmt.text.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
     from nmt.decoding.constraints import MakeConstraint
+    from nmt.decoding.models import MakePlacer
     from nmt.model.transformer import Transformer
 
 
@@ -137,16 +138,20 @@ class Translator(Pipeline[Translation]):
 
     @staticmethod
     def constraints(tokenizer: Tokenizer, decoding: Decoding) -> list[MakeConstraint]:
-        """Return the constraints on translations: minimum length, prefix, phrases and no repeated n-grams."""
+        """Return the constraints on translations: minimum length, prefix and no repeated n-grams."""
         from nmt.decoding.constraints import MinLength, NoRepeat, PrefixConstraint
-        from nmt.decoding.phrases import PhraseConstraint
 
         target = cast(Vocabulary, tokenizer.target)
-        rules: list[MakeConstraint] = [partial(MinLength, decoding.min_length)]
-        rules += [partial(PrefixConstraint, target), partial(PhraseConstraint, target)]
+        rules: list[MakeConstraint] = [partial(MinLength, decoding.min_length), partial(PrefixConstraint, target)]
         if decoding.no_repeat is not None:
             rules.append(partial(NoRepeat, decoding.no_repeat))  # last: the others take precedence
         return rules
+
+    @staticmethod
+    def placer(tokenizer: Tokenizer, decoding: Decoding) -> MakePlacer:
+        from nmt.decoding.placement import Placer
+
+        return partial(Placer, tokenizer.source, cast(Vocabulary, tokenizer.target), decoding.alpha)
 
     def split(self, request: Request) -> list[Part]:
         """Encode a line in parts; a line with a prefix is not split."""
@@ -172,28 +177,22 @@ class Translator(Pipeline[Translation]):
 
     def _with_phrases(self, part: Part, terms: Terms) -> Part:
         """Return the part with the phrases that its output must contain."""
-        phrases = terms.phrases(self.tokenizer.source.decode(part.ids))
-        required = [
-            Required(list(self._spellings(phrase)), phrase.times - phrase.inside, phrase.exactly) for phrase in phrases
-        ]
-        return replace(part, phrases=phrases, required=required)
+        text = self.tokenizer.source.decode(part.ids)
+        phrases = terms.phrases(text)
+        return replace(part, text=text, phrases=phrases) if phrases else part
 
-    def _spellings(self, phrase: Phrase) -> Iterator[Spelling]:
-        for target in phrase.targets:
-            begins, ends = phrase.bounds(target)
-            yield Spelling(self._target.encode(target), False, ends)
-            if within := self._target.encode_within(target):
-                yield Spelling(within, begins, ends)
+    def _text(self, hypothesis: Hypothesis) -> str:
+        return self._target.decode(hypothesis.ids) if hypothesis.text is None else hypothesis.text
 
     def text(self, line: Line, rank: int) -> str:
         """Join the translations of this `rank` from all parts into one text, indented like the line."""
-        texts = [self.tokenizer.target.decode(part[rank].ids) for part in line.hypotheses]
+        texts = [self._text(part[rank]) for part in line.hypotheses]
         text = joined(texts, [part.space for part in line.parts])
         return one_line(line.text[: -len(line.text.lstrip())] + text) if text else ""
 
     def join(self, line: Line, found: Sequence[tuple[str, int]]) -> Translation:
         """Build the translation of a line from (text, rank) pairs, one per output."""
-        lengths, decode = self._lengths, self.tokenizer.target.decode
+        lengths = self._lengths
         phrases = [phrase for part in line.parts for phrase in part.phrases]
         asked = " ".join(text for phrase in phrases for text in (phrase.source, *phrase.targets))
         return Translation.of(
@@ -209,9 +208,8 @@ class Translator(Pipeline[Translation]):
             missing=[
                 phrase
                 for part, best in line.best
-                for text in ([decode(best.ids)] if part.phrases else [])
-                for phrase in part.phrases
-                if phrase.is_missing(text)
+                if part.phrases
+                for phrase in missing(part.phrases, part.text, self._text(best))
             ],
             kept_from_repeating=any(best.kept_from_repeating for _, best in line.best),
             **compare(line.text, found[0][0], asked)._asdict(),

@@ -176,17 +176,17 @@ class Transformer(nn.Module):
             self.train(was_training)
         return weights
 
-    def cross_attention(self, source: Tensor, target_in: Tensor, layer: int) -> Tensor:
-        """Return one decoder layer's cross-attention, averaged over heads: (batch, target length, source length).
+    def cross_attention(self, source: Tensor, target_in: Tensor) -> Tensor:
+        """Return cross-attention averaged over heads and layers but the first: (batch, target length, source length).
 
-        Later layers are not computed, and other layers' weights are not kept.
+        A single layer counts.
         """
         memory = self.encode(source)
         x = self._embed_target(target_in)
         weights: list[Tensor] = []
-        for index, decoder_layer in enumerate(self._decoder_layers()[: layer + 1]):
-            x = decoder_layer(x, memory.states, memory.mask, ([], weights) if index == layer else None)
-        return weights[0].mean(1)
+        for layer in self._decoder_layers():
+            x = layer(x, memory.states, memory.mask, ([], weights))
+        return torch.stack(weights[1:] or weights).mean((0, 2))
 
     def _decoder_layers(self) -> list[DecoderLayer]:
         return list(self.decoder)  # type: ignore[arg-type]

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
 
@@ -42,31 +42,52 @@ class Term(NamedTuple):
 
 @dataclass(frozen=True)
 class Phrase:
-    """A phrase that a translation must contain."""
+    """Text that a translation must contain, for one occurrence of a term or of text to keep in the source."""
 
     source: str
     targets: tuple[str, ...]
-    """Alternative translations; occurrences of any of them count"""
-    times: int = 1
-    """Minimum number of occurrences in the translation"""
-    exactly: bool = False
-    """Whether `times` is also the maximum"""
-    stands_free: tuple[bool, bool] = (True, True)
-    """Whether a word boundary precedes, and follows, every occurrence in the source"""
-    inside: int = 0
-    """Number of occurrences in the source that are inside longer kept text"""
+    """Alternative translations, any of which counts"""
+    start: int
+    """Offset of the occurrence in the source"""
+    kept: bool = False
+    """Whether it is text to keep, which a translation must contain exactly as often as the source does"""
+    case: bool = True
+    """Whether case matters; otherwise a target is capitalised where it begins the translation"""
 
     def __str__(self) -> str:
-        return self.source if self.exactly else f"{self.source} → {' | '.join(self.targets)}"
+        return self.source if self.kept else f"{self.source} → {' | '.join(self.targets)}"
 
-    def bounds(self, target: str) -> tuple[bool, bool]:
-        """Return whether `target` must have a word boundary before it, and after it."""
-        return self.stands_free if self.exactly else (joins(target[0]), joins(target[-1]))
+    @property
+    def end(self) -> int:
+        """Offset of the end of the occurrence in the source."""
+        return self.start + len(self.source)
 
-    def is_missing(self, translation: str) -> bool:
-        """Return whether the phrase occurs too rarely in the translation or, if `exactly`, too often."""
-        found = sum(1 for target in self.targets for _ in _occurrences(target, translation, self.bounds(target)))
-        return found != self.times if self.exactly else found < self.times
+
+def missing(phrases: Sequence[Phrase], source: str, translation: str) -> list[Phrase]:
+    """Return the distinct phrases that a translation contains too rarely or, if kept, too often."""
+    found = []
+    for (targets, kept), group in groupby(sorted(phrases, key=_alike), _alike):
+        same = list(group)
+        if kept:  # inside a word of the translation only if inside one of the source
+            free = [(_is_free(source, phrase.start - 1), _is_free(source, phrase.end)) for phrase in same]
+            bounds = all(before for before, _ in free), all(after for _, after in free)
+            is_missing = _count(targets[0], source, bounds) != _count(targets[0], translation, bounds)
+        else:
+            forms = {form for target in targets for form in (target, capitalised(target))}
+            times = sum(_count(form, translation, (joins(form[0]), joins(form[-1]))) for form in forms)
+            is_missing = times < len(same)
+        found += same[:1] * is_missing
+    return sorted(found, key=lambda phrase: phrase.start)
+
+
+def _alike(phrase: Phrase) -> tuple[tuple[str, ...], bool]:
+    return phrase.targets, phrase.kept
+
+
+def _count(phrase: str, text: str, bounds: tuple[bool, bool]) -> int:
+    """Count the occurrences of a phrase that have the word boundaries which `bounds` requires, before and after it."""
+    places = (match.start() for match in re.finditer(f"(?={re.escape(phrase)})", text))
+    return sum(_has_bounds(text, at, at + len(phrase), bounds) for at in places)
 
 
 class Terms:
@@ -92,15 +113,13 @@ class Terms:
         self._lengths = {beginning: sorted(found, reverse=True) for beginning, found in lengths.items()}
 
     def phrases(self, text: str) -> list[Phrase]:
-        """Return phrases for text to keep and, outside it, for terms; the leftmost, then the longest term wins."""
-        kept = list(self._kept(text))
-        found = list(_kept_phrases(text, kept))
+        """Return text to keep and, outside it, terms, in order; the leftmost, then the longest term wins."""
+        found = [Phrase(text[start:end], (text[start:end],), start, kept=True) for start, end in self._kept(text)]
         if self._table:
-            folded, ends = _folded(text), [0, *(end for _, end in kept)]
-            gaps = zip(ends, [*(start for start, _ in kept), len(text)], strict=True)
-            terms = (phrase for gap in gaps for phrase in self._terms(text, folded, *gap))
-            found += {phrase.targets: phrase for phrase in terms}.values()
-        return found
+            folded, ends = _folded(text), [0, *(phrase.end for phrase in found)]
+            gaps = zip(ends, [*(phrase.start for phrase in found), len(text)], strict=True)
+            found += [phrase for gap in list(gaps) for phrase in self._terms(text, folded, *gap)]
+        return sorted(found, key=lambda phrase: phrase.start)
 
     def _kept(self, text: str) -> Iterator[tuple[int, int]]:
         """Yield non-overlapping spans to keep, leftmost first; on a tie, the earlier pattern wins."""
@@ -121,8 +140,8 @@ class Terms:
         while at < limit:
             end, terms = next(self._terms_at(text, folded, at, limit), (at + 1, []))
             if terms:
-                targets = dict.fromkeys(form for term in terms for form in _forms(term))
-                yield Phrase(text[at:end], tuple(targets))
+                targets = tuple(dict.fromkeys(term.target for term in terms))
+                yield Phrase(text[at:end], targets, at, case=any(term.case for term in terms))
             at = end
 
     def _terms_at(self, text: str, folded: str, at: int, limit: int) -> Iterator[tuple[int, list[Term]]]:
@@ -161,35 +180,9 @@ def joins(character: str) -> bool:
     return not wide and (character == "_" or unicodedata.category(character)[0] in "LNM")
 
 
-def _forms(term: Term) -> list[str]:
-    """Return the target term and, unless it is case-sensitive, its capitalised form."""
-    return [term.target] if term.case else [term.target, term.target[0].upper() + term.target[1:]]
-
-
-def _kept_phrases(text: str, kept: list[tuple[int, int]]) -> Iterator[Phrase]:
-    """Yield a phrase for each distinct text in the spans `kept`, required exactly as often as `text` contains it."""
-    starts = [start for start, _ in kept]
-    free: dict[str, tuple[bool, bool]] = {}
-    for start, end in kept:
-        before, after = free.get(text[start:end], (True, True))
-        free[text[start:end]] = (before and _is_free(text, start - 1), after and _is_free(text, end))
-    for source, bounds in free.items():
-        places = list(_occurrences(source, text, bounds))
-        around = (kept[max(0, bisect_right(starts, at) - 1)] for at in places)
-        inside = sum(
-            start <= at and at + len(source) <= end and end - start > len(source)
-            for at, (start, end) in zip(places, around, strict=True)
-        )
-        yield Phrase(source, (source,), len(places), True, bounds, inside)
-
-
-def _occurrences(phrase: str, text: str, bounds: tuple[bool, bool]) -> Iterator[int]:
-    """Yield the offsets at which `phrase` occurs in a text with the word boundaries that `bounds` requires."""
-    at = text.find(phrase)
-    while at >= 0:
-        if _has_bounds(text, at, at + len(phrase), bounds):
-            yield at
-        at = text.find(phrase, at + 1)
+def capitalised(text: str) -> str:
+    """Return the text with its first letter in upper case."""
+    return text[:1].upper() + text[1:]
 
 
 def _has_bounds(text: str, start: int, end: int, bounds: tuple[bool, bool]) -> bool:

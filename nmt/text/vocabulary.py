@@ -12,7 +12,6 @@ from typing import Protocol
 import sentencepiece
 
 from nmt.system.errors import UserError
-from nmt.text.terms import joins
 
 PAD, UNK, BOS, EOS = 0, 1, 2, 3  # <pad>, <unk>, <s>, </s>: the same ids in every vocabulary
 DAMAGED = "the file is damaged; take it from another copy of the model"
@@ -116,31 +115,9 @@ class Vocabulary(TargetVocabulary):
             return self.encode(text), "", []
         return self.encode(words), SPACE_MARK + last.replace(SPACE_MARK, STAND_IN), self.encode(last)
 
-    def word_ends(self) -> tuple[list[bool], list[bool]]:
-        """Return two lists by id: whether a word may begin after the symbol, and whether a word ends before it.
-
-        Both are False for a byte of a multi-byte character, whose other bytes are unknown.
-        """
-        spellings = self.spellings()
-        for byte in range(0x80):
-            if (index := self._index(f"<0x{byte:02X}>")) > EOS:
-                spellings[index] = chr(byte)
-        begin = [bool(text) and not joins(text[-1]) for text in spellings]
-        end = [bool(text) and not joins(text[0]) for text in spellings]
-        end[EOS] = True
-        return begin, end
-
     def language(self, text: str) -> str:
         """Return an empty string: only Marian models have target-language tags."""
         return ""
-
-    def encode_within(self, text: str) -> list[int] | None:
-        """Encode a text that follows another without a space; return None if no subword can begin it."""
-        first, *rest = self.encode(text)
-        if (piece := self._piece(first)) == SPACE_MARK:
-            return rest
-        index, exact = self.find(piece.removeprefix(SPACE_MARK))
-        return [index, *rest] if index is not None and exact else None
 
     def count_unknown(self, ids: Iterable[int]) -> int:
         """Count characters without an entry, which are encoded as bytes or, in Marian vocabularies, lost."""

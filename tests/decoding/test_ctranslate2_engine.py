@@ -79,7 +79,7 @@ def sources_of(bundle, count, caps=None):
 def search(bundle, sources, n_best=1, **decoding):
     """By CTranslate2, in order."""
     with Saved([bundle], "ctranslate2", "cpu", 1, 1, False, print).open(
-        settings(bundle, decoding), lambda: [], annotated=False
+        settings(bundle, decoding), lambda: ([], None), annotated=False
     ) as engine:
         return in_order(engine.search(Pile(sources), n_best), sources)
 

@@ -32,6 +32,6 @@ def test_a_search_on_a_cpu_has_a_forked_worker_for_each_thread_unless_told(
     monkeypatch.setattr(models, "Workers", several)
     monkeypatch.setattr("nmt.decoding.search.SearchEngine", lambda *arguments: "engine")
     saved = Saved([], "nmt", "cpu", workers, threads, forks, print)
-    with saved.open(Decoding(), lambda: [], annotated=False) as engine:
+    with saved.open(Decoding(), lambda: ([], None), annotated=False) as engine:
         assert engine == ("engine" if expected == 1 else "workers")
     assert counts == ([] if expected == 1 else [expected])

@@ -193,11 +193,3 @@ def test_a_parsers_tokenizer_has_words_in_and_trees_out(tmp_path: Path) -> None:
     again = load_tokenizer(tmp_path)
     assert again.equals(tokenizer)
     assert again.files() == tokenizer.files()
-
-
-def test_words_end_at_bytes_as_at_the_characters_that_they_spell(tokenizer: Tokenizer) -> None:
-    begin, end = tokenizer.source.word_ends()
-    comma, letter, lead = (tokenizer.source.find(f"<0x{byte:02X}>")[0] or 0 for byte in (ord(","), ord("Q"), 0xC3))
-    assert (begin[comma], end[comma]) == (True, True)
-    assert (begin[letter], end[letter]) == (False, False)
-    assert (begin[lead], end[lead]) == (False, False)

@@ -27,7 +27,7 @@ from nmt.model.transformer import Transformer
 from nmt.parsing.linearization import TreeVocabulary
 from nmt.recipe import Decoding
 from nmt.system.errors import UserError
-from nmt.text.terms import Term, Terms
+from nmt.text.terms import Term, Terms, missing
 from nmt.text.vocabulary import BOS, EOS, PAD, UNK
 from nmt.training.batches import deal_update, split_update
 
@@ -210,9 +210,10 @@ def constraints(value: dict[str, Any]) -> bool:
         assert len({*result.texts}) == len(result.texts), f"{result.texts} holds a text twice"
         blank = not request.text.strip()
         assert blank or all(_begins(text, request.prefix) for text in result.texts), (request, result.texts)
-        missing = [str(phrase) for phrase in terms.phrases(request.text.strip()) if phrase.is_missing(result.texts[0])]
-        assert sorted(missing) == sorted(map(str, result.missing)), "what is missing is not said"
-        assert blank or request.prefix or not missing, f"{missing} is not in {result.texts}"
+        source = request.text.strip()
+        lacking = missing(terms.phrases(source), source, result.texts[0])
+        assert lacking == result.missing, "what is missing is not said"
+        assert blank or request.prefix or not lacking, f"{lacking} is not in {result.texts}"
     return any(request.prefix or terms.phrases(request.text) for request in requests)
 
 
@@ -242,6 +243,6 @@ TARGETS = (
     Target(
         constraints,
         CONSTRAINTS,
-        ("nmt.decoding.phrases", "nmt.decoding.constraints", "nmt.decoding.phrases", "nmt.text.terms"),
+        ("nmt.decoding.placement", "nmt.decoding.constraints", "nmt.text.alignment", "nmt.text.terms"),
     ),
 )

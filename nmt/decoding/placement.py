@@ -1,0 +1,206 @@
+"""Terms and kept text in translations: put where they belong, by the alignment of a translation without them.
+
+A search translates a source as if it had no terms. Each term is then written over the word that attends to its source
+words. If none does clearly, it goes over or beside the word that attends to them most; of several possible texts, the
+most probable one wins. A search that continues behind the term does worse: models go astray after words that they never
+saw, and find it probable.
+
+A model copies text to keep if it knows such text. If it garbles it, the rest of the sentence suffers too, so the source
+is translated again without it, and it is put between the words that align with its neighbours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import islice, product
+from typing import NamedTuple
+
+import torch
+
+from nmt.decoding.beam import Found, length_penalty
+from nmt.decoding.engine import Hypothesis, Prefix, Source
+from nmt.decoding.forced import TOKENS, attention_of, log_probabilities_of
+from nmt.model.transformer import Transformer
+from nmt.text.alignment import Aligned, Place, Span, ends_of
+from nmt.text.terms import Phrase, capitalised, joins, missing
+from nmt.text.vocabulary import EOS, SPACE_MARK, Vocabulary
+
+MOST_VARIANTS = 16  # texts to score for one hypothesis
+
+
+class Edit(NamedTuple):
+    """Text for a span of an output; an empty span inserts it."""
+
+    span: Span
+    text: str
+
+
+class Placer:
+    """Completes what a search found by the phrases of its source."""
+
+    def __init__(self, source: Vocabulary, target: Vocabulary, alpha: float, models: Sequence[Transformer]) -> None:
+        self._source, self._target, self._alpha, self._models = source, target, alpha, models
+        positions = [model.config.max_positions for model in models if model.config.positions == "learned"]
+        self._longest = min(positions, default=1 << 30)  # symbols of an output, including `</s>`
+
+    def place(self, found: Sequence[Found]) -> tuple[list[Found], list[Source]]:
+        """Return results that have their phrases, and sources that must be searched again first."""
+        again, ready = [], []
+        for source, hypotheses in found:
+            right = [each for each in hypotheses if not any(phrase.kept for phrase in self._missing(source, each))]
+            bare = None if right or source.whole else self._without_kept(source)
+            if bare:
+                again.append(bare)
+            else:
+                ready.append((source, right or hypotheses))
+        return self._with_kept(self._with_terms(ready)), again
+
+    def _text(self, hypothesis: Hypothesis) -> str:
+        return self._target.decode(hypothesis.ids) if hypothesis.text is None else hypothesis.text
+
+    def _missing(self, source: Source, hypothesis: Hypothesis) -> list[Phrase]:
+        return missing(source.phrases, source.text, self._text(hypothesis))
+
+    # --- terms
+
+    def _with_terms(self, found: Sequence[Found]) -> list[Found]:
+        """Write the terms into each hypothesis that lacks some; sort each source's hypotheses by their new scores."""
+        lacking = [(source, each) for source, many in found for each in many if self._missing(source, each)]
+        aligned = self._aligned(lacking)
+        texts = [
+            list(islice(self._variants(pair, source), MOST_VARIANTS))
+            for pair, (source, _) in zip(aligned, lacking, strict=True)
+        ]
+        pairs = [(source, text) for (source, _), some in zip(lacking, texts, strict=True) for text in some]
+        scored = iter(self._scored(pairs))
+        best = iter([max((next(scored) for _ in some), key=lambda each: each.score) for some in texts])
+        done = []
+        for source, hypotheses in found:
+            mine = [next(best) if self._missing(source, each) else each for each in hypotheses]
+            done.append((source, sorted(mine, key=lambda each: -each.score)))
+        return done
+
+    def _aligned(self, each_of: Sequence[tuple[Source, Hypothesis]]) -> list[Aligned]:
+        weights = attention_of(self._models, [(source.ids, each.ids[: self._longest - 1]) for source, each in each_of])
+        return [
+            Aligned.of(
+                *(source.text, ends_of(self._source.decode, source.ids)),
+                *(self._target.decode(each.ids), ends_of(self._target.decode, each.ids[: self._longest - 1])),
+                of_pair.double().numpy(),
+            )
+            for (source, each), of_pair in zip(each_of, weights, strict=True)
+        ]
+
+    def _variants(self, aligned: Aligned, source: Source) -> Iterator[str]:
+        """Yield the output with all terms written into it: at each possible place, in each translation."""
+        fixed = self._fixed(source.prefix)
+        taken = {j for j, word in enumerate(aligned.words) if word.start < fixed}
+        options = []
+        for phrase in source.phrases:
+            if not phrase.kept:
+                places = list(aligned.places(Span(phrase.start, phrase.end), taken))
+                options.append([self._edit(phrase, target, place) for place in places for target in phrase.targets])
+        for edits in product(*options):
+            yield written(aligned.output, edits)
+
+    @staticmethod
+    def _edit(phrase: Phrase, target: str, place: Place) -> Edit:
+        text = place.before + target + place.after
+        return Edit(place.span, text if phrase.case or place.span.start else capitalised(text))
+
+    def _fixed(self, prefix: Prefix | None) -> int:
+        """Return the length of a prefix in characters."""
+        return len((self._target.decode(prefix.ids) + prefix.rest.replace(SPACE_MARK, " ")).strip()) if prefix else 0
+
+    def _scored(self, texts: Sequence[tuple[Source, str]]) -> list[Hypothesis]:
+        """Return texts as hypotheses with the scores of the search, which count no more symbols than models support."""
+        ids = [self._target.encode(text) for _, text in texts]
+        pairs = [(source.ids, [*each, EOS][: self._longest]) for (source, _), each in zip(texts, ids, strict=True)]
+        found = []
+        for (_, text), each, tokens in zip(texts, ids, log_probabilities_of(self._models, pairs, TOKENS), strict=True):
+            length = torch.tensor(len(each) + 1)
+            score = float(tokens.sum() / length_penalty(length, self._alpha))
+            found.append(Hypothesis(each, score, True, text=text))
+        return found
+
+    # --- kept text
+
+    def _without_kept(self, source: Source) -> Source | None:
+        """Return the source without its text to keep, or None if there is nothing else to translate."""
+        text, cuts = without(source.text, source.phrases)
+        if not any(map(joins, text)):
+            return None
+        terms = [
+            replace(phrase, start=phrase.start - sum(len(cut.text) for cut in cuts if cut.start < phrase.start))
+            for phrase in source.phrases
+            if not phrase.kept
+        ]
+        return replace(source, ids=self._source.encode(text), text=text, phrases=terms, whole=source)
+
+    def _with_kept(self, found: Sequence[Found]) -> list[Found]:
+        """Put text to keep back where it was left out; return the sources as they were first asked for."""
+        aligned = iter(self._aligned([(source, each) for source, many in found if source.whole for each in many]))
+        done = []
+        for source, hypotheses in found:
+            if whole := source.whole:
+                texts = [self._insert(whole, next(aligned)) for _ in hypotheses]
+            elif any(phrase.kept for phrase in self._missing(source, hypotheses[0])) and not source.prefix:
+                texts = [source.text]  # it has nothing else
+            else:
+                done.append((source, hypotheses))
+                continue
+            hypotheses = [
+                replace(each, ids=self._target.encode(text), text=text)
+                for each, text in zip(hypotheses, texts, strict=False)
+            ]
+            done.append((whole or source, hypotheses))
+        return done
+
+    def _insert(self, whole: Source, aligned: Aligned) -> str:
+        fixed, removed, edits = self._fixed(whole.prefix), 0, []
+        kept = [phrase for phrase in whole.phrases if phrase.kept]
+        for phrase, cut in zip(kept, without(whole.text, kept)[1], strict=True):
+            bound = (not _is_space(whole.text, phrase.start - 1), not _is_space(whole.text, phrase.end))
+            edits.append(aligned.between(cut.start - removed, phrase.source, bound, fixed))
+            removed += len(cut.text)
+        found, last = "", 0
+        for at, new in sorted(edits, key=lambda edit: edit[0]):
+            apart = " " if found and at == last and not (found[-1].isspace() or new[0].isspace()) else ""
+            found, last = found + aligned.output[last:at] + apart + new, at
+        return found + aligned.output[last:]
+
+
+class Cut(NamedTuple):
+    """Text that was taken out of a source, and where it began."""
+
+    start: int
+    text: str
+
+
+def without(text: str, phrases: Sequence[Phrase]) -> tuple[str, list[Cut]]:
+    """Return a text without what is kept, nor the space that would be left beside it, and what was taken out."""
+    cuts, rest, last = [], "", 0
+    for phrase in phrases:
+        if not phrase.kept:
+            continue
+        start, end = phrase.start, phrase.end
+        if start > last and text[start - 1] == " " and not (end < len(text) and joins(text[end])):
+            start -= 1
+        elif start == 0 and text[end : end + 1] == " ":
+            end += 1
+        cuts.append(Cut(start, text[start:end]))
+        rest, last = rest + text[last:start], end
+    return rest + text[last:], cuts
+
+
+def written(text: str, edits: Sequence[Edit]) -> str:
+    """Return the text with all edits."""
+    found, last = "", 0
+    for span, new in sorted(edits, key=lambda edit: edit.span):
+        found, last = found + text[last : span.start] + new, span.end
+    return found + text[last:]
+
+
+def _is_space(text: str, at: int) -> bool:
+    return not 0 <= at < len(text) or text[at].isspace()

@@ -1,0 +1,218 @@
+"""Aligned texts: which words of an output stand for which words of its source, and edits of the output by them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import NamedTuple, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nmt.text.terms import capitalised, joins
+
+STRONG = 0.8  # part of the strongest attention in a run that keeps a word in it
+CLEAR = 0.3  # attention to a source word from which an output word may stand for it
+
+
+class Span(NamedTuple):
+    """Characters start to end - 1 of a text."""
+
+    start: int
+    end: int
+
+
+def words_of(text: str) -> list[Span]:
+    """Return the spans of words; in scripts without spaces, and in punctuation, each character is a word."""
+    found: list[Span] = []
+    for is_word, run in groupby(range(len(text)), key=lambda at: joins(text[at])):
+        places = list(run)
+        if is_word:
+            found.append(Span(places[0], places[-1] + 1))
+        else:
+            found += [Span(at, at + 1) for at in places if not text[at].isspace()]
+    return found
+
+
+def ends_of(decode: Callable[[list[int]], str], ids: Sequence[int]) -> list[int]:
+    """Return the offset in decode(ids) at which each subword ends.
+
+    A byte that does not complete a character ends with the subword before it.
+    """
+    whole, ends, last = decode(list(ids)), [], 0
+    for count in range(1, len(ids) + 1):
+        text = decode(list(ids[:count]))
+        if whole.startswith(text):
+            last = len(text)
+        ends.append(last)
+    return ends[:-1] + [len(whole)] * bool(ends)
+
+
+class Place(NamedTuple):
+    """Where a text may be written into an output: over a span, or beside a word if that is empty."""
+
+    span: Span
+    before: str = ""  # what precedes the text: a space, or the part of a compound that stays
+    after: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class Aligned:
+    """A source and an output, with the attention of each word of the output to each word of the source."""
+
+    source: str
+    output: str
+    source_words: list[Span]
+    words: list[Span]
+    weights: NDArray[np.float64]
+    """(words, source words): sums over a source word's subwords, means over an output word's"""
+    ends: Sequence[int]
+    """Offsets at which the output's subwords end"""
+    of_subwords: NDArray[np.float64]
+    """(output subwords, source words)"""
+
+    @classmethod
+    def of(
+        cls, source: str, source_ends: Sequence[int], output: str, ends: Sequence[int], weights: NDArray[np.floating]
+    ) -> Self:
+        """Sum up weights (output subwords, source subwords), given the offsets at which subwords end."""
+        source_words, words = words_of(source), words_of(output)
+        queries, keys = _shares(words, ends), _shares(source_words, source_ends)
+        mean = queries / np.maximum(queries.sum(1, keepdims=True), 1e-9)
+        of_subwords = weights @ keys.T
+        return cls(source, output, source_words, words, mean @ of_subwords, ends, of_subwords)
+
+    def inside(self, span: Span) -> list[int]:
+        """Return the indices of the source words that a span of the source touches."""
+        return [i for i, word in enumerate(self.source_words) if word.start < span.end and span.start < word.end]
+
+    def best(self) -> NDArray[np.int64]:
+        """Return (words,), the most attended source word of each word of the output."""
+        return self.weights.argmax(1) if self.source_words else np.zeros(len(self.words), dtype=np.int64)
+
+    def runs(self, span: Span, taken: Collection[int] = ()) -> Iterator[tuple[float, int, int]]:
+        """Yield (attention, first, last) for runs of output words that attend most to words of a source span."""
+        inside = self.inside(span)
+        hits = [
+            j
+            for j, i in enumerate(self.best())
+            if i in inside and j not in taken and joins(self.output[self.words[j].start])
+        ]
+        first = 0
+        for at in range(1, len(hits) + 1):
+            if at == len(hits) or not self._adjacent(hits[at - 1], hits[at]):
+                run = hits[first:at]
+                yield float(self.weights[run][:, inside].sum(1).max()), run[0], run[-1]
+                first = at
+
+    def places(self, span: Span, taken: set[int]) -> Iterator[Place]:
+        """Yield places in the output for a translation of a source span.
+
+        `taken` are the words that no longer count; the chosen ones are added.
+        """
+        runs = sorted(self.runs(span, taken), reverse=True)
+        if runs:
+            _, first, last = runs[0]
+            taken.update(range(first, last + 1))
+            if part := self._part(span, first) if first == last else None:
+                yield part
+                return
+            if len(self.inside(span)) > 1:
+                yield Place(self._core(span, first, last))
+            else:  # such as a noun and its article
+                yield from (Place(word) for word in self.words[first : last + 1] if joins(self.output[word.start]))
+            return
+        mass = self.weights[:, self.inside(span)].sum(1)
+        free = [j for j, word in enumerate(self.words) if j not in taken and joins(self.output[word.start])]
+        if not free:
+            yield Place(Span(len(self.output), len(self.output)), before=" " if self.output else "")
+            return
+        best = max(free, key=lambda j: float(mass[j]))
+        taken.add(best)
+        if part := self._part(span, best):
+            yield part
+            return
+        word = self.words[best]
+        if mass[best] >= CLEAR:
+            yield Place(word)
+        yield Place(Span(word.start, word.start), after=" ")
+        yield Place(Span(word.end, word.end), before=" ")
+
+    def _core(self, span: Span, first: int, last: int) -> Span:
+        """Return the span of a run without weaker words at its ends, such as an article that attends to its noun."""
+        attention = self.weights[first : last + 1, self.inside(span)].sum(1)
+        strong = np.flatnonzero(attention >= STRONG * attention.max())
+        return Span(self.words[first + int(strong[0])].start, self.words[first + int(strong[-1])].end)
+
+    def _part(self, span: Span, j: int) -> Place | None:
+        """Return the place of one part of the compound j, if its other part stands for another source word."""
+        word, inside = self.words[j], self.inside(span)
+        at = [k for k, end in enumerate(self.ends) if word.start < end <= word.end]
+        owner = self.of_subwords[at].argmax(1).tolist() if at else []
+        own = [i in inside for i in owner]
+        others = {i for i in owner if i not in inside}
+        near = {inside[0] - 1, inside[-1] + 1} if inside else set()
+        if not any(own) or not others or not others <= near or any(self.weights[:, i].argmax() != j for i in others):
+            return None
+        split = own.index(own[-1])  # one part's subwords, then the other's
+        if own[:split] + own[split:] != [own[0]] * split + [own[-1]] * (len(own) - split) or own[0] == own[-1]:
+            return None
+        middle = self.ends[at[split - 1]]
+        first, second = self.output[word.start : middle], self.output[middle : word.end]
+        if own[0]:
+            return Place(word, after="-" + (capitalised(second) if first[:1].isupper() else second))
+        return Place(word, before=first + "-")
+
+    def between(self, at: int, text: str, bound: tuple[bool, bool], fixed: int) -> tuple[int, str]:
+        """Return where in the output to insert a text that stood at an offset of the source, and the text with spaces.
+
+        `bound` says whether it touched what preceded it, and what followed. The first `fixed` characters stay.
+        """
+        before = [i for i, word in enumerate(self.source_words) if word.end <= at][::-1]
+        behind = [i for i, word in enumerate(self.source_words) if word.start >= at]
+        sides = [self._beside(before, True, bound[0]), self._beside(behind, False, bound[1])]
+        if not self.words or None in sides:
+            place, touches = len(self.output) if before else 0, (False, False)
+        else:
+            _, is_left, j, touch = max(side for side in sides if side)
+            place = self.words[j].end if is_left else self.words[j].start
+            touches = (is_left and touch, not is_left and touch)
+        if place < fixed:
+            place, touches = fixed, (False, False)
+        left = place and not self.output[place - 1].isspace() and not touches[0]
+        right = joins(self.output[place : place + 1] or " ") and not touches[1]
+        return place, " " * bool(left) + text + " " * right
+
+    def _beside(self, near: Sequence[int], is_left: bool, bound: bool) -> tuple[float, bool, int, bool] | None:
+        """Return (attention, is_left, output word, whether to touch it) for the nearest source word that has one.
+
+        Punctuation counts if the output has the same.
+        """
+        for i in near:
+            j = int(self.weights[:, i].argmax()) if self.words else 0
+            is_same = (
+                bool(self.words) and self.output[slice(*self.words[j])] == self.source[slice(*self.source_words[i])]
+            )
+            if is_same or joins(self.source[self.source_words[i].start]):
+                touch = bound and is_same and i == near[0]
+                return float(self.weights[j, i]) + touch if self.words else 0.0, is_left, j, touch
+        return None
+
+    def _adjacent(self, j: int, k: int) -> bool:
+        """Whether no word, and at most a hyphen or the like without spaces, stands between output words j and k."""
+        between = self.output[self.words[j].end : self.words[k].start]
+        return k == j + 1 or (k == j + 2 and " " not in between)
+
+
+def _shares(words: Sequence[Span], ends: Sequence[int]) -> NDArray[np.float64]:
+    """Return (words, subwords), the share of each subword's characters that belongs to each word."""
+    shares = np.zeros((len(words), len(ends)))
+    start = 0
+    for at, end in enumerate(ends):
+        for index, word in enumerate(words):
+            if (both := min(end, word.end) - max(start, word.start)) > 0:
+                shares[index, at] = both
+        start = end
+    normalised: NDArray[np.float64] = shares / np.maximum(shares.sum(0), 1e-9)
+    return normalised

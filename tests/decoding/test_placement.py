@@ -1,0 +1,119 @@
+"""Terms and kept text in translations: always there, whatever a model says and however it is batched."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+import torch
+
+from nmt.decoding.placement import Edit, without, written
+from nmt.decoding.read_ahead import Request
+from nmt.decoding.translator import Translation, Translator
+from nmt.model.transformer import Transformer
+from nmt.recipe import Decoding, Model, TokenizerSettings
+from nmt.text.alignment import Span
+from nmt.text.terms import Term, Terms, missing
+from nmt.text.tokenizer import Tokenizer
+
+TEXTS = ["the dog sees the house", "a cat likes the tree", "the tree sees a dog", "cats like houses and dogs"]
+TABLE = [
+    Term("dog", "cat"),
+    Term("house", "trees and dogs"),
+    Term("house", "zebra"),
+    Term("cat", "été"),
+    Term("a", "a"),
+]
+KEPT = [
+    "the dog sees https://x.org/house",
+    "%s likes {name}s and %s",
+    "the tree %s {name} sees a dog, x@y.org",
+    "a cat",
+    "https://x.org https://x.org/house likes %s, https://x.org/%s",
+    "see x@y.org or ftp://x@y.org/dog",
+]
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Tokenizer:
+    return Tokenizer.train([(text, text[::-1]) for text in TEXTS] * 20, TokenizerSettings(vocab_size=340))
+
+
+def model_of(tokenizer: Tokenizer, seed: int = 5) -> Transformer:
+    torch.manual_seed(seed)
+    size = len(tokenizer.source)
+    model = Transformer(Model(layers=1, d_model=16, d_ff=32, heads=2), size, size)
+    return model.double().eval()  # else scores differ between batches by their rounding
+
+
+def translations(
+    tokenizer: Tokenizer, requests: Sequence[Request | str], n_best: int = 1, models: int = 1, **decoding: object
+) -> list[Translation]:
+    settings = Decoding.model_validate({"beam": 4, "max_extra": 30, **decoding})
+    serve = Translator([model_of(tokenizer, seed) for seed in range(5, 5 + models)], tokenizer, settings)
+    return list(serve.stream(requests, n_best))
+
+
+def with_terms(texts: Sequence[str], prefix: str = "") -> list[Request]:
+    return [Request(text, prefix, Terms(TABLE)) for text in texts]
+
+
+@pytest.mark.parametrize(("beam", "models"), [(1, 1), (2, 2), (9, 1)])
+def test_every_hypothesis_holds_its_phrases(beam: int, models: int, tokenizer: Tokenizer) -> None:
+    requests = with_terms([*TEXTS, *KEPT])
+    found = translations(tokenizer, requests, beam, models, beam=beam)
+    for request, result in zip(requests, found, strict=True):
+        assert result.missing == []
+        assert request.terms is not None
+        phrases = request.terms.phrases(request.text)
+        assert bool(phrases) == (request.text != TEXTS[3])  # which has other words
+        assert not any(missing(phrases, request.text, text) for text in result.texts)
+        assert result.scores == sorted(result.scores, reverse=True)
+
+
+@pytest.mark.parametrize(("beam", "tokens"), [(1, 20), (4, 64)])
+def test_the_batch_makes_no_difference(beam: int, tokens: int, tokenizer: Tokenizer) -> None:
+    requests = [*with_terms(TEXTS), *KEPT, *with_terms(KEPT), *TEXTS]
+    expected = [result.texts for result in translations(tokenizer, requests, beam, beam=beam)]
+    assert [
+        result.texts for result in translations(tokenizer, requests, beam, beam=beam, batch_tokens=tokens)
+    ] == expected
+
+
+def test_a_prefix_stays_as_it_is(tokenizer: Tokenizer) -> None:
+    for result in translations(tokenizer, with_terms([*TEXTS, *KEPT[:3]], "the zeb"), 3):
+        assert all(text.startswith("the zeb") for text in result.texts)
+        assert result.missing == []
+
+
+def test_only_text_to_keep_is_copied_whole(tokenizer: Tokenizer) -> None:
+    texts = ["https://x.org/a, %s", "{name}"]
+    assert [result.texts for result in translations(tokenizer, texts, 2)] == [[text] for text in texts]
+
+
+def test_outputs_beyond_a_models_last_position_are_cut_for_scores_alone(tokenizer: Tokenizer) -> None:
+    torch.manual_seed(5)
+    config = Model(layers=1, d_model=16, d_ff=32, heads=2, positions="learned", max_positions=12)
+    model = Transformer(config, len(tokenizer.source), len(tokenizer.source)).eval()
+    serve = Translator(model, tokenizer, Decoding(max_source=8, max_extra=5))
+    terms = Terms([Term("dog", "one two three four five six seven")])
+    (result,) = serve.stream([Request("dog", terms=terms)])
+    assert result.missing == []
+
+
+def test_edits_are_made_in_the_order_of_their_places() -> None:
+    edits = [Edit(Span(8, 8), " X"), Edit(Span(4, 4), "Y "), Edit(Span(0, 3), "Z"), Edit(Span(8, 8), " V")]
+    assert written("one four", edits) == "Z Y four X V"
+
+
+@pytest.mark.parametrize(
+    ("text", "rest"),
+    [("See %s now", "See now"), ("%s is {n}px.", "is px."), ("See %s.", "See."), ("({a})", "()"), ("%s", "")],
+)
+def test_what_is_kept_leaves_no_spaces_behind(text: str, rest: str) -> None:
+    found, cuts = without(text, Terms().phrases(text))
+    assert found == rest
+    for cut in reversed(cuts):  # and can be put back
+        at = cut.start - sum(len(other.text) for other in cuts if other.start < cut.start)
+        found = found[:at] + cut.text + found[at:]
+    assert found == text
