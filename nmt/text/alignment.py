@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from nmt.text.terms import capitalised, joins
 
-STRONG = 0.8  # part of the strongest attention in a run that keeps a word in it
+STRONG = 0.5  # part of the strongest attention in a run that keeps a word in it
 CLEAR = 0.3  # attention to a source word from which an output word may stand for it
 
 
@@ -118,10 +118,7 @@ class Aligned:
             if part := self._part(span, first) if first == last else None:
                 yield part
                 return
-            if len(self.inside(span)) > 1:
-                yield Place(self._core(span, first, last))
-            else:  # such as a noun and its article
-                yield from (Place(word) for word in self.words[first : last + 1] if joins(self.output[word.start]))
+            yield Place(self._core(span, first, last))
             return
         mass = self.weights[:, self.inside(span)].sum(1)
         free = [j for j, word in enumerate(self.words) if j not in taken and joins(self.output[word.start])]
@@ -133,17 +130,24 @@ class Aligned:
         if part := self._part(span, best):
             yield part
             return
-        word = self.words[best]
+        word, other = self.words[best], int(self.best()[best])
         if mass[best] >= CLEAR:
             yield Place(word)
+            if self.weights[:, other].argmax() != best:  # what else it stands for has another word
+                return
         yield Place(Span(word.start, word.start), after=" ")
         yield Place(Span(word.end, word.end), before=" ")
 
     def _core(self, span: Span, first: int, last: int) -> Span:
-        """Return the span of a run without weaker words at its ends, such as an article that attends to its noun."""
-        attention = self.weights[first : last + 1, self.inside(span)].sum(1)
+        """Return the span of a run without weak words at its ends; for one source word, of its last word.
+
+        An article often attends to its noun, which follows it.
+        """
+        inside = self.inside(span)
+        attention = self.weights[first : last + 1, inside].sum(1)
         strong = np.flatnonzero(attention >= STRONG * attention.max())
-        return Span(self.words[first + int(strong[0])].start, self.words[first + int(strong[-1])].end)
+        start = first + int(strong[0 if len(inside) > 1 else -1])
+        return Span(self.words[start].start, self.words[first + int(strong[-1])].end)
 
     def _part(self, span: Span, j: int) -> Place | None:
         """Return the place of one part of the compound j, if its other part stands for another source word."""
