@@ -72,8 +72,7 @@ class Placer:
             list(islice(self._variants(pair, source), MOST_VARIANTS))
             for pair, (source, _) in zip(aligned, lacking, strict=True)
         ]
-        pairs = [(source, text) for (source, _), some in zip(lacking, texts, strict=True) for text in some]
-        scored = iter(self._scored(pairs))
+        scored = iter(self._scored([(*pair, text) for pair, some in zip(lacking, texts, strict=True) for text in some]))
         best = iter([max((next(scored) for _ in some), key=lambda each: each.score) for some in texts])
         done = []
         for source, hypotheses in found:
@@ -113,16 +112,19 @@ class Placer:
         """Return the length of a prefix in characters."""
         return len((self._target.decode(prefix.ids) + prefix.rest.replace(SPACE_MARK, " ")).strip()) if prefix else 0
 
-    def _scored(self, texts: Sequence[tuple[Source, str]]) -> list[Hypothesis]:
-        """Return texts as hypotheses with the scores of the search, which count no more symbols than models support."""
-        ids = [self._target.encode(text) for _, text in texts]
-        pairs = [(source.ids, [*each, EOS][: self._longest]) for (source, _), each in zip(texts, ids, strict=True)]
-        found = []
-        for (_, text), each, tokens in zip(texts, ids, log_probabilities_of(self._models, pairs, TOKENS), strict=True):
-            length = torch.tensor(len(each) + 1)
-            score = float(tokens.sum() / length_penalty(length, self._alpha))
-            found.append(Hypothesis(each, score, True, text=text))
-        return found
+    def _scored(self, texts: Sequence[tuple[Source, Hypothesis, str]]) -> list[Hypothesis]:
+        """Return hypotheses with other texts, and the search's scores of as many symbols as the models support."""
+        ids = [self._target.encode(text) for *_, text in texts]
+        pairs = [(source.ids, [*each, EOS][: self._longest]) for (source, *_), each in zip(texts, ids, strict=True)]
+        totals = [tokens.sum() for tokens in log_probabilities_of(self._models, pairs, TOKENS)]
+        scores = [
+            float(total / length_penalty(torch.tensor(len(each) + 1), self._alpha))
+            for total, each in zip(totals, ids, strict=True)
+        ]
+        return [
+            replace(before, ids=each, score=score, text=text)
+            for (_, before, text), each, score in zip(texts, ids, scores, strict=True)
+        ]
 
     # --- kept text
 

@@ -68,9 +68,7 @@ class SearchEngine(SearchModels):
     def complete(self, found: list[Found], places: bool) -> tuple[list[Found], list[Source]]:
         again: list[Source] = []
         if self._placer and places:
-            concerned = [each[0].phrases or each[0].whole for each in found]
-            placed, again = self._placer.place([each for each, is_it in zip(found, concerned, strict=True) if is_it])
-            found = [each for each, is_it in zip(found, concerned, strict=True) if not is_it] + placed
+            found, again = self._placer.place(found)
         return self._annotate(found) if self._annotate else found, again
 
     def search(self, queue: SourceQueue, n_best: int) -> Generator[tuple[int, list[Hypothesis]], None, None]:
