@@ -65,20 +65,27 @@ class Placer:
     # --- terms
 
     def _with_terms(self, found: Sequence[Found]) -> list[Found]:
-        """Write the terms into each hypothesis that lacks some; sort each source's hypotheses by their new scores."""
+        """Write the terms into each hypothesis that lacks some; its score and rank stay as they were without them."""
         lacking = [(source, each) for source, many in found for each in many if self._missing(source, each)]
-        aligned = self._aligned(lacking)
-        texts = [
-            list(islice(self._variants(pair, source), MOST_VARIANTS))
-            for pair, (source, _) in zip(aligned, lacking, strict=True)
+        variants = [
+            (source, list(islice(self._variants(pair, source), MOST_VARIANTS)))
+            for pair, (source, _) in zip(self._aligned(lacking), lacking, strict=True)
         ]
-        scored = iter(self._scored([(*pair, text) for pair, some in zip(lacking, texts, strict=True) for text in some]))
-        best = iter([max((next(scored) for _ in some), key=lambda each: each.score) for some in texts])
-        done = []
-        for source, hypotheses in found:
-            mine = [next(best) if self._missing(source, each) else each for each in hypotheses]
-            done.append((source, sorted(mine, key=lambda each: -each.score)))
-        return done
+        several = [(source, text) for source, texts in variants if len(texts) > 1 for text in texts]
+        scores = iter(self._scores(several))
+        best = iter(
+            [max(texts, key=lambda text: next(scores)) if len(texts) > 1 else texts[0] for _, texts in variants]
+        )
+        return [
+            (
+                source,
+                [self._with_text(each, next(best)) if self._missing(source, each) else each for each in hypotheses],
+            )
+            for source, hypotheses in found
+        ]
+
+    def _with_text(self, hypothesis: Hypothesis, text: str) -> Hypothesis:
+        return replace(hypothesis, ids=self._target.encode(text), text=text)
 
     def _aligned(self, each_of: Sequence[tuple[Source, Hypothesis]]) -> list[Aligned]:
         weights = attention_of(self._models, [(source.ids, each.ids[: self._longest - 1]) for source, each in each_of])
@@ -112,19 +119,14 @@ class Placer:
         """Return the length of a prefix in characters."""
         return len((self._target.decode(prefix.ids) + prefix.rest.replace(SPACE_MARK, " ")).strip()) if prefix else 0
 
-    def _scored(self, texts: Sequence[tuple[Source, Hypothesis, str]]) -> list[Hypothesis]:
-        """Return hypotheses with other texts, and the search's scores of as many symbols as the models support."""
-        ids = [self._target.encode(text) for *_, text in texts]
-        pairs = [(source.ids, [*each, EOS][: self._longest]) for (source, *_), each in zip(texts, ids, strict=True)]
-        totals = [tokens.sum() for tokens in log_probabilities_of(self._models, pairs, TOKENS)]
-        scores = [
-            float(total / length_penalty(torch.tensor(len(each) + 1), self._alpha))
-            for total, each in zip(totals, ids, strict=True)
-        ]
-        return [
-            replace(before, ids=each, score=score, text=text)
-            for (_, before, text), each, score in zip(texts, ids, scores, strict=True)
-        ]
+    def _scores(self, texts: Sequence[tuple[Source, str]]) -> list[float]:
+        """Return the scores that a search would give, of as many symbols as the models support."""
+        targets = self._target.encode_all([text for _, text in texts])
+        pairs = [(source.ids, [*each, EOS][: self._longest]) for (source, _), each in zip(texts, targets, strict=True)]
+        totals = log_probabilities_of(self._models, pairs, TOKENS)
+        lengths = torch.tensor([len(target) for _, target in pairs])
+        penalties = length_penalty(lengths, self._alpha).tolist()
+        return [float(total.sum()) / penalty for total, penalty in zip(totals, penalties, strict=True)]
 
     # --- kept text
 
@@ -152,11 +154,8 @@ class Placer:
             else:
                 done.append((source, hypotheses))
                 continue
-            hypotheses = [
-                replace(each, ids=self._target.encode(text), text=text)
-                for each, text in zip(hypotheses, texts, strict=False)
-            ]
-            done.append((whole or source, hypotheses))
+            pairs = zip(hypotheses, texts, strict=False)
+            done.append((whole or source, [self._with_text(*pair) for pair in pairs]))
         return done
 
     def _insert(self, whole: Source, aligned: Aligned) -> str:
