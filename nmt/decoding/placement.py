@@ -112,8 +112,10 @@ class Placer:
 
     @staticmethod
     def _edit(phrase: Phrase, target: str, place: Place) -> Edit:
-        text = place.before + target + place.after
-        return Edit(place.span, text if phrase.case or place.span.start else capitalised(text))
+        begins = place.span.start == 0 and not place.before.strip()
+        return Edit(
+            place.span, place.before + (capitalised(target) if begins and not phrase.case else target) + place.after
+        )
 
     def _fixed(self, prefix: Prefix | None) -> int:
         """Return the length of a prefix in characters."""
@@ -200,7 +202,7 @@ def written(text: str, edits: Sequence[Edit]) -> str:
     found, last = "", 0
     for span, new in sorted(edits, key=lambda edit: edit.span):
         found, last = found + text[last : span.start] + new, span.end
-    return found + text[last:]
+    return (found + text[last:]) if text else found.strip()
 
 
 def _is_space(text: str, at: int) -> bool:

@@ -123,7 +123,7 @@ class Aligned:
         mass = self.weights[:, self.inside(span)].sum(1)
         free = [j for j, word in enumerate(self.words) if j not in taken and joins(self.output[word.start])]
         if not free:
-            yield Place(Span(len(self.output), len(self.output)), before=" " if self.output else "")
+            yield Place(Span(len(self.output), len(self.output)), before=" ")
             return
         best = max(free, key=lambda j: float(mass[j]))
         taken.add(best)

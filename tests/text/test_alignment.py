@@ -67,7 +67,7 @@ def test_what_no_word_stands_for_goes_beside_or_over_the_word_that_attends_to_it
     pair = aligned("red soccer ball", "rot Ball", weights)
     assert places(pair, "ball", taken) == [("", "Ball", ""), ("", "", " "), (" ", "", "")]
     assert places(pair, "soccer", taken) == [("", "", " "), (" ", "", "")]  # beside the other word
-    assert places(aligned("dog", "", {}), "dog") == [("", "", "")]
+    assert places(aligned("dog", "", {}), "dog") == [(" ", "", "")]
 
 
 @pytest.mark.parametrize(
