@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -22,6 +22,10 @@ class Hypothesis:
     log_probabilities: list[float] = field(default_factory=list)
     kept_from_repeating: bool = False  # whether `decoding.no_repeat` ever forbade the most probable symbol
     text: str | None = None  # its text, where terms were written into it; otherwise that of `ids`
+
+    def decoded(self, decode: Callable[[list[int]], str]) -> str:
+        """Return its text, by `decode` unless it has one of its own."""
+        return decode(self.ids) if self.text is None else self.text
 
 
 @dataclass(frozen=True)

@@ -150,10 +150,8 @@ def attention_of(models: Sequence[Transformer], pairs: Sequence[tuple[list[int],
     side includes `</s>`, and attention to it is left out.
     """
     device = models[0].output_embedding.weight.device
-    found = [torch.empty(len(output), len(source)) for source, output in pairs]
-    for rows in in_batches([(sum(map(len, pair)) + 1,) for pair in pairs if pair[1]], TOKENS):
-        filled = [row for row, pair in enumerate(pairs) if pair[1]]
-        rows = [filled[row] for row in rows]
+    found = [torch.empty(0)] * len(pairs)
+    for rows in in_batches([(sum(map(len, pair)) + 1,) for pair in pairs], TOKENS):
         source = pad_ids([pairs[row][0] for row in rows], after=EOS).to(device)
         target_in = pad_ids([pairs[row][1][:-1] for row in rows], before=BOS).to(device)
         weights = torch.stack([model.cross_attention(source, target_in) for model in models]).mean(0).cpu()

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import islice, product
+from itertools import compress, islice, product
 from typing import NamedTuple
 
 import torch
@@ -56,17 +56,18 @@ class Placer:
                 ready.append((source, right or hypotheses))
         return self._with_kept(self._with_terms(ready)), again
 
-    def _text(self, hypothesis: Hypothesis) -> str:
-        return self._target.decode(hypothesis.ids) if hypothesis.text is None else hypothesis.text
-
     def _missing(self, source: Source, hypothesis: Hypothesis) -> list[Phrase]:
-        return missing(source.phrases, source.text, self._text(hypothesis))
+        text = hypothesis.decoded(self._target.decode) if source.phrases else ""
+        return missing(source.phrases, source.text, text)
 
     # --- terms
 
     def _with_terms(self, found: Sequence[Found]) -> list[Found]:
         """Write the terms into each hypothesis that lacks some; its score and rank stay as they were without them."""
-        lacking = [(source, each) for source, many in found for each in many if self._missing(source, each)]
+        lacks = [[bool(self._missing(source, each)) for each in many] for source, many in found]
+        lacking = [
+            (source, each) for (source, many), marks in zip(found, lacks, strict=True) for each in compress(many, marks)
+        ]
         variants = [
             (source, list(islice(self._variants(pair, source), MOST_VARIANTS)))
             for pair, (source, _) in zip(self._aligned(lacking), lacking, strict=True)
@@ -76,13 +77,11 @@ class Placer:
         best = iter(
             [max(texts, key=lambda text: next(scores)) if len(texts) > 1 else texts[0] for _, texts in variants]
         )
-        return [
-            (
-                source,
-                [self._with_text(each, next(best)) if self._missing(source, each) else each for each in hypotheses],
-            )
-            for source, hypotheses in found
-        ]
+        done = []
+        for (source, many), marks in zip(found, lacks, strict=True):
+            pairs = zip(many, marks, strict=True)
+            done.append((source, [self._with_text(each, next(best)) if lack else each for each, lack in pairs]))
+        return done
 
     def _with_text(self, hypothesis: Hypothesis, text: str) -> Hypothesis:
         return replace(hypothesis, ids=self._target.encode(text), text=text)

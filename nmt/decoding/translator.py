@@ -12,7 +12,7 @@ from functools import partial
 from itertools import accumulate, repeat
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
-from nmt.decoding.engine import Hypothesis, Prefix
+from nmt.decoding.engine import Prefix
 from nmt.decoding.models import Models
 from nmt.decoding.pipeline import LineResult, Pipeline
 from nmt.decoding.read_ahead import Line, Part, Request
@@ -181,12 +181,9 @@ class Translator(Pipeline[Translation]):
         phrases = terms.phrases(text)
         return replace(part, text=text, phrases=phrases) if phrases else part
 
-    def _text(self, hypothesis: Hypothesis) -> str:
-        return self._target.decode(hypothesis.ids) if hypothesis.text is None else hypothesis.text
-
     def text(self, line: Line, rank: int) -> str:
         """Join the translations of this `rank` from all parts into one text, indented like the line."""
-        texts = [self._text(part[rank]) for part in line.hypotheses]
+        texts = [part[rank].decoded(self._target.decode) for part in line.hypotheses]
         text = joined(texts, [part.space for part in line.parts])
         return one_line(line.text[: -len(line.text.lstrip())] + text) if text else ""
 
@@ -209,7 +206,7 @@ class Translator(Pipeline[Translation]):
                 phrase
                 for part, best in line.best
                 if part.phrases
-                for phrase in missing(part.phrases, part.text, self._text(best))
+                for phrase in missing(part.phrases, part.text, best.decoded(self._target.decode))
             ],
             kept_from_repeating=any(best.kept_from_repeating for _, best in line.best),
             **compare(line.text, found[0][0], asked)._asdict(),

@@ -183,10 +183,12 @@ class Transformer(nn.Module):
         """
         memory = self.encode(source)
         x = self._embed_target(target_in)
-        weights: list[Tensor] = []
+        found: list[Tensor] = []
         for layer in self._decoder_layers():
+            weights: list[Tensor] = []
             x = layer(x, memory.states, memory.mask, ([], weights))
-        return torch.stack(weights[1:] or weights).mean((0, 2))
+            found.append(weights[0].mean(1))
+        return torch.stack(found[1:] or found).mean(0)
 
     def _decoder_layers(self) -> list[DecoderLayer]:
         return list(self.decoder)  # type: ignore[arg-type]

@@ -83,20 +83,16 @@ class Aligned:
         of_subwords = weights @ keys.T
         return cls(source, output, source_words, words, mean @ of_subwords, ends, of_subwords)
 
-    def inside(self, span: Span) -> list[int]:
+    def _inside(self, span: Span) -> list[int]:
         """Return the indices of the source words that a span of the source touches."""
         return [i for i, word in enumerate(self.source_words) if word.start < span.end and span.start < word.end]
 
-    def best(self) -> NDArray[np.int64]:
-        """Return (words,), the most attended source word of each word of the output."""
-        return self.weights.argmax(1) if self.source_words else np.zeros(len(self.words), dtype=np.int64)
-
-    def runs(self, span: Span, taken: Collection[int] = ()) -> Iterator[tuple[float, int, int]]:
+    def _runs(self, span: Span, taken: Collection[int]) -> Iterator[tuple[float, int, int]]:
         """Yield (attention, first, last) for runs of output words that attend most to words of a source span."""
-        inside = self.inside(span)
+        inside = self._inside(span)
         hits = [
             j
-            for j, i in enumerate(self.best())
+            for j, i in enumerate(self.weights.argmax(1))
             if i in inside and j not in taken and joins(self.output[self.words[j].start])
         ]
         first = 0
@@ -111,16 +107,14 @@ class Aligned:
 
         `taken` are the words that no longer count; the chosen ones are added.
         """
-        runs = sorted(self.runs(span, taken), reverse=True)
+        runs = sorted(self._runs(span, taken), reverse=True)
         if runs:
             _, first, last = runs[0]
             taken.update(range(first, last + 1))
-            if part := self._part(span, first) if first == last else None:
-                yield part
-                return
-            yield Place(self._core(span, first, last))
+            part = self._part(span, first) if first == last else None
+            yield part or Place(self._core(span, first, last))
             return
-        mass = self.weights[:, self.inside(span)].sum(1)
+        mass = self.weights[:, self._inside(span)].sum(1)
         free = [j for j, word in enumerate(self.words) if j not in taken and joins(self.output[word.start])]
         if not free:
             yield Place(Span(len(self.output), len(self.output)), before=" ")
@@ -130,7 +124,7 @@ class Aligned:
         if part := self._part(span, best):
             yield part
             return
-        word, other = self.words[best], int(self.best()[best])
+        word, other = self.words[best], int(self.weights[best].argmax())
         if mass[best] >= CLEAR:
             yield Place(word)
             if self.weights[:, other].argmax() != best:  # what else it stands for has another word
@@ -143,7 +137,7 @@ class Aligned:
 
         An article often attends to its noun, which follows it.
         """
-        inside = self.inside(span)
+        inside = self._inside(span)
         attention = self.weights[first : last + 1, inside].sum(1)
         strong = np.flatnonzero(attention >= STRONG * attention.max())
         start = first + int(strong[0 if len(inside) > 1 else -1])
@@ -151,17 +145,16 @@ class Aligned:
 
     def _part(self, span: Span, j: int) -> Place | None:
         """Return the place of one part of the compound j, if its other part stands for another source word."""
-        word, inside = self.words[j], self.inside(span)
+        word, inside = self.words[j], self._inside(span)
         at = [k for k, end in enumerate(self.ends) if word.start < end <= word.end]
-        owner = self.of_subwords[at].argmax(1).tolist() if at else []
-        own = [i in inside for i in owner]
-        others = {i for i in owner if i not in inside}
-        near = {inside[0] - 1, inside[-1] + 1} if inside else set()
-        if not any(own) or not others or not others <= near or any(self.weights[:, i].argmax() != j for i in others):
+        owners = self.of_subwords[at].argmax(1).tolist()
+        others = {i for i in owners if i not in inside}
+        own = [i in inside for i in owners]
+        is_parted = len([key for key, _ in groupby(own)]) == 2  # one part's subwords, then the other's
+        near = {inside[0] - 1, inside[-1] + 1}
+        if not is_parted or not others <= near or any(self.weights[:, i].argmax() != j for i in others):
             return None
-        split = own.index(own[-1])  # one part's subwords, then the other's
-        if own[:split] + own[split:] != [own[0]] * split + [own[-1]] * (len(own) - split) or own[0] == own[-1]:
-            return None
+        split = own.index(own[-1])
         middle = self.ends[at[split - 1]]
         first, second = self.output[word.start : middle], self.output[middle : word.end]
         if own[0]:
@@ -175,32 +168,30 @@ class Aligned:
         """
         before = [i for i, word in enumerate(self.source_words) if word.end <= at][::-1]
         behind = [i for i, word in enumerate(self.source_words) if word.start >= at]
-        sides = [self._beside(before, True, bound[0]), self._beside(behind, False, bound[1])]
-        if not self.words or None in sides:
-            place, touches = len(self.output) if before else 0, (False, False)
-        else:
-            _, is_left, j, touch = max(side for side in sides if side)
+        preceding, following = self._beside(before, bound[0]), self._beside(behind, bound[1])
+        if preceding and following:
+            is_left = preceding[0] >= following[0]
+            _, j, touches = preceding if is_left else following
             place = self.words[j].end if is_left else self.words[j].start
-            touches = (is_left and touch, not is_left and touch)
+        else:
+            is_left, touches, place = bool(before), False, len(self.output) if before else 0
         if place < fixed:
-            place, touches = fixed, (False, False)
-        left = place and not self.output[place - 1].isspace() and not touches[0]
-        right = joins(self.output[place : place + 1] or " ") and not touches[1]
-        return place, " " * bool(left) + text + " " * right
+            touches, place = False, fixed
+        left = place > 0 and not self.output[place - 1].isspace() and not (touches and is_left)
+        right = place < len(self.output) and joins(self.output[place]) and (is_left or not touches)
+        return place, " " * left + text + " " * right
 
-    def _beside(self, near: Sequence[int], is_left: bool, bound: bool) -> tuple[float, bool, int, bool] | None:
-        """Return (attention, is_left, output word, whether to touch it) for the nearest source word that has one.
+    def _beside(self, near: Sequence[int], bound: bool) -> tuple[float, int, bool] | None:
+        """Return (attention, output word, whether to touch it) for the nearest of source words that has a word.
 
         Punctuation counts if the output has the same.
         """
-        for i in near:
-            j = int(self.weights[:, i].argmax()) if self.words else 0
-            is_same = (
-                bool(self.words) and self.output[slice(*self.words[j])] == self.source[slice(*self.source_words[i])]
-            )
-            if is_same or joins(self.source[self.source_words[i].start]):
-                touch = bound and is_same and i == near[0]
-                return float(self.weights[j, i]) + touch if self.words else 0.0, is_left, j, touch
+        for i in near if self.words else ():
+            j, source_word = int(self.weights[:, i].argmax()), self.source_words[i]
+            is_same = self.output[slice(*self.words[j])] == self.source[slice(*source_word)]
+            if is_same or joins(self.source[source_word.start]):
+                touches = bound and is_same and i == near[0]
+                return float(self.weights[j, i]) + touches, j, touches
         return None
 
     def _adjacent(self, j: int, k: int) -> bool:

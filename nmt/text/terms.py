@@ -73,7 +73,7 @@ def missing(phrases: Sequence[Phrase], source: str, translation: str) -> list[Ph
             bounds = all(before for before, _ in free), all(after for _, after in free)
             is_missing = _count(targets[0], source, bounds) != _count(targets[0], translation, bounds)
         else:
-            forms = {form for target in targets for form in (target, capitalised(target))}
+            forms = {*targets, *(() if same[0].case else map(capitalised, targets))}
             times = sum(_count(form, translation, (joins(form[0]), joins(form[-1]))) for form in forms)
             is_missing = times < len(same)
         found += same[:1] * is_missing
@@ -118,7 +118,7 @@ class Terms:
         if self._table:
             folded, ends = _folded(text), [0, *(phrase.end for phrase in found)]
             gaps = zip(ends, [*(phrase.start for phrase in found), len(text)], strict=True)
-            found += [phrase for gap in list(gaps) for phrase in self._terms(text, folded, *gap)]
+            found += [phrase for gap in gaps for phrase in self._terms(text, folded, *gap)]
         return sorted(found, key=lambda phrase: phrase.start)
 
     def _kept(self, text: str) -> Iterator[tuple[int, int]]:
