@@ -279,6 +279,7 @@ class SearchOptions:
     terms: Path | None = None
     keep: tuple[str, ...] = ()
     document: bool = False
+    markup: bool = False
     engine: Literal["nmt", "ctranslate2"] = "nmt"
     pretty: bool = False
 
@@ -317,6 +318,10 @@ class TranslateOptions(SearchOptions):
         "--document",
         "Translate a whole text: join broken lines into paragraphs, and keep the layout.",
     )
+    markup: bool = in_files(
+        "--markup",
+        "Keep HTML or XML tags: translate the text without them, and put them around the words that stand for theirs.",
+    )
     sample: int | None = in_search(
         "--sample N",
         "Sample N translations of each line, one per output line, instead of searching for the best.",
@@ -339,9 +344,9 @@ class TranslateOptions(SearchOptions):
         """Raise UsageError for incompatible options."""
         super().check()
         if self.engine != "nmt":
-            refuse(self, "prefix terms keep sample", "needs --engine nmt")
-        if self.sample and (self.terms or self.keep or self.n_best):
-            raise click.UsageError("--sample cannot be combined with --terms, --keep or --n-best")
+            refuse(self, "prefix terms keep markup sample", "needs --engine nmt")
+        if self.sample:
+            refuse(self, "terms keep markup n_best", "cannot be combined with --sample")
         if self.document:
             refuse(self, "n_best as_json resume attention sample prefix", "cannot be combined with --document")
 

@@ -60,7 +60,8 @@ def translate(options: TranslateOptions) -> None:
     search.run(
         lambda models: Translator(models, tokenizer, decoding, lengths, annotated, terms),
         Statistics("translating", warnings, "line" if options.document else "sentence"),
-        {"--engine": options.engine, "--keep": list(options.keep), "--sample": options.sample},
+        {"--engine": options.engine, "--keep": list(options.keep), "--sample": options.sample}
+        | ({"--markup": True} if options.markup else {}),  # so that older blocks.json stay valid
     )
 
 
@@ -213,6 +214,8 @@ class LineSearch:
         if options.document:
             document = Document(lines)
             lines, show = iter(document), lambda number, result: document.lay_out(result.texts[0])
+        if options.markup:
+            lines = (request.without_tags() for request in map(Request.of, lines))
         searching = pipeline.groups(statistics.timed(lines), options.n_best or 1, statistics.searched, options.sample)
         with closing(searching) as groups:
             for group in groups:

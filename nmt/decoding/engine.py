@@ -6,6 +6,7 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from nmt.text.alignment import Aligned
 from nmt.text.terms import Phrase
 
 
@@ -21,6 +22,7 @@ class Hypothesis:
     # Log-probability of each symbol given those before it, in nats; empty unless requested.
     log_probabilities: list[float] = field(default_factory=list)
     kept_from_repeating: bool = False  # whether `decoding.no_repeat` ever forbade the most probable symbol
+    aligned: Aligned | None = None  # its words and those of its source; None unless requested
     text: str | None = None  # its text, where terms were written into it; otherwise that of `ids`
 
     def decoded(self, decode: Callable[[list[int]], str]) -> str:
@@ -51,8 +53,9 @@ class Source:
     cap: int  # maximum output length in symbols, including `</s>`
     words: int = 0  # number of leaves in its tree, less than `cap`; parsers only
     prefix: Prefix | None = None  # forced beginning of its outputs; translators only
-    text: str = ""  # decoded `ids`, if there are phrases
+    text: str = ""  # decoded `ids`, if there are phrases or it is aligned
     phrases: Sequence[Phrase] = ()  # what its outputs must contain; translators only
+    aligned: bool = False  # whether its hypotheses need `aligned`; translators only
     whole: Source | None = None  # as first asked for, if text to keep was left out of it
 
 

@@ -22,7 +22,7 @@ from nmt.decoding.beam import Found, length_penalty
 from nmt.decoding.engine import Hypothesis, Prefix, Source
 from nmt.decoding.forced import TOKENS, attention_of, log_probabilities_of
 from nmt.model.transformer import Transformer
-from nmt.text.alignment import Aligned, Place, Span, ends_of
+from nmt.text.alignment import GLUE, Aligned, Place, Span, ends_of
 from nmt.text.terms import Phrase, capitalised, joins, missing
 from nmt.text.vocabulary import EOS, SPACE_MARK, Vocabulary
 
@@ -54,7 +54,7 @@ class Placer:
                 again.append(bare)
             else:
                 ready.append((source, right or hypotheses))
-        return self._with_kept(self._with_terms(ready)), again
+        return self._with_alignment(self._with_kept(self._with_terms(ready))), again
 
     def _missing(self, source: Source, hypothesis: Hypothesis) -> list[Phrase]:
         text = hypothesis.decoded(self._target.decode) if source.phrases else ""
@@ -83,16 +83,29 @@ class Placer:
             done.append((source, [self._with_text(each, next(best)) if lack else each for each, lack in pairs]))
         return done
 
+    def _with_alignment(self, found: Sequence[Found]) -> list[Found]:
+        """Add the alignment of words where it is asked for; a term stands for its source words."""
+        asked = [(source, each) for source, many in found if source.aligned for each in many]
+        aligned = iter(self._aligned(asked, GLUE))
+
+        def complete(source: Source, each: Hypothesis) -> Hypothesis:
+            return replace(each, aligned=next(aligned).pinned(source.phrases)) if source.aligned else each
+
+        return [(source, [complete(source, each) for each in many]) for source, many in found]
+
     def _with_text(self, hypothesis: Hypothesis, text: str) -> Hypothesis:
         return replace(hypothesis, ids=self._target.encode(text), text=text)
 
-    def _aligned(self, each_of: Sequence[tuple[Source, Hypothesis]]) -> list[Aligned]:
+    def _aligned(
+        self, each_of: Sequence[tuple[Source, Hypothesis]], glue: frozenset[str] = frozenset()
+    ) -> list[Aligned]:
         weights = attention_of(self._models, [(source.ids, each.ids[: self._longest - 1]) for source, each in each_of])
         return [
             Aligned.of(
                 *(source.text, ends_of(self._source.decode, source.ids)),
                 *(self._target.decode(each.ids), ends_of(self._target.decode, each.ids[: self._longest - 1])),
                 of_pair.double().numpy(),
+                glue,
             )
             for (source, each), of_pair in zip(each_of, weights, strict=True)
         ]

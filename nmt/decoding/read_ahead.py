@@ -10,11 +10,12 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any
 
 from nmt.decoding.engine import Hypothesis, Pool, Prefix, Source
+from nmt.text.markup import Markup
 from nmt.text.terms import Phrase, Terms
 
 # Lines per window, which are sorted together: few at first, for low latency. A long line counts as several.
@@ -31,12 +32,23 @@ class Request:
     text: str
     prefix: str = ""  # forced beginning of the translation
     terms: Terms | None = None  # terms for this line; by default the translator's
+    markup: Markup | None = None  # the line with its tags, if `text` is one without them
 
     def __post_init__(self) -> None:
         """Raise TypeError unless both texts are str; None is the usual mistake."""
         for given in (self.text, self.prefix):
             if not isinstance(given, str):
                 raise TypeError(f"a line must be str, not {type(given).__name__}")
+
+    @classmethod
+    def of(cls, line: str | Request) -> Request:
+        """Return a line as a request, which it may be already."""
+        return line if isinstance(line, Request) else cls(line)
+
+    def without_tags(self) -> Request:
+        """Return the request with the tags taken out of its text, to be put into the translation."""
+        markup = Markup(self.text)
+        return replace(self, text=markup.text, markup=markup)
 
 
 @dataclass(frozen=True)
@@ -47,8 +59,9 @@ class Part:
     words: int = 0  # number of leaves in its tree; parsers only
     space: str = ""  # whitespace between this part and the next
     prefix: Prefix | None = None  # forced beginning of its output
-    text: str = ""  # decoded `ids`, if there are phrases
+    text: str = ""  # decoded `ids`, if there are phrases or it is aligned
     phrases: Sequence[Phrase] = ()  # what its output must contain
+    aligned: bool = False  # whether its hypotheses need `aligned`
 
     @property
     def longest(self) -> int:
@@ -59,8 +72,8 @@ class Part:
 class Line:
     """Line that has been read but not yet returned."""
 
-    def __init__(self, text: str, parts: list[Part]) -> None:
-        self.text, self.parts = text, parts
+    def __init__(self, text: str, parts: list[Part], markup: Markup | None = None) -> None:
+        self.text, self.parts, self.markup = text, parts, markup
         # Hypotheses of each part, best first; empty until the part has been searched.
         self.hypotheses: list[list[Hypothesis]] = [[] for _ in parts]
         self.missing = len(parts)  # number of parts not yet searched
@@ -199,8 +212,8 @@ class ReadAhead:
                     self._asked = None
                 if line is END or self._closed:
                     break
-                request = line if isinstance(line, Request) else Request(line)
-                self._add(Line(request.text, self._split(request)))
+                request = Request.of(line)
+                self._add(Line(request.text, self._split(request), request.markup))
         except BaseException as error:
             self._error = error
         with self._changed:
@@ -222,7 +235,9 @@ class ReadAhead:
                 number = next(self._numbers)
                 self._searching[number] = (line, index)
                 cap = self._cap(part.longest)
-                self._filling.append(Source(number, part.ids, cap, part.words, part.prefix, part.text, part.phrases))
+                self._filling.append(
+                    Source(number, part.ids, cap, part.words, part.prefix, part.text, part.phrases, part.aligned)
+                )
             self._lines.append(line)
             self._load += line.weight
             self._filled += line.weight

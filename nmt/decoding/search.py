@@ -63,7 +63,7 @@ class SearchEngine(SearchModels):
         self.batch_tokens = batch_tokens(decoding, models)
 
     def completes(self, source: Source) -> bool:
-        return self._annotate is not None or bool(source.phrases or source.whole)
+        return self._annotate is not None or bool(source.phrases or source.whole or source.aligned)
 
     def complete(self, found: list[Found], places: bool) -> tuple[list[Found], list[Source]]:
         again: list[Source] = []

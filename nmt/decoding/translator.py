@@ -18,7 +18,9 @@ from nmt.decoding.pipeline import LineResult, Pipeline
 from nmt.decoding.read_ahead import Line, Part, Request
 from nmt.recipe import Decoding
 from nmt.system.errors import UserError
+from nmt.text.alignment import Aligned
 from nmt.text.lines import one_line
+from nmt.text.markup import Markup
 from nmt.text.numbers import compare
 from nmt.text.sentences import SentenceSplitter, TrainedLengths
 from nmt.text.terms import Phrase, Term, Terms, missing
@@ -111,25 +113,27 @@ class Translator(Pipeline[Translation]):
         terms: Iterable[tuple[str, str]] = (),
         keep: Iterable[str] = (),
         sample: int | None = None,
+        markup: bool = False,
     ) -> list[str] | list[list[str]]:
         """Translate raw sentences; return their translations, in order. A blank sentence has a blank translation;
         the indentation of others is kept.
 
         `prefix` holds the beginning of each translation, or "". `terms` are pairs (source, target): where a sentence
         contains the source term, its translation must contain the target term; pairs with the same source term are
-        alternatives. Matches of the regular expressions `keep` are copied. With `sample`, return a list of that many
-        random translations per sentence; `terms` and `keep` cannot be combined with it.
+        alternatives. Matches of the regular expressions `keep` are copied. With `markup`, tags of HTML or XML are put
+        around the words that stand for theirs. With `sample`, return a list of that many random translations per
+        sentence; `terms`, `keep` and `markup` cannot be combined with it.
         """
         if isinstance(texts, str) or isinstance(prefix, str):
             raise TypeError("translate takes a list of sentences; for one: translate([sentence])")
         if isinstance(keep, str):
             raise TypeError("keep takes a list of regular expressions; for one: keep=[pattern]")
-        if sample is not None and (terms or keep):
-            raise TypeError("sample does not go with terms and keep, which samples do not know")
+        if sample is not None and (terms or keep or markup):
+            raise TypeError("sample does not go with terms, keep and markup, which samples do not know")
         asked = Terms(map(_term, terms), keep, self.decoding.keep)
         prefixes = repeat("", len(texts)) if prefix is None else prefix
         lines = [Request(text, begin, asked) for text, begin in zip(texts, prefixes, strict=True)]
-        found = self.stream(lines, sample=sample)
+        found = self.stream([line.without_tags() for line in lines] if markup else lines, sample=sample)
         return [result.texts[0] for result in found] if sample is None else [result.texts for result in found]
 
     def parse(self, lines: Sequence[str]) -> NoReturn:
@@ -157,7 +161,8 @@ class Translator(Pipeline[Translation]):
         """Encode a line in parts; a line with a prefix is not split."""
         terms = request.terms or self._terms
         parts = self._with_prefix(request) if request.prefix.strip() else self._splitter.split(request.text)
-        return [self._with_phrases(part, terms) for part in parts]
+        aligned = request.markup is not None and request.markup.has_tags
+        return [self._with_phrases(part, terms, aligned) for part in parts]
 
     def encode_pair(self, source: str, output: str) -> tuple[list[int], list[int]]:
         """Encode an unsplit line and a translation of it."""
@@ -175,11 +180,11 @@ class Translator(Pipeline[Translation]):
         ids = self._splitter.encode_whole(request.text)
         return [Part(ids, prefix=beginning)] if ids else []
 
-    def _with_phrases(self, part: Part, terms: Terms) -> Part:
-        """Return the part with the phrases that its output must contain."""
+    def _with_phrases(self, part: Part, terms: Terms, aligned: bool) -> Part:
+        """Return the part with the phrases that its output must contain, and whether it must be aligned."""
         text = self.tokenizer.source.decode(part.ids)
         phrases = terms.phrases(text)
-        return replace(part, text=text, phrases=phrases) if phrases else part
+        return replace(part, text=text, phrases=phrases, aligned=aligned) if phrases or aligned else part
 
     def text(self, line: Line, rank: int) -> str:
         """Join the translations of this `rank` from all parts into one text, indented like the line."""
@@ -187,14 +192,29 @@ class Translator(Pipeline[Translation]):
         text = joined(texts, [part.space for part in line.parts])
         return one_line(line.text[: -len(line.text.lstrip())] + text) if text else ""
 
+    def _with_tags(self, line: Line, markup: Markup, text: str, rank: int) -> str:
+        """Put the line's tags into `text`, the joined translations of this `rank`."""
+        if not line.parts:
+            return markup.line
+        parts, in_source, in_text = [], 0, 0
+        for part, hypotheses in zip(line.parts, line.hypotheses, strict=True):
+            own = one_line(hypotheses[rank].decoded(self._target.decode))
+            in_source = max(in_source, line.text.find(part.text, in_source))  # not found if the vocabulary normalises
+            in_text = max(in_text, text.find(own, in_text))
+            if aligned := hypotheses[rank].aligned:
+                parts.append((in_source, in_text, aligned))
+            in_source, in_text = in_source + len(part.text), in_text + len(own)
+        return markup.put(Aligned.joined(line.text, text, parts))
+
     def join(self, line: Line, found: Sequence[tuple[str, int]]) -> Translation:
         """Build the translation of a line from (text, rank) pairs, one per output."""
         lengths = self._lengths
         phrases = [phrase for part in line.parts for phrase in part.phrases]
         asked = " ".join(text for phrase in phrases for text in (phrase.source, *phrase.targets))
+        tagged = [(self._with_tags(line, line.markup, *each), each[1]) for each in found] if line.markup else found
         return Translation.of(
             line,
-            found,
+            tagged,
             self.tokenizer,
             alignments=[_alignment(line, rank) for _, rank in found],
             log_probabilities=[

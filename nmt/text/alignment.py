@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nmt.text.terms import capitalised, joins
+from nmt.text.terms import Phrase, capitalised, joins
 
 STRONG = 0.5  # part of the strongest attention in a run that keeps a word in it
 CLEAR = 0.3  # attention to a source word from which an output word may stand for it
+GLUE = frozenset("-‐‑'’.,:/@&+·")  # punctuation that makes one word of what stands on both sides of it
 
 
 class Span(NamedTuple):
@@ -23,10 +25,16 @@ class Span(NamedTuple):
     end: int
 
 
-def words_of(text: str) -> list[Span]:
-    """Return the spans of words; in scripts without spaces, and in punctuation, each character is a word."""
+def words_of(text: str, glue: frozenset[str] = frozenset()) -> list[Span]:
+    """Return the spans of words; in scripts without spaces, and in punctuation, each character is a word.
+
+    A character of `glue` joins the words on both sides of it to one.
+    """
     found: list[Span] = []
-    for is_word, run in groupby(range(len(text)), key=lambda at: joins(text[at])):
+    joined = [joins(character) for character in text]
+    for at in range(1, len(text) - 1):
+        joined[at] = joined[at] or (text[at] in glue and joins(text[at - 1]) and joins(text[at + 1]))
+    for is_word, run in groupby(range(len(text)), key=joined.__getitem__):
         places = list(run)
         if is_word:
             found.append(Span(places[0], places[-1] + 1))
@@ -74,14 +82,84 @@ class Aligned:
 
     @classmethod
     def of(
-        cls, source: str, source_ends: Sequence[int], output: str, ends: Sequence[int], weights: NDArray[np.floating]
+        cls,
+        source: str,
+        source_ends: Sequence[int],
+        output: str,
+        ends: Sequence[int],
+        weights: NDArray[np.floating],
+        glue: frozenset[str] = frozenset(),
     ) -> Self:
-        """Sum up weights (output subwords, source subwords), given the offsets at which subwords end."""
-        source_words, words = words_of(source), words_of(output)
+        """Sum up weights (output subwords, source subwords), given the offsets at which subwords end.
+
+        Words are those of `words_of` with this `glue`.
+        """
+        source_words, words = words_of(source, glue), words_of(output, glue)
         queries, keys = _shares(words, ends), _shares(source_words, source_ends)
         mean = queries / np.maximum(queries.sum(1, keepdims=True), 1e-9)
         of_subwords = weights @ keys.T
         return cls(source, output, source_words, words, mean @ of_subwords, ends, of_subwords)
+
+    @classmethod
+    def joined(cls, source: str, output: str, parts: Sequence[tuple[int, int, Self]]) -> Self:
+        """Join the parts of a line, each with the offsets at which it begins in source and output of the line."""
+        source_words = [Span(at + word.start, at + word.end) for at, _, part in parts for word in part.source_words]
+        words = [Span(at + word.start, at + word.end) for _, at, part in parts for word in part.words]
+        weights, row, column = np.zeros((len(words), len(source_words))), 0, 0
+        for _, _, part in parts:
+            rows, columns = part.weights.shape
+            weights[row : row + rows, column : column + columns] = part.weights
+            row, column = row + rows, column + columns
+        return cls(source, output, source_words, words, weights, (), np.zeros((0, len(source_words))))
+
+    def pinned(self, phrases: Iterable[Phrase]) -> Self:
+        """Let the targets of phrases that the output has stand for their sources alone, whatever the attention."""
+        weights = self.weights.copy()
+        taken: set[int] = set()
+        for phrase in phrases:
+            inside = self._inside(Span(phrase.start, phrase.end))
+            places = [
+                [j for j, word in enumerate(self.words) if word.start < found.end() and found.start() < word.end]
+                for target in phrase.targets
+                for found in re.finditer(re.escape(target), self.output, 0 if phrase.case else re.IGNORECASE)
+            ]
+            if free := [words for words in places if words and not taken.intersection(words)]:
+                best = max(free, key=lambda words: float(self.weights[words][:, inside].sum()))
+                taken.update(best)
+                weights[best] = 0.0
+                weights[:, inside] = 0.0
+                weights[np.ix_(best, inside)] = 1.0
+        return replace(self, weights=weights)
+
+    def run(self, span: Span, free: NDArray[np.bool_]) -> Span | None:
+        """Return the run (first, end) of free output words that stands for a span of the source; None if none does.
+
+        `free` is (words,). Words in it that stand for others count against it. Punctuation belongs to a run if the span
+        alone has it.
+        """
+        inside = self._inside(span)
+        if not (inside and free.any()):
+            return None
+        shares = self.weights[:, inside].sum(1) / np.maximum(self.weights.sum(1), 1e-9)
+        scores = shares - STRONG
+        own, others = (
+            {self.source[slice(*word)] for i, word in enumerate(self.source_words) if (i in inside) == is_own}
+            for is_own in (True, False)
+        )
+        for j, word in enumerate(self.words):
+            if not joins(self.output[word.start]) and (sign := self.output[slice(*word)]) not in own & others:
+                scores[j] = STRONG if sign in own else 0.0
+        best, first, total, found = 0.0, 0, 0.0, None
+        for j, score in enumerate(np.where(free, scores, -np.inf).tolist()):
+            if total <= 0.0:
+                first, total = j, 0.0
+            total += score
+            if total > best:
+                best, found = total, Span(first, j + 1)
+        likely = int(np.where(free, self.weights[:, inside].sum(1), -1.0).argmax())
+        if found is None and self.weights[likely, inside].sum() >= CLEAR:
+            return Span(likely, likely + 1)
+        return found
 
     def _inside(self, span: Span) -> list[int]:
         """Return the indices of the source words that a span of the source touches."""
@@ -170,7 +248,7 @@ class Aligned:
         behind = [i for i, word in enumerate(self.source_words) if word.start >= at]
         preceding, following = self._beside(before, bound[0]), self._beside(behind, bound[1])
         if preceding and following:
-            is_left = preceding[0] >= following[0]
+            is_left = preceding[0] + (bound == (True, False)) >= following[0] + (bound == (False, True))
             _, j, touches = preceding if is_left else following
             place = self.words[j].end if is_left else self.words[j].start
         else:

@@ -179,6 +179,7 @@ CHANGES = {
     "prefix": ["--prefix", "prefixes"],
     "terms": ["--terms", "terms"],
     "keep": ["--keep", "a+"],
+    "markup": ["--markup"],
     "sample": ["--sample", "2"],
     "models": ["--model", "other"],
     "beam": ["--beam", "3"],

@@ -1,0 +1,128 @@
+"""Tags taken out of a line, and put around the words of its translation."""
+
+from __future__ import annotations
+
+import random
+import re
+
+import numpy as np
+import pytest
+
+from nmt.text.alignment import GLUE, Aligned, Span, words_of
+from nmt.text.markup import Markup
+from nmt.text.terms import Phrase
+
+TAG = re.compile(r"</?\w[^<>]*>")
+
+
+def aligned(source: str, output: str, links: dict[int, int] | None = None) -> Aligned:
+    """Align output word j with source word links[j], or with its like at the same place."""
+    words = words_of(source, GLUE), words_of(output, GLUE)
+    weights = np.full((len(words[1]), len(words[0])), 0.02)
+    for j in range(len(words[1])):
+        i = j if links is None else links.get(j)
+        if i is not None and i < len(words[0]):
+            weights[j, i] = 0.8
+    return Aligned(source, output, *words, weights, (), weights)
+
+
+def put(line: str, output: str | None = None, links: dict[int, int] | None = None) -> str:
+    markup = Markup(line)
+    return markup.put(aligned(markup.text, markup.text if output is None else output, links))
+
+
+@pytest.mark.parametrize(
+    ("line", "text"),
+    [
+        ('a <i class="x > y"><a href=z>small</a> dog</i>.', "a small dog."),
+        ("x <br/> y<br /> z <wbr>w <!-- a <b> comment --> v", "x y z w v"),
+        ("a < b and c > d, <me@x.org> <https://x.org/y> <3", "a < b and c > d, <me@x.org> <https://x.org/y> <3"),
+        ("<b>&amp; a &lt; &quot;b&quot;</b> &#8211;", '& a < "b" –'),
+        ("<p>One</p> <li>two", "One two"),
+        ("x <b>y <i>z</b> w</i>", "x y z w"),
+        ("H<sub>2</sub>O, m<sup>2</sup>", "H2O, m2"),
+        ('see <ph id="1">%s</ph> and <ph id="2"/>{x}<it pos="begin">&lt;b&gt;</it>', "see and {x}"),
+        ('<i class="icon"></i> Save', "Save"),
+        ("<ns:tag-1 a='1'>x</ns:tag-1>", "x"),
+    ],
+)
+def test_a_line_comes_back_as_it_was_around_an_equal_text(line: str, text: str) -> None:
+    assert Markup(line).text == text
+    assert put(line) == line
+
+
+@pytest.mark.parametrize(
+    ("line", "output", "links", "expected"),
+    [
+        (
+            "the <b>big</b> dog <i>barks</i>.",
+            "bellt der große Hund.",
+            {0: 3, 1: 0, 2: 1, 3: 2, 4: 4},
+            "<i>bellt</i> der <b>große</b> Hund.",
+        ),
+        ("the <b>dog</b>, it barks", "es bellt, der Hund", {0: 3, 1: 4, 2: 2, 3: 0, 4: 1}, "es bellt, der <b>Hund</b>"),
+        (
+            "he <b>gives it up</b> now",
+            "nun gibt er es auf",
+            {0: 4, 1: 1, 2: 0, 3: 2, 4: 3},
+            "nun <b>gibt er es auf</b>",
+        ),
+        ("a <b>big</b> dog", "der Hund, der groß ist", {1: 2, 4: 1}, "der Hund, der <b>groß</b> ist"),
+        ("the <b>foot</b><i>ball</i>", "der Fußball", {0: 0, 1: 1}, "der <b>Fußball</b><i></i>"),
+        ("<b>a well-known</b> man", "ein Mann", {0: 0, 1: 2}, "<b>ein</b> Mann"),
+        ("he said <q>yes!</q>", "er sagte ja!", {0: 0, 1: 1, 2: 2}, "er sagte <q>ja!</q>"),
+        ("he says <b>yes</b>!", "er sagt ja!", {0: 0, 1: 1, 2: 2, 3: 2}, "er sagt <b>ja</b>!"),
+        ("one<br>two <x/>three", "drei zwei eins", {0: 2, 1: 1, 2: 0}, "<x/>drei zwei eins<br>"),
+        ("drink H<sub>2</sub>O", "trinke Wasser", {0: 0, 1: 1}, "trinke <sub>Wasser</sub>"),
+        ("&lt;x&gt; &amp; <b>y</b>", "y & <x>", {0: 4, 1: 3, 2: 0, 3: 1, 4: 2}, "<b>y</b> &amp; &lt;x&gt;"),
+        ("a <b>b</b>", "x & y < z", {0: 0, 2: 1}, "x &amp; <b>y</b> &lt; z"),
+        ("a & b < c", "x & y < z", None, "x & y < z"),
+        ("<b>a</b> b", "", None, "<b></b>"),
+    ],
+)
+def test_tags_go_where_the_words_go(line: str, output: str, links: dict[int, int], expected: str) -> None:
+    assert put(line, output, links) == expected
+
+
+def test_a_term_stands_for_its_words_whatever_the_attention() -> None:
+    pair = aligned("the big dog", "der große Hund", {0: 0, 1: 2, 2: 1})
+    phrase = Phrase("dog", ("hund",), 8, case=False)
+    assert pair.pinned([phrase]).run(Span(8, 11), np.ones(3, bool)) == (2, 3)
+
+
+def pairs_of(line: str) -> list[str]:
+    """Return the names of all elements whose tags are nested well, as a stack finds them."""
+    opened: list[str] = []
+    pairs = []
+    for tag in TAG.findall(line):
+        name = tag.strip("</>")
+        if tag.startswith("</") and name in opened:
+            while opened.pop() != name:
+                pass
+            pairs.append(name)
+        elif not tag.startswith("</"):
+            opened.append(name)
+    return sorted(pairs)
+
+
+def test_tags_of_any_nesting_survive_any_alignment() -> None:
+    choose = random.Random(1)
+    for _ in range(400):
+        words = [choose.choice(["a", "bc", "d-e", "f", ",", "g's", "1.5"]) for _ in range(choose.randint(1, 7))]
+        for number in range(choose.randint(1, 5)):
+            first, last = sorted(choose.choices(range(len(words) + 1), k=2))
+            words.insert(last, f"</x{number}>")
+            words.insert(first, f"<x{number}>")
+        line = "".join(word + " " * choose.randint(0, 1) for word in words)
+        markup = Markup(line)
+        output = "".join(choose.choice(["u", "v-w", "x", ".", "&"]) + choose.choice(["", " "]) for _ in range(6))
+        boundaries = {edge for word in words_of(output, GLUE) for edge in word}
+        links = {j: choose.randrange(9) for j in range(len(output)) if choose.random() < 0.8}
+        found = markup.put(aligned(markup.text, output, links))
+        assert sorted(TAG.findall(found)) == sorted(TAG.findall(line))
+        assert set(pairs_of(line)) <= set(pairs_of(found))
+        bare = found.replace("&amp;", "&")
+        assert re.sub(r"\s", "", TAG.sub("", bare)) == re.sub(r"\s", "", output)
+        for tag in TAG.finditer(bare):
+            characters = len(re.sub(r"\s", "", TAG.sub("", bare[: tag.start()])))
+            assert characters in {len(re.sub(r"\s", "", output[:edge])) for edge in boundaries | {0}}
