@@ -1,4 +1,4 @@
-"""Read sentence pairs from text, .tsv, .jsonl and .parquet files, sacreBLEU test sets, Hugging Face and treebanks.
+"""Read sentence pairs from text, .zip, .tsv, .jsonl and .parquet files, OPUS, sacreBLEU, Hugging Face and treebanks.
 
 A tree becomes a pair of its space-separated words and the prepared tree on one line. For a language model, a pair
 consists of a target alone.
@@ -10,13 +10,16 @@ import difflib
 import glob
 import json
 import logging
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
+from nmt.data.opus import Archive
 from nmt.parsing.tree import prepare_tree, read_trees, tree_files
 from nmt.recipe import Data, Dataset
+from nmt.system.archives import members
 from nmt.system.errors import UserError
 from nmt.text.lines import REALIGN, count_lines, one_line, read_lines
 
@@ -32,6 +35,8 @@ def input_files(dataset: Dataset, data: Data, before: Iterable[str] = ()) -> lis
     If a folder or pattern of trees no longer matches anything, return the files in `before` that it matched. Raise
     UserError if a folder holds no trees.
     """
+    if dataset.opus is not None:
+        return [Archive(dataset.opus, data.languages).path]
     if dataset.trees is None:
         return [data.path(name) for name in (dataset.source, dataset.target, dataset.file) if name is not None]
     path = data.path(dataset.trees)
@@ -76,10 +81,13 @@ def check_inputs(datasets: Sequence[Dataset], data: Data) -> int | None:
     return sum(sizes) if len(sizes) == len(datasets) else None
 
 
-def _text_files(dataset: Dataset, data: Data) -> tuple[Path, ...] | None:
+def _text_files(dataset: Dataset, data: Data) -> tuple[os.PathLike[str], ...] | None:
     """Return a data set's line-aligned text files, one per side; None if it has another format."""
     if dataset.sacrebleu is not None and data.source is not None:
         return find_test_set(dataset.sacrebleu, data.source, data.target)
+    if dataset.opus is not None or dataset.is_zip:
+        (path,) = input_files(dataset, data)
+        return members(path, data.endings)
     return tuple(data.path(name) for name in (dataset.source, dataset.target) if name is not None) or None
 
 
@@ -183,14 +191,19 @@ def _read_hub(dataset: Dataset, data: Data) -> Iterator[dict[str, Any]]:
     datasets.disable_progress_bars()
     for name in ("datasets", "huggingface_hub"):  # whatever they log is repeated in their exceptions
         logging.getLogger(name).setLevel(logging.CRITICAL)
+    split = dataset.split.partition("[")[0]  # of a slice such as train[:10%]
+    files = {split: list(dataset.data_files)} if dataset.data_files else None
     try:
-        yield from datasets.load_dataset(dataset.hub, dataset.config, split=dataset.split)
+        yield from datasets.load_dataset(
+            dataset.hub, dataset.config, split=dataset.split, revision=dataset.revision, data_files=files
+        )
     except Exception as error:  # of many types, all meaning that the data is unavailable
-        files = "{source: train.en, target: train.de}" if data.source else "{target: train.en}"
-        raise UserError(
-            f"{dataset.hub}: cannot be loaded from the hub: {_reason(error)}",
-            f"without a network give local files: --set 'data.train=[{files}]', and likewise data.valid and data.test",
-        ) from error
+        own = "{source: train.en, target: train.de}" if data.source else "{target: train.en}"
+        hint = f"without a network give local files: --set 'data.train=[{own}]', and likewise data.valid and data.test"
+        if "scripts are no longer supported" in str(error):
+            parquet = f"revision: refs/convert/parquet, data_files: [{dataset.config or 'default'}/{split}/*.parquet]"
+            hint = f"nmt runs no code of data sets; the hub converts many: {{hub: {dataset.hub}, {parquet}}}"
+        raise UserError(f"{dataset.hub}: cannot be loaded from the hub: {_reason(error)}", hint) from error
 
 
 def _reason(error: Exception) -> str:

@@ -37,6 +37,7 @@ from nmt.data.corpus import (
 )
 from nmt.data.data_report import OVERLAP, REPORT, summary
 from nmt.data.held_out import NEAR, Overlap, take
+from nmt.data.opus import Archive
 from nmt.data.pairs import Pair, check_inputs, describe, input_files, read_pairs
 from nmt.parsing.linearization import TreeVocabulary, load_tokenizer
 from nmt.recipe import Data, Dataset, Recipe
@@ -66,8 +67,8 @@ def prepare(recipe: Recipe, console: Console, threads: int, tokenizer_from: Path
     """Prepare the recipe's data unless it is up to date; return whether anything was done.
 
     `tokenizer_from` names a bundle whose tokenizer is used instead of training one. Raise UserError, before writing
-    anything, if input files are missing or misaligned, or if existing prepared data is damaged. An error leaves
-    existing prepared data unchanged.
+    anything but downloads to caches, if input files are missing or misaligned, or if existing prepared data is damaged.
+    An error leaves existing prepared data unchanged.
     """
     out = directory(recipe)
     before = _read_fingerprint(out)
@@ -79,6 +80,9 @@ def prepare(recipe: Recipe, console: Console, threads: int, tokenizer_from: Path
                 replace_manifest(out / MANIFEST, before | inputs)
         return False
     data, splits = recipe.data, recipe.data.splits
+    corpora = [Archive(each.opus, data.languages) for sets in splits.values() for each in sets if each.opus is not None]
+    if any([corpus.download(console) for corpus in corpora]):
+        inputs = _identify(recipe, tokenizer_from, before)
     totals = {split: check_inputs(datasets, data) for split, datasets in splits.items()}
     with exclusive(out.parent / f".{out.name}.lock", str(out), console.say), whole_directory(out, MANIFEST) as part:
         held_out = _taken(data)
@@ -136,8 +140,10 @@ def _identify(recipe: Recipe, tokenizer_from: Path | None, before: dict[str, Any
         contents[split] = []
         for dataset in datasets:
             paths = input_files(dataset, recipe.data, seen)
-            files |= {str(path): _seen(path, seen.get(str(path))) for path in paths}
-            contents[split].append([describe(dataset, recipe.data), [files[str(path)][-1] for path in paths]])
+            # The place of the cache may differ where only prepared data was copied to.
+            names = [str(path) if dataset.opus is None else f"opus:{dataset.opus}" for path in paths]
+            files |= {name: _seen(path, seen.get(name)) for name, path in zip(names, paths, strict=True)}
+            contents[split].append([describe(dataset, recipe.data), [files[name][-1] for name in names]])
     given = load_tokenizer(tokenizer_from).files() if tokenizer_from else {}
     what = {
         "format": FORMAT,
@@ -295,8 +301,9 @@ def _write_texts(part: Path, held_out: HeldOut, data: Data) -> None:
 
 
 def _name(dataset: Dataset) -> str:
-    """Return a data set's file, hub or test set name."""
-    return dataset.file or dataset.source or dataset.target or dataset.trees or dataset.hub or str(dataset.sacrebleu)
+    """Return a data set's file, corpus, hub or test set name."""
+    local = dataset.file or dataset.source or dataset.target or dataset.trees
+    return local or dataset.opus or dataset.hub or str(dataset.sacrebleu)
 
 
 def _shown(pair: Pair) -> str:

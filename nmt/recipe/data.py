@@ -116,22 +116,27 @@ def task_of(source: object, target: object) -> TaskName:
 
 
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
-SUFFIXES = (".tsv", ".tsv.gz", ".jsonl", ".jsonl.gz", ".parquet")
+SUFFIXES = (".tsv", ".tsv.gz", ".jsonl", ".jsonl.gz", ".parquet", ".zip")
 
 
 class Dataset(Settings):
-    """A set of sentence pairs: two text files, a file of pairs, a sacreBLEU test set, or a data set on the Hugging Face
-    hub. For a parser, a set of trees. For a language model, a set of sentences from `target`, `file` or `hub`."""
+    """A set of sentence pairs: two text files, a file of pairs, a corpus of OPUS, a sacreBLEU test set, or a data set
+    on the Hugging Face hub. For a parser, a set of trees. For a language model, a set of sentences from `target`,
+    `file` or `hub`."""
 
     source: str | None = None
     """Text file, one sentence per line, plain or .gz; requires `target`."""
     target: str | None = None
     """Text file whose line N translates line N of `source`; for a language model, the only text file."""
     file: str | None = None
-    """File of pairs: .tsv or .jsonl, plain or .gz, or .parquet. A language model reads only the targets."""
+    """File of pairs: .tsv or .jsonl, plain or .gz, .parquet, or a .zip with one text file for each language, whose
+    name ends in .LANGUAGE. A language model reads only the targets."""
     trees: str | None = None
     """Bracketed trees, for `data.target: tree`: a file, plain or .gz; a folder, searched for .mrg files; or a glob
     pattern of files and folders, such as wsj/0[2-9]."""
+    opus: str | None = Field(None, pattern=r"^\w[\w.-]*(/\w[\w.-]*)?$")
+    """Corpus of OPUS with its version, such as Europarl/v8, for `data.source` and `data.target`. It is downloaded to
+    the cache on first use."""
     sacrebleu: str | None = None
     """sacreBLEU test set, such as wmt14/full, in the direction `data.source` to `data.target`. It is downloaded to
     sacreBLEU's folder on first use."""
@@ -139,6 +144,10 @@ class Dataset(Settings):
     """Data set on the Hugging Face hub, such as wmt/wmt14."""
     config: str | None = None
     """Configuration of the hub data set, such as de-en."""
+    revision: str | None = None
+    """Branch, tag or commit of the hub data set."""
+    data_files: tuple[str, ...] | None = Field(None, min_length=1, strict=False)
+    """Files of the hub data set that make up `split`, by name or pattern, such as data/*.parquet."""
     split: str = "train"
     """Split of the hub data set."""
     fields: tuple[str, ...] | None = Field(None, min_length=1, max_length=2, strict=False)
@@ -153,7 +162,7 @@ class Dataset(Settings):
 
     @model_validator(mode="after")
     def _one_origin(self) -> Self:
-        origins = ("target", "file", "sacrebleu", "hub", "trees", "take")
+        origins = ("target", "file", "opus", "sacrebleu", "hub", "trees", "take")
         given = [key for key in origins if getattr(self, key) is not None]
         if self.source is not None and self.target is None:
             raise Refusal(
@@ -162,13 +171,14 @@ class Dataset(Settings):
             )
         if len(given) != 1:
             raise Refusal(
-                "needs exactly one of: source and target, file, sacrebleu, hub, trees, take",
+                "needs exactly one of: source and target, file, opus, sacrebleu, hub, trees, take",
                 "keep one of them, such as {source: train.en, target: train.de}",
             )
-        if self.config is not None and self.hub is None:
-            raise Refusal("config: goes with hub", "remove config, or add hub, such as wmt/wmt14")
-        if self.fields is not None and self.file is None and self.hub is None:
-            raise Refusal("fields: goes with file or hub; text files, test sets and trees have none", "remove fields")
+        for key in ("config", "revision", "data_files"):
+            if getattr(self, key) is not None and self.hub is None:
+                raise Refusal(f"{key}: goes with hub", f"remove {key}, or add hub, such as wmt/wmt14")
+        if self.fields is not None and (self.file is None or self.is_zip) and self.hub is None:
+            raise Refusal("fields: goes with hub, .tsv, .jsonl and .parquet; other data has none", "remove fields")
         if self.file is not None and not self.file.endswith(SUFFIXES):
             raise Refusal(
                 f"file: must end in one of {', '.join(SUFFIXES)} (got {self.file})",
@@ -185,6 +195,11 @@ class Dataset(Settings):
     def is_tsv(self) -> bool:
         """Whether this is a .tsv file, plain or .gz."""
         return self.file is not None and self.file.endswith((".tsv", ".tsv.gz"))
+
+    @property
+    def is_zip(self) -> bool:
+        """Whether this is a zip archive of text files."""
+        return self.file is not None and self.file.endswith(".zip")
 
 
 class Data(Settings):
@@ -277,7 +292,7 @@ class Data(Settings):
                 f"{where}.trees: needs data.target: {TREE}, which makes a parser (got {self.target})",
                 f"--set data.target={TREE}, or name two text files by source and target",
             )
-        for key in ("source", "sacrebleu"):
+        for key in ("source", "opus", "sacrebleu"):
             if not self.task.has_source and (given := getattr(dataset, key)) is not None:
                 raise Refusal(
                     f"{where}.{key}: needs data.source; without it a language model is trained, on target, "

@@ -2,7 +2,7 @@
 
 Only `\\n` ends a line, not U+2028, `\\x0b`, `\\x85` or a lone `\\r`; a `\\r` before `\\n` is stripped. Python's text
 mode, `str.splitlines` and most loaders also split elsewhere, which misaligns all later lines with their translations.
-Files named *.gz are decompressed. Invalid UTF-8 is decoded as U+FFFD.
+Files named *.gz and files in zip archives are decompressed. Invalid UTF-8 is decoded as U+FFFD.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ from contextlib import contextmanager
 from functools import partial
 from itertools import zip_longest
 from typing import IO, TypeVar
+from zipfile import BadZipFile
 
+from nmt.system.archives import Member
 from nmt.system.errors import UserError
 from nmt.system.files import open_input
 
@@ -44,7 +46,7 @@ def read_lines(path: str | os.PathLike[str]) -> Iterator[str]:
 
     Raise UserError if the file cannot be opened or read, or as `decoded` does.
     """
-    return _lines(open_input(path), path)
+    return _lines(_open(path), path)
 
 
 def _lines(stream: IO[bytes], path: str | os.PathLike[str]) -> Iterator[str]:
@@ -52,12 +54,16 @@ def _lines(stream: IO[bytes], path: str | os.PathLike[str]) -> Iterator[str]:
         yield from decoded(stream, path)
 
 
+def _open(path: str | os.PathLike[str]) -> IO[bytes]:
+    return path.open() if isinstance(path, Member) else open_input(path)
+
+
 @contextmanager
 def _read_errors(path: str | os.PathLike[str]) -> Iterator[None]:
     """Convert errors in reading a file into a UserError that names it."""
     try:
         yield
-    except (OSError, EOFError, zlib.error) as error:
+    except (OSError, EOFError, BadZipFile, zlib.error) as error:
         raise UserError(f"{path}: cannot be read to its end: {error}", f"copy or download {path} again") from None
 
 
@@ -76,7 +82,7 @@ def read_parallel(source: str | os.PathLike[str], target: str | os.PathLike[str]
 
 def count_lines(path: str | os.PathLike[str]) -> int:
     """Count the lines that `read_lines` would yield, but several times faster."""
-    with open_input(path) as stream, _read_errors(path):
+    with _open(path) as stream, _read_errors(path):
         return _count(iter(lambda: stream.read(BLOCK), b""))
 
 
