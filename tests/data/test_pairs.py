@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
+from opus_server import moses_zip
 
 from nmt.data.pairs import check_inputs, describe, read_pairs
 from nmt.recipe import Data, Dataset
@@ -78,6 +79,12 @@ def without_last_newline(root: Path) -> dict[str, Any]:
     return {"source": "a.en", "target": "a.de"}
 
 
+def zipped(root: Path) -> dict[str, Any]:
+    sides = zip(("en", "de"), zip(*PAIRS, strict=True), strict=True)
+    (root / "a.zip").write_bytes(moses_zip("a.de-en", {language: lines([*side]).decode() for language, side in sides}))
+    return {"file": "a.zip"}
+
+
 def tsv(root: Path) -> dict[str, Any]:
     (root / "a.tsv").write_bytes(lines([f"{source}\t{target}" for source, target in PAIRS]))
     return {"file": "a.tsv"}
@@ -121,7 +128,7 @@ def in_an_odd_folder(root: Path) -> dict[str, Any]:
 
 @pytest.mark.parametrize(
     "write",
-    [plain, without_last_newline, tsv, tsv_with_other_columns, jsonl_escaped,
+    [plain, without_last_newline, zipped, tsv, tsv_with_other_columns, jsonl_escaped,
      jsonl_with_translations, jsonl_with_fields, parquet, in_an_odd_folder],
     ids=lambda write: write.__name__,
 )  # fmt: skip
@@ -131,7 +138,7 @@ def test_every_kind_of_file_gives_the_same_pairs(tmp_path: Path, write: Callable
 
 @pytest.mark.parametrize(
     "write",
-    [plain, tsv, tsv_with_other_columns, jsonl_with_translations, jsonl_with_fields,
+    [plain, zipped, tsv, tsv_with_other_columns, jsonl_with_translations, jsonl_with_fields,
      parquet],
     ids=lambda write: write.__name__,
 )  # fmt: skip
@@ -144,7 +151,8 @@ def test_a_language_model_reads_targets_alone(tmp_path: Path, write: Callable[[P
     settings = {"name": "x", "root": str(tmp_path), "target": "de", "train": [dataset]}
     data = Data.model_validate(settings)
     assert list(read_pairs(*data.train, data)) == [(target,) for _, target in PAIRS]
-    assert check_inputs(data.train, data) == (len(PAIRS) if "target" in dataset else None)
+    counted = "target" in dataset or dataset.get("file") == "a.zip"
+    assert check_inputs(data.train, data) == (len(PAIRS) if counted else None)
 
 
 def test_a_lone_carriage_return_ends_no_pair(tmp_path: Path) -> None:
@@ -252,21 +260,56 @@ def test_unequal_line_counts_are_both_named(tmp_path: Path, suffix: str) -> None
         check_inputs([dataset], data_below(tmp_path))
 
 
+def test_unequal_line_counts_in_a_zip_archive_are_both_named(tmp_path: Path) -> None:
+    (tmp_path / "a.zip").write_bytes(moses_zip("a", {"en": "x\n" * 1234, "de": "x\n" * 5}))
+    with pytest.raises(UserError, match=r"a\.zip/a\.en has 1,234 lines and .*a\.zip/a\.de has 5"):
+        check_inputs([Dataset(file="a.zip")], data_below(tmp_path))
+
+
 # --- the hub, without a network -----------------------------------------------------------------------------
 
 
-def test_the_hub_is_asked_for_name_configuration_and_split(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_hub_is_asked_for_what_the_data_set_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import datasets
 
     asked = []
 
     def load_dataset(*arguments: Any, **options: Any) -> list[Any]:
-        asked.append((arguments, options["split"]))
+        asked.append((*arguments, *options.values()))
         return [{"translation": {"de": target, "en": source}} for source, target in PAIRS]
 
     monkeypatch.setattr(datasets, "load_dataset", load_dataset)
     assert read(tmp_path, hub="wmt/wmt14", config="de-en", split="validation") == PAIRS
-    assert asked == [(("wmt/wmt14", "de-en"), "validation")]
+    files = {
+        "split": "validation[:50%]",
+        "revision": "refs/convert/parquet",
+        "data_files": ["a/*.parquet", "b.parquet"],
+    }
+    assert read(tmp_path, hub="wmt/wmt14", **files) == PAIRS
+    assert asked == [
+        ("wmt/wmt14", "de-en", "validation", None, None),
+        ("wmt/wmt14", None, "validation[:50%]", "refs/convert/parquet", {"validation": files["data_files"]}),
+    ]
+
+
+def test_files_of_a_data_set_make_up_its_split(tmp_path: Path) -> None:
+    """A folder in place of a name on the hub."""
+    (tmp_path / "set" / "de-en").mkdir(parents=True)
+    for name, pairs in (("train", PAIRS[:5]), ("more", PAIRS[5:]), ("other", [("not", "this")])):
+        records = [{"translation": {"de": target, "en": source}} for source, target in pairs]
+        (tmp_path / "set" / "de-en" / f"{name}.jsonl").write_bytes(jsonl(records))
+    files = ["de-en/train.jsonl", "de-en/mo*.jsonl"]
+    assert read(tmp_path, hub=str(tmp_path / "set"), split="test", data_files=files) == PAIRS
+    assert read(tmp_path, hub=str(tmp_path / "set"), split="test[2:4]", data_files=files) == PAIRS[2:4]
+
+
+def test_a_data_set_with_a_loading_script_gets_a_hint_that_names_its_parquet_files(tmp_path: Path) -> None:
+    (tmp_path / "set").mkdir()
+    (tmp_path / "set" / "set.py").write_text("raise SystemExit('this is run')\n")
+    error = refusal(tmp_path, hub=str(tmp_path / "set"), config="de-en", split="validation")
+    assert "scripts are no longer supported, but found set.py" in error.message
+    parquet = "revision: refs/convert/parquet, data_files: [de-en/validation/*.parquet]"
+    assert f"{{hub: {tmp_path / 'set'}, {parquet}}}" in error.hint
 
 
 def test_a_hub_out_of_reach_is_a_user_error_that_offers_local_files(
@@ -356,6 +399,8 @@ def test_a_description_tells_settings_apart_but_not_file_names(tmp_path: Path) -
             Dataset(hub="y"),
             Dataset(hub="x", config="de-en"),
             Dataset(hub="x", split="test"),
+            Dataset(hub="x", revision="v2"),
+            Dataset(hub="x", data_files=("a.parquet",)),
         )
     ]
     trees = Dataset(trees="a.mrg")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import zipfile
 from collections.abc import Callable
 from typing import Any
 
@@ -11,7 +12,7 @@ import pyarrow.parquet
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn, SearchStrategy
 from mistakes import as_json, damaged, mistaken
-from strategies import TREES
+from strategies import CONTENT, TREES
 
 from nmt.data.corpus import schema_of
 
@@ -49,6 +50,26 @@ RECORDS = st.lists(
 )
 JSON_LINES = damaged(
     RECORDS.map(lambda rows: b"\n".join(map(as_json, rows))), (b"\n", b'"\\ud800"', b"[" * 2000), share=6
+)
+
+
+def _archive(texts: dict[str, bytes], method: int) -> bytes:
+    sink = io.BytesIO()
+    with zipfile.ZipFile(sink, "w") as archive:
+        for name, text in texts.items():
+            archive.writestr(zipfile.ZipInfo(name), text, method)
+    return sink.getvalue()
+
+
+ARCHIVES = damaged(
+    st.builds(
+        _archive,
+        st.dictionaries(st.sampled_from(["a.en", "a.de", "../b.de", "README", "c.en/"]), CONTENT)
+        | st.fixed_dictionaries({"a.en": CONTENT, "a.de": CONTENT}),
+        st.sampled_from([zipfile.ZIP_DEFLATED, zipfile.ZIP_DEFLATED, zipfile.ZIP_STORED, zipfile.ZIP_BZIP2]),
+    ),
+    (b"PK\1\2", b"\xff\xff\xff\xff", b"\x01\x00"),
+    share=2,
 )
 _SPACES = st.sampled_from([" ", "\n", "  ", "\r\n", "\n\n", "\n# a comment (\n", "\n*x* \n"])
 BRACKETS = damaged(

@@ -20,6 +20,7 @@ from nmt.data.corpus import Corpus
 from nmt.data.pairs import read_pairs
 from nmt.parsing.tree import parse_tree, prepare_tree, read_tree_lines, read_trees
 from nmt.recipe import Data, Dataset, load, load_with_base
+from nmt.system.archives import members
 from nmt.text.lines import count_lines, read_lines
 from nmt.text.terms import Terms, missing, read_terms
 from nmt.training.start import read_vectors
@@ -87,6 +88,15 @@ def lines(content: bytes) -> bool:
     path = file("x.gz", content)
     counted, read = accepted(lambda: count_lines(path)), accepted(lambda: list(read_lines(path)))
     assert counted == (None if read is None else len(read))
+    return read is not None
+
+
+def archives(content: bytes) -> bool:
+    """Texts in a zip archive have as many lines as are counted."""
+    path = file("x.zip", content)
+    counted = accepted(lambda: [count_lines(member) for member in members(path, ("en", "de"))])
+    read = accepted(lambda: [len(list(read_lines(member))) for member in members(path, ("en", "de"))])
+    assert counted == read
     return read is not None
 
 
@@ -167,6 +177,7 @@ TARGETS = (
         CONTENT | CONTENT.map(gzip.compress) | damaged(CONTENT.map(gzip.compress)),
         ("nmt.text.lines",),
     ),
+    Target(archives, data_grammar.ARCHIVES, ("nmt.system.archives", "nmt.text.lines")),
     Target(trees, data_grammar.BRACKETS, ("nmt.parsing.tree",)),
     Target(arrow, data_grammar.SPLITS, ("nmt.data.corpus",)),
     Target(embeddings, data_grammar.VECTORS, ("nmt.training.start",)),
