@@ -19,6 +19,7 @@ import pytest
 import shrunk_nmt
 from documents import ROOT, Block, begins_with, blocks, commands, matches
 from marian_folders import write_model, write_tokenizer
+from opus_server import OpusServer, moses_zip, opus_server
 
 INGREDIENTS: Mapping[str, tuple[tuple[str, ...], str]] = {
     "texts": ((), "python recipes/demo_corpus.py . --train 240 --valid 10 --test 8 && cp test.en input.en"),
@@ -39,6 +40,7 @@ INGREDIENTS: Mapping[str, tuple[tuple[str, ...], str]] = {
         "--out lm && nmt average lm",
     ),
     "hub": (("texts",), ""),
+    "opus": ((), "python recipes/demo_corpus.py opus --train 4000 --valid 10 --test 8"),
 }
 """What a page's comment `begins with` may name: other ingredients, and the commands that make it."""
 
@@ -46,6 +48,8 @@ CACHE = "huggingface"
 HUB = Path(CACHE) / "hub"
 HUB_MODEL = "Helsinki-NLP/opus-mt-en-de"
 """The model of the hub that the ingredient `hub` holds: random weights, in the layout of the real one."""
+OPUS_CORPORA = "Europarl/v8", "TED2020/v1"
+"""The corpora, from English to Italian, of the server that the ingredient `opus` starts; their text is the demo's."""
 
 
 def write_hub(folder: Path) -> None:
@@ -184,6 +188,25 @@ def _links(_folder: str, names: list[str]) -> set[str]:
 def run_page(page: Path, folder: PageFolder, make: Make, slow: bool) -> int:
     """Run the blocks of a page in order, the slow ones among them only if `slow`; gives their number."""
     prepare(folder.path, begins_with(page), folder.environment, make)
+    if "opus" in begins_with(page):
+        with opus_server() as server:
+            fill_opus(server, folder.path / "opus")
+            folder.environment = {**folder.environment, "NMT_OPUS_URL": server.url, "NO_PROXY": "127.0.0.1"}
+            return run_blocks(page, folder, slow)
+    return run_blocks(page, folder, slow)
+
+
+def fill_opus(server: OpusServer, texts: Path) -> None:
+    """Have a server hold the halves of a text as corpora."""
+    sides = [(texts / f"train.{side}").read_text(encoding="utf-8").splitlines(True) for side in ("en", "de")]
+    for part, name in enumerate(OPUS_CORPORA):
+        english, other = ("".join(side[part::2]) for side in sides)
+        stem = f"{name.partition('/')[0]}.en-it"
+        server.archives[f"/OPUS-{name}/moses/en-it.txt.zip"] = moses_zip(stem, {"en": english, "it": other})
+
+
+def run_blocks(page: Path, folder: PageFolder, slow: bool) -> int:
+    """Run the blocks of a page in its folder; gives their number."""
     wanted = [block for block in blocks(page) if block.marker("file") or block.is_program]
     wanted = [block for block in wanted if block.speed == "quick" or (slow and block.speed == "slow")]
     for block in wanted:
