@@ -134,7 +134,7 @@ class Dataset(Settings):
     trees: str | None = None
     """Bracketed trees, for `data.target: tree`: a file, plain or .gz; a folder, searched for .mrg files; or a glob
     pattern of files and folders, such as wsj/0[2-9]."""
-    opus: str | None = Field(None, pattern=r"^\w[\w.-]*(/\w[\w.-]*)?$")
+    opus: str | None = None
     """Corpus of OPUS with its version, such as Europarl/v8, for `data.source` and `data.target`. It is downloaded to
     the cache on first use."""
     sacrebleu: str | None = None
@@ -173,6 +173,10 @@ class Dataset(Settings):
             raise Refusal(
                 "needs exactly one of: source and target, file, opus, sacrebleu, hub, trees, take",
                 "keep one of them, such as {source: train.en, target: train.de}",
+            )
+        if self.opus is not None and not re.fullmatch(r"\w[\w.-]*(/\w[\w.-]*)?", self.opus):
+            raise Refusal(
+                f"opus: must be CORPUS/VERSION (got {self.opus})", "write it as OPUS does, such as Europarl/v8"
             )
         for key in ("config", "revision", "data_files"):
             if getattr(self, key) is not None and self.hub is None:

@@ -191,7 +191,7 @@ def test_the_hint_gives_the_nearest_setting_that_is_allowed(write: Write, settin
         ("{sacrebleu: wmt13, hub: c}", "exactly one of"),
         ("{sacrebleu: wmt13, config: c}", "config: goes with hub"),
         ("{opus: Europarl/v8, revision: c}", "revision: goes with hub"),
-        ("{opus: ../Europarl/v8}", "opus: "),
+        ("{opus: ../Europarl/v8}", "opus: must be CORPUS/VERSION (got ../Europarl/v8)"),
         ("{file: a.zip, fields: [en, de]}", "fields: goes with hub, .tsv"),
         ("{file: a.txt}", "file: must end in one of .tsv"),
         ("{file: a.tsv, fields: ['0', '1']}", "fields: of a .tsv are column numbers counted from 1"),
