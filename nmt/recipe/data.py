@@ -175,9 +175,7 @@ class Dataset(Settings):
                 "keep one of them, such as {source: train.en, target: train.de}",
             )
         if self.opus is not None and not re.fullmatch(r"\w[\w.-]*(/\w[\w.-]*)?", self.opus):
-            raise Refusal(
-                f"opus: must be CORPUS/VERSION (got {self.opus})", "write it as OPUS does, such as Europarl/v8"
-            )
+            raise Refusal(f"opus: must be CORPUS/VERSION (got {self.opus})", "write it as OPUS does: Europarl/v8")
         for key in ("config", "revision", "data_files"):
             if getattr(self, key) is not None and self.hub is None:
                 raise Refusal(f"{key}: goes with hub", f"remove {key}, or add hub, such as wmt/wmt14")
