@@ -145,7 +145,8 @@ def test_a_file_that_has_changed_on_the_server_is_downloaded_from_its_beginning(
 ) -> None:
     server.cuts = [100_000, 0]
     refusal()
-    server.archives[PATH] = changed = moses_zip("Demo.de-en", {"de": NOISE.upper(), "en": NOISE.upper()})
+    server.archives[PATH] = changed = moses_zip("Memo.de-en", {"de": NOISE, "en": NOISE})
+    assert len(changed) == len(LONG)
     server.asked.clear()
     assert download().read_bytes() == changed
     assert server.asked == [f"HEAD {PATH}", f"GET {PATH}"]
