@@ -134,8 +134,8 @@ class Aligned:
     def run(self, span: Span, free: NDArray[np.bool_]) -> Span | None:
         """Return the run (first, end) of free output words that stands for a span of the source; None if none does.
 
-        `free` is (words,). Words in it that stand for others count against it. Punctuation belongs to a run if the span
-        alone has it.
+        `free` is (words,). Words in it that stand for others count against it, and are not at its ends. Punctuation
+        belongs to a run if the span alone has it.
         """
         inside = self._inside(span)
         if not (inside and free.any()):
@@ -149,6 +149,9 @@ class Aligned:
         for j, word in enumerate(self.words):
             if not joins(self.output[word.start]) and (sign := self.output[slice(*word)]) not in own & others:
                 scores[j] = STRONG if sign in own else 0.0
+        best_words = self.weights.argmax(0)  # of each source word
+        for j in {*best_words.tolist()} - {*best_words[inside].tolist()}:
+            scores[j] = min(scores[j], 0.0)  # an article attends to its noun, but stands for that of the source
         best, first, total, found = 0.0, 0, 0.0, None
         for j, score in enumerate(np.where(free, scores, -np.inf).tolist()):
             if total <= 0.0:
