@@ -152,6 +152,8 @@ class Aligned:
         best_words = self.weights.argmax(0)  # of each source word
         for j in {*best_words.tolist()} - {*best_words[inside].tolist()}:
             scores[j] = min(scores[j], 0.0)  # an article attends to its noun, but stands for that of the source
+        if len(inside) == len(self.source_words):
+            scores[:] = STRONG
         best, first, total, found = 0.0, 0, 0.0, None
         for j, score in enumerate(np.where(free, scores, -np.inf).tolist()):
             if total <= 0.0:

@@ -37,6 +37,7 @@ class _Element:
     opening: str
     closing: str = ""
     spaces: tuple[bool, bool] = (False, False)  # whether a space is before the first tag, and behind the last
+    parts: bool = False  # whether the space behind it in the text stands for it
 
 
 class Markup:
@@ -99,8 +100,9 @@ class Markup:
         """Add what follows to the text; `is_tag` says whether tags precede it, and is_break whether one parts words."""
         if is_tag and (not self.text or self.text[-1].isspace()):
             text = text.lstrip()
-        elif is_break and not text[:1].isspace():
-            text = " " * bool(text) + text
+        elif is_break and text and not text[0].isspace():
+            text = " " + text
+            self._elements[-1].parts = True
         self.text += text
 
     def put(self, aligned: Aligned) -> str:
@@ -129,7 +131,8 @@ class Markup:
                     element, end = self._elements[index], spans[index].end
                     tag = element.closing + " " * self._needs_space(element, 1, aligned.output[end : end + 1])
             written += "".join(self._entities.get(sign, sign) for sign in aligned.output[last:end]) + tag
-            last = end
+            stands_for_space = index >= 0 and element.parts and element.start == element.end
+            last = max(last, end + (stands_for_space and aligned.output[end : end + 1].isspace()))
         return written
 
     def _spans(self, aligned: Aligned) -> list[Span]:
@@ -188,5 +191,6 @@ class Markup:
 
     @staticmethod
     def _needs_space(element: _Element, side: int, beside: str) -> bool:
-        """Return whether tags without words had a space on a side where now another character is."""
-        return element.start == element.end and element.spaces[side] and beside != "" and not beside.isspace()
+        """Return whether tags without words had a space on a side where now a word is, or punctuation before them."""
+        is_needed = beside.isalnum() or (side == 0 and beside != "" and not beside.isspace())
+        return element.start == element.end and element.spaces[side] and is_needed

@@ -12,7 +12,10 @@ from torch.nn import functional as F
 from nmt.model import products
 from nmt.system.errors import UserError
 
-INTEL, AMD = "vendor_id\t: GenuineIntel\n", "vendor_id\t: AuthenticAMD\n"
+INTEL, ZEN_4, ZEN_5 = (
+    f"vendor_id\t: {vendor}\ncpu family\t: {family}\n"
+    for vendor, family in (("GenuineIntel", 207), ("AuthenticAMD", 25), ("AuthenticAMD", 26))
+)
 
 
 @pytest.fixture(autouse=True)
@@ -26,8 +29,9 @@ def _chosen_anew(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.mark.parametrize(
     ("machine", "cpuinfo", "capability", "expected"),
     [
-        ("x86_64", AMD, "AVX512", "onednn"),
-        ("x86_64", AMD, "AVX2", "mkl"),
+        ("x86_64", ZEN_5, "AVX512", "onednn"),
+        ("x86_64", ZEN_5, "AVX2", "mkl"),
+        ("x86_64", ZEN_4, "AVX512", "mkl"),
         ("x86_64", INTEL, "AVX512", "mkl"),
         ("aarch64", "", "DEFAULT", "pytorch"),
     ],
