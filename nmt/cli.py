@@ -87,7 +87,7 @@ def average(options: AverageOptions) -> None:
     directory or a name on the hub. Averaging the models before and after fine-tuning preserves more of what the
     first one knew.
 
-    With --format huggingface or ctranslate2, CKPTS may also be a bundle, which is exported as it is.
+    With --format huggingface, ctranslate2 or argos, CKPTS may also be a bundle, which is exported as it is.
     """
     from nmt.commands.average import average as run
 

@@ -21,9 +21,11 @@ ALIKE = 0.8  # minimum ratio of worst to best dev score among checkpoints worth 
 
 
 def average(options: AverageOptions) -> None:
-    """Average a run's checkpoints or several models, and write a bundle or an exported folder."""
-    if options.quantization and options.form != "ctranslate2":
-        raise click.UsageError("--quantization needs --format ctranslate2")
+    """Average a run's checkpoints or several models, and write a bundle or an export."""
+    if options.quantization and options.form not in ("ctranslate2", "argos"):
+        raise click.UsageError("--quantization needs --format ctranslate2 or argos")
+    if options.licence and options.form not in ("huggingface", "argos"):
+        raise click.UsageError("--license needs --format huggingface or argos")
     if options.weights and (options.last or options.best or options.form != "nmt"):
         raise click.UsageError("--weights cannot be combined with --last, --best or --format")
     if len(options.ckpts) > 1 and not options.weights:
@@ -86,24 +88,34 @@ def refresh_report(ckpts: Path, console: Console) -> None:
 
 def export(options: AverageOptions) -> None:
     """Export a bundle or a run's averaged checkpoints, and report how the exported model's search differs."""
-    from nmt.exchange import ctranslate2, huggingface
+    from nmt.exchange import argos, ctranslate2, huggingface
 
     ckpts, out, console = options.ckpts[0], options.out, options.console
+    if options.form == "argos" and (out is None or out.suffix != argos.SUFFIX):  # the suffix spares other files
+        raise click.UsageError(f"--format argos needs --out FILE{argos.SUFFIX}")
     if out is None:
         raise click.UsageError(f"--format {options.form} needs --out, the folder to write")
     bundle, _ = resolve(ckpts)
     if bundle.path == ckpts and (options.last or options.best):
         raise click.UsageError(f"--last and --best need a run's directory, but {ckpts} is a bundle")
-    exporter = huggingface if options.form == "huggingface" else ctranslate2
-    exporter.check_expressible(bundle)  # fail before computing the average
-    check_replaceable(out, None)
+    check = {"huggingface": huggingface.check_expressible, "argos": argos.check_expressible}
+    check.get(options.form, ctranslate2.check_expressible)(bundle)  # fail before computing the average
+    if options.form != "argos":
+        check_replaceable(out, None)
     if bundle.path != ckpts:
         bundle = _average(options, None)
     if options.form == "huggingface":
-        huggingface.export(bundle, out)
+        huggingface.export(bundle, out, options.licence)
         console.say(
             f"exported for transformers: {out}; its search differs: the length penalty is a power of the length, and "
             f"the cap does not depend on the input ({out / 'README.md'} lists all differences)"
+        )
+    elif options.form == "argos":
+        quantization = options.quantization or "int8"
+        argos.export(bundle, out, quantization, options.licence)
+        console.say(
+            f"exported for Argos Translate and LibreTranslate, in {quantization}: {out}; they search with a beam and a "
+            "length penalty of their own, split sentences in their own way, and have no terms and nothing to keep"
         )
     else:
         quantization = options.quantization or "float32"

@@ -82,6 +82,13 @@ def shares(text: str) -> tuple[float, ...]:
     return found
 
 
+def licence(text: str) -> str:
+    """Return the identifier of a licence as the Hugging Face hub spells it, in lower case."""
+    if not re.fullmatch("[A-Za-z0-9][A-Za-z0-9.+-]*", text):
+        raise click.BadParameter(f"{text!r} is no identifier of a licence, such as cc-by-4.0")
+    return text.lower()
+
+
 def layer(text: str) -> tuple[str, int]:
     """Parse a 1-based layer such as `5` or `encoder:5`; without a prefix it is that of cross-attention."""
     found = re.fullmatch("(?:(encoder|decoder|cross):)?([1-9][0-9]{0,5})", text)
@@ -203,18 +210,21 @@ class AverageOptions:
         Text(read=shares),
     )
     out: Path | None = in_output(
-        "--out FOLDER", "Bundle to write; default: CKPTS/averaged, or averaged with --weights.", FILE
+        "--out PATH", "Bundle to write; default: CKPTS/averaged, or averaged with --weights.", FILE
     )
-    form: Literal["nmt", "huggingface", "ctranslate2"] = in_output(
+    form: Literal["nmt", "huggingface", "ctranslate2", "argos"] = in_output(
         "--format",
-        "Also export the average to --out, for transformers or CTranslate2.",
-        click.Choice(["nmt", "huggingface", "ctranslate2"]),
+        "Also export the average to --out: for transformers, CTranslate2, or Argos Translate and LibreTranslate.",
+        click.Choice(["nmt", "huggingface", "ctranslate2", "argos"]),
         default="nmt",
     )
     quantization: Literal["float32", "int8"] | None = in_output(
         "--quantization",
-        "Number format of the weights for CTranslate2; default: float32.",
+        "Number format of the weights; default: float32 for CTranslate2, int8 for Argos Translate.",
         click.Choice(["float32", "int8"]),
+    )
+    licence: str | None = in_output(
+        "--license NAME", "Licence that the export's README.md names, such as cc-by-4.0.", Text(read=licence)
     )
     device: str = device_option()
     threads: int | None = threads_option()

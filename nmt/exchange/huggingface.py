@@ -12,6 +12,7 @@ which gets the embedding of our `<s>`.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -35,8 +36,8 @@ LARGEST_EPSILON = 1e-5  # LayerNorm's ε in transformers; replacing a smaller on
 USUAL_LENGTH = 25  # output length in subwords at which the length penalty of transformers matches ours
 
 
-def export(bundle: Bundle, path: Path) -> None:
-    """Export a translator as a directory for `transformers`.
+def export(bundle: Bundle, path: Path, licence: str | None = None) -> None:
+    """Export a translator as a directory for `transformers`; `licence`, if known, is named in the model card.
 
     Raise UserError if `transformers` cannot express the model, the bundle is damaged, or the directory cannot be
     written or is not empty.
@@ -46,7 +47,7 @@ def export(bundle: Bundle, path: Path) -> None:
     check_expressible(bundle)
     tokenizer, recipe = bundle.tokenizer(), bundle.recipe
     weights = dict(bundle.model(torch.device("cpu")).named_parameters())
-    card = model_card(bundle, path.resolve().name, sum(weight.numel() for weight in weights.values()))
+    card = model_card(bundle, path.resolve().name, sum(weight.numel() for weight in weights.values()), licence)
     with torch.no_grad(), whole_directory(path, None) as part:
         save_tensors(part / WEIGHTS, dict(_tensors(weights, recipe, tokenizer)), path)
         write_json(part / "config.json", _model_config(recipe, tokenizer))
@@ -216,22 +217,51 @@ SECTIONS = ("tokenizer", "model", "training", "decoding")  # recipe sections to 
 BAR = "\\|"  # escaped: a bare `|` would end the table cell
 
 
-def model_card(bundle: Bundle, name: str, parameters: int) -> str:
-    """Return the README.md of a translator called `name` with `parameters` parameters."""
+def model_card(bundle: Bundle, name: str, parameters: int, licence: str | None, template: str = "model_card.md") -> str:
+    """Return the README.md of a translator called `name` with `parameters` parameters.
+
+    `template` is a file beside this module. Without a known `licence`, none is named.
+    """
     recipe = bundle.recipe
-    languages = [language for language in recipe.data.languages if language.isalpha() and len(language) in (2, 3)]
-    template = Path(__file__).with_name("model_card.md").read_text(encoding="utf-8")
-    return template.format(
-        languages="".join(["language:\n", *(f"- {language}\n" for language in languages)]) if languages else "",
-        name=name,
-        parameters=parameters,
-        source=recipe.data.source,
-        target=recipe.data.target,
-        version=__version__,
-        figures="\n".join(f"| {name} | {value.replace('|', BAR)} |" for name, value in _figures(bundle)),
-        epsilon=recipe.model.norm_epsilon,
-        recipe=dump(recipe.model_dump(mode="json", include=set(SECTIONS))),
+    figures = [*_figures(bundle), *([("licence", licence)] if licence else [])]
+    return (
+        Path(__file__)
+        .with_name(template)
+        .read_text(encoding="utf-8")
+        .format(
+            metadata=dump(_metadata(bundle, name, licence)),
+            name=name,
+            parameters=parameters,
+            source=recipe.data.source,
+            target=recipe.data.target,
+            version=__version__,
+            figures="\n".join(f"| {name} | {value.replace('|', BAR)} |" for name, value in figures),
+            epsilon=recipe.model.norm_epsilon,
+            recipe=dump(recipe.model_dump(mode="json", include=set(SECTIONS))),
+        )
     )
+
+
+def _metadata(bundle: Bundle, name: str, licence: str | None) -> dict[str, Any]:
+    """Return what the Hugging Face hub reads in the YAML at the beginning of a model card."""
+    data = bundle.recipe.data
+    metadata: dict[str, Any] = {"library_name": "transformers", "pipeline_tag": "translation", "tags": ["translation"]}
+    if languages := [language for language in data.languages if language.isalpha() and len(language) in (2, 3)]:
+        metadata["language"] = languages
+    if licence:
+        metadata["license"] = licence
+    scores = {score: round(value, 2) for score, value in bundle.scores.items() if math.isfinite(value)}
+    if scores:
+        result = {
+            "task": {"type": "translation", "name": f"translation from {data.source} to {data.target}"},
+            "dataset": {
+                "type": next((each.hub for each in data.valid if each.hub), "custom"),
+                "name": "development set",
+            },
+            "metrics": [{"type": score, "name": f"dev {score}", "value": value} for score, value in scores.items()],
+        }
+        metadata["model-index"] = [{"name": name, "results": [result]}]
+    return metadata
 
 
 def _figures(bundle: Bundle) -> Iterator[tuple[str, str]]:

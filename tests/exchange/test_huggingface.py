@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from huggingface_hub import ModelCard
 from marian import logits
 from random_bundle import random_bundle, sentence
 
@@ -89,6 +90,19 @@ def test_config_names_everything_in_which_transformers_has_other_defaults(export
         "decoder_start_token_id": 2,
         "forced_eos_token_id": None,
     }
+
+
+def test_the_hub_reads_languages_licence_and_scores_of_the_card(tmp_path: Path) -> None:
+    info = {"scores": {"bleu": 33.254, "perplexity": float("inf")}}
+    bundle = random_bundle(tmp_path / "bundle", info=info)
+    export(bundle, tmp_path / "a: b", "cc-by-4.0")
+    data = ModelCard.load(tmp_path / "a: b" / "README.md").data
+    assert (data.language, data.license, data.library_name) == (["en", "de"], "cc-by-4.0", "transformers")
+    (result,) = data.eval_results
+    assert (result.task_type, result.metric_type, result.metric_value) == ("translation", "bleu", 33.25)
+    assert data.model_name == "a: b"
+    export(bundle, tmp_path / "unlicensed")
+    assert ModelCard.load(tmp_path / "unlicensed" / "README.md").data.license is None
 
 
 def test_generation_is_the_nearest_to_our_search(exported: Path) -> None:
