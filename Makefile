@@ -93,7 +93,14 @@ test-slow: $(INSTALLED)
 	$(VENV)/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt transformers \
 	  || echo "the tests of exports will be skipped: transformers could not be installed"
 	$(MAKE) $(VENV)/.documents || echo "the tests of the site will be skipped: sphinx could not be installed"
+	$(MAKE) .venv-argos/.installed || echo "the tests of packages will be skipped: Argos Translate could not be installed"
 	$(VENV)/bin/python -m pytest -q -m slow --timeout 3600
+
+.venv-argos/.installed:  # an environment of its own, for it pins what nmt does not
+	rm -rf .venv-argos
+	$(PYTHON) -m venv .venv-argos
+	.venv-argos/bin/pip install --quiet --disable-pip-version-check argos-translate-lt==1.12.1 || { rm -rf .venv-argos; false; }
+	touch $@
 
 coverage: export OMP_NUM_THREADS := 1
 coverage: $(INSTALLED)

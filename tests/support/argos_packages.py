@@ -1,4 +1,4 @@
-"""Installs packages of Argos Translate into $XDG_DATA_HOME, and translates lines by one of them.
+"""Installs packages of Argos Translate into $XDG_DATA_HOME, updates all from its index, and translates lines.
 
     python argos_packages.py FROM TO NAME.argosmodel … < lines
 
@@ -19,15 +19,18 @@ def main() -> None:
     sbd.MiniSBDSentencizer.split_sentences = lambda self, text: [text]
     for path in packages:
         package.install_from_path(Path(path))
+    installed = {each.package_path.name: each for each in package.get_installed_packages()}
+    for each in installed.values():
+        each.update()
     translation = translate.get_translation_from_codes(source, target)
-    installed = [
-        {"folder": each.package_path.name, "version": each.package_version, "readme": each.get_readme()}
-        for each in package.get_installed_packages()
-    ]
-    languages = {each.code: each.name for each in translate.get_installed_languages()}
-    lines = sys.stdin.buffer.read().decode().splitlines()
-    texts = [translation.translate(line) for line in lines]
-    print(json.dumps({"installed": installed, "languages": languages, "texts": texts}))
+    answer = {
+        "versions": {name: each.package_version for name, each in installed.items()},
+        "readmes": {name: each.get_readme() for name, each in installed.items()},
+        "languages": {each.code: each.name for each in translate.get_installed_languages()},
+        "used": translation.underlying.pkg.package_path.name,
+        "texts": [translation.translate(line) for line in sys.stdin.buffer.read().decode().splitlines()],
+    }
+    print(json.dumps(answer))
 
 
 if __name__ == "__main__":
