@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from functools import partial, wraps
+from glob import escape, glob
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -59,6 +60,18 @@ class FilePath(Text):
         return [CompletionItem(incomplete, type="file")]
 
 
+class RecipePath(FilePath):
+    """A path to a recipe, or the name of one that comes with nmt."""
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """Suggest names of recipes if no file name starts with `incomplete`; else let the shell complete file names."""
+        from nmt.recipe.yaml_files import shipped_recipes  # imports yaml, which --help does not need
+
+        if incomplete and not glob(f"{escape(incomplete)}*"):
+            return Text(*shipped_recipes()).shell_complete(ctx, param, incomplete)
+        return super().shell_complete(ctx, param, incomplete)
+
+
 class NumberOrAuto(click.IntRange):
     """An integer or `auto`."""
 
@@ -104,7 +117,7 @@ def heads(text: str) -> tuple[int, ...]:
     return tuple(sorted({int(head) for head in text.split(",")}))
 
 
-TEXT, FILE = Text(), FilePath(read=Path)
+TEXT, FILE, RECIPE = Text(), FilePath(read=Path), RecipePath(read=Path)
 DEVICE, FORMAT, TOKENS = Text("auto", "cpu", "cuda"), Text("auto", "fp32", "bf16", "fp16", "int8"), Text("auto")
 
 
@@ -171,7 +184,7 @@ overrides_option = partial(option, "--set SECTION.KEY=VALUE", "Override a recipe
 class PreprocessOptions:
     """Options of `nmt preprocess`."""
 
-    recipe: Path = argument(type=FILE)
+    recipe: Path = argument(type=RECIPE)
     overrides: tuple[str, ...] = overrides_option(section="Recipe")
     threads: int | None = threads_option()
     console: Console = console_option()
@@ -181,7 +194,7 @@ class PreprocessOptions:
 class TrainOptions:
     """Options of `nmt train`."""
 
-    recipe: Path = argument(type=FILE)
+    recipe: Path = argument(type=RECIPE)
     out: Path = in_run("--out FOLDER", "Directory of the run.", FILE, default=Path("ckpts"))
     plan: bool = in_run("--plan", "Print parameters, memory, disk, FLOPs and time without training.")
     overrides: tuple[str, ...] = overrides_option(section="Run")

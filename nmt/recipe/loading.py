@@ -21,7 +21,7 @@ from pydantic_core import ErrorDetails
 
 from nmt.recipe.data import NAME, TASKS, Data, Dataset, Task, task_of
 from nmt.recipe.settings import Decoding, Model, Refusal, Settings, TokenizerSettings, Training
-from nmt.recipe.yaml_files import Origins, Tree, dump, override, read_file
+from nmt.recipe.yaml_files import Origins, Tree, dump, find_recipe, override, read_file
 from nmt.system.errors import UserError
 
 MINUTES, UPDATES = "checkpoint_minutes", "checkpoint_updates"  # of which the one given last counts
@@ -104,7 +104,8 @@ def json_schema() -> dict[str, Any]:
     schema = Recipe.model_json_schema()
     for section in (schema, *schema["$defs"].values()):
         section.pop("required", None)
-    base = {"type": "string", "description": "Recipe to inherit from, relative to this file."}
+    description = "Recipe to inherit from: a file, relative to this one, or a name, such as laptop."
+    base = {"type": "string", "description": description}
     schema["properties"] = {"extends": base, **schema["properties"]}
     return schema
 
@@ -112,8 +113,9 @@ def json_schema() -> dict[str, Any]:
 def load(path: str | os.PathLike[str], overrides: Sequence[str] = (), alone: bool = False) -> Recipe:
     """Load and validate a recipe, merged with those it extends.
 
-    `overrides` are `section.key=value` strings with YAML values. Raise UserError if anything is invalid, or if the
-    recipe extends another although it must stand `alone`, as a model's must.
+    `path` may be the name of a recipe that comes with nmt, such as laptop. `overrides` are `section.key=value` strings
+    with YAML values. Raise UserError if anything is invalid, or if the recipe extends another although it must stand
+    `alone`, as a model's must.
     """
     return load_with_base(path, overrides, alone)[0]
 
@@ -122,7 +124,7 @@ def load_with_base(
     path: str | os.PathLike[str], overrides: Sequence[str] = (), alone: bool = False
 ) -> tuple[Recipe, Recipe | None]:
     """Load a recipe as `load` does; return it and the recipe it extends, or None if there is none or it is invalid."""
-    tree, origins, base = _read(Path(path), alone=alone)
+    tree, origins, base = _read(find_recipe(Path(path), str(path)), alone=alone)
     for setting in overrides:
         override(tree, origins, setting)
         if setting.partition("=")[0].strip() == f"training.{MINUTES}":
@@ -159,7 +161,7 @@ def _read(path: Path, extended_by: tuple[Path, ...] = (), alone: bool = False) -
             f"{origins[('extends',)]}: extends: must be a file name (got {base_name!r})",
             "name one recipe, relative to this file, as in extends: base.yaml",
         )
-    base, base_origins, _ = _read(path.parent / base_name, (*extended_by, real))
+    base, base_origins, _ = _read(find_recipe(path.parent / base_name, base_name), (*extended_by, real))
     _name_data(base, tree)
     return _merged(base, tree), base_origins | origins, base
 

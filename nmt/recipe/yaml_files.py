@@ -6,6 +6,7 @@ This module knows no recipe keys or types. Errors name the file and line.
 from __future__ import annotations
 
 import difflib
+import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -79,7 +80,7 @@ def read_file(path: Path) -> tuple[Tree, Origins]:
         with path.open(encoding="utf-8") as file:
             text = file.read(MOST_CHARACTERS + 1)
     except FileNotFoundError:
-        raise UserError(f"{path}: no such recipe", _nearby_recipes(path)) from None
+        raise UserError(f"{path}: no such recipe", _known_recipes(path)) from None
     except OSError as error:
         raise not_read(path, error, "name a recipe that you may read") from None
     except UnicodeDecodeError as error:
@@ -169,9 +170,23 @@ def override(tree: Tree, origins: Origins, setting: str) -> None:
     origins[tuple(parts)] = f"--set {setting}"
 
 
-def _nearby_recipes(path: Path) -> str:
+def shipped_recipes() -> dict[str, Path]:
+    """Return the recipes that come with nmt by name, such as `laptop` and `table3/big`."""
+    installed = Path(__file__).parents[1] / "recipes"
+    folder = installed if installed.is_dir() else installed.parents[1] / "recipes"  # beside nmt/ in a clone
+    return {path.relative_to(folder).with_suffix("").as_posix(): path for path in sorted(folder.rglob("*.yaml"))}
+
+
+def find_recipe(path: Path, name: str) -> Path:
+    """Return `path` if it is a file, else the path of nmt's recipe `name`, or `path` if there is none."""
+    return path if os.path.lexists(path) and not path.is_dir() else shipped_recipes().get(name, path)
+
+
+def _known_recipes(path: Path) -> str:
+    """Return a hint that names similar recipes beside `path` or, if there are none, those that come with nmt."""
     found = sorted(p.name for p in path.parent.glob("*.yaml")) if path.parent.is_dir() else []
-    near = difflib.get_close_matches(path.name, found, n=3, cutoff=0.5)
-    if not found:
-        return "give the path of a recipe, such as recipes/wmt14_en_de.yaml"
-    return f"name a recipe that is in {path.parent}: {', '.join(near or found[:5])}"
+    if near := difflib.get_close_matches(path.name, found, n=3, cutoff=0.5):
+        return f"name a recipe that is in {path.parent}: {', '.join(near)}"
+    folder = "table3" if path.parent.name == "table3" else ""
+    shipped = ", ".join(name for name in shipped_recipes() if name.rpartition("/")[0] == folder)
+    return f"name a file, such as {', '.join(found[:3]) or 'my.yaml'}, or a recipe that comes with nmt: {shipped}"

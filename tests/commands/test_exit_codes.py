@@ -57,6 +57,8 @@ def test_a_shell_is_told_commands() -> None:
     ("words", "found"),
     [
         (["train", "rec"], ["file rec"]),
+        (["train", "lap"], ["plain laptop"]),
+        (["preprocess", "table3/bi"], ["plain table3/big"]),
         (["translate", "--en"], ["plain --engine"]),
         (["translate", "--engine", ""], ["plain nmt", "plain ctranslate2"]),
         (["parse", "--precision", ""], ["plain auto", "plain fp32", "plain bf16", "plain fp16", "plain int8"]),
@@ -70,6 +72,10 @@ def test_a_shell_is_told_commands() -> None:
         (["parse", "--model", ""], ["file "]),
     ],
 )
-def test_options_choices_values_and_files_are_completed(words: list[str], found: list[str]) -> None:
+def test_options_choices_values_and_files_are_completed(
+    words: list[str], found: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "recipes").mkdir()
+    monkeypatch.chdir(tmp_path)
     items = BashComplete(cli, {}, "nmt", COMPLETE).get_completions(words[:-1], words[-1])
     assert [f"{item.type} {item.value}" for item in items] == found

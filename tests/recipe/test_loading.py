@@ -60,6 +60,32 @@ def test_a_missing_or_nameless_base_is_refused(write: Write) -> None:
     assert refusal(path).message == f"{path}:6: extends: must be a file name (got 3)"
 
 
+def test_the_name_of_a_shipped_recipe_stands_for_it_where_there_is_no_such_file(
+    write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "table3").mkdir()
+    assert load("table3/c_layers2") == load(RECIPES / "table3" / "c_layers2.yaml")
+    assert load(write("extends: laptop\nname: mine\n")).data.train == load(RECIPES / "laptop.yaml").data.train
+    write(BASE, "laptop")
+    assert load("laptop").name == "tiny"
+    assert load(write("extends: laptop\n")).name == "tiny"
+    (tmp_path / "gum").mkdir()  # a folder, such as one of data, is no recipe
+    assert load("gum").name == "gum"
+
+
+def test_the_error_for_an_unknown_name_lists_what_there_is(
+    write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    hint = refusal(Path("laptopp")).hint
+    assert {path.stem for path in RECIPES.glob("*.yaml")} == set(hint.rpartition(": ")[2].split(", "))
+    assert "table3/base, table3/big, " in refusal(Path("table3/bas")).hint
+    write(BASE, "mine.yaml")
+    assert refusal(Path("mime.yaml")).hint == "name a recipe that is in .: mine.yaml"
+    assert "such as mine.yaml, or a recipe that comes with nmt: " in refusal(Path("laptopp")).hint
+
+
 def test_an_error_names_the_file_that_the_value_stands_in(write: Write) -> None:
     base = write(BASE + "decoding: {beam: 0}\n", "base.yaml")
     path = write("extends: base.yaml\n\nmodel: {layers: 2}\n")
