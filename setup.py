@@ -1,14 +1,20 @@
-"""The optional C kernels of `nmt/native/`; everything else about the package is in pyproject.toml.
+"""What pyproject.toml cannot say: the optional C kernels, a wheel for every Python, the recipes in it, and its README.
 
-Without a working compiler the package is complete all the same: nmt then computes with PyTorch's operations.
+Without a working compiler the package is complete all the same: nmt then computes with PyTorch's operations, and the
+wheel is for any platform.
 """
 
+import os
 import platform
+import re
 import sys
 import textwrap
+from pathlib import Path
 
 from setuptools import Extension, errors, setup
+from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_ext import build_ext
+from setuptools.command.build_py import build_py
 
 # -fno-math-errno: a square root is an instruction, not a call of the C library. Results are the same.
 COMMON = ["-O3", "-fvisibility=hidden", "-fno-math-errno", "-ffp-contract=fast"]
@@ -17,9 +23,12 @@ if platform.machine() in ("x86_64", "AMD64") and sys.maxsize > 2**32:
     OPTIONS["_avx2"] = ["-mavx2", "-mfma"]
     OPTIONS["_avx512"] = ["-mavx2", "-mfma", "-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl"]
 
+REPOSITORY = os.environ.get("NMT_REPOSITORY", "").rstrip("/")  # such as https://github.com/OWNER/NAME, for a release
+VERSION = re.search(r'^__version__ = "(.+)"$', Path("nmt/__init__.py").read_text(encoding="utf-8"), re.M)[1]
+
 
 class BuildKernels(build_ext):
-    """Prints one warning, however many libraries could not be compiled."""
+    """Compiles libraries that ctypes opens. Prints one warning, however many of them could not be compiled."""
 
     def run(self):
         self.failed = {}  # name of the library: reason
@@ -34,14 +43,75 @@ class BuildKernels(build_ext):
         except (errors.CCompilerError, errors.BaseError) as error:
             self.failed[ext.name] = error
 
+    def get_ext_filename(self, fullname):
+        return os.path.join(*fullname.split(".")) + ".so"  # no Python's tag: they are not modules
+
+    def get_export_symbols(self, ext):
+        return []  # Windows would look for a module's PyInit function
+
+
+class BuildWithRecipes(build_py):
+    """Copies recipes/ to nmt/recipes/, but for those whose data a script beside them writes."""
+
+    def run(self):
+        super().run()
+        if not self.editable_mode:
+            for path in [*Path("recipes").rglob("*.yaml"), Path("recipes/schema.json")]:
+                if not path.name.startswith("demo"):
+                    copy = Path(self.build_lib, "nmt", path)
+                    self.mkpath(str(copy.parent))
+                    self.copy_file(str(path), str(copy))
+
+
+class OneWheel(bdist_wheel):
+    """A wheel for every Python 3: for this platform if it has libraries, else for any."""
+
+    def run(self):
+        self.run_command("build")
+        built = Path(self.get_finalized_command("build").build_lib, "nmt", "native")
+        if not any(built.glob("*.so")):
+            self.root_is_pure, self.distribution.ext_modules = True, []
+        super().run()
+
+    def get_tag(self):
+        return "py3", "none", super().get_tag()[2]
+
+
+def readme():
+    """README.md for readers outside the repository: its links and pictures lead to REPOSITORY, or else are left out."""
+    text = Path("README.md").read_text(encoding="utf-8")
+    relative = r"(?![a-z]+:)([^)\"\s]+)"
+    if not REPOSITORY:
+        text = re.sub(r"<picture>.*?</picture>", "", text)
+        return re.sub(rf"!?\[([^\]]*)\]\({relative}\)", r"\1", text)
+
+    def absolute(found):
+        before, target = found.groups()
+        view = "raw" if target.endswith((".png", ".svg")) else "blob"
+        return f"{before}{REPOSITORY}/{view}/v{VERSION}/{'README.md' if target.startswith('#') else ''}{target}"
+
+    return re.sub(rf"(\]\(|\bsrc=\"|\bsrcset=\"){relative}", absolute, text)
+
 
 setup(
-    cmdclass={"build_ext": BuildKernels},
+    long_description=readme(),
+    long_description_content_type="text/markdown",
+    project_urls={
+        name: f"{REPOSITORY}{page}"
+        for name, page in (
+            ("Source", ""),
+            ("Documentation", f"/blob/v{VERSION}/docs/index.md"),
+            ("Changelog", f"/blob/v{VERSION}/CHANGELOG.md"),
+            ("Issues", "/issues"),
+        )
+        if REPOSITORY
+    },
+    cmdclass={"build_ext": BuildKernels, "build_py": BuildWithRecipes, "bdist_wheel": OneWheel},
     ext_modules=[
         Extension(
             f"nmt.native.{name}",
-            [f"nmt/native/{name}.c"],
-            depends=["nmt/native/kernels.c", "setup.py"],
+            ["nmt/native/kernels.c"],
+            depends=["setup.py"],
             extra_compile_args=[*COMMON, *options],
             optional=True,
         )

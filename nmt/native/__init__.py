@@ -8,7 +8,6 @@ from __future__ import annotations
 import ctypes
 from ctypes import c_float, c_int32, c_int64, c_void_p
 from functools import cache
-from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
@@ -94,8 +93,8 @@ def functions_for(*tensors: Tensor) -> ctypes.CDLL | None:
 
 def find(name: str) -> Path | None:
     """Return a library's path, or None if it was not compiled."""
-    spec = find_spec(f"nmt.native.{name}")
-    return None if spec is None or spec.origin is None else Path(spec.origin)
+    path = Path(__file__).with_name(f"{name}.so")
+    return path if path.exists() else None
 
 
 def open_library(path: Path) -> ctypes.CDLL | None:

@@ -1,5 +1,5 @@
-/* The C kernels. Each file that includes this one is compiled for one instruction set into a shared library, which
- * `__init__.py` loads. The libraries are never imported as Python modules and do not need Python.h.
+/* The C kernels. setup.py compiles this file once for each instruction set into a shared library, which `__init__.py`
+ * loads. The libraries are never imported as Python modules and do not need Python.h.
  *
  * Vectors use the vector extension of GCC and Clang and are as wide as the instruction set allows; they need only the
  * alignment of a float. Unless stated otherwise, numbers are fp32, and matrices are row-major without gaps.
@@ -28,9 +28,6 @@
 
 typedef float vector __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
 typedef int32_t integers __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
-
-/* setuptools requires this function of extension modules. */
-EXPORTED void *MODULE_INIT(void) { return 0; }
 
 EXPORTED int32_t nmt_kernels_version(void) { return NMT_KERNELS_VERSION; }
 
