@@ -55,7 +55,7 @@ class Parser(Pipeline[Parse]):
             raise TypeError("parse takes a list of sentences; for one: parse([sentence])")
         return [parse.trees[0] for parse in self.stream(lines)]
 
-    def translate(self, texts: Sequence[str]) -> NoReturn:
+    def translate(self, texts: Sequence[str], **options: object) -> NoReturn:
         """Raise UserError: a parser does not translate."""
         raise UserError("this model is a parser, not a translator", "call model.parse([...])")
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import accumulate, repeat
-from typing import TYPE_CHECKING, Any, NoReturn, cast
+from typing import TYPE_CHECKING, Any, NoReturn, cast, overload
 
 from nmt.decoding.engine import Prefix
 from nmt.decoding.models import Models
@@ -105,6 +105,21 @@ class Translator(Pipeline[Translation]):
         if decoding.no_repeat is not None:
             warnings["repetitions avoided"] = lambda translation: int(translation.kept_from_repeating)
         return warnings
+
+    @overload
+    def translate(
+        self,
+        texts: Sequence[str],
+        prefix: Sequence[str] | None = None,
+        terms: Iterable[tuple[str, str]] = (),
+        keep: Iterable[str] = (),
+        sample: None = None,
+    ) -> list[str]: ...
+
+    @overload
+    def translate(
+        self, texts: Sequence[str], prefix: Sequence[str] | None = None, *, sample: int
+    ) -> list[list[str]]: ...
 
     def translate(
         self,
