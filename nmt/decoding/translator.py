@@ -114,6 +114,7 @@ class Translator(Pipeline[Translation]):
         terms: Iterable[tuple[str, str]] = (),
         keep: Iterable[str] = (),
         sample: None = None,
+        markup: bool = False,
     ) -> list[str]: ...
 
     @overload
