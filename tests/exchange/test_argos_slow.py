@@ -67,7 +67,7 @@ def trained(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 def test_texts_are_those_of_ctranslate2_and_of_our_search_by_its_settings(
     trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its beam is 4, and its length penalty n^0.2. It stops as soon as 4 hypotheses have ended, where we go on."""
+    """Its beam is 4, and its length penalty n^0.2. CTranslate2 stops searching earlier than we do."""
     bundle = Bundle.read(trained / "ckpts/step-00000400")
     lines = (trained / "test.en").read_text(encoding="utf-8").splitlines()
     tokenizer, decoding = bundle.tokenizer(), bundle.recipe.decoding.model_copy(update={"beam": 4, "alpha": 0.2})
