@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import sentencepiece
+from marian_folders import write_model, write_tokenizer
 from random_bundle import random_bundle, sentence
 from reverse_task import names, reseal
 
@@ -114,6 +115,18 @@ def test_languages_have_the_codes_of_libretranslate(
     metadata = json.loads((folder / "metadata.json").read_text())
     assert tuple(metadata[key] for key in ("from_code", "from_name", "to_code", "to_name")) == expected
     assert folder.name.startswith("nmt-")
+
+
+def test_a_model_from_opus_mt_keeps_the_tokenizer_of_its_sources(nmt: Callable[..., Any], tmp_path: Path) -> None:
+    opus = tmp_path / "opus-mt-en-de"
+    opus.mkdir()
+    size = write_tokenizer(opus, [sentence(seed) for seed in range(50)], [sentence(seed) for seed in range(50)], 60)
+    write_model(opus, size)
+    assert nmt("average", opus, "--weights", "1", "--out", tmp_path / "bundle").code == 0
+    export(Bundle.read(tmp_path / "bundle"), tmp_path / "en_de.argosmodel", "int8", None)
+    folder = install(tmp_path / "en_de.argosmodel", tmp_path)
+    assert (folder / "sentencepiece.model").read_bytes() == (opus / "source.spm").read_bytes()
+    assert len(set(translations(folder / "model", folder / "sentencepiece.model", TEXTS))) > 1
 
 
 def test_an_export_that_fails_leaves_the_older_package(tmp_path: Path) -> None:
