@@ -224,21 +224,17 @@ def model_card(bundle: Bundle, name: str, parameters: int, licence: str | None, 
     """
     recipe = bundle.recipe
     figures = [*_figures(bundle), *([("licence", licence)] if licence else [])]
-    return (
-        Path(__file__)
-        .with_name(template)
-        .read_text(encoding="utf-8")
-        .format(
-            metadata=dump(_metadata(bundle, name, licence)),
-            name=name,
-            parameters=parameters,
-            source=recipe.data.source,
-            target=recipe.data.target,
-            version=__version__,
-            figures="\n".join(f"| {name} | {value.replace('|', BAR)} |" for name, value in figures),
-            epsilon=recipe.model.norm_epsilon,
-            recipe=dump(recipe.model_dump(mode="json", include=set(SECTIONS))),
-        )
+    text = Path(__file__).with_name(template).read_text(encoding="utf-8")
+    return text.format(
+        metadata=dump(_metadata(bundle, name, licence)),
+        name=name,
+        parameters=parameters,
+        source=recipe.data.source,
+        target=recipe.data.target,
+        version=__version__,
+        figures="\n".join(f"| {name} | {value.replace('|', BAR)} |" for name, value in figures),
+        epsilon=recipe.model.norm_epsilon,
+        recipe=dump(recipe.model_dump(mode="json", include=set(SECTIONS))),
     )
 
 
