@@ -92,8 +92,8 @@ def test_texts_are_those_of_ctranslate2_and_of_our_search_by_its_settings(
         argos.export(bundle, tmp_path / f"{quantization}.argosmodel", quantization, None)
         theirs = run(tmp_path / quantization, lines, tmp_path / f"{quantization}.argosmodel")["texts"]
         print(f"{quantization}: {differing(theirs, plain)} and {differing(theirs, ours)} of {len(lines)} differ")
-        assert differing(theirs, plain) <= (2 if quantization == "float32" else 50)
-        assert differing(theirs, ours) <= 50
+        assert differing(theirs, plain) <= (2 if quantization == "float32" else 100)
+        assert differing(theirs, ours) <= (25 if quantization == "float32" else 100)
 
 
 def test_a_package_stays_apart_from_others_and_overwrites_its_predecessor(tmp_path: Path) -> None:
