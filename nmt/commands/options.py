@@ -371,7 +371,7 @@ class TranslateOptions(SearchOptions):
         if self.sample:
             refuse(self, "terms keep markup n_best", "cannot be combined with --sample")
         if self.document:
-            refuse(self, "n_best as_json resume attention sample prefix", "cannot be combined with --document")
+            refuse(self, "n_best as_json resume attention sample prefix markup", "cannot be combined with --document")
 
 
 @dataclass(frozen=True, kw_only=True)
