@@ -36,6 +36,19 @@ def lines(recipe: Recipe) -> dict[str, str]:
     return {row[:22].strip(): row[22:] for row in rows}
 
 
+@pytest.mark.parametrize(("width", "times", "is_told"), [(256, 2.0, True), (256, 1.2, False), (64, 2.0, False)])
+def test_a_plan_names_bf16_where_it_is_faster(
+    monkeypatch: pytest.MonkeyPatch, width: int, times: float, is_told: bool
+) -> None:
+    monkeypatch.setattr(plans, "pays", lambda precision: True)
+    monkeypatch.setattr(plans, "measured_flops", lambda device, dtype: times if dtype == torch.bfloat16 else 1.0)
+    content = {"name": "x", "data": {"source": "a", "target": "b", "train": [{"source": "a", "target": "b"}]}}
+    recipe = Recipe.model_validate({**content, "model": {"d_model": width, "heads": 4}})
+    assert ("bf16" in lines(recipe)) == is_told
+    chosen = recipe.model_copy(update={"training": recipe.training.model_copy(update={"precision": "bf16"})})
+    assert "bf16" not in lines(chosen)
+
+
 def test_a_parsers_plan_marks_what_nobody_knows_without_data() -> None:
     rows = lines(load(RECIPES / "wsj.yaml"))
     assert rows["vocabulary"] == "16,000 subwords in, 57 tree symbols out (assumed)"
