@@ -18,7 +18,7 @@ from nmt.decoding.pipeline import LineResult, Pipeline
 from nmt.decoding.read_ahead import Line, Part, Request
 from nmt.recipe import Decoding
 from nmt.system.errors import UserError
-from nmt.text.alignment import Aligned
+from nmt.text.alignment import AlignedLine
 from nmt.text.lines import one_line
 from nmt.text.markup import Markup
 from nmt.text.numbers import compare
@@ -220,7 +220,7 @@ class Translator(Pipeline[Translation]):
             if aligned := hypotheses[rank].aligned:
                 parts.append((in_source, in_text, aligned))
             in_source, in_text = in_source + len(part.text), in_text + len(own)
-        return markup.put(Aligned.joined(line.text, text, parts))
+        return markup.put(AlignedLine(text, parts))
 
     def join(self, line: Line, found: Sequence[tuple[str, int]]) -> Translation:
         """Build the translation of a line from (text, rank) pairs, one per output."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -99,18 +100,6 @@ class Aligned:
         mean = queries / np.maximum(queries.sum(1, keepdims=True), 1e-9)
         of_subwords = weights @ keys.T
         return cls(source, output, source_words, words, mean @ of_subwords, ends, of_subwords)
-
-    @classmethod
-    def joined(cls, source: str, output: str, parts: Sequence[tuple[int, int, Self]]) -> Self:
-        """Join the parts of a line, each with the offsets at which it begins in source and output of the line."""
-        source_words = [Span(at + word.start, at + word.end) for at, _, part in parts for word in part.source_words]
-        words = [Span(at + word.start, at + word.end) for _, at, part in parts for word in part.words]
-        weights, row, column = np.zeros((len(words), len(source_words))), 0, 0
-        for _, _, part in parts:
-            rows, columns = part.weights.shape
-            weights[row : row + rows, column : column + columns] = part.weights
-            row, column = row + rows, column + columns
-        return cls(source, output, source_words, words, weights, (), np.zeros((0, len(source_words))))
 
     def pinned(self, phrases: Iterable[Phrase]) -> Self:
         """Let the targets of phrases that the output has stand for their sources alone, whatever the attention."""
@@ -281,6 +270,53 @@ class Aligned:
         """Whether no word, and at most a hyphen or the like without spaces, stands between output words j and k."""
         between = self.output[self.words[j].end : self.words[k].start]
         return k == j + 1 or (k == j + 2 and " " not in between)
+
+
+class AlignedPart(NamedTuple):
+    """A part of a line: where it begins in source, output and the output's words, and its alignment."""
+
+    source: int
+    output: int
+    word: int
+    aligned: Aligned
+
+
+class AlignedLine:
+    """The output of a line whose parts were searched one by one, and their alignments, in order."""
+
+    def __init__(self, output: str, parts: Iterable[tuple[int, int, Aligned]]) -> None:
+        """Join parts, each given with the offsets at which it begins in the source and the output."""
+        self.output = output
+        self.words: list[Span] = []  # of the output
+        self._parts: list[AlignedPart] = []
+        for source, start, part in parts:
+            self._parts.append(AlignedPart(source, start, len(self.words), part))
+            self.words += [Span(start + word.start, start + word.end) for word in part.words]
+
+    def part(self, at: int) -> AlignedPart | None:
+        """Return the part that has an offset of the source, or is nearest before it; None if there is no part."""
+        index = bisect_right(self._parts, at, key=lambda part: part.source)
+        return self._parts[max(0, index - 1)] if self._parts else None
+
+    def run(self, span: Span, free: NDArray[np.bool_]) -> Span | None:
+        """Return the run of free words that stands for a span of the source, as `Aligned.run` does.
+
+        For a span in several parts, it goes from the first word that stands for it to the last one.
+        """
+        first = max(0, bisect_right(self._parts, span.start, key=lambda part: part.source) - 1)
+        last = bisect_left(self._parts, span.end, key=lambda part: part.source)
+        runs = []
+        for source, _, word, part in self._parts[first:last]:
+            run = part.run(Span(span.start - source, span.end - source), free[word : word + len(part.words)])
+            if run:
+                runs.append(Span(word + run.start, word + run.end))
+        whole = Span(runs[0].start, runs[-1].end) if runs else None
+        return whole if whole and free[slice(*whole)].all() else None
+
+    def between(self, at: int, bound: tuple[bool, bool]) -> int:
+        """Return where in the output something belongs that stood at an offset of the source, as `Aligned.between`."""
+        part = self.part(at)
+        return part.output + part.aligned.between(at - part.source, "", bound, 0)[0] if part else 0
 
 
 def _shares(words: Sequence[Span], ends: Sequence[int]) -> NDArray[np.float64]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from nmt.text.alignment import Aligned, Span
+from nmt.text.alignment import AlignedLine, Span
 from nmt.text.lines import one_line
 
 IN_WORD = -2  # owner of a word that has tags inside it
@@ -105,11 +105,10 @@ class Markup:
             self._elements[-1].parts = True
         self.text += text
 
-    def put(self, aligned: Aligned) -> str:
-        """Return the translation with the tags around the words that stand for what they had inside.
+    def put(self, aligned: AlignedLine) -> str:
+        """Return the translation of `text` with the tags around the words that stand for what they had inside.
 
-        `aligned.source` is `text`; its words are those of `words_of` with GLUE, as are those of the translation. Tags
-        without words go where the nearest words are.
+        Words are those of `words_of` with GLUE. Tags without words go where the nearest words are.
         """
         spans = self._spans(aligned)
         inside = defaultdict(list)
@@ -135,7 +134,7 @@ class Markup:
             last = max(last, end + (stands_for_space and aligned.output[end : end + 1].isspace()))
         return written
 
-    def _spans(self, aligned: Aligned) -> list[Span]:
+    def _spans(self, aligned: AlignedLine) -> list[Span]:
         """Return the span of each element's content in the translation, inside its parent's, outside its siblings'."""
         spans = [Span(0, 0)] * len(self._elements)
         owners = np.full(len(aligned.words), -1)  # innermost element of each word
@@ -163,27 +162,30 @@ class Markup:
         return spans
 
     @staticmethod
-    def _in_same_word(element: _Element, aligned: Aligned, owners: NDArray[np.int_]) -> tuple[int, Span] | None:
+    def _in_same_word(element: _Element, line: AlignedLine, owners: NDArray[np.int_]) -> tuple[int, Span] | None:
         """Return the word and the span of content inside a word such as H<sub>2</sub>O, if the translation has it."""
+        if not (part := line.part(element.start)):
+            return None
+        start, end, aligned = element.start - part.source, element.end - part.source, part.aligned
         for i, word in enumerate(aligned.source_words):
-            inside = (word.start < element.start < word.end) or (word.start < element.end < word.end)
-            if inside and word.start <= element.start and element.end <= word.end:
+            is_inside = word.start < start < word.end or word.start < end < word.end
+            if is_inside and word.start <= start and end <= word.end:
                 text = aligned.source[slice(*word)]
                 same = [
                     j
                     for j, other in enumerate(aligned.words)
-                    if aligned.output[slice(*other)] == text and owners[j] in (element.parent, IN_WORD)
+                    if aligned.output[slice(*other)] == text and owners[part.word + j] in (element.parent, IN_WORD)
                 ]
                 if same:
                     best = max(same, key=lambda j: float(aligned.weights[j, i]))
-                    shift = aligned.words[best].start - word.start
-                    return best, Span(element.start + shift, element.end + shift)
+                    shift = part.output + aligned.words[best].start - word.start
+                    return part.word + best, Span(start + shift, end + shift)
         return None
 
     @staticmethod
-    def _place(element: _Element, aligned: Aligned) -> int:
+    def _place(element: _Element, aligned: AlignedLine) -> int:
         """Return the offset of a tag without words in the translation, on that side of a space where it was."""
-        at, _ = aligned.between(element.start, "", (not element.spaces[0], not element.spaces[1]), 0)
+        at = aligned.between(element.start, (not element.spaces[0], not element.spaces[1]))
         start, end = len(aligned.output[:at].rstrip()), at
         while aligned.output[end : end + 1].isspace():
             end += 1

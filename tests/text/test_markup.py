@@ -8,14 +8,19 @@ import re
 import numpy as np
 import pytest
 
-from nmt.text.alignment import GLUE, Aligned, Span, words_of
+from nmt.text.alignment import GLUE, Aligned, AlignedLine, Span, words_of
 from nmt.text.markup import Markup
 from nmt.text.terms import Phrase
 
 TAG = re.compile(r"</?\w[^<>]*>")
 
 
-def aligned(source: str, output: str, links: dict[int, int] | None = None) -> Aligned:
+def aligned(source: str, output: str, links: dict[int, int] | None = None) -> AlignedLine:
+    """Align a line of one part by `pair`."""
+    return AlignedLine(output, [(0, 0, pair(source, output, links))])
+
+
+def pair(source: str, output: str, links: dict[int, int] | None = None) -> Aligned:
     """Align output word j with source word links[j], or with its like at the same place."""
     words = words_of(source, GLUE), words_of(output, GLUE)
     weights = np.full((len(words[1]), len(words[0])), 0.02)
@@ -87,9 +92,20 @@ def test_tags_go_where_the_words_go(line: str, output: str, links: dict[int, int
 
 
 def test_a_term_stands_for_its_words_whatever_the_attention() -> None:
-    pair = aligned("the big dog", "der große Hund", {0: 0, 1: 2, 2: 1})
+    found = pair("the big dog", "der große Hund", {0: 0, 1: 2, 2: 1})
     phrase = Phrase("dog", ("hund",), 8, case=False)
-    assert pair.pinned([phrase]).run(Span(8, 11), np.ones(3, bool)) == (2, 3)
+    assert found.pinned([phrase]).run(Span(8, 11), np.ones(3, bool)) == (2, 3)
+
+
+def test_an_element_goes_on_from_one_part_of_a_line_to_the_next() -> None:
+    markup = Markup("a <b>b. c</b> <i>d</i>.<br/> e <u>f</u>.")
+    parts = [
+        (0, 0, pair("a b.", "B A.", {0: 1, 1: 0, 2: 2})),
+        (5, 5, pair("c d.", "D C.", {0: 1, 1: 0, 2: 2})),
+        (10, 10, pair("e f.", "F E.", {0: 1, 1: 0, 2: 2})),
+    ]
+    assert markup.text == "a b. c d. e f."
+    assert markup.put(AlignedLine("B A. D C. F E.", parts)) == "<b>B A. D C</b><i></i>.<br/> <u>F</u> E."
 
 
 def pairs_of(line: str) -> list[str]:
