@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -135,9 +136,12 @@ class Aligned:
             {self.source[slice(*word)] for i, word in enumerate(self.source_words) if (i in inside) == is_own}
             for is_own in (True, False)
         )
+        attention = self.weights[:, inside].sum(1) * free
         for j, word in enumerate(self.words):
-            if not joins(self.output[word.start]) and (sign := self.output[slice(*word)]) not in own & others:
-                scores[j] = STRONG if sign in own else 0.0
+            if unicodedata.category(self.output[word.start])[0] in "PS":  # punctuation or a symbol
+                attention[j] = 0.0
+                if (sign := self.output[slice(*word)]) not in own & others:
+                    scores[j] = STRONG if sign in own else 0.0
         best_words = self.weights.argmax(0)  # of each source word
         for j in {*best_words.tolist()} - {*best_words[inside].tolist()}:
             scores[j] = min(scores[j], 0.0)  # an article attends to its noun, but stands for that of the source
@@ -150,10 +154,8 @@ class Aligned:
             total += score
             if total > best:
                 best, found = total, Span(first, j + 1)
-        likely = int(np.where(free, self.weights[:, inside].sum(1), -1.0).argmax())
-        if found is None and self.weights[likely, inside].sum() >= CLEAR:
-            return Span(likely, likely + 1)
-        return found
+        likely = int(attention.argmax())
+        return Span(likely, likely + 1) if found is None and attention[likely] >= CLEAR else found
 
     def _inside(self, span: Span) -> list[int]:
         """Return the indices of the source words that a span of the source touches."""

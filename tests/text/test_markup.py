@@ -83,6 +83,7 @@ def test_a_line_comes_back_as_it_was_around_an_equal_text(line: str, text: str) 
         ("&lt;x&gt; &amp; <b>y</b>", "y & <x>", {0: 4, 1: 3, 2: 0, 3: 1, 4: 2}, "<b>y</b> &amp; &lt;x&gt;"),
         ("a <b>b</b>", "x & y < z", {0: 0, 2: 1}, "x &amp; <b>y</b> &lt; z"),
         ("<p>the <b>small</b> dog</p>", "der kleine Hund.", {0: 0, 1: 1, 2: 2}, "<p>der <b>kleine</b> Hund.</p>"),
+        ("the <b>small dog</b>.", "小犬が。", {0: 1, 1: 2, 2: 0, 3: 3}, "<b>小犬</b>が。"),
         ("a & b < c", "x & y < z", None, "x & y < z"),
         ("<b>a</b> b", "", None, "<b></b>"),
     ],
