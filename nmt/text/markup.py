@@ -85,7 +85,8 @@ class Markup:
                 element.end, element.closing = len(self.text), found[0]
                 element.spaces = element.spaces[0], self.line[last : last + 1].isspace()
                 continue
-            spaces = self.line[: found.start()][-1:].isspace(), self.line[last : last + 1].isspace()
+            first = found.start()
+            spaces = self.line[max(0, first - 1) : first].isspace(), self.line[last : last + 1].isspace()
             parent = open_ones[-1][1] if open_ones else -1
             if name and not found["slash"] and not found[0].endswith("/>"):
                 open_ones.append((name, len(self._elements)))
@@ -122,7 +123,7 @@ class Markup:
                 index = siblings.pop()
                 around.append(index)
                 element, end = self._elements[index], spans[index].start
-                tag = " " * self._needs_space(element, 0, aligned.output[:end][-1:]) + element.opening
+                tag = " " * self._needs_space(element, 0, aligned.output[max(0, end - 1) : end]) + element.opening
             else:
                 index = around.pop()
                 tag, end = "", len(aligned.output)
@@ -141,10 +142,9 @@ class Markup:
         with_words: dict[int, list[int]] = defaultdict(list)  # by their parents
         others = []
         for index, element in enumerate(self._elements):
-            run = aligned.run(Span(element.start, element.end), owners == element.parent)
             if same := self._in_same_word(element, aligned, owners):
                 spans[index], owners[same[0]] = same[1], IN_WORD
-            elif run:
+            elif run := aligned.run(Span(element.start, element.end), owners == element.parent):
                 owners[slice(*run)] = index
                 spans[index] = Span(aligned.words[run.start].start, aligned.words[run.end - 1].end)
                 with_words[element.parent].append(index)
@@ -186,7 +186,9 @@ class Markup:
     def _place(element: _Element, aligned: AlignedLine) -> int:
         """Return the offset of a tag without words in the translation, on that side of a space where it was."""
         at = aligned.between(element.start, (not element.spaces[0], not element.spaces[1]))
-        start, end = len(aligned.output[:at].rstrip()), at
+        start = end = at
+        while start and aligned.output[start - 1].isspace():
+            start -= 1
         while aligned.output[end : end + 1].isspace():
             end += 1
         return end if element.spaces == (True, False) else start
