@@ -17,6 +17,7 @@ from nmt.text.terms import Phrase, capitalised, joins
 
 STRONG = 0.5  # part of the strongest attention in a run that keeps a word in it
 CLEAR = 0.3  # attention to a source word from which an output word may stand for it
+LIKELY = 0.2  # attention from which tags go around a word if no word stands clearly for theirs
 GLUE = frozenset("-‐‑'’.,:/@&+·")  # punctuation that makes one word of what stands on both sides of it
 
 
@@ -155,7 +156,7 @@ class Aligned:
             if total > best:
                 best, found = total, Span(first, j + 1)
         likely = int(attention.argmax())
-        return Span(likely, likely + 1) if found is None and attention[likely] >= CLEAR else found
+        return Span(likely, likely + 1) if found is None and attention[likely] >= LIKELY else found
 
     def _inside(self, span: Span) -> list[int]:
         """Return the indices of the source words that a span of the source touches."""
