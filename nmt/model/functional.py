@@ -23,6 +23,7 @@ Reach = tuple[int, int]  # number of positions visible before and after a query'
 MIN_QUERIES = 32  # per block; smaller matrix products would take as long
 CHUNK_LOGITS = {"cpu": 1 << 20, "cuda": 1 << 27}  # 4 MB fit in a core's cache, 512 MB keep a GPU busy
 """Number of logits to compute at a time, by device type"""
+CHUNK_ROWS = 512  # for fewer, rearranging the weight would take a CPU as long as multiplying
 
 
 class Packed(NamedTuple):
@@ -202,13 +203,18 @@ def _visible(real: Tensor | None, offsets: Tensor, reach: Reach) -> Tensor:
 # Logits (tokens × vocabulary) are computed in chunks; otherwise they would be the largest tensor by far.
 
 
+def chunk_rows(vocabulary: int, device: torch.device) -> int:
+    """Return the number of tokens to compute logits of at a time."""
+    return max(CHUNK_ROWS, CHUNK_LOGITS[device.type] // vocabulary)
+
+
 def log_probabilities(states: Tensor, weight: Tensor, targets: Tensor, bias: Tensor | None = None) -> Tensor:
     """Return the log-probability of each of `targets` (tokens,), in nats and at least fp32.
 
     Logits are states (tokens, d_model) · weight (vocabulary, d_model)ᵀ + bias (vocabulary,). Not for training:
     autograd would keep all logits.
     """
-    rows = max(1, CHUNK_LOGITS[states.device.type] // weight.size(0))
+    rows = chunk_rows(weight.size(0), states.device)
     wide = torch.promote_types(states.dtype, torch.float32)
     return torch.cat(
         [

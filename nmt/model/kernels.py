@@ -1,7 +1,8 @@
 """CPU kernels for the layers' operations, mostly for training, with fewer passes over memory than PyTorch's.
 
 On a CPU, memory traffic dominates element-wise operations. These functions draw dropout masks ten times as fast as
-PyTorch, work in place, and recompute values instead of storing them.
+PyTorch, work in place, and recompute values instead of storing them. Under autocast, the feed-forward layer is
+computed in bf16, attention and sums in fp32.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ def on_cpu(x: Tensor) -> bool:
 
 
 def apply_to(x: Tensor) -> bool:
-    """Return whether the training kernels apply to x: on a CPU, with gradients enabled, without autocast."""
-    return on_cpu(x) and torch.is_grad_enabled() and not torch.is_autocast_enabled("cpu")
+    """Return whether the training kernels apply to x: on a CPU, with gradients enabled."""
+    return on_cpu(x) and torch.is_grad_enabled()
 
 
 # --- dropout ------------------------------------------------------------------------------------------------
@@ -62,17 +63,19 @@ def keep(x: Tensor, kept: Tensor, scale: float, out: Tensor | None = None) -> Te
 class _AddDropped(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor | None, y: Tensor, p: float) -> Tensor:
-        y, ctx.scale = y.contiguous(), 1.0 / (1.0 - p)
+        y, ctx.scale, ctx.dtype = y.contiguous(), 1.0 / (1.0 - p), y.dtype
         kept = draw_kept(y.numel(), p)
         ctx.save_for_backward(kept)
-        dropped = keep(y, kept, ctx.scale)
-        return dropped if x is None else dropped.add_(x)
+        if x is None:
+            return keep(y, kept, ctx.scale)
+        return keep(y, kept, ctx.scale, out=torch.empty_like(y, dtype=x.dtype)).add_(x)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor, None]:
         (kept,) = ctx.saved_tensors
-        return grad if ctx.needs_input_grad[0] else None, keep(grad.contiguous(), kept, ctx.scale), None
+        y_grad = keep(grad.contiguous(), kept, ctx.scale, out=grad.new_empty(grad.shape, dtype=ctx.dtype))
+        return grad if ctx.needs_input_grad[0] else None, y_grad, None
 
 
 def add_dropped(x: Tensor | None, y: Tensor, p: float) -> Tensor:
@@ -92,7 +95,8 @@ class _FeedForward(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, w1: Tensor, b1: Tensor, w2: Tensor, b2: Tensor, p: float) -> Tensor:
-        ctx.scale = 1.0 / (1.0 - p)
+        ctx.scale, dtype = 1.0 / (1.0 - p), products.factor_dtype(x)
+        x, w1, b1, w2, b2 = (each.to(dtype) for each in (x, w1, b1, w2, b2))
         rows = x.reshape(-1, x.size(-1))
         inner = products.linear(rows, w1, b1).relu_()
         if p > 0.0:
@@ -125,13 +129,14 @@ class _SplitHeads(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, heads: int, *widths: int) -> tuple[Tensor, ...]:
-        ctx.shape, ctx.heads, ctx.widths = x.shape, heads, widths
-        return tuple(part.contiguous() for part in head_views(x, heads, widths))
+        ctx.shape, ctx.dtype, ctx.heads, ctx.widths = x.shape, x.dtype, heads, widths
+        wide = torch.promote_types(x.dtype, torch.float32)
+        return tuple(x.new_empty(part.shape, dtype=wide).copy_(part) for part in head_views(x, heads, widths))
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        packed = grads[0].new_empty(ctx.shape)
+        packed = grads[0].new_empty(ctx.shape, dtype=ctx.dtype)
         for part, grad in zip(head_views(packed, ctx.heads, ctx.widths), grads, strict=True):
             part.copy_(grad)
         return packed, None, *(None for _ in ctx.widths)
@@ -144,7 +149,7 @@ def head_views(x: Tensor, heads: int, widths: Sequence[int]) -> list[Tensor]:
 
 
 def split_heads(x: Tensor, heads: int, widths: Sequence[int]) -> tuple[Tensor, ...]:
-    """Split (b, t, h · Σ d) into a contiguous (b, h, t, d) for each d of `widths`."""
+    """Split (b, t, h · Σ d) into a contiguous (b, h, t, d) for each d of `widths`, at least fp32."""
     return _SplitHeads.apply(x, heads, *widths)  # type: ignore[no-any-return, no-untyped-call]
 
 
@@ -192,7 +197,8 @@ def attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, ca
         bias = query.new_full((query.size(2), key.size(2)), -math.inf).triu_(1)
     elif mask is not None:
         bias = query.new_zeros(mask.shape).masked_fill_(~mask, -math.inf)
-    return _Attention.apply(query, key, value, bias, p)  # type: ignore[no-any-return, no-untyped-call]
+    with torch.autocast("cpu", enabled=False):
+        return _Attention.apply(query, key, value, bias, p)  # type: ignore[no-any-return, no-untyped-call]
 
 
 def _products(a: Tensor, b: Tensor, scale: float) -> Tensor:

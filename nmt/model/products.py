@@ -58,6 +58,12 @@ def by_onednn(x: Tensor) -> bool:
     return x.dtype is torch.float32 and x.device.type == "cpu" and library() == ONEDNN
 
 
+def factor_dtype(x: Tensor) -> torch.dtype:
+    """Return the dtype in which products with x are computed: autocast's where it is enabled, else x's."""
+    kind = x.device.type
+    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype
+
+
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """Return x Wᵀ + b, differentiably: x (…, in), `weight` (out, in), `bias` (out,), the result (…, out)."""
     if not by_onednn(x):

@@ -19,7 +19,7 @@ from torch.nn.utils import get_total_norm
 from nmt.data.batch import Batch
 from nmt.data.corpus import Corpus, Rows
 from nmt.model import products
-from nmt.model.functional import CHUNK_LOGITS
+from nmt.model.functional import chunk_rows
 from nmt.model.transformer import Transformer
 from nmt.system.console import Console
 from nmt.system.errors import UserError
@@ -69,7 +69,7 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor]:
         """Return smoothed loss () and negative log-likelihood (); save the gradients of the loss."""
         vocabulary, dtype = weight.size(0), weight.dtype
-        rows = max(1, CHUNK_LOGITS[states.device.type] // vocabulary)
+        rows = chunk_rows(vocabulary, states.device)
         needs_states, needs_weight = ctx.needs_input_grad[:2]
         states_grad = torch.empty_like(states, dtype=dtype) if needs_states else None
         weight_grad = torch.zeros_like(weight) if needs_weight else None
@@ -133,10 +133,9 @@ def smoothed_cross_entropy(
     the loss is differentiable, and only once. Under autocast, operands and results of matrix multiplications, including
     logits, are rounded to its dtype; sums and gradients have the weight's. `softmax` may be a compiled `chunk_softmax`.
     """
-    kind = states.device.type
-    product_dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else weight.dtype
+    kind, dtype = states.device.type, products.factor_dtype(weight)
     with torch.autocast(kind, enabled=False):
-        return _SmoothedCrossEntropy.apply(states, weight, targets, smoothing, product_dtype, softmax)  # type: ignore[no-any-return, no-untyped-call]
+        return _SmoothedCrossEntropy.apply(states, weight, targets, smoothing, dtype, softmax)  # type: ignore[no-any-return, no-untyped-call]
 
 
 class Objective(nn.Module):

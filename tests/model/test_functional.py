@@ -8,14 +8,7 @@ from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from nmt.model import functional
-from nmt.model.functional import (
-    CHUNK_LOGITS,
-    attention,
-    band,
-    log_probabilities,
-    look_ahead_mask,
-    perplexity,
-)
+from nmt.model.functional import attention, band, log_probabilities, look_ahead_mask, perplexity
 from nmt.recipe import Model
 
 
@@ -67,7 +60,7 @@ def example(dtype=torch.float64, scale=1.0):
 @pytest.mark.parametrize("rows", [1, 4, 22, 23, 100])
 @pytest.mark.parametrize("scale", [1.0, 1000.0])
 def test_chunks_give_what_the_whole_softmax_gives(monkeypatch, rows, scale):
-    monkeypatch.setitem(CHUNK_LOGITS, "cpu", rows * VOCABULARY)
+    monkeypatch.setattr(functional, "chunk_rows", lambda *_: rows)
     states, weight, targets = example(scale=scale)
     expected = (states @ weight.T).log_softmax(-1)[range(TOKENS), targets]
     torch.testing.assert_close(log_probabilities(states, weight, targets), expected, rtol=1e-12, atol=1e-12)
@@ -98,7 +91,7 @@ class Largest(TorchDispatchMode):
 
 
 def test_no_more_than_a_chunk_of_logits_is_held(monkeypatch):
-    monkeypatch.setitem(CHUNK_LOGITS, "cpu", 5 * VOCABULARY)
+    monkeypatch.setattr(functional, "chunk_rows", lambda *_: 5)
     states, weight, targets = torch.zeros(1000, 2), torch.zeros(VOCABULARY, 2), torch.zeros(1000, dtype=torch.int64)
     with Largest() as seen:
         log_probabilities(states, weight, targets)
