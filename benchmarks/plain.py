@@ -240,7 +240,7 @@ class PlainTraining:
         )
         self._model = torch.compile(model, dynamic=True) if compiled else model
         self._width = model.source_embedding.embedding_dim
-        self._autocast = autocast_dtype(settings.precision, device)
+        self._autocast = autocast_dtype(settings.precision, device, self._width)
         self._feed, self.step = prefetched(self._updates(), AHEAD), 0
         model.train()
 

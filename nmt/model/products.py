@@ -1,4 +1,4 @@
-"""Choice of the library for fp32 matrix products on a CPU, in training and in searches.
+"""Choice of the library for fp32 matrix products on a CPU, in training and in searches, and of bf16 in training.
 
 PyTorch multiplies with MKL, which runs AVX2 code on AMD processors even if they have AVX-512. oneDNN, also a part of
 PyTorch, uses AVX-512 there. From Zen 5 on this is twice as fast; Zen 4 computes 256 bits at a time, so there MKL is as
@@ -8,6 +8,7 @@ resumes. Other dtypes and devices, compiled code, batched products and in-place 
 
 from __future__ import annotations
 
+import math
 import os
 import platform
 import re
@@ -25,7 +26,7 @@ from nmt.system.errors import UserError
 MKL, ONEDNN, PYTORCH = "mkl", "onednn", "pytorch"
 VARIABLE = "NMT_PRODUCTS"  # environment variable that overrides the choice, for experiments: mkl or onednn
 CPUINFO = Path("/proc/cpuinfo")
-ZEN_5 = 26  # AMD's processor family; 25 is Zen 3 and Zen 4
+ZEN_4, ZEN_5 = 25, 26  # AMD's processor families; Zen 3 is also 25, without AVX-512
 
 
 @cache
@@ -40,8 +41,19 @@ def library() -> str:
         raise UserError(f"{VARIABLE}={given}: is neither {MKL} nor {ONEDNN}", f"unset {VARIABLE}")
     if not both or platform.machine() not in ("x86_64", "AMD64"):
         return PYTORCH
-    has_512_bits = _amd_family() >= ZEN_5 and torch.backends.cpu.get_cpu_capability() == "AVX512"
-    return given or (ONEDNN if has_512_bits else MKL)
+    return given or (ONEDNN if _amd_family() >= ZEN_5 and _has_512_bits() else MKL)
+
+
+@cache
+def narrowest_in_bf16() -> float:
+    """Return the smallest d_model of which training in bf16 is known to be faster on this CPU; infinity if none is."""
+    if not (torch.cpu._is_avx512_bf16_supported() and _has_512_bits()):
+        return math.inf
+    return 128 if _amd_family() == ZEN_4 else 256
+
+
+def _has_512_bits() -> bool:
+    return torch.backends.cpu.get_cpu_capability() == "AVX512"
 
 
 def _amd_family() -> int:

@@ -24,15 +24,18 @@ if TYPE_CHECKING:
     from nmt.training.run_files import RunState
 
 
-def autocast_dtype(precision: str, device: torch.device) -> torch.dtype | None:
+def autocast_dtype(precision: str, device: torch.device, d_model: int) -> torch.dtype | None:
     """Return the autocast dtype for `training.precision`; None to run without autocast.
 
-    "auto" picks bf16 only on GPUs that support it natively, since emulated bf16 is slower than fp32. fp16 is never
-    used, as it would need loss scaling.
+    "auto" picks bf16 only where hardware makes it faster than fp32: on GPUs that do not emulate it, and on CPUs from
+    the d_model on that `products.narrowest_in_bf16` returns. fp16 is never used, as it would need loss scaling.
     """
     if precision == "auto":
-        has_bf16 = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
-        precision = "bf16" if has_bf16 else "fp32"
+        if device.type == "cuda":
+            is_faster = torch.cuda.is_bf16_supported(including_emulation=False)
+        else:
+            is_faster = device.type == "cpu" and d_model >= products.narrowest_in_bf16()
+        precision = "bf16" if is_faster else "fp32"
     return torch.bfloat16 if precision == "bf16" else None
 
 
@@ -51,9 +54,9 @@ def factors_rounded(precision: str) -> Iterator[None]:
         torch.set_float32_matmul_precision(before)
 
 
-def product_dtype(precision: str, device: torch.device) -> torch.dtype:
+def product_dtype(precision: str, device: torch.device, d_model: int) -> torch.dtype:
     """Return the operand dtype of most matrix multiplications under `training.precision`."""
-    return autocast_dtype(precision, device) or (torch.float64 if precision == "fp64" else torch.float32)
+    return autocast_dtype(precision, device, d_model) or (torch.float64 if precision == "fp64" else torch.float32)
 
 
 def set_precision(model: Transformer, precision: str, device: torch.device) -> None:
@@ -156,22 +159,31 @@ def sustained_flops(device: torch.device) -> float:
     return next(known, None) or measured_flops(device, torch.float32)
 
 
-def device_name(device: torch.device, with_threads: bool = True) -> str:
-    """Return the device's name, such as NVIDIA H200, CPU (2 threads, oneDNN) or, without threads, CPU, oneDNN."""
+def multiplier(dtype: torch.dtype) -> str:
+    """Return what multiplies matrices of `dtype` on a CPU: bf16, by oneDNN, or the library for fp32."""
+    return "bf16" if dtype == torch.bfloat16 else products.library()
+
+
+def device_name(device: torch.device, with_threads: bool = True, dtype: torch.dtype = torch.float32) -> str:
+    """Return the name of a device that multiplies in `dtype`.
+
+    Examples are NVIDIA H200, CPU (2 threads, oneDNN) and, without threads, CPU, bf16.
+    """
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
-    library = ", oneDNN" if products.library() == products.ONEDNN else ""
+    by = {products.ONEDNN: ", oneDNN", "bf16": ", bf16"}.get(multiplier(dtype), "")
     threads = torch.get_num_threads()
-    return f"CPU ({threads} thread{'s' if threads > 1 else ''}{library})" if with_threads else f"CPU{library}"
+    return f"CPU ({threads} thread{'s' if threads > 1 else ''}{by})" if with_threads else f"CPU{by}"
 
 
 class Clock:
     """Stopwatch that adds elapsed time and the paper's cost estimate (section 6.1) to a run's state."""
 
-    def __init__(self, state: RunState, group: Group) -> None:
+    def __init__(self, state: RunState, group: Group, dtype: torch.dtype) -> None:
+        """Start the clock of devices that multiply in `dtype`."""
         self._state, self._devices = state, group.size
         self._sustained = sustained_flops(group.device)
-        self._place = f"{group.size} × {device_name(group.device)}"
+        self._place = f"{group.size} × {device_name(group.device, dtype=dtype)}"
         self._last = time.perf_counter()
 
     def tick(self) -> None:

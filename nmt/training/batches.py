@@ -192,6 +192,7 @@ class MicroBatches:
         """Raise UserError if the device cannot pack sentences but `training.packing` requires it."""
         self._corpus, self._settings, self._group = corpus, settings, group
         self._share = -(-settings.batch_tokens // group.size)  # this rank's tokens per update and side
+        self._dtype = product_dtype(settings.precision, group.device, model.d_model)
         self._packer: Packer | None = None
         if use_packing(model, settings, group.device):
             self._packer = Packer(self._share, corpus.longest() + 1)
@@ -243,12 +244,12 @@ class MicroBatches:
 
         `memory_of` returns the bytes that a GPU needs for a micro-batch of the given number of tokens.
         """
-        own = device_name(self._group.device, with_threads=False)  # memory does not depend on threads
+        own = device_name(self._group.device, False, self._dtype)  # memory does not depend on threads
         names = Counter(name for (name,) in self._group.gather([own]))
         place = " + ".join(f"{number} × {name}" for name, number in sorted(names.items()))
         kept = state.device_tokens if state.place == place else 0  # other devices differ in memory
         if state.place not in ("", place):
-            console.say(f"changed: devices from {state.place} to {place}; sums may differ in their last bits")
+            console.say(f"changed: devices from {state.place} to {place}; sums are rounded differently")
         state.device_tokens = kept or self._settings.device_tokens or self._fitting(memory_of, console)
         state.place = place
 
@@ -328,7 +329,7 @@ def _obstacle(model: Model, settings: Training, device: torch.device) -> tuple[s
         return "this build of PyTorch has no FlashAttention for NVIDIA's GPUs", "--set training.packing=auto"
     if torch.cuda.get_device_capability(device) < OLDEST:
         return f"{torch.cuda.get_device_name(device)} is too old for it", "--set training.packing=auto"
-    if product_dtype(settings.precision, device) != torch.bfloat16:
+    if product_dtype(settings.precision, device, model.d_model) != torch.bfloat16:
         return f"training.precision is {settings.precision}", f"--set training.precision=bf16{otherwise}"
     if model.attention_dropout > 0.0:
         return f"model.attention_dropout is {model.attention_dropout}", f"--set model.attention_dropout=0{otherwise}"

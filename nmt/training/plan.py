@@ -24,8 +24,7 @@ from nmt.data.data_report import mean_lengths, training_pairs
 from nmt.data.prepare import directory
 from nmt.exchange.resolve import resolve
 from nmt.model import products
-from nmt.model.functional import CHUNK_LOGITS
-from nmt.model.inference import pays
+from nmt.model.functional import chunk_rows
 from nmt.model.transformer import Transformer, parameter_groups
 from nmt.parsing.linearization import load_tokenizer
 from nmt.recipe import CPU_DEVICE_TOKENS, Model, Recipe, Training
@@ -43,7 +42,6 @@ ASSUMED_SYMBOLS = 57  # brackets of 26 labels, as in the Treebank and GUM, XX, a
 MEASURED = {"multi30k_en_de": (29_000, 50), "multi30k_en_de_best": (29_000, 150), "laptop": (115_000, 45)}
 UPDATING = 0.85  # of training.minutes; the rest goes to validation
 EFFICIENCY = 0.5  # training throughput relative to matrix multiplications; assumed, not measured, on GPUs
-WIDE, FASTER = 256, 1.5  # smallest d_model, and ratio of FLOP/s, from which bf16 trains 1.5 times as fast on a CPU
 
 
 @dataclass(frozen=True)
@@ -85,7 +83,7 @@ def make_plan(recipe: Recipe, device: torch.device, devices: int = 1) -> Plan:
         micro_batches=math.ceil(share / micro),
         sentences=tokens / longer,
         flops_per_update=training_flops(recipe.model, symbols, *pair) * tokens / longer,
-        memory_bytes=16.0 * sum(parameters.values()) + activations + 4.0 * CHUNK_LOGITS[device.type],
+        memory_bytes=16.0 * sum(parameters.values()) + activations + 4.0 * symbols * chunk_rows(symbols, device),
         vocabularies=(vocabulary, symbols),
         lengths=(source, target),
         assumed=lengths is None,
@@ -106,8 +104,9 @@ def kept_per_token(model: Model, source: float = 1.0, target: float = 1.0) -> fl
 def plan_run(recipe: Recipe, device: torch.device, devices: int = 1) -> str:
     """Format a run's plan as a table."""
     plan, training = make_plan(recipe, device, devices), recipe.training
-    peak = measured_flops(device, product_dtype(training.precision, device))
-    by = f" by {products.library()}" if device.type == "cpu" else ""
+    dtype = product_dtype(training.precision, device, recipe.model.d_model)
+    peak = measured_flops(device, dtype)
+    by = "" if device.type != "cpu" else " in bf16" if dtype == torch.bfloat16 else f" by {products.library()}"
     at_work = 1 if device.type == "cpu" else devices  # workers share the CPU
     seconds = plan.flops_per_update / (EFFICIENCY * peak * at_work)
     on = f"{devices} devices, {device.type}" if devices > 1 else str(device)
@@ -136,10 +135,6 @@ def plan_run(recipe: Recipe, device: torch.device, devices: int = 1) -> str:
         rows["epochs"] = f"about {updates * plan.sentences / pairs:.3g} of {pairs:,} {recipe.task.unit}"
         if training.minutes is not None and device.type == "cpu" and recipe.task.name == "translate":
             rows["nearest recipe"] = nearest_recipe(pairs, training.minutes * torch.get_num_threads())
-    if device.type == "cpu" and training.precision in ("auto", "fp32") and recipe.model.d_model >= WIDE:
-        times = measured_flops(device, torch.bfloat16) / peak if pays("bf16") else 1.0
-        if times >= FASTER:
-            rows["bf16"] = f"multiplies {times:.1f} times as fast on this processor: --set training.precision=bf16"
     if updates < 2 * training.warmup:
         shorter = f"try {updates // 4:,}, or train longer"
         rows["warning"] = f"training.warmup is {training.warmup:,} of {updates:,} updates: {shorter}"

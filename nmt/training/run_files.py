@@ -257,9 +257,9 @@ def about_run(
 ) -> dict[str, Any]:
     """Return the content of run.json: what the report needs beside recipe and metrics, and where the data is.
 
-    `base` is the recipe that the run's recipe extends, `products` the library of matrix products on a CPU, `data` the
-    figures of the prepared data's report.json, and `prepared` its directory, relative to the run's. A run that has
-    ended also has `finished`, its last update.
+    `base` is the recipe that the run's recipe extends, `products` what multiplies on a CPU, `data` the figures of the
+    prepared data's report.json, and `prepared` its directory, relative to the run's. A run that has ended also has
+    `finished`, its last update.
     """
     return {
         "version": __version__,

@@ -29,14 +29,13 @@ from nmt.data.corpus import Corpus
 from nmt.data.data_report import figures_of, read_report, set_sizes
 from nmt.data.epochs import AHEAD, EpochPlans, Mixture
 from nmt.data.prepare import directory, fingerprint_of, trained_lengths
-from nmt.model import products
 from nmt.model.transformer import Transformer
 from nmt.parsing.linearization import load_tokenizer
 from nmt.recipe import Recipe, Training
 from nmt.system.console import Console
 from nmt.system.errors import Interrupted, UserError
 from nmt.system.files import replace_json
-from nmt.training.arithmetic import Clock, autocast_dtype, factors_rounded, training_flops
+from nmt.training.arithmetic import Clock, autocast_dtype, factors_rounded, multiplier, product_dtype, training_flops
 from nmt.training.batches import MicroBatches, Update, prefetched
 from nmt.training.budget import is_checkpoint_due, is_out_of_patience, is_over, seconds_left
 from nmt.training.distributed import Group, stop_requests
@@ -71,7 +70,8 @@ class Trainer:
             compile_parts(self.objective)
         self.optimizer = Optimizer(model, model.config.d_model, settings)
         self.micro_batches = MicroBatches(model.config, corpus, settings, group)
-        self._autocast = autocast_dtype(settings.precision, self.device)
+        self._autocast = autocast_dtype(settings.precision, self.device, model.config.d_model)
+        self.dtype = product_dtype(settings.precision, self.device, model.config.d_model)
         self._parallel: DistributedDataParallel | None = None
 
     def start(self, progress: Progress) -> None:
@@ -79,7 +79,7 @@ class Trainer:
         self._parallel = self.group.parallel(self.objective)
         self.micro_batches.choose_size(self.state, self._memory_of, self.console)
         self.divergence = Divergence(self.model, self.corpus, self.console, self.state)
-        self.clock, self.meter, self.progress = Clock(self.state, self.group), Meter(self.group), progress
+        self.clock, self.meter, self.progress = Clock(self.state, self.group, self.dtype), Meter(self.group), progress
         self.objective.train()
 
     def update(self, update: Update, requests: Requests) -> Requests:
@@ -237,9 +237,9 @@ class Run:
         if lengths is not None:
             self.info["lengths"] = lengths.model_dump()
         parameters = sum(parameter.numel() for parameter in trainer.model.parameters())
-        library = products.library() if trainer.device.type == "cpu" else None
+        by = multiplier(trainer.dtype) if trainer.device.type == "cpu" else None
         place = os.path.relpath(prepared.resolve(), out.resolve())
-        self.about = about_run(parameters, base, library, figures_of(read_report(prepared)) if leads else {}, place)
+        self.about = about_run(parameters, base, by, figures_of(read_report(prepared)) if leads else {}, place)
 
     def train(self) -> None:
         """Train to completion from the current state; report the outcome and the cost."""
@@ -390,6 +390,7 @@ class Run:
             is_new = (self.state.epoch, self.state.offset) == (0, 0)  # started with training.init_state
             begin = f"{'going on from' if is_new else 'resuming at'} update {self.state.step:,}"
         devices = f"{self.group.size} devices, {trainer.device.type}" if self.group.size > 1 else str(trainer.device)
+        devices += " in bf16" if trainer.dtype == torch.bfloat16 else ""
         size, pairs = self.about["parameters"] / 1e6, f"{len(trainer.corpus):,} {self.recipe.task.unit}"
         return (
             f"{begin}: {size:.2f} M parameters, {pairs}, on {devices}, into {self.out}",

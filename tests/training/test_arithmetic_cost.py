@@ -34,7 +34,7 @@ def test_the_cost_of_a_run_adds_up_over_resumptions(train, task, monkeypatch: py
     said = ""
     for updates, speed in ((5, 1e9), (9, 3e9)):
         monkeypatch.setattr(arithmetic, "sustained_flops", lambda device, speed=speed: speed)
-        monkeypatch.setattr(arithmetic, "device_name", lambda device, speed=speed: f"{speed:.0e}")
+        monkeypatch.setattr(arithmetic, "device_name", lambda device, speed=speed, **_: f"{speed:.0e}")
         said = train(f"training.updates={updates}")
     again = train("training.updates=9")
     corpus = Corpus(task / "data/reverse/train.arrow")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from contextlib import suppress
 
 import pytest
 import torch
 
+from nmt.model import products
 from nmt.model.transformer import Transformer
 from nmt.recipe import Model
 from nmt.system.errors import UserError
@@ -21,18 +23,40 @@ def test_auto_is_bf16_on_a_gpu_whose_hardware_has_it(monkeypatch: pytest.MonkeyP
         return has_bf16 or including_emulation  # as on a V100 or T4
 
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", is_supported)
-    assert autocast_dtype("auto", GPU) == (torch.bfloat16 if has_bf16 else None)
-    assert product_dtype("auto", GPU) == (torch.bfloat16 if has_bf16 else torch.float32)
-    assert autocast_dtype("auto", CPU) is None
+    assert autocast_dtype("auto", GPU, 512) == (torch.bfloat16 if has_bf16 else None)
+    assert product_dtype("auto", GPU, 512) == (torch.bfloat16 if has_bf16 else torch.float32)
+
+
+@pytest.mark.parametrize(
+    ("family", "has_bf16", "capability", "narrowest"),
+    [
+        (25, True, "AVX512", 128),  # Zen 4
+        (25, False, "AVX2", math.inf),  # Zen 3
+        (26, True, "AVX512", 256),  # Zen 5
+        (0, True, "AVX512", 256),  # Intel
+        (25, True, "AVX2", math.inf),  # Zen 4 that is asked to do without
+    ],
+)
+def test_auto_is_bf16_on_a_cpu_from_the_width_on_where_it_pays(
+    monkeypatch: pytest.MonkeyPatch, family: int, has_bf16: bool, capability: str, narrowest: float
+) -> None:
+    monkeypatch.setattr(products, "_amd_family", lambda: family)
+    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: has_bf16)
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
+    products.narrowest_in_bf16.cache_clear()
+    for width in (64, 128, 256, 1024):
+        assert autocast_dtype("auto", CPU, width) == (torch.bfloat16 if width >= narrowest else None)
+        assert autocast_dtype("fp32", CPU, width) is None
+    products.narrowest_in_bf16.cache_clear()
 
 
 @pytest.mark.parametrize("device", [CPU, GPU])
 def test_other_precisions_are_what_they_say(device: torch.device) -> None:
-    assert autocast_dtype("bf16", device) == product_dtype("bf16", device) == torch.bfloat16
+    assert autocast_dtype("bf16", device, 16) == product_dtype("bf16", device, 16) == torch.bfloat16
     fp32 = (("fp32", torch.float32), ("tf32", torch.float32), ("bf32", torch.float32))
     for precision, dtype in (*fp32, ("fp64", torch.float64)):
-        assert autocast_dtype(precision, device) is None
-        assert product_dtype(precision, device) == dtype
+        assert autocast_dtype(precision, device, 16) is None
+        assert product_dtype(precision, device, 16) == dtype
 
 
 @pytest.mark.parametrize(

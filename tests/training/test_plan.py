@@ -13,6 +13,7 @@ from tiny_treebank import write_treebank
 from nmt.data.corpus import ABSENT
 from nmt.data.data_report import mean_lengths
 from nmt.data.prepare import prepare
+from nmt.model import products
 from nmt.model.transformer import Transformer
 from nmt.parsing.linearization import load_tokenizer
 from nmt.recipe import Model, Recipe, load
@@ -36,17 +37,16 @@ def lines(recipe: Recipe) -> dict[str, str]:
     return {row[:22].strip(): row[22:] for row in rows}
 
 
-@pytest.mark.parametrize(("width", "times", "is_told"), [(256, 2.0, True), (256, 1.2, False), (64, 2.0, False)])
-def test_a_plan_names_bf16_where_it_is_faster(
-    monkeypatch: pytest.MonkeyPatch, width: int, times: float, is_told: bool
-) -> None:
-    monkeypatch.setattr(plans, "pays", lambda precision: True)
-    monkeypatch.setattr(plans, "measured_flops", lambda device, dtype: times if dtype == torch.bfloat16 else 1.0)
+def test_a_plan_is_measured_in_the_precision_of_the_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plans, "measured_flops", lambda device, dtype: 2e12 if dtype == torch.bfloat16 else 1e12)
+    monkeypatch.setattr(products, "narrowest_in_bf16", lambda: 256)
     content = {"name": "x", "data": {"source": "a", "target": "b", "train": [{"source": "a", "target": "b"}]}}
-    recipe = Recipe.model_validate({**content, "model": {"d_model": width, "heads": 4}})
-    assert ("bf16" in lines(recipe)) == is_told
-    chosen = recipe.model_copy(update={"training": recipe.training.model_copy(update={"precision": "bf16"})})
-    assert "bf16" not in lines(chosen)
+
+    def time(width: int) -> str:
+        return lines(Recipe.model_validate({**content, "model": {"d_model": width, "heads": 4}}))["time"]
+
+    assert "2,000 GFLOP/s measured just now in bf16" in time(256)
+    assert f"1,000 GFLOP/s measured just now by {products.library()}" in time(64)
 
 
 def test_a_parsers_plan_marks_what_nobody_knows_without_data() -> None:
