@@ -1,7 +1,7 @@
 """Training throughput on this machine, target tokens/s, beside another toolkit where one is given.
 
     python benchmarks/train_speed.py --data FOLDER [--size small|base] [--pairs 7] [--precision auto]
-        [--peer opennmt=/path/to/onmt_train | --peer eole=/path/to/eole | --peer nmt=PRECISION]
+        [--peer opennmt=/path/to/onmt_train | --peer eole[-bf16]=/path/to/eole | --peer nmt=PRECISION]
 
 FOLDER holds train.en.gz and train.de.gz (Multi30k). Both sides train the same model on the same subwords with the
 same dropout, in alternating processes: a shared machine's speed drifts, and only ratios of neighbours compare. The
@@ -22,6 +22,7 @@ import sys
 import tempfile
 from collections.abc import Callable
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -135,8 +136,8 @@ def opennmt(command: str, folder: Path, size: str) -> float:
     return peer_run([command, "--config"], {**data, **training, **model}, folder, size)
 
 
-def eole(command: str, folder: Path, size: str) -> float:
-    """Target tokens/s of one run of eole train."""
+def eole(command: str, folder: Path, size: str, dtype: str = "fp32") -> float:
+    """Target tokens/s of one run of eole train, computing in `dtype`."""
     data, training, model = peer_options(folder, size)
     model |= {"architecture": "transformer", "layers": SIZES[size]["layers"]}
     model |= {"share_embeddings": True, "share_decoder_embeddings": True}
@@ -144,13 +145,18 @@ def eole(command: str, folder: Path, size: str) -> float:
         "word_vec_size": SIZES[size]["d_model"],
         "position_encoding_type": "SinusoidalInterleaved",
     }
-    training |= {"model_path": str(folder / "peer"), "compute_dtype": "fp32", "world_size": 1, "gpu_ranks": []}
+    training |= {"model_path": str(folder / "peer"), "compute_dtype": dtype, "world_size": 1, "gpu_ranks": []}
     training |= {"param_init_method": "xavier_uniform"}
     config = {**data, "n_sample": 0, "training": training, "model": model}
     return peer_run([command, "train", "-config"], config, folder, size)
 
 
-PEERS: dict[str, Callable[[str, Path, str], float]] = {"opennmt": opennmt, "eole": eole, "nmt": ours}
+PEERS: dict[str, Callable[[str, Path, str], float]] = {
+    "opennmt": opennmt,
+    "eole": eole,
+    "eole-bf16": partial(eole, dtype="bf16"),
+    "nmt": ours,
+}
 
 
 def peer_run(command: list[str], config: dict[str, object], folder: Path, size: str) -> float:
