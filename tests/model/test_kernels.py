@@ -171,7 +171,7 @@ def test_in_bf16_only_products_outside_attention_are_rounded(monkeypatch):
     for found, expected in zip(results(torch.bfloat16), results(torch.float32), strict=True):
         assert found.dtype == torch.float32
         assert 0.0 < (found - expected).norm() < 2**-5 * expected.norm()
-    assert all(mixed.dtype == torch.float32 for mixed in attended)
+    assert [mixed.dtype for mixed in attended] == 4 * [torch.float32]  # of both attentions, twice
 
 
 # --- where they apply ---------------------------------------------------------------------------------------
