@@ -304,7 +304,11 @@ def _pointer_and_strides(buffer: Tensor) -> tuple[int, ...]:
 
 
 def _fp32(weight: Tensor, bias: Tensor | None) -> Product:
-    return Reordered(weight, bias, weight.dtype) if products.by_onednn(weight) else FewRows(weight, bias)
+    return Reordered(weight, bias, weight.dtype) if _is_packed(weight) else FewRows(weight, bias)
+
+
+def _is_packed(weight: Tensor) -> bool:
+    return weight.dtype is torch.float32 and weight.numel() >= products.smallest_packed()
 
 
 LAYERS: dict[str, Callable[[Tensor, Tensor | None], Product]] = {
@@ -336,7 +340,7 @@ def for_inference(model: Transformer, precision: str, multiple: int) -> tuple[Tr
         raise UserError("precision fp16: is for GPUs only", "use --precision bf16, or auto")
     layer = LAYERS[precision]
     # The encoder multiplies many rows, for which the layout of FewRows gains nothing.
-    kept = ["encoder"] if precision == "fp32" and not products.by_onednn(weight) else []
+    kept = ["encoder"] if precision == "fp32" and not _is_packed(weight) else []
     try:
         converted = _converted(model, layer, kept)
         if model.has_source and weight.dtype == torch.float32 and (opened := library()):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,32 +13,42 @@ from torch.nn import functional as F
 from nmt.model import products
 from nmt.system.errors import UserError
 
-INTEL, ZEN_4, ZEN_5 = (
+INTEL, OLD_AMD, ZEN_4, ZEN_5 = (
     f"vendor_id\t: {vendor}\ncpu family\t: {family}\n"
-    for vendor, family in (("GenuineIntel", 207), ("AuthenticAMD", 25), ("AuthenticAMD", 26))
+    for vendor, family in (("GenuineIntel", 207), ("AuthenticAMD", 21), ("AuthenticAMD", 25), ("AuthenticAMD", 26))
 )
+CACHED = products.library, products.smallest_packed
 
 
 @pytest.fixture(autouse=True)
 def _chosen_anew(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.delenv(products.VARIABLE, raising=False)
-    products.library.cache_clear()
+    for function in CACHED:
+        function.cache_clear()
     yield
-    products.library.cache_clear()
+    for function in CACHED:
+        function.cache_clear()
 
 
 @pytest.mark.parametrize(
-    ("machine", "cpuinfo", "capability", "expected"),
+    ("machine", "cpuinfo", "capability", "expected", "packed"),
     [
-        ("x86_64", ZEN_5, "AVX512", "onednn"),
-        ("x86_64", ZEN_5, "AVX2", "mkl"),
-        ("x86_64", ZEN_4, "AVX512", "mkl"),
-        ("x86_64", INTEL, "AVX512", "mkl"),
-        ("aarch64", "", "DEFAULT", "pytorch"),
+        ("x86_64", ZEN_5, "AVX512", "onednn", 0),
+        ("x86_64", ZEN_5, "AVX2", "mkl", products.REPAYS_A_CALL),
+        ("x86_64", ZEN_4, "AVX512", "mkl", products.REPAYS_A_CALL),
+        ("x86_64", OLD_AMD, "AVX2", "mkl", math.inf),
+        ("x86_64", INTEL, "AVX512", "mkl", math.inf),
+        ("aarch64", "", "DEFAULT", "pytorch", math.inf),
     ],
 )
 def test_the_processor_decides(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, machine: str, cpuinfo: str, capability: str, expected: str
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    machine: str,
+    cpuinfo: str,
+    capability: str,
+    expected: str,
+    packed: float,
 ) -> None:
     (tmp_path / "cpuinfo").write_text(cpuinfo)
     monkeypatch.setattr(products, "CPUINFO", tmp_path / "cpuinfo")
@@ -45,6 +56,15 @@ def test_the_processor_decides(
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
     monkeypatch.setattr(torch.backends.mkl, "is_available", lambda: True)
     assert products.library() == expected
+    assert products.smallest_packed() == packed
+
+
+@pytest.mark.parametrize(("choice", "packed"), [("mkl", math.inf), ("onednn", 0)])
+def test_an_experiment_packs_all_or_none(monkeypatch: pytest.MonkeyPatch, choice: str, packed: float) -> None:
+    monkeypatch.setenv(products.VARIABLE, choice)
+    if products.library() != choice:
+        pytest.skip("this PyTorch does not have both libraries")
+    assert products.smallest_packed() == packed
 
 
 def test_a_library_that_is_missing_is_not_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
