@@ -10,7 +10,7 @@ import reference_search
 from nmt.api import Translator
 from nmt.decoding.read_ahead import Request
 from nmt.decoding.search import SearchEngine
-from nmt.decoding.translator import LineSplitter
+from nmt.decoding.splitter import LineSplitter
 from nmt.recipe import Decoding, TokenizerSettings
 from nmt.system.errors import UserError
 from nmt.text.tokenizer import Tokenizer

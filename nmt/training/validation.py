@@ -18,7 +18,8 @@ from nmt.data.epochs import plan_epoch
 from nmt.data.prepare import directory, fingerprint_of
 from nmt.decoding.forced import token_log_probabilities
 from nmt.decoding.parser import Parser
-from nmt.decoding.translator import LineSplitter, Translator
+from nmt.decoding.splitter import LineSplitter
+from nmt.decoding.translator import Translator
 from nmt.metrics import Comparison, bleu_interval, score, sentence_chrf
 from nmt.model import functional
 from nmt.model.transformer import Transformer

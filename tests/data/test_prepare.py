@@ -15,7 +15,7 @@ from nmt.data import prepare as preparation
 from nmt.data.corpus import Corpus
 from nmt.data.data_report import set_sizes
 from nmt.data.prepare import directory, prepare, trained_lengths
-from nmt.decoding.translator import LineSplitter
+from nmt.decoding.splitter import LineSplitter
 from nmt.recipe import Decoding, Recipe
 from nmt.system.console import Console
 from nmt.system.errors import UserError

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from nmt.decoding.translator import LineSplitter, joined
+from nmt.decoding.splitter import LineSplitter, joined
 from nmt.recipe import Decoding
 from nmt.system.errors import UserError
 from nmt.text.sentences import TrainedLengths
