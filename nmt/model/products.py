@@ -28,7 +28,7 @@ MKL, ONEDNN, PYTORCH = "mkl", "onednn", "pytorch"
 VARIABLE = "NMT_PRODUCTS"  # environment variable that overrides the choice, for experiments: mkl or onednn
 CPUINFO = Path("/proc/cpuinfo")
 ZEN, ZEN_4, ZEN_5 = 23, 25, 26  # AMD's processor families; Zen 3 is also 25, without AVX-512
-REPAYS_A_CALL = 1 << 18  # numbers in a packed matrix; oneDNN's call costs 20 microseconds more than MKL's
+REPAYS_A_CALL = 1 << 17  # numbers in a packed matrix; oneDNN's call costs 20 microseconds more than MKL's
 
 
 @cache
