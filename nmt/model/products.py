@@ -2,9 +2,9 @@
 
 PyTorch multiplies with MKL, which runs AVX2 code on AMD processors even if they have AVX-512. oneDNN, also a part of
 PyTorch, uses AVX-512 there. From Zen 5 on this is twice as fast; Zen 4 computes 256 bits at a time, so there MKL is as
-fast, with smaller rounding errors. A search packs its matrices in advance, and then oneDNN is faster on all of them.
-The choice ignores timings, which could favour another library when a run resumes. Other dtypes and devices, compiled
-code, batched products and in-place sums keep PyTorch's own products.
+fast, with smaller rounding errors. In a search, whose matrices are packed in advance, oneDNN is faster on both. The
+choice ignores timings, which could favour another library when a run resumes. Other dtypes and devices, compiled code,
+batched products and in-place sums keep PyTorch's own products.
 """
 
 from __future__ import annotations
