@@ -128,12 +128,14 @@ def score(
     return {name: _score(name, systems, references, moses, lowercase) for name in metrics}
 
 
-def bleu_interval(references: Sequence[str], hypotheses: Sequence[str]) -> tuple[float, float]:
+def bleu_interval(
+    references: Sequence[str], hypotheses: Sequence[str], *more_references: Sequence[str], lowercase: bool = False
+) -> tuple[float, float]:
     """Return the bounds of the 95% confidence interval of BLEU, by sacreBLEU's bootstrap over the lines."""
     from sacrebleu.metrics import BLEU
 
-    metric = BLEU()
-    result = metric.corpus_score(hypotheses, [references], n_bootstrap=1000)
+    metric = BLEU(lowercase)
+    result = metric.corpus_score(hypotheses, [references, *more_references], n_bootstrap=1000)
     found = json.loads(result.format(signature=metric.get_signature().format(), is_json=True))
     mean, half = found.get("confidence_mean", 0.0), found.get("confidence_var", 0.0)  # absent if all samples have 0
     return max(0.0, mean - half), min(100.0, mean + half)

@@ -74,7 +74,7 @@ def _score_translations(options: ScoreOptions, metrics: Sequence[str]) -> None:
 
     Word-based metrics tokenise for `language`, by default inferred from the first reference's name.
     """
-    from nmt.metrics import COMPARED, Moses, Score, as_dict, language_of, report
+    from nmt.metrics import COMPARED, Moses, Score, as_dict, bleu_interval, language_of, report
     from nmt.metrics import score as scores_of
 
     counts_words = not set(metrics).isdisjoint(OF_WORDS)
@@ -90,7 +90,14 @@ def _score_translations(options: ScoreOptions, metrics: Sequence[str]) -> None:
         for metric in _counted(metrics, advance):
             advance(0, LABELS[metric])
             results |= scores_of(hypotheses, texts, [metric], other, moses, options.lowercase)
-    found, said = as_dict(results), report(results)
+    found, said, explained = as_dict(results), report(results), ""
+    if other is not None:
+        explained = COMPARED
+    elif "bleu" in results:
+        first, *others = texts
+        low, high = bleu_interval(first, hypotheses, *others, lowercase=options.lowercase)
+        found["bleu"]["interval"] = low, high
+        explained = f"BLEU is {low:.2f} to {high:.2f} in 95% of bootstrap samples of the lines"
     for name, chosen in _parts(options.prepared, texts[0]).items():
         ours, *theirs = ([*compress(lines, chosen)] for lines in (hypotheses, *texts))
         baseline = None if other is None else [*compress(other, chosen)]
@@ -98,8 +105,8 @@ def _score_translations(options: ScoreOptions, metrics: Sequence[str]) -> None:
         found[name] = {"lines": len(ours)} | as_dict(part)
         said += f"\n{len(ours):,} lines {name} to training:\n{report(part)}"
     show(json.dumps(found) if options.as_json else said)
-    if options.baseline and not options.as_json:
-        options.console.say(COMPARED)
+    if explained and not options.as_json:
+        options.console.say(explained)
 
 
 def _parts(prepared: Path | None, references: Sequence[str]) -> dict[str, list[bool]]:

@@ -136,7 +136,7 @@ def plan_run(recipe: Recipe, device: torch.device, devices: int = 1) -> str:
         if training.minutes is not None and device.type == "cpu" and recipe.task.name == "translate":
             rows["nearest recipe"] = nearest_recipe(pairs, training.minutes * torch.get_num_threads())
     if updates < 2 * training.warmup:
-        shorter = f"try {updates // 4:,}, or train longer"
+        shorter = f"try a fifth, {updates // 5:,}, or train longer"
         rows["warning"] = f"training.warmup is {training.warmup:,} of {updates:,} updates: {shorter}"
     width = max(map(len, rows))
     return "\n".join([f"plan of {recipe.name}", *(f"{name:<{width}}  {text}" for name, text in rows.items())])
@@ -229,8 +229,10 @@ def summary(recipe: Recipe, out: Path, state: RunState, top: BestScore, trained:
         rows["warning"] = f"dev perplexity {figure(bundle.scores['perplexity'])}: train longer, or expect poor output"
     if not trained:
         rows["next"] = f"to continue: {more}"
-    elif recipe.training.minutes is None:  # with minutes, the same command averages
+    elif recipe.training.minutes is None:
         rows["next"] = shlex.join(["nmt", "average", str(out)])
+    else:
+        rows["next"] = "the checkpoints are averaged and scored now"
     return [f"finished: {ending}", *(f"  {name:14} {text}" for name, text in rows.items())]
 
 
