@@ -394,6 +394,6 @@ class Run:
         size, pairs = self.about["parameters"] / 1e6, f"{len(trainer.corpus):,} {self.recipe.task.unit}"
         return (
             f"{begin}: {size:.2f} M parameters, {pairs}, on {devices}, into {self.out}",
-            f"  {training.updates:,} updates of {training.batch_tokens:,} tokens"
-            + ("" if training.minutes is None else f", at most {training.minutes:g} minutes"),
+            ("  " if training.minutes is None else f"  {training.minutes:g} minutes, at most ")
+            + f"{training.updates:,} updates of {training.batch_tokens:,} tokens",
         )
