@@ -1,12 +1,14 @@
 """Scores of translations: figures computed by hand, signatures, comparisons, texts that do not belong together."""
 
+import random
 import re
 import sys
 from pathlib import Path
 
 import pytest
+from sacrebleu.metrics import BLEU
 
-from nmt.metrics import Comparison, Estimate, Moses, language_of, score
+from nmt.metrics import Comparison, Estimate, Moses, bleu_interval, language_of, score
 from nmt.system.errors import UserError
 
 LINES = ["The cat sits on the mat .", "A man goes home in the evening .", "Where are you ?"]
@@ -34,6 +36,18 @@ def test_every_score_has_its_signature():
     for part in ("nrefs:1", "tok:tercom", "version:"):
         assert part in found["ter"].signature
     assert "nrefs:2" in score(LINES, [LINES, LINES], ["bleu"])["bleu"].signature
+
+
+def test_the_interval_of_bleu_is_sacrebleus():
+    dice = random.Random(1)
+    lines = [" ".join(dice.choices("abcdef", k=12)) for _ in range(300)]
+    noisy = [" ".join(dice.choices([word, "x"], [5, 1])[0] for word in line.split()) for line in lines]
+    others = [line.replace("a", "x") for line in lines]  # which allows for some of the noise
+    expected = BLEU().corpus_score(noisy, [lines, others], n_bootstrap=1000)
+    low, high = bleu_interval(lines, noisy, others)
+    assert (low + high) / 2 == pytest.approx(expected._mean, abs=0.5)
+    assert (high - low) / 2 == pytest.approx(expected._ci, abs=0.5)
+    assert low > bleu_interval(lines, noisy)[1]
 
 
 def test_capitals_count_only_if_wanted():

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from nmt.recipe import TaskName
 
 Item = TypeVar("Item")
+FEW_LINES = 20_000  # up to which BLEU's interval takes seconds; with more it is narrow
 
 
 def score(options: ScoreOptions) -> None:
@@ -93,11 +94,11 @@ def _score_translations(options: ScoreOptions, metrics: Sequence[str]) -> None:
     found, said, explained = as_dict(results), report(results), ""
     if other is not None:
         explained = COMPARED
-    elif "bleu" in results:
+    elif "bleu" in results and len(hypotheses) <= FEW_LINES:
         first, *others = texts
         low, high = bleu_interval(first, hypotheses, *others, lowercase=options.lowercase)
         found["bleu"]["interval"] = low, high
-        explained = f"BLEU is {low:.2f} to {high:.2f} in 95% of bootstrap samples of the lines"
+        explained = f"BLEU of all {len(hypotheses):,} lines is {low:.2f} to {high:.2f} in 95% of bootstrap samples"
     for name, chosen in _parts(options.prepared, texts[0]).items():
         ours, *theirs = ([*compress(lines, chosen)] for lines in (hypotheses, *texts))
         baseline = None if other is None else [*compress(other, chosen)]

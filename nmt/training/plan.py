@@ -232,7 +232,7 @@ def summary(recipe: Recipe, out: Path, state: RunState, top: BestScore, trained:
     elif recipe.training.minutes is None:
         rows["next"] = shlex.join(["nmt", "average", str(out)])
     else:
-        rows["next"] = "the checkpoints are averaged and scored now"
+        rows["next"] = "the checkpoints are averaged now"
     return [f"finished: {ending}", *(f"  {name:14} {text}" for name, text in rows.items())]
 
 

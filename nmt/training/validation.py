@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from nmt.checkpoint.reading import Bundle
@@ -20,7 +19,7 @@ from nmt.decoding.forced import token_log_probabilities
 from nmt.decoding.parser import Parser
 from nmt.decoding.splitter import LineSplitter
 from nmt.decoding.translator import Translator
-from nmt.metrics import Comparison, bleu_interval, score, sentence_chrf
+from nmt.metrics import Comparison, bleu_interval, interval, score, sentence_chrf
 from nmt.model import functional
 from nmt.model.transformer import Transformer
 from nmt.parsing.brackets import score_brackets
@@ -38,7 +37,6 @@ from nmt.training.run_files import ABOUT
 
 VALID_TOKENS = 4096  # padded tokens per side of a batch
 PERPLEXITY = TASKS["language_model"].label
-SAMPLES, SEED = 1000, 12345  # of the bootstrap, as sacreBLEU has them
 
 
 @dataclass(frozen=True)
@@ -61,8 +59,8 @@ class DevScores:
         """Return the scores as bundle.json keeps them, with the 95% confidence interval of BLEU or F1."""
         info: dict[str, Any] = {"scores": self.by_name(task.metric), "signature": self.signature}
         if self.hypotheses:
-            interval = f1_interval if task.has_trees else bleu_interval
-            info["interval"] = interval(self.references, self.hypotheses)
+            bounds = f1_interval if task.has_trees else bleu_interval
+            info["interval"] = bounds(self.references, self.hypotheses)
         return info
 
 
@@ -206,14 +204,11 @@ def f1(references: Sequence[str], hypotheses: Sequence[str]) -> tuple[float, str
 
 
 def f1_interval(references: Sequence[str], hypotheses: Sequence[str]) -> tuple[float, float]:
-    """Return the bounds of the 95% confidence interval of F1 over bootstrap samples of the sentences."""
+    """Return the bounds of the 95% confidence interval of F1."""
     pairs = [pair for pair in zip(references, hypotheses, strict=True) if pair[0]]
     each = (score_brackets([parse_tree(gold)], [parse_tree(tree) if tree else None]) for gold, tree in pairs)
-    counts = np.array([(2 * one.total.matched, one.total.test + one.total.gold + one.missed) for one in each])
-    samples = np.random.default_rng(SEED).integers(len(counts), size=(SAMPLES, len(counts)))
-    matched, of = counts[samples].sum(1).T
-    low, high = np.percentile(100 * matched / np.maximum(of, 1), (2.5, 97.5))
-    return float(low), float(high)
+    counts = [(2 * one.total.matched, one.total.test + one.total.gold + one.missed) for one in each]
+    return interval(counts, lambda sums: 100 * sums[0] / max(sums[1], 1))
 
 
 @torch.no_grad()

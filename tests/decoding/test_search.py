@@ -248,6 +248,20 @@ def test_a_twin_computes_the_same_but_for_its_precision(precision, error, change
         assert torch.equal(model(source, target), expected)  # the model itself is as it was
 
 
+def test_only_matrices_that_repay_a_call_of_onednn_are_packed(monkeypatch):
+    monkeypatch.setattr(inference.products, "smallest_packed", lambda: 64 * 128)
+    model = Transformer(Model(layers=1, d_model=64, d_ff=128, heads=2), 300, 300).eval()
+    twin, logits = for_inference(model, "fp32", 64)
+    for layers in (twin.encoder[0], twin.decoder[0]):
+        assert type(layers.feed_forward.inner) is type(layers.feed_forward.outer) is Reordered
+        assert type(layers.attention.out) is inference.FewRows
+    assert type(logits) is Reordered
+    source, target = torch.randint(4, 300, (6, 9)), torch.randint(4, 300, (6, 11))
+    with torch.inference_mode():
+        found = logits(twin.decode_states(target, twin.encode(source)))[:, :, :300]
+        torch.testing.assert_close(found, model(source, target), rtol=0, atol=1e-4)
+
+
 def values(spread, *shape):
     """Random numbers, or the same one everywhere, or the largest with either sign."""
     torch.manual_seed(len(shape))
