@@ -98,7 +98,7 @@ def _score_translations(options: ScoreOptions, metrics: Sequence[str]) -> None:
         first, *others = texts
         low, high = bleu_interval(first, hypotheses, *others, lowercase=options.lowercase)
         found["bleu"]["interval"] = low, high
-        explained = f"BLEU of all {len(hypotheses):,} lines is {low:.2f} to {high:.2f} in 95% of bootstrap samples"
+        explained = f"BLEU of all lines is {low:.2f} to {high:.2f} in 95% of bootstrap samples"
     for name, chosen in _parts(options.prepared, texts[0]).items():
         ours, *theirs = ([*compress(lines, chosen)] for lines in (hypotheses, *texts))
         baseline = None if other is None else [*compress(other, chosen)]
