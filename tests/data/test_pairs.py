@@ -16,7 +16,6 @@ from opus_server import moses_zip
 from nmt.data.pairs import check_inputs, describe, read_pairs
 from nmt.recipe import Data, Dataset
 from nmt.system.errors import UserError
-from nmt.text.lines import in_groups
 
 PAIRS = [
     ("I like trees.", "Ich mag Bäume."),
@@ -33,15 +32,6 @@ PAIRS = [
 ]
 
 
-def test_groups_end_at_so_many_pairs_or_characters() -> None:
-    pairs = [("aa", "b"), ("", "c"), ("d", ""), ("e" * 50, "f"), ("g", "h"), ("i" * 8, "jj"), ("k", "l")]
-    sizes = [len(group) for group in in_groups(pairs, count=2, characters=10)]
-    assert sizes == [2, 2, 2, 1]
-    assert [pair for group in in_groups(pairs, 2, 10) for pair in group] == pairs
-    assert [len(group) for group in in_groups(pairs, count=5, characters=10)] == [4, 2, 1]
-    assert list(in_groups([], 2, 10)) == []
-
-
 @pytest.fixture(autouse=True)
 def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`datasets` keeps locks in the home directory."""
@@ -53,6 +43,11 @@ def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def data_below(root: Path) -> Data:
     dataset = Dataset(file="unused.tsv")
     return Data(name="x", root=str(root), source="en", target="de", train=(dataset,))
+
+
+def tree_data(root: Path, **settings: Any) -> Data:
+    train = (Dataset(trees="unused.mrg"),)
+    return Data(name="x", root=str(root), source="en", target="tree", train=train, **settings)
 
 
 def read(root: Path, **dataset: Any) -> list[tuple[str, str]]:
@@ -324,63 +319,6 @@ def test_a_hub_out_of_reach_is_a_user_error_that_offers_local_files(
     error = refusal(tmp_path, hub="wmt/wmt14")
     assert error.message == "wmt/wmt14: cannot be loaded from the hub: Couldn't reach the hub at all"
     assert "--set 'data.train=" in error.hint
-
-
-# --- trees --------------------------------------------------------------------------------------------------
-
-
-def tree_data(root: Path, **settings: Any) -> Data:
-    train = (Dataset(trees="unused.mrg"),)
-    return Data(name="x", root=str(root), source="en", target="tree", train=train, **settings)
-
-
-def read_trees(root: Path, name: str, **settings: Any) -> list[tuple[str, str]]:
-    return list(read_pairs(Dataset(trees=name), tree_data(root, **settings)))
-
-
-BROKEN_OVER_LINES = """\
-( (S (NP-SBJ-1 (-LRB- -LRB-) (NN tree) (-RRB- -RRB-))
-     (VP (VBZ grows) (NP (-NONE- *T*-1)))) )   (ROOT (NP (NNS trees)))
-"""
-
-
-def test_a_tree_is_the_pair_of_its_words_and_itself_on_one_line(tmp_path: Path) -> None:
-    for name, content in (("a.mrg", BROKEN_OVER_LINES.encode()), ("a.gz", gzip.compress(BROKEN_OVER_LINES.encode()))):
-        (tmp_path / name).write_bytes(content)
-        assert read_trees(tmp_path, name) == [
-            ("-LRB- tree -RRB- grows", "(TOP (S (NP (-LRB- -LRB-) (NN tree) (-RRB- -RRB-)) (VP (VBZ grows))))"),
-            ("trees", "(TOP (NP (NNS trees)))"),
-        ]
-
-
-def test_functional_tags_and_traces_may_be_kept(tmp_path: Path) -> None:
-    (tmp_path / "a").write_text(BROKEN_OVER_LINES)
-    assert "(NP-SBJ-1 " in read_trees(tmp_path, "a", functional_tags=True)[0][1]
-    source, target = read_trees(tmp_path, "a", traces=True)[0]
-    assert source.endswith("grows *T*-1")
-    assert "(NP (-NONE- *T*-1))" in target
-
-
-@pytest.mark.parametrize(
-    ("name", "words"),
-    [
-        ("0[2-4]", ["two", "three"]),
-        ("0[2-4]/*.mrg", ["three"]),
-        ("0[2-4]/*", ["two", "no", "three"]),
-        ("**/*.mrg", ["one", "two", "three", "four"]),
-        ("02", ["two"]),
-        (".", ["one", "two", "three", "four"]),
-        ("[04]*", ["one", "two", "three"]),  # a folder of this name is not meant
-        ("[09]*", ["four"]),  # and of this it is, being there
-    ],
-)
-def test_folders_and_patterns_give_their_files_in_order(tmp_path: Path, name: str, words: list[str]) -> None:
-    root = tmp_path / "root[1]"
-    files = {"01/a.mrg": "one", "02/b/c.mrg": "two", "02/b.txt": "no", "03/d.mrg": "three", "[09]*/e.mrg": "four"}
-    for file, word in files.items():
-        (root / file).parent.mkdir(parents=True, exist_ok=True)
-        (root / file).write_text(f"(NP (NN {word}))")
-    assert [source for source, _ in read_trees(root, name)] == words
 
 
 # --- identity -----------------------------------------------------------------------------------------------

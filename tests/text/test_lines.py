@@ -17,7 +17,7 @@ from strategies import CONTENT
 from nmt.system.errors import UserError
 from nmt.system.files import compressed as compressing
 from nmt.system.files import open_input
-from nmt.text.lines import count_lines, count_rest, read_lines, read_parallel
+from nmt.text.lines import count_lines, count_rest, in_groups, read_lines, read_parallel
 
 LINE = st.text(st.characters(exclude_characters="\n\r", exclude_categories=["Cs"]))
 
@@ -149,3 +149,12 @@ def test_a_full_disk_is_not_passed_over(tmp_path: Path, name: str) -> None:
     (tmp_path / name).symlink_to("/dev/full")
     with pytest.raises((OSError, UserError)), written(tmp_path / name) as stream:
         stream.write(b"a\n")
+
+
+def test_groups_end_at_so_many_pairs_or_characters() -> None:
+    pairs = [("aa", "b"), ("", "c"), ("d", ""), ("e" * 50, "f"), ("g", "h"), ("i" * 8, "jj"), ("k", "l")]
+    sizes = [len(group) for group in in_groups(pairs, count=2, characters=10)]
+    assert sizes == [2, 2, 2, 1]
+    assert [pair for group in in_groups(pairs, 2, 10) for pair in group] == pairs
+    assert [len(group) for group in in_groups(pairs, count=5, characters=10)] == [4, 2, 1]
+    assert list(in_groups([], 2, 10)) == []
