@@ -1,8 +1,4 @@
-"""Conversion of models for inference in fp32, bf16, fp16 or int8: linear layers for few rows, decoder steps in C.
-
-A search multiplies few rows, one per hypothesis, by large matrices again and again, so its speed depends on the
-matrices' memory layout.
-"""
+"""Conversion of models for inference in fp32, bf16, fp16 or int8, with decoder steps in C."""
 
 from __future__ import annotations
 
@@ -10,155 +6,29 @@ import copy
 import time
 from collections.abc import Callable, Sequence
 from ctypes import CDLL
-from functools import cache, partial
+from functools import partial
 from typing import NamedTuple, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from nmt.model import products
 from nmt.model.cache import KVCache, LayerCache
 from nmt.model.layers import DecoderLayer
+from nmt.model.linear import FewRows, HalfPrecision, Int8, Logits, Product, Reordered, fp32
 from nmt.model.transformer import Transformer
-from nmt.native import ZERO_POINT, for_few_rows, library, quantise_rows
+from nmt.native import library
 from nmt.system.errors import UserError
 
 M = TypeVar("M", bound=nn.Module)
 Multiply = Callable[[Tensor], Tensor]  # (m, in) to (m, out)
 Norm = tuple[Tensor, Tensor, float]  # weight, shift and epsilon of a layer normalisation
-CACHE_LINE = 16  # in fp32 numbers
-TRANSPOSED_ROWS = 64  # rows transposed at a time; five times as fast, because their cache lines fit in the cache
 GROUP = 4  # the kernels read lists of places in groups of this size
-
-
-class Product(nn.Module):
-    """A linear layer for few rows: x Wᵀ + b; x (…, in) and the result (…, out) are fp32."""
-
-    bias: Tensor | None
-
-    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
-        """Store the bias; subclasses lay out `weight` (out, in)."""
-        super().__init__()
-        self.bias = None if bias is None else bias.detach()
-
-    def product(self, x: Tensor) -> Tensor:
-        """Return x Wᵀ."""
-        raise NotImplementedError
-
-    def forward(self, x: Tensor) -> Tensor:
-        y = self.product(x)
-        return y if self.bias is None else y.add_(self.bias)
-
-
-class FewRows(Product):
-    """An fp32 linear layer whose matrix is stored as (in, out), up to twice as fast for few rows.
-
-    The matrix's rows are padded by a cache line: with a power of two as stride, a column would map to few cache sets.
-    """
-
-    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
-        super().__init__(weight, bias)
-        outputs, inputs = weight.shape
-        self.matrix = weight.new_empty((inputs, outputs + CACHE_LINE))[:, :outputs]
-        for start in range(0, outputs, TRANSPOSED_ROWS):
-            part = slice(start, start + TRANSPOSED_ROWS)
-            self.matrix[:, part].copy_(weight.detach()[part].t())
-
-    def product(self, x: Tensor) -> Tensor:
-        return torch.mm(x.flatten(0, -2), self.matrix).view(*x.shape[:-1], -1)
-
-
-class HalfPrecision(nn.Module):
-    """A bf16 or fp16 linear layer for GPUs: x, W, b and the result are rounded, accumulation is fp32, as in autocast.
-
-    Queries and a cache's keys and values therefore have this dtype; the residual stream stays fp32.
-    """
-
-    def __init__(self, weight: Tensor, bias: Tensor | None, dtype: torch.dtype) -> None:
-        super().__init__()
-        self.matrix = weight.detach().to(dtype)
-        self.bias = None if bias is None else bias.detach().to(dtype)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return F.linear(x.to(self.matrix.dtype), self.matrix, self.bias)
-
-
-class Logits(nn.Module):
-    """The output projection on a GPU: x and W are rounded to `dtype`; b and the logits are at least fp32."""
-
-    def __init__(self, weight: Tensor, bias: Tensor | None, dtype: torch.dtype) -> None:
-        super().__init__()
-        self.matrix, self.bias = weight.detach().to(dtype).t(), bias
-
-    def forward(self, x: Tensor) -> Tensor:
-        x = x.to(self.matrix.dtype)
-        if x.dtype.itemsize > 2:
-            y = x @ self.matrix
-        else:
-            y = torch.mm(x.flatten(0, -2), self.matrix, out_dtype=torch.float32).view(*x.shape[:-1], -1)
-        return y if self.bias is None else y.add_(self.bias)
-
-
-class Reordered(Product):
-    """A linear layer by oneDNN in fp32, or in bf16 with x and x Wᵀ rounded to bf16."""
-
-    def __init__(self, weight: Tensor, bias: Tensor | None, dtype: torch.dtype) -> None:
-        super().__init__(weight, bias)
-        self._dtype, self.matrix = dtype, products.packed(weight.detach().to(dtype))
-
-    def product(self, x: Tensor) -> Tensor:
-        return products.rows_by_rows(x.to(self._dtype), self.matrix).float()
-
-
-class Int8(Product):
-    """A linear layer that multiplies in 8-bit integers.
-
-    Each row of W and of x has its own scale, so a row's result does not depend on other rows (symmetric "dynamic
-    quantisation", Zafrir et al. 2019).
-    """
-
-    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
-        super().__init__(weight, bias)
-        weight, limit = weight.detach(), largest_exact_weight()
-        self.scales = (weight.abs().amax(1) / limit).clamp_min(1e-12)
-        self.zeros = torch.zeros(len(weight), dtype=torch.int64)
-        quantised = (weight / self.scales[:, None]).round_().to(torch.int8)
-        self.matrix = torch.ops.onednn.qlinear_prepack(quantised, None)
-        self._few = for_few_rows(quantised, self.scales, limit)
-
-    def product(self, x: Tensor) -> Tensor:
-        quantised, scales = quantise_rows(x.flatten(0, -2))
-        y = None if self._few is None else self._few.product(quantised, scales)
-        if y is None:
-            y = _int8_product(quantised, ZERO_POINT, self.matrix, self.scales, self.zeros).mul_(scales)
-        return y.view(*x.shape[:-1], -1)
-
-
-def _int8_product(x: Tensor, zero_point: int, matrix: Tensor, scales: Tensor, zeros: Tensor) -> Tensor:
-    """Multiply uint8 x (rows, in) by a packed int8 matrix to fp32 (rows, out), without applying the scale of x."""
-    return torch.ops.onednn.qlinear_pointwise(  # type: ignore[no-any-return]
-        x, 1.0, zero_point, matrix, scales, zeros, None, 1.0, 0, torch.float32, "none", [], ""
-    )
-
-
-@cache
-def largest_exact_weight() -> int:
-    """Return the largest absolute int8 weight with which this processor sums products exactly.
-
-    Without VNNI, pairs of products are added in 16 bits and can saturate: 2 · 255 · 127 does not fit, 2 · 255 · 64
-    does. oneDNN chooses its own instructions, so try the largest possible product.
-    """
-    width, full = 64, 127
-    matrix = torch.ops.onednn.qlinear_prepack(torch.full((width, width), full, dtype=torch.int8), None)
-    x = torch.full((1, width), 255, dtype=torch.uint8)
-    found = _int8_product(x, 0, matrix, torch.ones(width), torch.zeros(width, dtype=torch.int64))
-    return full if bool(found.eq(width * 255 * full).all()) else 64
 
 
 # --- a step of the decoder by C kernels ---------------------------------------------------------------------------
 
-# PyTorch computes the matrix products; between two products, one kernel computes the rest in a single pass over memory.
+# Between two matrix products, one kernel computes the rest in a single pass over memory.
 # Shapes: n rows (sentences), k hypotheses per row, m live hypotheses.
 
 
@@ -303,16 +173,8 @@ def _pointer_and_strides(buffer: Tensor) -> tuple[int, ...]:
 # --- conversion of a model ----------------------------------------------------------------------------------------
 
 
-def _fp32(weight: Tensor, bias: Tensor | None) -> Product:
-    return Reordered(weight, bias, weight.dtype) if _is_packed(weight) else FewRows(weight, bias)
-
-
-def _is_packed(weight: Tensor) -> bool:
-    return weight.dtype is torch.float32 and weight.numel() >= products.smallest_packed()
-
-
 LAYERS: dict[str, Callable[[Tensor, Tensor | None], Product]] = {
-    "fp32": _fp32,
+    "fp32": fp32,
     "bf16": partial(Reordered, dtype=torch.bfloat16),
     "int8": Int8,
 }
@@ -339,14 +201,14 @@ def for_inference(model: Transformer, precision: str, multiple: int) -> tuple[Tr
     if precision == "fp16":
         raise UserError("precision fp16: is for GPUs only", "use --precision bf16, or auto")
     layer = LAYERS[precision]
-    # The encoder multiplies many rows, for which the layout of FewRows gains nothing.
-    kept = ["encoder"] if precision == "fp32" and not _is_packed(weight) else []
     try:
-        converted = _converted(model, layer, kept)
+        logits = layer(weight, bias)
+        # The encoder multiplies many rows, for which the layout of FewRows gains nothing.
+        converted = _converted(model, layer, ["encoder"] if isinstance(logits, FewRows) else [])
         if model.has_source and weight.dtype == torch.float32 and (opened := library()):
             layers = cast("list[DecoderLayer]", list(converted.decoder))
             converted.fused_step = FusedDecoder(layers, converted.decoder_norm, opened.functions).step
-        return converted, layer(weight, bias)
+        return converted, logits
     except (AttributeError, NotImplementedError, RuntimeError) as error:
         raise UserError(
             f"precision {precision}: PyTorch cannot compute in it on this machine: {str(error).splitlines()[0]}",

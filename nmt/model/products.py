@@ -1,10 +1,10 @@
-"""Choice of the library for fp32 matrix products on a CPU, in training and in searches, and of bf16 in training.
+"""Choice of the library for fp32 matrix products on a CPU, and of bf16 in training.
 
 PyTorch multiplies with MKL, which runs AVX2 code on AMD processors even if they have AVX-512. oneDNN, also a part of
 PyTorch, uses AVX-512 there. From Zen 5 on this is twice as fast; Zen 4 computes 256 bits at a time, so there MKL is as
-fast, with smaller rounding errors. In a search, whose matrices are packed in advance, oneDNN is faster on both. The
-choice ignores timings, which could favour another library when a run resumes. Other dtypes and devices, compiled code,
-batched products and in-place sums keep PyTorch's own products.
+fast, with smaller rounding errors. The choice ignores timings, which could favour another library when a run resumes.
+Other dtypes and devices, compiled code, batched products and in-place sums keep PyTorch's own products. Searches, whose
+matrices are laid out in advance, multiply by `nmt.model.linear`.
 """
 
 from __future__ import annotations
@@ -27,8 +27,7 @@ from nmt.system.errors import UserError
 MKL, ONEDNN, PYTORCH = "mkl", "onednn", "pytorch"
 VARIABLE = "NMT_PRODUCTS"  # environment variable that overrides the choice, for experiments: mkl or onednn
 CPUINFO = Path("/proc/cpuinfo")
-ZEN, ZEN_4, ZEN_5 = 23, 25, 26  # AMD's processor families; Zen 3 is also 25, without AVX-512
-REPAYS_A_CALL = 1 << 17  # numbers in a packed matrix; oneDNN's call costs 20 microseconds more than MKL's
+ZEN_4, ZEN_5 = 25, 26  # AMD's processor families; Zen 3 is also 25, without AVX-512
 
 
 @cache
@@ -44,18 +43,6 @@ def library() -> str:
     if not both or platform.machine() not in ("x86_64", "AMD64"):
         return PYTORCH
     return given or (ONEDNN if _amd_family() >= ZEN_5 and _has_512_bits() else MKL)
-
-
-@cache
-def smallest_packed() -> float:
-    """Return the size of the smallest matrix that a search packs for oneDNN; infinity if it packs none.
-
-    NMT_PRODUCTS overrides this with all or none.
-    """
-    if library() == ONEDNN:
-        return 0
-    chosen = library() == MKL and not os.environ.get(VARIABLE)
-    return REPAYS_A_CALL if chosen and _amd_family() >= ZEN else math.inf
 
 
 @cache

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-VERSION = 7  # NMT_KERNELS_VERSION in kernels.c; libraries of other versions are ignored
+VERSION = 8  # NMT_KERNELS_VERSION in kernels.c; libraries of other versions are ignored
 
 INSTRUCTION_SETS = {"_avx512": "AVX-512", "_avx2": "AVX2", "_base": "generic"}  # by library, best first
 NEEDED = {"_avx512": {"AVX512"}, "_avx2": {"AVX512", "AVX2"}}  # by library: CPU capabilities that support it
@@ -46,6 +46,10 @@ FUNCTIONS = {  # argument types by function, with the type of the result, if any
     "nmt_log_softmax": "nnnn p",
     # rows, beam, width, count, log_probs, alive, totals, parents, symbols
     "nmt_best_extensions": "nnnn ppppp",
+    # outputs, width, matrix, packed
+    "nmt_pack": "nn pp",
+    # rows, width, outputs, x, matrix, bias or None, out, GOMP_parallel or None, threads
+    "nmt_product": "nnn pppp pi",
     # rows, width, x, quantised, scales
     "nmt_quantise_rows": "nn ppp",
     "nmt_int8_panel": "> i",
@@ -60,6 +64,11 @@ class Library(NamedTuple):
 
     functions: ctypes.CDLL
     instruction_set: str
+
+    @property
+    def multiplies(self) -> bool:
+        """Whether nmt_product is as fast as the libraries for matrix products: with fused multiply-add."""
+        return self.instruction_set != INSTRUCTION_SETS["_base"]
 
 
 @cache
@@ -107,6 +116,16 @@ def open_library(path: Path) -> ctypes.CDLL | None:
     except (OSError, AttributeError):
         return None
     return functions if functions.nmt_kernels_version() == VERSION else None
+
+
+SHARED_FROM = 1 << 20  # multiplications from which on threads share a product; waking them takes microseconds
+
+
+@cache
+def gomp_parallel() -> int | None:
+    """Return the address of GOMP_parallel, which runs a C function on PyTorch's own threads; None without OpenMP."""
+    function = getattr(ctypes.CDLL(torch._C.__file__), "GOMP_parallel", None)
+    return ctypes.cast(function, c_void_p).value if function else None
 
 
 ZERO_POINT = 128  # the unsigned 8-bit value for 0

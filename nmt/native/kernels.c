@@ -8,7 +8,7 @@
 #include <stdint.h>
 
 /* Increment this and VERSION in `__init__.py` whenever a function's behaviour or arguments change. */
-#define NMT_KERNELS_VERSION 7
+#define NMT_KERNELS_VERSION 8
 
 #if defined(_WIN32)
 #define EXPORTED __declspec(dllexport)
@@ -568,6 +568,123 @@ EXPORTED void nmt_best_extensions(
                 }
             }
         }
+    }
+}
+
+/* --- products in fp32 ---------------------------------------------------------------------------------------------- */
+
+/* A tile of the result is summed in registers: TILE_ROWS rows by up to TILE_VECTORS vectors of outputs. A row's sums are
+ * the same in any tile, so they do not depend on other rows. */
+#define TILE_ROWS (LANES == 16 ? 8 : 4)
+#define TILE_VECTORS 3
+#define PANEL_OUTPUTS (TILE_VECTORS * LANES)
+
+/* Return the number of vectors in the panel of outputs from `first` on; only the last panel may have fewer. */
+INLINE int64_t panel_vectors(int64_t outputs, int64_t first) {
+    int64_t vectors = (outputs - first + LANES - 1) / LANES;
+    return vectors < TILE_VECTORS ? vectors : TILE_VECTORS;
+}
+
+/* Lay out `matrix` (outputs, width) as panels (width, outputs per panel), padded with zeros to whole vectors. Blocks of
+ * LANES columns are copied at a time, which stay in the cache. */
+EXPORTED void nmt_pack(int64_t outputs, int64_t width, const float *matrix, float *packed) {
+    for (int64_t first = 0; first < outputs; first += PANEL_OUTPUTS) {
+        int64_t across = panel_vectors(outputs, first) * LANES;
+        float *panel = packed + first * width;
+        for (int64_t start = 0; start < width; start += LANES) {
+            int64_t end = start + LANES < width ? start + LANES : width;
+            for (int64_t i = 0; i < across; i++)
+                for (int64_t k = start; k < end; k++)
+                    panel[k * across + i] = first + i < outputs ? matrix[(first + i) * width + k] : 0.0f;
+        }
+    }
+}
+
+/* Compute one tile. `rows` and `vectors` are compile-time constants; `bias` has a value for each lane, and only the
+ * first `count` outputs are stored. */
+INLINE void multiply_tile(
+    int rows, int vectors, int64_t width, int64_t outputs, const float *x, const float *panel, const float *bias,
+    int64_t count, float *out) {
+    vector sums[TILE_ROWS][TILE_VECTORS], weights[TILE_VECTORS];
+#pragma GCC unroll 8
+    for (int r = 0; r < rows; r++)
+#pragma GCC unroll 3
+        for (int i = 0; i < vectors; i++) sums[r][i] = load(bias + i * LANES);
+    for (int64_t k = 0; k < width; k++, panel += vectors * LANES) {
+#pragma GCC unroll 3
+        for (int i = 0; i < vectors; i++) weights[i] = load(panel + i * LANES);
+#pragma GCC unroll 8
+        for (int r = 0; r < rows; r++) {
+            vector factor = broadcast(x[r * width + k]);
+#pragma GCC unroll 3
+            for (int i = 0; i < vectors; i++) sums[r][i] += factor * weights[i];
+        }
+    }
+#pragma GCC unroll 8
+    for (int r = 0; r < rows; r++)
+#pragma GCC unroll 3
+        for (int i = 0; i < vectors; i++) {
+            float *to = out + r * outputs + i * LANES;
+            if ((i + 1) * LANES <= count) {
+                store(to, sums[r][i]);
+            } else {
+                for (int64_t lane = 0; lane < count - i * LANES; lane++) to[lane] = sums[r][i][lane];
+            }
+        }
+}
+
+/* Multiply all rows by one panel, which stays in the cache. `vectors` is a compile-time constant. */
+INLINE void multiply_panel(
+    int vectors, int64_t rows, int64_t width, int64_t outputs, const float *x, const float *panel, const float *bias,
+    int64_t count, float *out) {
+#define TILE(ROWS)                                                                                                    \
+    for (; row + ROWS <= rows; row += ROWS)                                                                           \
+        multiply_tile(ROWS, vectors, width, outputs, x + row * width, panel, bias, count, out + row * outputs);
+    int64_t row = 0;
+    TILE(TILE_ROWS)
+    TILE(4)
+    TILE(2)
+    TILE(1)
+#undef TILE
+}
+
+typedef struct {
+    int64_t rows, width, outputs, next; /* `next`: the first output that no thread computes yet */
+    const float *x, *matrix, *bias;
+    float *out;
+} product;
+
+/* Compute panels that no other thread has taken, until none is left. */
+static void multiply_panels(void *shared) {
+    product *p = shared;
+    for (;;) {
+        int64_t first = __atomic_fetch_add(&p->next, PANEL_OUTPUTS, __ATOMIC_RELAXED), count = p->outputs - first;
+        if (count <= 0) return;
+        if (count > PANEL_OUTPUTS) count = PANEL_OUTPUTS;
+        float bias[PANEL_OUTPUTS] = {0};
+        if (p->bias) copy(count, p->bias + first, bias);
+        const float *panel = p->matrix + first * p->width;
+        switch (panel_vectors(p->outputs, first)) {
+        case 1: multiply_panel(1, p->rows, p->width, p->outputs, p->x, panel, bias, count, p->out + first); break;
+        case 2: multiply_panel(2, p->rows, p->width, p->outputs, p->x, panel, bias, count, p->out + first); break;
+        default: multiply_panel(3, p->rows, p->width, p->outputs, p->x, panel, bias, count, p->out + first);
+        }
+    }
+}
+
+/* Type of OpenMP's GOMP_parallel: call a function with an argument in each of a number of threads. */
+typedef void run_in_threads(void (*function)(void *), void *argument, unsigned threads, unsigned flags);
+
+/* Compute out (rows, outputs) = x (rows, width) W' + bias, where `matrix` is W as nmt_pack lays it out and `bias`
+ * (outputs) may be null. `parallel` may be null; otherwise it shares the panels among `threads`. */
+EXPORTED void nmt_product(
+    int64_t rows, int64_t width, int64_t outputs, const float *x, const float *matrix, const float *bias, float *out,
+    run_in_threads *parallel, int32_t threads) {
+    product shared = {rows, width, outputs, 0, x, matrix, bias, out};
+    if (parallel && threads > 1) {
+        parallel(multiply_panels, &shared, (unsigned)threads, 0);
+    } else {
+        multiply_panels(&shared);
     }
 }
 

@@ -3,6 +3,7 @@
 import itertools
 import math
 import random
+from functools import partial
 
 import pytest
 import reference_search
@@ -14,8 +15,9 @@ from nmt.decoding import search as engine_module
 from nmt.decoding.beam import Search, batch_tokens, best_extensions
 from nmt.decoding.engine import Source
 from nmt.decoding.search import SearchEngine
-from nmt.model import inference
-from nmt.model.inference import Int8, Reordered, for_inference, pays
+from nmt.model import inference, linear
+from nmt.model.inference import for_inference, pays
+from nmt.model.linear import Int8
 from nmt.model.transformer import Transformer
 from nmt.recipe import Decoding, Model
 from nmt.system.errors import UserError
@@ -248,20 +250,6 @@ def test_a_twin_computes_the_same_but_for_its_precision(precision, error, change
         assert torch.equal(model(source, target), expected)  # the model itself is as it was
 
 
-def test_only_matrices_that_repay_a_call_of_onednn_are_packed(monkeypatch):
-    monkeypatch.setattr(inference.products, "smallest_packed", lambda: 64 * 128)
-    model = Transformer(Model(layers=1, d_model=64, d_ff=128, heads=2), 300, 300).eval()
-    twin, logits = for_inference(model, "fp32", 64)
-    for layers in (twin.encoder[0], twin.decoder[0]):
-        assert type(layers.feed_forward.inner) is type(layers.feed_forward.outer) is Reordered
-        assert type(layers.attention.out) is inference.FewRows
-    assert type(logits) is Reordered
-    source, target = torch.randint(4, 300, (6, 9)), torch.randint(4, 300, (6, 11))
-    with torch.inference_mode():
-        found = logits(twin.decode_states(target, twin.encode(source)))[:, :, :300]
-        torch.testing.assert_close(found, model(source, target), rtol=0, atol=1e-4)
-
-
 def values(spread, *shape):
     """Random numbers, or the same one everywhere, or the largest with either sign."""
     torch.manual_seed(len(shape))
@@ -296,9 +284,9 @@ def test_weights_have_7_bits_where_sums_of_two_products_saturate(monkeypatch, la
         pairs = (x.long()[:, None, :] * matrix.long()).unflatten(2, (-1, 2)).sum(-1)
         return pairs.clamp(-largest - 1, largest).sum(-1).float()
 
-    monkeypatch.setattr(inference, "_int8_product", product)
+    monkeypatch.setattr(linear, "_int8_product", product)
     monkeypatch.setattr(torch.ops.onednn, "qlinear_prepack", lambda matrix, shape: matrix)
-    assert inference.largest_exact_weight.__wrapped__() == limit
+    assert linear.largest_exact_weight.__wrapped__() == limit
     x, weight = torch.full((1, 64), 255, dtype=torch.uint8), torch.full((1, 64), limit)
     assert product(x, 0, weight, None, None).item() == 64 * 255 * limit
 
@@ -317,13 +305,12 @@ def test_a_precision_is_what_it_is_asked_for_only_where_it_pays(monkeypatch, pre
 
 
 def test_a_precision_pays_where_its_fastest_run_is_clearly_faster(monkeypatch):
-    monkeypatch.setattr(inference.products, "smallest_packed", lambda: math.inf)
-    times = {inference.FewRows: 1.0, Reordered: 0.5}
+    times = {"fp32": 1.0, "bf16": 0.5}
     noise = itertools.cycle([7.0, 0.0, 3.0])
-    monkeypatch.setattr(inference, "_seconds", lambda layer, rows: times[type(layer)] + next(noise))
-    monkeypatch.setattr(Reordered, "__init__", lambda self, weight, bias, dtype: torch.nn.Module.__init__(self))
+    monkeypatch.setattr(inference, "LAYERS", {name: partial(lambda name, *given: name, name) for name in times})
+    monkeypatch.setattr(inference, "_seconds", lambda layer, rows: times[layer] + next(noise))
     assert pays("bf16")
-    times[Reordered] = 0.95
+    times["bf16"] = 0.95
     assert not pays("bf16")
 
 

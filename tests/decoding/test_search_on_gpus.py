@@ -21,7 +21,8 @@ from nmt.decoding.search import SearchEngine
 from nmt.model import cache, kernels
 from nmt.model.cache import Ancestry, KVCache
 from nmt.model.functional import CHUNK_LOGITS
-from nmt.model.inference import HalfPrecision, _converted
+from nmt.model.inference import _converted
+from nmt.model.linear import HalfPrecision
 from nmt.model.transformer import Transformer
 from nmt.recipe import Decoding, Model
 from nmt.system.errors import UserError

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,38 +16,29 @@ INTEL, OLD_AMD, ZEN_4, ZEN_5 = (
     f"vendor_id\t: {vendor}\ncpu family\t: {family}\n"
     for vendor, family in (("GenuineIntel", 207), ("AuthenticAMD", 21), ("AuthenticAMD", 25), ("AuthenticAMD", 26))
 )
-CACHED = products.library, products.smallest_packed
 
 
 @pytest.fixture(autouse=True)
 def _chosen_anew(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.delenv(products.VARIABLE, raising=False)
-    for function in CACHED:
-        function.cache_clear()
+    products.library.cache_clear()
     yield
-    for function in CACHED:
-        function.cache_clear()
+    products.library.cache_clear()
 
 
 @pytest.mark.parametrize(
-    ("machine", "cpuinfo", "capability", "expected", "packed"),
+    ("machine", "cpuinfo", "capability", "expected"),
     [
-        ("x86_64", ZEN_5, "AVX512", "onednn", 0),
-        ("x86_64", ZEN_5, "AVX2", "mkl", products.REPAYS_A_CALL),
-        ("x86_64", ZEN_4, "AVX512", "mkl", products.REPAYS_A_CALL),
-        ("x86_64", OLD_AMD, "AVX2", "mkl", math.inf),
-        ("x86_64", INTEL, "AVX512", "mkl", math.inf),
-        ("aarch64", "", "DEFAULT", "pytorch", math.inf),
+        ("x86_64", ZEN_5, "AVX512", "onednn"),
+        ("x86_64", ZEN_5, "AVX2", "mkl"),
+        ("x86_64", ZEN_4, "AVX512", "mkl"),
+        ("x86_64", OLD_AMD, "AVX2", "mkl"),
+        ("x86_64", INTEL, "AVX512", "mkl"),
+        ("aarch64", "", "DEFAULT", "pytorch"),
     ],
 )
 def test_the_processor_decides(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    machine: str,
-    cpuinfo: str,
-    capability: str,
-    expected: str,
-    packed: float,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, machine: str, cpuinfo: str, capability: str, expected: str
 ) -> None:
     (tmp_path / "cpuinfo").write_text(cpuinfo)
     monkeypatch.setattr(products, "CPUINFO", tmp_path / "cpuinfo")
@@ -56,15 +46,6 @@ def test_the_processor_decides(
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
     monkeypatch.setattr(torch.backends.mkl, "is_available", lambda: True)
     assert products.library() == expected
-    assert products.smallest_packed() == packed
-
-
-@pytest.mark.parametrize(("choice", "packed"), [("mkl", math.inf), ("onednn", 0)])
-def test_an_experiment_packs_all_or_none(monkeypatch: pytest.MonkeyPatch, choice: str, packed: float) -> None:
-    monkeypatch.setenv(products.VARIABLE, choice)
-    if products.library() != choice:
-        pytest.skip("this PyTorch does not have both libraries")
-    assert products.smallest_packed() == packed
 
 
 def test_a_library_that_is_missing_is_not_chosen(monkeypatch: pytest.MonkeyPatch) -> None:

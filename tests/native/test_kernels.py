@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from nmt.model.functional import ACTIVATIONS
-from nmt.native import INSTRUCTION_SETS
+from nmt.native import INSTRUCTION_SETS, gomp_parallel
 
 EPSILON = 1e-6
 WIDTHS = [1, 7, 8, 16, 17, 33, 1023]
@@ -103,6 +103,43 @@ def test_what_is_not_a_number_stays_in_its_row(functions: CDLL, value: float) ->
     given.add_norm(functions, None, norm)
     assert norm[1].isnan().all()
     assert norm[[0, 2]].isfinite().all()
+
+
+# --- products -----------------------------------------------------------------------------------------------
+
+
+def product(functions: CDLL, x: Tensor, weight: Tensor, bias: Tensor | None, threads: int = 1) -> Tensor:
+    (rows, width), outputs = x.shape, len(weight)
+    packed = torch.full((-(-outputs // 16) * 16, width), math.nan)
+    functions.nmt_pack(outputs, width, pointer(weight), pointer(packed))
+    out = torch.full((rows + 1, outputs), math.nan)  # its last row must not be written
+    parallel = gomp_parallel() if threads > 1 else None
+    functions.nmt_product(rows, width, outputs, *map(pointer, (x, packed, bias, out)), parallel, threads)
+    assert out[rows].isnan().all()
+    return out[:rows]
+
+
+@pytest.mark.parametrize("outputs", [1, 8, 15, 16, 24, 33, 47, 48, 49, 100, 200])
+@pytest.mark.parametrize("width", [1, 16, 37])
+def test_products_of_any_shape(functions: CDLL, width: int, outputs: int) -> None:
+    weight, bias = numbers(outputs, width), numbers(outputs, seed=1)
+    for rows in (0, 1, 2, 3, 5, 8, 15, 33):
+        x = numbers(rows, width, seed=rows)
+        for given in (None, bias):
+            assert_close(
+                product(functions, x, weight, given),
+                F.linear(x.double(), weight.double(), None if given is None else given.double()),
+                width**0.5,
+            )
+
+
+def test_a_row_of_a_product_depends_on_no_other_row_and_on_no_thread(functions: CDLL) -> None:
+    x, weight, bias = numbers(45, 300), numbers(500, 300, seed=1), numbers(500, seed=2)
+    expected = torch.cat([product(functions, row[None], weight, bias) for row in x])
+    for threads in (1, 2, 5):
+        assert torch.equal(product(functions, x, weight, bias, threads), expected)
+    x[7] = math.nan
+    assert torch.equal(product(functions, x, weight, bias).isfinite().all(1), torch.arange(45).ne(7))
 
 
 # --- which hypotheses are followed --------------------------------------------------------------------------

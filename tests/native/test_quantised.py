@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from nmt import native as module
-from nmt.model.inference import Int8
+from nmt.model.linear import Int8
 from nmt.native import (
     INSTRUCTION_SETS,
     NEEDED,
