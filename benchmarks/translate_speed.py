@@ -76,7 +76,7 @@ def contest(
             if engine.precision != precision:
                 print(f"  {precision} is no faster than fp32 on this processor, so it is left out")
                 continue
-            forks = stack.enter_context(Workers(Share(engine), THREADS, decoding.max_source, fork=True))
+            forks = stack.enter_context(Workers(Share(engine), THREADS, fork=True))
             contestants[f"ours {precision}, {THREADS} workers"] = ours(forks, sources)
             if precision == "fp32":
                 within = engine

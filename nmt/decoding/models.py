@@ -92,7 +92,7 @@ class Saved:
         if count == 1:
             yield make(0, 1)
             return
-        with Workers(self._shared(make) if forks else make, count, decoding.max_source, forks) as workers:
+        with Workers(self._shared(make) if forks else make, count, forks) as workers:
             yield workers
 
     def only(self) -> Transformer:

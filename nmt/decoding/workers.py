@@ -9,11 +9,12 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import sys
 import threading
 import traceback
 from collections.abc import Callable, Generator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from multiprocessing import get_context, parent_process, resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
@@ -24,7 +25,6 @@ from nmt.system.device import device_error, memory_error
 from nmt.system.errors import UserError
 
 LOOK = 0.05  # seconds between polls of the queue while a worker waits for sources
-PORTION = 1024  # upper bound on padded tokens sent to a worker at once, so that a few sources are spread over all
 
 MakeEngine = Callable[[int, int], Engine]
 """Factory for a worker's engine, given its 0-based number and the worker count; picklable unless forked."""
@@ -41,14 +41,15 @@ class Workers:
     worker fails or is killed.
     """
 
-    def __init__(self, make: MakeEngine, count: int, longest: int, fork: bool = False) -> None:
-        """Configure `count` workers; `longest` is the maximum source length in subwords.
+    def __init__(self, make: MakeEngine, count: int, fork: bool = False) -> None:
+        """Configure `count` workers.
 
         With `fork`, they share the memory of this process, which must then be single-threaded; PyTorch's own threads
         count too.
         """
-        self._make, self._count, self._longest, self._fork = make, count, longest, fork
+        self._make, self._count, self._fork = make, count, fork
         self._workers: list[_Worker] = []
+        self._pool = Pool()  # taken from the current search's queue, but not yet sent to a worker
         self._over = False  # whether the current search's queue has ended
 
     def __enter__(self) -> Self:
@@ -85,7 +86,7 @@ class Workers:
         return self._search(queue, ("sample", count))
 
     def _search(self, queue: SourceQueue, command: Command) -> Generator[tuple[int, list[Hypothesis]], None, None]:
-        searching, self._over = list(self._workers), False
+        searching, self._pool, self._over = list(self._workers), Pool(), False
         try:
             for worker in searching:
                 worker.send(command)
@@ -98,7 +99,7 @@ class Workers:
                         case "asks", tokens:
                             worker.asks = tokens
                         case "found", number, hypotheses:
-                            worker.busy -= 1
+                            del worker.busy[number]
                             yield number, hypotheses
                         case ("idle",):
                             searching.remove(worker)
@@ -107,20 +108,24 @@ class Workers:
             raise
 
     def _serve(self, queue: SourceQueue) -> bool:
-        """Send sources to workers that ask, or tell all that the queue has ended; return whether a worker must wait."""
-        for worker in self._workers:
-            if worker.asks:
-                idle = not any(worker.busy for worker in self._workers)
-                sources = queue.take(max(min(worker.asks, PORTION), self._longest + 1), wait=idle)
-                if sources:
-                    worker.send(sources)
-                    worker.busy += len(sources)
-                    continue
-                if idle:
-                    self._over = True
-                    for each in self._workers:
+        """Send sources to workers that ask, or tell all that the queue has ended; return whether a worker must wait.
+
+        A worker gets no more than its share of all tokens that are left, so that all end at about the same time.
+        """
+        for worker in sorted((each for each in self._workers if each.asks), key=lambda each: each.load):
+            if not self._pool:
+                idle = not any(each.busy for each in self._workers)
+                self._pool.add(queue.take(sys.maxsize, wait=idle))
+                if not self._pool:
+                    self._over = idle
+                    for each in self._workers if idle else ():
                         each.send([])
-                return not idle
+                    return not idle
+            left = self._pool.tokens + sum(each.load for each in self._workers)
+            share = min(worker.asks, left // len(self._workers) - worker.load)
+            if sources := self._pool.take(share, at_least=int(not worker.busy)):
+                worker.send(sources)
+                worker.busy.update((source.number, len(source.ids) + 1) for source in sources)
         return False
 
 
@@ -132,7 +137,12 @@ class _Worker:
     process: BaseProcess
     connection: Connection
     asks: int = 0  # padded tokens requested but not yet sent
-    busy: int = 0  # sources sent but not yet searched
+    busy: dict[int, int] = field(default_factory=dict)  # tokens of the sources sent but not yet searched, by number
+
+    @property
+    def load(self) -> int:
+        """Total tokens sent but not yet searched."""
+        return sum(self.busy.values())
 
     @classmethod
     def start(cls, make: MakeEngine, number: int, count: int, fork: bool) -> Self:

@@ -24,7 +24,7 @@ def test_a_search_on_a_cpu_has_a_forked_worker_for_each_thread_unless_told(
     monkeypatch.setattr(models, "cores", lambda: 6)
     monkeypatch.setattr(models, "choose_device", lambda *arguments: "cpu")
 
-    def several(make: Any, count: int, longest: int, fork: bool) -> AbstractContextManager[str]:
+    def several(make: Any, count: int, fork: bool) -> AbstractContextManager[str]:
         counts.append(count)
         assert fork == forks
         return nullcontext("workers")

@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 from engines import fateful, pipeline, second_refuses, shuffling
 
+from nmt.decoding.engine import Source
 from nmt.decoding.workers import Workers, _Worker
 from nmt.system.errors import UserError
 
@@ -26,11 +27,23 @@ WAIT = 60.0  # seconds after which a test gives up
 
 def test_results_are_those_of_one_engine_in_order() -> None:
     lines = [f"{number:x}" * (number % 7) for number in range(3000)]
-    with Workers(shuffling, 2, longest=1024) as engine:
+    with Workers(shuffling, 2) as engine:
         assert [worker.name for worker in engine._workers] == ["worker 1 of 2", "worker 2 of 2"]
         for _ in range(2):  # a search follows another
             found = pipeline(engine).stream(lines, n_best=2)
             assert [translation.texts[0] for translation in found] == [line[::-1] for line in lines]
+
+
+@pytest.mark.parametrize(("lengths", "shares"), [([5] * 10, [5, 5]), ([31, 7, 7, 7, 7], [1, 4]), ([9], [1, 0])])
+def test_a_worker_that_asks_for_everything_gets_its_share(lengths: list[int], shares: list[int]) -> None:
+    engine, pipes = Workers(shuffling, 2), [Pipe() for _ in range(2)]
+    process: Any = SimpleNamespace()
+    engine._workers = [_Worker(f"worker {n}", process, here, asks=1000) for n, (here, _) in enumerate(pipes)]
+    queue: Any = SimpleNamespace(take=lambda tokens, wait: waiting.pop() if waiting else [])
+    waiting = [[Source(number, [4] * length, cap=9) for number, length in enumerate(lengths)]]
+    engine._serve(queue)
+    assert [len(there.recv()) if there.poll() else 0 for _, there in pipes] == shares
+    assert [len(worker.busy) for worker in engine._workers] == shares
 
 
 @pytest.mark.parametrize(
@@ -42,7 +55,7 @@ def test_results_are_those_of_one_engine_in_order() -> None:
     ],
 )
 def test_a_workers_failure_is_one_error_that_names_it(word: str, message: str, hint: str) -> None:
-    with Workers(fateful, 2, longest=10) as engine:
+    with Workers(fateful, 2) as engine:
         processes = [worker.process for worker in engine._workers]
         lines = (word if number == 300 else "ab" for number in count())
         with pytest.raises(UserError, match=message) as error:
@@ -55,13 +68,13 @@ def test_a_workers_failure_is_one_error_that_names_it(word: str, message: str, h
 
 
 def test_a_worker_that_cannot_begin_is_named_at_once() -> None:
-    engine = Workers(second_refuses, 2, longest=10)
+    engine = Workers(second_refuses, 2)
     with pytest.raises(UserError, match=r"^worker 2 of 2: no such device\n"), engine:
         pytest.fail("it began")
 
 
 def test_closing_a_stream_ends_the_workers_whatever_they_do() -> None:
-    with Workers(fateful, 2, longest=5) as engine:
+    with Workers(fateful, 2) as engine:
         processes = [worker.process for worker in engine._workers]
         stream = pipeline(engine).stream(["abcde", "hang", "cd"])
         assert next(stream).texts == ["edcba"]
@@ -72,6 +85,7 @@ def test_closing_a_stream_ends_the_workers_whatever_they_do() -> None:
 PARENT = """
 import sys, threading
 from engines import fateful, pipeline
+from nmt.decoding.engine import Source
 from nmt.decoding.workers import Workers, _Worker
 
 def lines():
@@ -79,7 +93,7 @@ def lines():
     threading.Event().wait()
 
 if __name__ == "__main__":
-    with Workers(fateful, 3, longest=5, fork=FORK) as engine:
+    with Workers(fateful, 3, fork=FORK) as engine:
         try:
             for translation in pipeline(engine).stream(lines()):
                 print(translation.texts[0], flush=True)
