@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from ctypes import CDLL
 from functools import cached_property
 from typing import Any, TypeVar
+from weakref import proxy
 
 import numpy as np
 import torch
@@ -313,7 +314,7 @@ class LayerCache:
 
     def __init__(self, cache: KVCache, memory: Sequence[Tensor]) -> None:
         """Create empty buffers with the heads, widths, dtype and device of `memory` (keys, values)."""
-        self._cache = cache
+        self._cache = proxy(cache)  # with a cycle, only the garbage collector would free the buffers
         self._memory, self._own = (
             [states.new_empty((0, states.size(1), ROOM, states.size(3))) for states in memory] for _ in range(2)
         )

@@ -1,8 +1,10 @@
 """The fast search against the plain one, whatever comes and goes in its batch."""
 
+import gc
 import itertools
 import math
 import random
+import weakref
 from functools import partial
 
 import pytest
@@ -104,6 +106,23 @@ def test_a_search_in_fp32_finds_the_same_but_for_ties(beam, changes):
         assert len(same) >= 28
         for one, other in same:
             assert [h.score for h in one] == pytest.approx([h.score for h in other], rel=1e-4)
+
+
+def test_the_memory_of_a_search_is_free_as_soon_as_it_ends(monkeypatch):
+    class Watched(beam_module.KVCache):
+        def __init__(self, *arguments):
+            super().__init__(*arguments)
+            caches.append(weakref.ref(self))
+
+    caches = []
+    monkeypatch.setattr(beam_module, "KVCache", Watched)
+    gc.disable()
+    try:
+        search([random_model()], random_sources(5))
+        assert len(caches) == 1
+        assert caches[0]() is None
+    finally:
+        gc.enable()
 
 
 def test_a_vocabulary_that_is_compared_by_blocks(monkeypatch):
