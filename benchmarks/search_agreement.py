@@ -24,7 +24,7 @@ from nmt import native as loading
 from nmt.decoding.beam import length_penalty
 from nmt.decoding.engine import Hypothesis, Source
 from nmt.decoding.search import SearchEngine
-from nmt.model import inference
+from nmt.model import inference, linear
 from nmt.model.transformer import Transformer
 from nmt.native import INSTRUCTION_SETS, NEEDED, Library, find, open_library
 from nmt.parsing.linearization import TreeVocabulary
@@ -88,7 +88,7 @@ def libraries() -> Iterator[Library | None]:
 
 def use(library: Library | None) -> None:
     """Makes engines use a library from now on, or PyTorch alone."""
-    for module in (loading, inference):
+    for module in (loading, inference, linear):
         module.library = lambda: library  # type: ignore[attr-defined]
 
 
