@@ -35,22 +35,26 @@ class Pile:
         return self._pool.take(tokens, at_least=int(wait))
 
 
-def ours(engine: Engine, sources: list[Source]) -> Contestant:
+def ours(engine: Engine, sources: list[Source], alone: bool = False) -> Contestant:
+    """Our engine; with `alone`, it gets one source after another."""
+
     def run() -> float:
         start, tokens = time.perf_counter(), 0
-        for _, (best,) in engine.search(Pile(sources), 1):
-            tokens += len(best.ids) + best.finished
+        for pile in [[source] for source in sources] if alone else [sources]:
+            for _, (best,) in engine.search(Pile(pile), 1):
+                tokens += len(best.ids) + best.finished
         return tokens / (time.perf_counter() - start)
 
     return run
 
 
-def theirs(translator: Any, pieces: list[list[str]], options: Mapping[str, object]) -> Contestant:
-    """A `ctranslate2.Translator`."""
+def theirs(translator: Any, pieces: list[list[str]], options: Mapping[str, object], alone: bool = False) -> Contestant:
+    """A `ctranslate2.Translator`; with `alone`, it gets one source after another."""
 
     def run() -> float:
-        start = time.perf_counter()
-        results = translator.translate_batch(pieces, **options)
+        start, results = time.perf_counter(), []
+        for batch in [[each] for each in pieces] if alone else [pieces]:
+            results += translator.translate_batch(batch, **options)
         ends = "min_decoding_length" not in options
         return sum(len(result.hypotheses[0]) + ends for result in results) / (time.perf_counter() - start)
 

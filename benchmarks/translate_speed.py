@@ -1,15 +1,16 @@
 """Translation speed on a CPU beside CTranslate2: the same weights, subwords, beam and threads.
 
     python benchmarks/translate_speed.py --model BUNDLE --text FILE [--pairs 7] [--beam 4]     # real text
+    python benchmarks/translate_speed.py --model BUNDLE --text FILE --alone 60                 # sentence by sentence
     python benchmarks/translate_speed.py --forced small|base [--pairs 7]                       # equal work
     python benchmarks/translate_speed.py --lengths small|base                                  # cost against length
 
 Real text: sentences of FILE by a trained bundle, converted for CTranslate2, which searches in batches of as many
-padded tokens. Equal work: 128 random sources of 16 subwords, random weights, every output forced to 30 symbols, batches
-of 32 sentences. Tokens are those of the outputs, `</s>` counted where it was searched. Start-up is not timed. Both
-sides have the same two threads: CTranslate2 within operations, as it does by default, and as two workers; ours as two
-workers that `nmt translate` forks, and within operations. One alternating series: a shared machine's speed drifts, and
-only ratios of neighbours compare.
+padded tokens. Sentence by sentence: the first 60, each alone, on one thread. Equal work: 128 random sources of 16
+subwords, random weights, every output forced to 30 symbols, batches of 32 sentences. Tokens are those of the outputs,
+`</s>` counted where it was searched. Start-up is not timed. Otherwise both sides have the same two threads: CTranslate2
+within operations, as it does by default, and as two workers; ours as two workers that `nmt translate` forks, and within
+operations. One alternating series: a shared machine's speed drifts, and only ratios of neighbours compare.
 """
 
 from __future__ import annotations
@@ -91,6 +92,26 @@ def contest(
         best_beside_best(series(title, contestants, "CTranslate2 float32", pairs))
 
 
+def alone(bundle: Bundle, sources: list[Source], decoding: Decoding, pairs: int) -> None:
+    """One sentence after another, as a person types them, on one thread."""
+    choose_device("cpu", 1)
+    tokenizer = bundle.tokenizer().source
+    pieces = [[*tokenizer.pieces(source.ids), "</s>"] for source in sources]
+    options = {"beam_size": decoding.beam, "length_penalty": decoding.alpha}
+    contestants: dict[str, Contestant] = {}
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary, "exported")
+        export(bundle, folder, "float32")
+        for precision, kind in (("fp32", "float32"), ("int8", "int8")):
+            settings = decoding.model_copy(update={"precision": precision})
+            engine = SearchEngine([bundle.model(torch.device("cpu"))], settings)
+            contestants[f"ours {precision}"] = ours(engine, sources, alone=True)
+            translator = ctranslate2.Translator(str(folder), compute_type=kind, intra_threads=1)
+            contestants[f"CTranslate2 {kind}"] = theirs(translator, pieces, options, alone=True)
+        title = f"{len(sources)} sentences, each alone, one thread, beam {decoding.beam}"
+        best_beside_best(series(title, contestants, "CTranslate2 float32", pairs))
+
+
 class Share:
     """Gives every worker the engine that its fork has."""
 
@@ -102,12 +123,15 @@ class Share:
         return self._engine
 
 
-def real_text(path: Path, text: Path, beam: int, pairs: int) -> None:
+def real_text(path: Path, text: Path, beam: int, count: int | None, pairs: int) -> None:
     """A trained model on real sentences."""
     bundle, _ = resolve(path)
     decoding = bundle.recipe.decoding.model_copy(update={"beam": beam})
     lists = bundle.tokenizer().source.encode_all([line.strip() for line in read_lines(text)])
     sources = [Source(n, ids, len(ids) + decoding.max_extra) for n, ids in enumerate(lists) if ids]
+    if count:
+        alone(bundle, sources[:count], decoding, pairs)
+        return
     batches = {"max_batch_size": CPU_BATCH_TOKENS, "batch_type": "tokens"}
     contest(f"{text.name}, {len(sources):,} sentences, beam {beam}", bundle, sources, decoding, batches, pairs)
 
@@ -141,12 +165,13 @@ def main() -> None:
     parser.add_argument("--model", type=Path, help="a trained bundle")
     parser.add_argument("--text", type=Path, help="sentences for it")
     parser.add_argument("--beam", type=int, default=4)
+    parser.add_argument("--alone", type=int, metavar="N", help="only the first N sentences, one at a time")
     parser.add_argument("--forced", choices=SIZES)
     parser.add_argument("--lengths", choices=SIZES)
     parser.add_argument("--pairs", type=int, default=7)
     arguments = parser.parse_args()
     if arguments.model:
-        real_text(arguments.model, arguments.text, arguments.beam, arguments.pairs)
+        real_text(arguments.model, arguments.text, arguments.beam, arguments.alone, arguments.pairs)
     if arguments.forced:
         forced(arguments.forced, arguments.pairs)
     if arguments.lengths:

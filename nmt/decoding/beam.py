@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Generator, Iterator, Sequence
+from ctypes import CDLL
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -139,6 +140,7 @@ class Search:
         self._links = self._beams.ends.new_zeros((0, 16, self._beam))  # (rows, positions, k): links of each step
         self._sources: NDArray[Any] = np.empty(0, dtype=object)  # (n,)
         self._caps = np.empty(0, dtype=np.int64)  # (n,): the caps, on the host
+        self._penalties = torch.empty(0)  # `length_penalty` by length, up to the largest cap
         # From the previous step: which rows are finished, and the ancestry's `seen`.
         self._unread: Download | None = None
         self._held: list[Source] = []
@@ -207,6 +209,8 @@ class Search:
         self._links = with_room(self._links, 0, self._ancestry.count)
         self._beams = Beams(*map(torch.cat, zip(self._beams, self._empty(sources), strict=True)))
         self._caps = np.append(self._caps, [source.cap for source in sources])
+        if len(self._penalties) <= (largest := int(self._caps.max())):
+            self._penalties = length_penalty(torch.arange(largest + 1), self._engine.decoding.alpha)
         self._sources = np.append(self._sources, np.array(sources, dtype=object))
 
     def _empty(self, sources: list[Source]) -> Beams:
@@ -226,6 +230,7 @@ class Search:
         model may have no next position.
         """
         self._ancestry.extend(self._beams.parents)
+        self._links = with_room(self._links, 1, int(self._ancestry.lengths.max()))
         symbols = self._beams.symbols
         alive = ~self._beams.totals.isneginf()
         models = zip(self._engine.models, self._caches, strict=True)
@@ -250,6 +255,8 @@ class Search:
 
         # 1. A sentence's candidates are its 2 · beam best extensions.
         totals, parents, symbols = self._candidates(states)
+        if functions := functions_for(totals, beams.totals, beams.scores):
+            return self._choose(functions, totals, parents, symbols)
         links = parents * self._engine.vocabulary + symbols
         positions = self._ancestry.positions
         lengths = positions + 1
@@ -273,11 +280,26 @@ class Search:
         self._beams = Beams(beams.caps, symbols, parents, alive, finished, finished_at, scores, beams.keys)
         return alive[:, 0].isneginf()
 
+    def _choose(self, functions: CDLL, totals: Tensor, parents: Tensor, symbols: Tensor) -> Tensor:
+        """Compute steps 2 to 4 of `_extend` with the C kernel."""
+        beams, (n, count) = self._beams, totals.shape
+        chosen, alive = torch.empty((2, n, self._beam), dtype=torch.int64), torch.empty_like(beams.totals)
+        done = torch.empty(n, dtype=torch.bool)
+        given = self._penalties, beams.caps, self._ancestry.positions, totals, parents, symbols, self._links
+        results = *chosen, alive, beams.ends, beams.positions, beams.scores, done
+        functions.nmt_choose(
+            *(n, self._beam, count, self._engine.vocabulary, EOS, self._n_best, *(each.data_ptr() for each in given)),
+            *(self._links.stride(0), *(each.data_ptr() for each in results)),
+        )
+        self._beams = beams._replace(parents=chosen[0], symbols=chosen[1], totals=alive)
+        for rule in self._rules:
+            rule.advance(*chosen)
+        return done
+
     def _record(self, parents: Tensor, symbols: Tensor, links: Tensor, positions: Tensor) -> None:
         """Advance the rules and store the links (n, k) of alive hypotheses at positions (n, 1)."""
         for rule in self._rules:
             rule.advance(parents, symbols)
-        self._links = with_room(self._links, 1, int(self._ancestry.lengths.max()))
         self._links[self._ancestry.rows, positions] = links[:, None]
 
     def _candidates(self, states: list[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
@@ -290,7 +312,7 @@ class Search:
             alive = self._beams.totals[part]
             best = best_extensions(log_probs, alive, 2 * self._beam if self._beam > 1 else 1)
             found.append(best)
-        totals, parents, symbols = (torch.cat(parts) for parts in zip(*found, strict=True))
+        totals, parents, symbols = found[0] if len(found) == 1 else map(torch.cat, zip(*found, strict=True))
         # Where all log-probabilities are -inf, a padding index may have been chosen.
         return totals, parents, symbols.clamp_max_(self._engine.vocabulary - 1)
 

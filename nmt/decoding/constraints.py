@@ -280,6 +280,8 @@ class PrefixConstraint(Constraint):
         return [(end, torch.tensor(list(step), device=self._device)) for end, step in zip(ends, steps, strict=True)]
 
     def restrict(self, log_probs: Tensor, rows: slice) -> None:
+        if self._over():
+            return
         for row, hypothesis in np.argwhere(self._states[rows] >= 0):
             _, allowed = self._plans[rows.start + row][self._states[rows.start + row, hypothesis]]
             kept = log_probs[row, hypothesis, allowed]
@@ -288,7 +290,7 @@ class PrefixConstraint(Constraint):
 
     def advance(self, parents: Tensor, symbols: Tensor) -> None:
         """Advance the automata; a CPU-GPU sync point while any prefix is unfinished."""
-        if not (self._states >= 0).any():
+        if self._over():
             return
         before = np.take_along_axis(self._states, parents.cpu().numpy(), axis=1)
         for (row, hypothesis), symbol in np.ndenumerate(symbols.cpu().numpy()):
@@ -296,6 +298,10 @@ class PrefixConstraint(Constraint):
             if state >= 0:  # `get` returns -1 past the prefix, and for an empty slot's arbitrary symbol
                 before[row, hypothesis] = self._plans[row][state][0].get(int(symbol), -1)
         self._states = before
+
+    def _over(self) -> bool:
+        """Return whether all hypotheses are past their prefixes, as they mostly are."""
+        return bool(self._states.max(initial=-1) < 0)
 
     def leave(self, removal: Removal) -> None:
         self._states = removal.keep(self._states)

@@ -340,6 +340,10 @@ class LayerCache:
         count, longest = len(self._cache.lengths), self._cache.longest
         return [buffer[:count, :, :longest] for buffer in self._memory]
 
+    def buffers(self) -> list[Tensor]:
+        """Return the buffers of `with_places`, followed by those of `memory` at full size."""
+        return self.with_places() + self._memory
+
     def append(self, *states: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Store the newest keys and values (n, h, k, d); return all of them (n, h, extent, d), and `KVCache.bias`."""
         ancestry = self._cache.ancestry

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import time
 from collections.abc import Callable, Sequence
-from ctypes import CDLL
+from ctypes import CDLL, Array, c_int64, c_void_p
 from functools import partial
 from typing import NamedTuple, TypeVar, cast
 
@@ -15,9 +15,9 @@ from torch.nn import functional as F
 
 from nmt.model.cache import KVCache, LayerCache
 from nmt.model.layers import DecoderLayer
-from nmt.model.linear import FewRows, HalfPrecision, Int8, Logits, Product, Reordered, fp32
+from nmt.model.linear import FewRows, HalfPrecision, Int8, Logits, Packed, Product, Reordered, fp32
 from nmt.model.transformer import Transformer
-from nmt.native import library
+from nmt.native import gomp_parallel, library
 from nmt.system.errors import UserError
 
 M = TypeVar("M", bound=nn.Module)
@@ -28,7 +28,8 @@ GROUP = 4  # the kernels read lists of places in groups of this size
 
 # --- a step of the decoder by C kernels ---------------------------------------------------------------------------
 
-# Between two matrix products, one kernel computes the rest in a single pass over memory.
+# Between two matrix products, one kernel computes the rest in a single pass over memory. If the products are by
+# nmt_product, one call computes all layers.
 # Shapes: n rows (sentences), k hypotheses per row, m live hypotheses.
 
 
@@ -64,7 +65,9 @@ class FusedDecoder:
         """Collect the weights of `layers`, which are laid out for inference; `last_norm` follows pre-norm layers."""
         self._functions, self._pre = functions, layers[0].attention_residual.pre
         self._heads, self._widths = layers[0].attention.heads, layers[0].attention.widths[1:]
-        self._activate_in_place = getattr(functions, f"nmt_add_bias_{layers[0].feed_forward.activation}")
+        feed_forward = layers[0].feed_forward
+        self._inner_width = cast(Tensor, feed_forward.inner.bias).numel()
+        self._activate_in_place = getattr(functions, f"nmt_add_bias_{feed_forward.activation}")
         # Collected once: attribute lookups in modules take as long as computing a few hypotheses.
         self._layers = [_layer(layer) for layer in layers]
         residuals = ((each.attention_residual, each.cross_residual, each.feed_forward_residual) for each in layers)
@@ -72,6 +75,7 @@ class FusedDecoder:
         self._first_norm = layers[0].attention_residual.norm if self._pre else nn.Identity()
         self._norms = [*norms[1:], _norm(last_norm)] if self._pre else norms
         """The norm after each sublayer"""
+        self._weights = self._packed(layers)
 
     def step(self, x: Tensor, cache: KVCache, alive: Tensor | None) -> Tensor:
         """Compute `Transformer.step` from the newest position's inputs x (n, k, d_model)."""
@@ -83,8 +87,22 @@ class FusedDecoder:
         flat[which] = self._states(x.flatten(0, 1)[which], self._seen(cache, which), cache)
         return states
 
+    def _packed(self, layers: Sequence[DecoderLayer]) -> Array[c_void_p] | None:
+        """Return the weights of nmt_decode, or None if a product is not by its library."""
+        pointers: list[int | None] = []
+        for index, layer in enumerate(layers):
+            for product in _products(layer):
+                if not isinstance(product, Packed) or product.functions is not self._functions:
+                    return None
+                pointers += product.matrix.data_ptr(), _pointer(product.bias)
+            for weight, shift, _ in self._norms[3 * index : 3 * index + 3]:
+                pointers += weight.data_ptr(), shift.data_ptr()
+        return (c_void_p * len(pointers))(*pointers)
+
     def _states(self, x: Tensor, seen: _Seen, cache: KVCache) -> Tensor:
         """Return the states (m, d_model) of inputs x (m, d_model)."""
+        if self._weights is not None:
+            return self._decode(x, seen, cache)
         norms = iter(self._norms)
         y: Tensor = self._first_norm(x)
         for layer, own in zip(self._layers, cache.layers, strict=True):
@@ -94,6 +112,24 @@ class FusedDecoder:
             x, y = self._add(x, layer.cross_out(mixed), layer.cross_out_bias, next(norms))
             inner = self._activate(layer.inner(y), layer.inner_bias)
             x, y = self._add(x, layer.outer(inner), layer.outer_bias, next(norms))
+        return y
+
+    def _decode(self, x: Tensor, seen: _Seen, cache: KVCache) -> Tensor:
+        """Compute `_states` in a single call."""
+        (m, width), heads, (keys, values) = x.shape, self._heads, self._widths
+        x = x.clone()
+        y = self._first_norm(x) if self._pre else x
+        buffers = (buffer for own in cache.layers for buffer in own.buffers())
+        caches = [number for buffer in buffers for number in _pointer_and_strides(buffer)]
+        scratch = x.new_empty(m * (width + heads * 2 * (keys + values) + self._inner_width))
+        self._functions.nmt_decode(
+            *(len(self._layers), m, _pointer(seen.which), seen.places.size(1), heads, keys, values, width),
+            *(self._inner_width, self._activate_in_place, self._norms[0][2]),
+            *(self._weights, (c_int64 * len(caches))(*caches)),
+            *(seen.newest.data_ptr(), seen.places.data_ptr(), seen.counts.data_ptr(), seen.places.size(2)),
+            *(seen.lengths.data_ptr(), x.data_ptr(), y.data_ptr(), scratch.data_ptr()),
+            *(gomp_parallel(), torch.get_num_threads()),
+        )
         return y
 
     def _seen(self, cache: KVCache, which: Tensor | None) -> _Seen:
@@ -144,10 +180,14 @@ class FusedDecoder:
         return (z, y) if self._pre else (y, y)
 
 
-def _layer(layer: DecoderLayer) -> _Layer:
+def _products(layer: DecoderLayer) -> list[Product]:
     own, cross, feed_forward = layer.attention, layer.cross, layer.feed_forward
     of_layer = own.qkv, own.out, cross.query, cross.out, feed_forward.inner, feed_forward.outer
-    qkv, out, query, cross_out, inner, outer = (cast(Product, module) for module in of_layer)
+    return [cast(Product, module) for module in of_layer]
+
+
+def _layer(layer: DecoderLayer) -> _Layer:
+    qkv, out, query, cross_out, inner, outer = _products(layer)
     assert inner.bias is not None
     return _Layer(
         *(qkv.forward, out.product, out.bias, query.forward, cross_out.product, cross_out.bias),

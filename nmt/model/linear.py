@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from nmt.model import products
-from nmt.native import SHARED_FROM, ZERO_POINT, for_few_rows, gomp_parallel, library, quantise_rows
+from nmt.native import ZERO_POINT, for_few_rows, gomp_parallel, library, quantise_rows
 
 CACHE_LINE = 16  # in fp32 numbers
 TRANSPOSED_ROWS = 64  # rows transposed at a time; five times as fast, because their cache lines fit in the cache
@@ -71,9 +71,9 @@ class Packed(Product):
         super().__init__(weight, bias)
         weight, opened = weight.detach().contiguous(), library()
         assert opened is not None
-        self._functions, (self._outputs, self._inputs) = opened.functions, weight.shape
+        self.functions, (self._outputs, self._inputs) = opened.functions, weight.shape
         self.matrix = weight.new_empty((-(-self._outputs // CACHE_LINE) * CACHE_LINE, self._inputs))
-        self._functions.nmt_pack(self._outputs, self._inputs, weight.data_ptr(), self.matrix.data_ptr())
+        self.functions.nmt_pack(self._outputs, self._inputs, weight.data_ptr(), self.matrix.data_ptr())
 
     def forward(self, x: Tensor) -> Tensor:
         return self._multiply(x, self.bias)
@@ -83,11 +83,10 @@ class Packed(Product):
 
     def _multiply(self, x: Tensor, bias: Tensor | None) -> Tensor:
         x = x.contiguous()
-        y, threads = x.new_empty((*x.shape[:-1], self._outputs)), torch.get_num_threads()
-        self._functions.nmt_product(
+        y = x.new_empty((*x.shape[:-1], self._outputs))
+        self.functions.nmt_product(
             *(x.numel() // self._inputs, self._inputs, self._outputs, x.data_ptr(), self.matrix.data_ptr()),
-            *(None if bias is None else bias.data_ptr(), y.data_ptr()),
-            *(gomp_parallel() if threads > 1 and x.numel() * self._outputs > SHARED_FROM else None, threads),
+            *(None if bias is None else bias.data_ptr(), y.data_ptr(), gomp_parallel(), torch.get_num_threads()),
         )
         return y
 

@@ -46,10 +46,16 @@ FUNCTIONS = {  # argument types by function, with the type of the result, if any
     "nmt_log_softmax": "nnnn p",
     # rows, beam, width, count, log_probs, alive, totals, parents, symbols
     "nmt_best_extensions": "nnnn ppppp",
+    # rows, beam, count, vocabulary, end, n_best, penalties, caps, positions, totals, parents, symbols, links with
+    # stride, next parents and symbols, alive, ends, ends_at, scores, done
+    "nmt_choose": "nnnnnn ppp ppp pn ppp pppp",
     # outputs, width, matrix, packed
     "nmt_pack": "nn pp",
     # rows, width, outputs, x, matrix, bias or None, out, GOMP_parallel or None, threads
     "nmt_product": "nnn pppp pi",
+    # layers, count, which, beam, heads, widths of keys, values, states and inner states, activation, epsilon, weights,
+    # caches, newest, places, counts, room, lengths, x, y, scratch, GOMP_parallel or None, threads
+    "nmt_decode": "nnp nnnnnn pf pp ppp n p ppp pi",
     # rows, width, x, quantised, scales
     "nmt_quantise_rows": "nn ppp",
     "nmt_int8_panel": "> i",
@@ -116,9 +122,6 @@ def open_library(path: Path) -> ctypes.CDLL | None:
     except (OSError, AttributeError):
         return None
     return functions if functions.nmt_kernels_version() == VERSION else None
-
-
-SHARED_FROM = 1 << 20  # multiplications from which on threads share a product; waking them takes microseconds
 
 
 @cache

@@ -583,6 +583,45 @@ EXPORTED void nmt_best_extensions(
     }
 }
 
+/* Divide each row's `count` candidates, best first, into those that end, with the symbol `end` or at the cap, and those
+ * that stay alive. Of the first `beam`, those that end join the finished hypotheses if their scores are among the `beam`
+ * best: `ends` are links, parent * vocabulary + symbol, `ends_at` their positions, all (rows, beam), best first. The
+ * first `beam` others are the next `parents`, `symbols` and `alive` totals, -inf if too few or if they cannot beat the
+ * `n_best`-th score; their links are stored in `links` (rows, positions, beam). `penalties` are by length; `done` says
+ * whether no hypothesis of a row is alive. */
+EXPORTED void nmt_choose(
+    int64_t rows, int64_t beam, int64_t count, int64_t vocabulary, int64_t end, int64_t n_best, const float *penalties,
+    const int64_t *caps, const int64_t *positions, const float *totals, const int64_t *parents, const int64_t *symbols,
+    int64_t *links, int64_t links_row, int64_t *next_parents, int64_t *next_symbols, float *alive, int64_t *ends,
+    int64_t *ends_at, float *scores, uint8_t *done) {
+    for (int64_t row = 0; row < rows; row++) {
+        int64_t position = positions[row], length = position + 1, placed = 0, *new_links = links + position * beam;
+        for (int64_t i = 0; i < count; i++) {
+            int64_t link = parents[i] * vocabulary + symbols[i];
+            if (symbols[i] != end && length != caps[row]) {
+                if (placed == beam) continue;
+                next_parents[placed] = parents[i], next_symbols[placed] = symbols[i];
+                alive[placed] = totals[i], new_links[placed++] = link;
+            } else if (i < beam && totals[i] / penalties[length] > scores[beam - 1]) {
+                float score = totals[i] / penalties[length];
+                int64_t at = beam - 1;
+                for (; at > 0 && score > scores[at - 1]; at--)
+                    scores[at] = scores[at - 1], ends[at] = ends[at - 1], ends_at[at] = ends_at[at - 1];
+                scores[at] = score, ends[at] = link, ends_at[at] = position;
+            }
+        }
+        for (; placed < beam; placed++) {
+            next_parents[placed] = next_symbols[placed] = new_links[placed] = 0;
+            alive[placed] = -__builtin_inff();
+        }
+        for (int64_t k = 0; k < beam; k++)
+            if (alive[k] / penalties[caps[row]] <= scores[n_best - 1]) alive[k] = -__builtin_inff();
+        done[row] = alive[0] == -__builtin_inff();
+        totals += count, parents += count, symbols += count, links += links_row;
+        next_parents += beam, next_symbols += beam, alive += beam, ends += beam, ends_at += beam, scores += beam;
+    }
+}
+
 /* --- products in fp32 ---------------------------------------------------------------------------------------------- */
 
 /* A tile of the result is summed in registers: TILE_ROWS rows by up to TILE_VECTORS vectors of outputs. A row's sums are
@@ -693,17 +732,89 @@ static void multiply_panels(void *shared) {
 /* Type of OpenMP's GOMP_parallel: call a function with an argument in each of a number of threads. */
 typedef void run_in_threads(void (*function)(void *), void *argument, unsigned threads, unsigned flags);
 
+#define SHARED_FROM (1 << 20) /* multiplications from which on threads share a product; waking them takes microseconds */
+
 /* Compute out (rows, outputs) = x (rows, width) W' + bias, where `matrix` is W as nmt_pack lays it out and `bias`
- * (outputs) may be null. `parallel` may be null; otherwise it shares the panels among `threads`. */
+ * (outputs) may be null. `parallel` may be null; otherwise it shares the panels of large products among `threads`. */
 EXPORTED void nmt_product(
     int64_t rows, int64_t width, int64_t outputs, const float *x, const float *matrix, const float *bias, float *out,
     run_in_threads *parallel, int32_t threads) {
     product shared = {rows, width, outputs, 0, x, matrix, bias, out};
-    if (parallel && threads > 1) {
+    if (parallel && threads > 1 && rows * width * outputs > SHARED_FROM) {
         parallel(multiply_panels, &shared, (unsigned)threads, 0);
     } else {
         multiply_panels(&shared);
     }
+}
+
+/* --- all layers of a decoder's step ------------------------------------------------------------------------------- */
+
+typedef struct {
+    const float *matrix, *bias; /* as for nmt_product */
+} linear;
+
+typedef struct {
+    const float *weight, *shift;
+} norm;
+
+typedef struct {
+    linear qkv, out, query, cross_out, inner, outer;
+    norm norms[3]; /* after each sublayer */
+} layer_weights;
+
+typedef struct {
+    float *first;
+    int64_t row, head, place; /* strides */
+} states;
+
+typedef struct {
+    states keys, values, memory_keys, memory_values;
+} layer_states;
+
+typedef void add_bias_and_activate(int64_t rows, int64_t width, float *x, const float *bias);
+
+/* Compute the states of `count` hypotheses after all layers; the arguments of both attentions are as above. `x` (count,
+ * width) is the residual stream and is overwritten; `y` (count, width) holds the first sublayer's inputs, then the
+ * states. It is `x` itself if norms follow the sum. `scratch` has count * (width + heads * (2 * key_width + 2 *
+ * value_width) + inner_width) numbers. */
+EXPORTED void nmt_decode(
+    int64_t layers, int64_t count, const int64_t *which, int64_t beam, int64_t heads, int64_t key_width,
+    int64_t value_width, int64_t width, int64_t inner_width, add_bias_and_activate *activate, float epsilon,
+    const layer_weights *weights, const layer_states *caches, const int64_t *newest, const int32_t *places,
+    const int32_t *counts, int64_t room, const int64_t *lengths, float *x, float *y, float *scratch,
+    run_in_threads *parallel, int32_t threads) {
+    int64_t of_keys = heads * key_width, of_values = heads * value_width, projections = 2 * of_keys + of_values;
+    float *z = scratch, *mixed = z + count * width, *projected = mixed + count * of_values;
+    float *inner = projected + count * projections, *total = x == y ? 0 : x;
+    float scale = inverse_root((float)key_width);
+#define LINEAR(LAYER, INPUTS, OUTPUTS, FROM, BIAS, TO)                                                                \
+    nmt_product(count, INPUTS, OUTPUTS, FROM, w->LAYER.matrix, BIAS, TO, parallel, threads)
+#define ADD_NORM(BIAS, INDEX)                                                                                         \
+    nmt_add_norm(count, width, x, z, BIAS, w->norms[INDEX].weight, w->norms[INDEX].shift, epsilon, total, y)
+    for (int64_t layer = 0; layer < layers; layer++) {
+        const layer_weights *w = weights + layer;
+        const layer_states *c = caches + layer;
+        LINEAR(qkv, width, projections, y, w->qkv.bias, projected);
+        nmt_attend_to_places(
+            count, which, beam, heads, key_width, value_width, projected, newest, c->keys.first, c->keys.row,
+            c->keys.head, c->keys.place, c->values.first, c->values.row, c->values.head, c->values.place, places,
+            counts, room, scale, mixed);
+        LINEAR(out, of_values, width, mixed, 0, z);
+        ADD_NORM(w->out.bias, 0);
+        LINEAR(query, width, of_keys, y, w->query.bias, projected);
+        nmt_attend_to_rows(
+            count, which, beam, heads, key_width, value_width, projected, c->memory_keys.first, c->memory_keys.row,
+            c->memory_keys.head, c->memory_keys.place, c->memory_values.first, c->memory_values.row,
+            c->memory_values.head, c->memory_values.place, lengths, scale, mixed);
+        LINEAR(cross_out, of_values, width, mixed, 0, z);
+        ADD_NORM(w->cross_out.bias, 1);
+        LINEAR(inner, width, inner_width, y, 0, inner);
+        activate(count, inner_width, inner, w->inner.bias);
+        LINEAR(outer, inner_width, width, inner, 0, z);
+        ADD_NORM(w->outer.bias, 2);
+    }
+#undef LINEAR
+#undef ADD_NORM
 }
 
 /* --- products in 8-bit integers ----------------------------------------------------------------------------------- */

@@ -7,7 +7,7 @@ import torch
 from compiled import compiled
 from step_by_step import BEAM, SOURCES, VOCABULARY, Searched, tiny
 
-from nmt.model import inference
+from nmt.model import inference, linear
 from nmt.model.inference import for_inference
 from nmt.native import INSTRUCTION_SETS, Library
 
@@ -16,7 +16,8 @@ from nmt.native import INSTRUCTION_SETS, Library
 def twins(request, monkeypatch):
     """Makes two twins of a model: one that uses a C library for its steps, and one that does not."""
     opened = Library(compiled(request.param), "a test's")
-    monkeypatch.setattr(inference, "library", lambda: opened)
+    for module in (inference, linear):
+        monkeypatch.setattr(module, "library", lambda: opened)
 
     def make(model, precision="fp32"):
         fused, _ = for_inference(model, precision, 1)

@@ -1,4 +1,4 @@
-"""Every function of the C kernels against a plain formula of PyTorch, in each library that this processor can run."""
+"""The C kernels that compute states against plain formulas of PyTorch, in each library that this processor can run."""
 
 from __future__ import annotations
 
@@ -9,35 +9,17 @@ from typing import NamedTuple
 
 import pytest
 import torch
-from compiled import compiled
+from compiled import assert_close, numbers, pointer
 from torch import Tensor
 from torch.nn import functional as F
 
 from nmt.model.functional import ACTIVATIONS
-from nmt.native import INSTRUCTION_SETS, gomp_parallel
+from nmt.native import gomp_parallel
 
 EPSILON = 1e-6
 WIDTHS = [1, 7, 8, 16, 17, 33, 1023]
 GROUP = 4  # lists of places and sources are read up to a multiple of it
 LARGE = 1e30  # in places that must not count
-
-
-@pytest.fixture(params=list(INSTRUCTION_SETS))
-def functions(request: pytest.FixtureRequest) -> CDLL:
-    """The functions of each library that was compiled and that this processor can run."""
-    return compiled(request.param)
-
-
-def numbers(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
-
-
-def pointer(x: Tensor | None) -> int | None:
-    return None if x is None else x.data_ptr()
-
-
-def assert_close(found: Tensor, expected: Tensor, magnitude: float = 1.0) -> None:
-    torch.testing.assert_close(found, expected.float(), rtol=1e-5, atol=1e-5 * magnitude)
 
 
 # --- residual and layer normalisation -----------------------------------------------------------------------
@@ -375,60 +357,3 @@ def test_bias_and_activation(functions: CDLL, activation: str, width: int) -> No
         expected = ACTIVATIONS[activation]((x + bias).double())
         getattr(functions, f"nmt_add_bias_{activation}")(rows, width, x.data_ptr(), bias.data_ptr())
         torch.testing.assert_close(x.double(), expected, rtol=1e-6, atol=5e-7)
-
-
-# --- choosing what comes next -------------------------------------------------------------------------------
-
-
-def log_softmax(functions: CDLL, logits: Tensor, vocabulary: int, reserved: int) -> Tensor:
-    """The same of a copy."""
-    found = logits.clone()
-    functions.nmt_log_softmax(*logits.shape, vocabulary, reserved, found.data_ptr())
-    return found
-
-
-@pytest.mark.parametrize(("vocabulary", "width"), [(4, 4), (9, 16), (61, 64), (64, 64), (100, 128), (203, 256), (7, 9)])
-@pytest.mark.parametrize("spread", [0.0, 1.0, 80.0, 1e4])
-def test_log_softmax(functions: CDLL, vocabulary: int, width: int, spread: float) -> None:
-    reserved = 3
-    logits = spread * (2 * torch.rand((5, width), generator=torch.Generator().manual_seed(1)) - 1)
-    logits[:, vocabulary:] = 1e9  # must not count
-    logits[1] += 7.0
-    expected = logits[:, :vocabulary].double().log_softmax(-1)
-    found = log_softmax(functions, logits, vocabulary, reserved)
-    # The logarithm of the sum is added to the largest logit, and rounded with it.
-    assert_close(found[:, reserved:vocabulary], expected[:, reserved:], magnitude=max(1.0, spread / 10))
-    assert found[:, :reserved].isneginf().all()
-    assert found[:, vocabulary:].isneginf().all()
-
-
-def best_extensions(functions: CDLL, log_probs: Tensor, alive: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
-    rows, beam, width = log_probs.shape
-    totals = torch.full((rows, count), math.nan)
-    parents, symbols = torch.full((2, rows, count), -7)
-    functions.nmt_best_extensions(rows, beam, width, count, *map(pointer, (log_probs, alive, totals, parents, symbols)))
-    return totals, parents, symbols
-
-
-def whole_sort(log_probs: Tensor, alive: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Of equals, the first comes first."""
-    width = log_probs.size(2)
-    totals = F.pad((log_probs + alive[:, :, None]).flatten(1), (0, count), value=-math.inf)
-    best, index = totals.sort(dim=1, descending=True, stable=True)
-    best, index = best[:, :count], index[:, :count].masked_fill(best[:, :count].isneginf(), 0)
-    return best, index // width, index % width
-
-
-@pytest.mark.parametrize(("beam", "count"), [(1, 1), (1, 4), (4, 8), (9, 18), (5, 300)])
-@pytest.mark.parametrize("width", [1, 5, 16, 129, 1024])
-@pytest.mark.parametrize("steps", [0, 3])  # numbers are rounded to so many values, so that many are equal
-def test_best_extensions(functions: CDLL, beam: int, count: int, width: int, steps: int) -> None:
-    log_probs, alive = numbers(4, beam, width, seed=1), numbers(4, beam, seed=2)
-    if steps:
-        log_probs, alive = (log_probs * steps / 3).round(), alive.round()
-    log_probs[1, :, ::3] = -math.inf
-    log_probs[2, :, 1:] = -math.inf  # fewer than are wanted
-    alive[1, 1:] = -math.inf
-    alive[3] = -math.inf  # nothing at all
-    found, expected = best_extensions(functions, log_probs, alive, count), whole_sort(log_probs, alive, count)
-    assert all(torch.equal(one, other) for one, other in zip(found, expected, strict=True))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from compiled import numbers
 
 from nmt import native as module
 from nmt.model.linear import Int8
@@ -21,10 +22,6 @@ from nmt.native import (
 )
 
 WIDTHS = [1, 3, 4, 7, 8, 15, 16, 17, 31, 33, 64, 100, 511, 512]
-
-
-def numbers(*shape, seed=0):
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
 
 
 def integers(low, high, *shape, seed=0):

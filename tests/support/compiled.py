@@ -1,4 +1,4 @@
-"""The C libraries that a test can call."""
+"""The C libraries that a test can call, and what tests of their functions share."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from ctypes import CDLL
 
 import pytest
 import torch
+from torch import Tensor
 
 from nmt.native import NEEDED, find, open_library
 
@@ -20,3 +21,15 @@ def compiled(name: str) -> CDLL:
     opened = open_library(path)
     assert opened is not None, f"{path} is stale: install nmt again"
     return opened
+
+
+def numbers(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+
+
+def pointer(x: Tensor | None) -> int | None:
+    return None if x is None else x.data_ptr()
+
+
+def assert_close(found: Tensor, expected: Tensor, magnitude: float = 1.0) -> None:
+    torch.testing.assert_close(found, expected.float(), rtol=1e-5, atol=1e-5 * magnitude)

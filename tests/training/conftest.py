@@ -57,6 +57,7 @@ def fresh_graphs(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Forgets graphs that were compiled, and what compilation was told."""
     monkeypatch.setattr(logging.getLogger("torch._dynamo.convert_frame"), "filters", [])
     torch.compiler.reset()
+    torch._dynamo.pgo.reset_code_state()  # which sizes have varied, by line of code
     dynamo, inductor = torch._dynamo.config, torch._inductor.config
     kept = {"recompile_limit": dynamo.recompile_limit, "optimize_ddp": dynamo.optimize_ddp}
     shapes = torch.fx.experimental._config.patch(use_duck_shape=True)  # type: ignore[attr-defined]
