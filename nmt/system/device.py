@@ -201,6 +201,7 @@ def find_world(environment: Mapping[str, str]) -> World | None:
         names, has_own_cores = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"), False
     elif environment.get("SLURM_STEP_NUM_TASKS", "1") != "1":
         names = ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "SLURM_NTASKS_PER_NODE")
+        environment = {**environment, **_tasks_here(environment)}
         # With neither --cpus-per-task nor binding, Slurm's tasks share their cores.
         has_own_cores = "SLURM_CPUS_PER_TASK" in environment or "cpu" in environment.get("SLURM_CPU_BIND_TYPE", "")
     else:
@@ -209,6 +210,20 @@ def find_world(environment: Mapping[str, str]) -> World | None:
         int(environment.get(name, default)) for name, default in zip(names, (0, 1, 0, 1), strict=True)
     )
     return World(rank, size, local_rank, local_size, has_own_cores)
+
+
+def _tasks_here(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return SLURM_NTASKS_PER_NODE, for this node and step alone, from SLURM_STEP_TASKS_PER_NODE; empty if unknown.
+
+    The latter lists the nodes' tasks in order, such as 2(x3),1 for four nodes. The former is what was asked of sbatch
+    or srun, and unset unless it was.
+    """
+    before = int(environment.get("SLURM_NODEID") or 0)  # nodes of the step before this one
+    for tasks, times in re.findall(r"(\d+)(?:\(x(\d+)\))?", environment.get("SLURM_STEP_TASKS_PER_NODE", "")):
+        before -= int(times or 1)
+        if before < 0:
+            return {"SLURM_NTASKS_PER_NODE": tasks}
+    return {}
 
 
 def device_of(device: str, world: World) -> str:

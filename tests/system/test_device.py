@@ -79,6 +79,21 @@ def test_attention_on_a_gpu_prepares_nothing_for_each_new_shape(monkeypatch, nam
         ("SLURM_STEP_NUM_TASKS=2 SLURM_PROCID=1 SLURM_CPU_BIND_TYPE=mask_cpu:", World(1, 2, 0, 1, has_own_cores=True)),
         ("SLURM_STEP_NUM_TASKS=2 SLURM_PROCID=1 SLURM_CPU_BIND_TYPE=none", World(1, 2, 0, 1)),
         ("SLURM_STEP_NUM_TASKS=8 SLURM_PROCID=5 SLURM_LOCALID=1", World(5, 8, 1, 1)),
+        # srun -n alone; and a step of fewer tasks on a node than its job asked for
+        ("SLURM_STEP_NUM_TASKS=4 SLURM_PROCID=3 SLURM_LOCALID=3 SLURM_STEP_TASKS_PER_NODE=4", World(3, 4, 3, 4)),
+        (
+            "SLURM_STEP_NUM_TASKS=4 SLURM_LOCALID=1 SLURM_NODEID=1 SLURM_STEP_TASKS_PER_NODE=2(x2) "
+            "SLURM_NTASKS_PER_NODE=8",
+            World(0, 4, 1, 2),
+        ),
+        *(
+            (
+                f"SLURM_STEP_NUM_TASKS=12 SLURM_NODEID={node} SLURM_STEP_TASKS_PER_NODE=2(x3),1,5 "
+                "SLURM_NTASKS_PER_NODE=9",
+                World(0, 12, 0, tasks),
+            )
+            for node, tasks in enumerate([2, 2, 2, 1, 5, 9])
+        ),
         # torchrun as the one task of a Slurm step, or started by it on each host
         ("RANK=1 WORLD_SIZE=2 LOCAL_RANK=1 SLURM_STEP_NUM_TASKS=4 SLURM_PROCID=2", World(1, 2, 1, 1)),
     ],
