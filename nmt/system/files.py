@@ -26,6 +26,7 @@ LOOK = 0.1  # seconds between polls for a file
 LARGEST = 1 << 25  # maximum bytes of a file to read whole: no vocabulary is larger, and its parsed JSON fits into 1 GiB
 FULL = (errno.ENOSPC, errno.EDQUOT)
 SHORT = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)  # out of resources: the file may be intact
+NO_FOLDERS = (errno.EINVAL, errno.EBADF, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EACCES)  # see `_sync`
 NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)  # from flock on NFS or Lustre without lock support
 
 
@@ -324,8 +325,13 @@ def _naming(path: Path, codes: Collection[int] | None = None) -> Iterator[None]:
 
 
 def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
+    """Sync a file, or a directory if its file system can and its permissions allow it: some of networks cannot."""
     try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        if error.errno not in NO_FOLDERS or not path.is_dir():
+            raise

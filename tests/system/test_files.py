@@ -6,9 +6,11 @@ import errno
 import fcntl
 import os
 import shutil
+import stat
 import subprocess
 import sys
 import threading
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -102,6 +104,29 @@ def test_every_file_is_synced_before_the_directory_takes_its_name(
     before = [name for name, exists in synced if not exists]
     assert set(before) == {"a", "b", part.name}
     assert synced[-1] == (tmp_path.name, True)
+
+
+@pytest.mark.parametrize("number", [errno.EINVAL, errno.EBADF, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EIO])
+def test_a_directory_need_not_be_synced_and_a_file_must_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    refused = stat.S_ISDIR
+
+    def sync(descriptor: int) -> None:
+        if refused(os.fstat(descriptor).st_mode):
+            raise OSError(number, os.strerror(number))
+
+    def write() -> None:
+        with whole_directory(tmp_path / "folder", "a") as part:
+            (part / "a").write_text("new")
+        replace_json(tmp_path / "file", {})
+
+    monkeypatch.setattr(os, "fsync", sync)
+    with pytest.raises(UserError, match="cannot be written") if number == errno.EIO else nullcontext():
+        write()
+    refused = stat.S_ISREG
+    with pytest.raises(UserError, match="cannot be written"):
+        write()
 
 
 def left_by_a_killed_process(target: Path) -> Path:
