@@ -200,11 +200,16 @@ class Trainer:
         self.progress.log(at | rate | figures | {"skipped": state.skipped}, left)
 
     def _memory_of(self, tokens: int) -> int:
-        """Return the bytes that a GPU needs for an update with one micro-batch of `tokens` tokens."""
+        """Return the bytes that a GPU needs for an update with several micro-batches of `tokens` tokens.
+
+        The first backward pass allocates gradients while it frees activations, so that few of them count in its peak,
+        at its beginning. All of them are there at the peaks of those after it.
+        """
         torch.cuda.reset_peak_memory_stats(self.device)
         try:
-            with self._without_exchange():
-                self._forward(self.micro_batches.probe(tokens))[0].backward()
+            for _ in range(2):  # the second one, as those of an update that is split, beside gradients
+                with self._without_exchange():
+                    self._forward(self.micro_batches.probe(tokens))[0].backward()
         finally:  # running out of memory leaves partial gradients behind
             self.optimizer.clear()
         return torch.cuda.max_memory_allocated(self.device) + self.optimizer.bytes_to_come()

@@ -79,6 +79,30 @@ def test_a_probe_that_runs_out_of_memory_leaves_no_gradients(train, inject, task
     assert_equal_to_the_bit(task / "plain", task / "probed")
 
 
+def test_a_probe_counts_gradients_beside_the_activations_of_a_later_micro_batch(train, inject, monkeypatch) -> None:
+    """On a GPU, the peak is that of allocated memory; here, of gradients there are while activations are, in bytes."""
+    peak, measured = 0, []
+
+    def losses(number: int, batch: Batch, forward: Forward, objective: Objective) -> Losses:
+        nonlocal peak
+        there = sum(parameter.grad.nbytes for parameter in objective.parameters() if parameter.grad is not None)
+        peak = max(peak, there)
+        return forward(objective, batch)
+
+    def probe(self: Trainer, *arguments: Any) -> None:
+        weights = sum(parameter.nbytes for parameter in self.model.parameters())
+        measured.extend([self._memory_of(100), 3 * weights])  # gradients, and moments to come
+        start(self, *arguments)
+
+    start = Trainer.start
+    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda device: None)
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: peak)
+    monkeypatch.setattr(Trainer, "start", probe)
+    inject(losses)
+    train("training.updates=1")
+    assert measured[0] == measured[1]
+
+
 def test_memory_may_run_out_in_the_backward_pass(train, inject, task) -> None:
     train("training.device_tokens=125", out="small")
 
