@@ -162,7 +162,8 @@ class Meter:
         loss, nll, cells = self._group.total(float(sums.loss), float(sums.nll), sums.cells)  # synchronises with the GPU
         norms = torch.stack(self._norms)
         seconds = time.perf_counter() - self._began
-        memory = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # peak resident memory; ru_maxrss is in KiB
+        memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # peak resident memory
+        memory *= 1 if sys.platform == "darwin" else 1024  # in bytes on macOS, else in KiB
         if self._group.device.type == "cuda":
             memory = torch.cuda.max_memory_allocated(self._group.device)
         figures = {

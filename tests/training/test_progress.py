@@ -5,13 +5,21 @@ from __future__ import annotations
 import errno
 import io
 import os
+import resource
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
+import torch
 
+from nmt.data.corpus import Lengths
 from nmt.system.console import Console
+from nmt.system.device import World
 from nmt.system.errors import UserError
-from nmt.training.progress import Progress
+from nmt.training.distributed import Group
+from nmt.training.progress import Meter, Progress, Sums
 from nmt.training.run_files import forget_after
 
 FIGURES = {"step": 20, "loss": 2.5, "perplexity": 12.1825, "learning_rate": 5e-4, "tokens_per_second": 12345.6}
@@ -60,3 +68,14 @@ def test_a_terminal_shows_figures_where_a_log_has_lines(live: bool, capsys: pyte
     with progress.validating():
         assert seen.figures == "scoring the dev set"
     assert seen.figures == before
+
+
+@pytest.mark.parametrize(("platform", "bytes_per_unit"), [("linux", 1024), ("darwin", 1)])
+def test_peak_memory_is_in_bytes_on_every_system(
+    platform: str, bytes_per_unit: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    meter = Meter(Group(World(), 1))
+    meter.add(Sums(1.0, 1.0, 8), Lengths(np.array([3]), np.array([3])), 1.0, torch.ones(()))
+    monkeypatch.setattr(sys, "platform", platform)
+    monkeypatch.setattr(resource, "getrusage", lambda who: SimpleNamespace(ru_maxrss=123_456))
+    assert meter.figures()["memory_bytes"] == 123_456 * bytes_per_unit
