@@ -127,9 +127,11 @@ def load_with_base(
     tree, origins, base = _read(find_recipe(Path(path), str(path)), alone=alone)
     for setting in overrides:
         override(tree, origins, setting)
-        if setting.partition("=")[0].strip() == f"training.{MINUTES}":
-            tree["training"].pop(UPDATES, None)
-    recipe = validated(tree, str(path), origins)
+    minutes, updates = ("training", MINUTES), ("training", UPDATES)
+    last = [key for key in origins if key in (minutes, updates)][-1:]  # overridden keys come last, in their order
+    if last == [minutes] and origins[minutes].startswith("--set ") and tree["training"][MINUTES] is not None:
+        tree["training"].pop(UPDATES, None)
+    recipe = validated(tree, str(path), origins, alone)
     if base is None:
         return recipe, None
     with suppress(UserError):  # a base need not be valid, nor have name and data
@@ -194,10 +196,13 @@ def without_settings(recipe: Recipe) -> Recipe:
     return validated({"name": recipe.name, "data": data}, recipe.name)
 
 
-def validated(values: object, where: str, origins: Origins | None = None) -> Recipe:
-    """Build a recipe from plain values; raise UserError citing the invalid key's entry in `origins`, else `where`."""
+def validated(values: object, where: str, origins: Origins | None = None, trained: bool = False) -> Recipe:
+    """Build a recipe from plain values; raise UserError citing the invalid key's entry in `origins`, else `where`.
+
+    The recipe of a `trained` model may have a schedule that earlier versions allowed.
+    """
     try:
-        return Recipe.model_validate(values)
+        return Recipe.model_validate(values, context={"trained": trained})
     except ValidationError as error:
         problems = error.errors(include_url=False)
     problem = next((p for p in problems if p["type"] == "extra_forbidden"), problems[0])
@@ -224,7 +229,7 @@ def override_decoding(recipe: Recipe, overrides: Sequence[str]) -> Decoding:
                 f"use one of {', '.join(f'decoding.{name}' for name in Decoding.model_fields)}",
             )
         override(tree, origins, setting if "." in key else f"decoding.{setting}")
-    return validated(tree, "--set", origins).decoding
+    return validated(tree, "--set", origins, trained=True).decoding
 
 
 def _explain(problem: ErrorDetails, path: tuple[str, ...]) -> tuple[tuple[str, ...], str, str]:

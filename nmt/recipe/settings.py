@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
 CPU_DEVICE_TOKENS = 4096
 """Default of training.device_tokens on a CPU"""
@@ -171,7 +171,7 @@ class Training(Settings):
     """Number of updates over which the learning rate rises linearly."""
     schedule: Literal["inverse_sqrt", "constant", "linear", "cosine"] = "inverse_sqrt"
     """Learning rate after warm-up: inverse square root decay, as in the paper; constant; or linear or cosine decay to
-    zero at `updates`. Warm-up ends at the paper's peak, d_model^-0.5 · warmup^-0.5."""
+    zero at `updates`, without `minutes`. Warm-up ends at the paper's peak, d_model^-0.5 · warmup^-0.5."""
     learning_rate_scale: float = Field(1.0, gt=0)
     """Factor on the learning rate, which in the paper is d_model^-0.5 · min(step^-0.5, step · warmup^-1.5)."""
     adam_betas: tuple[float, float] = Field((0.9, 0.98), strict=False)
@@ -230,7 +230,7 @@ class Training(Settings):
     """Do not train vectors read from `source_embeddings` and `target_embeddings`."""
 
     @model_validator(mode="after")
-    def _betas(self) -> Self:
+    def _agree(self, info: ValidationInfo) -> Self:
         if not all(0 <= beta < 1 for beta in self.adam_betas):
             raise Refusal(
                 f"adam_betas: must be at least 0 and below 1 (got {list(self.adam_betas)})",
@@ -246,6 +246,13 @@ class Training(Settings):
                 f"schedule: {self.schedule} falls to zero at training.updates {self.updates:,}, which must be more "
                 f"than training.warmup (got {self.warmup:,})",
                 f"--set training.warmup={max(1, self.updates // 10)}, or more updates",
+            )
+        trained = info.context is not None and info.context["trained"]
+        if self.schedule in ("linear", "cosine") and self.minutes is not None and not trained:
+            raise Refusal(
+                f"schedule: {self.schedule} falls to zero at training.updates {self.updates:,}, but training.minutes "
+                f"may end the run before (got {self.minutes:g})",
+                "--set training.schedule=inverse_sqrt, or training.minutes=null and as many training.updates as fit",
             )
         if self.init_state and self.init_from is None:
             raise Refusal(

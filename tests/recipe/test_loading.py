@@ -42,6 +42,52 @@ def test_of_the_two_intervals_between_checkpoints_the_one_given_last_counts(writ
     assert (shorter.training.checkpoint_updates, shorter.training.checkpoint_minutes) == (500, 2)
 
 
+@pytest.mark.parametrize(
+    ("overrides", "updates", "minutes"),
+    [
+        ("minutes=null", 500, None),
+        ("updates=7 minutes=null", 7, None),
+        ("minutes=null updates=7", 7, None),
+        ("minutes=2", None, 2),
+        ("updates=7 minutes=2", None, 2),
+        ("minutes=2 updates=7", 7, 2),  # updates count
+        ("minutes=2 updates=null", None, 2),
+        ("updates=null minutes=null", None, None),  # saves at the end alone
+        ("updates=7 minutes=2 minutes=null", 7, None),
+        ("updates=7 minutes=2 updates=null", None, 2),
+    ],
+)
+def test_null_is_no_interval_between_checkpoints(
+    write: Write, overrides: str, updates: int | None, minutes: float | None
+) -> None:
+    path = write(BASE + "training: {checkpoint_updates: 500}\n")
+    training = load(path, [f"training.checkpoint_{override}" for override in overrides.split()]).training
+    assert (training.checkpoint_updates, training.checkpoint_minutes) == (updates, minutes)
+
+
+def test_a_base_keeps_its_interval_where_the_other_is_null(write: Write) -> None:
+    write(BASE + "training: {checkpoint_updates: 500}\n", "base.yaml")
+    path = write("extends: base.yaml\ntraining: {checkpoint_minutes: null}\n")
+    assert load(path).training.checkpoint_updates == 500
+    assert load(path, ["training={checkpoint_minutes: 3, updates: 9}"]).training.checkpoint_updates is None
+    assert refusal(path, ["training.checkpoint_minutes=3", "training=3"]).message.startswith("--set training=3: ")
+
+
+@pytest.mark.parametrize("schedule", ["linear", "cosine"])
+def test_minutes_are_refused_for_a_rate_that_would_not_reach_zero(write: Write, schedule: str) -> None:
+    path = write(BASE + f"training: {{minutes: 0.5, schedule: {schedule}}}\n")
+    error = refusal(path)
+    assert error.message == (
+        f"{path}:6: training.schedule: {schedule} falls to zero at training.updates 100,000, but training.minutes may "
+        "end the run before (got 0.5)"
+    )
+    for repaired in (["training.schedule=inverse_sqrt"], ["training.minutes=null", "training.updates=9000"]):
+        assert all(setting in error.hint for setting in repaired[:1])
+        load(path, repaired)
+    model = load(path, alone=True)  # that an earlier version trained
+    assert override_decoding(model, ["beam=2"]).beam == 2
+
+
 def test_a_base_without_data_of_its_own_is_not_a_recipe_by_itself(write: Write) -> None:
     write("name: base\ndata: 3\nmodel: {layers: 2}\n", "base.yaml")
     recipe, base = recipes.load_with_base(write(BASE.replace("name: tiny", "name: tiny\nextends: base.yaml")))
