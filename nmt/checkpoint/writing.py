@@ -62,6 +62,9 @@ def add_info(path: Path, info: Mapping[str, Any]) -> None:
     replace_manifest(path / MANIFEST, read_manifest(path / MANIFEST) | dict(info))
 
 
+PENDING = 2  # maximum checkpoints that are being or yet to be written, each with a copy of its tensors in memory
+
+
 class Checkpoints:
     """A background thread that writes a run's checkpoints in order, until the first failure.
 
@@ -71,7 +74,7 @@ class Checkpoints:
     def __init__(self, out: Path, recipe: Recipe, tokenizer: Tokenizer) -> None:
         self._out, self._recipe, self._tokenizer = out, recipe, tokenizer
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
-        self._waiting: list[tuple[Future[None], Callable[[], None]]] = []
+        self._waiting: list[tuple[Future[None], Callable[[], None], bool]] = []  # the last: whether it holds copies
         self._failed = False
 
     def write(
@@ -85,8 +88,11 @@ class Checkpoints:
         """Start writing a checkpoint and pruning old ones; the tensors may be modified once this returns.
 
         They are copied to host memory, from a GPU in stream order and without synchronising. An existing checkpoint at
-        `path` is replaced. `check` or `wait` calls `then` after the checkpoint has been written.
+        `path` is replaced. `check`, `wait` or a later `write` calls `then` after the checkpoint has been written. While
+        `PENDING` others have not been, wait for the first; raise the error of one that failed.
         """
+        while sum(holds and not written.done() for written, _, holds in self._waiting) >= PENDING:
+            self._complete_next()
         device = next(iter(weights.values())).device
         copies = [{name: _on_host(tensor) for name, tensor in part.items()} for part in (weights, training[0])]
         copied = torch.cuda.Event() if device.type == "cuda" else None
@@ -101,7 +107,7 @@ class Checkpoints:
             copies.clear()
             prune(self._out, self._recipe.training.keep_last)
 
-        self._submit(work, then)
+        self._submit(work, then, holds=True)
 
     def add(self, path: Path, info: Mapping[str, Any], then: Callable[[], None]) -> None:
         """Add values to a checkpoint's bundle.json after all pending writes; `then` is called as for `write`."""
@@ -117,7 +123,7 @@ class Checkpoints:
         while self._waiting:
             self._complete_next()
 
-    def _submit(self, work: Callable[[], None], then: Callable[[], None]) -> None:
+    def _submit(self, work: Callable[[], None], then: Callable[[], None], holds: bool = False) -> None:
         def unless_failed() -> None:
             if self._failed:
                 raise CancelledError
@@ -127,15 +133,14 @@ class Checkpoints:
                 self._failed = True
                 raise
 
-        self._waiting.append((self._thread.submit(unless_failed), then))
+        self._waiting.append((self._thread.submit(unless_failed), then, holds))
 
     def _complete_next(self) -> None:
-        written, then = self._waiting.pop(0)
-        try:
-            written.result()
-        except BaseException:
+        written, then, _ = self._waiting[0]
+        if error := written.exception():  # if this is interrupted, a later `wait` still completes it
             self._waiting.clear()  # later writes were cancelled, and their errors would hide the cause
-            raise
+            raise error
+        del self._waiting[0]
         then()
 
 

@@ -8,6 +8,7 @@ import os
 import shutil
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -158,6 +159,70 @@ def test_checkpoints_are_written_in_turn_and_old_ones_removed(written: Checkpoin
     written.wait()
     assert said == [f"step-{step:08d}" for step in range(1, 6)]
     assert steps(tmp_path) == [4, 5]
+
+
+class Slow:
+    """A thread that writes only while it is waited for."""
+
+    def __init__(self) -> None:
+        self.left: list[Future[None]] = []
+        self.interrupt = False
+
+    def submit(self, work: Callable[[], None]) -> Future[None]:
+        future = Future[None]()
+
+        def exception(timeout: float | None = None) -> BaseException | None:
+            if self.interrupt:
+                self.interrupt = False
+                raise KeyboardInterrupt
+            while not future.done():
+                first, own = self.left.pop(0), None
+                try:
+                    first.work()  # type: ignore[attr-defined]
+                except BaseException as error:
+                    own = error
+                first.set_exception(own) if own else first.set_result(None)
+            return Future.exception(future)
+
+        future.work, future.exception = work, exception  # type: ignore[attr-defined, method-assign]
+        self.left.append(future)
+        return future
+
+
+def test_training_waits_once_two_checkpoints_are_pending(
+    written: Checkpoints, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said, slow, copied = Told(), Slow(), []
+    written._thread = slow  # type: ignore[assignment]
+    monkeypatch.setattr(
+        writing,
+        "_on_host",
+        lambda tensor: copied.append(len(slow.left)) or tensor.clone(),  # type: ignore[func-returns-value]
+    )
+    for step in range(1, 7):
+        path = write(written, step, said)
+        written.add(path, {"scores": {"bleu": 3.0}}, said.that(f"{path.name} scored"))
+    assert copied == [pending for pending in (0, 2, 3, 3, 3, 3) for _ in "wm"]  # writes, and a write with its scores
+    slow.interrupt = True
+    with pytest.raises(KeyboardInterrupt):
+        write(written, 7, said)
+    written.wait()  # as when a run ends
+    names = [f"step-{step:08d}" for step in range(1, 7)]
+    assert said == [line for name in names for line in (name, f"{name} scored")]
+    assert steps(tmp_path) == [5, 6]
+
+
+def test_a_wait_for_a_full_disk_ends_with_its_error(written: Checkpoints, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*arguments: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    written._thread = Slow()  # type: ignore[assignment]
+    monkeypatch.setattr(os, "fsync", full)
+    for step in (1, 2):
+        write(written, step, Told())
+    with pytest.raises(UserError, match="step-00000001: the disk is full"):
+        write(written, 3, Told())
+    written.wait()  # nothing more is told
 
 
 def test_scores_are_added_once_the_checkpoint_is_there(
