@@ -11,6 +11,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import math
 import os
 import sys
 import time
@@ -124,8 +125,10 @@ def _run(record: RunRecord, name: str, spark: Mapping[str, Any] | None) -> Mappi
     """Return a run's values for the overview; `cells` holds a text and a sort key for each of `COLUMNS`."""
     recipe, cost = record.recipe, record.cost
     best, left = _best(record), seconds_left(record)
-    finished = record.finished or record.step >= recipe.training.updates
     taken, tokens = (_latest(record, name) for name in ("seconds", "tokens"))
+    updates, budget = recipe.training.updates, 60 * (recipe.training.minutes or math.inf)
+    finished = record.finished or record.step >= updates
+    share = max(record.step / updates, (taken or 0.0) / budget)
     examples = record.data.get("train", {}).get("kept")
     facts = {
         "Time taken": None if taken is None else clock(taken),
@@ -144,8 +147,8 @@ def _run(record: RunRecord, name: str, spark: Mapping[str, Any] | None) -> Mappi
         "model": _model(record),
         "parameters": None if record.parameters is None else short(record.parameters),
         "step": record.step,
-        "updates": recipe.training.updates,
-        "share": 1.0 if finished else record.step / recipe.training.updates,
+        "goal": f"of {updates:,}" if budget == math.inf else f"in {clock(taken or 0.0)} of {clock(budget)}",
+        "share": 1.0 if finished else min(1.0, share),
         "progress": "Finished" if finished else "Under way" if record.step else "Not yet begun",
         "label": recipe.task.label,
         "validates": bool(recipe.data.valid),
@@ -252,13 +255,17 @@ def _latest(record: RunRecord, name: str) -> float | None:
 
 
 def seconds_left(record: RunRecord) -> float | None:
-    """Estimate the remaining time in seconds from the newest log lines; None if there are fewer than two."""
+    """Estimate the remaining time in seconds from the newest log lines; None if there are fewer than two.
+
+    What is left of training.minutes includes averaging and scoring at the end.
+    """
     known = np.isfinite(record.logged["seconds"])
     steps, seconds = (record.logged[name][known][-RECENT:] for name in ("step", "seconds"))
     if len(steps) < 2 or steps[-1] <= steps[0]:
         return None
     remaining = max(0, record.recipe.training.updates - record.step)
-    return remaining * float((seconds[-1] - seconds[0]) / (steps[-1] - steps[0]))
+    in_time = max(0.0, 60 * (record.recipe.training.minutes or math.inf) - seconds[-1])
+    return float(min(in_time, remaining * (seconds[-1] - seconds[0]) / (steps[-1] - steps[0])))
 
 
 def short(number: float) -> str:

@@ -183,7 +183,7 @@ class Console:
         line.add_column(no_wrap=True)
         line.add_column()  # truncated on narrow terminals
         line.add_column(no_wrap=True)
-        bar = ProgressBar(work.total, work.done, complete_style=BAR, finished_style=BAR, pulse_style=BAR)
+        bar = ProgressBar(*work.bar(), complete_style=BAR, finished_style=BAR, pulse_style=BAR)
         figures = Text(GAP.join(work.measures()), no_wrap=True, overflow="ellipsis")
         line.add_row(work.task, bar, Text(work.count()), figures, Text(GAP.join(work.time())))
         return Group(rows, line)
@@ -215,6 +215,12 @@ class Work:
     def plain(self) -> str:
         """Format the progress as a log line."""
         return GAP.join([self.task, self.count(), *self.measures(), *self.time()])
+
+    def bar(self) -> tuple[float | None, float]:
+        """Return the total, if known, and how much is done; without a total, of the time until the estimated end."""
+        if self.total is not None or self._end is None:
+            return self.total, self.done
+        return self._end - self._began, time.monotonic() - self._began
 
     def count(self) -> str:
         """Format the amount done as `done/total unit`, or `done unit` without a total."""

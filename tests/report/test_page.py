@@ -112,6 +112,26 @@ def test_time_left_follows_the_newest_speed() -> None:
     assert overview.seconds_left(just_begun(record)) is None
 
 
+@pytest.mark.parametrize(
+    ("minutes", "goal", "share", "left"),
+    [
+        (20, "in 17m of 20m", 992 / 1200, 1200 - 992),
+        (200, "in 17m of 3h20m", 0.8, 800 * 0.31),  # updates come first
+        (10, "in 17m of 10m", 1.0, 0),
+    ],
+)
+def test_minutes_that_will_end_a_run_measure_how_far_it_is(
+    tmp_path: Path, minutes: float, goal: str, share: float, left: float
+) -> None:
+    record = synthetic_run("demo")
+    training = record.recipe.training.model_copy(update={"minutes": minutes})
+    record = replace(record, recipe=record.recipe.model_copy(update={"training": training}))
+    assert overview.seconds_left(record) == pytest.approx(left)
+    page = html(tmp_path, record)
+    assert f"update 3,200 {goal}" in text(page)
+    assert float(re.search(r'<progress max="1" value="([0-9.]+)"', page)[1]) == pytest.approx(share)  # type: ignore[index]
+
+
 def test_a_page_shows_a_run_beside_a_bundle_without_its_run(nmt: Callable[..., Any], runs: Path) -> None:
     (runs / "a" / "averaged").rename("alone")
     done = nmt("score", "--runs", "a", "alone", "--html", "page.html")

@@ -153,6 +153,16 @@ def test_what_is_left_is_what_the_caller_knows_or_else_follows_from_the_speed(cl
     assert work.plain() == "folding  10/20 sheets  40s left"
 
 
+def test_a_bar_without_a_total_is_one_of_time(clock: list[float]) -> None:
+    work = Work("training", None, "updates", done=40)
+    assert work.bar() == (None, 40)
+    clock[0] += 10
+    work.advance(1, left=30)
+    clock[0] += 5
+    assert work.bar() == (40, 15)
+    assert work.plain() == "training  41 updates  25s left"
+
+
 def test_a_run_outlives_the_reader_of_its_messages(task: Path) -> None:
     settings = " ".join(sets(*BARE, "training.updates=30", "training.log_updates=1"))
     done = shell(f"nmt train recipe.yaml {settings} 2>&1 >/dev/null | head -3; echo ${{PIPESTATUS[0]}}", task)
