@@ -49,9 +49,10 @@ from nmt.system.device import World, choose_device
 from nmt.text.vocabulary import EOS, Vocabulary
 from nmt.training.arithmetic import device_name, factors_rounded, set_precision
 from nmt.training.batches import Update, make_batch
+from nmt.training.budget import Requests
 from nmt.training.distributed import Group
 from nmt.training.loss import chunk_softmax, smoothed_cross_entropy
-from nmt.training.trainer import Requests, Trainer
+from nmt.training.trainer import Trainer
 from plain import PlainTransformer, smoothed_loss
 from search_agreement import BATCHES, VOCABULARY, random_model, random_parser, random_sources, score
 from synthetic import wmt_lengths, write_corpus

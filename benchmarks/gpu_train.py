@@ -15,7 +15,6 @@ are 36 ms an update, the 300 K of big in ten hours are 120 ms.
 from __future__ import annotations
 
 import argparse
-import io
 import json
 import statistics
 import tempfile
@@ -35,11 +34,13 @@ from nmt.model.transformer import Transformer
 from nmt.recipe import Training
 from nmt.system.console import Console, unseen
 from nmt.system.device import World, choose_device
+from nmt.system.files import JsonLines
 from nmt.training.arithmetic import device_name, peak_flops, set_precision
 from nmt.training.batches import prefetched
+from nmt.training.budget import Requests
 from nmt.training.distributed import Group
 from nmt.training.progress import Progress
-from nmt.training.trainer import Requests, Trainer
+from nmt.training.trainer import Trainer
 from plain import PlainTraining, PlainTransformer
 from synthetic import MODELS, VOCABULARY, wmt_lengths, write_corpus
 
@@ -59,7 +60,8 @@ class Ours:
         group = Group(World(), timeout_minutes=10, device=device)
         self._trainer = Trainer(model, corpus, settings, group, console)
         self.optimizer, self.state = self._trainer.optimizer, self._trainer.state
-        self._records = io.StringIO()
+        self._folder = tempfile.TemporaryDirectory()
+        self._records = JsonLines(Path(self._folder.name) / "metrics.jsonl", console.say)
         self._progress = Progress(console, self._records, "", unseen)
         self.after: dict[int, Callable[[], object]] = {}  # what to do after some updates
         self.first_done: float | None = None
@@ -74,7 +76,7 @@ class Ours:
                 self._trainer.update(update, Requests())
                 self.first_done = self.first_done or time.perf_counter()
                 self.after.get(self.state.step, lambda: None)()
-        rows = [json.loads(line) for line in self._records.getvalue().splitlines()]
+        rows = [json.loads(line) for line in self._records.path.read_text().splitlines()]
         return [row for row in rows if row["step"] > begin + LOGGED]
 
     def _plan(self, epoch: int) -> EpochPlan:

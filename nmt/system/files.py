@@ -213,6 +213,29 @@ def replace_json(path: Path, value: Any) -> None:
         stream.write(_json(value).encode())
 
 
+class JsonLines:
+    """A log of JSON lines. Lines that cannot be written are lost, which is reported once, and no others."""
+
+    def __init__(self, path: Path, say: Callable[[str], None], head: Any = None) -> None:
+        """Append to `path`; `say` reports a failure. An empty file gets the line `head` first, unless it is None."""
+        self.path, self.head = path, b"" if head is None else _line(head)
+        self._say, self._failed = say, False
+
+    def append(self, value: Any) -> None:
+        """Append a whole line or, if the disk is full for example, nothing."""
+        try:
+            with self.path.open("ab", buffering=0) as file:
+                end = file.tell()
+                text = _line(value) if end else self.head + _line(value)
+                if file.write(text) < len(text):  # the disk or a quota is full, or the file as large as may be
+                    file.truncate(end)
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        except OSError as error:
+            if not self._failed:
+                self._say(f"{self.path}: lines cannot be written, but the run continues: {error.strerror}")
+            self._failed = True
+
+
 def regular(path: Path) -> Path:
     """Return `path` if it is a regular file or a link to one; else raise UserError.
 
@@ -284,6 +307,10 @@ def read_json(path: Path) -> Any:
 
 def _json(value: Any) -> str:
     return json.dumps(value, indent=2, ensure_ascii=False) + "\n"
+
+
+def _line(value: Any) -> bytes:
+    return json.dumps(value, ensure_ascii=False).encode() + b"\n"
 
 
 def sha256(path: Path) -> str:

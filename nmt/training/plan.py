@@ -210,7 +210,7 @@ def summary(recipe: Recipe, out: Path, state: RunState, top: BestScore, trained:
         sustained = state.estimated_flops / state.device_seconds / 1e12
         seconds = f"{state.device_seconds:,.0f} device seconds"
         estimate = f"{state.estimated_flops:.2e} FLOPs: {seconds} × {sustained:.3g} TFLOP/s in fp32"
-    metrics = (out / METRICS).read_text(encoding="utf-8") if (out / METRICS).exists() else ""
+    metrics = (out / METRICS).read_text(encoding="utf-8", errors="replace") if (out / METRICS).is_file() else ""
     # Not parsed as JSON: a killed run may have left a truncated line
     scores = [float(score) for score in re.findall(rf'"valid_{recipe.task.metric}": ([0-9.e+-]+)[,}}]', metrics)]
     rows = {

@@ -14,7 +14,7 @@ from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
-from typing import IO, Any, TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -24,10 +24,10 @@ from nmt.model.functional import perplexity
 from nmt.recipe import Training
 from nmt.system.console import GAP, Advance, Console, clock
 from nmt.system.errors import Interrupted, UserError
-from nmt.system.files import clear_parts
+from nmt.system.files import JsonLines, clear_parts
 from nmt.training.arithmetic import peak_flops
 from nmt.training.distributed import Group
-from nmt.training.run_files import METRICS, PAGE, DevExample
+from nmt.training.run_files import PAGE, DevExample
 
 T = TypeVar("T")
 
@@ -35,9 +35,9 @@ T = TypeVar("T")
 class Progress:
     """Reporter of a run's progress to the console, metrics.jsonl and TensorBoard."""
 
-    def __init__(self, console: Console, file: IO[str], goal: str, advance: Advance, board: Any = None) -> None:
+    def __init__(self, console: Console, metrics: JsonLines, goal: str, advance: Advance, board: Any = None) -> None:
         """`goal` follows the number of updates in messages."""
-        self._console, self._file, self._goal, self._board = console, file, goal, board
+        self._console, self._metrics, self._goal, self._board = console, metrics, goal, board
         self._advance, self._figures = advance, ""
 
     def advance(self) -> None:
@@ -81,8 +81,7 @@ class Progress:
     def record(self, figures: dict[str, Any]) -> None:
         """Append the metrics to metrics.jsonl as one line, and to TensorBoard."""
         finite = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in figures.items()}
-        self._file.write(json.dumps(finite) + "\n")
-        self._file.flush()
+        self._metrics.append(finite)
         if self._board is not None:
             for name, value in finite.items():
                 if name != "step" and value is not None:
@@ -90,25 +89,27 @@ class Progress:
 
 
 @contextmanager
-def show_progress(console: Console, out: Path | None, step: int, settings: Training) -> Iterator[Progress]:
-    """Display progress from `step` on during the block, and record it in the run's directory `out` unless None.
+def show_progress(
+    console: Console, metrics: JsonLines, leads: bool, step: int, settings: Training
+) -> Iterator[Progress]:
+    """Display progress from `step` on during the block; record it in `metrics` and, on rank 0, for TensorBoard.
 
     Raise UserError if TensorBoard is requested but not installed.
     """
     with ExitStack() as stack:
-        file = stack.enter_context(Path(os.devnull if out is None else out / METRICS).open("a", encoding="utf-8"))
         board = None
-        if out is not None and settings.tensorboard:
+        if leads and settings.tensorboard:
             try:
                 from torch.utils.tensorboard import SummaryWriter
             except ImportError:
                 raise UserError(
                     "training.tensorboard: the package tensorboard is not installed", "pip install tensorboard"
                 ) from None
-            board = stack.enter_context(SummaryWriter(str(out / "tensorboard"), purge_step=step + 1))
-        bar = console.progress("training", settings.updates, "updates", done=step, every=None)  # `log` prints the lines
-        goal = f"/{settings.updates}" if settings.minutes is None else ""
-        yield Progress(console, file, goal, stack.enter_context(bar), board)
+            board = stack.enter_context(SummaryWriter(str(metrics.path.with_name("tensorboard")), purge_step=step + 1))
+        total = settings.updates if settings.minutes is None else None
+        bar = console.progress("training", total, "updates", done=step, every=None)  # `log` prints the lines
+        goal = "" if total is None else f"/{total}"
+        yield Progress(console, metrics, goal, stack.enter_context(bar), board)
 
 
 @dataclass

@@ -24,7 +24,7 @@ from nmt.checkpoint.reading import CHECKPOINT, POSITION, Bundle, Count, Figure, 
 from nmt.recipe import Recipe, Task
 from nmt.system.console import Console
 from nmt.system.errors import UserError
-from nmt.system.files import OutOfResources, clear_parts, exclusive, regular, remedy, set_aside, whole_file
+from nmt.system.files import JsonLines, OutOfResources, clear_parts, exclusive, regular, remedy, set_aside, whole_file
 
 METRICS = "metrics.jsonl"
 ABOUT = "run.json"
@@ -40,6 +40,7 @@ ONLY_AT_START = {f"training.{key}" for key in ("init_from", "init_state", "sourc
 
 T = TypeVar("T")
 Score = Callable[[Sequence[str], Sequence[str]], Sequence[float]]  # references and outputs to a score per output
+Say = Callable[[str], None]
 
 
 @pydantic.dataclasses.dataclass(config=ConfigDict(strict=True, extra="forbid", allow_inf_nan=False))
@@ -282,7 +283,7 @@ def forget_after(path: Path, step: int, scored: bool = True) -> None:
 
     Of `step` itself, keep only the training metrics, unless its checkpoint is `scored`.
     """
-    if not path.exists():
+    if not path.is_file():
         return
     kept = []
     for line in path.read_text(encoding="utf-8", errors="replace").split("\n"):
@@ -330,22 +331,20 @@ class Samples:
     The first line holds sources and references, each further line the outputs of one checkpoint.
     """
 
-    def __init__(self, out: Path, sources: Sequence[str], references: Sequence[str], score: Score) -> None:
-        self._path, self._score = out / SAMPLES, score
+    def __init__(self, out: Path, sources: Sequence[str], references: Sequence[str], score: Score, say: Say) -> None:
+        self._score = score
         # A blank reference is a tree without words; skip it, since it is not scored.
         self._rows = spread([row for row, reference in enumerate(references) if reference], MOST)
         self.sources = [sources[row] for row in self._rows]
         self.references = [references[row] for row in self._rows]
-        self._head = _line({"step": 0, "sources": self.sources, "references": self.references})
+        self._lines = JsonLines(out / SAMPLES, say, {"step": 0, "sources": self.sources, "references": self.references})
 
     def begin(self, step: int) -> None:
         """Remove the lines after `step`, or the whole file if it holds other sentences."""
-        if not self._path.exists():
-            return
-        if self._path.read_bytes().startswith(self._head):
-            forget_after(self._path, step)
-        else:
-            self._path.unlink()
+        path = self._lines.path
+        if path.is_file() and not path.read_bytes().startswith(self._lines.head):
+            path.unlink()
+        forget_after(path, step)
 
     def add(self, step: int, hypotheses: Sequence[str]) -> list[DevExample]:
         """Append a checkpoint's outputs, given its hypotheses for the whole development set.
@@ -354,9 +353,7 @@ class Samples:
         """
         outputs = [hypotheses[row] for row in self._rows]
         scores = [round(score, 2) for score in self._score(self.references, outputs)]
-        with self._path.open("ab") as file:
-            line = _line(DevOutputs(step=step, outputs=outputs, scores=scores).model_dump())
-            file.write(line if file.tell() else self._head + line)
+        self._lines.append(DevOutputs(step=step, outputs=outputs, scores=scores).model_dump())
         return spread(list(map(DevExample, self.sources, self.references, outputs, scores)), FEW)
 
 
@@ -387,8 +384,3 @@ def read_samples(
             if len(read.outputs) == len(read.scores) == count:
                 outputs.append(read)
     return (head.sources, head.references, outputs) if len(head.references) == count else ([], [], [])
-
-
-def _line(values: dict[str, Any]) -> bytes:
-    """Encode a line of dev.jsonl."""
-    return json.dumps(values, ensure_ascii=False).encode() + b"\n"

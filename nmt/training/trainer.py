@@ -6,7 +6,6 @@ run reproduces an uninterrupted one.
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import time
@@ -14,7 +13,7 @@ from contextlib import AbstractContextManager, closing, nullcontext, suppress
 from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 from uuid import uuid4
 
 import numpy as np
@@ -34,10 +33,10 @@ from nmt.parsing.linearization import load_tokenizer
 from nmt.recipe import Recipe, Training
 from nmt.system.console import Console
 from nmt.system.errors import Interrupted, UserError
-from nmt.system.files import replace_json
+from nmt.system.files import JsonLines, replace_json, whole_file
 from nmt.training.arithmetic import Clock, autocast_dtype, factors_rounded, multiplier, product_dtype, training_flops
 from nmt.training.batches import MicroBatches, Update, prefetched
-from nmt.training.budget import is_checkpoint_due, is_out_of_patience, is_over, seconds_left
+from nmt.training.budget import Requests, is_checkpoint_due, is_out_of_patience, is_over, seconds_left
 from nmt.training.distributed import Group, stop_requests
 from nmt.training.loss import Divergence, Objective, compile_parts
 from nmt.training.optimizer import Optimizer
@@ -47,14 +46,6 @@ from nmt.training.run_files import ABOUT, METRICS, BestScore, DevExample, RunSta
 from nmt.training.validation import PERPLEXITY, Validation
 
 CHECKED = 50  # maximum updates between counts of skipped updates; counting synchronises with the GPU
-
-
-class Requests(NamedTuple):
-    """Requests after an update: one rank's, or those that all have agreed on."""
-
-    stop: int = 0  # signal number; 0 to continue
-    checkpoint: bool = False
-    finish: bool = False  # because training.minutes are used up
 
 
 class Trainer:
@@ -228,9 +219,10 @@ class Run:
         tokenizer, data, dev = load_tokenizer(prepared), str(fingerprint_of(prepared)), Corpus(prepared / "valid.arrow")
         lengths = (resumed.lengths if resumed else None) or trained_lengths(recipe, trainer.corpus, tokenizer)
         self.validation = Validation(dev, tokenizer, recipe, self.group, lengths) if len(dev) else None
+        self.metrics = JsonLines(out / METRICS if leads else Path(os.devnull), self.console.say)
         self.samples: Samples | None = None
         if leads and (scorer := self.validation) is not None and scorer.sources:
-            self.samples = Samples(out, scorer.sources, scorer.references, scorer.each)
+            self.samples = Samples(out, scorer.sources, scorer.references, scorer.each, self.console.say)
         mixture = Mixture(set_sizes(prepared), [dataset.weight for dataset in recipe.data.train])
         self.epochs = EpochPlans(out, data, trainer.corpus, mixture, recipe.training, leads, self.group.check)
         self.page = Page(out, self.console, wanted=leads and recipe.training.report)
@@ -271,14 +263,14 @@ class Run:
         forget_after(self.out / METRICS, step, is_scored)
         if self.samples is not None:  # a checkpoint's samples are written before its scores
             self.samples.begin(step if is_scored else step - 1)
-        (self.out / "recipe.yaml").write_text(self.recipe.to_yaml(), encoding="utf-8")
+        with whole_file(self.out / "recipe.yaml") as file:
+            file.write(self.recipe.to_yaml().encode())
         replace_json(self.out / ABOUT, self.about)
 
     def _record_end(self) -> None:
         """Append the final page's cost to metrics.jsonl."""
         if self.group.leads:
-            with suppress(OSError), (self.out / METRICS).open("a", encoding="utf-8") as file:
-                file.write(json.dumps(self._figures()) + "\n")
+            self.metrics.append(self._figures())
 
     def _figures(self) -> dict[str, Any]:
         """Return a checkpoint's fields in metrics.jsonl, except scores; `report_seconds` is CPU time since the last."""
@@ -290,7 +282,7 @@ class Run:
         leads, settings = self.group.leads, self.recipe.training
         if leads:
             prune(self.out, settings.keep_last)  # a killed run may not have pruned
-        with show_progress(self.console, self.out if leads else None, self.state.step, settings) as progress:
+        with show_progress(self.console, self.metrics, leads, self.state.step, settings) as progress:
             try:
                 if self.unscored is not None:
                     self._score(self.unscored, progress)
@@ -303,11 +295,11 @@ class Run:
         """Run updates to the end; on a signal, save everything and raise Interrupted."""
         trainer, state, settings = self.trainer, self.state, self.recipe.training
         trainer.start(progress)
-        saved = state.seconds
+        saved = state.step, state.seconds
         updates = islice(trainer.micro_batches.updates(self.epochs.plan, state), settings.updates - state.step)
         with stop_requests(escalate=self.group.size == 1) as signals, closing(prefetched(updates, AHEAD)) as ahead:
             for update in trainer.meter.waiting(ahead):
-                agreed = trainer.update(update, self._requests(signals, state.seconds - saved))
+                agreed = trainer.update(update, self._requests(signals, saved[0], state.seconds - saved[1]))
                 if agreed.finish:
                     state.minutes = settings.minutes or 0.0
                 ends = is_over(state, settings)
@@ -316,9 +308,9 @@ class Run:
                     trainer.divergence.check()
                     # Do not let a run that may be diverging push out good checkpoints.
                     if is_last or not trainer.divergence.in_a_row:
-                        self.save(progress, validate=ends or not agreed.stop)
+                        self.save(progress, due=ends or agreed.checkpoint, stops=agreed.stop > 0 and not ends)
                         trainer.clock.tick()
-                        saved = state.seconds
+                        saved = state.step, state.seconds
                 self.checkpoints.check()
                 self.page.check()
                 if self._is_done():
@@ -329,24 +321,25 @@ class Run:
                         agreed.stop,
                     )
 
-    def _requests(self, signals: list[int], seconds: float) -> Requests:
-        """Return this rank's requests for the next update, `seconds` after the last checkpoint."""
+    def _requests(self, signals: list[int], step: int, seconds: float) -> Requests:
+        """Return this rank's requests for the next update, `seconds` after the last checkpoint, saved at `step`."""
         if self.group.is_orphaned():
             signals.append(signal.SIGTERM)
         settings, leads = self.recipe.training, self.group.leads
-        due, finish = is_checkpoint_due(self.state, settings, seconds), seconds_left(self.state, settings) <= 0
+        due, finish = is_checkpoint_due(self.state, settings, step, seconds), seconds_left(self.state, settings) <= 0
         return Requests(max(signals, default=0), leads and due, leads and finish)
 
     def _is_done(self) -> bool:
         """Return whether the run is over or training.patience is exhausted."""
         return is_over(self.state, self.recipe.training) or is_out_of_patience(self.best, self.recipe.training)
 
-    def save(self, progress: Progress, *, validate: bool) -> None:
-        """Write a checkpoint in the background; with `validate`, score it as well."""
-        state, validate = self.state, validate and self.validation is not None
+    def save(self, progress: Progress, *, due: bool, stops: bool) -> None:
+        """Write a checkpoint in the background; if it was `due`, score it, or on resuming if the run `stops` now."""
+        state, unscored = self.state, due and self.validation is not None
+        validate = unscored and not stops
         path, step = checkpoint_path(self.out, state.step), state.step
         if self.group.leads:
-            info = self.info | {"step": step, "cost": state.cost, "unscored": validate}
+            info = self.info | {"step": step, "cost": state.cost, "unscored": unscored}
             training = self.trainer.optimizer.state(), asdict(state)
             figures = {} if validate else self._figures()
 

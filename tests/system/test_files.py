@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import resource
 import shutil
 import stat
 import subprocess
@@ -17,6 +18,7 @@ import pytest
 
 from nmt.system.errors import Interrupted, UserError
 from nmt.system.files import (
+    JsonLines,
     clear_parts,
     exclusive,
     read_json,
@@ -86,6 +88,33 @@ def test_a_full_disk_is_a_user_error_and_leaves_what_was_there(tmp_path: Path, c
     with pytest.raises(UserError, match="out: the disk is full"), whole_directory(tmp_path / "out", "a"):
         raise OSError(code, os.strerror(code))
     assert tree(tmp_path) == {"out/a": "1"}
+
+
+def test_lines_are_written_whole_or_not_at_all_and_a_full_disk_is_reported_once(tmp_path: Path) -> None:
+    said: list[str] = []
+    path = tmp_path / "log.jsonl"
+    lines = JsonLines(path, said.append, head={"step": 0})
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    def append_limited(size: int, value: object) -> None:
+        """Append where files may have this size; Python ignores SIGXFSZ."""
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size, limits[1]))
+        try:
+            lines.append(value)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+    append_limited(5, {"step": 1})
+    assert path.read_bytes() == b""
+    lines.append({"step": 2, "text": "ü"})
+    whole = '{"step": 0}\n{"step": 2, "text": "ü"}\n'.encode()
+    assert path.read_bytes() == whole
+    for room in (0, 4):
+        append_limited(len(whole) + room, {"step": 3})
+    assert path.read_bytes() == whole
+    lines.append({"step": 4})
+    assert path.read_bytes() == whole + b'{"step": 4}\n'
+    assert said == [f"{path}: lines cannot be written, but the run continues: No space left on device"]
 
 
 def test_every_file_is_synced_before_the_directory_takes_its_name(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import io
 import os
 import resource
 import sys
@@ -18,6 +17,7 @@ from nmt.data.corpus import Lengths
 from nmt.system.console import Console
 from nmt.system.device import World
 from nmt.system.errors import UserError
+from nmt.system.files import JsonLines
 from nmt.training.distributed import Group
 from nmt.training.progress import Meter, Progress, Sums
 from nmt.training.run_files import forget_after
@@ -59,7 +59,7 @@ def test_lines_that_cannot_be_removed_stay_and_nothing_is_left_beside_them(
 def test_a_terminal_shows_figures_where_a_log_has_lines(live: bool, capsys: pytest.CaptureFixture[str]) -> None:
     console, seen = Console(), Seen()
     console.live = live
-    progress = Progress(console, io.StringIO(), "/400", seen)
+    progress = Progress(console, JsonLines(Path(os.devnull), console.say), "/400", seen)
     progress.log(FIGURES, 7200.0)
     assert seen.figures == ("loss 2.500  12,346 tok/s  ppl 12.18  lr 5.00e-04" if live else "")
     line = "update 20/400  loss 2.500  ppl 12.18  lr 5.00e-04  12,346 tok/s  2h00m left\n"

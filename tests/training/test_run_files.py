@@ -28,7 +28,7 @@ def lengths(references: Any, outputs: Any) -> list[float]:
 
 
 def begun(path: Path, step: int = 0, sources: list[str] = SOURCES) -> Samples:
-    samples = Samples(path.parent, sources, REFERENCES, lengths)
+    samples = Samples(path.parent, sources, REFERENCES, lengths, print)
     samples.begin(step)
     return samples
 

@@ -81,6 +81,17 @@ def test_a_run_goes_on_after_a_skipped_update_and_resumes_to_the_bit(
     assert all(math.isfinite(row["gradient_norm"]) for row in rows if "gradient_norm" in row)
 
 
+@pytest.mark.parametrize(
+    ("skipped", "saved"), [({4}, [5, 8, 12]), ({8, 9}, [4, 10, 12]), ({4, 5, 6, 7, 8}, [9, 12]), ({12}, [4, 8, 12])]
+)
+def test_a_checkpoint_due_at_a_skipped_update_is_saved_after_the_next_good_one(
+    train, inject, task, skipped: set[int], saved: list[int]
+) -> None:
+    inject(not_finite(math.nan, *skipped))
+    train("training.checkpoint_updates=4")
+    assert [bundle.step for bundle in checkpoints(task / "ckpts")] == saved
+
+
 def test_weights_that_are_not_finite_stop_the_run() -> None:
     model = torch.nn.Linear(2, 2)
     torch.nn.init.constant_(model.weight, math.inf)

@@ -7,8 +7,10 @@ import json
 import os
 import re
 import shutil
+import signal
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -24,9 +26,12 @@ from nmt.checkpoint.reading import Bundle, checkpoints
 from nmt.checkpoint.writing import Checkpoints, add_info
 from nmt.data.epochs import EpochPlan, EpochPlans
 from nmt.recipe import Training
+from nmt.system.console import Console
+from nmt.system.files import JsonLines
 from nmt.training import budget
 from nmt.training import trainer as module
-from nmt.training.progress import Progress
+from nmt.training.budget import Requests
+from nmt.training.progress import Progress, show_progress
 from nmt.training.run_files import RunState
 from nmt.training.trainer import Run
 
@@ -82,6 +87,44 @@ def test_a_checkpoint_that_lost_its_scores_is_scored_and_counted(
     train("training.updates=60", *SCORED, out="whole")
     assert [bundle.step for bundle in checkpoints(task / "whole")] == [3, 6, 9]
     killed_and_resumed(train, task / "whole", "killed", monkeypatch, number, where)
+
+
+def test_a_checkpoint_due_when_a_run_was_stopped_is_scored_on_resuming(
+    train, task: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = "training.updates=6", *SCORED
+    train(*settings, out="whole")
+
+    def stopped(self: Run, *given: Any) -> Requests:
+        return original(self, *given)._replace(stop=signal.SIGTERM if self.state.step == 2 else 0)
+
+    with monkeypatch.context() as patch:
+        original = Run._requests
+        patch.setattr(Run, "_requests", stopped)
+        train(*settings, out="parts", code=143)
+    assert [bundle.step for bundle in checkpoints(task / "parts")] == [3]
+    train(*settings, out="parts")
+    assert scores(task / "parts") == scores(task / "whole")
+    assert [bundle.scores for bundle in checkpoints(task / "parts")] == [
+        bundle.scores for bundle in checkpoints(task / "whole")
+    ]
+
+
+def test_lines_that_cannot_be_written_do_not_end_a_run(train, task: Path) -> None:
+    for name in ("metrics.jsonl", "dev.jsonl"):
+        (task / "ckpts" / name).mkdir(parents=True)
+    said = train("training.updates=6", *SCORED)
+    for name in ("metrics.jsonl", "dev.jsonl"):
+        assert said.count(f"ckpts/{name}: lines cannot be written, but the run continues: Is a directory\n") == 1
+    assert [bundle.step for bundle in checkpoints(task / "ckpts")] == [3, 6]
+
+
+def test_the_recipe_of_a_run_is_replaced_as_a_whole(train, task: Path) -> None:
+    train("training.updates=1", *BARE)
+    before = (task / "ckpts/recipe.yaml").read_bytes()
+    (task / "before").hardlink_to(task / "ckpts/recipe.yaml")
+    train("training.updates=2", *BARE)
+    assert (task / "before").read_bytes() == before != (task / "ckpts/recipe.yaml").read_bytes()
 
 
 def killed_and_resumed(
@@ -350,6 +393,17 @@ def test_minutes_end_a_run_which_is_averaged_and_scored_once(train, task: Path, 
     assert (task / "ckpts/averaged/bundle.json").stat().st_mtime_ns == before
     train("training.minutes=100", "training.checkpoint_updates=3", f"training.updates={newest.step + 2}")
     assert checkpoints(task / "ckpts")[-1].step == newest.step + 2  # whichever is first
+
+
+@pytest.mark.parametrize(("minutes", "total"), [(None, 100_000), (2.0, None)])
+def test_updates_are_no_measure_of_a_run_that_minutes_may_end(
+    minutes: float | None, total: int | None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    totals = []
+    monkeypatch.setattr(Console, "progress", lambda self, task, total, *a, **b: totals.append(total) or nullcontext())
+    lines = JsonLines(tmp_path / "metrics.jsonl", print)
+    with show_progress(Console(), lines, True, 40, Training(minutes=minutes)):
+        assert totals == [total]
 
 
 def test_the_end_leaves_time_for_four_validations() -> None:
