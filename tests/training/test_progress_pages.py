@@ -146,7 +146,7 @@ def test_a_stopped_run_writes_its_page_and_a_failed_one_does_not(
     monkeypatch.setattr(Run, "_make_updates", updates)
     is_stopped = isinstance(error, Interrupted)
     train(*BARE, code=128 + signal.SIGINT if is_stopped else 1)
-    assert ("report_seconds" in (task / "ckpts/metrics.jsonl").read_text()) == is_stopped
+    assert (task / "ckpts/metrics.jsonl").exists() == is_stopped  # for the cost of the page
 
 
 # --- the process itself -------------------------------------------------------------------------------------
