@@ -30,6 +30,8 @@ THREADS = 16
 """Fixed number of SentencePiece threads: the model file records it, and the rounding of unigram sums depends on it"""
 COVERAGE, FREQUENT, ALPHABET = 0.9995, 20, 500
 """For tokenizer.character_coverage auto: fraction of characters, occurrences of a frequent one, number of these"""
+LONGEST = 4192  # maximum bytes of a text that SentencePiece trains on: its max_sentence_length
+CUT = re.compile(rf"(?s).{{1,{LONGEST // 4}}}(?: |\Z)|.{{1,{LONGEST // 4}}}")
 RESERVED = 260  # entries for control symbols and bytes
 FORBIDDEN = {SPACE_MARK, "\u2585", "\0"}  # SentencePiece uses the first two itself, and the last ends its option
 PRINTABLE = frozenset(string.printable) - frozenset(string.whitespace)
@@ -118,7 +120,7 @@ class Tokenizer:
 def _train(which: str, texts: Iterator[str], settings: TokenizerSettings, say: Callable[[str], None]) -> Vocabulary:
     kind = f"tokenizer: {settings.algorithm}, {settings.vocab_size:,} pieces, {which}"
     say(f"{kind}: reading the training data")
-    sample, seen = draw(texts, settings.sample)
+    sample, seen = draw(cut_long(texts), settings.sample)
     say(f"{kind}: training on {len(sample):,} of {seen:,} sentences")
     coverage, required = settings.character_coverage, frozenset[str]()
     if coverage == "auto":
@@ -158,6 +160,15 @@ def alphabet(texts: Sequence[str], vocab_size: int) -> frozenset[str]:
     frequent = {character for character, count in counts.items() if count >= FREQUENT} - set(string.whitespace)
     wanted = PRINTABLE | (frequent - FORBIDDEN if len(frequent) <= ALPHABET else set())
     return wanted if len(wanted) < vocab_size - RESERVED else frozenset()
+
+
+def cut_long(texts: Iterable[str]) -> Iterator[str]:
+    """Cut texts that SentencePiece would leave out as too long, at spaces where possible."""
+    for text in texts:
+        if len(text) * 4 > LONGEST and len(text.encode()) > LONGEST:
+            yield from (part.rstrip(" ") for part in CUT.findall(text))
+        else:
+            yield text
 
 
 def draw(texts: Iterator[str], size: int) -> tuple[list[str], int]:

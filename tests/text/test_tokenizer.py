@@ -18,7 +18,7 @@ from strategies import TEXT, TRICKY
 from nmt.parsing.linearization import TreeVocabulary, load_tokenizer
 from nmt.recipe import TokenizerSettings
 from nmt.system.errors import Interrupted, UserError
-from nmt.text.tokenizer import PRINTABLE, Tokenizer, alphabet
+from nmt.text.tokenizer import PRINTABLE, Tokenizer, alphabet, cut_long
 from nmt.text.vocabulary import BOS, EOS, PAD, UNK, Vocabulary
 
 ENGLISH = "the quick dog cat sees likes tree big small red green house man woman walks jumps under over vexed"
@@ -60,6 +60,23 @@ def test_every_string_survives_the_round_trip(tokenizer: Tokenizer, text: str) -
         ids = vocabulary.encode(text)
         assert vocabulary.decode(ids) == text
         assert all(EOS < index < len(vocabulary) for index in ids)  # no unknown and no control symbols
+
+
+@pytest.mark.parametrize("space", [" ", ""])
+def test_texts_longer_than_sentencepiece_takes_are_cut_and_not_left_out(space: str) -> None:
+    text = space.join(sentences(GERMAN, 3)).replace(" ", space)
+    assert len(text.encode()) > 4192
+    tokenizer = Tokenizer.train([(text,)], TokenizerSettings(vocab_size=300, shared=True))
+    assert len(tokenizer.source.encode("Katze")) < 5  # learned
+
+
+def test_a_text_is_cut_only_if_it_is_too_long_and_at_spaces_if_there_are_any() -> None:
+    texts = ["ß" * 2096, "x", f"{'wort ' * 900}ende", "語" * 1398, " " * 4193, ""]
+    cut = list(cut_long(texts))
+    assert [len(part) for part in cut[:2] + cut[-1:]] == [2096, 1, 0]
+    assert all(len(part.encode()) <= 4192 for part in cut)
+    assert all(re.fullmatch("(wort )*(wort|ende)", part) for part in cut if "wort" in part)
+    assert "".join(cut).replace(" ", "") == "".join(texts).replace(" ", "")
 
 
 def test_control_symbols_give_no_text(tokenizer: Tokenizer) -> None:
