@@ -60,7 +60,7 @@ def run(group: click.Group) -> NoReturn:
 
 def _restore_signals() -> None:
     """Restore default signal handling, or ignore signals in a rank, which may get them while it reports an error."""
-    action = signal.SIG_IGN if "RANK" in os.environ else signal.SIG_DFL
+    action = signal.SIG_IGN if os.environ.get("RANK") else signal.SIG_DFL
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         if signal.getsignal(number) is stop:
             signal.signal(number, action)
@@ -80,7 +80,7 @@ class Ending(NamedTuple):
 
 def ending_of(error: BaseException) -> Ending:
     """Return the exit code and messages for an exception."""
-    reports = os.environ.get("RANK", "0") == "0"  # only rank 0 reports
+    reports = os.environ.get("RANK") in (None, "", "0")  # only rank 0 reports
     match error:
         case UserError():
             return Ending(1, _complaint(error.message, error.hint), traceback=True)

@@ -146,4 +146,4 @@ def _ask(**query: str) -> Any:
 
 
 def _url(host: str, path: str) -> str:
-    return f"{os.environ.get('NMT_OPUS_URL', host).rstrip('/')}/{path}"
+    return f"{(os.environ.get('NMT_OPUS_URL') or host).rstrip('/')}/{path}"

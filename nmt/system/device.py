@@ -30,7 +30,7 @@ def cores() -> int:
     limits = [len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1]
     if quota := cpu_quota():
         limits.append(math.ceil(quota))
-    if "SLURM_STEP_NUM_TASKS" in os.environ:  # unset in batch scripts, which may use the cores of all tasks
+    if os.environ.get("SLURM_STEP_NUM_TASKS"):  # unset in batch scripts, which may use the cores of all tasks
         with suppress(KeyError, ValueError):
             limits.append(int(os.environ["SLURM_CPUS_PER_TASK"]))
     return max(1, min(limits))
@@ -42,7 +42,7 @@ def let_waiting_threads_sleep() -> None:
     PyTorch's GNU OpenMP lets waiting threads spin for milliseconds. If another process competes for the cores, spinning
     threads delay the very thread they wait for. The user's own OpenMP settings take precedence.
     """
-    if "OMP_WAIT_POLICY" not in os.environ:
+    if not os.environ.get("OMP_WAIT_POLICY"):
         os.environ.setdefault("GOMP_SPINCOUNT", str(SPINS))
 
 
@@ -196,7 +196,11 @@ class World:
 
 
 def find_world(environment: Mapping[str, str]) -> World | None:
-    """Return the rank assigned by torchrun or by srun with several tasks; None for a single process."""
+    """Return the rank assigned by torchrun or by srun with several tasks; None for a single process.
+
+    An empty variable counts as unset.
+    """
+    environment = {name: value for name, value in environment.items() if value}
     if "RANK" in environment and "WORLD_SIZE" in environment:
         names, has_own_cores = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"), False
     elif environment.get("SLURM_STEP_NUM_TASKS", "1") != "1":

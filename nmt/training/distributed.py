@@ -59,7 +59,7 @@ def slurm_meeting_point(environment: Mapping[str, str]) -> tuple[str, int]:
             "Slurm names no nodes in SLURM_STEP_NODELIST",
             "set MASTER_ADDR to the name of the first host, and MASTER_PORT",
         )
-    return host, FIRST_PORT + int(environment.get("SLURM_JOB_ID", 0)) % PORTS
+    return host, FIRST_PORT + int(environment.get("SLURM_JOB_ID") or 0) % PORTS
 
 
 class Group:
@@ -81,7 +81,7 @@ class Group:
     def __enter__(self) -> Self:
         """Rendezvous with the other ranks; raise GroupError if they do not arrive."""
         if self.size > 1:
-            if "MASTER_ADDR" not in os.environ:
+            if not os.environ.get("MASTER_ADDR"):
                 host, port = slurm_meeting_point(os.environ)
                 os.environ.update(MASTER_ADDR=host, MASTER_PORT=str(port))
             os.environ.update(RANK=str(self.rank), WORLD_SIZE=str(self.size))

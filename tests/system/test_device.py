@@ -68,6 +68,10 @@ def test_attention_on_a_gpu_prepares_nothing_for_each_new_shape(monkeypatch, nam
     [
         ("", None),
         ("RANK=3", None),
+        ("RANK= WORLD_SIZE= LOCAL_RANK=", None),
+        ("SLURM_STEP_NUM_TASKS= SLURM_PROCID=", None),
+        ("RANK=5 WORLD_SIZE=8 LOCAL_RANK= LOCAL_WORLD_SIZE=", World(5, 8, 0, 1)),
+        ("RANK= WORLD_SIZE= SLURM_STEP_NUM_TASKS=2 SLURM_PROCID=1 SLURM_CPUS_PER_TASK=", World(1, 2, 0, 1)),
         ("WORLD_SIZE=3", None),
         ("RANK=5 WORLD_SIZE=8 LOCAL_RANK=1 LOCAL_WORLD_SIZE=4", World(5, 8, 1, 4)),
         ("RANK=5 WORLD_SIZE=8", World(5, 8, 0, 1)),
