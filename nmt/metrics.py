@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from nmt.system.compression import split_suffix
 from nmt.system.errors import UserError
 
 if TYPE_CHECKING:
@@ -53,8 +54,8 @@ class Moses:
 
 
 def language_of(path: Path) -> str:
-    """Return the suffix of a file name, ignoring .gz: de for test.de.gz."""
-    return Path(path.name.removesuffix(".gz")).suffix[1:]
+    """Return the suffix of a file name, ignoring that of compression: de for test.de.gz."""
+    return Path(split_suffix(path)[0]).suffix[1:]
 
 
 METRICS = ("bleu", "chrf", "ter", "tokenised", "paper")

@@ -224,7 +224,14 @@ def test_without_sacremoses_it_says_what_to_install(monkeypatch):
 
 @pytest.mark.parametrize(
     ("path", "language"),
-    [("test.de", "de"), ("data/test.2014.fr.gz", "fr"), ("ref.gz", ""), ("/dev/fd/63", ""), ("a.b/test", "")],
+    [
+        ("test.de", "de"),
+        ("data/test.2014.fr.gz", "fr"),
+        ("test.de.XZ", "de"),
+        ("ref.gz", ""),
+        ("/dev/fd/63", ""),
+        ("a.b/test", ""),
+    ],
 )
 def test_a_files_name_says_its_language(path, language):
     assert language_of(Path(path)) == language

@@ -25,9 +25,10 @@ from pathlib import Path
 from typing import Any
 
 from nmt.commands.streams import Counts, open_output
+from nmt.system.compression import compressed
 from nmt.system.device import World
 from nmt.system.errors import UserError
-from nmt.system.files import clear_parts, compressed, exclusive, identify, remove_directory, whole_file
+from nmt.system.files import clear_parts, exclusive, identify, remove_directory, whole_file
 from nmt.system.integrity import HASHES, hash_file, read_manifest, replace_manifest
 
 PLAN, LOCK = "blocks.json", ".lock"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 import time
@@ -9,13 +10,14 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Generic, TypeVar
+from typing import IO, TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 import click
 
+from nmt.system.compression import compressed
 from nmt.system.console import Advance, Console, shown, unseen
 from nmt.system.errors import UserError, printable_lines
-from nmt.system.files import compressed, whole_file
+from nmt.system.files import whole_file
 from nmt.text.lines import count_lines, count_rest, decoded, read_lines
 
 if TYPE_CHECKING:
@@ -66,8 +68,9 @@ def read_input(path: Path | None, console: Console, expected: str = "one sentenc
         console.say(f"reading from the terminal: {expected}, Ctrl-D to end")
     descriptor = _descriptor(sys.stdin)
     # Not sys.stdin itself: Python closes it at exit, while a thread may still be waiting for input.
-    stream = sys.stdin.buffer if descriptor is None else open(descriptor, "rb", closefd=False)  # noqa: SIM115
-    return decoded(stream, "<stdin>")
+    if descriptor is None:
+        return decoded(io.BufferedReader(cast(io.RawIOBase, sys.stdin.buffer)), "<stdin>")
+    return decoded(open(descriptor, "rb", closefd=False), "<stdin>")
 
 
 def count_input(path: Path | None) -> int | None:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
+from io import BytesIO
 from itertools import islice, starmap, zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,6 +28,7 @@ from nmt.decoding.read_ahead import Request
 from nmt.decoding.translator import Translator
 from nmt.exchange.resolve import resolve
 from nmt.recipe import Decoding, Model, TaskName, override_decoding
+from nmt.system.compression import compressed
 from nmt.system.console import Console
 from nmt.system.device import World, cores, device_of, find_world
 from nmt.system.errors import Interrupted, UserError
@@ -264,7 +266,9 @@ class LineSearch:
 
 
 def _check_output(options: SearchOptions) -> None:
-    """Raise UserError if the output would overwrite the input."""
+    """Raise UserError if the output would overwrite the input, or cannot be compressed as its name says."""
+    with compressed(BytesIO(), options.output or ""):
+        pass
     if options.source and options.output and options.output.exists() and options.source.samefile(options.output):
         raise UserError(f"--output {options.output}: is also the input", "give --output another file")
 

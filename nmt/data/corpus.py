@@ -126,22 +126,23 @@ class PairEncoder:
         return EncodedChunk(chunk.dataset, len(chunk.pairs), sides, lines, texts, +counts, examples, as_bytes)
 
     def _usable(self, chunk: Chunk, dropped: dict[str, list[tuple[int, Pair]]]) -> tuple[NDArray[np.int64], list[Pair]]:
-        """Return the line numbers (pairs,) and texts of usable pairs; unless `keep_all`, drop the others."""
+        """Return the line numbers (pairs,) and texts of usable pairs; unless `keep_all`, drop the defective ones."""
         lines, pairs = [], []
         for line, pair in enumerate(chunk.pairs, chunk.first):
-            if not self.keep_all and (reason := self._defect(pair)):
+            if reason := self._defect(pair):
                 dropped[reason].append((line, pair))
-            else:
+            if self.keep_all or not reason:
                 lines.append(line)
                 pairs.append(pair)
         return np.array(lines, dtype=np.int64), pairs
 
     def _defect(self, pair: Pair) -> str | None:
-        """Return why a training pair is not used, if its texts tell."""
+        """Return the defect of a pair's texts, if any, for which a training pair is not used."""
+        what = f"{self.unit} kept though" if self.keep_all else "dropped as"
         if not all(pair):
-            return "dropped as empty"
+            return f"{what} empty"
         if "\ufffd" in "".join(pair):  # what bytes that are not UTF-8 become; few texts have it
-            return "dropped as not UTF-8 or with U+FFFD"
+            return f"{what} not UTF-8 or with U+FFFD"
         return HELD_OUT if pair[0] in self.held_out else None
 
     def _as_bytes(self, pairs: Sequence[Pair]) -> Counter[str]:

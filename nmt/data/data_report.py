@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import accumulate
+from itertools import accumulate, chain
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from nmt.recipe import Data
 from nmt.system.errors import UserError, printable
 from nmt.system.files import read_json
 from nmt.system.integrity import checked, intact
+from nmt.text.lines import stripped
 from nmt.text.tokenizer import Tokenizer
 
 REPORT = "report.json"
@@ -77,7 +78,7 @@ def near_lines(prepared: Path, references: Sequence[str]) -> list[bool]:
             "prepare it under another name: nmt preprocess RECIPE --set data.name=OTHER",
         )
     shares = checked(_Shares, read_json(intact(prepared / OVERLAP)), prepared / OVERLAP).root
-    lines = [line.strip() for line in references]
+    lines = [stripped(line) for line in references]
     for split, found in shares.items():
         if len(found) == len(lines) and Corpus(intact(prepared / f"{split}.arrow")).texts()[1] == lines:
             return [share >= NEAR for share in found]
@@ -125,7 +126,7 @@ def summary(out: Path, report: dict[str, dict[str, Any]], tokenizer: Tokenizer, 
             notes.append(f"{near:,} near to training")
         read = f"{figures['read']:,} {'trees' if task.has_trees else unit}"
         yield f"  {split}: {figures['kept']:,} of {read}, {', '.join(notes)}"
-    for reason, examples in train["examples"].items():
+    for reason, examples in chain.from_iterable(figures["examples"].items() for figures in report.values()):
         yield f"  {reason}: {printable(examples[0])}"
     for side, classes in train["lengths"].items():
         listed = ", ".join(f"{length}: {count:,}" for length, count in length_ranges(classes).items())

@@ -21,7 +21,7 @@ from nmt.parsing.tree import prepare_tree, read_trees, tree_files
 from nmt.recipe import Data, Dataset
 from nmt.system.archives import members
 from nmt.system.errors import UserError
-from nmt.text.lines import REALIGN, count_lines, one_line, read_lines
+from nmt.text.lines import REALIGN, count_lines, one_line, read_lines, read_parallel, stripped
 
 Pair = tuple[str, ...]
 """One sentence for each of `Data.languages`"""
@@ -85,7 +85,7 @@ def _text_files(dataset: Dataset, data: Data) -> tuple[os.PathLike[str], ...] | 
     """Return a data set's line-aligned text files, one per side; None if it has another format."""
     if dataset.sacrebleu is not None and data.source is not None:
         return find_test_set(dataset.sacrebleu, data.source, data.target)
-    if dataset.opus is not None or dataset.is_zip:
+    if dataset.opus is not None or dataset.format == ".zip":
         (path,) = input_files(dataset, data)
         return members(path, data.endings)
     return tuple(data.path(name) for name in (dataset.source, dataset.target) if name is not None) or None
@@ -94,11 +94,11 @@ def _text_files(dataset: Dataset, data: Data) -> tuple[os.PathLike[str], ...] | 
 def read_pairs(dataset: Dataset, data: Data) -> Iterator[Pair]:
     """Yield a data set's pairs in order; raise UserError if its data is unreadable or malformed."""
     if (files := _text_files(dataset, data)) is not None:
-        yield from zip(*map(read_lines, files), strict=True)
+        yield from read_parallel(*files) if len(files) > 1 else zip(read_lines(files[0]))
     elif dataset.trees is not None:
         for path in input_files(dataset, data):
             yield from _read_trees(path, data)
-    elif dataset.file is not None and dataset.is_tsv:
+    elif dataset.file is not None and dataset.format == ".tsv":
         yield from _read_tsv(data.path(dataset.file), dataset.fields or ("1", "2"))
     else:
         yield from _read_records(dataset, data)
@@ -112,9 +112,12 @@ def _read_trees(path: Path, data: Data) -> Iterator[Pair]:
 
 
 def _read_tsv(path: Path, fields: Sequence[str]) -> Iterator[Pair]:
+    """Yield the columns `fields` of each line; empty strings for a blank line."""
     columns = [int(column) - 1 for column in fields]
     for number, line in enumerate(read_lines(path), 1):
         cells = line.split("\t")  # quotes are ordinary characters
+        if len(cells) <= max(columns) and not stripped(line):
+            cells = [""] * (max(columns) + 1)
         if len(cells) <= max(columns):
             raise UserError(
                 f"{path}:{number}: has no column {max(columns) + 1} (columns: {len(cells)})",
@@ -129,7 +132,7 @@ def _read_records(dataset: Dataset, data: Data) -> Iterator[Pair]:
         where, records = f"{dataset.hub} ({dataset.split})", _read_hub(dataset, data)
     else:
         path = data.path(dataset.file)
-        where, records = str(path), _read_parquet(path) if path.suffix == ".parquet" else _read_json_lines(path)
+        where, records = str(path), _read_parquet(path) if dataset.format == ".parquet" else _read_json_lines(path)
     number = 0
     for number, record in enumerate(records, 1):
         if isinstance(record.get("translation"), dict):
@@ -162,7 +165,7 @@ def _text(value: str | None) -> str:
 def _read_json_lines(path: Path) -> Iterator[dict[str, Any]]:
     """Yield a .jsonl file's records as they are; `datasets` would add the fields of all records to each."""
     for number, line in enumerate(read_lines(path), 1):
-        if not line.strip():
+        if not stripped(line):
             continue
         try:
             record = json.loads(line)

@@ -45,7 +45,7 @@ from nmt.system.console import Console
 from nmt.system.errors import UserError
 from nmt.system.files import exclusive, identify, read_json, whole_directory, write_json
 from nmt.system.integrity import check_files, checked, intact, read_manifest, replace_manifest, write_manifest
-from nmt.text.lines import in_groups
+from nmt.text.lines import in_groups, stripped
 from nmt.text.sentences import SentenceSplitter, TrainedLengths
 from nmt.text.tokenizer import COVERAGE, Tokenizer
 
@@ -86,10 +86,10 @@ def prepare(recipe: Recipe, console: Console, threads: int, tokenizer_from: Path
     totals = {split: check_inputs(datasets, data) for split, datasets in splits.items()}
     with exclusive(out.parent / f".{out.name}.lock", str(out), console.say), whole_directory(out, MANIFEST) as part:
         held_out = _taken(data)
+        texts = {split: _evaluation_pairs(split, data, held_out) for split in ("valid", "test")}
         tokenizer = _tokenizer(recipe, totals["train"], console, tokenizer_from, held_out)
         for name, content in tokenizer.files().items():
             (part / name).write_bytes(content)
-        texts = {split: [*_pairs(split, data, held_out)] for split in ("valid", "test")}
         overlap = {split: _overlap(pairs, tokenizer) for split, pairs in texts.items()}
         report = {}
         for split, datasets in splits.items():
@@ -108,6 +108,7 @@ def prepare(recipe: Recipe, console: Console, threads: int, tokenizer_from: Path
         _write_overlap(part, overlap, report)
         _write_texts(part, held_out, data)
         write_json(part / REPORT, report)
+        _check_unchanged(inputs, _identify(recipe, tokenizer_from, inputs))
         write_manifest(part / MANIFEST, inputs)
     for line in summary(out, report, tokenizer, data):
         console.say(line)
@@ -169,6 +170,13 @@ def _seen(path: Path, before: list[Any] | None) -> list[Any]:
     return identify(path, before) if path.exists() else before or [0, 0, None]
 
 
+def _check_unchanged(inputs: dict[str, Any], now: dict[str, Any]) -> None:
+    """Raise UserError if an input is not what it was when preparing began: it is read several times."""
+    before, after = ({(name, stamp[-1]) for name, stamp in each["files"].items()} for each in (inputs, now))
+    for name, _ in before ^ after:
+        raise UserError(f"{name}: has changed while it was read", "run this again once nothing writes to it")
+
+
 HeldOut = Mapping[str, Sequence[Pair]]
 """Pairs set aside from the training data, by split"""
 
@@ -198,6 +206,17 @@ def _taken(data: Data) -> HeldOut:
 
 def _sources(held_out: HeldOut) -> frozenset[str]:
     return frozenset(pair[0] for pairs in held_out.values() for pair in pairs)
+
+
+def _evaluation_pairs(split: str, data: Data, held_out: HeldOut) -> list[Pair]:
+    """Return the pairs of valid or test; raise UserError if it has data sets, but none of its pairs can be scored."""
+    pairs = [*_pairs(split, data, held_out)]
+    if data.splits[split] and not any(map(all, pairs)):
+        raise UserError(
+            f"data.{split}: none of the {len(pairs):,} {data.task.unit} read can be scored: a side of each is blank",
+            f"name files that have sentences in them, or leave out data.{split}",
+        )
+    return pairs
 
 
 @dataclass(frozen=True)
@@ -335,14 +354,14 @@ def _pairs(split: str, data: Data, held_out: HeldOut | None = None) -> Iterator[
 
 
 def _pairs_of(dataset: Dataset, split: str, data: Data, held_out: HeldOut) -> Iterable[Pair]:
-    """Return the pairs of a data set, stripped of surrounding whitespace.
+    """Return the pairs of a data set, stripped of surrounding whitespace, and empty if nothing in them is visible.
 
     Trees are not stripped, since their last word may be a no-break space.
     """
     if dataset.take is not None:
         return held_out[split]
     pairs = read_pairs(dataset, data)
-    return (tuple(map(str.strip, pair)) for pair in pairs) if dataset.trees is None else pairs
+    return (tuple(map(stripped, pair)) for pair in pairs) if dataset.trees is None else pairs
 
 
 def trained_lengths(recipe: Recipe, corpus: Corpus, tokenizer: Tokenizer) -> TrainedLengths | None:

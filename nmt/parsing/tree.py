@@ -141,14 +141,14 @@ def tree_files(path: str | os.PathLike[str]) -> list[Path]:
 
 
 def read_trees(path: str | os.PathLike[str]) -> Iterator[Tree]:
-    """Yield the trees of a file, plain or .gz, or of the .mrg files below a folder; a tree may span lines.
+    """Yield the trees of a file, or of the .mrg files below a folder; a tree may span lines.
 
     Blank lines and comments, which start with %, #, ; or *x*, may separate trees. Raise UserError naming file, line and
     column.
     """
     for file in tree_files(path):
         try:
-            yield from _parse(_unmarked(read_lines(file)))
+            yield from _parse(read_lines(file))
         except MalformedTree as error:
             raise UserError(
                 f"{file}:{error.line}:{error.column}: {error.reason}",
@@ -162,7 +162,7 @@ def read_tree_lines(lines: Iterable[str], name: str = "<stdin>") -> Iterator[Tre
     Yield None for a blank line, `()` or `(())`, by which parsers report a failure. Raise UserError naming file, line
     and column.
     """
-    for number, line in enumerate(_unmarked(lines), 1):
+    for number, line in enumerate(lines, 1):
         try:
             yield None if _FAILURE.fullmatch(line) else parse_tree(line)
         except MalformedTree as error:
@@ -170,12 +170,6 @@ def read_tree_lines(lines: Iterable[str], name: str = "<stdin>") -> Iterator[Tre
                 f"{name}:{number}:{error.column}: {error.reason}",
                 "write one whole tree on each line, or leave a line empty where there is none",
             ) from None
-
-
-def _unmarked(lines: Iterable[str]) -> Iterator[str]:
-    """Strip a byte order mark from the first line."""
-    for number, line in enumerate(lines):
-        yield line if number else line.removeprefix("\ufeff")
 
 
 def _parse(lines: Iterable[str]) -> Iterator[Tree]:

@@ -8,11 +8,12 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from nmt.recipe.settings import MOST_SUBWORDS, Refusal, Settings
+from nmt.system.compression import FORMATS, split_suffix
 
 TaskName = Literal["translate", "parse", "language_model"]
 TREE = "tree"
@@ -116,7 +117,12 @@ def task_of(source: object, target: object) -> TaskName:
 
 
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
-SUFFIXES = (".tsv", ".tsv.gz", ".jsonl", ".jsonl.gz", ".parquet", ".zip")
+PAIRS = (".tsv", ".jsonl", ".parquet", ".zip")
+TEXTS = (".tsv", ".jsonl")  # formats of pairs that may be compressed
+
+
+FieldName = Annotated[str, BeforeValidator(lambda name: str(name) if type(name) is int else name, str | int)]
+"""Name of a field, or number of a column"""
 
 
 class Dataset(Settings):
@@ -125,15 +131,15 @@ class Dataset(Settings):
     `file` or `hub`."""
 
     source: str | None = None
-    """Text file, one sentence per line, plain or .gz; requires `target`."""
+    """Text file, one sentence per line, plain, .gz, .bz2, .xz or .zst; requires `target`."""
     target: str | None = None
     """Text file whose line N translates line N of `source`; for a language model, the only text file."""
     file: str | None = None
-    """File of pairs: .tsv or .jsonl, plain or .gz, .parquet, or a .zip with one text file for each language, whose
-    name ends in .LANGUAGE. A language model reads only the targets."""
+    """File of pairs: .tsv or .jsonl, plain or compressed like a text file, .parquet, or a .zip with one text file for
+    each language, whose name ends in .LANGUAGE. A language model reads only the targets."""
     trees: str | None = None
-    """Bracketed trees, for `data.target: tree`: a file, plain or .gz; a folder, searched for .mrg files; or a glob
-    pattern of files and folders, such as wsj/0[2-9]."""
+    """Bracketed trees, for `data.target: tree`: a file, plain or compressed; a folder, searched for .mrg files; or a
+    glob pattern of files and folders, such as wsj/0[2-9]."""
     opus: str | None = None
     """Corpus of OPUS with its version, such as Europarl/v8, for `data.source` and `data.target`. It is downloaded to
     the cache on first use."""
@@ -150,7 +156,7 @@ class Dataset(Settings):
     """Files of the hub data set that make up `split`, by name or pattern, such as data/*.parquet."""
     split: str = "train"
     """Split of the hub data set."""
-    fields: tuple[str, ...] | None = Field(None, min_length=1, max_length=2, strict=False)
+    fields: tuple[FieldName, ...] | None = Field(None, min_length=1, max_length=2, strict=False)
     """Source and target fields: 1-based column numbers for a .tsv, otherwise field names. Default: columns 1 and 2, or
     the fields named `data.source` and `data.target`. For a language model, the target field only."""
     take: int | None = Field(None, ge=1, le=10_000_000)
@@ -179,29 +185,27 @@ class Dataset(Settings):
         for key in ("config", "revision", "data_files"):
             if getattr(self, key) is not None and self.hub is None:
                 raise Refusal(f"{key}: goes with hub", f"remove {key}, or add hub, such as wmt/wmt14")
-        if self.fields is not None and (self.file is None or self.is_zip) and self.hub is None:
+        if self.fields is not None and (self.file is None or self.format == ".zip") and self.hub is None:
             raise Refusal("fields: goes with hub, .tsv, .jsonl and .parquet; other data has none", "remove fields")
-        if self.file is not None and not self.file.endswith(SUFFIXES):
+        if self.file is not None and self.format is None:
             raise Refusal(
-                f"file: must end in one of {', '.join(SUFFIXES)} (got {self.file})",
+                f"file: must end in one of {', '.join(PAIRS)}; {' and '.join(TEXTS)} may be followed by one of "
+                f"{', '.join(FORMATS)} (got {self.file})",
                 "rename the file to what it is, or name two text files by source and target",
             )
-        if self.fields and self.is_tsv and not all(re.fullmatch(r"[1-9][0-9]*", field) for field in self.fields):
+        if self.fields and self.format == ".tsv" and not all(re.fullmatch("[1-9][0-9]*", each) for each in self.fields):
             raise Refusal(
                 f"fields: of a .tsv are column numbers counted from 1 (got {list(self.fields)})",
-                'give numbers in quotes, such as ["1", "2"]',
+                "give numbers, such as [1, 2]",
             )
         return self
 
     @property
-    def is_tsv(self) -> bool:
-        """Whether this is a .tsv file, plain or .gz."""
-        return self.file is not None and self.file.endswith((".tsv", ".tsv.gz"))
-
-    @property
-    def is_zip(self) -> bool:
-        """Whether this is a zip archive of text files."""
-        return self.file is not None and self.file.endswith(".zip")
+    def format(self) -> str | None:
+        """Suffix of `file` that tells its format, in lower case and before that of compression; None if unknown."""
+        stem, compression = split_suffix(self.file or "")
+        suffix = Path(stem).suffix.lower()
+        return suffix if suffix in (TEXTS if compression else PAIRS) else None
 
 
 class Data(Settings):
@@ -315,10 +319,10 @@ class Data(Settings):
                 f"{where}.fields: must be {len(self.languages)}, {sides} (got {list(dataset.fields)})",
                 f"name them: fields: [{'SOURCE, ' if self.task.has_source else ''}TARGET]",
             )
-        if not self.task.has_source and dataset.fields is None and dataset.is_tsv:
+        if not self.task.has_source and dataset.fields is None and dataset.format == ".tsv":
             raise Refusal(
                 f"{where}.fields: must name the column of the target without data.source",
-                'name the second column, for example: fields: ["2"]',
+                "name the second column, for example: fields: [2]",
             )
 
     @property

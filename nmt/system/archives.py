@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, cast
+from typing import cast
 from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile
 
 from nmt.system.errors import UserError
@@ -33,13 +33,13 @@ class Member:
 
     __str__ = __fspath__
 
-    def open(self) -> IO[bytes]:
+    def open(self) -> io.BufferedReader:
         """Open the file for reading bytes; raise UserError if the archive is damaged or encrypted."""
         with _opened(self.archive) as archive:
             method = archive.getinfo(self.name).compress_type
             if method not in (ZIP_STORED, ZIP_DEFLATED):
                 raise BadZipFile(f"{self.name} is compressed by method {method}, not 8 (deflate)")
-            return cast(IO[bytes], io.BufferedReader(cast(io.RawIOBase, archive.open(self.name))))
+            return io.BufferedReader(cast(io.RawIOBase, archive.open(self.name)))
 
 
 def members(archive: Path, endings: Sequence[str]) -> tuple[Member, ...]:

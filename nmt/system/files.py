@@ -1,10 +1,9 @@
-"""Files and directories: atomic writes, reads that raise UserError, locks, hashes, and gzip for files named *.gz."""
+"""Files and directories: atomic writes, reads that raise UserError, locks and hashes."""
 
 from __future__ import annotations
 
 import errno
 import fcntl
-import gzip
 import hashlib
 import json
 import os
@@ -15,9 +14,10 @@ import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from glob import escape
+from io import BufferedReader
 from itertools import count
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, Any
 
 from nmt.system.errors import UserError
 
@@ -250,23 +250,13 @@ def regular(path: Path) -> Path:
     return path
 
 
-def open_input(path: str | os.PathLike[str]) -> IO[bytes]:
-    """Open a file for reading bytes, decompressing .gz; raise UserError on failure."""
+def open_input(path: str | os.PathLike[str]) -> BufferedReader:
+    """Open a file for reading bytes as they are; raise UserError on failure."""
     path = Path(path)
     try:
-        return cast(IO[bytes], gzip.open(path, "rb")) if path.suffix == ".gz" else path.open("rb")
+        return path.open("rb")
     except OSError as error:
         raise not_read(path, error, "check the path and its permissions") from None
-
-
-@contextmanager
-def compressed(stream: IO[bytes], path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
-    """Yield a stream that writes to `stream`, gzip-compressed if `path` ends in .gz."""
-    if Path(path).suffix != ".gz":
-        yield stream
-        return
-    with gzip.GzipFile("", "wb", fileobj=stream, mtime=0) as file:  # no name or timestamp: equal texts give equal files
-        yield cast(IO[bytes], file)
 
 
 def not_read(path: Path, error: OSError, hint: str) -> UserError:

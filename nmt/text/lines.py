@@ -1,44 +1,72 @@
-"""Reading text files line by line.
+"""Reading text files line by line: the one place that decides on encoding, byte order marks and blank lines.
 
 Only `\\n` ends a line, not U+2028, `\\x0b`, `\\x85` or a lone `\\r`; a `\\r` before `\\n` is stripped. Python's text
 mode, `str.splitlines` and most loaders also split elsewhere, which misaligns all later lines with their translations.
-Files named *.gz and files in zip archives are decompressed. Invalid UTF-8 is decoded as U+FFFD.
+Text is UTF-8: invalid bytes are decoded as U+FFFD, UTF-16 and UTF-32 are refused. A byte order mark is stripped from
+any line, since joined files have it inside. `nmt/system/compression.py` decompresses.
 """
 
 from __future__ import annotations
 
+import io
 import itertools
 import os
+import re
 import stat
-import zlib
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from itertools import zip_longest
-from typing import IO, TypeVar
+from typing import TypeVar
 from zipfile import BadZipFile
 
 from nmt.system.archives import Member
+from nmt.system.compression import DAMAGED, FORMATS, decompressed, suffix_of
 from nmt.system.errors import UserError
 from nmt.system.files import open_input
 
 BLOCK = 1 << 20  # bytes read at a time when counting lines
 LONGEST = 1 << 24  # maximum bytes in a line: a small .gz file can expand to gigabytes without a newline
+STRAY = 4  # NULs and invalid bytes, beside 2%, in the beginning of a text that has NULs
+VISIBLE = re.compile(
+    r"[^\s\0-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f"
+    r"\u2800\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
+)
+"""A character other than whitespace, control characters and those that Unicode calls default ignorable"""
 REALIGN = "find the first line that the same line of the other file does not translate; only \\n ends a line"
 """Hint for parallel files of different lengths"""
 
 Texts = TypeVar("Texts", bound=tuple[str, ...])
 
 
-def decoded(stream: IO[bytes], name: str | os.PathLike[str]) -> Iterator[str]:
-    """Yield a stream's lines without line endings.
+def decoded(stream: io.BufferedReader, name: str | os.PathLike[str]) -> Iterator[str]:
+    """Yield a stream's lines without line endings and byte order marks.
 
-    Raise UserError, citing `name` and line number, for a line of more than LONGEST bytes; the rest of it is not read.
+    Raise UserError, citing `name`, if the stream's beginning is not UTF-8 text. Raise it, citing also the line number,
+    for a line of more than LONGEST bytes; the rest of it is not read.
     """
+    _check_beginning(stream.peek(1), name)
     for number, line in enumerate(iter(partial(stream.readline, LONGEST + 1), b""), 1):
         if len(line) > LONGEST:
             raise UserError(f"{name}:{number}: is longer than {LONGEST:,} bytes", "see that its lines end with \\n")
-        yield line.removesuffix(b"\r\n").removesuffix(b"\n").decode("utf-8", errors="replace")
+        yield line.decode("utf-8", "replace").removesuffix("\r\n").removesuffix("\n").removeprefix("\ufeff")
+
+
+def _check_beginning(head: bytes, name: str | os.PathLike[str]) -> None:
+    """Raise UserError if a text's first bytes are compressed, UTF-16, UTF-32 or binary; a few stray bytes may be."""
+    text = head.decode("utf-8", "replace") if b"\0" in head else ""
+    if suffix := suffix_of(head):
+        what, command = f"compressed ({suffix})", f"{FORMATS[suffix][0]} -dc"
+    elif head.startswith((b"\xff\xfe\0\0", b"\0\0\xfe\xff")):
+        what, command = "UTF-32, not UTF-8", "iconv -f UTF-32 -t UTF-8"
+    elif head.startswith((b"\xff\xfe", b"\xfe\xff")):
+        what, command = "UTF-16, not UTF-8", "iconv -f UTF-16 -t UTF-8"
+    elif text.count("\0") + text.count("\ufffd") > STRAY + len(head) // 50:
+        order = "LE" if head[1::2].count(0) > head[::2].count(0) else "BE"
+        what, command = "UTF-16 or not text, since it has NUL bytes", f"iconv -f UTF-16{order} -t UTF-8"
+    else:
+        return
+    raise UserError(f"{name}: is {what}", f"make it text in UTF-8, by: {command} FILE > NEW")
 
 
 def read_lines(path: str | os.PathLike[str]) -> Iterator[str]:
@@ -46,24 +74,23 @@ def read_lines(path: str | os.PathLike[str]) -> Iterator[str]:
 
     Raise UserError if the file cannot be opened or read, or as `decoded` does.
     """
-    return _lines(_open(path), path)
+    held = ExitStack()
+    return _lines(held, held.enter_context(_opened(path)), path)
 
 
-def _lines(stream: IO[bytes], path: str | os.PathLike[str]) -> Iterator[str]:
-    with stream, _read_errors(path):
+def _lines(held: ExitStack, stream: io.BufferedReader, path: str | os.PathLike[str]) -> Iterator[str]:
+    with held:
         yield from decoded(stream, path)
 
 
-def _open(path: str | os.PathLike[str]) -> IO[bytes]:
-    return path.open() if isinstance(path, Member) else open_input(path)
-
-
 @contextmanager
-def _read_errors(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Convert errors in reading a file into a UserError that names it."""
+def _opened(path: str | os.PathLike[str]) -> Iterator[io.BufferedReader]:
+    """Open a file, decompressed; convert errors in reading it into a UserError that names it."""
+    file = path.open() if isinstance(path, Member) else open_input(path)
     try:
-        yield
-    except (OSError, EOFError, BadZipFile, zlib.error) as error:
+        with file, decompressed(file, path) as stream:
+            yield stream
+    except (*DAMAGED, BadZipFile) as error:
         raise UserError(f"{path}: cannot be read to its end: {error}", f"copy or download {path} again") from None
 
 
@@ -80,9 +107,15 @@ def read_parallel(source: str | os.PathLike[str], target: str | os.PathLike[str]
         yield one, other
 
 
+def stripped(text: str) -> str:
+    """Strip surrounding whitespace; return an empty string if only invisible characters are left."""
+    return text.strip() if VISIBLE.search(text) else ""
+
+
 def count_lines(path: str | os.PathLike[str]) -> int:
     """Count the lines that `read_lines` would yield, but several times faster."""
-    with _open(path) as stream, _read_errors(path):
+    with _opened(path) as stream:
+        _check_beginning(stream.peek(1), path)
         return _count(iter(lambda: stream.read(BLOCK), b""))
 
 

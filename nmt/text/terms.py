@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from nmt.system.errors import UserError
-from nmt.text.lines import read_lines
+from nmt.text.lines import read_lines, stripped
 
 CASE = "case"  # third column of a case-sensitive term
 _END = r"[^\s<>\"'{}|\\^`.,;:!?)\]]"  # last character of a URL: no punctuation
@@ -162,7 +162,7 @@ def read_terms(path: Path) -> list[Term]:
     table = []
     for number, line in enumerate(read_lines(path), 1):
         source, *others = (column.strip() for column in line.split("\t"))
-        if not line.strip():
+        if not stripped(line):
             continue
         if not source or not others or not others[0] or others[1:] not in ([], [""], [CASE]):
             raise UserError(

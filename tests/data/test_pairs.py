@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import lzma
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -87,8 +88,8 @@ def tsv(root: Path) -> dict[str, Any]:
 
 def tsv_with_other_columns(root: Path) -> dict[str, Any]:
     rows = [f"id {n}\t{target}\t{source}\tmore" for n, (source, target) in enumerate(PAIRS)]
-    (root / "a.tsv.gz").write_bytes(gzip.compress(lines(rows)))
-    return {"file": "a.tsv.gz", "fields": ["3", "2"]}
+    (root / "a.TSV.xz").write_bytes(lzma.compress(lines(rows)))
+    return {"file": "a.TSV.xz", "fields": [3, "2"]}
 
 
 def jsonl_escaped(root: Path) -> dict[str, Any]:
@@ -184,6 +185,17 @@ def test_a_tsv_line_with_too_few_columns_is_named(tmp_path: Path) -> None:
     message = refusal(tmp_path, file="a.tsv").message
     assert message.startswith(f"{tmp_path / 'a.tsv'}:2: has no column 2 (columns: 1)")
     assert "column 3" in refusal(tmp_path, file="a.tsv", fields=["3", "1"]).message
+
+
+def test_a_blank_line_of_a_tsv_is_a_blank_pair(tmp_path: Path) -> None:
+    (tmp_path / "a.tsv").write_text("\ufeffone\teins\n \u200b\nthree\tdrei\n\n")
+    assert read(tmp_path, file="a.tsv") == [("one", "eins"), ("", ""), ("three", "drei"), ("", "")]
+
+
+def test_a_file_that_lost_lines_since_they_were_counted_is_named(tmp_path: Path) -> None:
+    (tmp_path / "a.en").write_text("a\nb\n")
+    (tmp_path / "a.de").write_text("a\n")
+    assert "a.de ends after 1 lines" in refusal(tmp_path, source="a.en", target="a.de").message
 
 
 def test_a_missing_field_names_the_record_and_the_fields_there(tmp_path: Path) -> None:

@@ -60,6 +60,53 @@ def test_evaluation_splits_keep_every_line() -> None:
     assert not [key for key in report("valid") if key.startswith("dropped")]
 
 
+def test_what_cannot_be_scored_well_in_evaluation_splits_is_counted_and_shown(
+    given: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write("v.en", ["a dog", "a \u200b", "\u200b\ufeff", b"caf\xe9"])
+    write("v.de", ["Hund", "", "x", b"Caf\xe9"])
+    prepare(recipe(), Console(False), 1, tokenizer_from=given)
+    assert report("valid")["pairs kept though empty"] == 2
+    assert report("valid")["pairs kept though not UTF-8 or with U+FFFD"] == 1
+    shown = capsys.readouterr().err
+    assert ", 2 pairs kept though empty, 1 pairs kept though not UTF-8 or with U+FFFD\n" in shown
+    assert "  pairs kept though not UTF-8 or with U+FFFD: v.en:4: caf\ufffd ||| Caf\ufffd\n" in shown
+
+
+@pytest.mark.parametrize(
+    ("split", "sources", "targets"),
+    [("valid", [], []), ("valid", ["a", "b"], ["", " \u200b"]), ("test", [""], ["x"]), ("valid", ["a", ""], ["", "b"])],
+)
+def test_a_split_that_cannot_be_scored_is_an_error(
+    given: Path, split: str, sources: list[str], targets: list[str]
+) -> None:
+    write(f"{split[0]}.en", sources)
+    write(f"{split[0]}.de", targets)
+    with pytest.raises(UserError, match=f"data.{split}: none of the {len(sources)} pairs read can be scored"):
+        prepare(recipe(), QUIET, 1, tokenizer_from=given)
+    assert not OUT.exists()
+
+
+@pytest.mark.parametrize("change", ["more text", "touched"])
+def test_an_input_that_changes_while_it_is_read_is_named(
+    given: Path, monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    encode = preparation._measure_lengths
+
+    def change_then_encode(*arguments: Any) -> Any:
+        write("v.de", [*sentences(9, 4)[:8], "other" if change == "more text" else sentences(9, 4)[8]])
+        os.utime("v.de", (1, 1))
+        return encode(*arguments)
+
+    monkeypatch.setattr(preparation, "_measure_lengths", change_then_encode)
+    if change == "touched":
+        assert prepare(recipe(), QUIET, 1, tokenizer_from=given)
+        return
+    with pytest.raises(UserError, match=r"v\.de: has changed while it was read"):
+        prepare(recipe(), QUIET, 1, tokenizer_from=given)
+    assert not OUT.exists()
+
+
 def test_the_tokenizer_sees_the_training_split_only() -> None:
     write("v.en", ["ЖЖЖ ЖЖЖ ЖЖЖ"] * 200)
     write("v.de", ["ЖЖЖ ЖЖЖ ЖЖЖ"] * 200)

@@ -194,6 +194,7 @@ def test_the_hint_gives_the_nearest_setting_that_is_allowed(write: Write, settin
         ("{opus: ../Europarl/v8}", "opus: must be CORPUS/VERSION (got ../Europarl/v8)"),
         ("{file: a.zip, fields: [en, de]}", "fields: goes with hub, .tsv"),
         ("{file: a.txt}", "file: must end in one of .tsv"),
+        ("{file: a.parquet.gz}", "file: must end in one of .tsv"),
         ("{file: a.tsv, fields: ['0', '1']}", "fields: of a .tsv are column numbers counted from 1"),
         ("{file: a.tsv, fields: ['1', '1０']}", "fields: of a .tsv are column numbers counted from 1"),
         ("{file: a.jsonl, fields: [en]}", "fields: must be 2, the source's and the target's (got ['en'])"),

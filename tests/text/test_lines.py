@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
+import io
+import lzma
 import os
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import IO
 
@@ -14,10 +19,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import CONTENT
 
+from nmt.system.compression import compressed as compressing
 from nmt.system.errors import UserError
-from nmt.system.files import compressed as compressing
 from nmt.system.files import open_input
-from nmt.text.lines import count_lines, count_rest, in_groups, read_lines, read_parallel
+from nmt.text.lines import count_lines, count_rest, decoded, in_groups, read_lines, read_parallel, stripped
 
 LINE = st.text(st.characters(exclude_characters="\n\r", exclude_categories=["Cs"]))
 
@@ -28,11 +33,12 @@ def written(path: Path) -> Iterator[IO[bytes]]:
         yield stream
 
 
+COMPRESS = {".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress}
 compressed = pytest.mark.parametrize("name", ["x.txt", "x.txt.gz"])
 
 
 def write(path: Path, content: bytes) -> Path:
-    path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
+    path.write_bytes(COMPRESS.get(path.suffix, bytes)(content))
     return path
 
 
@@ -56,7 +62,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("a\u2028b\u2029c\n".encode(), ["a\u2028b\u2029c"]),
         (b"a\x0bb\x0cc\x1cd\x1ee\n", ["a\x0bb\x0cc\x1cd\x1ee"]),
         (b"a\xffb\nc\xe2\x80\n", ["a\ufffdb", "c\ufffd"]),
-        ("\ufeffa\n".encode(), ["\ufeffa"]),
+        ("\ufeffa\nb\n\ufeffc \ufeffd".encode(), ["a", "b", "c \ufeffd"]),  # files with marks, joined
+        ("\ufeff\n".encode(), [""]),
         (b"  a \t\n", ["  a \t"]),
         (b"a\x00b\n", ["a\x00b"]),
     ],
@@ -72,7 +79,12 @@ def test_a_line_ends_at_newline_and_nowhere_else(tmp_path: Path, name: str, cont
 @given(content=CONTENT)
 def test_counting_agrees_with_reading(folder: Path, name: str, content: bytes) -> None:
     path = write(folder / name, content)
-    lines = list(read_lines(path))
+    try:
+        lines = list(read_lines(path))
+    except UserError as error:  # it looks like UTF-16
+        with pytest.raises(UserError, match=re.escape(error.message)):
+            count_lines(path)
+        return
     assert count_lines(path) == len(lines)
     assert len(lines) == content.count(b"\n") + (content != b"" and not content.endswith(b"\n"))
 
@@ -104,7 +116,7 @@ def test_a_file_that_ends_before_the_other_is_named(tmp_path: Path, one: bytes, 
 
 
 @pytest.mark.parametrize("read", [count_lines, lambda path: list(read_lines(path))], ids=["count", "read"])
-@pytest.mark.parametrize("damage", ["cut", "cut short", "not gzip", "crc", "body"])
+@pytest.mark.parametrize("damage", ["cut", "cut short", "crc", "body"])
 def test_a_damaged_gz_is_a_user_error_naming_the_file(
     tmp_path: Path, read: Callable[[Path], object], damage: str
 ) -> None:
@@ -112,7 +124,6 @@ def test_a_damaged_gz_is_a_user_error_naming_the_file(
     content = {
         "cut": bytes(whole[: len(whole) // 2]),
         "cut short": bytes(whole[:-1]),
-        "not gzip": b"plain text\n",
         "crc": bytes(whole[:-8]) + bytes(byte ^ 255 for byte in whole[-8:-4]) + bytes(whole[-4:]),
         "body": bytes(whole[:20]) + b"\xff" * 40 + bytes(whole[60:]),
     }[damage]
@@ -130,6 +141,85 @@ def test_what_cannot_be_opened_is_a_user_error_naming_it(tmp_path: Path, name: s
     (tmp_path / name).mkdir()
     with pytest.raises(UserError, match=f"{name}: cannot be read"):
         count_lines(tmp_path / name)
+
+
+@pytest.mark.parametrize("read", [count_lines, lambda path: list(read_lines(path))], ids=["count", "read"])
+@pytest.mark.parametrize("suffix", COMPRESS)
+def test_what_is_cut_short_is_a_user_error_in_every_format(
+    tmp_path: Path, read: Callable[[Path], object], suffix: str
+) -> None:
+    whole = COMPRESS[suffix](os.urandom(3000).hex().encode())
+    (tmp_path / "x").write_bytes(whole[:-9])
+    with pytest.raises(UserError, match=r"x: cannot be read to its end"):
+        read(tmp_path / "x")
+
+
+@pytest.mark.parametrize("name", ["x.GZ", "x.Bz2", "x.xz"])
+def test_files_are_compressed_as_their_names_say_and_read_whatever_they_are_called(tmp_path: Path, name: str) -> None:
+    with written(tmp_path / name) as stream:
+        stream.write("ä\nb\n".encode())
+    assert COMPRESS[Path(name).suffix.lower()]("ä\nb\n".encode())[:4] == (tmp_path / name).read_bytes()[:4]
+    (tmp_path / name).rename(tmp_path / "other.gz")
+    assert list(read_lines(tmp_path / "other.gz")) == ["ä", "b"]
+    (tmp_path / "other.gz").rename(tmp_path / "other")
+    assert list(read_lines(tmp_path / "other")) == ["ä", "b"]
+    assert count_lines(tmp_path / "other") == 2
+
+
+@pytest.mark.parametrize("content", [b"", b"plain text\n"])
+@pytest.mark.parametrize("read", [count_lines, read_lines])
+def test_what_is_not_compressed_as_its_name_says_is_an_error(
+    tmp_path: Path, read: Callable[[Path], object], content: bytes
+) -> None:
+    (tmp_path / "x.xz").write_bytes(content)
+    with pytest.raises(UserError, match=r"x\.xz: ends in \.xz, but is not compressed"):
+        read(tmp_path / "x.xz")
+
+
+@pytest.mark.skipif(find_spec("_zstd") is not None, reason="this Python has zstd")
+def test_zstd_is_an_error_that_names_the_program(tmp_path: Path) -> None:
+    (tmp_path / "x").write_bytes(bytes.fromhex("28b52ffd 2004210000 610a"))
+    with pytest.raises(UserError, match="reads and writes zstd from version") as caught:
+        read_lines(tmp_path / "x")
+    assert "zstd -d FILE" in caught.value.hint
+    with pytest.raises(UserError, match="reads and writes zstd from version"), compressing(io.BytesIO(), "x.zst"):
+        pass
+
+
+ENGLISH, RUSSIAN, CHINESE = "A dog.\nTwo.\n", "Привет, мир.\nКак дела?\n" * 9, "你好世界。\n他们在学校里。\n" * 99
+
+
+@pytest.mark.parametrize(
+    ("content", "problem", "command"),
+    [
+        (ENGLISH.encode("utf-16"), "is UTF-16, not UTF-8", "iconv -f UTF-16 "),
+        (b"\xfe\xff" + ENGLISH.encode("utf-16-be"), "is UTF-16, not UTF-8", "iconv -f UTF-16 "),
+        (ENGLISH.encode("utf-32"), "is UTF-32, not UTF-8", "iconv -f UTF-32 "),
+        (ENGLISH.encode("utf-16-le"), "is UTF-16 or not text", "iconv -f UTF-16LE "),
+        (RUSSIAN.encode("utf-16-be"), "is UTF-16 or not text", "iconv -f UTF-16BE "),
+        (CHINESE.encode("utf-16-le"), "is UTF-16 or not text", "iconv -f UTF-16LE "),
+        (b"PAR1\x15\x04\0\0\0\0\0\0\x15", "is UTF-16 or not text", ""),
+        (gzip.compress(gzip.compress(ENGLISH.encode())), "is compressed (.gz)", "gzip -dc "),
+    ],
+)
+def test_what_is_not_utf_8_is_told_before_the_first_line(
+    tmp_path: Path, content: bytes, problem: str, command: str
+) -> None:
+    path = tmp_path / "x"
+    path.write_bytes(content)
+    for read in (count_lines, lambda path: next(read_lines(path))):
+        with pytest.raises(UserError, match=re.escape(f"{path}: {problem}")) as caught:
+            read(path)
+        assert command in caught.value.hint
+    with pytest.raises(UserError, match=r"^<stdin>: is "), path.open("rb") as stream:
+        next(decoded(stream, "<stdin>"))
+
+
+@pytest.mark.parametrize("text", ["", " \t\u3000", "\u200b", "\ufeff \u2060", "\xad\0\x1b", "\u2028\x85\ufe0f\u3164"])
+def test_text_without_a_visible_character_is_blank(text: str) -> None:
+    assert stripped(text) == ""
+    assert stripped(f" a{text}\u200bb ") == f"a{text}\u200bb"  # within a text they stay
+    assert stripped(f"{text}🦊\u0301") != ""
 
 
 def test_a_file_ending_in_gz_is_compressed(tmp_path: Path) -> None:

@@ -1,0 +1,70 @@
+"""Compressed files: on reading, the first bytes tell the format, whatever the name; on writing, the name's suffix."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import lzma
+import os
+import re
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from importlib.util import find_spec
+from typing import IO, cast
+
+from nmt.system.errors import UserError
+
+zstd = import_module("compression.zstd") if find_spec("_zstd") else None  # since Python 3.14
+FORMATS = {".gz": ("gzip", gzip), ".bz2": ("bzip2", bz2), ".xz": ("xz", lzma), ".zst": ("zstd", zstd)}
+"""Program and library by the suffix of names, which may be in upper case"""
+MAGIC = re.compile(rb"(\x1f\x8b\x08)|(BZh[1-9](?:1AY&SY|\x17rE8P\x90))|(\xfd7zXZ\0)|(\x28\xb5\x2f\xfd)")
+"""The first bytes of files, a group for each of FORMATS"""
+DAMAGED = (OSError, EOFError, zlib.error, lzma.LZMAError, *((zstd.ZstdError,) if zstd else ()))
+"""What reading a damaged file raises"""
+
+
+def split_suffix(name: str | os.PathLike[str]) -> tuple[str, str]:
+    """Split a name before its suffix of compression, which is returned in lower case, or empty if there is none."""
+    stem, suffix = os.path.splitext(name)
+    return (stem, suffix.lower()) if suffix.lower() in FORMATS else (os.fspath(name), "")
+
+
+def suffix_of(head: bytes) -> str:
+    """Return the suffix for the format of a file that begins with `head`; an empty string if it is not compressed."""
+    found = MAGIC.match(head)
+    return [*FORMATS][found.lastindex - 1] if found and found.lastindex else ""
+
+
+def _open(stream: IO[bytes], mode: str, suffix: str, name: str | os.PathLike[str]) -> IO[bytes]:
+    if suffix == ".gz" and mode == "wb":  # without name and time: equal texts give equal files
+        return cast(IO[bytes], gzip.GzipFile("", mode, fileobj=stream, mtime=0))
+    program, library = FORMATS[suffix]
+    if library is None:
+        hint = f"use the program, such as {program} -d FILE, or .gz, .bz2 or .xz"
+        raise UserError(f"{name}: Python reads and writes {program} from version 3.14 on", hint)
+    return cast(IO[bytes], library.open(stream, mode))
+
+
+@contextmanager
+def decompressed(stream: io.BufferedReader, name: str | os.PathLike[str]) -> Iterator[io.BufferedReader]:
+    """Yield a stream's content, decompressed if it is compressed; raise UserError if it is not, but `name` says so."""
+    if suffix := suffix_of(stream.peek(1)):
+        stream = io.BufferedReader(cast(io.RawIOBase, _open(stream, "rb", suffix, name)))
+    elif suffix := split_suffix(name)[1]:
+        hint = "rename it if it is plain text; else copy or download it again"
+        raise UserError(f"{name}: ends in {suffix}, but is not compressed, or is damaged", hint)
+    with stream:
+        yield stream
+
+
+@contextmanager
+def compressed(stream: IO[bytes], path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
+    """Yield a stream that writes to `stream`, compressed if the suffix of `path` says so."""
+    if suffix := split_suffix(path)[1]:
+        with _open(stream, "wb", suffix, path) as file:
+            yield file
+    else:
+        yield stream
