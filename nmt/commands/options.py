@@ -171,8 +171,8 @@ class SearchOptions:
         FILE,
         multiple=True,
     )
-    source: Path | None = in_files("--input FILE", "Read from a file, plain or .gz, instead of stdin.", FILE)
-    output: Path | None = in_files("--output FILE", "Write to a file, plain or .gz, instead of stdout.", FILE)
+    source: Path | None = in_files("--input FILE", "Read from a file, plain or compressed, instead of stdin.", FILE)
+    output: Path | None = in_files("--output FILE", "Write to a file, plain, .gz, .bz2, .xz, instead of stdout.", FILE)
     n_best: int | None = in_files(
         "--n-best N",
         "Print up to N different results per line, separated by tabs: line, rank, score, result.",

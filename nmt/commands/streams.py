@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Generic, TypeVar, cast
+from typing import IO, TYPE_CHECKING, Any, Generic, TypeVar
 
 import click
 
@@ -69,7 +69,7 @@ def read_input(path: Path | None, console: Console, expected: str = "one sentenc
     descriptor = _descriptor(sys.stdin)
     # Not sys.stdin itself: Python closes it at exit, while a thread may still be waiting for input.
     if descriptor is None:
-        return decoded(io.BufferedReader(cast(io.RawIOBase, sys.stdin.buffer)), "<stdin>")
+        return decoded(io.BufferedReader(io.BytesIO(sys.stdin.buffer.read())), "<stdin>")
     return decoded(open(descriptor, "rb", closefd=False), "<stdin>")
 
 

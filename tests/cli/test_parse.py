@@ -46,7 +46,7 @@ def trees(out: bytes) -> list[Tree | None]:
 
 
 def test_as_many_trees_come_out_as_lines_went_in(parse) -> None:
-    text = "".join(line + "\n" for line in HOSTILE).encode() + b"a \xff\xfe b\r\nlast without end"
+    text = ("\ufeff" + "".join(line + "\n" for line in HOSTILE)).encode() + b"a \xff\xfe b\r\nlast without end"
     done = parse(stdin=text)
     assert done.code == 0, done.err
     words = [[escape(word.decode()) for word in line.encode().split()] for line in HOSTILE]
