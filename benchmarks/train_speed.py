@@ -29,7 +29,8 @@ import numpy as np
 
 from nmt import recipe as recipes
 from nmt.data.corpus import Corpus
-from nmt.data.prepare import directory, prepare
+from nmt.data.folders import directory
+from nmt.data.prepare import prepare
 from nmt.system.console import Console
 from nmt.text.tokenizer import Tokenizer
 

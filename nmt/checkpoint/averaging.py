@@ -16,6 +16,8 @@ from nmt.system.files import check_replaceable
 if TYPE_CHECKING:
     from torch import Tensor
 
+KEPT = ("step", "data", "train_data", "dev_set", "lengths", "cost")  # of bundle.json, for an average
+
 
 def average(
     directory: Path,
@@ -101,7 +103,7 @@ class Mean:
     def save(self, path: Path, weights: Mapping[str, Tensor], count: int | None = None, **more: Any) -> Bundle:
         """Write `weights`, the mean of the first `count` checkpoints (default: all), with `more` in bundle.json."""
         about = self.newest.info
-        info: dict[str, Any] = {key: about[key] for key in ("run", "step", "data", "lengths", "cost") if key in about}
+        info: dict[str, Any] = {key: about[key] for key in ("run", *KEPT) if key in about}
         info |= {"steps": sorted(self.steps[:count]), **more}
         save_bundle(path, weights, self.newest.recipe, self.newest.tokenizer(), info)
         return Bundle.read(path)
@@ -133,7 +135,7 @@ def mix(models: Sequence[Bundle], shares: Sequence[float], out: Path) -> Bundle:
             else:
                 sums[name] = weight.float() * share
     about = last.info
-    info: dict[str, Any] = {key: about[key] for key in ("step", "data", "lengths", "cost") if key in about}
+    info: dict[str, Any] = {key: about[key] for key in KEPT if key in about}
     mixed = [{"run": model.info["run"], "step": model.step, "weight": share} for model, share in parts]
     save_bundle(out, sums, last.recipe, tokenizer, {**info, "run": uuid4().hex[:12], "mixed": mixed})
     return Bundle.read(out)

@@ -76,6 +76,8 @@ class _Info(BaseModel):
     run: str
     step: Count
     data: str
+    train_data: str = ""
+    dev_set: str = ""
     scores: dict[str, float] = {}  # infinite or NaN if training diverged
     signature: str = ""
     interval: tuple[float, float] | None = Field(None, strict=False)
@@ -93,8 +95,8 @@ class Bundle:
 
     path: Path
     info: dict[str, Any]
-    """Contents of bundle.json: format, task, run, step, averaged steps, data fingerprint, lengths of training pairs,
-    scores, their signature and 95% interval, cost"""
+    """Contents of bundle.json: format, task, run, step, averaged steps, fingerprints of the data, lengths of training
+    pairs, scores, their signature and 95% interval, cost"""
 
     @property
     def step(self) -> int:
@@ -115,6 +117,13 @@ class Bundle:
     def dev_score(self) -> float | None:
         """The dev score that ranks checkpoints, or None."""
         return self.scores.get(self.task.metric)
+
+    def is_scored_on(self, data: Mapping[str, Any]) -> bool:
+        """Return whether scores are of the development set of `data`, the fingerprints in another bundle's info.
+
+        Of bundles of earlier versions, all data must be the same.
+        """
+        return self.info.get("dev_set", self.info["data"]) in (data.get("dev_set"), data["data"])
 
     @property
     def is_poor(self) -> bool:
@@ -339,8 +348,10 @@ def checkpoints(directory: Path) -> list[Bundle]:
 
 
 def ranked(bundles: Sequence[Bundle]) -> list[Bundle]:
-    """Return the bundles that have a dev score, best last; equal ones in order of step."""
-    scored = [(b.task.rank(score), b.step, b) for b in bundles if (score := b.dev_score) is not None]
+    """Return the bundles that have a score on the newest bundle's dev set, best last; equal ones in order of step."""
+    newest = max(bundles, key=lambda bundle: bundle.step, default=None)
+    alike = [bundle for bundle in bundles if newest and bundle.is_scored_on(newest.info)]
+    scored = [(b.task.rank(score), b.step, b) for b in alike if (score := b.dev_score) is not None]
     return [bundle for _, _, bundle in sorted(scored, key=lambda entry: entry[:2])]
 
 

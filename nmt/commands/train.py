@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from nmt import recipe as recipes
@@ -19,11 +20,12 @@ if TYPE_CHECKING:
 def preprocess(options: PreprocessOptions) -> None:
     """Train the recipe's tokenizer and encode its data, unless both are up to date."""
     recipe = recipes.load(options.recipe, options.overrides)
-    from nmt.data.prepare import directory, prepare
+    from nmt.data.prepare import prepare
 
     initial = initial_bundle(recipe)
-    if not prepare(recipe, options.console, options.threads or cores(), initial.path if initial else None):
-        options.console.say(f"nothing to do: {directory(recipe)} is up to date")
+    prepared = prepare(recipe, options.console, options.threads or cores(), initial.path if initial else None)
+    if not prepared.is_new:
+        options.console.say(f"nothing to do: {prepared.path} is up to date")
 
 
 def train(options: TrainOptions) -> None:
@@ -56,10 +58,11 @@ def train(options: TrainOptions) -> None:
     own_threads = world.threads(threads) if world.size > 1 else options.threads
     device = choose_device(device_of(options.device, world), own_threads)
     console = Console(options.console.quiet or world.rank > 0)
-    start.train(recipe, options.out, console, device, threads, world, base)
-    if recipe.training.minutes is not None and world.rank == 0:
-        from nmt.commands.average import refresh_report
-        from nmt.training.selection import average_and_score
+    with ExitStack() as held:
+        start.train(recipe, options.out, console, device, threads, world, base, held)
+        if recipe.training.minutes is not None and world.rank == 0:
+            from nmt.commands.average import refresh_report
+            from nmt.training.selection import average_and_score
 
-        average_and_score(options.out, device, console)
-        refresh_report(options.out, console)
+            average_and_score(options.out, device, console)
+            refresh_report(options.out, console)

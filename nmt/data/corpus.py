@@ -252,6 +252,7 @@ class Corpus:
 
     def __init__(self, path: Path) -> None:
         """Map an .arrow file; raise UserError if it is missing or damaged."""
+        self.path = path
         try:
             with regular(path).open("rb") as file:
                 pages = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)

@@ -11,8 +11,7 @@ import glob
 import json
 import logging
 import os
-from collections.abc import Iterable, Iterator, Sequence
-from fnmatch import fnmatchcase
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,11 +28,10 @@ LENGTH_STEP = 10  # width of report.json's length classes, in subwords
 ONE_OBJECT = 'write one JSON object on each line, such as {"en": "Hello.", "de": "Hallo."}'
 
 
-def input_files(dataset: Dataset, data: Data, before: Iterable[str] = ()) -> list[Path]:
-    """Return the local files of a data set.
+def input_files(dataset: Dataset, data: Data) -> list[Path]:
+    """Return the local files of a data set; a pattern of trees that matches none as a path.
 
-    If a folder or pattern of trees no longer matches anything, return the files in `before` that it matched. Raise
-    UserError if a folder holds no trees.
+    Raise UserError if a folder holds no trees.
     """
     if dataset.opus is not None:
         return [Archive(dataset.opus, data.languages).path]
@@ -44,8 +42,7 @@ def input_files(dataset: Dataset, data: Data, before: Iterable[str] = ()) -> lis
         return tree_files(path)
     pattern = str(data.model_copy(update={"root": glob.escape(data.root)}).path(dataset.trees))
     found = {file for match in glob.glob(pattern, recursive=True) for file in tree_files(match)}
-    gone = (Path(name) for name in before if fnmatchcase(name, pattern) or fnmatchcase(name, f"{pattern}/*"))
-    return sorted(found or gone) or [path]
+    return sorted(found) or [path]
 
 
 def check_inputs(datasets: Sequence[Dataset], data: Data) -> int | None:

@@ -7,21 +7,19 @@ identifies the inputs and settings and has the hashes of the other files.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from nmt import __version__
+from nmt.data import folders
 from nmt.data.corpus import (
     EXAMPLES,
     SIDES,
@@ -36,21 +34,20 @@ from nmt.data.corpus import (
     table_of,
 )
 from nmt.data.data_report import OVERLAP, REPORT, summary
+from nmt.data.folders import MANIFEST, directory, read_fingerprint
 from nmt.data.held_out import NEAR, Overlap, take
 from nmt.data.opus import Archive
-from nmt.data.pairs import Pair, check_inputs, describe, input_files, read_pairs
+from nmt.data.pairs import Pair, check_inputs, read_pairs
 from nmt.parsing.linearization import TreeVocabulary, load_tokenizer
 from nmt.recipe import Data, Dataset, Recipe
 from nmt.system.console import Console
 from nmt.system.errors import UserError
-from nmt.system.files import exclusive, identify, read_json, whole_directory, write_json
+from nmt.system.files import check_replaceable, claimed, exclusive, read_json, whole_directory, write_json
 from nmt.system.integrity import check_files, checked, intact, read_manifest, replace_manifest, write_manifest
 from nmt.text.lines import in_groups, stripped
 from nmt.text.sentences import SentenceSplitter, TrainedLengths
-from nmt.text.tokenizer import COVERAGE, Tokenizer
+from nmt.text.tokenizer import Tokenizer
 
-FORMAT = 2
-MANIFEST = "fingerprint.json"
 LENGTHS = "lengths.json"
 SAMPLE = 10_000  # number of pairs whose sentences are counted
 MOST_CHARACTERS = 100  # characters spelled as bytes that the report lists
@@ -58,116 +55,96 @@ SHOWN = 60  # characters of each side of an example
 CHUNK, CHUNK_TEXT = 10_000, 1 << 24  # pairs and approximate characters per `Chunk` and record batch
 
 
-def directory(recipe: Recipe) -> Path:
-    """Return the directory of the recipe's prepared data, relative to the working directory."""
-    return Path("data") / recipe.data.name
+class Prepared(NamedTuple):
+    """Data that is prepared for a recipe."""
+
+    path: Path
+    fingerprints: dict[str, str]
+    """Hashes of what it was made from, as bundles record them"""
+    is_new: bool
+    """Whether it has been prepared just now, by this process"""
 
 
-def prepare(recipe: Recipe, console: Console, threads: int, tokenizer_from: Path | None = None) -> bool:
-    """Prepare the recipe's data unless it is up to date; return whether anything was done.
+def prepare(
+    recipe: Recipe, console: Console, threads: int, tokenizer_from: Path | None = None, held: ExitStack | None = None
+) -> Prepared:
+    """Prepare the recipe's data unless it is up to date; wait for another process that is preparing some of its name.
 
-    `tokenizer_from` names a bundle whose tokenizer is used instead of training one. Raise UserError, before writing
-    anything but downloads to caches, if input files are missing or misaligned, or if existing prepared data is damaged.
-    An error leaves existing prepared data unchanged.
+    Until `held` closes, if it is given, no other process renames or removes the folder. `tokenizer_from` names a bundle
+    whose tokenizer is used instead of training one. Raise UserError, before writing anything but downloads to caches,
+    if input files are missing or misaligned, or if existing prepared data is damaged. An error leaves existing prepared
+    data unchanged.
     """
-    out = directory(recipe)
-    before = _read_fingerprint(out)
-    inputs = _identify(recipe, tokenizer_from, before)
-    if before.get("fingerprint") == inputs["fingerprint"]:
-        check_files(out / MANIFEST)
-        if before["files"] != inputs["files"]:  # touched: record the new times, to skip hashing the files next time
-            with suppress(UserError):  # prepared data may be read-only
-                replace_manifest(out / MANIFEST, before | inputs)
-        return False
-    data, splits = recipe.data, recipe.data.splits
-    corpora = [Archive(each.opus, data.languages) for sets in splits.values() for each in sets if each.opus is not None]
-    if any([corpus.download(console) for corpus in corpora]):
-        inputs = _identify(recipe, tokenizer_from, before)
+    out, is_new = directory(recipe), False
+    while True:
+        path, inputs = folders.identify(recipe, tokenizer_from)
+        if path is None:
+            is_new |= _write(recipe, console, threads, tokenizer_from)
+            continue
+        with claimed(_lock(out), alone=True) as is_alone:
+            path = folders.promote(path, out) if is_alone else path
+        with ExitStack() as used:
+            if not folders.use(path, inputs["fingerprint"], used):  # another process has renamed it
+                continue
+            if not is_new:
+                check_files(path / MANIFEST)
+            before = read_manifest(path / MANIFEST)
+            if before["files"] != inputs["files"]:  # touched: record the new times, to skip hashing the files next time
+                with suppress(UserError):  # prepared data may be read-only
+                    replace_manifest(path / MANIFEST, before | inputs)
+            if held is not None:
+                held.push(used.pop_all())
+            return Prepared(path, folders.fingerprints(inputs), is_new)
+
+
+def _lock(out: Path) -> Path:
+    """Return the file that a process locks while it writes `out`, or data beside it."""
+    return out.parent / f".{out.name}.lock"
+
+
+def _write(recipe: Recipe, console: Console, threads: int, tokenizer_from: Path | None) -> bool:
+    """Prepare the recipe's data unless another process has just done it; return whether this one did."""
+    out, data, splits = directory(recipe), recipe.data, recipe.data.splits
+    check_replaceable(out, MANIFEST)
+    for each in chain.from_iterable(splits.values()):
+        if each.opus is not None:
+            Archive(each.opus, data.languages).download(console)
     totals = {split: check_inputs(datasets, data) for split, datasets in splits.items()}
-    with exclusive(out.parent / f".{out.name}.lock", str(out), console.say), whole_directory(out, MANIFEST) as part:
-        held_out = _taken(data)
-        texts = {split: _evaluation_pairs(split, data, held_out) for split in ("valid", "test")}
-        tokenizer = _tokenizer(recipe, totals["train"], console, tokenizer_from, held_out)
-        for name, content in tokenizer.files().items():
-            (part / name).write_bytes(content)
-        overlap = {split: _overlap(pairs, tokenizer) for split, pairs in texts.items()}
-        report = {}
-        for split, datasets in splits.items():
-            encoder = _encoder(split, data, tokenizer, texts, held_out)
-            chunks = encode_chunks(encoder, _chunks(split, data, held_out), threads)
-            names = [_name(dataset) for dataset in datasets]
-            add = [each.add for each in overlap.values()] if split == "train" else []
-            with console.progress(f"encoding {split}", totals[split], data.task.unit) as advance:
-                sides = SIDES[-len(data.languages) :]
-                report[split] = _write_split(part / f"{split}.arrow", chunks, sides, names, advance, add)
-        _check_some_kept(report["train"], data)
-        lengths, several = _measure_lengths(recipe, Corpus(part / "train.arrow"), tokenizer)
-        if lengths is not None:
-            write_json(part / LENGTHS, lengths.model_dump())
-            report["train"]["sources with several sentences"] = round(several * report["train"]["kept"])
-        _write_overlap(part, overlap, report)
-        _write_texts(part, held_out, data)
-        write_json(part / REPORT, report)
-        _check_unchanged(inputs, _identify(recipe, tokenizer_from, inputs))
-        write_manifest(part / MANIFEST, inputs)
-    for line in summary(out, report, tokenizer, data):
+    with exclusive(_lock(out), str(out), console.say, wait=True):
+        path, inputs = folders.identify(recipe, tokenizer_from)
+        if path is not None:
+            return False
+        path = folders.beside(out, inputs["fingerprint"]) if read_fingerprint(out) else out
+        with whole_directory(path, MANIFEST) as part:
+            held_out, report = _taken(data), dict[str, Any]()
+            texts = {split: _evaluation_pairs(split, data, held_out) for split in ("valid", "test")}
+            tokenizer = _tokenizer(recipe, totals["train"], console, tokenizer_from, held_out)
+            for name, content in tokenizer.files().items():
+                (part / name).write_bytes(content)
+            overlap = {split: _overlap(pairs, tokenizer) for split, pairs in texts.items()}
+            for split, datasets in splits.items():
+                encoder = _encoder(split, data, tokenizer, texts, held_out)
+                chunks = encode_chunks(encoder, _chunks(split, data, held_out), threads)
+                names = [_name(dataset) for dataset in datasets]
+                add = [each.add for each in overlap.values()] if split == "train" else []
+                with console.progress(f"encoding {split}", totals[split], data.task.unit) as advance:
+                    sides = SIDES[-len(data.languages) :]
+                    report[split] = _write_split(part / f"{split}.arrow", chunks, sides, names, advance, add)
+            _check_some_kept(report["train"], data)
+            lengths, several = _measure_lengths(recipe, Corpus(part / "train.arrow"), tokenizer)
+            if lengths is not None:
+                write_json(part / LENGTHS, lengths.model_dump())
+                report["train"]["sources with several sentences"] = round(several * report["train"]["kept"])
+            _write_overlap(part, overlap, report)
+            _write_texts(part, held_out, data)
+            write_json(part / REPORT, report)
+            _check_unchanged(inputs, folders.identify(recipe, tokenizer_from, dict(inputs["files"]))[1])
+            write_manifest(part / MANIFEST, inputs)
+        path = folders.promote(path, out)
+        folders.remove_unused(out)
+    for line in summary(path, report, tokenizer, data):
         console.say(line)
     return True
-
-
-def fingerprint(recipe: Recipe, tokenizer_from: Path | None = None) -> str:
-    """Return the hash of the current inputs and settings, as recorded in prepared data and bundles."""
-    return str(_identify(recipe, tokenizer_from, _read_fingerprint(directory(recipe)))["fingerprint"])
-
-
-def fingerprint_of(prepared: Path) -> str | None:
-    """Return the fingerprint recorded in prepared data; None if nothing is prepared."""
-    found = _read_fingerprint(prepared).get("fingerprint")
-    return None if found is None else str(found)
-
-
-def _read_fingerprint(out: Path) -> dict[str, Any]:
-    """Read fingerprint.json, with each input's size, mtime and hash under `files`; return {} if missing or outdated."""
-    found = read_manifest(out / MANIFEST) if os.path.lexists(out / MANIFEST) else {}
-    return found if found.get("format") == FORMAT else {}
-
-
-def _identify(recipe: Recipe, tokenizer_from: Path | None, before: dict[str, Any]) -> dict[str, Any]:
-    """Return the fingerprint, and the inputs and settings that it hashes; `check_inputs` reports missing files."""
-    seen = before.get("files", {})
-    files: dict[str, list[Any]] = {}
-    contents: dict[str, Any] = {}
-    for split, datasets in recipe.data.splits.items():
-        contents[split] = []
-        for dataset in datasets:
-            paths = input_files(dataset, recipe.data, seen)
-            # The place of the cache may differ where only prepared data was copied to.
-            names = [str(path) if dataset.opus is None else f"opus:{dataset.opus}" for path in paths]
-            files |= {name: _seen(path, seen.get(name)) for name, path in zip(names, paths, strict=True)}
-            contents[split].append([describe(dataset, recipe.data), [files[name][-1] for name in names]])
-    given = load_tokenizer(tokenizer_from).files() if tokenizer_from else {}
-    what = {
-        "format": FORMAT,
-        "languages": recipe.data.languages,
-        "contents": contents,
-        "limits": [recipe.data.max_length, recipe.data.max_ratio],
-        "tokenizer": {name: hashlib.sha256(content).hexdigest() for name, content in given.items()}
-        or recipe.tokenizer.model_dump(),
-    }
-    if before and "nmt" not in before and recipe.tokenizer.character_coverage == "auto" and not given:
-        older = what | {"tokenizer": recipe.tokenizer.model_dump() | {"character_coverage": COVERAGE}}
-        if _digest(older) == before["fingerprint"]:  # prepared when 0.9995 was the default: runs go on with it
-            return {"fingerprint": before["fingerprint"], "files": files, **older}
-    return {"fingerprint": _digest(what), "files": files, "nmt": __version__, **what}
-
-
-def _digest(what: dict[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()
-
-
-def _seen(path: Path, before: list[Any] | None) -> list[Any]:
-    """Identify a file; a missing one counts as unchanged, since training needs only the prepared data."""
-    return identify(path, before) if path.exists() else before or [0, 0, None]
 
 
 def _check_unchanged(inputs: dict[str, Any], now: dict[str, Any]) -> None:
@@ -366,7 +343,7 @@ def _pairs_of(dataset: Dataset, split: str, data: Data, held_out: HeldOut) -> It
 
 def trained_lengths(recipe: Recipe, corpus: Corpus, tokenizer: Tokenizer) -> TrainedLengths | None:
     """Return the lengths of the prepared training pairs; None unless the recipe's is a translator."""
-    path = directory(recipe) / LENGTHS
+    path = corpus.path.parent / LENGTHS
     if path.exists():
         return checked(TrainedLengths, read_json(intact(path)), path)
     return _measure_lengths(recipe, corpus, tokenizer)[0]  # prepared by an earlier version

@@ -159,15 +159,17 @@ def read_figures(path: Path, metric: str) -> tuple[dict[str, Column], dict[str, 
     """Read the metrics of logged updates, each (logged steps,), and of dev scores, each (checkpoints,), by name.
 
     Missing and non-finite values are NaN. Damaged lines are skipped, such as the last one of a killed process. If a
-    step has several lines, the last one counts.
+    step has several lines, the last one counts. Dev scores before `new_dev_set` are left out: they are not comparable.
     """
-    names = (*LOGGED, "valid_perplexity", f"valid_{metric}")
+    names = (*LOGGED, "valid_perplexity", f"valid_{metric}", "new_dev_set")
     table = np.array(list(_lines(path, names))).reshape(-1, len(names))
     columns = dict(zip(names, np.where(np.isfinite(table), table, np.nan).T, strict=True))
     dev = {name: columns[name] for name in ("step", "seconds", "tokens")}
     dev |= {"score": columns[f"valid_{metric}"], "perplexity": columns["valid_perplexity"]}
     logged = _rows({name: columns[name] for name in LOGGED}, ~np.isnan(columns["learning_rate"]))
-    return logged, _rows(dev, ~(np.isnan(dev["score"]) & np.isnan(dev["perplexity"])))
+    is_scored = ~(np.isnan(dev["score"]) & np.isnan(dev["perplexity"]))
+    is_scored[: max(np.flatnonzero(columns["new_dev_set"] == 1), default=0)] = False
+    return logged, _rows(dev, is_scored)
 
 
 def _lines(path: Path, names: Sequence[str]) -> Iterator[list[float]]:
@@ -240,10 +242,14 @@ def _given(dataset: Dataset) -> dict[str, Any]:
 
 
 def _average(path: Path, found: Sequence[Bundle]) -> Bundle | None:
-    """Read the average of a run's checkpoints; return None if there is none, or if it is of another run."""
+    """Read the average of a run's checkpoints.
+
+    Return None if there is none, or if it is of another run or scored on an earlier development set.
+    """
     with suppress(UserError):
         average = Bundle.read(path / AVERAGED)
-        if not found or average.info["run"] == found[-1].info["run"]:
+        newest = (found or [average])[-1]
+        if average.info["run"] == newest.info["run"] and average.is_scored_on(newest.info):
             return average
     return None
 

@@ -12,7 +12,7 @@ import shutil
 import stat
 import time
 from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from glob import escape
 from io import BufferedReader
 from itertools import count
@@ -184,22 +184,42 @@ def remove_directory(path: Path) -> None:
 def exclusive(lock: Path, what: str, say: Callable[[str], None], wait: bool = False) -> Iterator[None]:
     """Hold the lock file `lock` while the block runs.
 
-    If another process on this machine holds it, wait if `wait`, else raise UserError. If the file system does not
-    support locks, `say` so and run the block anyway.
+    If another process on this machine holds it, `say` so and wait if `wait`, else raise UserError. If the file system
+    does not support locks, `say` so and run the block anyway.
     """
     with _naming(Path(what)):
         lock.parent.mkdir(parents=True, exist_ok=True)
         file = lock.open("ab")
     with file:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise UserError(f"{what}: another nmt is writing there", "wait until it ends, or stop it") from None
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if not wait:
+                    raise UserError(f"{what}: another nmt is writing there", "wait until it ends, or stop it") from None
+                say(f"{what}: another nmt is writing there; waiting until it ends")
+                fcntl.flock(file, fcntl.LOCK_EX)
         except OSError as error:
             if error.errno not in NO_LOCKS:
                 raise
             say(f"{what}: cannot be locked ({error.strerror}): see that no other nmt writes there meanwhile")
         yield
+
+
+@contextmanager
+def claimed(path: Path, alone: bool) -> Iterator[bool]:
+    """Lock an existing file while the block runs, alone or with others; yield whether it may be used so.
+
+    Do not wait. Where a file cannot be locked, anybody may use it with others, and nobody alone.
+    """
+    with ExitStack() as held:
+        try:
+            file = held.enter_context(path.open("r+b" if alone else "rb"))
+            fcntl.flock(file, (fcntl.LOCK_EX if alone else fcntl.LOCK_SH) | fcntl.LOCK_NB)
+            is_free = True
+        except OSError as error:
+            is_free = not alone and not isinstance(error, BlockingIOError)
+        yield is_free
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -21,8 +21,8 @@ import torch
 from nmt.checkpoint.reading import Bundle, best, survey
 from nmt.data.corpus import ABSENT
 from nmt.data.data_report import mean_lengths, training_pairs
-from nmt.data.prepare import directory
-from nmt.exchange.resolve import resolve
+from nmt.data.folders import directory, identify
+from nmt.exchange.resolve import initial_bundle, resolve
 from nmt.model import products
 from nmt.model.functional import chunk_rows
 from nmt.model.transformer import Transformer, parameter_groups
@@ -60,7 +60,7 @@ class Plan:
 
 def make_plan(recipe: Recipe, device: torch.device, devices: int = 1) -> Plan:
     """Estimate what training the recipe on `devices` devices requires."""
-    prepared = directory(recipe)
+    prepared = _prepared(recipe)
     lengths = mean_lengths(prepared)
     if lengths and (lengths[0] == ABSENT) == recipe.task.has_source:
         lengths = None  # prepared for pairs but the task is a language model, or vice versa
@@ -88,6 +88,12 @@ def make_plan(recipe: Recipe, device: torch.device, devices: int = 1) -> Plan:
         lengths=(source, target),
         assumed=lengths is None,
     )
+
+
+def _prepared(recipe: Recipe) -> Path:
+    """Return the folder of the recipe's prepared data; that of the same name if none is up to date."""
+    initial = initial_bundle(recipe)
+    return identify(recipe, initial.path if initial else None)[0] or directory(recipe)
 
 
 def kept_per_token(model: Model, source: float = 1.0, target: float = 1.0) -> float:
@@ -131,7 +137,7 @@ def plan_run(recipe: Recipe, device: torch.device, devices: int = 1) -> str:
         "time": f"about {clock(seconds * updates)}, {seconds:,.3g} s per update on {on}{fitting}, "
         f"at {EFFICIENCY:.0%} of the {peak / 1e9:,.0f} GFLOP/s measured just now{by}",
     }
-    if pairs := training_pairs(directory(recipe)):
+    if pairs := training_pairs(_prepared(recipe)):
         rows["epochs"] = f"about {updates * plan.sentences / pairs:.3g} of {pairs:,} {recipe.task.unit}"
         if training.minutes is not None and device.type == "cpu" and recipe.task.name == "translate":
             rows["nearest recipe"] = nearest_recipe(pairs, training.minutes * torch.get_num_threads())
@@ -211,6 +217,7 @@ def summary(recipe: Recipe, out: Path, state: RunState, top: BestScore, trained:
         seconds = f"{state.device_seconds:,.0f} device seconds"
         estimate = f"{state.estimated_flops:.2e} FLOPs: {seconds} × {sustained:.3g} TFLOP/s in fp32"
     metrics = (out / METRICS).read_text(encoding="utf-8", errors="replace") if (out / METRICS).is_file() else ""
+    metrics = metrics.rpartition('"new_dev_set"')[2]  # scores before it are of another development set
     # Not parsed as JSON: a killed run may have left a truncated line
     scores = [float(score) for score in re.findall(rf'"valid_{recipe.task.metric}": ([0-9.e+-]+)[,}}]', metrics)]
     rows = {

@@ -37,6 +37,8 @@ COST = ("seconds", "device_seconds", "tokens", "flops", "estimated_flops", "devi
 ELSEWHERE = "train into another directory: --out OTHER"
 # Training keys that set a run's initial state
 ONLY_AT_START = {f"training.{key}" for key in ("init_from", "init_state", "source_embeddings", "target_embeddings")}
+# Keys of `data`, except the training sets, that must not change during a run
+TIES = {f"data.{key}" for key in ("source", "target", "max_length", "max_ratio")}
 
 T = TypeVar("T")
 Score = Callable[[Sequence[str], Sequence[str]], Sequence[float]]  # references and outputs to a score per output
@@ -108,14 +110,15 @@ class BestScore:
 
 def open_directory(
     recipe: Recipe, out: Path, console: Console, threads: int, held: ExitStack
-) -> tuple[Bundle | None, BestScore]:
+) -> tuple[Bundle | None, BestScore, Path]:
     """Lock the directory, check that its run can continue with this recipe, and prepare the data.
 
-    Rename damaged checkpoints. Return the checkpoint to resume from, if any, and the best score so far. The lock is
-    released with `held`.
+    Rename damaged checkpoints. Return the checkpoint to resume from, if any, the best score so far, and the folder of
+    the data, which stays until `held` closes, as does the lock.
     """
     from nmt.data.epochs import remove_damaged_plans
-    from nmt.data.prepare import directory, fingerprint, prepare
+    from nmt.data.folders import directory, fingerprints, identify
+    from nmt.data.prepare import prepare
     from nmt.exchange.resolve import initial_bundle, with_model_of
 
     if Path(os.path.realpath(out)).is_relative_to(os.path.realpath(directory(recipe))):
@@ -130,7 +133,8 @@ def open_directory(
     held.enter_context(exclusive(out / ".lock", str(out), console.say))
     clear_leftovers(out)
     remove_damaged_plans(out)  # before other ranks continue and memory-map them
-    resumed, top, damaged = _find_checkpoint(out)
+    found, damaged = _find_checkpoints(out)
+    resumed = found[0] if found else None
     # A resumed run needs only its own checkpoint, not the bundle of training.init_from.
     origin = (resumed or initial_bundle(recipe)) if recipe.training.init_from else None
     tokenizer_from = origin.path if origin else None
@@ -138,14 +142,18 @@ def open_directory(
     if resumed is None and recipe.training.init_state and origin is not None:
         _check_origin(origin, recipe)
     if resumed is not None:
-        _check_same_run(resumed, recipe, fingerprint(recipe, tokenizer_from))
+        data = fingerprints(identify(recipe, tokenizer_from)[1])
+        _check_same_run(resumed, recipe, data)
         for line in _changes(resumed, recipe):
             console.say(line)
-    if prepare(recipe, console, threads, tokenizer_from):
-        console.say(f"data: {directory(recipe)} was missing or out of date, and is prepared now")
+        if not resumed.is_scored_on(data):
+            console.say("changed: data.valid; scores of earlier checkpoints are not compared with those from now on")
+    prepared = prepare(recipe, console, threads, tokenizer_from, held)
+    if prepared.is_new:
+        console.say(f"data: {prepared.path} was missing or out of date, and is prepared now")
     for path, problem in damaged.items():
         console.say(f"damaged checkpoint: {problem}; kept as {set_aside(path)}")
-    return resumed, top
+    return resumed, _best_score(found, prepared.fingerprints), prepared.path
 
 
 def _check_directory(out: Path) -> None:
@@ -171,52 +179,52 @@ def clear_leftovers(out: Path) -> None:
     clear_parts(out, "*")  # leftovers of other commands, which take no lock
 
 
-def _find_checkpoint(out: Path) -> tuple[Bundle | None, BestScore, dict[Path, str]]:
-    """Return the newest intact checkpoint, the best score, and the problems of damaged checkpoints by path.
+def _find_checkpoints(out: Path) -> tuple[list[Bundle], dict[Path, str]]:
+    """Return the readable checkpoints, the first of them intact, and the problems of damaged ones by path.
 
     Raise UserError if all checkpoints are damaged, or if one may be intact but cannot be read, because it is from a
     later version of nmt or the system is out of resources.
     """
     readable: list[Bundle] = []
-    newest: Bundle | None = None
     damaged: dict[Path, str] = {}
     for path in reversed(checkpoint_folders(out)):
         try:
             checkpoint = Bundle.read(path)
-            if newest is None:  # check only the newest in full
+            if not readable:  # check only the newest in full
                 checkpoint.check()
                 RunState.of(checkpoint)
-                newest = checkpoint
             readable.append(checkpoint)
         except (NewerFormat, OutOfResources):
             raise
         except UserError as error:
             damaged[path] = error.message
-    if newest is None:
-        if damaged:
-            raise UserError(
-                f"{out}: all checkpoints are damaged; the newest: {next(iter(damaged.values()))}",
-                f"copy a whole checkpoint into {out}, or start a new run: --out OTHER",
-            )
-        return None, BestScore(), {}
-    top = best(readable)
-    scored = next((bundle for bundle in readable if bundle.scores), None)
-    without_improvement = int(scored.info.get("without_improvement", 0)) if scored else 0
-    return newest, BestScore(top.dev_score if top else None, without_improvement), damaged
-
-
-def _check_same_run(checkpoint: Bundle, recipe: Recipe, data: str) -> None:
-    """Raise UserError if the run began with another model or tokenizer, or with data other than `data`."""
-    is_same = checkpoint.info["data"] == data  # and so is the tokenizer, though its defaults may have changed
-    for section in ("model",) if is_same else ("model", "tokenizer"):
-        for key, before, now in _differences(section, checkpoint.recipe, recipe):
-            raise UserError(
-                f"{key}: is {now!r}, but the run in {checkpoint.path.parent} was started with {before!r}", ELSEWHERE
-            )
-    if not is_same:
+    if damaged and not readable:
         raise UserError(
-            f"data: the run in {checkpoint.path.parent} was started with other files, limits or tokenizer", ELSEWHERE
+            f"{out}: all checkpoints are damaged; the newest: {next(iter(damaged.values()))}",
+            f"copy a whole checkpoint into {out}, or start a new run: --out OTHER",
         )
+    return readable, damaged
+
+
+def _best_score(newest_first: Sequence[Bundle], data: Mapping[str, str]) -> BestScore:
+    """Return the best score of checkpoints on the development set of `data`."""
+    scored = [bundle for bundle in newest_first if bundle.scores and bundle.is_scored_on(data)]
+    top = best(scored)
+    return BestScore(top.dev_score, int(scored[0].info.get("without_improvement", 0))) if top else BestScore()
+
+
+def _check_same_run(checkpoint: Bundle, recipe: Recipe, data: Mapping[str, str]) -> None:
+    """Raise UserError if the run began with another model or tokenizer, or with training data other than `data`."""
+    # Earlier versions recorded one hash of all data. If it is the same, so is the tokenizer, whose defaults may change.
+    is_same = checkpoint.info["data"] == data["data"] or checkpoint.info.get("train_data") == data["train_data"]
+    for section in ("model",) if is_same else ("model", "tokenizer", "data"):
+        for key, before, now in _differences(section, checkpoint.recipe, recipe):
+            if section != "data" or key in TIES:
+                raise UserError(
+                    f"{key}: is {now!r}, but the run in {checkpoint.path.parent} was started with {before!r}", ELSEWHERE
+                )
+    if not is_same:
+        raise UserError(f"data: the run in {checkpoint.path.parent} was started with other training files", ELSEWHERE)
 
 
 def _check_origin(origin: Bundle, recipe: Recipe) -> None:

@@ -109,7 +109,7 @@ def average_and_score(directory: Path, device: torch.device, console: Console) -
     if (path / MANIFEST).exists():
         there = Bundle.read(path)
         is_same = (there.info["run"], there.step) == (newest.info["run"], newest.step)
-        if is_same and (there.dev_score is not None or top is None):
+        if is_same and there.is_scored_on(newest.info) and (there.dev_score is not None or top is None):
             return
     result = average(directory, console=console)
     averaged = f"averaged {len(result.info['steps'])} checkpoints"

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from nmt.checkpoint.reading import FP32_MAX, MANIFEST, POSITION, Bundle, checkpoint_folders, load_weights, new_model
 from nmt.data.corpus import Corpus
-from nmt.data.prepare import directory, fingerprint_of
+from nmt.data.folders import read_fingerprint
 from nmt.exchange.resolve import initial_bundle, with_model_of
 from nmt.model.transformer import Transformer
 from nmt.parsing.linearization import load_tokenizer
@@ -39,38 +39,45 @@ from nmt.training.trainer import Run, Trainer
 
 
 def train(
-    recipe: Recipe, out: Path, console: Console, device: torch.device, threads: int, world: World, base: Recipe | None
+    recipe: Recipe,
+    out: Path,
+    console: Console,
+    device: torch.device,
+    threads: int,
+    world: World,
+    base: Recipe | None,
+    held: ExitStack,
 ) -> None:
-    """Start the run in `out` or resume it, as one process of a group.
+    """Start the run in `out` or resume it, as one process of a group; `held` keeps its locks.
 
     `base` is the recipe that `recipe` extends, if any. Raise UserError, Interrupted once everything is saved, or
     GroupError if other processes are lost.
     """
     patience = recipe.training.timeout_minutes
-    with ExitStack() as held, Group(world, patience, device) as group:
+    with Group(world, patience, device) as group:
 
-        def find_checkpoint() -> tuple[str | None, dict[str, Any], dict[str, Any]]:
-            """Return the name and bundle.json of the checkpoint to resume from, if any, and the best score."""
-            found, best = open_directory(recipe, out, console, threads, held)
-            return (found.path.name, found.info, asdict(best)) if found else (None, {}, asdict(best))
+        def find_checkpoint() -> tuple[str | None, dict[str, Any], dict[str, Any], str]:
+            """Return the checkpoint to resume from, if any, by name and bundle.json, the best score, and the data."""
+            found, best, data = open_directory(recipe, out, console, threads, held)
+            return found.path.name if found else None, found.info if found else {}, asdict(best), str(data)
 
         # Rank 0 decides: on a shared file system, other hosts may see an outdated directory for a while.
-        name, info, best = group.first(find_checkpoint)
+        name, info, best, data = group.first(find_checkpoint)
         checkpoint = Bundle(out / name, info) if name else None
         if checkpoint is not None:
             wait_for(checkpoint.path / MANIFEST, 60 * patience, group.check)
         group.connect()
         recipe = with_model_of(recipe, checkpoint or initial_bundle(recipe))
-        trainer = make_trainer(recipe, group, console, checkpoint)
+        trainer = make_trainer(recipe, Path(data), group, console, checkpoint)
         Run(recipe, out, trainer, checkpoint, BestScore(**best), base).train()
 
 
-def make_trainer(recipe: Recipe, group: Group, console: Console, checkpoint: Bundle | None) -> Trainer:
-    """Return a trainer whose weights come from `checkpoint`, training.init_from or random initialisation.
+def make_trainer(recipe: Recipe, prepared: Path, group: Group, console: Console, checkpoint: Bundle | None) -> Trainer:
+    """Return a trainer on `prepared` data, whose weights come from `checkpoint`, training.init_from or a random start.
 
     Raise UserError if memory is too small, if the checkpoint or bundle does not match, or if the ranks differ.
     """
-    settings, prepared = recipe.training, directory(recipe)
+    settings = recipe.training
     tokenizer = load_tokenizer(prepared)
     model = _untrained(recipe, tokenizer, group)
     trainer = Trainer(model, Corpus(prepared / "train.arrow"), settings, group, console)
@@ -86,7 +93,7 @@ def make_trainer(recipe: Recipe, group: Group, console: Console, checkpoint: Bun
         console.say(f"{'weights and moments' if settings.init_state else 'weights'}: from {initial.path}")
     use_embeddings(model, tokenizer, settings, console, fresh=checkpoint is None)
     if group.size > 1:  # before DistributedDataParallel broadcasts rank 0's weights
-        group.check_same(_identity(trainer.state, str(fingerprint_of(prepared)), model))
+        group.check_same(_identity(trainer.state, read_fingerprint(prepared)["fingerprint"], model))
     return trainer
 
 
@@ -97,7 +104,7 @@ def resume(trainer: Trainer, checkpoint: Bundle, recipe: Recipe, tokenizer: Toke
     """
     if not tokenizer.equals(checkpoint.tokenizer()):
         raise UserError(
-            f"{directory(recipe)}: has another tokenizer than the run's checkpoint {checkpoint.path}", ELSEWHERE
+            f"{trainer.corpus.path}: has another tokenizer than the run's checkpoint {checkpoint.path}", ELSEWHERE
         )
     state, before = restore(trainer, checkpoint), checkpoint.recipe
     if before.training.device_tokens != recipe.training.device_tokens:

@@ -27,7 +27,8 @@ from nmt.data.batch import Batch
 from nmt.data.corpus import Corpus
 from nmt.data.data_report import figures_of, read_report, set_sizes
 from nmt.data.epochs import AHEAD, EpochPlans, Mixture
-from nmt.data.prepare import directory, fingerprint_of, trained_lengths
+from nmt.data.folders import directory, fingerprints, read_fingerprint
+from nmt.data.prepare import trained_lengths
 from nmt.model.transformer import Transformer
 from nmt.parsing.linearization import load_tokenizer
 from nmt.recipe import Recipe, Training
@@ -215,27 +216,30 @@ class Run:
         """Begin the run of `trainer`, or resume it from a checkpoint; `base` is the recipe that `recipe` extends."""
         self.recipe, self.out, self.trainer, self.best = recipe, out, trainer, best
         self.state, self.group, self.console = trainer.state, trainer.group, trainer.console
-        prepared, leads = directory(recipe), self.group.leads
-        tokenizer, data, dev = load_tokenizer(prepared), str(fingerprint_of(prepared)), Corpus(prepared / "valid.arrow")
-        lengths = (resumed.lengths if resumed else None) or trained_lengths(recipe, trainer.corpus, tokenizer)
+        corpus, leads, prepared = trainer.corpus, self.group.leads, trainer.corpus.path.parent
+        tokenizer, dev = load_tokenizer(prepared), Corpus(prepared / "valid.arrow")
+        data = fingerprints(read_fingerprint(prepared))
+        lengths = (resumed.lengths if resumed else None) or trained_lengths(recipe, corpus, tokenizer)
         self.validation = Validation(dev, tokenizer, recipe, self.group, lengths) if len(dev) else None
         self.metrics = JsonLines(out / METRICS if leads else Path(os.devnull), self.console.say)
         self.samples: Samples | None = None
         if leads and (scorer := self.validation) is not None and scorer.sources:
             self.samples = Samples(out, scorer.sources, scorer.references, scorer.each, self.console.say)
         mixture = Mixture(set_sizes(prepared), [dataset.weight for dataset in recipe.data.train])
-        self.epochs = EpochPlans(out, data, trainer.corpus, mixture, recipe.training, leads, self.group.check)
+        self.epochs = EpochPlans(out, data["train_data"], corpus, mixture, recipe.training, leads, self.group.check)
         self.page = Page(out, self.console, wanted=leads and recipe.training.report)
         self.checkpoints = Checkpoints(out, recipe, tokenizer)
+        self.new_dev_set = resumed is not None and not resumed.is_scored_on(data)
         # The run may have been killed before it scored the checkpoint.
-        self.unscored = resumed.path if resumed and resumed.info.get("unscored") and recipe.data.valid else None
+        is_unscored = resumed is not None and (self.new_dev_set or resumed.info.get("unscored"))
+        self.unscored = resumed.path if resumed and is_unscored and recipe.data.valid else None
         run_id = resumed.info["run"] if resumed else uuid4().hex[:12]
-        self.info: dict[str, Any] = {"run": run_id, "step": 0, "data": data, "cost": {}, "unscored": False}
+        self.info: dict[str, Any] = {"run": run_id, "step": 0, **data, "cost": {}, "unscored": False}
         if lengths is not None:
             self.info["lengths"] = lengths.model_dump()
         parameters = sum(parameter.numel() for parameter in trainer.model.parameters())
         by = multiplier(trainer.dtype) if trainer.device.type == "cpu" else None
-        place = os.path.relpath(prepared.resolve(), out.resolve())
+        place = os.path.relpath(directory(recipe).resolve(), out.resolve())
         self.about = about_run(parameters, base, by, figures_of(read_report(prepared)) if leads else {}, place)
 
     def train(self) -> None:
@@ -369,9 +373,11 @@ class Run:
             examples = self.samples.add(step, dev.hypotheses)
             self.page.seconds += time.perf_counter() - began
         info: dict[str, Any] = {"scores": scores, "signature": dev.signature}
+        info |= {key: self.info[key] for key in ("data", "train_data", "dev_set")}
         info |= {"without_improvement": self.best.without_improvement, "unscored": False}
         # Record before the checkpoint has its scores, so that a run killed in between does both again.
-        progress.record(self._figures() | {f"valid_{name}": scores[name] for name in scores})
+        changed = {"new_dev_set": True} if self.new_dev_set and path == self.unscored else {}
+        progress.record(self._figures() | changed | {f"valid_{name}": scores[name] for name in scores})
         said = "  ".join(f"dev {name} {figure:.2f}" for name, figure in dev.by_name(task.label, PERPLEXITY).items())
         said += "  best" if is_best else ""
 

@@ -14,7 +14,7 @@ import torch
 from nmt.checkpoint.reading import Bundle
 from nmt.data.corpus import Corpus, Rows
 from nmt.data.epochs import plan_epoch
-from nmt.data.prepare import directory, fingerprint_of
+from nmt.data.folders import directory, find
 from nmt.decoding.forced import token_log_probabilities
 from nmt.decoding.parser import Parser
 from nmt.decoding.splitter import LineSplitter
@@ -176,10 +176,9 @@ def find_prepared(bundle: Bundle, run: Path) -> Path:
     places = [directory(bundle.recipe)]
     with suppress(UserError, KeyError, TypeError):  # no run.json, one of an earlier version, or a damaged one
         places.append((run / read_json(run / ABOUT)["prepared"]).resolve())
-    there = list(map(fingerprint_of, places))
-    if bundle.info["data"] in there:
-        return places[there.index(bundle.info["data"])]
-    problem = "holds no prepared data" if there[0] is None else "was prepared from other data or settings"
+    if found := next(filter(None, (find(place, bundle.info) for place in places)), None):
+        return found
+    problem = "was prepared from other data or settings" if places[0].exists() else "holds no prepared data"
     raise UserError(
         f"{places[0]}: {problem}, but the development set of {bundle.path} is needed",
         f"run this where the model was trained, or prepare the data: nmt preprocess {bundle.path / 'recipe.yaml'}",

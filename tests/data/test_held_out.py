@@ -50,8 +50,8 @@ def test_what_valid_and_test_take_is_not_trained_on() -> None:
     assert (OUT / "test.de").read_text().splitlines() == [target[source.index(text)] for text in texts["test"]]
     with pytest.raises(UserError, match=r"data\.valid: take 500 sources, but data\.train has only 1"):
         prepare(recipe(data={"valid": {"take": 500}}), QUIET, 1)
-    assert prepare(recipe(data={"valid": {"take": 7}, "test": [{"take": 11}]}), QUIET, 1) is False
-    assert prepare(recipe(data={"valid": {"take": 8}, "test": [{"take": 11}]}), QUIET, 1) is True
+    assert not prepare(recipe(data={"valid": {"take": 7}, "test": [{"take": 11}]}), QUIET, 1).is_new
+    assert prepare(recipe(data={"valid": {"take": 8}, "test": [{"take": 11}]}), QUIET, 1).is_new
     assert table("test")["source_text"].to_pylist() == texts["test"]
 
 

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 from opus_server import OpusServer, moses_zip, opus_server
-from prepared import QUIET, recipe, sentences, snapshot, table
+from prepared import QUIET, fingerprint, recipe, sentences, snapshot, table
 from said import Lines
 
 from nmt.data import opus
 from nmt.data.opus import Archive
 from nmt.data.pairs import read_pairs
-from nmt.data.prepare import fingerprint, prepare
+from nmt.data.prepare import prepare
 from nmt.system.errors import UserError
 from nmt.system.files import sha256
 
@@ -68,17 +68,17 @@ CORPUS = {"train": [{"opus": "Demo/v1"}], "valid": {"take": 10}, "test": []}
 def test_a_corpus_is_downloaded_once_and_its_content_identifies_the_data(server: OpusServer, cache: Path) -> None:
     server.archives[PATH] = moses_zip("Demo.de-en", TEXTS)
     console = Lines()
-    assert prepare(recipe(data=CORPUS), console, 1) is True
+    assert prepare(recipe(data=CORPUS), console, 1).is_new
     assert table("train").num_rows == 290
     path = cache / "Demo" / "v1" / "de-en.txt.zip"
     assert f"downloaded Demo/v1 from OPUS: {path}" in console.said
     assert sha256(path) in Path("data/x/fingerprint.json").read_text()
     before = snapshot()
-    assert prepare(recipe(data=CORPUS), QUIET, 1) is False
+    assert not prepare(recipe(data=CORPUS), QUIET, 1).is_new
     assert snapshot() == before
     assert server.asked == [f"HEAD {PATH}", f"GET {PATH}"]
     path.write_bytes(moses_zip("Demo.de-en", {**TEXTS, "en": TEXTS["en"].replace("dog", "god")}))
-    assert prepare(recipe(data=CORPUS), QUIET, 1) is True
+    assert prepare(recipe(data=CORPUS), QUIET, 1).is_new
 
 
 def test_prepared_data_needs_no_corpus_on_another_machine(
@@ -89,7 +89,7 @@ def test_prepared_data_needs_no_corpus_on_another_machine(
     before = fingerprint(recipe(data=CORPUS))
     server.archives.clear()
     monkeypatch.setenv("XDG_CACHE_HOME", "elsewhere")
-    assert prepare(recipe(data=CORPUS), QUIET, 1) is False
+    assert not prepare(recipe(data=CORPUS), QUIET, 1).is_new
     assert fingerprint(recipe(data=CORPUS)) == before
 
 

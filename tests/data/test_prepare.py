@@ -126,8 +126,8 @@ def test_a_given_tokenizer_is_used_instead_of_training_one() -> None:
     prepare(recipe(data={"name": "other"}, tokenizer={"vocab_size": 290}), QUIET, 1)
     prepare(recipe(), QUIET, 1, tokenizer_from=Path("data/other"))
     assert Tokenizer.load(OUT).files() == Tokenizer.load(Path("data/other")).files()
-    assert prepare(recipe(), QUIET, 1, tokenizer_from=Path("data/other")) is False
-    assert prepare(recipe(), QUIET, 1) is True  # of its own again
+    assert not prepare(recipe(), QUIET, 1, tokenizer_from=Path("data/other")).is_new
+    assert prepare(recipe(), QUIET, 1).is_new  # of its own again
     assert len(Tokenizer.load(OUT).source) == 300
 
 

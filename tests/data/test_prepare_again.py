@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from prepared import OUT, QUIET, recipe, snapshot, table
+from prepared import OUT, QUIET, fingerprint, recipe, snapshot, table
 
-from nmt.data.prepare import fingerprint, prepare
+from nmt.data.prepare import prepare
 from nmt.system.files import sha256
 from nmt.text.tokenizer import Tokenizer
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.usefixtures("workplace")
 def test_a_second_run_does_nothing() -> None:
     prepare(recipe(), QUIET, 1)
     before = snapshot()
-    assert prepare(recipe(), QUIET, 1) is False
+    assert not prepare(recipe(), QUIET, 1).is_new
     assert snapshot() == before
 
 
@@ -34,7 +34,7 @@ def test_touching_a_file_changes_nothing_but_what_is_known_of_its_time() -> None
     before = snapshot()
     for name in ("a.en", "v.de"):
         os.utime(name, ns=(1, 1))
-    assert prepare(recipe(), QUIET, 1) is False
+    assert not prepare(recipe(), QUIET, 1).is_new
     after = snapshot()
     known = json.loads(before.pop(str(OUT / "fingerprint.json"))[0])
     known["files"]["a.en"][1] = known["files"]["v.de"][1] = 1
@@ -52,7 +52,7 @@ def test_data_prepared_without_hashes_is_not_prepared_anew() -> None:
     del values["hashes"]
     path.write_text(json.dumps(values))
     os.utime("a.en", ns=(1, 1))
-    assert prepare(recipe(), QUIET, 1) is False
+    assert not prepare(recipe(), QUIET, 1).is_new
     assert "hashes" not in json.loads(path.read_text())
 
 
@@ -64,10 +64,10 @@ def test_data_of_the_earlier_default_coverage_stays_up_to_date() -> None:
     assert values.pop("nmt")  # earlier versions did not record theirs
     del values["hashes"]
     path.write_text(json.dumps(values))
-    assert prepare(recipe(), QUIET, 1) is False
+    assert not prepare(recipe(), QUIET, 1).is_new
     assert fingerprint(recipe()) == fingerprint(older)
     path.write_text(json.dumps(values | {"nmt": "1"}))
-    assert prepare(recipe(), QUIET, 1) is True
+    assert prepare(recipe(), QUIET, 1).is_new
 
 
 @pytest.mark.parametrize("change", ["touched", "moved"])
@@ -85,9 +85,9 @@ def test_unchanged_content_is_read_once_more_and_not_at_every_start(
             shutil.move(name, root)
     read = []
     monkeypatch.setattr("nmt.system.files.sha256", lambda path: read.append(path) or sha256(path))
-    assert prepare(recipe(data={"root": root}), QUIET, 1) is False
+    assert not prepare(recipe(data={"root": root}), QUIET, 1).is_new
     assert len(read) == (1 if change == "touched" else 6)
-    assert prepare(recipe(data={"root": root}), QUIET, 1) is False
+    assert not prepare(recipe(data={"root": root}), QUIET, 1).is_new
     assert len(read) == (1 if change == "touched" else 6)
 
 
@@ -100,7 +100,7 @@ def test_prepared_data_that_cannot_be_written_is_good_to_train_from(monkeypatch:
         raise OSError(errno.EROFS, "Read-only file system")
 
     monkeypatch.setattr(Path, "replace", refuse)
-    assert prepare(recipe(), QUIET, 1) is False
+    assert not prepare(recipe(), QUIET, 1).is_new
     assert snapshot() == before
 
 
@@ -108,13 +108,13 @@ def test_files_that_are_gone_are_not_needed_any_more() -> None:
     prepare(recipe(), QUIET, 1)
     for name in ("a.en", "a.de", "v.en"):
         os.unlink(name)
-    assert prepare(recipe(), QUIET, 1) is False
+    assert not prepare(recipe(), QUIET, 1).is_new
 
 
 def test_settings_of_model_training_and_decoding_do_not_matter() -> None:
     prepare(recipe(), QUIET, 1)
     other = recipe(model={"layers": 2}, training={"updates": 3, "seed": 4}, decoding={"beam": 1})
-    assert prepare(other, QUIET, 1) is False
+    assert not prepare(other, QUIET, 1).is_new
 
 
 # --- something to do ----------------------------------------------------------------------------------------
@@ -127,11 +127,11 @@ def test_changed_content_is_prepared_again(name: str) -> None:
     changed = Path(name).read_text().replace("the", "eth").replace("dog", "god")
     Path(name).write_text(changed)  # of the same size
     assert fingerprint(recipe()) != before
-    assert prepare(recipe(), QUIET, 1) is True
+    assert prepare(recipe(), QUIET, 1).is_new
     split, side = ({"a": "train", "v": "valid", "t": "test"}[name[0]], {"en": "source", "de": "target"}[name[2:]])
     vocabulary = Tokenizer.load(OUT).source
     assert vocabulary.decode(table(split)[side][0].as_py()) == changed.split("\n")[0]
-    assert prepare(recipe(), QUIET, 1) is False
+    assert not prepare(recipe(), QUIET, 1).is_new
 
 
 @pytest.mark.parametrize(
@@ -159,6 +159,6 @@ def test_changed_settings_ask_for_preparing_again(change: dict[str, Any]) -> Non
 def test_preparing_again_leaves_nothing_of_before() -> None:
     prepare(recipe(tokenizer={"shared": False}, model={"tie_embeddings": "none"}), QUIET, 1)
     assert (OUT / "source.model").exists()
-    assert prepare(recipe(), QUIET, 1) is True
+    assert prepare(recipe(), QUIET, 1).is_new
     assert not (OUT / "source.model").exists()
     assert sorted(p.name for p in OUT.parent.iterdir()) == [".x.lock", "x"]

@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from nmt.data.folders import identify
 from nmt.recipe import Recipe
 from nmt.system.console import Console
 
@@ -55,3 +56,8 @@ def table(split: str, out: Path = OUT) -> pa.Table:
 def report(split: str) -> dict[str, Any]:
     found: dict[str, Any] = json.loads((OUT / "report.json").read_text())[split]
     return found
+
+
+def fingerprint(recipe: Recipe) -> str:
+    """The hash of a recipe's current inputs and settings."""
+    return str(identify(recipe, None)[1]["fingerprint"])

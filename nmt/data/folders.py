@@ -1,0 +1,184 @@
+"""Folders of prepared data: what each was made from, and who uses it.
+
+`data/NAME` has the data that a recipe of that name asked for last. Data of other inputs or settings that a run still
+uses, or that was asked for before, is beside it in `data/NAME-HASH`, named by its fingerprint. A run holds a shared
+lock on the report.json of its folder: only a folder that nobody uses is renamed or removed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, suppress
+from fnmatch import fnmatchcase
+from glob import escape
+from itertools import zip_longest
+from pathlib import Path, PurePath
+from typing import Any
+
+from nmt import __version__
+from nmt.data.data_report import REPORT
+from nmt.data.pairs import describe, input_files
+from nmt.parsing.linearization import load_tokenizer
+from nmt.recipe import Recipe
+from nmt.system import files
+from nmt.system.errors import UserError
+from nmt.system.files import claimed, clear_parts, remove_directory
+from nmt.system.integrity import read_manifest
+from nmt.text.tokenizer import COVERAGE
+
+FORMAT = 2
+MANIFEST = "fingerprint.json"
+KEPT = 2  # folders of a name that nobody uses
+DIGITS = 12  # of a fingerprint in the name of a folder
+
+
+def directory(recipe: Recipe) -> Path:
+    """Return data/NAME, relative to the working directory; if it is a symbolic link, its target."""
+    path = Path("data") / recipe.data.name
+    return Path(os.path.realpath(path)) if path.is_symlink() else path
+
+
+def beside(out: Path, fingerprint: str) -> Path:
+    """Return the path beside `out` of data with a fingerprint."""
+    return out.with_name(f"{out.name}-{fingerprint[:DIGITS]}")
+
+
+def read_fingerprint(folder: Path) -> dict[str, Any]:
+    """Read fingerprint.json, with each input's size, mtime and hash under `files`; return {} if missing or outdated."""
+    found = read_manifest(folder / MANIFEST) if os.path.lexists(folder / MANIFEST) else {}
+    return found if found.get("format") == FORMAT else {}
+
+
+def fingerprints(manifest: Mapping[str, Any]) -> dict[str, str]:
+    """Return the hashes that bundles record of the data that they were trained on.
+
+    `data` is of everything; `train_data` of what ties a run: training sets, what is taken from them, languages, limits
+    and tokenizer; `dev_set` of the development set, as scores on another one are not comparable.
+    """
+    contents = manifest.get("contents", {})
+    taken = {split: [dataset for dataset in sets if "take" in dataset[0]] for split, sets in contents.items()}
+    ties = [manifest.get(key) for key in ("languages", "limits", "tokenizer")]
+    train = _digest([*ties, contents.get("train"), taken])
+    return {"data": manifest["fingerprint"], "train_data": train, "dev_set": _digest(contents.get("valid"))}
+
+
+def manifests(out: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
+    """Yield `out` and the folders beside it, each with what `read_fingerprint` returns of it.
+
+    Raise UserError if `out` is damaged; skip the others that are.
+    """
+    yield out, read_fingerprint(out)
+    for path in sorted(out.parent.glob(_pattern(out))):
+        with suppress(UserError):
+            manifest = read_fingerprint(path)
+            if manifest and beside(out, manifest["fingerprint"]) == path:  # else a recipe has this name
+                yield path, manifest
+
+
+def _pattern(out: Path) -> str:
+    return f"{escape(out.name)}-{'[0-9a-f]' * DIGITS}"
+
+
+def find(out: Path, data: Mapping[str, Any]) -> Path | None:
+    """Return the folder, `out` or beside it, with the training data and development set of a bundle's info `data`.
+
+    Of a bundle of an earlier version, all data must be the same. Return None if there is no such folder.
+    """
+    for path, manifest in manifests(out):
+        there = fingerprints(manifest) if manifest else {}
+        if there and (there["data"] == data["data"] or {**data, **there, "data": data["data"]} == data):
+            return path
+    return None
+
+
+def identify(recipe: Recipe, tokenizer_from: Path | None) -> tuple[Path | None, dict[str, Any]]:
+    """Return the folder with the recipe's data, if any, and the recipe's inputs and settings with their fingerprint."""
+    first: dict[str, Any] = {}
+    seen: dict[str, list[Any]] = {}
+    for path, before in manifests(directory(recipe)):
+        inputs = _inputs(recipe, tokenizer_from, before, seen)
+        if inputs["fingerprint"] == before.get("fingerprint"):
+            return path, inputs | {"files": before["files"] | seen}
+        first = first or inputs | {"files": seen}
+    return None, first
+
+
+def _inputs(
+    recipe: Recipe, tokenizer_from: Path | None, before: Mapping[str, Any], seen: dict[str, list[Any]]
+) -> dict[str, Any]:
+    """Return the recipe's inputs and settings with their fingerprint; `before` is the manifest of prepared data.
+
+    Add the size, time and hash of each existing file to `seen`. A missing one counts as unchanged if `before` has a
+    file of its name, perhaps in another folder, since training needs only the prepared data.
+    """
+    contents: dict[str, list[Any]] = {split: [] for split in recipe.data.splits}
+    known = before.get("files", {})
+    for split, datasets in recipe.data.splits.items():
+        for dataset, older in zip_longest(datasets, before.get("contents", {}).get(split, [])[: len(datasets)]):
+            described, paths, hashes = describe(dataset, recipe.data), input_files(dataset, recipe.data), list[Any]()
+            unchanged = older[1] if older and older[0] == described else []
+            for number, path in enumerate(paths):
+                # The place of the cache may differ where only prepared data was copied to.
+                name = str(path) if dataset.opus is None else f"opus:{dataset.opus}"
+                end = f"*/{PurePath(name).name}"  # with wildcards, if the data set is a pattern of trees
+                if path.exists():
+                    seen[name] = files.identify(path, seen.get(name) or known.get(name))
+                    hashes.append(seen[name][-1])
+                elif any(fnmatchcase(f"/{old}", end) or fnmatchcase(f"/{old}", f"{end}/*") for old in known):
+                    hashes += unchanged if dataset.trees else unchanged[number : number + 1]
+            contents[split].append([described, hashes])
+    given = load_tokenizer(tokenizer_from).files() if tokenizer_from else {}
+    what = {
+        "format": FORMAT,
+        "languages": recipe.data.languages,
+        "contents": contents,
+        "limits": [recipe.data.max_length, recipe.data.max_ratio],
+        "tokenizer": {name: hashlib.sha256(content).hexdigest() for name, content in given.items()}
+        or recipe.tokenizer.model_dump(),
+    }
+    if before and "nmt" not in before and recipe.tokenizer.character_coverage == "auto" and not given:
+        older = what | {"tokenizer": recipe.tokenizer.model_dump() | {"character_coverage": COVERAGE}}
+        if _digest(older) == before["fingerprint"]:  # prepared when 0.9995 was the default: runs go on with it
+            return {"fingerprint": before["fingerprint"], **older}
+    return {"fingerprint": _digest(what), "nmt": __version__, **what}
+
+
+def _digest(what: object) -> str:
+    return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()
+
+
+def use(folder: Path, fingerprint: str, held: ExitStack) -> bool:
+    """Keep a folder from being renamed or removed until `held` closes; return whether it has the data wanted."""
+    is_free = held.enter_context(claimed(folder / REPORT, alone=False))
+    return is_free and read_fingerprint(folder).get("fingerprint") == fingerprint
+
+
+def promote(folder: Path, out: Path) -> Path:
+    """Rename a folder to `out`, and the one there to its name beside, unless one is in use; return the folder's path.
+
+    The caller holds the lock for writing.
+    """
+    before = read_fingerprint(out).get("fingerprint")
+    if folder != out and (before or not out.exists()):
+        with ExitStack() as held, suppress(OSError):
+            both = [folder, out] if before else [folder]
+            if all([held.enter_context(claimed(each / REPORT, alone=True)) for each in both]):
+                if before:
+                    out.rename(beside(out, before))
+                folder.rename(out)
+                return out
+    return folder
+
+
+def remove_unused(out: Path) -> None:
+    """Remove the folders of `out` that nobody uses, except the newest; the caller holds the lock for writing."""
+    clear_parts(out.parent, _pattern(out))
+    free = 0
+    for folder in sorted(dict(manifests(out)), key=lambda path: (path / MANIFEST).stat().st_mtime_ns, reverse=True):
+        with claimed(folder / REPORT, alone=True) as is_free:
+            free += is_free
+            if is_free and free > KEPT:
+                remove_directory(folder)
