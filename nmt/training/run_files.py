@@ -136,7 +136,9 @@ def open_directory(
     found, damaged = _find_checkpoints(out)
     resumed = found[0] if found else None
     # A resumed run needs only its own checkpoint, not the bundle of training.init_from.
-    origin = (resumed or initial_bundle(recipe)) if recipe.training.init_from else None
+    origin = resumed or initial_bundle(recipe)
+    if resumed is not None and resumed.recipe.training.init_from is None:
+        origin = None  # the run began without one
     tokenizer_from = origin.path if origin else None
     recipe = with_model_of(recipe, origin)
     if resumed is None and recipe.training.init_state and origin is not None:
@@ -215,8 +217,13 @@ def _best_score(newest_first: Sequence[Bundle], data: Mapping[str, str]) -> Best
 
 def _check_same_run(checkpoint: Bundle, recipe: Recipe, data: Mapping[str, str]) -> None:
     """Raise UserError if the run began with another model or tokenizer, or with training data other than `data`."""
+    from nmt.data.folders import directory, find, fingerprints, read_fingerprint
+    from nmt.data.pairs import check_inputs
+
     # Earlier versions recorded one hash of all data. If it is the same, so is the tokenizer, whose defaults may change.
-    is_same = checkpoint.info["data"] == data["data"] or checkpoint.info.get("train_data") == data["train_data"]
+    there = find(directory(recipe), checkpoint.info)
+    known = fingerprints(read_fingerprint(there)) if there else checkpoint.info
+    is_same = known["data"] == data["data"] or known.get("train_data") == data["train_data"]
     for section in ("model",) if is_same else ("model", "tokenizer", "data"):
         for key, before, now in _differences(section, checkpoint.recipe, recipe):
             if section != "data" or key in TIES:
@@ -224,6 +231,7 @@ def _check_same_run(checkpoint: Bundle, recipe: Recipe, data: Mapping[str, str])
                     f"{key}: is {now!r}, but the run in {checkpoint.path.parent} was started with {before!r}", ELSEWHERE
                 )
     if not is_same:
+        check_inputs([dataset for dataset in recipe.data.train if dataset.opus is None], recipe.data)
         raise UserError(f"data: the run in {checkpoint.path.parent} was started with other training files", ELSEWHERE)
 
 
