@@ -339,10 +339,10 @@ def test_a_file_system_without_locks_is_said_once(
 
 
 def test_a_lock_may_be_waited_for(tmp_path: Path) -> None:
-    lock, order = tmp_path / ".lock", []
+    lock, order, said = tmp_path / ".lock", [], []
 
     def wait() -> None:
-        with exclusive(lock, "it", print, wait=True):
+        with exclusive(lock, "it", said.append, wait=True):
             order.append("second")
 
     second = threading.Thread(target=wait)
@@ -352,6 +352,7 @@ def test_a_lock_may_be_waited_for(tmp_path: Path) -> None:
         order.append("first")
     second.join(60)
     assert order == ["first", "second"]
+    assert said == ["it: another nmt is writing there; waiting until it ends"]
 
 
 # --- single files -------------------------------------------------------------------------------------------

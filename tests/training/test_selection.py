@@ -159,7 +159,7 @@ def test_the_best_checkpoint_replaces_an_average_that_is_worse(
 
 def test_without_the_development_set_one_error_says_so(nmt: Callable[..., Any], ckpts: Path) -> None:
     newest = ckpts / "step-00000800"
-    add_info(newest, {"data": "another"})
+    add_info(newest, {"data": "another", "dev_set": "another"})
     assert (
         f"data/reverse: was prepared from other data or settings, but the development set of {newest} is"
         in nmt("average", ckpts, "--last", "auto").err
