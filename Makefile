@@ -164,4 +164,4 @@ docs: $(VENV)/.documents
 	@echo "the site begins at build/docs/index.html"
 
 clean:
-	rm -rf runs/demo runs/multi30k data/demo data/demo_parse data/multi30k_en_de
+	rm -rf runs/demo runs/multi30k data/{demo,demo_parse,multi30k_en_de}{,-????????????}

@@ -94,10 +94,14 @@ def find(out: Path, data: Mapping[str, Any]) -> Path | None:
     return None
 
 
-def identify(recipe: Recipe, tokenizer_from: Path | None) -> tuple[Path | None, dict[str, Any]]:
-    """Return the folder with the recipe's data, if any, and the recipe's inputs and settings with their fingerprint."""
-    first: dict[str, Any] = {}
-    seen: dict[str, list[Any]] = {}
+def identify(
+    recipe: Recipe, tokenizer_from: Path | None, seen: dict[str, list[Any]] | None = None
+) -> tuple[Path | None, dict[str, Any]]:
+    """Return the folder with the recipe's data, if any, and the recipe's inputs and settings with their fingerprint.
+
+    Files in `seen`, from calls before, are read again only if their size or time has changed.
+    """
+    first, seen = dict[str, Any](), {} if seen is None else seen
     for path, before in manifests(directory(recipe)):
         inputs = _inputs(recipe, tokenizer_from, before, seen)
         if inputs["fingerprint"] == before.get("fingerprint"):

@@ -75,14 +75,15 @@ def prepare(
     if input files are missing or misaligned, or if existing prepared data is damaged. An error leaves existing prepared
     data unchanged.
     """
-    out, is_new = directory(recipe), False
+    out, is_new, seen = directory(recipe), False, dict[str, list[Any]]()
     while True:
-        path, inputs = folders.identify(recipe, tokenizer_from)
+        path, inputs = folders.identify(recipe, tokenizer_from, seen)
         if path is None:
-            is_new |= _write(recipe, console, threads, tokenizer_from)
+            is_new |= _write(recipe, console, threads, tokenizer_from, seen)
             continue
-        with claimed(_lock(out), alone=True) as is_alone:
-            path = folders.promote(path, out) if is_alone else path
+        if path != out:
+            with claimed(_lock(out), alone=True) as is_alone:
+                path = folders.promote(path, out) if is_alone else path
         with ExitStack() as used:
             if not folders.use(path, inputs["fingerprint"], used):  # another process has renamed it
                 continue
@@ -102,8 +103,13 @@ def _lock(out: Path) -> Path:
     return out.parent / f".{out.name}.lock"
 
 
-def _write(recipe: Recipe, console: Console, threads: int, tokenizer_from: Path | None) -> bool:
-    """Prepare the recipe's data unless another process has just done it; return whether this one did."""
+def _write(
+    recipe: Recipe, console: Console, threads: int, tokenizer_from: Path | None, seen: dict[str, list[Any]]
+) -> bool:
+    """Prepare the recipe's data unless another process has just done it; return whether this one did.
+
+    `seen` has what is known of files, as for `identify`.
+    """
     out, data, splits = directory(recipe), recipe.data, recipe.data.splits
     check_replaceable(out, MANIFEST)
     for each in chain.from_iterable(splits.values()):
@@ -111,7 +117,7 @@ def _write(recipe: Recipe, console: Console, threads: int, tokenizer_from: Path 
             Archive(each.opus, data.languages).download(console)
     totals = {split: check_inputs(datasets, data) for split, datasets in splits.items()}
     with exclusive(_lock(out), str(out), console.say, wait=True):
-        path, inputs = folders.identify(recipe, tokenizer_from)
+        path, inputs = folders.identify(recipe, tokenizer_from, seen)
         if path is not None:
             return False
         path = folders.beside(out, inputs["fingerprint"]) if read_fingerprint(out) else out
