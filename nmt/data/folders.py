@@ -65,6 +65,11 @@ def fingerprints(manifest: Mapping[str, Any]) -> dict[str, str]:
     return {"data": manifest["fingerprint"], "train_data": train, "dev_set": _digest(contents.get("valid"))}
 
 
+def fingerprints_of(folder: Path) -> dict[str, str]:
+    """Return the `fingerprints` of prepared data."""
+    return fingerprints(read_fingerprint(folder))
+
+
 def manifests(out: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
     """Yield `out` and the folders beside it, each with what `read_fingerprint` returns of it.
 

@@ -37,8 +37,6 @@ COST = ("seconds", "device_seconds", "tokens", "flops", "estimated_flops", "devi
 ELSEWHERE = "train into another directory: --out OTHER"
 # Training keys that set a run's initial state
 ONLY_AT_START = {f"training.{key}" for key in ("init_from", "init_state", "source_embeddings", "target_embeddings")}
-# Keys of `data`, except the training sets, that must not change during a run
-TIES = {f"data.{key}" for key in ("source", "target", "max_length", "max_ratio")}
 
 T = TypeVar("T")
 Score = Callable[[Sequence[str], Sequence[str]], Sequence[float]]  # references and outputs to a score per output
@@ -122,9 +120,7 @@ def open_directory(
     from nmt.exchange.resolve import initial_bundle, with_model_of
 
     if Path(os.path.realpath(out)).is_relative_to(os.path.realpath(directory(recipe))):
-        raise UserError(
-            f"--out {out}: is inside the prepared data, which is replaced as a whole", "name another directory"
-        )
+        raise UserError(f"--out {out}: is inside the prepared data", "name another directory")
     _check_directory(out)
     try:
         out.mkdir(parents=True, exist_ok=True)
@@ -136,9 +132,8 @@ def open_directory(
     found, damaged = _find_checkpoints(out)
     resumed = found[0] if found else None
     # A resumed run needs only its own checkpoint, not the bundle of training.init_from.
-    origin = resumed or initial_bundle(recipe)
-    if resumed is not None and resumed.recipe.training.init_from is None:
-        origin = None  # the run began without one
+    began = resumed.recipe if resumed else recipe
+    origin = (resumed or initial_bundle(recipe)) if began.training.init_from else None
     tokenizer_from = origin.path if origin else None
     recipe = with_model_of(recipe, origin)
     if resumed is None and recipe.training.init_state and origin is not None:
@@ -150,12 +145,15 @@ def open_directory(
             console.say(line)
         if not resumed.is_scored_on(data):
             console.say("changed: data.valid; scores of earlier checkpoints are not compared with those from now on")
+            resumed.info["unscored"] = True  # on this development set
     prepared = prepare(recipe, console, threads, tokenizer_from, held)
     if prepared.is_new:
         console.say(f"data: {prepared.path} was missing or out of date, and is prepared now")
     for path, problem in damaged.items():
         console.say(f"damaged checkpoint: {problem}; kept as {set_aside(path)}")
-    return resumed, _best_score(found, prepared.fingerprints), prepared.path
+    top = best(scored := [each for each in found if each.scores and each.is_scored_on(prepared.fingerprints)])
+    score = BestScore(top.dev_score, int(scored[0].info.get("without_improvement", 0))) if top else BestScore()
+    return resumed, score, prepared.path
 
 
 def _check_directory(out: Path) -> None:
@@ -208,31 +206,21 @@ def _find_checkpoints(out: Path) -> tuple[list[Bundle], dict[Path, str]]:
     return readable, damaged
 
 
-def _best_score(newest_first: Sequence[Bundle], data: Mapping[str, str]) -> BestScore:
-    """Return the best score of checkpoints on the development set of `data`."""
-    scored = [bundle for bundle in newest_first if bundle.scores and bundle.is_scored_on(data)]
-    top = best(scored)
-    return BestScore(top.dev_score, int(scored[0].info.get("without_improvement", 0))) if top else BestScore()
-
-
 def _check_same_run(checkpoint: Bundle, recipe: Recipe, data: Mapping[str, str]) -> None:
     """Raise UserError if the run began with another model or tokenizer, or with training data other than `data`."""
-    from nmt.data.folders import directory, find, fingerprints, read_fingerprint
+    from nmt.data.folders import directory, find, fingerprints_of
     from nmt.data.pairs import check_inputs
 
-    # Earlier versions recorded one hash of all data. If it is the same, so is the tokenizer, whose defaults may change.
-    there = find(directory(recipe), checkpoint.info)
-    known = fingerprints(read_fingerprint(there)) if there else checkpoint.info
+    # Early versions recorded a hash of all data alone. If it is the same, so is the tokenizer, whose defaults changed.
+    run, there = checkpoint.path.parent, find(directory(recipe), checkpoint.info)
+    known = fingerprints_of(there) if there else checkpoint.info
     is_same = known["data"] == data["data"] or known.get("train_data") == data["train_data"]
-    for section in ("model",) if is_same else ("model", "tokenizer", "data"):
+    for section in ("model",) if is_same else ("model", "tokenizer"):
         for key, before, now in _differences(section, checkpoint.recipe, recipe):
-            if section != "data" or key in TIES:
-                raise UserError(
-                    f"{key}: is {now!r}, but the run in {checkpoint.path.parent} was started with {before!r}", ELSEWHERE
-                )
+            raise UserError(f"{key}: is {now!r}, but the run in {run} was started with {before!r}", ELSEWHERE)
     if not is_same:
         check_inputs([dataset for dataset in recipe.data.train if dataset.opus is None], recipe.data)
-        raise UserError(f"data: the run in {checkpoint.path.parent} was started with other training files", ELSEWHERE)
+        raise UserError(f"data: the run in {run} was started with other training files, limits or languages", ELSEWHERE)
 
 
 def _check_origin(origin: Bundle, recipe: Recipe) -> None:

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from nmt.checkpoint.reading import FP32_MAX, MANIFEST, POSITION, Bundle, checkpoint_folders, load_weights, new_model
 from nmt.data.corpus import Corpus
-from nmt.data.folders import read_fingerprint
+from nmt.data.folders import fingerprints_of
 from nmt.exchange.resolve import initial_bundle, with_model_of
 from nmt.model.transformer import Transformer
 from nmt.parsing.linearization import load_tokenizer
@@ -93,7 +93,7 @@ def make_trainer(recipe: Recipe, prepared: Path, group: Group, console: Console,
         console.say(f"{'weights and moments' if settings.init_state else 'weights'}: from {initial.path}")
     use_embeddings(model, tokenizer, settings, console, fresh=checkpoint is None)
     if group.size > 1:  # before DistributedDataParallel broadcasts rank 0's weights
-        group.check_same(_identity(trainer.state, read_fingerprint(prepared)["fingerprint"], model))
+        group.check_same(_identity(trainer.state, fingerprints_of(prepared)["data"], model))
     return trainer
 
 

@@ -27,7 +27,7 @@ from nmt.data.batch import Batch
 from nmt.data.corpus import Corpus
 from nmt.data.data_report import figures_of, read_report, set_sizes
 from nmt.data.epochs import AHEAD, EpochPlans, Mixture
-from nmt.data.folders import directory, fingerprints, read_fingerprint
+from nmt.data.folders import directory, fingerprints_of
 from nmt.data.prepare import trained_lengths
 from nmt.model.transformer import Transformer
 from nmt.parsing.linearization import load_tokenizer
@@ -217,8 +217,7 @@ class Run:
         self.recipe, self.out, self.trainer, self.best = recipe, out, trainer, best
         self.state, self.group, self.console = trainer.state, trainer.group, trainer.console
         corpus, leads, prepared = trainer.corpus, self.group.leads, trainer.corpus.path.parent
-        tokenizer, dev = load_tokenizer(prepared), Corpus(prepared / "valid.arrow")
-        data = fingerprints(read_fingerprint(prepared))
+        tokenizer, data, dev = load_tokenizer(prepared), fingerprints_of(prepared), Corpus(prepared / "valid.arrow")
         lengths = (resumed.lengths if resumed else None) or trained_lengths(recipe, corpus, tokenizer)
         self.validation = Validation(dev, tokenizer, recipe, self.group, lengths) if len(dev) else None
         self.metrics = JsonLines(out / METRICS if leads else Path(os.devnull), self.console.say)
@@ -229,10 +228,9 @@ class Run:
         self.epochs = EpochPlans(out, data["train_data"], corpus, mixture, recipe.training, leads, self.group.check)
         self.page = Page(out, self.console, wanted=leads and recipe.training.report)
         self.checkpoints = Checkpoints(out, recipe, tokenizer)
-        self.new_dev_set = resumed is not None and not resumed.is_scored_on(data)
         # The run may have been killed before it scored the checkpoint.
-        is_unscored = resumed is not None and (self.new_dev_set or resumed.info.get("unscored"))
-        self.unscored = resumed.path if resumed and is_unscored and recipe.data.valid else None
+        self.unscored = resumed.path if resumed and resumed.info.get("unscored") and recipe.data.valid else None
+        self.mark = {"new_dev_set": True} if resumed and not resumed.is_scored_on(data) else {}
         run_id = resumed.info["run"] if resumed else uuid4().hex[:12]
         self.info: dict[str, Any] = {"run": run_id, "step": 0, **data, "cost": {}, "unscored": False}
         if lengths is not None:
@@ -372,12 +370,14 @@ class Run:
             began = time.perf_counter()
             examples = self.samples.add(step, dev.hypotheses)
             self.page.seconds += time.perf_counter() - began
-        info: dict[str, Any] = {"scores": scores, "signature": dev.signature}
-        info |= {key: self.info[key] for key in ("data", "train_data", "dev_set")}
-        info |= {"without_improvement": self.best.without_improvement, "unscored": False}
+        info = {key: self.info[key] for key in ("data", "train_data", "dev_set")} | {
+            "scores": scores,
+            "unscored": False,
+        }
+        info |= {"signature": dev.signature, "without_improvement": self.best.without_improvement}
         # Record before the checkpoint has its scores, so that a run killed in between does both again.
-        changed = {"new_dev_set": True} if self.new_dev_set and path == self.unscored else {}
-        progress.record(self._figures() | changed | {f"valid_{name}": scores[name] for name in scores})
+        progress.record(self._figures() | self.mark | {f"valid_{name}": scores[name] for name in scores})
+        self.mark = {}  # the first score alone has it
         said = "  ".join(f"dev {name} {figure:.2f}" for name, figure in dev.by_name(task.label, PERPLEXITY).items())
         said += "  best" if is_best else ""
 

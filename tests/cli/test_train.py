@@ -72,7 +72,7 @@ def test_a_run_needs_the_tokenizer_it_began_with(nmt, task: Path) -> None:
             "tokenizer.algorithm=unigram",
             "error: tokenizer.algorithm: is 'unigram', but the run in ckpts was started with",
         ),
-        ("data.max_length=40", "error: data: the run in ckpts was started with other files"),
+        ("data.max_length=40", "error: data: the run in ckpts was started with other training files"),
     ],
 )
 def test_a_run_refuses_another_model_tokenizer_or_data(nmt, reverse_run: Path, monkeypatch, override, message) -> None:
