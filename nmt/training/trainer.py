@@ -370,11 +370,8 @@ class Run:
             began = time.perf_counter()
             examples = self.samples.add(step, dev.hypotheses)
             self.page.seconds += time.perf_counter() - began
-        info = {key: self.info[key] for key in ("data", "train_data", "dev_set")} | {
-            "scores": scores,
-            "unscored": False,
-        }
-        info |= {"signature": dev.signature, "without_improvement": self.best.without_improvement}
+        info = {key: self.info[key] for key in ("data", "train_data", "dev_set")} | {"scores": scores}
+        info |= {"signature": dev.signature, "without_improvement": self.best.without_improvement, "unscored": False}
         # Record before the checkpoint has its scores, so that a run killed in between does both again.
         progress.record(self._figures() | self.mark | {f"valid_{name}": scores[name] for name in scores})
         self.mark = {}  # the first score alone has it
