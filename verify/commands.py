@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 import tempfile
 import time
 from importlib import import_module
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,7 @@ def prepare() -> None:
     for module in IMPORTED:
         import_module(module)
     refreshing: Any = import_module("nmt.training.progress")
-    refreshing.subprocess = _ForkedReports
+    refreshing.Child = _ForkedReport
     flops: Any = import_module("nmt.training.arithmetic")
     flops.measured_flops = lambda device, dtype: 1e11
 
@@ -75,49 +76,33 @@ def _become(command: str, folder: Path, said: Path, plan: Plan | None) -> None:
         follow(None)
 
 
-class _ForkedReports:
-    """What `nmt/training/progress.py` needs of `subprocess`; a process that draws reports is a fork of the command.
+class _ForkedReport:
+    """What `nmt/training/progress.py` needs of a `Child`; a process that draws a report is a fork of the command.
 
     A new one would import for a second, in every trial.
     """
 
-    PIPE, DEVNULL, TimeoutExpired = subprocess.PIPE, subprocess.DEVNULL, subprocess.TimeoutExpired
+    def __init__(self, module: str, out: str, **variables: str) -> None:
+        self.connection, theirs = Pipe()
+        self._pid = forked(lambda: _become_report(Path(out), theirs))
+        theirs.close()
 
-    class Popen:
-        def __init__(self, command: list[str], **named: Any) -> None:
-            answers = os.pipe()
-            self._has_ended = False
-            self.pid = forked(lambda: _become_report(Path(command[-1]), answers))
-            os.close(answers[1])
-            self.stdout = os.fdopen(answers[0], "rb")
+    def __enter__(self) -> _ForkedReport:
+        return self
 
-        def wait(self, timeout: float) -> None:
-            until = time.monotonic() + timeout
-            while not self._has_ended:
-                self._has_ended = os.waitpid(self.pid, os.WNOHANG)[0] != 0
-                if not self._has_ended and time.monotonic() >= until:
-                    raise subprocess.TimeoutExpired("report", timeout)
-                time.sleep(0 if self._has_ended else 0.005)
-
-        def kill(self) -> None:
-            if not self._has_ended:
-                os.kill(self.pid, signal.SIGKILL)
-
-        def __enter__(self) -> _ForkedReports.Popen:
-            return self
-
-        def __exit__(self, *error: object) -> None:
-            self.stdout.close()
-            self.wait(60)
+    def __exit__(self, *error: object) -> None:
+        os.kill(self._pid, signal.SIGKILL)
+        os.waitpid(self._pid, 0)
+        self.connection.close()
 
 
-def _become_report(out: Path, answers: tuple[int, int]) -> None:
-    """Turns this fork into `python -m nmt.report.page`."""
+def _become_report(out: Path, theirs: Connection) -> None:
+    """Turns this fork into the child that writes a report."""
     writing: Any = import_module("nmt.report.page")
     writing.NICENESS = 0  # a command waits for its last page, which takes long at a low priority beside other work
     os.setpgid(0, 0)
-    os.dup2(os.open(os.devnull, os.O_RDWR), 0)
-    os.dup2(answers[1], 1)
-    os.dup2(0, 2)
+    os.dup2(theirs.fileno(), 0)
+    os.dup2(os.open(os.devnull, os.O_RDWR), 1)
+    os.dup2(1, 2)
     os.closerange(3, os.sysconf("SC_OPEN_MAX"))  # the lock of the run among them
     writing.main(out)

@@ -124,7 +124,7 @@ def _write(
         with whole_directory(path, MANIFEST) as part:
             held_out, report = _taken(data), dict[str, Any]()
             texts = {split: _evaluation_pairs(split, data, held_out) for split in ("valid", "test")}
-            tokenizer = _tokenizer(recipe, totals["train"], console, tokenizer_from, held_out)
+            tokenizer = _tokenizer(recipe, totals["train"], console, tokenizer_from, held_out, threads)
             for name, content in tokenizer.files().items():
                 (part / name).write_bytes(content)
             overlap = {split: _overlap(pairs, tokenizer) for split, pairs in texts.items()}
@@ -165,7 +165,7 @@ HeldOut = Mapping[str, Sequence[Pair]]
 
 
 def _tokenizer(
-    recipe: Recipe, total: int | None, console: Console, tokenizer_from: Path | None, held_out: HeldOut
+    recipe: Recipe, total: int | None, console: Console, tokenizer_from: Path | None, held_out: HeldOut, threads: int
 ) -> Tokenizer:
     """Load the tokenizer of a bundle, or train one; `total` is the number of training pairs, if known."""
     if tokenizer_from is not None:
@@ -173,7 +173,7 @@ def _tokenizer(
         return load_tokenizer(tokenizer_from)
     data, text = recipe.data, _TokenizerText(recipe.data, total, console, _sources(held_out))
     trees = partial(TreeVocabulary.train, pos_tags=data.pos_tags) if data.task.has_trees else None
-    return Tokenizer.train(text, recipe.tokenizer, console.say, trees)
+    return Tokenizer.train(text, recipe.tokenizer, console.say, trees, threads)
 
 
 def _taken(data: Data) -> HeldOut:

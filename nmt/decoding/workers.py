@@ -21,6 +21,7 @@ from multiprocessing.process import BaseProcess
 from typing import Any, Self
 
 from nmt.decoding.engine import Engine, Hypothesis, Pool, Source, SourceQueue
+from nmt.system.children import ending, safe_path
 from nmt.system.device import device_error, memory_error
 from nmt.system.errors import UserError
 
@@ -150,13 +151,14 @@ class _Worker:
         context = get_context("fork") if fork else get_context("spawn")
         ours, theirs = context.Pipe()
         process = context.Process(target=_work, args=(theirs, make, number, count), daemon=True)
-        resource_tracker.ensure_running()  # if started later, it would unblock the signals
         of_terminal = (signal.SIGINT, signal.SIGHUP)  # the parent handles these and kills the worker
-        signal.pthread_sigmask(signal.SIG_BLOCK, of_terminal)
-        try:
-            process.start()
-        finally:
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, of_terminal)
+        with safe_path():
+            resource_tracker.ensure_running()  # if started later, it would unblock the signals
+            signal.pthread_sigmask(signal.SIG_BLOCK, of_terminal)
+            try:
+                process.start()
+            finally:
+                signal.pthread_sigmask(signal.SIG_UNBLOCK, of_terminal)
         theirs.close()
         return cls(f"worker {number + 1} of {count}", process, ours)
 
@@ -175,10 +177,9 @@ class _Worker:
             message: Message = self.connection.recv()
         except (EOFError, OSError):  # OSError: it ended in the middle of a message
             self.process.join()
-            code = self.process.exitcode or 0
-            how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
             raise UserError(
-                f"{self.name} {how}", "if memory ran out, use fewer --devices or smaller --batch-tokens"
+                f"{self.name} {ending(self.process.exitcode or 0)}",
+                "if memory ran out, use fewer --devices or smaller --batch-tokens",
             ) from None
         if message[0] == "failed":
             _, problem, hint, trace = message

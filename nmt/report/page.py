@@ -3,7 +3,7 @@
 A section consists of a function that turns runs into plain values, and a Jinja template for them. The page contains its
 scripts and styles; its security policy allows no others.
 
-During training, `nmt/training/progress.py` runs `python -m nmt.report.page RUN` to refresh a run's page.
+During training, `nmt/training/progress.py` runs this module as a child to refresh a run's page.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -277,10 +278,10 @@ def short(number: float) -> str:
 
 
 def main(out: Path) -> None:
-    """Write the page at low priority; print CPU time and any error message as a line of JSON."""
+    """Write the page at low priority; send the parent the CPU time and any error message as JSON."""
     os.nice(NICENESS)
     problem = attempt(out)
-    print(json.dumps({"seconds": time.process_time(), "problem": problem}), flush=True)
+    Connection(0).send_bytes(json.dumps({"seconds": time.process_time(), "problem": problem}).encode())
 
 
 if __name__ == "__main__":

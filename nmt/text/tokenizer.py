@@ -6,7 +6,6 @@ parser's target vocabulary, of tree symbols, is passed in.
 
 from __future__ import annotations
 
-import io
 import re
 import string
 from collections import Counter
@@ -15,13 +14,12 @@ from itertools import islice
 from pathlib import Path
 from random import Random
 
-import sentencepiece
-
 from nmt.recipe import TokenizerSettings
-from nmt.system.errors import Interrupted, UserError
+from nmt.system.errors import UserError
 from nmt.system.files import remedy
 from nmt.system.integrity import content, known_files
 from nmt.text.opus_mt_tokenizer import SPM, VOCAB, read_vocabularies
+from nmt.text.subwords import train_model
 from nmt.text.vocabulary import BOS, EOS, PAD, SPACE_MARK, STAND_IN, UNK, TargetVocabulary, Vocabulary
 
 SHARED, SOURCE = "tokenizer.model", "source.model"
@@ -102,22 +100,26 @@ class Tokenizer:
         settings: TokenizerSettings,
         say: Callable[[str], None] = lambda line: None,
         target: Callable[[Iterator[str]], TargetVocabulary] | None = None,
+        threads: int | None = None,
     ) -> Tokenizer:
         """Learn subwords from (source, target) pairs, or from (target,) tuples if the vocabulary is shared.
 
         `target` builds another kind of target vocabulary, such as tree symbols. `pairs` is read once per vocabulary, so
-        it must not be an iterator. `say` receives progress messages. Raise UserError naming `tokenizer.vocab_size` if
-        the text has too few subwords to fill it, or needs more.
+        it must not be an iterator. `say` receives progress messages. At most `threads` cores are used, which does not
+        affect the result. Raise UserError naming `tokenizer.vocab_size` if the text has too few subwords to fill it, or
+        needs more.
         """
         if settings.shared:
-            both = _train("all text", (text for pair in pairs for text in pair), settings, say)
+            both = _train("all text", (text for pair in pairs for text in pair), settings, say, threads)
             return cls(both, both)
-        source = _train("source", (source for source, _ in pairs), settings, say)
+        source = _train("source", (source for source, _ in pairs), settings, say, threads)
         targets = (text for _, text in pairs)
-        return cls(source, target(targets) if target else _train("target", targets, settings, say))
+        return cls(source, target(targets) if target else _train("target", targets, settings, say, threads))
 
 
-def _train(which: str, texts: Iterator[str], settings: TokenizerSettings, say: Callable[[str], None]) -> Vocabulary:
+def _train(
+    which: str, texts: Iterator[str], settings: TokenizerSettings, say: Callable[[str], None], threads: int | None
+) -> Vocabulary:
     kind = f"tokenizer: {settings.algorithm}, {settings.vocab_size:,} pieces, {which}"
     say(f"{kind}: reading the training data")
     sample, seen = draw(cut_long(texts), settings.sample)
@@ -125,28 +127,25 @@ def _train(which: str, texts: Iterator[str], settings: TokenizerSettings, say: C
     coverage, required = settings.character_coverage, frozenset[str]()
     if coverage == "auto":
         coverage, required = COVERAGE, alphabet(sample, settings.vocab_size)
-    model, stops = io.BytesIO(), list[BaseException]()
-    try:
-        sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=_feed(sample, stops),
-            model_writer=model,
-            model_type=settings.algorithm,
-            vocab_size=settings.vocab_size,
-            character_coverage=coverage,
-            required_chars="".join(sorted(required)),
-            byte_fallback=True,
-            normalization_rule_name="identity",
-            remove_extra_whitespaces=False,
-            pad_id=PAD,
-            unk_id=UNK,
-            bos_id=BOS,
-            eos_id=EOS,
-            num_threads=THREADS,
-            minloglevel=2,
-        )
-    except RuntimeError as error:
-        raise (stops or [_explain(error, settings)])[0] from None
-    return Vocabulary(model.getvalue(), "the trained model")
+    options = {
+        "model_type": settings.algorithm,
+        "vocab_size": settings.vocab_size,
+        "character_coverage": coverage,
+        "required_chars": "".join(sorted(required)),
+        "byte_fallback": True,
+        "normalization_rule_name": "identity",
+        "remove_extra_whitespaces": False,
+        "pad_id": PAD,
+        "unk_id": UNK,
+        "bos_id": BOS,
+        "eos_id": EOS,
+        "num_threads": THREADS,
+        "minloglevel": 2,
+    }
+    model = train_model(_feed(sample), options, threads)
+    if isinstance(model, str):
+        raise _explain(model, settings)
+    return Vocabulary(model, "the trained model")
 
 
 def alphabet(texts: Sequence[str], vocab_size: int) -> frozenset[str]:
@@ -186,38 +185,31 @@ def draw(texts: Iterator[str], size: int) -> tuple[list[str], int]:
     return sample, seen
 
 
-def _feed(texts: list[str], stops: list[BaseException]) -> Iterator[str]:
-    """Yield texts to the trainer, freeing each one because the trainer keeps a copy.
-
-    An exception from a signal is appended to `stops`, because SentencePiece turns it into a RuntimeError.
-    """
-    try:
-        texts.reverse()
-        while texts:
-            yield texts.pop().replace(SPACE_MARK, STAND_IN)
-    except (KeyboardInterrupt, Interrupted) as stop:
-        stops.append(stop)
-        raise
+def _feed(texts: list[str]) -> Iterator[str]:
+    """Yield texts to the trainer, freeing each one because the trainer keeps a copy."""
+    texts.reverse()
+    while texts:
+        yield texts.pop().replace(SPACE_MARK, STAND_IN)
 
 
-def _explain(error: RuntimeError, settings: TokenizerSettings) -> UserError:
+def _explain(error: str, settings: TokenizerSettings) -> UserError:
     key = f"tokenizer.vocab_size: {settings.vocab_size}"
-    if most := re.search(r"too high.*value <= (\d+)", str(error)):
+    if most := re.search(r"too high.*value <= (\d+)", error):
         return UserError(
             f"{key} is more than the training text can fill, which is {most[1]}",
             f"--set tokenizer.vocab_size={most[1]}",
         )
-    if least := re.search(r"required_chars\. \d+ vs (\d+)", str(error)):
+    if least := re.search(r"required_chars\. \d+ vs (\d+)", error):
         return UserError(
             f"{key} is less than the {least[1]} that bytes and single characters need",
             f"--set tokenizer.vocab_size={least[1]}, or lower tokenizer.character_coverage",
         )
-    if "sentences_.empty()" in str(error):
+    if "sentences_.empty()" in error:
         return UserError(
             "data.train: holds no text to train the tokenizer on",
             "name files that have sentences in them; all lines of these are blank",
         )
     return UserError(
-        f"tokenizer: SentencePiece could not be trained: {' '.join(str(error).split())}",
+        f"tokenizer: SentencePiece could not be trained: {' '.join(error.split())}",
         f"try another tokenizer.vocab_size than {settings.vocab_size}, or a smaller tokenizer.sample",
     )

@@ -6,12 +6,11 @@ import json
 import math
 import os
 import resource
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
+from multiprocessing.connection import Connection
 from pathlib import Path
 from random import Random
 from typing import Any, TypeVar
@@ -22,6 +21,7 @@ from torch import Tensor
 from nmt.data.corpus import Lengths
 from nmt.model.functional import perplexity
 from nmt.recipe import Training
+from nmt.system.children import Child
 from nmt.system.console import GAP, Advance, Console, clock
 from nmt.system.errors import Interrupted, UserError
 from nmt.system.files import JsonLines, clear_parts
@@ -185,7 +185,6 @@ class Meter:
         return figures
 
 
-COMMAND = (sys.executable, "-m", "nmt.report.page")
 PATIENCE = 60.0  # seconds to wait for the final page
 
 
@@ -194,7 +193,7 @@ class Page:
 
     def __init__(self, out: Path, console: Console, wanted: bool = True) -> None:
         self._out, self._console, self._wanted = out, console, wanted
-        self._process: subprocess.Popen[bytes] | None = None
+        self._child: Child | None = None
         self._stale = self._announced = self._failed = False
         self.seconds = 0.0  # CPU seconds spent on the report and not yet recorded
 
@@ -233,12 +232,12 @@ class Page:
 
     def close(self) -> None:
         """Kill the process, if any, and remove its partial output."""
-        if self._process is not None:
-            with self._process as process:
-                process.kill()
+        if self._child is not None:
+            with self._child:
+                pass
             with suppress(OSError):
                 clear_parts(self._out, PAGE)
-        self._process = None
+        self._child = None
 
     def _start(self) -> None:
         """Start a process to write the page, if it is wanted."""
@@ -246,39 +245,29 @@ class Page:
             return
         self._stale = False
         try:
-            # A separate process group shields it from the terminal's Ctrl-C.
-            self._process = subprocess.Popen(
-                [*COMMAND, str(self._out)],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                env=os.environ | {"OMP_NUM_THREADS": "1"},
-                process_group=0,
-            )
-        except OSError as error:
-            self._fail(f"the process that writes it cannot be started: {error.strerror}")
+            self._child = Child("nmt.report.page", str(self._out), OMP_NUM_THREADS="1")
+        except UserError as error:
+            self._fail(error.message)
 
     def _is_free(self, patience: float) -> bool:
         """Wait at most `patience` seconds for the process; return whether none is running."""
-        if self._process is None:
+        if self._child is None:
             return True
-        with suppress(subprocess.TimeoutExpired):
-            self._process.wait(max(0.0, patience))
-            with self._process as process:
-                assert process.stdout is not None
-                self._handle_result(process.stdout.read())
-            self._process = None
-        return self._process is None
+        if self._child.connection.poll(max(0.0, patience)):
+            self._handle_result(self._child.connection)
+            self.close()
+        return self._child is None
 
-    def _handle_result(self, answer: bytes) -> None:
-        """Parse the result printed by a finished process: report its problem, or announce the first page."""
-        if not answer.endswith(b"\n"):
-            self._fail("the process that writes it died")
-            return
-        result = json.loads(answer.splitlines()[-1])
-        self.seconds += result["seconds"]
-        if result["problem"] is not None:
-            self._fail(result["problem"])
+    def _handle_result(self, connection: Connection) -> None:
+        """Receive the result of a process that has ended: report its problem, or announce the first page."""
+        try:
+            result = json.loads(connection.recv_bytes())
+            self.seconds += result["seconds"]
+            problem = result["problem"]
+        except (EOFError, OSError, ValueError, LookupError, TypeError):
+            problem = "the process that writes it died"
+        if problem is not None:
+            self._fail(problem)
         elif not self._announced:
             self._console.say(f"report: {self._out / PAGE}")
             self._announced = True

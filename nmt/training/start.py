@@ -6,7 +6,6 @@ import hashlib
 import logging
 import os
 import signal
-import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
@@ -25,6 +24,7 @@ from nmt.exchange.resolve import initial_bundle, with_model_of
 from nmt.model.transformer import Transformer
 from nmt.parsing.linearization import load_tokenizer
 from nmt.recipe import Recipe, Training
+from nmt.system.children import command, safe_path
 from nmt.system.console import Console
 from nmt.system.device import GIB, World, available_memory
 from nmt.system.errors import TRY_AGAIN, GroupError, Interrupted, UserError
@@ -249,9 +249,10 @@ def _run_group(workers: int, arguments: Sequence[str]) -> dict[int, int]:
     if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # keep it ignored under nohup
         config.signals_to_handle = "SIGTERM,SIGINT,SIGQUIT"
     try:
-        with TemporaryDirectory() as logs:  # PyTorch would not delete its default folder
+        with TemporaryDirectory() as logs, safe_path():  # PyTorch would not delete its default folder
             config.logs_specs = DefaultLogsSpecs(log_dir=logs)
-            elastic_launch(config, sys.executable)("-m", "nmt", *arguments)
+            python, *rest = command("nmt", *arguments)
+            elastic_launch(config, python)(*rest)
     except SignalException as stop:
         raise Interrupted("", int(stop.sigval)) from None
     except ChildFailedError as failed:

@@ -38,7 +38,7 @@ LOADING = (
     "TORCHINDUCTOR_ TORCH_COMPILE TORCH_CPP TORCHDYNAMO_ XDG_"
 )
 """How the names of variables begin that are read while modules are loaded."""
-NOT_LOADING = ("PYTHONPATH", "TORCHINDUCTOR_CACHE_DIR", "KMP_INIT_AT_FORK", "TORCH_CPP_LOG_LEVEL")
+NOT_LOADING = ("PYTHONPATH", "PYTHONSAFEPATH", "TORCHINDUCTOR_CACHE_DIR", "KMP_INIT_AT_FORK", "TORCH_CPP_LOG_LEVEL")
 """Those among them that are read later, or need not be the server's. Importing torch._dynamo sets the second one, and
 sacremoses the third."""
 AVAILABLE = sys.platform == "linux" and hasattr(subprocess, "_fork_exec")
@@ -91,21 +91,26 @@ def ask(address: str, request: Request, directory: str, streams: Sequence[int]) 
 
 
 def serve_subprocess(find: Callable[[], Server]) -> None:
-    """Has the subprocesses of this process that are `python -m nmt` be started by a server."""
+    """Has the subprocesses of this process that are `python -m nmt`, or ranks, be started by a server."""
     if not AVAILABLE:
         return
+    from nmt.system.children import command
+
     original = subprocess._fork_exec  # type: ignore[attr-defined]
+    starts = [sys.executable, "-m", "nmt"], command("nmt")
 
     def fork_exec(*given: Any) -> int:
-        program, *arguments = map(os.fsdecode, given[0])
+        call = [os.fsdecode(part) for part in given[0]]
         directory, environment, stdin, stdout, stderr = (given[index] for index in (4, 5, 6, 9, 11))
         new_session, *others = given[15:22]
-        if [program, *arguments[:2]] != [sys.executable, "-m", "nmt"] or others != [-1, None, None, None, -1, None]:
+        start = next((start for start in starts if call[: len(start)] == start), None)
+        if start is None or others != [-1, None, None, None, -1, None]:
             return int(original(*given))
         pairs = os.environb.items() if environment is None else (pair.split(b"=", 1) for pair in environment)
         variables = {os.fsdecode(name): os.fsdecode(value) for name, value in pairs}
         streams = [own if stream == -1 else stream for own, stream in enumerate((stdin, stdout, stderr))]
-        request = Request(arguments[2:], variables, [0, 1, 2], ignored_signals(), bool(new_session), from_shell=False)
+        arguments, ignored = call[len(start) :], ignored_signals()
+        request = Request(arguments, variables, [0, 1, 2], ignored, bool(new_session), from_shell=False)
         with ask(find().address, request, os.fsdecode(directory or "."), streams) as connection:
             return int(connection.makefile().readline()) or int(original(*given))
 
@@ -283,7 +288,7 @@ def wait_for(child: int, connection: socket.socket) -> None:
 
 
 def launches(request: Request) -> bool:
-    """Whether a command starts workers by `python -m nmt`."""
+    """Whether a command starts ranks."""
     return request.arguments[:1] == ["train"] and "--devices" in request.arguments
 
 

@@ -28,15 +28,20 @@ START = Page._start  # which conftest.py replaces for other tests
 
 WRITES = """\
 import json, os, sys, time
+from multiprocessing.connection import Connection
 page = os.path.join(sys.argv[1], "report.html")
 count = int(open(page).read()) + 1 if os.path.exists(page) else 1
 open(page, "w").write(str(count))
 problem = None
-print(json.dumps({"seconds": 0.25, "problem": problem}))
+print("a foreign line, of which there may be megabytes" * 100_000)
+Connection(0).send_bytes(json.dumps({"seconds": 0.25, "problem": problem}).encode())
+os._exit(3)
 """
 FAILS = WRITES.replace("= None", "= 'the disk is full; free some space'")
-DIES = WRITES.replace("print", "os._exit(3); print")
-HANGS = WRITES.replace("print", "time.sleep(600); print")
+DIES = WRITES.replace("Connection(0)", "os._exit(3); Connection(0)")
+CUTS_SHORT = WRITES.replace("Connection(0)", "os.write(0, bytes([0, 0, 1, 0, 5])); os._exit(0); Connection(0)")
+BABBLES = WRITES.replace("json.dumps(", "str(")
+HANGS = WRITES.replace("Connection(0)", "time.sleep(600); Connection(0)")
 
 
 @pytest.fixture
@@ -45,7 +50,8 @@ def served(monkeypatch: pytest.MonkeyPatch) -> Any:
 
     def serve(program: str) -> None:
         monkeypatch.setattr(Page, "_start", START)
-        monkeypatch.setattr(module, "COMMAND", (sys.executable, "-S", "-c", program))
+        call = [sys.executable, "-S", "-c", program]
+        monkeypatch.setattr("nmt.system.children.command", lambda name, out: [*call, out])
 
     return serve
 
@@ -96,7 +102,8 @@ def test_a_page_is_started_when_there_is_something_new_and_no_other_is_being_wri
 @pytest.mark.parametrize(
     ("program", "problem"),
     [(FAILS, "the disk is full; free some space"), (DIES, "the process that writes it died"),
-     (HANGS, "it takes longer than 1 s"), ("print('{\"secon", "the process that writes it died")],
+     (CUTS_SHORT, "the process that writes it died"), (BABBLES, "the process that writes it died"),
+     (HANGS, "it takes longer than 1 s")],
 )  # fmt: skip
 def test_what_fails_is_told_once(
     tmp_path: Path, served: Any, monkeypatch: pytest.MonkeyPatch, program: str, problem: str
