@@ -147,6 +147,17 @@ def test_only_preparation_imports_datasets() -> None:
     assert importers("datasets", at_import=True) == set()  # it takes seconds
 
 
+def test_only_two_modules_start_processes() -> None:
+    """So that all children find this nmt, and no module of the working directory."""
+    starting = {
+        name_of(path)
+        for path in FILES
+        for name, _ in imports_of(path)
+        if name.split(".")[0] in ("subprocess", "multiprocessing") and not name.endswith(".Connection")
+    }
+    assert starting == {"nmt.system.children", "nmt.decoding.workers"}
+
+
 BARE = "nmt nmt.cli nmt.system.device nmt.recipe nmt.checkpoint.reading nmt.exchange.ctranslate2 nmt.text.tokenizer"
 BARE += " nmt.text.lines nmt.exchange.resolve nmt.decoding.models nmt.data.prepare nmt.data.corpus nmt.metrics"
 BARE += " nmt.parsing.brackets nmt.report.record nmt.decoding.translator nmt.decoding.parser"

@@ -87,10 +87,7 @@ class _ForkedReport:
         self._pid = forked(lambda: _become_report(Path(out), theirs))
         theirs.close()
 
-    def __enter__(self) -> _ForkedReport:
-        return self
-
-    def __exit__(self, *error: object) -> None:
+    def close(self) -> None:
         os.kill(self._pid, signal.SIGKILL)
         os.waitpid(self._pid, 0)
         self.connection.close()

@@ -45,7 +45,7 @@ def ending(code: int) -> str:
 
 
 class Child(Popen[bytes]):
-    """A process that runs a module of this nmt; a context manager, which kills it on exit.
+    """A process that runs a module of this nmt; to be closed, which kills it.
 
     `connection` leads to `Connection(0)` there, in place of stdin. What the child prints is discarded, because modules
     that are none of nmt's may print as well. A process group of its own shields it from the terminal's Ctrl-C.
@@ -53,16 +53,16 @@ class Child(Popen[bytes]):
 
     def __init__(self, module: str, *arguments: str, **variables: str) -> None:
         """Start the process, with additional environment variables; raise UserError if it cannot be started."""
-        self.connection, theirs = Pipe()
         run, env = command(module, *arguments), {**os.environ, SAFE: "1", **variables}
         try:
-            super().__init__(run, stdin=theirs.fileno(), stdout=DEVNULL, stderr=DEVNULL, env=env, process_group=0)
+            self.connection, theirs = Pipe()
+            with theirs:
+                super().__init__(run, stdin=theirs.fileno(), stdout=DEVNULL, stderr=DEVNULL, env=env, process_group=0)
         except OSError as error:
-            raise UserError(f"a process could not be started: {error.strerror}", "end other programs") from None
-        finally:
-            theirs.close()
+            raise UserError(f"a process cannot be started: {error.strerror}", "end other programs") from None
 
-    def __exit__(self, *raised: object) -> None:
+    def close(self) -> None:
+        """Kill the process, whatever it does."""
         self.kill()
         self.wait()
         self.connection.close()

@@ -11,11 +11,10 @@ import os
 import random
 import signal
 import sys
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import closing, suppress
 from itertools import chain, islice
 from multiprocessing.connection import Connection
-from typing import Any
 
 import sentencepiece
 
@@ -23,12 +22,12 @@ from nmt.system.children import Child, ending
 from nmt.system.errors import UserError
 
 
-def train_model(texts: Iterator[str], options: dict[str, Any], threads: int | None) -> bytes | str:
+def train_model(texts: Iterator[str], options: Mapping[str, object], threads: int | None) -> bytes | str:
     """Train a SentencePiece model on at most `threads` cores; return its file, or SentencePiece's error message.
 
     Raise UserError if the child dies.
     """
-    with Child("nmt.text.subwords") as child:
+    with closing(Child("nmt.text.subwords")) as child:
         with suppress(ConnectionError):  # it has ended, and may have said why
             child.connection.send((options, threads))
             while batch := list(islice(texts, 1000)):

@@ -233,8 +233,7 @@ class Page:
     def close(self) -> None:
         """Kill the process, if any, and remove its partial output."""
         if self._child is not None:
-            with self._child:
-                pass
+            self._child.close()
             with suppress(OSError):
                 clear_parts(self._out, PAGE)
         self._child = None

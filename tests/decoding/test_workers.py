@@ -73,6 +73,14 @@ def test_a_worker_that_cannot_begin_is_named_at_once() -> None:
         pytest.fail("it began")
 
 
+def test_a_worker_imports_nothing_from_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("pickle", "runpy", "socket", "threading", "torch", "nmt"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit(77)")
+    monkeypatch.chdir(tmp_path)
+    with Workers(shuffling, 1) as engine:
+        assert [found.texts for found in pipeline(engine).stream(["abc"])] == [["cba"]]
+
+
 def test_closing_a_stream_ends_the_workers_whatever_they_do() -> None:
     with Workers(fateful, 2) as engine:
         processes = [worker.process for worker in engine._workers]

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import re
 import signal
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
 from torch.distributed.launcher import api
 
 from nmt.checkpoint.reading import checkpoint_path
+from nmt.system.children import SAFE, command
 from nmt.system.console import Console
 from nmt.system.errors import TRY_AGAIN, GroupError, Interrupted, UserError
 from nmt.training import start as launcher
@@ -98,13 +99,31 @@ def test_what_can_only_fail_again_and_signals_are_no_reason_for_a_restart(
         assert stop.value.signal_number == signal.SIGTERM
 
 
+def keep_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Has what a launcher sets be taken back."""
+    for name in ("LOGLEVEL", "TORCH_CPP_LOG_LEVEL", "TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "OMP_NUM_THREADS", SAFE):
+        monkeypatch.setenv(name, os.environ.get(name, "1"))
+
+
+def test_ranks_are_children_of_this_nmt(monkeypatch: pytest.MonkeyPatch) -> None:
+    keep_environment(monkeypatch)
+    monkeypatch.delenv(SAFE)
+    ranks: list[list[str]] = []
+
+    def launched(config: api.LaunchConfig, python: str) -> Callable[..., None]:
+        return lambda *arguments: ranks.append([os.environ[SAFE], python, *arguments])
+
+    monkeypatch.setattr(api, "elastic_launch", launched)
+    launch(2, ["train", "recipe.yaml"], Path("ckpts"), Console())
+    assert ranks == [["1", *command("nmt", "train", "recipe.yaml")]]
+
+
 @pytest.mark.parametrize("given", [None, "7"])
 def test_workers_have_time_to_save_after_a_signal(monkeypatch: pytest.MonkeyPatch, given: str | None) -> None:
-    monkeypatch.setenv("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", given or "")  # so that what is set is taken back
+    keep_environment(monkeypatch)
+    monkeypatch.setenv("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", given or "")
     if given is None:
         monkeypatch.delenv("TORCH_ELASTIC_SHUTDOWN_TIMEOUT")
-    for name in ("LOGLEVEL", "TORCH_CPP_LOG_LEVEL", "OMP_NUM_THREADS"):
-        monkeypatch.setenv(name, os.environ.get(name, "1"))
 
     def launched(config: api.LaunchConfig, entrypoint: str) -> None:
         assert os.environ["TORCH_ELASTIC_SHUTDOWN_TIMEOUT"] == given or str(launcher.TO_SAVE)
