@@ -59,7 +59,7 @@ class Child(Popen[bytes]):
             with theirs:
                 super().__init__(run, stdin=theirs.fileno(), stdout=DEVNULL, stderr=DEVNULL, env=env, process_group=0)
         except OSError as error:
-            raise UserError(f"a process cannot be started: {error.strerror}", "end other programs") from None
+            raise UserError(f"a process cannot be started: {error.strerror}", "end other programs, or raise a limit: ulimit -a") from None
 
     def close(self) -> None:
         """Kill the process, whatever it does."""

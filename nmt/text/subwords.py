@@ -11,7 +11,7 @@ import os
 import random
 import signal
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import closing, suppress
 from itertools import chain, islice
 from multiprocessing.connection import Connection
@@ -22,8 +22,8 @@ from nmt.system.children import Child, ending
 from nmt.system.errors import UserError
 
 
-def train_model(texts: Iterator[str], options: Mapping[str, object], threads: int | None) -> bytes | str:
-    """Train a SentencePiece model on at most `threads` cores; return its file, or SentencePiece's error message.
+def train_model(texts: Iterator[str], threads: int | None, **options: object) -> bytes | str:
+    """Train a model with SentencePiece's `options` on at most `threads` cores; return its file, or an error message.
 
     Raise UserError if the child dies.
     """

@@ -127,22 +127,23 @@ def _train(
     coverage, required = settings.character_coverage, frozenset[str]()
     if coverage == "auto":
         coverage, required = COVERAGE, alphabet(sample, settings.vocab_size)
-    options = {
-        "model_type": settings.algorithm,
-        "vocab_size": settings.vocab_size,
-        "character_coverage": coverage,
-        "required_chars": "".join(sorted(required)),
-        "byte_fallback": True,
-        "normalization_rule_name": "identity",
-        "remove_extra_whitespaces": False,
-        "pad_id": PAD,
-        "unk_id": UNK,
-        "bos_id": BOS,
-        "eos_id": EOS,
-        "num_threads": THREADS,
-        "minloglevel": 2,
-    }
-    model = train_model(_feed(sample), options, threads)
+    model = train_model(
+        _feed(sample),
+        threads,
+        model_type=settings.algorithm,
+        vocab_size=settings.vocab_size,
+        character_coverage=coverage,
+        required_chars="".join(sorted(required)),
+        byte_fallback=True,
+        normalization_rule_name="identity",
+        remove_extra_whitespaces=False,
+        pad_id=PAD,
+        unk_id=UNK,
+        bos_id=BOS,
+        eos_id=EOS,
+        num_threads=THREADS,
+        minloglevel=2,
+    )
     if isinstance(model, str):
         raise _explain(model, settings)
     return Vocabulary(model, "the trained model")

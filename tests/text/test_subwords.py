@@ -94,12 +94,12 @@ def test_a_child_that_dies_is_one_error(monkeypatch: pytest.MonkeyPatch, number:
 
     monkeypatch.setattr(subwords, "Child", start)
     with pytest.raises(UserError, match=f"tokenizer: SentencePiece was killed by {number.name}") as caught:
-        subwords.train_model(texts(), {"vocab_size": 300}, None)
+        subwords.train_model(texts(), None, vocab_size=300)
     assert "tokenizer.sample" in caught.value.hint
 
 
 def test_what_sentencepiece_refuses_before_it_reads_is_told_as_it_says_it() -> None:
-    answer = subwords.train_model(iter(["a b c"] * 500_000), {"no_such_option": 1}, None)
+    answer = subwords.train_model(iter(["a b c"] * 500_000), None, no_such_option=1)
     assert isinstance(answer, str)
     assert "no_such_option" in answer
 
