@@ -59,7 +59,8 @@ class Child(Popen[bytes]):
             with theirs:
                 super().__init__(run, stdin=theirs.fileno(), stdout=DEVNULL, stderr=DEVNULL, env=env, process_group=0)
         except OSError as error:
-            raise UserError(f"a process cannot be started: {error.strerror}", "end other programs, or raise a limit: ulimit -a") from None
+            hint = "end other programs, or raise a limit: ulimit -a"
+            raise UserError(f"a process cannot be started: {error.strerror}", hint) from None
 
     def close(self) -> None:
         """Kill the process, whatever it does."""
