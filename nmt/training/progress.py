@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import resource
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
