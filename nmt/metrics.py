@@ -1,19 +1,25 @@
-"""Corpus scores, with signatures: sacreBLEU's BLEU, chrF and TER, and the tokenised BLEU of papers."""
+"""Corpus scores, with signatures: sacreBLEU's BLEU, chrF and TER, and the tokenised BLEU of papers.
+
+`_metric` alone makes sacreBLEU's metrics. BLEU and TER count words, so they depend on the target language.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from nmt.system.compression import split_suffix
 from nmt.system.errors import UserError
+from nmt.text.scripts import is_unspaced
 
 if TYPE_CHECKING:
     from sacrebleu.metrics.base import Metric
 
+Lines = Sequence[str]
 SAMPLES, SEED = 1000, 12345  # of the bootstrap, as sacreBLEU has them
 COMPOUND = re.compile(r"(\S)-(\S)")  # matches do not overlap: a-b-c is split only at the first hyphen
 
@@ -24,7 +30,7 @@ class Moses:
     def __init__(self, language: str) -> None:
         """Load the rules for abbreviations and apostrophes of `language`, a code such as de.
 
-        Raise UserError if sacremoses does not know the language or is not installed.
+        Raise UserError if sacremoses does not know the language or where its words end, or is not installed.
         """
         from importlib.metadata import version  # slow to import
 
@@ -35,11 +41,13 @@ class Moses:
             raise UserError(
                 f"BLEU of Moses' words: sacremoses is not installed: {error}", "pip install sacremoses"
             ) from None
-        known = sorted(set(NonbreakingPrefixes().available_langs.values()))
+        # Moses has rules for Chinese, but takes what stands between two marks for a word
+        known = sorted(code for code in set(NonbreakingPrefixes().available_langs.values()) if not tokenizer_of(code))
+        language = re.split("[-_]", language)[0]
         if language not in known:  # sacremoses would silently use the rules for English
             raise UserError(
                 f"BLEU of Moses' words: the language of the reference, {language!r}, is none of {', '.join(known)}",
-                "give --language CODE, or a reference whose name ends in it, such as test.de",
+                "give --language CODE, or a reference whose name ends in it, such as test.de; else take --metric bleu",
             )
         self._tokenizer = MosesTokenizer(language)
         self.signature = f"sacremoses-{version('sacremoses')}-{language}"
@@ -56,6 +64,34 @@ class Moses:
 def language_of(path: Path) -> str:
     """Return the suffix of a file name, ignoring that of compression: de for test.de.gz."""
     return Path(split_suffix(path)[0]).suffix[1:]
+
+
+# Codes of languages (ISO 639) and scripts (ISO 15924) by the tokenizer of sacreBLEU that finds their words
+TOKENIZERS = {
+    "zh": "zh zho chi cmn yue lzh wuu gan hak hsn cjy cn hans hant hani",
+    "ja-mecab": "ja jpn jp jpan hira kana hrkt",
+    "ko-mecab": "ko kor kore hang",
+    "char": "th tha tts sou nod lo lao km khm my mya bur shn mnw blk bo bod tib dz dzo adx lbj khb tdd blt"
+    " thai laoo khmr mymr tibt lana tale talu tavt java bali",
+}
+
+
+def tokenizer_of(language: str) -> str | None:
+    """Return the tokenizer in `TOKENIZERS` for a code such as zh-TW, jpn_Jpan or tha; None if words end at spaces.
+
+    A script in the code decides: zh_Latn is written with spaces.
+    """
+    first, *others = re.split("[-_]", language.lower())
+    code = next((tag for tag in others if len(tag) == 4 and tag.isalpha()), first)
+    return next((name for name, codes in TOKENIZERS.items() if code in codes.split()), None)
+
+
+def unknown_words(language: str, references: Lines) -> str | None:
+    """Return a warning if references are written without spaces, but `language` is not known to be; else None."""
+    if tokenizer_of(language) or not is_unspaced(references):
+        return None
+    given = f"{language!r} is no language known to be" if language else "their language is not given"
+    return f"warning: the references are written without spaces, but {given}: BLEU and TER count characters"
 
 
 METRICS = ("bleu", "chrf", "ter", "tokenised", "paper")
@@ -99,17 +135,19 @@ class Score:
 
 
 def score(
-    hypotheses: Sequence[str],
-    references: Sequence[Sequence[str]],
+    hypotheses: Lines,
+    references: Sequence[Lines],
     metrics: Sequence[str],
-    baseline: Sequence[str] | None = None,
+    baseline: Lines | None = None,
     moses: Moses | None = None,
     lowercase: bool = False,
+    language: str = "",
 ) -> dict[str, Score]:
     """Score detokenised, cased hypotheses against one or more references by each of `metrics`.
 
     With `baseline`, another system's output for the same lines, compare each score with the baseline's. The metrics in
-    `OF_WORDS` need `moses`. `lowercase` ignores case. Raise UserError if there are no lines, or if line counts differ.
+    `OF_WORDS` need `moses`. `lowercase` ignores case. `language` is the code of the references' language, for BLEU and
+    TER. Raise UserError if there are no lines, or if line counts differ.
     """
     others = {} if baseline is None else {"the baseline": baseline}
     for number, reference in enumerate(references, 1):
@@ -125,28 +163,20 @@ def score(
             "nothing to score: hypothesis and reference have no lines",
             "name files with a sentence on each line; HYP may come from stdin",
         )
-    systems = [hypotheses] if baseline is None else [hypotheses, baseline]
-    return {name: _score(name, systems, references, moses, lowercase) for name in metrics}
+    made = {name: _metric(name, language, lowercase, references, moses) for name in metrics}
+    if baseline is not None:
+        return {name: _compare(hypotheses, baseline, metric) for name, metric in made.items()}
+    totals = {name: metric.corpus_score(hypotheses, None) for name, metric in made.items()}
+    return {name: Score(float(totals[name].score), str(metric.get_signature())) for name, metric in made.items()}
 
 
-def bleu_interval(
-    references: Sequence[str], hypotheses: Sequence[str], *more_references: Sequence[str], lowercase: bool = False
+def score_interval(
+    name: str, hypotheses: Lines, references: Sequence[Lines], lowercase: bool = False, language: str = ""
 ) -> tuple[float, float]:
-    """Return the bounds of the 95% confidence interval of BLEU."""
-    from sacrebleu.metrics import BLEU
-
-    metric = BLEU(lowercase)
-    lines = zip(hypotheses, references, *more_references, strict=True)
-    each = (metric.corpus_score([line], [[reference] for reference in of_line]) for line, *of_line in lines)
-    counts = [(*one.counts, *one.totals, one.sys_len, one.ref_len) for one in each]
-    orders = metric.max_ngram_order
-
-    def bleu(sums: list[int]) -> float:
-        *ngrams, length, reference_length = sums
-        matched, total = ngrams[:orders], ngrams[orders:]
-        return float(BLEU.compute_bleu(matched, total, length, reference_length, metric.smooth_method).score)
-
-    return interval(counts, bleu)
+    """Return the bounds of the 95% confidence interval of a score, as `score` computes it."""
+    metric = _metric(name, language, lowercase, references)
+    counts = metric._extract_corpus_statistics(hypotheses, None)
+    return interval(counts, lambda sums: float(metric._compute_score_from_stats(sums).score))
 
 
 def interval(counts: Sequence[Sequence[int]], score: Callable[[list[int]], float]) -> tuple[float, float]:
@@ -163,11 +193,9 @@ def interval(counts: Sequence[Sequence[int]], score: Callable[[list[int]], float
     return float(low), float(high)
 
 
-def sentence_chrf(references: Sequence[str], hypotheses: Sequence[str]) -> list[float]:
+def sentence_chrf(references: Lines, hypotheses: Lines) -> list[float]:
     """Return each hypothesis's sentence-level chrF2, 0 to 100."""
-    from sacrebleu.metrics import CHRF
-
-    metric = CHRF()
+    metric = _metric("chrf")
     pairs = zip(references, hypotheses, strict=True)
     return [float(metric.sentence_score(hypothesis, [reference]).score) for reference, hypothesis in pairs]
 
@@ -199,40 +227,42 @@ def report(scores: Mapping[str, Score]) -> str:
     return "\n".join(lines)
 
 
-def _score(
+def _metric(
     name: str,
-    systems: Sequence[Sequence[str]],
-    references: Sequence[Sequence[str]],
-    moses: Moses | None,
-    lowercase: bool,
-) -> Score:
-    """Score the first system; if there is a second, compare the two."""
+    language: str = "",
+    lowercase: bool = False,
+    references: Sequence[Lines] | None = None,
+    moses: Moses | None = None,
+) -> Metric:
+    """Return sacreBLEU's metric with the references, if given, cut into words as their language needs."""
     from sacrebleu.metrics import BLEU, CHRF, TER
 
-    metric: Metric
-    if name in OF_WORDS:
-        assert moses is not None, f"the metric {name} counts the words of Moses"
-        compounds = name == "paper"
-
-        def words(line: str) -> str:
-            # Lowercase before tokenising, as Multi30k's published tokens do.
-            return moses(line.lower() if lowercase else line, compounds=compounds)
-
-        systems, references = ([list(map(words, lines)) for lines in texts] for texts in (systems, references))
-        # the settings of multi-bleu.perl
-        metric = BLEU(lowercase, tokenize="none", smooth_method="none", force=True, references=references)
-        metric.tokenizer_signature = moses.signature + "-compounds" * compounds
-    elif name == "ter":
-        metric = TER(references=references)  # case-insensitive by default
+    metric: Any
+    tokenizer = tokenizer_of(language) or ("char" if references and is_unspaced(references[0]) else "13a")
+    if name == "chrf":
+        metric = CHRF(lowercase=lowercase)  # spaces do not count
+    elif name == "ter":  # case-insensitive by default. Of what has no spaces, sacreBLEU itself cuts only Chinese
+        metric = TER(normalized=tokenizer == "zh", asian_support=tokenizer == "zh")
+        if tokenizer in ("ja-mecab", "char"):
+            cut = metric.tokenizer
+            metric.tokenizer, metric.tokenizer_signature = lambda line: cut(" ".join(line)), "tercom-char"
+    elif name == "bleu":
+        try:
+            metric = BLEU(lowercase, tokenize=tokenizer)
+        except (RuntimeError, AssertionError):  # MeCab is not installed, or has another dictionary
+            metric = BLEU(lowercase, tokenize="char")
     else:
-        metric = {"bleu": BLEU, "chrf": CHRF}[name](lowercase=lowercase, references=references)
-    if len(systems) > 1:
-        return _compare(systems[0], systems[1], metric)
-    result = metric.corpus_score(systems[0], None)  # None: the references given to the metric
-    return Score(float(result.score), str(metric.get_signature()))
+        assert moses is not None, f"the metric {name} counts the words of Moses"
+        # the settings of multi-bleu.perl
+        metric = BLEU(lowercase, tokenize="none", smooth_method="none", force=True)
+        metric.tokenizer = partial(moses, compounds=name == "paper")
+        metric.tokenizer_signature = moses.signature + "-compounds" * (name == "paper")
+    if references is not None:
+        metric._ref_cache = metric._cache_references(references)
+    return cast("Metric", metric)
 
 
-def _compare(hypotheses: Sequence[str], baseline: Sequence[str], metric: Metric) -> Score:
+def _compare(hypotheses: Lines, baseline: Lines, metric: Metric) -> Score:
     from sacrebleu.significance import PairedTest
 
     named = [("baseline", baseline), ("system", hypotheses)]  # PairedTest takes the first as the baseline

@@ -22,7 +22,7 @@ MAY_IMPORT = {
     "recipe": {"system"},
     "text": {"recipe", "system"},
     "parsing": {"text", "system"},
-    "metrics": {"system"},
+    "metrics": {"text", "system"},
     "data": {"parsing", "text", "recipe", "system"},
     "model": {"native", "data", "recipe", "system"},
     "checkpoint": {"model", "parsing", "text", "recipe", "system"},
@@ -33,7 +33,7 @@ MAY_IMPORT = {
         *("decoding", "exchange", "checkpoint"),
         *("model", "data", "metrics", "parsing", "text", "recipe", "system"),
     },
-    "report": {"training", "decoding", "checkpoint", "model", "data", "parsing", "recipe", "system"},
+    "report": {"training", "decoding", "checkpoint", "model", "data", "parsing", "text", "recipe", "system"},
     "commands": {
         *("report", "training", "decoding", "exchange", "checkpoint"),
         *("data", "metrics", "parsing", "text", "recipe", "system"),

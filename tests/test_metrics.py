@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from sacrebleu.metrics import BLEU
 
-from nmt.metrics import Comparison, Estimate, Moses, bleu_interval, language_of, score
+from nmt.metrics import Comparison, Estimate, Moses, language_of, score, score_interval, tokenizer_of, unknown_words
 from nmt.system.errors import UserError
 
 LINES = ["The cat sits on the mat .", "A man goes home in the evening .", "Where are you ?"]
@@ -44,10 +44,12 @@ def test_the_interval_of_bleu_is_sacrebleus():
     noisy = [" ".join(dice.choices([word, "x"], [5, 1])[0] for word in line.split()) for line in lines]
     others = [line.replace("a", "x") for line in lines]  # which allows for some of the noise
     expected = BLEU().corpus_score(noisy, [lines, others], n_bootstrap=1000)
-    low, high = bleu_interval(lines, noisy, others)
+    low, high = score_interval("bleu", noisy, [lines, others])
     assert (low + high) / 2 == pytest.approx(expected._mean, abs=0.5)
     assert (high - low) / 2 == pytest.approx(expected._ci, abs=0.5)
-    assert low > bleu_interval(lines, noisy)[1]
+    assert low > score_interval("bleu", noisy, [lines])[1]
+    low, high = score_interval("chrf", noisy, [lines])
+    assert low < one("chrf", noisy, lines) < high
 
 
 def test_capitals_count_only_if_wanted():
@@ -60,6 +62,76 @@ def test_capitals_count_only_if_wanted():
     ter = score(lower, [LINES], ["ter"], lowercase=True)
     assert ter == score(lower, [LINES], ["ter"])  # which never counts them
     assert ter["ter"].score == 0.0
+
+
+# --- languages without spaces --------------------------------------------------------------------------------
+
+CHINESE = ["一只猫坐在垫子上，看着窗外。", "两个女人坐在公园的长椅上。"]
+JAPANESE = ["これはとてもうつくしいはなですね。", "犬がマットの上に座っています。"]
+THAI = ["แมวนั่งอยู่บนเสื่อ", "หมานอนอยู่บนเตียง"]
+
+
+@pytest.mark.parametrize(
+    ("tokenizer", "codes"),
+    [
+        ("zh", "zh zh-TW zh_CN ZH zho_Hans zho_Hant zh-Hans-CN cmn cmn_Hani yue_Hant lzh"),
+        ("ja-mecab", "ja jpn jpn_Jpan ja-JP"),
+        ("ko-mecab", "ko kor kor_Hang ko_KR"),
+        ("char", "th tha tha_Thai lo lao_Laoo km khm_Khmr my mya_Mymr bo bod_Tibt dz dzo shn"),
+        (None, "de deu_Latn zh_Latn vi vie_Latn en-GB tgt  txt"),
+    ],
+)
+def test_codes_of_any_shape_name_the_tokenizer_of_their_language(tokenizer, codes):
+    assert {code: tokenizer_of(code) for code in codes.split(" ")} == dict.fromkeys(codes.split(" "), tokenizer)
+
+
+@pytest.mark.parametrize(
+    ("language", "lines", "bleu", "ter"),
+    [
+        ("zh", CHINESE, "tok:zh|", "tok:tercom|norm:yes|punct:yes|asian:yes|"),
+        ("jpn_Jpan", JAPANESE, "tok:char|", "tok:tercom-char|"),
+        ("th", THAI, "tok:char|", "tok:tercom-char|"),
+        ("", THAI, "tok:char|", "tok:tercom-char|"),
+        ("tgt", CHINESE, "tok:char|", "tok:tercom-char|"),
+        ("ko", ["고양이가 매트 위에 앉아 있다.", "여자가 공원 벤치에 앉아 있다."], "tok:char|", "tok:tercom|norm:no|"),
+    ],
+)
+def test_text_without_spaces_is_scored_by_its_characters(language, lines, bleu, ter, monkeypatch):
+    for package in ("sacrebleu.tokenizers.tokenizer_ja_mecab", "sacrebleu.tokenizers.tokenizer_ko_mecab"):
+        monkeypatch.setattr(f"{package}.MeCab", None, raising=False)  # as where it is not installed
+        monkeypatch.setattr(f"{package}.mecab_ko", None, raising=False)
+    found = score(lines, [lines], ["bleu", "ter"], language=language)
+    assert (found["bleu"].score, found["ter"].score) == (pytest.approx(100.0), 0.0)
+    assert bleu in found["bleu"].signature
+    assert ter in found["ter"].signature
+    changed = [line[0] + "x" + line[2:] for line in lines]  # of each line one character
+    worse = score(changed, [lines], ["bleu", "ter"], language=language)
+    assert 30 < worse["bleu"].score < 95
+    assert 0 < worse["ter"].score < 30
+    assert score_interval("bleu", changed, [lines], language=language)[0] > 30
+
+
+def test_a_comparison_counts_by_the_language_too():
+    changed = [line.replace("子", "孩").replace("园", "场") for line in CHINESE]
+    found = score(CHINESE * 20, [CHINESE * 20], ["bleu"], changed * 20, language="zh")["bleu"]
+    assert "|tok:zh|" in found.signature
+    assert found.comparison.p_value < 0.01
+
+
+def test_a_language_that_is_not_known_for_text_without_spaces_is_warned_of():
+    assert "'tgt' is no language known to be: BLEU and TER count characters" in unknown_words("tgt", CHINESE)
+    assert "but their language is not given" in unknown_words("", THAI)
+    for language, lines in (("zh", CHINESE), ("", LINES), ("tgt", ["一", *LINES]), ("ko", ["고양이가 매트"]), ("", [])):
+        assert unknown_words(language, lines) is None
+
+
+@pytest.mark.parametrize("language", ["zh", "zh-TW", "yue"])
+def test_moses_does_not_count_words_that_it_does_not_find(language):
+    pytest.importorskip("sacremoses")
+    with pytest.raises(UserError, match=r"the language of the reference, '(zh|yue)', is none of as, bn, ") as error:
+        Moses(language)
+    assert error.value.hint.endswith("else take --metric bleu")
+    assert Moses("de_DE").signature == Moses("de").signature
 
 
 def test_nothing_to_score_is_a_users_error():

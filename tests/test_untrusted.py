@@ -26,7 +26,7 @@ from nmt.decoding.ctranslate2_engine import convert
 from nmt.decoding.search import SearchEngine
 from nmt.exchange.resolve import resolve
 from nmt.parsing.tree import read_trees
-from nmt.recipe import Decoding, validated
+from nmt.recipe import TASKS, Decoding, validated
 from nmt.report.record import read_figures
 from nmt.system.errors import UserError
 from nmt.system.integrity import replace_manifest
@@ -134,7 +134,7 @@ def test_a_config_of_transformers_that_lies_is_named(marian: Path, key: str, val
 def test_what_a_run_has_recorded_is_no_pipe_and_no_device(tmp_path: Path, special: str) -> None:
     path = tmp_path / "records.jsonl"
     os.mkfifo(path) if special == "pipe" else path.symlink_to("/dev/zero")
-    assert not len(read_figures(path, "bleu")[0]["step"])
+    assert not len(read_figures(path, TASKS["translate"])[0]["step"])
     assert read_samples(path, list) == ([], [], [])
 
 

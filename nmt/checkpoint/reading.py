@@ -80,6 +80,7 @@ class _Info(BaseModel):
     dev_set: str = ""
     scores: dict[str, float] = {}  # infinite or NaN if training diverged
     signature: str = ""
+    signatures: dict[str, str] = {}
     interval: tuple[float, float] | None = Field(None, strict=False)
     steps: list[Count] = []
     cost: _Cost = _Cost()
@@ -96,7 +97,7 @@ class Bundle:
     path: Path
     info: dict[str, Any]
     """Contents of bundle.json: format, task, run, step, averaged steps, fingerprints of the data, lengths of training
-    pairs, scores, their signature and 95% interval, cost"""
+    pairs, scores, their signatures, the 95% interval of the one that ranks, cost"""
 
     @property
     def step(self) -> int:
@@ -105,13 +106,19 @@ class Bundle:
 
     @property
     def task(self) -> Task:
-        """The model's task."""
-        return TASKS[self.info["task"]]
+        """The model's task, with the metric of its dev scores."""
+        return ranking([self])
 
     @property
     def scores(self) -> dict[str, float]:
-        """Dev scores by name: bleu or f1, and perplexity; empty without a development set."""
+        """Dev scores by name: chrf and bleu, or f1, and perplexity; empty without a development set."""
         return dict(self.info.get("scores", {}))
+
+    @property
+    def signatures(self) -> dict[str, str]:
+        """How the dev scores were computed, by name; of bundles of earlier versions, that of the only one."""
+        only = {self.task.metric: self.info["signature"]} if "signature" in self.info else {}
+        return dict(self.info.get("signatures") or only)
 
     @property
     def dev_score(self) -> float | None:
@@ -347,12 +354,19 @@ def checkpoints(directory: Path) -> list[Bundle]:
     return found
 
 
+def ranking(bundles: Sequence[Bundle]) -> Task:
+    """Return the bundles' task, with the metric that ranks them: one that all with dev scores have."""
+    return TASKS[bundles[0].info["task"]].ranked_by([bundle.scores for bundle in bundles if bundle.scores])
+
+
 def ranked(bundles: Sequence[Bundle]) -> list[Bundle]:
     """Return the bundles that have a score on the newest bundle's dev set, best last; equal ones in order of step."""
     newest = max(bundles, key=lambda bundle: bundle.step, default=None)
-    alike = [bundle for bundle in bundles if newest and bundle.is_scored_on(newest.info)]
-    scored = [(b.task.rank(score), b.step, b) for b in alike if (score := b.dev_score) is not None]
-    return [bundle for _, _, bundle in sorted(scored, key=lambda entry: entry[:2])]
+    scored = [b for b in bundles if newest and b.is_scored_on(newest.info) and b.dev_score is not None]
+    if not scored:
+        return []
+    task = ranking(scored)
+    return sorted(scored, key=lambda bundle: (task.rank(bundle.scores.get(task.metric, float("nan"))), bundle.step))
 
 
 def best(bundles: Sequence[Bundle]) -> Bundle | None:

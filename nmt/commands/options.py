@@ -316,7 +316,7 @@ class ScoreOptions:
     lowercase: bool = in_scored("--lowercase", "Ignore case, as most figures on IWSLT and Multi30k do.")
     paper: bool = in_scored("--paper", "Add the metric paper: BLEU as the papers of 2017 counted it.")
     language: str | None = in_scored(
-        "--language CODE", "Language code of REF, for tokenised and paper; default: REF's suffix.", TEXT
+        "--language CODE", "Language of REF, which decides what a word is; default: REF's suffix.", TEXT
     )
     prepared: Path | None = in_scored("--prepared FOLDER", "Also score lines near its training data separately.", FILE)
     runs: bool = in_scored("--runs", "Treat the files as runs: print the dev score and cost of each.")

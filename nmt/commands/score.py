@@ -37,9 +37,7 @@ def score(options: ScoreOptions) -> None:
         raise click.BadArgumentUsage(f"score takes REF and at most one HYP, but got {len(options.files)} files")
     metrics = _metrics(options)
     if not set(metrics) & set(METRICS):
-        refuse(options, "baseline lowercase", f"needs --metric {', '.join(METRICS)}")
-    if not set(metrics) & set(OF_WORDS):
-        refuse(options, "language", f"needs --metric {', '.join(OF_WORDS)}")
+        refuse(options, "baseline lowercase language", f"needs --metric {', '.join(METRICS)}")
     if options.models:
         refuse(options, "prepared", "cannot be combined with --model")
         return _score_by_model(options, metrics)
@@ -73,36 +71,38 @@ def _score_runs(options: ScoreOptions) -> None:
 def _score_translations(options: ScoreOptions, metrics: Sequence[str]) -> None:
     """Print each metric's score for the hypothesis file; with a baseline, both scores, intervals and p-values.
 
-    Word-based metrics tokenise for `language`, by default inferred from the first reference's name.
+    What a word is depends on `language`, by default inferred from the first reference's name.
     """
-    from nmt.metrics import COMPARED, Moses, Score, as_dict, bleu_interval, language_of, report
+    from nmt.metrics import COMPARED, Moses, Score, as_dict, language_of, report, score_interval, unknown_words
     from nmt.metrics import score as scores_of
 
     counts_words = not set(metrics).isdisjoint(OF_WORDS)
     if counts_words and "bleu" not in metrics:
         metrics = ["bleu", *metrics]  # word-based scores are not comparable: add one that is
     # Created first: an unknown language is reported before files are read.
-    moses = Moses(options.language or language_of(options.reference)) if counts_words else None
+    language = options.language or language_of(options.reference)
+    moses = Moses(language) if counts_words else None
     texts = [list(read_lines(path)) for path in (options.reference, *options.more_references)]
     other = None if options.baseline is None else list(read_lines(options.baseline))
     hypotheses = list(read_input(options.hypothesis, options.console))
+    if metrics != ["chrf"] and (warning := unknown_words(language, texts[0])):
+        options.console.say(f"{warning}; give --language CODE, such as zh, ja or th")
     results: dict[str, Score] = {}
     with options.console.progress("scoring", len(metrics), "metrics") as advance:
         for metric in _counted(metrics, advance):
             advance(0, LABELS[metric])
-            results |= scores_of(hypotheses, texts, [metric], other, moses, options.lowercase)
+            results |= scores_of(hypotheses, texts, [metric], other, moses, options.lowercase, language)
     found, said, explained = as_dict(results), report(results), ""
     if other is not None:
         explained = COMPARED
     elif "bleu" in results and len(hypotheses) <= FEW_LINES:
-        first, *others = texts
-        low, high = bleu_interval(first, hypotheses, *others, lowercase=options.lowercase)
+        low, high = score_interval("bleu", hypotheses, texts, options.lowercase, language)
         found["bleu"]["interval"] = low, high
         explained = f"BLEU of all lines is {low:.2f} to {high:.2f} in 95% of bootstrap samples"
     for name, chosen in _parts(options.prepared, texts[0]).items():
         ours, *theirs = ([*compress(lines, chosen)] for lines in (hypotheses, *texts))
         baseline = None if other is None else [*compress(other, chosen)]
-        part = scores_of(ours, theirs, metrics, baseline, moses, options.lowercase) if ours else {}
+        part = scores_of(ours, theirs, metrics, baseline, moses, options.lowercase, language) if ours else {}
         found[name] = {"lines": len(ours)} | as_dict(part)
         said += f"\n{len(ours):,} lines {name} to training:\n{report(part)}"
     show(json.dumps(found) if options.as_json else said)

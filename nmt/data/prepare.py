@@ -45,6 +45,7 @@ from nmt.system.errors import UserError
 from nmt.system.files import check_replaceable, claimed, exclusive, read_json, whole_directory, write_json
 from nmt.system.integrity import check_files, checked, intact, read_manifest, replace_manifest, write_manifest
 from nmt.text.lines import in_groups, stripped
+from nmt.text.scripts import UNSPACED
 from nmt.text.sentences import SentenceSplitter, TrainedLengths
 from nmt.text.tokenizer import Tokenizer
 
@@ -232,7 +233,9 @@ def _encoder(
 def _overlap(pairs: Sequence[Pair], tokenizer: Tokenizer) -> Overlap:
     """Return the overlap of an evaluation split's sources, or of a language model's lines, with the training data."""
     vocabulary = tokenizer.source
-    return Overlap(vocabulary.starts(), concatenate(vocabulary.encode_all([pair[0] for pair in pairs])))
+    pieces = zip(vocabulary.starts(), vocabulary.listing(), strict=True)
+    starts = [begins or UNSPACED.match(piece) is not None for begins, piece in pieces]  # else a line is one word
+    return Overlap(starts, concatenate(vocabulary.encode_all([pair[0] for pair in pairs])))
 
 
 def _write_split(

@@ -268,9 +268,9 @@ def _figures(bundle: Bundle) -> Iterator[tuple[str, str]]:
     yield "updates", f"{bundle.step:,}"
     if steps := bundle.info.get("steps"):
         yield "average of the checkpoints after", f"{', '.join(f'{step:,}' for step in steps)} updates"
-    signature = f" ({bundle.info['signature']})" if "signature" in bundle.info else ""
+    signatures = bundle.signatures
     for score, value in bundle.scores.items():
-        yield f"dev {score}", f"{value:.2f}{signature if score == bundle.task.metric else ''}"
+        yield f"dev {score}", f"{value:.2f}" + (f" ({signatures[score]})" if score in signatures else "")
     cost = bundle.cost
     if "seconds" in cost:
         yield "training time", f"{cost['seconds'] / 3600:.1f} hours on {', '.join(cost.get('devices', ())) or '?'}"

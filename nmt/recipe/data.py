@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -35,6 +35,8 @@ class Task:
     """Key of the dev score that ranks checkpoints"""
     label: str
     """Display name of the metric"""
+    others: Mapping[str, str] = field(default_factory=dict)
+    """Display names of further metrics that are shown, by key"""
     sign: int = 1
     """-1 if a lower score is better"""
     has_source: bool = True
@@ -46,6 +48,19 @@ class Task:
     """Recipe defaults of this task, by section and key"""
     fixed: Mapping[str, tuple[Any, str]] = field(default_factory=dict)
     """Mandatory values of recipe keys, each with the reason"""
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """Display names of all dev scores by key, the one that ranks first."""
+        return {self.metric: self.label, **self.others, "perplexity": "ppl"}
+
+    def ranked_by(self, known: Sequence[Collection[str]]) -> Task:
+        """Return this task with the first of its metrics that all of `known`, the keys of dev scores, have.
+
+        Runs of earlier versions have BLEU alone, and are ranked by it to their end.
+        """
+        other = next((name for name in (self.metric, *self.others) if all(name in keys for keys in known)), self.metric)
+        return self if other == self.metric else replace(self, metric=other, label=self.others[other], others={})
 
     def rank(self, score: float) -> float:
         """Return a dev score with the sign that makes better scores larger, or -inf if it is not finite."""
@@ -60,8 +75,9 @@ TASKS: Mapping[TaskName, Task] = {
         noun="a translator",
         command="nmt translate",
         condition="with data.source and a language as data.target",
-        metric="bleu",
-        label="BLEU",
+        metric="chrf",
+        label="chrF2",
+        others={"bleu": "BLEU"},
     ),
     "parse": Task(
         name="parse",

@@ -44,6 +44,8 @@ class Chart:
 CHARTS = (
     Chart("score", "Dev score", "On the development set, at each checkpoint", ".2f",
           validated="score", best="highest", axis="linear"),
+    Chart("bleu", "Dev BLEU", "On the development set, at each checkpoint", ".2f",
+          validated="bleu", best="highest", axis="linear"),
     Chart("loss", "Loss", "Label-smoothed cross-entropy, in nats per target token", ".3f",
           logged="loss", noisy=True),
     Chart("perplexity", "Perplexity", "Per target token", ",.2f",
@@ -221,7 +223,7 @@ def _curves(records: Sequence[RunRecord], chart: Chart) -> list[Curve]:
     return [
         found
         for run, record in enumerate(records)
-        if not (chart.name == "score" and record.recipe.task.metric == "perplexity")
+        if not (chart.name == "score" and record.task.metric == "perplexity")
         for part in PARTS
         if (found := curve(record, run, chart, part)) is not None
     ]
@@ -235,7 +237,7 @@ def _described(
     if len(records) == 1 or len({found.part for found in curves}) > 1:
         named = zip(headings, curves, strict=True)
         headings = [f"{name}, {found.part}" if name else found.part for name, found in named]
-    measures = dict.fromkeys(records[found.run].recipe.task.label for found in curves)
+    measures = dict.fromkeys(records[found.run].task.label for found in curves)
     return {
         "name": chart.name,
         "title": f"Dev {' and '.join(measures)}" if chart.name == "score" else chart.title,

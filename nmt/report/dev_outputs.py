@@ -19,6 +19,7 @@ from typing import Any
 from nmt.parsing.brackets import DELETED, Sums, score_brackets
 from nmt.parsing.tree import MalformedTree, Tree, parse_tree
 from nmt.report.record import RunRecord, labels
+from nmt.text.scripts import count_words
 
 RANGES = (10, 20, 30, 40)  # upper bounds of sentence length, in words, by which scores are grouped
 
@@ -30,7 +31,7 @@ def packed_sentences(records: Sequence[RunRecord]) -> Mapping[str, Any] | None:
     shown = [record for record in records if record.dev_outputs]
     if not shown:
         return None
-    parts = sorted({"constituents" if record.recipe.task.has_trees else "words" for record in shown})
+    parts = sorted({"constituents" if record.task.has_trees else "words" for record in shown})
     plain = json.dumps(sentences(shown), ensure_ascii=False, separators=(",", ":"))
     packed = base64.b64encode(zlib.compress(plain.encode("utf-8", "replace"))).decode("ascii")
     return {"packed": packed, "parts": " or ".join(parts)}
@@ -51,7 +52,7 @@ def sentences(records: Sequence[RunRecord]) -> dict[str, Any]:
 
 
 def _run(record: RunRecord) -> dict[str, Any]:
-    task, data = record.recipe.task, record.recipe.data
+    task, data = record.task, record.recipe.data
     scored = zip(record.validated["step"], record.validated["score"], strict=True)
     dev_scores = {int(step): _rounded(float(score), 2) for step, score in scored}
     steps = [checkpoint.step for checkpoint in record.dev_outputs]
@@ -102,12 +103,17 @@ def length_tables(records: Sequence[RunRecord]) -> Mapping[str, Any] | None:
 
 
 def chrf_by_length(records: Sequence[RunRecord]) -> Table | None:
-    """Return the mean chrF of each translator's last checkpoint by length of the source; None without outputs."""
+    """Return the mean chrF of each translator's last checkpoint by length of the source; None without outputs.
+
+    In scripts without spaces, the length is in characters.
+    """
     scores: dict[tuple[int, str], list[float]] = {}
     for name, record in zip(labels(records), records, strict=True):
-        if record.dev_outputs and not record.recipe.task.has_trees:
+        if record.dev_outputs and not record.task.has_trees:
             for source, score in zip(record.sources, record.dev_outputs[-1].scores, strict=True):
-                scores.setdefault((_range(source), f", {name}" if len(records) > 1 else ""), []).append(score)
+                scores.setdefault((_range(count_words(source)), f", {name}" if len(records) > 1 else ""), []).append(
+                    score
+                )
     rows = [
         (_range_name(place) + name, (fmean(each),), (len(each),))
         for (place, name), each in sorted(scores.items(), key=lambda item: item[0][0])  # runs keep their order
@@ -145,13 +151,13 @@ class TreeScores:
 
 def score_trees(record: RunRecord) -> TreeScores | None:
     """Score the trees of a parser's last checkpoint; return None for other models, or without trees."""
-    if not record.recipe.task.has_trees or not record.dev_outputs:
+    if not record.task.has_trees or not record.dev_outputs:
         return None
     last = record.dev_outputs[-1]
     ranges: dict[int, list[tuple[Tree, Tree | None]]] = {}
     for source, reference, output in zip(record.sources, record.references, last.outputs, strict=True):
         if gold := _tree(reference):
-            ranges.setdefault(_range(source), []).append((gold, _tree(output)))
+            ranges.setdefault(_range(source.count(" ") + 1), []).append((gold, _tree(output)))
     if not ranges:
         return None
     by_length = {_range_name(place): score_brackets(*zip(*ranges[place], strict=True)) for place in sorted(ranges)}
@@ -166,8 +172,7 @@ def _tree(line: str) -> Tree | None:
     return None
 
 
-def _range(source: str) -> int:
-    words = source.count(" ") + 1
+def _range(words: int) -> int:
     return sum(words > top for top in RANGES)
 
 

@@ -110,7 +110,7 @@ def overview(records: Sequence[RunRecord]) -> Mapping[str, Any]:
     """Return the values for the overview, the top of the page."""
     names, sparks = labels(records), _sparks(records)
     runs = [_run(*each) for each in zip(records, names, sparks, strict=True)]
-    signatures = {f"Dev {r.recipe.task.label}: {r.signature}": None for r in records if r.signature}
+    signatures = {f"Dev {r.task.labels.get(n, n)}: {s}": None for r in records for n, s in r.signatures.items()}
     title = names[0] if len(names) == 1 else f"{len(names)} runs compared"
     under_way = any(run["progress"] == "Under way" for run in runs)
     return {
@@ -134,7 +134,7 @@ def _run(record: RunRecord, name: str, spark: Mapping[str, Any] | None) -> Mappi
     facts = {
         "Time taken": None if taken is None else clock(taken),
         "Time left": None if finished or not left else f"about {clock(left)}",
-        "Trained on": None if examples is None else f"{examples:,} {recipe.task.unit}",
+        "Trained on": None if examples is None else f"{examples:,} {record.task.unit}",
         "Target tokens seen": None if tokens is None else short(tokens),
         "FLOPs": None if cost.get("flops") is None else f"{cost['flops']:.2g}",
         "Devices": ", ".join(cost.get("devices", ())) or None,
@@ -151,7 +151,7 @@ def _run(record: RunRecord, name: str, spark: Mapping[str, Any] | None) -> Mappi
         "goal": f"of {updates:,}" if budget == math.inf else f"in {clock(taken or 0.0)} of {clock(budget)}",
         "share": 1.0 if finished else min(1.0, share),
         "progress": "Finished" if finished else "Under way" if record.step else "Not yet begun",
-        "label": recipe.task.label,
+        "label": record.task.label,
         "validates": bool(recipe.data.valid),
         "headline": _headline(record, best),
         "spark": spark,
@@ -163,12 +163,13 @@ def _run(record: RunRecord, name: str, spark: Mapping[str, Any] | None) -> Mappi
 
 def _headline(record: RunRecord, best: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
     """Return the dev score of the model that `nmt translate` uses, with its interval if known; None without scores."""
-    label, average = record.recipe.task.label, record.average
+    label, average = record.task.label, record.average
     if average is None or average.dev_score is None:
         return best and {"score": best["score"], "what": f"best dev {label}, at update {best['step']:,}", "more": ""}
     steps, interval = average.info["steps"], average.info.get("interval")
     of = f"the average of {len(steps)} checkpoints" if len(steps) > 1 else f"update {steps[0]:,}"
     more = [f"95% interval {interval[0]:.2f} to {interval[1]:.2f}"] if interval else []
+    more += [f"{name} {average.scores[key]:.2f}" for key, name in record.task.others.items() if key in average.scores]
     if best and steps != [best["step"]]:
         more.append(f"best checkpoint: {best['score']:.2f}, update {best['step']:,}")
     what = f"dev {label} of {of}"
@@ -183,11 +184,11 @@ def _sparks(records: Sequence[RunRecord]) -> list[Mapping[str, Any] | None]:
     validated = [(record.validated["step"], record.validated["score"]) for record in records]
     sparks: list[Mapping[str, Any] | None] = []
     for record, (steps, scores) in zip(records, validated, strict=True):
-        finite, best, label = scores[np.isfinite(scores)], _best(record), record.recipe.task.label
+        finite, best, label = scores[np.isfinite(scores)], _best(record), record.task.label
         if best is None or len(finite) < 2:
             sparks.append(None)
             continue
-        alike = [both for other, both in zip(records, validated, strict=True) if other.recipe.task.label == label]
+        alike = [both for other, both in zip(records, validated, strict=True) if other.task.label == label]
         shared = tuple(np.concatenate(column) for column in zip(*alike, strict=True))
         text = f"Dev {label} from {finite[0]:.2f} to {finite[-1]:.2f} over {len(finite)} checkpoints"
         sparks.append({"label": text, **sparkline(steps, scores, best["position"], shared)})
@@ -203,7 +204,7 @@ COLUMNS = (
 
 def _cells(record: RunRecord, best: Mapping[str, Any] | None, taken: float | None) -> list[tuple[str, float | str]]:
     """Return the text and sort key for each of `COLUMNS`."""
-    cost, task = record.cost, record.recipe.task
+    cost, task = record.cost, record.task
     averaged = record.average.dev_score if record.average else None
 
     def written_score(rank: float) -> str:
@@ -226,7 +227,7 @@ def _cells(record: RunRecord, best: Mapping[str, Any] | None, taken: float | Non
 
 def _what(record: RunRecord) -> str:
     """Describe the task and its languages."""
-    task, data = record.recipe.task, record.recipe.data
+    task, data = record.task, record.recipe.data
     if task.has_source and not task.has_trees:
         return f"{task.noun.capitalize()} from {data.source} to {data.target}"
     return f"{task.noun.capitalize()} of {data.source if task.has_trees else data.target}"
@@ -235,13 +236,13 @@ def _what(record: RunRecord) -> str:
 def _model(record: RunRecord) -> str:
     """Describe the model's dimensions."""
     model = record.recipe.model
-    encoder = f"{model.layers} + " if record.recipe.task.has_source else ""
+    encoder = f"{model.layers} + " if record.task.has_source else ""
     return f"{encoder}{model.decoder_depth} layers, d_model {model.d_model:,}, d_ff {model.d_ff:,}, {model.heads} heads"
 
 
 def _best(record: RunRecord) -> Mapping[str, Any] | None:
     """Return the best dev score, the latest in a tie, with its update and index; None if there is none."""
-    ranks = list(map(record.recipe.task.rank, record.validated["score"]))
+    ranks = list(map(record.task.rank, record.validated["score"]))
     if max(ranks, default=-np.inf) == -np.inf:
         return None
     position = max(range(len(ranks)), key=lambda index: (ranks[index], index))

@@ -27,7 +27,7 @@ def recipes_and_costs(records: Sequence[RunRecord]) -> Mapping[str, Any]:
             "changes": changes(record),
             "lines": list(recipe_lines(record)),
             "cost": cost_facts(record.cost),
-            "label": record.recipe.task.label,
+            "label": record.task.label,
             "averages": averaging_curve(record),
         }
         for name, record in zip(labels(records), records, strict=True)
@@ -99,7 +99,7 @@ def averaging_curve(record: RunRecord) -> list[dict[str, Any]]:
     tried = sorted(record.averages)
     scores = [score for _, score in tried]
     lowest, spread = min(scores, default=0.0), max(scores, default=0.0) - min(scores, default=0.0)
-    best = max(range(len(tried)), key=lambda place: record.recipe.task.rank(scores[place]), default=None)
+    best = max(range(len(tried)), key=lambda place: record.task.rank(scores[place]), default=None)
     return [
         {
             "last": last,

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, Field, FiniteFloat, ValidationError
 
 from nmt import recipe as recipes
-from nmt.checkpoint.reading import AVERAGED, MANIFEST, Bundle, survey
-from nmt.recipe import Dataset, Recipe
+from nmt.checkpoint.reading import AVERAGED, MANIFEST, Bundle, ranking, survey
+from nmt.recipe import Dataset, Recipe, Task
 from nmt.system.console import Console
 from nmt.system.errors import UserError
 from nmt.system.files import read_json
@@ -65,8 +65,10 @@ class RunRecord:
 
     path: Path
     recipe: Recipe
+    task: Task
+    """The recipe's task, with the metric that ranks the checkpoints"""
     validated: Mapping[str, Column]
-    """Metrics of checkpoints with dev scores, each (checkpoints,): step, seconds, tokens, score, perplexity"""
+    """Metrics of checkpoints with dev scores, each (checkpoints,): step, seconds, tokens, score (it ranks), others"""
     logged: Mapping[str, Column] = field(default_factory=lambda: dict.fromkeys(LOGGED, np.zeros(0)))
     """Metrics of logged updates, named as in `LOGGED`, each (logged steps,); NaN where missing or not finite"""
     base: Mapping[str, Any] = field(default_factory=dict)
@@ -80,8 +82,8 @@ class RunRecord:
     """Whether training has ended"""
     average: Bundle | None = None
     """Average of the run's newest checkpoint and others, which `nmt translate` uses"""
-    signature: str | None = None
-    """Signature of the dev score: how it was computed"""
+    signatures: Mapping[str, str] = field(default_factory=dict)
+    """How the dev scores were computed, by name"""
     sources: Sequence[str] = ()
     """Sentences of the development set for which outputs are stored"""
     references: Sequence[str] = ()
@@ -113,10 +115,10 @@ def read_run(path: Path) -> RunRecord:
     """
     found, _ = survey(path)
     recipe = _recipe(path, found)
-    task, about, average = recipe.task, _about(path), _average(path, found)
+    about, average = _about(path), _average(path, found)
+    task = ranking(found) if found else recipe.task
     base = _base(about)
-    logged, validated = read_figures(path / METRICS, task.metric)
-    signatures = [str(bundle.info["signature"]) for bundle in found if "signature" in bundle.info]
+    logged, validated = read_figures(path / METRICS, task)
     scored = zip(map(task.rank, validated["score"]), validated["step"], strict=True)
     best = int(max(scored, default=(0, 0))[1])
     sources, references, outputs = read_samples(path / SAMPLES, lambda sizes: choose(sizes, best))
@@ -124,6 +126,7 @@ def read_run(path: Path) -> RunRecord:
     return RunRecord(
         path=path,
         recipe=recipe,
+        task=task,
         validated=validated,
         logged=logged,
         base={key: value for key, value in before.items() if "." in key and value != now[key]},
@@ -133,7 +136,7 @@ def read_run(path: Path) -> RunRecord:
         command=about.command,
         finished=about.finished is not None,
         average=average if average and (not found or average.step >= found[-1].step) else None,
-        signature=signatures[-1] if signatures else None,
+        signatures=next((bundle.signatures for bundle in reversed(found) if bundle.signatures), {}),
         sources=sources,
         references=references,
         dev_outputs=outputs,
@@ -152,20 +155,23 @@ def read_summarised(run: RunSummary, console: Console) -> RunRecord:
     point = {"step": run.updates, "seconds": run.cost.get("seconds"), "tokens": run.cost.get("tokens")}
     point |= {"score": run.score, "perplexity": None}
     validated = {name: np.array([value], dtype=np.float64) for name, value in point.items()}
-    return RunRecord(run.path, run.bundle.recipe, validated, signature=run.signature, cost=run.cost)
+    return RunRecord(
+        run.path, run.bundle.recipe, run.bundle.task, validated, signatures=run.bundle.signatures, cost=run.cost
+    )
 
 
-def read_figures(path: Path, metric: str) -> tuple[dict[str, Column], dict[str, Column]]:
+def read_figures(path: Path, task: Task) -> tuple[dict[str, Column], dict[str, Column]]:
     """Read the metrics of logged updates, each (logged steps,), and of dev scores, each (checkpoints,), by name.
 
     Missing and non-finite values are NaN. Damaged lines are skipped, such as the last one of a killed process. If a
     step has several lines, the last one counts. Dev scores before `new_dev_set` are left out: they are not comparable.
     """
-    names = (*LOGGED, "valid_perplexity", f"valid_{metric}", "new_dev_set")
+    names = (*LOGGED, *(f"valid_{name}" for name in task.labels), "new_dev_set")
     table = np.array(list(_lines(path, names))).reshape(-1, len(names))
     columns = dict(zip(names, np.where(np.isfinite(table), table, np.nan).T, strict=True))
     dev = {name: columns[name] for name in ("step", "seconds", "tokens")}
-    dev |= {"score": columns[f"valid_{metric}"], "perplexity": columns["valid_perplexity"]}
+    dev |= {name: columns[f"valid_{name}"] for name in (*task.others, "perplexity")}
+    dev["score"] = columns[f"valid_{task.metric}"]
     logged = _rows({name: columns[name] for name in LOGGED}, ~np.isnan(columns["learning_rate"]))
     is_scored = ~(np.isnan(dev["score"]) & np.isnan(dev["perplexity"]))
     is_scored[: max(np.flatnonzero(columns["new_dev_set"] == 1), default=0)] = False

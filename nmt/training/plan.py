@@ -201,6 +201,7 @@ def summary(recipe: Recipe, out: Path, state: RunState, top: BestScore, trained:
     """
     found, _ = survey(out)
     bundle = best(found) or found[-1]
+    task = bundle.task
     updates, checkpoints = recipe.training.updates, top.without_improvement
     ending = f"{state.step:,} of {updates:,} updates in {clock(state.seconds)}"
     more = f"--set training.updates={2 * state.step}"  # exceeds `updates` even if that was lowered
@@ -208,9 +209,9 @@ def summary(recipe: Recipe, out: Path, state: RunState, top: BestScore, trained:
         ending = f"training.minutes {recipe.training.minutes:g} reached; {ending}"
         more = f"--set training.minutes={2 * recipe.training.minutes:g}"
     elif state.step < updates:
-        ending = f"no better dev {recipe.task.label} for {checkpoints} checkpoints; {ending}"
+        ending = f"no better dev {task.label} for {checkpoints} checkpoints; {ending}"
         more = f"--set training.patience={2 * checkpoints}"
-    scored = "" if bundle.dev_score is None else f"dev {bundle.task.label} {figure(bundle.dev_score)}, "
+    scored = "" if bundle.dev_score is None else f"dev {task.label} {figure(bundle.dev_score)}, "
     estimate = "unknown"
     if state.estimated_flops is not None:
         sustained = state.estimated_flops / state.device_seconds / 1e12
@@ -219,9 +220,9 @@ def summary(recipe: Recipe, out: Path, state: RunState, top: BestScore, trained:
     metrics = (out / METRICS).read_text(encoding="utf-8", errors="replace") if (out / METRICS).is_file() else ""
     metrics = metrics.rpartition('"new_dev_set"')[2]  # scores before it are of another development set
     # Not parsed as JSON: a killed run may have left a truncated line
-    scores = [float(score) for score in re.findall(rf'"valid_{recipe.task.metric}": ([0-9.e+-]+)[,}}]', metrics)]
+    scores = [float(score) for score in re.findall(rf'"valid_{task.metric}": ([0-9.e+-]+)[,}}]', metrics)]
     rows = {
-        **({f"dev {recipe.task.label}": sparkline(scores)} if len(scores) > 1 else {}),
+        **({f"dev {task.label}": sparkline(scores)} if len(scores) > 1 else {}),
         **dict(console.pinned),
         "checkpoint": f"{scored}update {bundle.step:,}: {bundle.path}",
         "training cost": f"{state.flops:.2e} FLOPs counted exactly, {state.tokens:,} target tokens",
@@ -232,7 +233,7 @@ def summary(recipe: Recipe, out: Path, state: RunState, top: BestScore, trained:
     }
     if state.step < recipe.training.warmup and recipe.training.init_from is None:
         rows["warning"] = f"ended during warm-up ({recipe.training.warmup:,} updates): expect poor output"
-    elif recipe.task.name == "translate" and bundle.is_poor:
+    elif task.name == "translate" and bundle.is_poor:
         rows["warning"] = f"dev perplexity {figure(bundle.scores['perplexity'])}: train longer, or expect poor output"
     if not trained:
         rows["next"] = f"to continue: {more}"
@@ -298,7 +299,8 @@ def summarise(path: Path, device: torch.device, console: Console) -> RunSummary:
     bundle, note = resolve(path)
     console.say(note)
     newest = next(reversed(survey(path)[0]), bundle)
-    score, signature = bundle.dev_score, bundle.info.get("signature")
+    metric, score = bundle.task.metric, bundle.dev_score
+    signature = bundle.signatures.get(metric)
     if score is None:
         try:
             validation = Validation.of(bundle)
@@ -306,7 +308,7 @@ def summarise(path: Path, device: torch.device, console: Console) -> RunSummary:
             console.say(f"no dev score: {error.message}")
         else:
             dev = validation(bundle.model(device))
-            score, signature = dev.score, dev.signature
+            score, signature = dev.scores[metric], dev.signatures.get(metric)
     return RunSummary(path, bundle, newest.step, score, signature, newest.cost)
 
 

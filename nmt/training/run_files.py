@@ -93,15 +93,16 @@ class RunState:
 
 @dataclass
 class BestScore:
-    """Best dev score of a run, and the number of checkpoints since then."""
+    """Dev scores of a run's best checkpoint, and the number of checkpoints since then."""
 
-    score: float | None = None  # None until a checkpoint is scored
+    scores: dict[str, float] = field(default_factory=dict)  # by name; empty until a checkpoint is scored
     without_improvement: int = 0  # checkpoints since the best
 
-    def add(self, score: float, task: Task) -> bool:
-        """Add the next checkpoint's dev score; return whether it is the best so far."""
-        is_best = self.score is None or task.rank(score) > task.rank(self.score)
-        self.score = score if is_best else self.score
+    def add(self, scores: dict[str, float], task: Task) -> bool:
+        """Add the next checkpoint's dev scores; return whether it is the best so far."""
+        metric = task.ranked_by([scores, self.scores or scores]).metric
+        is_best = not self.scores or task.rank(scores[metric]) > task.rank(self.scores[metric])
+        self.scores = scores if is_best else self.scores
         self.without_improvement = 0 if is_best else self.without_improvement + 1
         return is_best
 
@@ -152,7 +153,7 @@ def open_directory(
     for path, problem in damaged.items():
         console.say(f"damaged checkpoint: {problem}; kept as {set_aside(path)}")
     top = best(scored := [each for each in found if each.scores and each.is_scored_on(prepared.fingerprints)])
-    score = BestScore(top.dev_score, int(scored[0].info.get("without_improvement", 0))) if top else BestScore()
+    score = BestScore(top.scores, int(scored[0].info.get("without_improvement", 0))) if top else BestScore()
     return resumed, score, prepared.path
 
 

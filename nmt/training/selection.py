@@ -11,7 +11,7 @@ from nmt.checkpoint.reading import AVERAGED, MANIFEST, Bundle, best, checkpoints
 from nmt.checkpoint.writing import add_info, save_bundle
 from nmt.system.console import Console
 from nmt.system.errors import UserError
-from nmt.training.validation import PERPLEXITY, DevScores, Validation
+from nmt.training.validation import DevScores, Validation
 
 LINES_TO_COMPARE, SIGNIFICANT = 20, 0.05  # minimum lines and maximum p-value that decide how lines are split
 
@@ -19,17 +19,19 @@ LINES_TO_COMPARE, SIGNIFICANT = 20, 0.05  # minimum lines and maximum p-value th
 def average_by_score(directory: Path, out: Path | None, device: torch.device, console: Console) -> Bundle:
     """Average a run's newest 1, 2, 3, 5, 8, … and all checkpoints, and write the average with the best dev score.
 
-    The score is BLEU or F1 of outputs searched as in training, or a language model's perplexity. Ties go to the lower
-    perplexity, then to the smaller number. Each checkpoint is read once. bundle.json holds the scores and, as `curve`,
-    those of every number tried. Raise UserError if there are no checkpoints, if they are from different runs, or if
-    their data is not prepared here.
+    The score is the task's metric of outputs searched as in training, or a language model's perplexity. Ties go to the
+    lower perplexity, then to the smaller number. Each checkpoint is read once. bundle.json holds the scores and, as
+    `curve`, those of every number tried. Raise UserError if there are no checkpoints, if they are from different runs,
+    or if their data is not prepared here.
     """
     found, path = averageable(directory, out)
     newest, task = found[-1], found[-1].task
     validation, mean, model = Validation.of(newest), Mean(newest), newest.model(device)
-    names = [f"dev {name}" for name in dict.fromkeys((task.label, PERPLEXITY))]
-    console.say("  ".join(["averaged", *names, "updates"]))
-    scores: dict[int, DevScores] = {}  # by number of checkpoints averaged
+    for note in validation.notes:
+        console.say(note)
+    names = {key: f"dev {label}" for key, label in task.labels.items()}
+    console.say("  ".join(["averaged", *names.values(), "updates"]))
+    tried: dict[int, DevScores] = {}  # by number of checkpoints averaged
     sizes = numbers_to_try(len(found))
     with console.progress("scoring", len(sizes), "averages") as advance:
         for count, bundle in enumerate(reversed(found), 1):
@@ -38,16 +40,16 @@ def average_by_score(directory: Path, out: Path | None, device: torch.device, co
                 continue
             weights = mean.weights()
             load_weights(model, weights, bundle.path)
-            dev = scores[count] = validation(model)
-            figures = zip(names, dev.by_name(task.label, PERPLEXITY).values(), strict=True)
-            cells = (f"{figure:{len(name)}.2f}" for name, figure in figures)
+            dev = tried[count] = validation(model)
+            cells = (f"{dev.scores[key]:{len(name)}.2f}" for key, name in names.items())
             console.say("  ".join([f"{count:8}", *cells, f"{bundle.step:,} to {newest.step:,}"]))
-            last, top = max(scores.items(), key=lambda item: (task.rank(item[1].score), -item[1].perplexity))
+            ranks = {n: (task.rank(of.scores[task.metric]), -of.scores["perplexity"]) for n, of in tried.items()}
+            last = max(ranks, key=ranks.__getitem__)
             if last == count:
                 best_weights = weights
-            advance(1, f"best dev {task.label} {top.score:.2f} of {last}")
-    curve = [{"last": count, **dev.by_name(task.metric)} for count, dev in scores.items()]
-    return mean.save(path, best_weights, last, curve=curve, **top.info(task))
+            advance(1, f"best dev {task.label} {tried[last].scores[task.metric]:.2f} of {last}")
+    curve = [{"last": count, **dev.scores} for count, dev in tried.items()]
+    return mean.save(path, best_weights, last, curve=curve, **validation.info(tried[last]))
 
 
 def score_average(average: Bundle, run: Path, device: torch.device, console: Console) -> Bundle:
@@ -70,12 +72,12 @@ def score_average(average: Bundle, run: Path, device: torch.device, console: Con
 
 
 def _scored(average: Bundle, validation: Validation, device: torch.device) -> Bundle:
-    add_info(average.path, validation(average.model(device)).info(average.task))
+    add_info(average.path, validation.info(validation(average.model(device))))
     return Bundle.read(average.path)
 
 
 def choose_split(average: Bundle, validation: Validation, device: torch.device, console: Console) -> Bundle:
-    """Make splitting at every sentence a translator's default if that has a significantly better dev BLEU than auto.
+    """Make splitting at every sentence a translator's default if that has a significantly better dev score than auto.
 
     Leave a recipe alone that asks for another way than auto, and a model that has learnt too little to tell. Not
     splitting at all is no candidate: lines longer than those of the development set would lose their ends.
@@ -88,8 +90,9 @@ def choose_split(average: Bundle, validation: Validation, device: torch.device, 
     one = validation.compare_splits(average.model(device), rows)
     better = one.system.score > one.baseline.score and one.p_value < SIGNIFICANT
     console.say(
-        f"  {len(rows):,} dev lines with several sentences: BLEU {one.system.score:.2f} if split at every sentence, "
-        f"{one.baseline.score:.2f} by auto (p = {one.p_value:.3f}); decoding.split: {'sentences' if better else 'auto'}"
+        f"  {len(rows):,} dev lines with several sentences: {recipe.task.label} {one.system.score:.2f} if split at "
+        f"every sentence, {one.baseline.score:.2f} by auto (p = {one.p_value:.3f}); "
+        f"decoding.split: {'sentences' if better else 'auto'}"
     )
     if not better:
         return average
@@ -117,7 +120,7 @@ def average_and_score(directory: Path, device: torch.device, console: Console) -
     if top is not None and top.dev_score is not None:
         validation = Validation.of(result)
         result = _scored(result, validation, device)
-        if result.dev_score is None or result.task.rank(top.dev_score) > result.task.rank(result.dev_score):
+        if best([top, result]) is top:  # of equals, the latest
             console.say(f"{averaged}, {result.described_score}: worse than the best of them")
             said = f"copied {top.path}: {path}"
             result = _scored(average(directory, best=1), validation, device)

@@ -44,7 +44,7 @@ from nmt.training.optimizer import Optimizer
 from nmt.training.plan import summary
 from nmt.training.progress import Meter, Page, Progress, Sums, show_progress
 from nmt.training.run_files import ABOUT, METRICS, BestScore, DevExample, RunState, Samples, about_run, forget_after
-from nmt.training.validation import PERPLEXITY, Validation
+from nmt.training.validation import Validation
 
 CHECKED = 50  # maximum updates between counts of skipped updates; counting synchronises with the GPU
 
@@ -361,22 +361,21 @@ class Run:
         with progress.validating():
             task, dev = self.recipe.task, self.validation(self.trainer.model)
         self.state.scoring = time.perf_counter() - began
-        is_best = self.best.add(dev.score, task)
+        is_best = self.best.add(dev.scores, task)
         if not self.group.leads:
             return
-        step, scores = self.state.step, dev.by_name(task.metric)
-        examples: list[DevExample] = []
+        step, scores, examples = self.state.step, dev.scores, list[DevExample]()
         if self.samples is not None and dev.hypotheses:
             began = time.perf_counter()
             examples = self.samples.add(step, dev.hypotheses)
             self.page.seconds += time.perf_counter() - began
         info = {key: self.info[key] for key in ("data", "train_data", "dev_set")} | {"scores": scores}
-        info |= {"signature": dev.signature, "without_improvement": self.best.without_improvement, "unscored": False}
+        info |= {"signatures": dev.signatures, "without_improvement": self.best.without_improvement, "unscored": False}
         # Record before the checkpoint has its scores, so that a run killed in between does both again.
         progress.record(self._figures() | self.mark | {f"valid_{name}": scores[name] for name in scores})
         self.mark = {}  # the first score alone has it
-        said = "  ".join(f"dev {name} {figure:.2f}" for name, figure in dev.by_name(task.label, PERPLEXITY).items())
-        said += "  best" if is_best else ""
+        figures = [f"dev {label} {scores[name]:.2f}" for name, label in task.labels.items()]
+        said = "  ".join([*figures, "best"] if is_best else figures)
 
         def added() -> None:
             progress.checkpoint(step, path, said, examples)
@@ -384,7 +383,7 @@ class Run:
 
         self.checkpoints.add(path, info, added)
 
-    def _opening(self) -> tuple[str, str]:
+    def _opening(self) -> tuple[str, ...]:
         """Return the lines that announce the run."""
         begin, trainer, training = "starting", self.trainer, self.recipe.training
         if self.state.step:
@@ -397,4 +396,5 @@ class Run:
             f"{begin}: {size:.2f} M parameters, {pairs}, on {devices}, into {self.out}",
             ("  " if training.minutes is None else f"  {training.minutes:g} minutes, at most ")
             + f"{training.updates:,} updates of {training.batch_tokens:,} tokens",
+            *(f"  {note}" for note in (self.validation.notes if self.validation else ())),
         )

@@ -1,8 +1,8 @@
-"""Perplexity, BLEU and F1 on the development set."""
+"""Perplexity, chrF, BLEU and F1 on the development set."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass
@@ -19,12 +19,12 @@ from nmt.decoding.forced import token_log_probabilities
 from nmt.decoding.parser import Parser
 from nmt.decoding.splitter import LineSplitter
 from nmt.decoding.translator import Translator
-from nmt.metrics import Comparison, bleu_interval, interval, score, sentence_chrf
+from nmt.metrics import Comparison, Score, interval, score, score_interval, sentence_chrf, unknown_words
 from nmt.model import functional
 from nmt.model.transformer import Transformer
 from nmt.parsing.brackets import score_brackets
 from nmt.parsing.tree import parse_tree
-from nmt.recipe import TASKS, Decoding, Recipe, Task
+from nmt.recipe import Decoding, Recipe
 from nmt.system.device import World
 from nmt.system.errors import UserError
 from nmt.system.files import read_json
@@ -36,32 +36,18 @@ from nmt.training.distributed import Group
 from nmt.training.run_files import ABOUT
 
 VALID_TOKENS = 4096  # padded tokens per side of a batch
-PERPLEXITY = TASKS["language_model"].label
 
 
 @dataclass(frozen=True)
 class DevScores:
     """A model's scores on the development set."""
 
-    perplexity: float  # per target subword or symbol, including `</s>`, without label smoothing
-    # BLEU (sacreBLEU on raw text) or bracketing F1 (failed parses count as missed), 0 to 100, of outputs searched with
-    # the recipe's decoding settings; perplexity for a language model
-    score: float
-    signature: str  # settings of the metric
+    # By name, in the order of `Task.labels`: chrF and BLEU (sacreBLEU on raw text) or bracketing F1 (failed parses
+    # count as missed), 0 to 100, of outputs searched with the recipe's decoding settings; perplexity per target subword
+    # or symbol, including `</s>`, without label smoothing
+    scores: dict[str, float]
+    signatures: dict[str, str]  # settings of the metrics, by name
     hypotheses: Sequence[str] = ()  # one per sentence, blank if a parser found no tree; empty for a language model
-    references: Sequence[str] = ()  # one per hypothesis
-
-    def by_name(self, score: str, perplexity: str = "perplexity") -> dict[str, float]:
-        """Return score and perplexity under the given names; only one value if the names are equal."""
-        return {score: self.score, perplexity: self.perplexity}
-
-    def info(self, task: Task) -> dict[str, Any]:
-        """Return the scores as bundle.json keeps them, with the 95% confidence interval of BLEU or F1."""
-        info: dict[str, Any] = {"scores": self.by_name(task.metric), "signature": self.signature}
-        if self.hypotheses:
-            bounds = f1_interval if task.has_trees else bleu_interval
-            info["interval"] = bounds(self.references, self.hypotheses)
-        return info
 
 
 class Validation:
@@ -83,12 +69,17 @@ class Validation:
             )
         self._corpus, self._tokenizer, self._group, self._lengths = corpus, tokenizer, group, lengths
         self._decoding = recipe.decoding.model_copy(update={"beam": recipe.training.valid_beam or recipe.decoding.beam})
-        self._task = recipe.task
+        self._task, self._language = recipe.task, recipe.data.target
         self.sources, self.references = corpus.texts() if self._task.has_source else ([], [])
         if self._task.has_trees and not any(self.references):
             raise UserError(
                 "data.valid: none of its trees has words", "name trees that have words, or leave data.valid out"
             )
+        pairs = enumerate(zip(self.sources, self.references, strict=True))
+        corrects = recipe.data.source == recipe.data.target  # some lines are right as they are
+        rows = [row for row, (source, reference) in pairs if corrects or source != reference]
+        self._rows = rows or list(range(len(self.sources)))
+        self.notes = list(self._notes(len(self.sources) - len(rows)))
 
     @classmethod
     def of(cls, bundle: Bundle, run: Path | None = None) -> Validation:
@@ -112,32 +103,45 @@ class Validation:
         model.eval()
         try:
             with torch.compiler.set_stance("force_eager"):  # search would compile a graph for each shape
-                dev_perplexity = perplexity(model, self._corpus, self._group)
+                scores = {"perplexity": perplexity(model, self._corpus, self._group)}
                 if not self._task.has_source:
-                    return DevScores(dev_perplexity, dev_perplexity, "per subword, </s> counted")
-                metric, hypotheses = f1 if self._task.has_trees else bleu, self._search(model)
-                return DevScores(dev_perplexity, *metric(self.references, hypotheses), hypotheses, self.references)
+                    return DevScores(scores, {"perplexity": "per subword, </s> counted"})
+                hypotheses = self._search(model)
+            found = {"f1": f1(self.references, hypotheses)} if self._task.has_trees else self._scored(hypotheses)
+            scores = {name: one.score for name, one in found.items()} | scores
+            return DevScores(scores, {name: one.signature for name, one in found.items()}, hypotheses)
         finally:
             model.train(was_training)
+
+    def info(self, dev: DevScores) -> dict[str, Any]:
+        """Return the scores as bundle.json keeps them, with the 95% confidence interval of the one that ranks."""
+        info: dict[str, Any] = {"scores": dev.scores, "signatures": dev.signatures}
+        if self._task.has_trees:
+            info["interval"] = f1_interval(self.references, dev.hypotheses)
+        elif self._task.has_source:
+            counted = self._counted(dev.hypotheses)
+            info["interval"] = score_interval(self._task.metric, *counted, language=self._language)
+        return info
 
     def each(self, references: Sequence[str], hypotheses: Sequence[str]) -> list[float]:
         """Return each hypothesis's own score, 0 to 100: chrF for translations, F1 for trees."""
         if not self._task.has_trees:
             return sentence_chrf(references, hypotheses)
-        return [f1([reference], [tree])[0] for reference, tree in zip(references, hypotheses, strict=True)]
+        return [f1([reference], [tree]).score for reference, tree in zip(references, hypotheses, strict=True)]
 
     def unlike_splits(self) -> list[int]:
         """Return the numbers of the dev lines that are split differently at every sentence and by auto."""
         both = [LineSplitter(self._tokenizer.source, self._split(way), self._lengths) for way in ("sentences", "auto")]
         parts = [[[part.ids for part in each.split(line)] for each in both] for line in self.sources]
-        return [row for row, (one, other) in enumerate(parts) if one != other]
+        return [row for row in self._rows if parts[row][0] != parts[row][1]]
 
     def compare_splits(self, model: Transformer, rows: Sequence[int]) -> Comparison:
-        """Compare the BLEU of dev lines split at every sentence with that of the same lines split by auto."""
+        """Compare the score of dev lines split at every sentence with that of the same lines split by auto."""
         sources, references = [self.sources[row] for row in rows], [self.references[row] for row in rows]
         both = [self._translator(model, self._split(way)) for way in ("sentences", "auto")]
         ours, others = ([result.texts[0] for result in each.stream(sources)] for each in both)
-        found = score(ours, [references], ["bleu"], others)["bleu"].comparison
+        name = self._task.metric
+        found = score(ours, [references], [name], others, language=self._language)[name].comparison
         assert found is not None, "a baseline was given"
         return found
 
@@ -146,6 +150,23 @@ class Validation:
         changed = copy(self)
         changed._decoding = self._split(way)
         return changed
+
+    def _notes(self, same: int) -> Iterator[str]:
+        """Yield what to know of the scores, given how many references equal their source."""
+        count, scores = len(self.sources), " and ".join((self._task.label, *self._task.others.values()))
+        if same == count > 0:
+            yield f"the reference of every dev line equals its source, so all count in dev {scores}"
+        elif same:
+            yield f"dev lines whose reference equals their source do not count in dev {scores}: {same:,} of {count:,}"
+        if self._task.name == "translate" and (warning := unknown_words(self._language, self.references)):
+            yield f"{warning}; name their language by data.target, such as zh, ja or th"
+
+    def _scored(self, hypotheses: Sequence[str]) -> dict[str, Score]:
+        return score(*self._counted(hypotheses), (self._task.metric, *self._task.others), language=self._language)
+
+    def _counted(self, hypotheses: Sequence[str]) -> tuple[list[str], list[list[str]]]:
+        """Return the hypotheses and references that count."""
+        return [hypotheses[row] for row in self._rows], [[self.references[row] for row in self._rows]]
 
     def _split(self, way: str) -> Decoding:
         return self._decoding.model_copy(update={"split": way})
@@ -185,21 +206,15 @@ def find_prepared(bundle: Bundle, run: Path) -> Path:
     )
 
 
-def bleu(references: Sequence[str], hypotheses: Sequence[str]) -> tuple[float, str]:
-    """Return the BLEU of translations, 0 to 100, and its signature."""
-    found = score(hypotheses, [references], ["bleu"])["bleu"]
-    return found.score, found.signature
-
-
-def f1(references: Sequence[str], hypotheses: Sequence[str]) -> tuple[float, str]:
-    """Return the F1 of trees, one per line, 0 to 100, and its signature.
+def f1(references: Sequence[str], hypotheses: Sequence[str]) -> Score:
+    """Return the F1 of trees, one per line, 0 to 100.
 
     A blank hypothesis is a failed parse and counts as missed; blank references are skipped.
     """
     pairs = [pair for pair in zip(references, hypotheses, strict=True) if pair[0]]
     gold = (parse_tree(reference) for reference, _ in pairs)
     found = (parse_tree(hypothesis) if hypothesis else None for _, hypothesis in pairs)
-    return score_brackets(gold, found).f1_all, "EVALB|COLLINS.prm|failures:missed"
+    return Score(score_brackets(gold, found).f1_all, "EVALB|COLLINS.prm|failures:missed")
 
 
 def f1_interval(references: Sequence[str], hypotheses: Sequence[str]) -> tuple[float, float]:

@@ -40,6 +40,23 @@ def test_scores_are_compared_with_those_of_a_baseline(nmt, tmp_path: Path, monke
     assert nmt("score", "ref", "hyp", "--baseline", "other", "--quiet").err == ""
 
 
+def test_chinese_is_scored_by_its_language_or_with_a_warning(nmt, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = "一只猫坐在垫子上，看着窗外。\n两个女人坐在公园的长椅上。\n"
+    for name in ("test.zh", "test.txt"):
+        Path(name).write_text(text)
+    named, given = nmt("score", "test.zh", "test.zh"), nmt("score", "test.txt", "test.zh", "--language", "zho_Hans")
+    assert named.out == given.out
+    assert given.out.decode().splitlines()[:2] == ["BLEU 100.00", given.out.decode().splitlines()[1]]
+    assert "|tok:zh|" in given.out.decode()
+    assert "warning" not in named.err + given.err
+    unknown = nmt("score", "test.txt", "test.zh", "--metric", "bleu,ter")
+    assert "warning: the references are written without spaces, but 'txt' is no language" in unknown.err
+    assert "give --language CODE" in unknown.err
+    assert "BLEU 100.00" in unknown.out.decode()
+    assert nmt("score", "test.txt", "test.zh", "--metric", "chrf").err == ""  # which counts characters anyway
+
+
 def test_2017_bleu_stands_beside_sacrebleus_with_its_label(nmt, tmp_path: Path, monkeypatch) -> None:
     pytest.importorskip("sacremoses")
     monkeypatch.chdir(tmp_path)
@@ -131,9 +148,10 @@ COST = {
 
 def test_a_table_has_a_line_for_each_run(nmt: Callable[..., Any], runs: Path) -> None:
     shutil.copytree("a", "older")
-    add_info(Path("a/averaged"), {"scores": {"bleu": 27.341}, "signature": "made up"})
+    older = {"signature": "made up", "signatures": {}}  # BLEU alone, as bundles of earlier versions
+    add_info(Path("a/averaged"), {"scores": {"bleu": 27.341}, **older})
     add_info(Path("a/step-00000800"), {"cost": COST})  # the whole run's, not what the chosen one had
-    add_info(Path("older/averaged"), {"scores": {"bleu": 3.0}, "signature": "made up"})
+    add_info(Path("older/averaged"), {"scores": {"bleu": 3.0}, **older})
     add_info(Path("older/step-00000800"), {"cost": {"seconds": 61.0, "tokens": 5, "flops": 2e9}})
     done = nmt("score", "--runs", "a", "older")
     assert done.code == 0, done.err
@@ -150,10 +168,10 @@ def test_a_table_has_a_line_for_each_run(nmt: Callable[..., Any], runs: Path) ->
 def test_an_average_without_a_score_is_scored_where_its_data_is(
     nmt: Callable[..., Any], runs: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    add_info(runs / "a/averaged", {"scores": {}, "signature": ""})  # as averages of earlier versions
+    add_info(runs / "a/averaged", {"scores": {}, "signatures": {}})  # as averages of earlier versions
     (found,) = json.loads(nmt("score", "--runs", "a", "--json").out)["runs"]
     assert found["dev"]["score"] > 90
-    assert "tok:13a" in found["dev"]["signature"]
+    assert "nc:6" in found["dev"]["signature"]
     cost = checkpoints(Path("a"))[-1].cost
     assert {name: found[name] for name in COST} == cost
     assert cost["seconds"] > 0

@@ -81,7 +81,7 @@ def assert_nothing_done(nmt: Callable[..., Any], folder: Path, line: str, code: 
         ("score one --paper --metric brackets", "--metric brackets cannot be combined with others"),
         ("score one --paper --model m --source two", "'paper' is none of perplexity, logprob"),
         ("score one --metric brackets --lowercase", "--lowercase needs --metric bleu, chrf, ter, tokenised, paper"),
-        ("score one --metric bleu --language de", "--language needs --metric tokenised, paper"),
+        ("score one --metric brackets --language de", "--language needs --metric bleu, chrf, ter"),
         ("score --runs ckpts --lowercase", "--lowercase cannot be combined with --runs"),
         ("score one --set batch_tokens=9", "--set needs --model"),
         ("score one two --model m --source two", "--model scores REF itself, so it takes no HYP"),

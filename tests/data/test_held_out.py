@@ -66,6 +66,19 @@ def test_a_source_shares_the_ngrams_that_training_has() -> None:
 
 
 @pytest.mark.usefixtures("workplace")
+def test_lines_without_spaces_are_near_by_what_is_smaller_than_a_line() -> None:
+    draw = random.Random(1)
+    characters = [chr(0x4E00 + number) for number in range(60)]
+    lines = ["".join(draw.choices(characters, k=20)) + "。" for _ in range(100)]
+    write("a.en", lines)
+    write("a.de", lines)
+    write("t.en", [lines[0][:-2] + "一。", lines[1][:15] + "。", "".join(draw.choices(characters, k=20))])
+    write("t.de", ["eins", "zwei", "drei"])
+    prepare(recipe(tokenizer={"vocab_size": 400}), QUIET, 1)
+    assert near_lines(OUT, ["eins", "zwei", "drei"]) == [True, True, False]
+
+
+@pytest.mark.usefixtures("workplace")
 def test_near_lines_are_found_by_the_references_of_a_split() -> None:
     known = (Path("a.en")).read_text().splitlines()[:2]
     write("t.en", [*known, "x x x x x"])

@@ -56,7 +56,7 @@ def test_checkpoints_have_their_updates_and_dev_scores() -> None:
     packed = unpacked([record])["runs"][0]
     assert packed["steps"] == [100, 200, 300]
     assert packed["devScores"] == [12.35, None, None]
-    assert (packed["metric"], packed["measure"], packed["languages"]) == ("BLEU", "chrF", ["en", "de"])
+    assert (packed["metric"], packed["measure"], packed["languages"]) == ("chrF2", "chrF", ["en", "de"])
 
 
 def test_runs_on_one_development_set_share_it() -> None:

@@ -40,7 +40,7 @@ def test_the_first_screen_tells_what_is_trained_and_how_far(demo: str) -> None:
     assert "A translator from en to de: a Transformer of 2 + 2 layers, d_model 128, d_ff 512, 4 heads" in shown
     assert "1.32 million parameters" in shown
     assert "update 3,200 of 4,000" in shown
-    assert "36.64 best dev BLEU, at update 3,200" in shown
+    assert "36.64 best dev chrF2, at update 3,200" in shown
     assert "Time taken 17m Time left about 4m Trained on 28,950 pairs" in shown
     assert "Dev BLEU: nrefs:1|case:mixed" in shown
 
@@ -48,15 +48,21 @@ def test_the_first_screen_tells_what_is_trained_and_how_far(demo: str) -> None:
 @pytest.mark.parametrize(
     ("steps", "told"),
     [
-        ([1600, 3200], "dev BLEU of the average of 2 checkpoints"),
-        ([1600], "dev BLEU of update 1,600"),
+        ([1600, 3200], "dev chrF2 of the average of 2 checkpoints"),
+        ([1600], "dev chrF2 of update 1,600"),
     ],
 )
 def test_the_headline_is_the_model_that_translates(tmp_path: Path, steps: list[int], told: str) -> None:
-    info = {"task": "translate", "step": 3200, "steps": steps, "scores": {"bleu": 37.25}, "interval": [36.1, 38.4]}
+    info = {
+        "task": "translate",
+        "step": 3200,
+        "steps": steps,
+        "scores": {"chrf": 37.25, "bleu": 11.5},
+        "interval": [36.1, 38.4],
+    }
     run = replace(synthetic_run("demo"), average=Bundle(Path("averaged"), info), command="nmt train '<x>.yaml'")
     shown = text(html(tmp_path, run))
-    assert f"37.25 {told} 95% interval 36.10 to 38.40; best checkpoint: 36.64, update 3,200" in shown
+    assert f"37.25 {told} 95% interval 36.10 to 38.40; BLEU 11.50; best checkpoint: 36.64, update 3,200" in shown
     assert "nmt train &#39;&lt;x&gt;.yaml&#39;" in shown
 
 
@@ -75,13 +81,13 @@ def test_several_runs_are_tabulated_and_told_apart(tmp_path: Path) -> None:
     one, other = synthetic_run("demo"), replace(synthetic_run("demo", logged=100), path=Path("elsewhere"))
     shown = text(html(tmp_path, one, other))
     assert "2 runs compared" in shown
-    assert "elsewhere – BLEU 36.64" in shown  # by their paths, as the names are the same
-    assert "runs/demo – BLEU 36.64" in shown
+    assert "elsewhere – chrF2 36.64" in shown  # by their paths, as the names are the same
+    assert "runs/demo – chrF2 36.64" in shown
 
 
 def test_text_is_escaped_wherever_it_stands(tmp_path: Path) -> None:
     evil = "</script><script>alert(1)</script><img src=x onerror=alert(1)>"
-    runs = [replace(synthetic_run("demo"), path=Path(evil), signature=evil) for _ in range(2)]
+    runs = [replace(synthetic_run("demo"), path=Path(evil), signatures={"bleu": evil}) for _ in range(2)]
     page = html(tmp_path, *runs)
     assert "alert(1)" in page
     assert "<script>alert" not in page

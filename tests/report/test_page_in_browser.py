@@ -19,7 +19,7 @@ from nmt.report.page import write_page
 def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two runs, one of which is called what a script would be."""
     path = tmp_path_factory.mktemp("pages") / "report.html"
-    other = replace(synthetic_run("wide", logged=300), signature="<script>alert(1)</script>")
+    other = replace(synthetic_run("wide", logged=300), signatures={"bleu": "<script>alert(1)</script>"})
     write_page([synthetic_run("multi30k"), other], path)
     return path
 

@@ -14,6 +14,7 @@ import pytest
 from reverse_task import sets
 
 from nmt.checkpoint.reading import checkpoints
+from nmt.recipe import TASKS
 from nmt.report.record import LOGGED, choose, read_figures, read_run
 from nmt.system.errors import UserError
 
@@ -36,12 +37,12 @@ def test_figures_are_columns_by_kind_of_line(tmp_path: Path) -> None:
         lines(
             logged(1, mfu=0.25),
             logged(3, loss=None, tokens=70),
-            {"step": 3, **dev, "valid_bleu": 20, "valid_perplexity": 9.5},
+            {"step": 3, **dev, "valid_chrf": 30, "valid_bleu": 20, "valid_perplexity": 9.5},
             {"step": 4, **dev},
-            {"step": 6, **dev, "valid_bleu": 21.5, "valid_perplexity": None},
+            {"step": 6, **dev, "valid_chrf": 31, "valid_bleu": 21.5, "valid_perplexity": None},
         )
     )
-    figures, validated = read_figures(path, "bleu")
+    figures, validated = read_figures(path, TASKS["translate"])
     assert set(LOGGED) == set(figures)  # mfu is shown nowhere
     assert {column.dtype for column in (*figures.values(), *validated.values())} == {np.dtype(np.float64)}
     np.testing.assert_equal(figures["step"], [1.0, 3.0])
@@ -52,8 +53,9 @@ def test_figures_are_columns_by_kind_of_line(tmp_path: Path) -> None:
         "step": [3, 6],
         "seconds": [1.5, 1.5],
         "tokens": [70, 70],
-        "score": [20, 21.5],
+        "score": [30, 31],
         "perplexity": [9.5, math.nan],
+        "bleu": [20, 21.5],
     }
     assert validated.keys() == expected.keys()
     for name, values in expected.items():
@@ -84,7 +86,7 @@ def test_damaged_lines_are_left_out(tmp_path: Path, damage: str, before: int) ->
         lines(*whole[:before], damage, *whole[before:]) + '{"step": 3, "learning_rate": 0.1'
     )  # of a killed process
     path.write_text(content, errors="surrogateescape")
-    figures, _ = read_figures(path, "bleu")
+    figures, _ = read_figures(path, TASKS["translate"])
     np.testing.assert_equal(figures["step"], [1.0, 2.0])
 
 
@@ -121,7 +123,7 @@ def test_all_is_known_of_a_run_wherever_it_was_moved(run: Path, nmt: Any, tmp_pa
     (run / "report.html").write_text("of the time before there were averages")
     done = nmt("average", "ckpts", "--last", "auto", "--device", "cpu")
     assert (done.code, "was not updated" in done.err) == (0, False), done.err
-    assert "Dev BLEU by the number" in (run / "report.html").read_text(encoding="utf-8")
+    assert "Dev chrF2 by the number" in (run / "report.html").read_text(encoding="utf-8")
     shutil.move(run, tmp_path / "moved")
     shutil.rmtree("data")
     record = read_run(tmp_path / "moved")
@@ -138,7 +140,7 @@ def test_all_is_known_of_a_run_wherever_it_was_moved(run: Path, nmt: Any, tmp_pa
     assert [len(outputs.scores) for outputs in record.dev_outputs] == [50, 50]
     assert len(record.sources) == len(record.references) == 50
     assert record.data["train"]["kept"] == 5000
-    assert "tok:13a" in str(record.signature)
+    assert "tok:13a" in record.signatures["bleu"]
     assert [last for last, _ in record.averages] == [1, 2]
     assert record.averages[0][1] == record.validated["score"][-1]
 
@@ -147,7 +149,7 @@ def test_a_run_that_has_only_begun_or_is_of_an_earlier_version_can_be_read(run: 
     for path in (*run.glob("step-*"), *run.glob("*.jsonl")):
         shutil.rmtree(path) if path.is_dir() else path.unlink()
     record = read_run(run)
-    assert (record.step, len(record.validated["step"]), record.dev_outputs, record.signature) == (0, 0, [], None)
+    assert (record.step, len(record.validated["step"]), record.dev_outputs, record.signatures) == (0, 0, [], {})
     assert record.parameters is not None
     (run / "metrics.jsonl").write_text("")
     for damaged in ("", "[]", '{"base": 3, "parameters": "x", "data": []}'):

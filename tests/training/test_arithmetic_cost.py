@@ -71,7 +71,7 @@ def test_the_last_validation_is_part_of_the_cost(train, task, monkeypatch: pytes
 
     def validate(*arguments: object) -> DevScores:
         now[0] += 1000.0
-        return DevScores(2.0, 1.0, "made up")
+        return DevScores({"chrf": 1.0, "bleu": 1.0, "perplexity": 2.0}, {"chrf": "made up"})
 
     monkeypatch.setattr(arithmetic, "sustained_flops", lambda device: 1e9)
     monkeypatch.setattr(arithmetic, "time", SimpleNamespace(perf_counter=lambda: now[0]))

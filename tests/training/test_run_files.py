@@ -105,7 +105,7 @@ def test_each_translation_has_its_chrf_and_each_tree_its_f1(train: Any, task: Pa
     parser = Validation.__new__(Validation)
     parser._task = TASKS["parse"]
     assert parser.each(gold, trees) == [100.0, 0.0, pytest.approx(200 / 3)]
-    assert f1(gold[:1], trees[2:])[0] == parser.each(gold, trees)[2]
+    assert f1(gold[:1], trees[2:]).score == parser.each(gold, trees)[2]
 
 
 def test_a_command_that_is_not_utf_8_can_be_written(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -39,9 +40,12 @@ def scored(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
         def validation(model: object) -> DevScores:
             score, perplexity = next(coming)
-            return DevScores(perplexity, score, "made up")
+            return DevScores({"chrf": score, "bleu": score, "perplexity": perplexity}, {"chrf": "made up"})
 
-        monkeypatch.setattr(selection.Validation, "of", lambda *_: validation)
+        def of(*_: object) -> Mock:
+            return Mock(side_effect=validation, notes=[], info=lambda dev: {"scores": dev.scores})
+
+        monkeypatch.setattr(selection.Validation, "of", of)
 
     return given
 
@@ -61,21 +65,21 @@ def test_the_best_average_is_written_with_the_curve(nmt: Callable[..., Any], ckp
     assert done.code == 0, done.err
     assert done.out == b""
     header, *rows, last = done.err.splitlines()
-    assert header == "averaged  dev BLEU  dev ppl  updates"
+    assert header == "averaged  dev chrF2  dev BLEU  dev ppl  updates"
     assert [row.split()[0] for row in rows] == ["1", "2", "3", "4"]
     result = Bundle.read(ckpts / "averaged")
     curve = result.info["curve"]
-    assert [f"{point['bleu']:.2f}" for point in curve] == [row.split()[1] for row in rows]
+    assert [[f"{point[name]:.2f}" for name in ("chrf", "bleu")] for point in curve] == [r.split()[1:3] for r in rows]
     newest = checkpoints(ckpts)[-1]
-    assert curve[0]["bleu"] == newest.scores["bleu"]
+    assert curve[0]["chrf"] == newest.scores["chrf"]
     assert curve[0]["perplexity"] == pytest.approx(newest.scores["perplexity"], rel=1e-6)
-    best = max(curve, key=lambda point: (point["bleu"], -point["perplexity"]))
-    assert result.scores == {"bleu": best["bleu"], "perplexity": best["perplexity"]}
-    assert result.info["signature"] == newest.info["signature"]
+    best = max(curve, key=lambda point: (point["chrf"], -point["perplexity"]))
+    assert result.scores == {name: best[name] for name in ("chrf", "bleu", "perplexity")}
+    assert result.signatures == newest.signatures
     assert len(result.info["steps"]) == best["last"]
     low, high = result.info["interval"]
-    assert low - 0.01 < best["bleu"] < high + 0.01
-    assert last.endswith(f", dev BLEU {best['bleu']:.2f} ({low:.2f}–{high:.2f}): ckpts/averaged")
+    assert low - 0.01 < best["chrf"] < high + 0.01
+    assert last.endswith(f", dev chrF2 {best['chrf']:.2f} ({low:.2f}–{high:.2f}): ckpts/averaged")
     assert {path: path.read_bytes() for path in ckpts.glob("step-*/*")} == before
 
 
@@ -94,7 +98,7 @@ def test_what_is_written_is_what_last_gives(ckpts: Path, scored, scores: list[tu
     weights, same = (read_tensors(bundle.path / "model.safetensors") for bundle in (auto, given))
     assert [name for name in weights if not torch.equal(weights[name], same[name])] == []
     assert auto.info["steps"] == given.info["steps"]
-    assert [(point["bleu"], point["perplexity"]) for point in auto.info["curve"]] == scores
+    assert [(point["chrf"], point["perplexity"]) for point in auto.info["curve"]] == scores
     assert {key: auto.info[key] for key in ("run", "step", "data", "cost")} == {
         key: given.info[key] for key in ("run", "step", "data", "cost")
     }
@@ -107,6 +111,7 @@ def test_ways_of_splitting_are_compared_on_the_lines_that_they_cut_differently(c
     validation._lengths = newest.lengths.model_copy(update={"sentences": 2, "source": 50, "longest_source": 50})
     validation.sources = ["A b c."] * 3 + ["A b c. D e f."] * 4
     validation.references = ["c b A"] * 7
+    validation._rows = [0, 1, 2, 3, 4, 5, 6]
     assert validation.unlike_splits() == [3, 4, 5, 6]
     found = validation.compare_splits(newest.model(CPU), [3, 4])
     assert found.system.score != found.baseline.score  # auto leaves two sentences together
@@ -147,7 +152,7 @@ def test_the_best_checkpoint_replaces_an_average_that_is_worse(
     ckpts: Path, scored: Callable[..., None], monkeypatch: pytest.MonkeyPatch, score: float, steps: list[int]
 ) -> None:
     monkeypatch.setattr(selection, "choose_split", lambda average, *_: average)
-    for step, bleu in ((200, 1.0), (400, 2.0), (600, 50.0), (800, 20.0)):
+    for step, bleu in ((200, 1.0), (400, 2.0), (600, 50.0), (800, 20.0)):  # as of earlier versions
         add_info(ckpts / f"step-{step:08d}", {"scores": {"bleu": bleu, "perplexity": 5.0}})
     scored((score, 4.0), (50.0, 4.0))
     average_and_score(ckpts, CPU, Console(quiet=True))
@@ -183,6 +188,6 @@ def test_an_average_with_an_early_checkpoint_says_what_to_try(
     for step, bleu in ((200, 1.0), (400, early), (600, 18.0), (800, 20.0)):
         add_info(ckpts / f"step-{step:08d}", {"scores": {} if bleu is None else {"bleu": bleu}})
     said = nmt("average", ckpts, "--last", "3").err.splitlines()
-    assert said[0].startswith("averaged 3 checkpoints, updates 400 to 800, dev BLEU ")
+    assert said[0].startswith("averaged 3 checkpoints, updates 400 to 800, dev chrF2 ")
     hint = "  dev BLEU was 15.90 at update 400 and 20.00 at update 800: --last auto finds how many to average"
     assert said[1:] == [hint] * is_said

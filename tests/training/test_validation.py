@@ -85,9 +85,9 @@ def score(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], DevSc
 def test_the_dev_score_of_a_parser_counts_failures_as_missed(score: Callable[[], DevScores]) -> None:
     found = score()
     precision, recall = 6 / 7, 6 / 8
-    assert found.score == pytest.approx(100 * 2 * precision * recall / (precision + recall))
-    assert found.signature == "EVALB|COLLINS.prm|failures:missed"
-    assert found.perplexity > 1
+    assert found.scores["f1"] == pytest.approx(100 * 2 * precision * recall / (precision + recall))
+    assert found.signatures["f1"] == "EVALB|COLLINS.prm|failures:missed"
+    assert found.scores["perplexity"] > 1
 
 
 def test_a_batch_that_memory_does_not_hold_is_scored_in_halves(
@@ -107,7 +107,7 @@ def test_a_batch_that_memory_does_not_hold_is_scored_in_halves(
 
     holding(1)
     torch.manual_seed(1)
-    assert score().perplexity == pytest.approx(whole.perplexity, rel=1e-6)
+    assert score().scores["perplexity"] == pytest.approx(whole.scores["perplexity"], rel=1e-6)
     assert sizes == [1, 1, 1, 1]
     holding(0)
     with pytest.raises(UserError, match=r"cpu: out of memory with one sentence of data\.valid"):
