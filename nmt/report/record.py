@@ -142,7 +142,7 @@ def read_run(path: Path) -> RunRecord:
         dev_outputs=outputs,
         data={name: split.model_dump(by_alias=True, exclude_unset=True) for name, split in about.data.items()},
         cost=found[-1].cost if found else {},
-        averages=_averages(average),
+        averages=_averages(average, task.metric),
     )
 
 
@@ -260,10 +260,10 @@ def _average(path: Path, found: Sequence[Bundle]) -> Bundle | None:
     return None
 
 
-def _averages(average: Bundle | None) -> list[tuple[int, float]]:
+def _averages(average: Bundle | None, metric: str) -> list[tuple[int, float]]:
     """Return each average that `nmt average --last auto` tried: its number of checkpoints and dev score."""
     curve = average.info.get("curve") if average else None
     if average is None or not isinstance(curve, list):
         return []
-    points = [(point.get("last"), point.get(average.task.metric)) for point in curve if isinstance(point, dict)]
+    points = [(point.get("last"), point.get(metric)) for point in curve if isinstance(point, dict)]
     return [(last, score) for last, score in points if isinstance(last, int) and isinstance(score, float)]
