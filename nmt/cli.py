@@ -149,6 +149,9 @@ def parse(options: ParseOptions) -> None:
 def score(options: ScoreOptions) -> None:
     """Score HYP, or stdin, against REF: detokenised text, one sentence per line.
 
+    What BLEU and TER count as a word depends on the language of REF: characters of Thai, for example. The signature
+    tells.
+
     The metric tokenised is the unsmoothed BLEU that Moses' multi-bleu script prints, on words of Moses' tokenizer. The
     metric paper also splits compounds at hyphens, for comparison with figures of 2017; on newstest2014 it is about 1.5
     above sacreBLEU's. Both come with sacreBLEU's BLEU. With --baseline, each score comes with its 95% confidence

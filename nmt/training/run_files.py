@@ -100,9 +100,10 @@ class BestScore:
 
     def add(self, scores: dict[str, float], task: Task) -> bool:
         """Add the next checkpoint's dev scores; return whether it is the best so far."""
-        metric = task.ranked_by([scores, self.scores or scores]).metric
-        is_best = not self.scores or task.rank(scores[metric]) > task.rank(self.scores[metric])
-        self.scores = scores if is_best else self.scores
+        known = self.scores or scores
+        metric = task.ranked_by([known]).metric
+        is_best = not self.scores or task.rank(scores[metric]) > task.rank(known[metric])
+        self.scores = {name: scores[name] for name in known} if is_best else known
         self.without_improvement = 0 if is_best else self.without_improvement + 1
         return is_best
 

@@ -21,11 +21,12 @@ from nmt.checkpoint.averaging import average
 from nmt.checkpoint.reading import LARGEST_FIGURE, Bundle, checkpoint_folders, checkpoints, prune, ranked, read_tensors
 from nmt.checkpoint.writing import add_info
 from nmt.exchange.resolve import resolve
-from nmt.recipe import TokenizerSettings
+from nmt.recipe import TASKS, TokenizerSettings
 from nmt.system.errors import UserError
 from nmt.system.files import OutOfResources
 from nmt.text.sentences import TrainedLengths
 from nmt.text.tokenizer import Tokenizer
+from nmt.training.run_files import BestScore
 
 LENGTHS = TrainedLengths(
     language="a", sentences=1, usual_sentences=1, source=40, longest_source=60, least_ratio=0.5, greatest_ratio=2.5
@@ -97,6 +98,24 @@ def test_the_best_language_model_has_the_lowest_perplexity(ckpts: Path) -> None:
     assert (bundle.step, note) == (600, f"model: {bundle.path} (best dev ppl, 3.00)")
     prune(ckpts, 1)
     assert [bundle.step for bundle in checkpoints(ckpts)] == [600, 800]
+
+
+def test_checkpoints_with_bleu_alone_are_ranked_by_it_and_others_by_chrf(ckpts: Path) -> None:
+    """As those of a run that an earlier version began."""
+    for step, bleu in ((200, 30.0), (400, 20.0)):
+        edit(ckpts / f"step-{step:08d}", scores={"bleu": bleu, "perplexity": 2.0})
+    for step, chrf, bleu in ((600, 60.0, 25.0), (800, 70.0, 10.0)):
+        edit(ckpts / f"step-{step:08d}", scores={"chrf": chrf, "bleu": bleu, "perplexity": 2.0})
+    found = checkpoints(ckpts)
+    assert [bundle.step for bundle in ranked(found)] == [800, 400, 600, 200]
+    assert [bundle.step for bundle in ranked(found[2:])] == [600, 800]
+    assert [bundle.described_score for bundle in found[1:3]] == ["dev BLEU 20.00", "dev chrF2 60.00"]
+    top = BestScore()
+    assert [top.add(bundle.scores, TASKS["translate"]) for bundle in found] == [True, False, False, False]
+    top = BestScore()
+    assert [top.add(bundle.scores, TASKS["translate"]) for bundle in found[1:]] == [True, True, False]
+    top = BestScore()
+    assert [top.add(bundle.scores, TASKS["translate"]) for bundle in found[2:]] == [True, True]
 
 
 def test_a_score_that_is_no_number_is_never_the_best(ckpts: Path) -> None:

@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -147,3 +147,68 @@ def test_the_papers_recipe_runs_on_any_folder_of_a_treebank(
     averaged = nmt("average", "ckpts")
     assert averaged.code == 0, averaged.err
     assert Bundle.read(Path("ckpts/averaged")).info["task"] == "parse"
+
+
+# --- which lines count, and what a word is ---------------------------------------------------------------------
+
+SOURCES = ["the cat sits on the mat", "--option %s", "two women sit in the park", "GNU"]
+REFERENCES = ["die Katze sitzt auf der Matte", "--option %s", "zwei Frauen sitzen im Park", "GNU"]
+
+
+@pytest.fixture
+def validate(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[DevScores, Validation]]:
+    """Scores outputs, whatever the model, for a development set of these lines."""
+
+    def validate(
+        sources: Sequence[str],
+        references: Sequence[str],
+        outputs: Sequence[str],
+        source: str = "en",
+        target: str = "de",
+    ) -> tuple[DevScores, Validation]:
+        monkeypatch.setattr(validation, "perplexity", lambda *_: 2.0)
+        monkeypatch.setattr(Validation, "_search", lambda *_: list(outputs))
+        data = {"name": "x", "source": "en", "target": target, "train": [{"file": "x.tsv"}]}
+        corpus: Any = SimpleNamespace(longest=lambda: 9, texts=lambda: (list(sources), list(references)))
+        model, tokenizer = cast("Any", torch.nn.Identity()), cast("Any", None)
+        made = Validation(corpus, tokenizer, Recipe.model_validate({"name": "x", "data": data}), GROUP, None)
+        return made(model), made
+
+    return validate
+
+
+GROUP: Any = SimpleNamespace(rank=0, size=1)
+
+
+def test_lines_whose_reference_is_their_source_do_not_count(validate: Any) -> None:
+    outputs = ["die Katze sitzt auf der Matratze", "--option %s", "zwei Frauen sitzen im Garten", "GNU"]
+    found, made = validate(SOURCES, REFERENCES, outputs)
+    others, _ = validate(SOURCES[::2], REFERENCES[::2], outputs[::2])
+    assert found.scores == others.scores
+    assert list(found.scores) == ["chrf", "bleu", "perplexity"]
+    assert made.notes == ["dev lines whose reference equals their source do not count in dev chrF2 and BLEU: 2 of 4"]
+    low, high = made.info(found)["interval"]
+    assert low <= found.scores["chrf"] <= high < 100
+    assert len(found.hypotheses) == 4  # all are shown
+    corrected, made = validate(SOURCES, REFERENCES, outputs, target="en")
+    assert corrected.scores["chrf"] > found.scores["chrf"]  # within a language, a line may be right as it is
+    assert made.notes == []
+
+
+def test_lines_count_if_all_are_their_sources(validate: Any) -> None:
+    found, made = validate(SOURCES, SOURCES, [*SOURCES[:3], "x"])
+    assert 0 < found.scores["chrf"] < 100
+    assert made.notes == ["the reference of every dev line equals its source, so all count in dev chrF2 and BLEU"]
+
+
+@pytest.mark.parametrize(
+    ("target", "tokenizer", "warnings"), [("zh", "zh", 0), ("zho_Hans", "zh", 0), ("tgt", "char", 1)]
+)
+def test_dev_scores_count_words_by_the_target_language(
+    validate: Any, target: str, tokenizer: str, warnings: int
+) -> None:
+    references = ["一只猫坐在垫子上，看着窗外。", "两个女人坐在公园的长椅上。"]
+    found, made = validate(SOURCES[::2], references, references, target=target)
+    assert found.scores["bleu"] == pytest.approx(100)
+    assert f"|tok:{tokenizer}|" in found.signatures["bleu"]
+    assert sum("name their language by data.target" in note for note in made.notes) == warnings
