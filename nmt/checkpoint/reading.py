@@ -139,7 +139,7 @@ class Bundle:
 
     @property
     def described_score(self) -> str:
-        """The dev score with its 95% interval, such as `dev BLEU 96.40 (95.20–97.30)`; empty if there is none."""
+        """The dev score with its 95% interval, such as `dev chrF2 96.40 (95.20–97.30)`; empty if there is none."""
         if self.dev_score is None:
             return ""
         interval = self.info.get("interval")

@@ -17,7 +17,7 @@ from nmt.system.files import check_replaceable
 if TYPE_CHECKING:
     from nmt.commands.options import AverageOptions
 
-ALIKE = 0.8  # minimum ratio of worst to best dev score among checkpoints worth averaging
+ALIKE = 0.85  # minimum ratio of worst to best dev score among checkpoints worth averaging
 
 
 def average(options: AverageOptions) -> None:
@@ -71,7 +71,7 @@ def _average(options: AverageOptions, out: Path | None) -> Bundle:
 def _warn_of_early_checkpoints(ckpts: Path, steps: Sequence[int], console: Console) -> None:
     """Warn if the worst averaged checkpoint scores far below the best, as happens early in training."""
     chosen = ranked([bundle for bundle in checkpoints(ckpts) if bundle.step in steps])
-    scores = [bundle.scores[ranking(chosen).metric] for bundle in chosen]
+    scores = [bundle.scores.get(ranking(chosen).metric, 0.0) for bundle in chosen]
     if scores and min(scores) < ALIKE * max(scores):
         ends = [f"{scores[end]:.2f} at update {chosen[end].step:,}" for end in (0, -1)]
         console.say(f"  dev {ranking(chosen).label} was {' and '.join(ends)}: --last auto finds how many to average")

@@ -235,11 +235,12 @@ class Data(Settings):
     source: str | None = None
     """Input language, such as en; omit it to train a language model on the targets."""
     target: str
-    """Output language, such as de; or tree, to train a parser."""
+    """Output language, such as de; or tree, to train a parser. Its code decides what BLEU counts as a word."""
     train: tuple[Dataset, ...] = Field(min_length=1, strict=False)
     """Training sets, concatenated."""
     valid: tuple[Dataset, ...] = Field((), strict=False)
-    """Development sets. Their score ranks checkpoints: BLEU, F1 for trees, or perplexity for a language model."""
+    """Development sets. Their score ranks checkpoints: chrF, F1 for trees, or perplexity for a language model. Lines
+    whose target equals their source do not count, unless both are of one language."""
     test: tuple[Dataset, ...] = Field((), strict=False)
     """Test sets, encoded and checked for overlap with the training data."""
     max_length: int = Field(256, ge=1, le=MOST_SUBWORDS)

@@ -213,7 +213,7 @@ class Training(Settings):
     log_updates: int = Field(50, ge=1, le=MOST_UPDATES)
     """Updates between lines of metrics.jsonl."""
     valid_beam: int | None = Field(None, ge=1, le=1000)
-    """Beam size for dev BLEU or F1. Default: `decoding.beam`."""
+    """Beam size for dev chrF and BLEU, or F1. Default: `decoding.beam`."""
     patience: int | None = Field(None, ge=1, le=MOST_UPDATES)
     """Stop after this many consecutive checkpoints without a better dev score."""
     init_from: str | None = None
@@ -287,7 +287,7 @@ class Decoding(Settings):
     """Where a translator splits inputs. auto: between sentences, if an input has more of them than 99% of the training
     inputs or is longer than 99% of those; and after a clause, in a sentence longer than 99.9% of those. sentences:
     between all sentences. length: only beyond max_source. none: never; an input beyond max_source is an error.
-    `nmt average` replaces auto by sentences or length in the model that it writes, if that improves dev BLEU."""
+    `nmt average` replaces auto by sentences or length in the model that it writes, if that improves dev chrF."""
     keep: bool = True
     """Copy URLs, e-mail addresses and placeholders such as {name} and %s unchanged, as often as they occur."""
     min_length: int = Field(0, ge=0, le=MOST_EXTRA)

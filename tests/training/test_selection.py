@@ -181,7 +181,7 @@ def test_without_the_development_set_one_error_says_so(nmt: Callable[..., Any], 
     )
 
 
-@pytest.mark.parametrize(("early", "is_said"), [(15.9, True), (16.1, False), (None, False)])
+@pytest.mark.parametrize(("early", "is_said"), [(16.9, True), (17.1, False), (None, False)])
 def test_an_average_with_an_early_checkpoint_says_what_to_try(
     nmt: Callable[..., Any], ckpts: Path, early: float | None, is_said: bool
 ) -> None:
@@ -189,5 +189,5 @@ def test_an_average_with_an_early_checkpoint_says_what_to_try(
         add_info(ckpts / f"step-{step:08d}", {"scores": {} if bleu is None else {"bleu": bleu}})
     said = nmt("average", ckpts, "--last", "3").err.splitlines()
     assert said[0].startswith("averaged 3 checkpoints, updates 400 to 800, dev chrF2 ")
-    hint = "  dev BLEU was 15.90 at update 400 and 20.00 at update 800: --last auto finds how many to average"
+    hint = "  dev BLEU was 16.90 at update 400 and 20.00 at update 800: --last auto finds how many to average"
     assert said[1:] == [hint] * is_said

@@ -28,8 +28,9 @@ _INFO = {
     "data": st.text(max_size=3),
 }
 _MORE = {
-    "scores": st.dictionaries(st.sampled_from(["bleu", "f1", "perplexity"]), st.floats()),
+    "scores": st.dictionaries(st.sampled_from(["chrf", "bleu", "f1", "perplexity"]), st.floats()),
     "signature": st.text(max_size=3),
+    "signatures": st.dictionaries(st.sampled_from(["chrf", "bleu"]), st.text(max_size=3)),
     "steps": st.lists(_COUNT, max_size=2),
     "curve": st.lists(st.fixed_dictionaries({"last": _COUNT, "bleu": st.floats()}), max_size=2),
     "lengths": st.fixed_dictionaries({"language": st.sampled_from(["en", "xx", ""]), **_LENGTHS}),
@@ -132,7 +133,7 @@ _LOGGED = st.fixed_dictionaries(
     _STEP | {"learning_rate": st.floats()}, optional=dict.fromkeys(("epoch", "loss", "padding"), _FIGURE)
 )
 _SCORED = st.fixed_dictionaries(
-    _STEP, optional=dict.fromkeys(("valid_bleu", "valid_perplexity", "valid_f1"), st.floats())
+    _STEP, optional=dict.fromkeys(("valid_chrf", "valid_bleu", "valid_perplexity", "valid_f1"), st.floats())
 )
 METRICS = damaged(
     st.lists(mistaken(_LOGGED | _SCORED, most=1).map(as_json), max_size=6).map(
