@@ -10,6 +10,7 @@ from collections.abc import Callable
 from contextlib import chdir
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -157,8 +158,9 @@ def test_fine_tuning_starts_from_a_language_model_and_from_no_translator(
 def test_auto_takes_the_number_of_the_lowest_perplexity(
     nmt: Callable[..., Any], copy: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    coming = iter([4.0, 1.5, 2.0, 9.0])
-    monkeypatch.setattr(averaging.Validation, "of", lambda *_: lambda model: DevScores(p := next(coming), p, "x"))
+    scores = [DevScores({"perplexity": perplexity}, {"perplexity": "x"}) for perplexity in (4.0, 1.5, 2.0, 9.0)]
+    validation = Mock(side_effect=scores, notes=[], info=lambda dev: {"scores": dev.scores})
+    monkeypatch.setattr(averaging.Validation, "of", lambda *_: validation)
     said = nmt("average", "ckpts", "--last", "auto").err.splitlines()
     assert said[:3] == ["averaged  dev ppl  updates", "       1     4.00  80 to 80", "       2     1.50  60 to 80"]
     assert said[-1] == "averaged 2 checkpoints, updates 60 to 80, dev ppl 1.50: ckpts/averaged"

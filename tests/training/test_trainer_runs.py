@@ -155,10 +155,10 @@ def killed_and_resumed(
     assert (run / "dev.jsonl").read_bytes() == (whole / "dev.jsonl").read_bytes()
     found = [[(bundle.step, bundle.scores) for bundle in checkpoints(of)] for of in (whole, run)]
     assert found[0] == found[1]
-    assert "finished: no better dev BLEU for 2 checkpoints" in said
+    assert "finished: no better dev chrF2 for 2 checkpoints" in said
     # the sample is of a checkpoint that this process has scored
     sample = r"source .*\n  ours .*\n  reference .*\n  " if "  saved " in said else ""
-    assert re.search(rf"\n  dev BLEU +[▁-█]{{2,}}  .*\n  {sample}checkpoint ", said)
+    assert re.search(rf"\n  dev chrF2 +[▁-█]{{2,}}  .*\n  {sample}checkpoint ", said)
     again = train("training.updates=60", *SCORED, out=out)
     assert "resuming" not in again  # nothing is left to do
 
