@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -71,8 +72,7 @@ TOKENIZERS = {
     "zh": "zh zho chi cmn yue lzh wuu gan hak hsn cjy cn hans hant hani",
     "ja-mecab": "ja jpn jp jpan hira kana hrkt",
     "ko-mecab": "ko kor kore hang",
-    "char": "th tha tts sou nod lo lao km khm my mya bur shn mnw blk bo bod tib dz dzo adx lbj khb tdd blt"
-    " thai laoo khmr mymr tibt lana tale talu tavt java bali",
+    "char": "th tha lo lao km khm my mya bur shn mnw bo bod tib dz dzo thai laoo khmr mymr tibt lana talu java bali",
 }
 
 
@@ -247,10 +247,9 @@ def _metric(
             cut = metric.tokenizer
             metric.tokenizer, metric.tokenizer_signature = lambda line: cut(" ".join(line)), "tercom-char"
     elif name == "bleu":
-        try:
+        metric = BLEU(lowercase, tokenize="char")
+        with suppress(RuntimeError, AssertionError):  # MeCab is not installed, or has another dictionary
             metric = BLEU(lowercase, tokenize=tokenizer)
-        except (RuntimeError, AssertionError):  # MeCab is not installed, or has another dictionary
-            metric = BLEU(lowercase, tokenize="char")
     else:
         assert moses is not None, f"the metric {name} counts the words of Moses"
         # the settings of multi-bleu.perl

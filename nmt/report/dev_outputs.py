@@ -111,9 +111,8 @@ def chrf_by_length(records: Sequence[RunRecord]) -> Table | None:
     for name, record in zip(labels(records), records, strict=True):
         if record.dev_outputs and not record.task.has_trees:
             for source, score in zip(record.sources, record.dev_outputs[-1].scores, strict=True):
-                scores.setdefault((_range(count_words(source)), f", {name}" if len(records) > 1 else ""), []).append(
-                    score
-                )
+                place = _range(count_words(source))
+                scores.setdefault((place, f", {name}" if len(records) > 1 else ""), []).append(score)
     rows = [
         (_range_name(place) + name, (fmean(each),), (len(each),))
         for (place, name), each in sorted(scores.items(), key=lambda item: item[0][0])  # runs keep their order

@@ -155,9 +155,8 @@ def read_summarised(run: RunSummary, console: Console) -> RunRecord:
     point = {"step": run.updates, "seconds": run.cost.get("seconds"), "tokens": run.cost.get("tokens")}
     point |= {"score": run.score, "perplexity": None}
     validated = {name: np.array([value], dtype=np.float64) for name, value in point.items()}
-    return RunRecord(
-        run.path, run.bundle.recipe, run.bundle.task, validated, signatures=run.bundle.signatures, cost=run.cost
-    )
+    bundle = run.bundle
+    return RunRecord(run.path, bundle.recipe, bundle.task, validated, signatures=bundle.signatures, cost=run.cost)
 
 
 def read_figures(path: Path, task: Task) -> tuple[dict[str, Column], dict[str, Column]]:
@@ -171,7 +170,7 @@ def read_figures(path: Path, task: Task) -> tuple[dict[str, Column], dict[str, C
     columns = dict(zip(names, np.where(np.isfinite(table), table, np.nan).T, strict=True))
     dev = {name: columns[name] for name in ("step", "seconds", "tokens")}
     dev |= {name: columns[f"valid_{name}"] for name in (*task.others, "perplexity")}
-    dev["score"] = columns[f"valid_{task.metric}"]
+    dev |= {"score": columns[f"valid_{task.metric}"]}
     logged = _rows({name: columns[name] for name in LOGGED}, ~np.isnan(columns["learning_rate"]))
     is_scored = ~(np.isnan(dev["score"]) & np.isnan(dev["perplexity"]))
     is_scored[: max(np.flatnonzero(columns["new_dev_set"] == 1), default=0)] = False

@@ -299,8 +299,7 @@ def summarise(path: Path, device: torch.device, console: Console) -> RunSummary:
     bundle, note = resolve(path)
     console.say(note)
     newest = next(reversed(survey(path)[0]), bundle)
-    metric, score = bundle.task.metric, bundle.dev_score
-    signature = bundle.signatures.get(metric)
+    score, signature = bundle.dev_score, bundle.signatures.get(bundle.task.metric)
     if score is None:
         try:
             validation = Validation.of(bundle)
@@ -308,7 +307,7 @@ def summarise(path: Path, device: torch.device, console: Console) -> RunSummary:
             console.say(f"no dev score: {error.message}")
         else:
             dev = validation(bundle.model(device))
-            score, signature = dev.scores[metric], dev.signatures.get(metric)
+            score, signature = dev.scores[bundle.task.metric], dev.signatures[bundle.task.metric]
     return RunSummary(path, bundle, newest.step, score, signature, newest.cost)
 
 

@@ -119,8 +119,9 @@ class Validation:
         if self._task.has_trees:
             info["interval"] = f1_interval(self.references, dev.hypotheses)
         elif self._task.has_source:
-            counted = self._counted(dev.hypotheses)
-            info["interval"] = score_interval(self._task.metric, *counted, language=self._language)
+            info["interval"] = score_interval(
+                self._task.metric, *self._counted(dev.hypotheses), language=self._language
+            )
         return info
 
     def each(self, references: Sequence[str], hypotheses: Sequence[str]) -> list[float]:
