@@ -7,7 +7,7 @@ import math
 import random
 import shutil
 from collections.abc import Callable
-from contextlib import chdir
+from contextlib import ExitStack, chdir
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -63,8 +63,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "train.en").write_text("".join(f"{line}\n" for line in [*lines[:200], "", " ", *lines[200:]]))
     (folder / "valid.en").write_text("".join(f"{cycle(n)}\n" for n in range(len(LETTERS))))
     (folder / "recipe.yaml").write_text(RECIPE)
-    with chdir(folder):
-        train(load("recipe.yaml"), Path("ckpts"), Console(quiet=True), CPU, 1, World(), None)
+    with chdir(folder), ExitStack() as held:
+        train(load("recipe.yaml"), Path("ckpts"), Console(quiet=True), CPU, 1, World(), None, held)
     return folder
 
 

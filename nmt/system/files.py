@@ -214,7 +214,9 @@ def claimed(path: Path, alone: bool) -> Iterator[bool]:
     """
     with ExitStack() as held:
         try:
-            file = held.enter_context(path.open("r+b" if alone else "rb"))
+            # Without waiting for somebody to write, if a pipe stands in its place.
+            file = os.open(path, (os.O_RDWR if alone else os.O_RDONLY) | os.O_NONBLOCK)
+            held.callback(os.close, file)
             fcntl.flock(file, (fcntl.LOCK_EX if alone else fcntl.LOCK_SH) | fcntl.LOCK_NB)
             is_free = True
         except OSError as error:

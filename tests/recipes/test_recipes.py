@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -85,7 +86,8 @@ def test_every_recipe_plans_and_trains(
     assert (plan.vocabularies[0], plan.assumed) == (full.tokenizer.vocab_size, True)
 
     monkeypatch.chdir(workplace)
-    train(shrunk(path, full), tmp_path, Console(quiet=True), CPU, 1, World(), None)
+    with ExitStack() as held:
+        train(shrunk(path, full), tmp_path, Console(quiet=True), CPU, 1, World(), None, held)
     (trained,) = checkpoints(tmp_path)
     assert trained.step == 2
     kept = {"layers", "heads", "dropout", "attention_dropout", "norm", "positions", "max_positions", "tie_embeddings"}
