@@ -12,7 +12,7 @@ import unicodedata
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import chain, islice, pairwise
 
 LONGEST_BLOCK = 1000  # lines; a longer block is cut, so that memory is bounded
 NARROW = 45  # columns; narrower lines seldom are wrapped ones: they are verse, addresses, items of a list
@@ -21,6 +21,8 @@ LONG_WORD = 40  # characters; a word that makes its line longer than the text is
 UNDERLINE = 2  # maximum difference in length between a heading and its underline
 TAB = 8  # columns
 
+KEPT = r"(?<!`)(`{1,3})(?!`)[^`\n]+\1(?!`)"
+"""Pattern for code in a paragraph, which is copied"""
 _LETTER = re.compile(r"[^\W\d_]")
 _PLAIN_WORD = re.compile(  # other than a path, an option or code; of two letters, or one that stands for a word
     r"[\"'(\[*_]*+(?=.*[^\W\d_]{2}|.*[\u2e80-\uffdc])"
@@ -44,6 +46,7 @@ _CHUNK = re.compile(rf"\s*(?:[{_WIDE}][、。，．！？：；」』）】]*|[^
 
 _RULE = re.compile(r"[\s>]*([^\w\s>|`])\1{2,}\s*\Z")
 _FENCE = re.compile(r"`{3,}(?=[^`]*\Z)|~{3,}|<!--(?!.*-->)")
+_FRONT, _KEY = re.compile(r"(-{3}|\+{3})\s*\Z"), re.compile(r"[\w\"'.-]+\s*[:=](?:\s|\Z)")  # YAML or TOML at the top
 _STAYS = re.compile(r"\||<.*>\Z|\[[^\]]+\]:\s|\$ |\.\. |:[\w-]+:(?:\s|\Z)")  # table, tag, link, prompt, directive
 _PIPE, _GAP = re.compile(r"(?![A-Z][\w-]*:).*\s\|\s"), re.compile(r"\t+| {4,}")  # between columns of a table
 _FIELD = re.compile(r"\A([A-Z]\w*(?:-\w+)*):(?:\s+|\Z)")  # of a mail or a control file
@@ -66,7 +69,8 @@ class Line:
     @classmethod
     def of(cls, line: str) -> Line:
         """Take a line apart."""
-        found = _LINE.match(line.rstrip())
+        text = line.rstrip()
+        found = _LINE.match(text.removesuffix("\\") or text)
         assert found, "the expression matches any line"
         return cls(line, *found.groups())
 
@@ -88,7 +92,8 @@ class Line:
     @property
     def tail(self) -> str:
         """Hard line break of Markdown, if it has one"""
-        return "  " if self.whole.endswith("  ") else ""
+        is_marked = self.whole.rstrip().endswith("\\") and bool(self.text)
+        return "\\" if is_marked else "  " if self.whole.endswith("  ") else ""
 
     @property
     def is_alone(self) -> bool:
@@ -168,6 +173,8 @@ class Document:
 
 def pieces(lines: Iterable[str]) -> Iterator[Piece]:
     """Divide a text into paragraphs and lines that stay."""
+    lines, front = _front_matter(iter(lines))
+    yield from (Piece([line]) for line in front)
     block: list[str] = []  # rules are in it too: one may begin it, and one ends it
     fence = ""  # that opened code, or <!-- for a comment
     for line in lines:
@@ -192,6 +199,18 @@ def pieces(lines: Iterable[str]) -> Iterator[Piece]:
                 yield from _divided(block)
                 block = []
     yield from _divided(block)
+
+
+def _front_matter(lines: Iterator[str]) -> tuple[Iterator[str], list[str]]:
+    """Return the lines of a text, and before them those of its front matter, up to its end or a blank line."""
+    front = list(islice(lines, 2))
+    if len(front) < 2 or not (_FRONT.match(front[0]) and _KEY.match(front[1])):
+        return chain(front, lines), []
+    for line in lines:
+        front.append(line)
+        if not line.strip() or _FRONT.match(line) or line.rstrip() == "...":
+            break
+    return lines, front
 
 
 def _stays(body: str, in_block: bool) -> bool:

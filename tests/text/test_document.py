@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nmt.text.document import LONGEST_BLOCK, Document
+from nmt.text.document import KEPT, LONGEST_BLOCK, Document
+from nmt.text.terms import Terms
 
 
 def laid_out(text: str, translate: Callable[[str], str]) -> str:
@@ -281,3 +282,16 @@ def test_paragraphs_come_before_the_text_ends_and_long_ones_are_cut() -> None:
 )
 def test_no_line_takes_time_that_grows_with_the_square_of_its_length(line: str) -> None:
     assert laid_out(line, str).split() == line.split()
+
+
+def test_front_matter_and_hard_breaks_stay() -> None:
+    text = "---\ntitle: The cat\n---\nThe cat sees\\\nthe dog.\n"
+    assert sent(text) == ["The cat sees", "the dog."]
+    assert laid_out(text, str.upper) == "---\ntitle: The cat\n---\nTHE CAT SEES\\\nTHE DOG.\n"
+    assert sent("---\nThe cat sees the dog.\n---\n") == ["The cat sees the dog."]  # rules
+    assert sent("+++\na = 1\n\nThe cat sees the dog.") == ["The cat sees the dog."]  # has no end
+
+
+def test_code_in_paragraphs_is_text_to_keep() -> None:
+    text = "See `a b`, ``c d`` and `` x"
+    assert [phrase.source for phrase in Terms(keep=[KEPT], common=False).phrases(text)] == ["`a b`", "``c d``"]
