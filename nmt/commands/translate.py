@@ -33,8 +33,9 @@ from nmt.system.console import Console
 from nmt.system.device import World, cores, device_of, find_world
 from nmt.system.errors import Interrupted, UserError
 from nmt.system.files import open_input, whole_file
-from nmt.text.document import Document
+from nmt.text.document import KEPT, Document
 from nmt.text.lines import read_lines
+from nmt.text.markup import LINKS, TAGS
 from nmt.text.terms import Terms, read_terms
 
 if TYPE_CHECKING:
@@ -51,7 +52,8 @@ def translate(options: TranslateOptions) -> None:
     """Translate lines with the models named by the options."""
     search = LineSearch(options, "translate")
     bundles, decoding = search.bundles, search.decoding
-    terms = Terms(read_terms(options.terms) if options.terms else (), options.keep, decoding.keep)
+    keep = [*options.keep, *[KEPT] * (options.document and decoding.keep)]
+    terms = Terms(read_terms(options.terms) if options.terms else (), keep, decoding.keep)
     annotated = options.as_json and options.engine == "nmt"
     tokenizer, lengths = common_tokenizer(bundles), bundles[0].lengths
     if options.engine == "ctranslate2" and decoding.no_repeat is not None:
@@ -216,8 +218,9 @@ class LineSearch:
         if options.document:
             document = Document(lines)
             lines, show = iter(document), lambda number, result: document.lay_out(result.texts[0])
-        if options.markup:
-            lines = (request.without_tags() for request in map(Request.of, lines))
+        if options.markup or options.document:
+            tags = TAGS if options.markup else LINKS
+            lines = (request.without_tags(tags) for request in map(Request.of, lines))
         searching = pipeline.groups(statistics.timed(lines), options.n_best or 1, statistics.searched, options.sample)
         with closing(searching) as groups:
             for group in groups:

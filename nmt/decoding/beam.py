@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Generator, Iterator, Sequence
 from ctypes import CDLL
+from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -68,12 +69,19 @@ class SearchModels:
     batch_tokens: int
     say: Callable[[str], None]
 
-    def completes(self, source: Source) -> bool:
+    def wants_others(self, source: Source, hypotheses: Sequence[Hypothesis]) -> bool:
+        """Return whether other hypotheses may serve a source better than its best ones."""
+        return False
+
+    def completes(self, source: Source, hypotheses: Sequence[Hypothesis]) -> bool:
         """Return whether what a search finds for a source is to be completed."""
         return False
 
-    def complete(self, found: list[Found], places: bool) -> tuple[list[Found], list[Source]]:
-        """Return completed results, and sources to search again for the others; `places` asks for their phrases."""
+    def complete(self, found: list[Found], n_best: int | None) -> tuple[list[Found], list[Source]]:
+        """Return completed results, and sources to search again for the others.
+
+        The `n_best` hypotheses of each source get its phrases; None for samples, which get none.
+        """
         return found, []
 
     def shrink(self, factor: float) -> None:
@@ -162,11 +170,12 @@ class Search:
 
     def _release(self) -> list[tuple[int, list[Hypothesis]]]:
         """Return finished sentences; hold back those to complete until they fill a batch or no other work is left."""
-        held = [each for each in self._found if self._engine.completes(each[0])]
-        found = [each for each in self._found if not self._engine.completes(each[0])] if held else self._found
+        held, found = list[Found](), list[Found]()
+        for each in self._found:
+            (held if self._engine.completes(*each) else found).append(each)
         tokens = sum(len(source.ids) + len(each.ids) for source, hypotheses in held for each in hypotheses)
         if held and (not self._ancestry.count or self._starved or tokens >= HELD):
-            completed, again = self._engine.complete(held, self.places)
+            completed, again = self._engine.complete(held, self._n_best if self.places else None)
             found, held = found + completed, []
             self._again.add(again)
         self._found = held
@@ -329,18 +338,21 @@ class Search:
             yield part, log_probs
 
     def _remove(self, removal: Removal) -> list[Found]:
-        """Remove finished rows; return their sources and n-best lists. One CPU-GPU sync point."""
+        """Remove finished rows; return their sources and hypotheses, best first. One CPU-GPU sync point."""
         beams, rows = self._beams, upload(removal.leaving, self._engine.device)
         longest = int(self._ancestry.lengths[removal.leaving].max())
-        ends, positions, scores = (each[rows, : self._n_best] for each in (beams.ends, beams.positions, beams.scores))
+        ends, positions, scores = (each[rows] for each in (beams.ends, beams.positions, beams.scores))
         parents = ends // self._engine.vocabulary
         kept = torch.stack([rule.kept_from_repeating(rows, positions, parents) for rule in self._rules]).any(0)
         found = Download(self._links[rows, :longest], ends, positions, scores, kept).read()
         links, *finished = (each.tolist() for each in found)
-        results = [
-            (source, [self._hypothesis(links_of, *end) for end in zip(*ends, strict=True) if end[2] > -math.inf])
-            for source, links_of, *ends in zip(self._sources[removal.leaving], links, *finished, strict=True)
-        ]
+        results = []
+        for source, links_of, *of_source in zip(self._sources[removal.leaving], links, *finished, strict=True):
+            each = (self._hypothesis(links_of, *end) for end in zip(*of_source, strict=True) if end[2] > -math.inf)
+            hypotheses = list(islice(each, self._n_best))
+            if self.places and self._engine.wants_others(source, hypotheses):
+                hypotheses += each
+            results.append((source, hypotheses))
         for cache in self._caches:
             cache.leave(removal)
         self._ancestry.leave(removal)

@@ -24,6 +24,7 @@ class Hypothesis:
     kept_from_repeating: bool = False  # whether `decoding.no_repeat` ever forbade the most probable symbol
     aligned: Aligned | None = None  # its words and those of its source; None unless requested
     text: str | None = None  # its text, where terms were written into it; otherwise that of `ids`
+    deleted: Sequence[str] = ()  # placeholders and the like that the model invented
 
     def decoded(self, decode: Callable[[list[int]], str]) -> str:
         """Return its text, by `decode` unless it has one of its own."""
@@ -53,7 +54,7 @@ class Source:
     cap: int  # maximum output length in symbols, including `</s>`
     words: int = 0  # number of leaves in its tree, less than `cap`; parsers only
     prefix: Prefix | None = None  # forced beginning of its outputs; translators only
-    text: str = ""  # decoded `ids`, if there are phrases or it is aligned
+    text: str = ""  # its text, if there are phrases or it is aligned
     phrases: Sequence[Phrase] = ()  # what its outputs must contain; translators only
     aligned: bool = False  # whether its hypotheses need `aligned`; translators only
     whole: Source | None = None  # as first asked for, if text to keep was left out of it

@@ -6,11 +6,14 @@ most probable one wins. A search that continues behind the term does worse: mode
 saw, and find it probable.
 
 A model copies text to keep if it knows such text. If it garbles it, the rest of the sentence suffers too, so the source
-is translated again without it, and it is put between the words that align with its neighbours.
+is translated again without it, and it is put between the words that align with its neighbours. A hypothesis with text
+of this kind that the source does not have loses against others; if all have such text, it is deleted.
 """
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import compress, islice, product
@@ -22,11 +25,14 @@ from nmt.decoding.beam import Found, length_penalty
 from nmt.decoding.engine import Hypothesis, Prefix, Source
 from nmt.decoding.forced import TOKENS, attention_of, log_probabilities_of
 from nmt.model.transformer import Transformer
-from nmt.text.alignment import GLUE, Aligned, Place, Span, ends_of
-from nmt.text.terms import Phrase, capitalised, joins, missing
+from nmt.recipe import Decoding
+from nmt.text.alignment import GLUE, Aligned, Place, ends_of
+from nmt.text.spans import Span, find_copies, in_order
+from nmt.text.terms import Phrase, Terms, capitalised, joins, missing
 from nmt.text.vocabulary import EOS, SPACE_MARK, Vocabulary
 
 MOST_VARIANTS = 16  # texts to score for one hypothesis
+_SIGN = re.compile(r"[%{$@:<]|ww|^\u2581?w$")  # some subword of any text that FORMATS match
 
 
 class Edit(NamedTuple):
@@ -39,26 +45,69 @@ class Edit(NamedTuple):
 class Placer:
     """Completes what a search found by the phrases of its source."""
 
-    def __init__(self, source: Vocabulary, target: Vocabulary, alpha: float, models: Sequence[Transformer]) -> None:
-        self._source, self._target, self._alpha, self._models = source, target, alpha, models
+    def __init__(
+        self, source: Vocabulary, target: Vocabulary, decoding: Decoding, models: Sequence[Transformer]
+    ) -> None:
+        self._source, self._target, self._alpha, self._models = source, target, decoding.alpha, models
+        self._formats = Terms(common=decoding.keep)
+        # Most hypotheses have none of these, and need not be decoded.
+        self._signs = {index for index, piece in enumerate(target.listing()) if decoding.keep and _SIGN.search(piece)}
         positions = [model.config.max_positions for model in models if model.config.positions == "learned"]
         self._longest = min(positions, default=1 << 30)  # symbols of an output, including `</s>`
 
-    def place(self, found: Sequence[Found]) -> tuple[list[Found], list[Source]]:
-        """Return results that have their phrases, and sources that must be searched again first."""
+    def place(self, found: Sequence[Found], n_best: int) -> tuple[list[Found], list[Source]]:
+        """Return results that have their phrases and invent none, and sources that must be searched again first."""
         again, ready = [], []
         for source, hypotheses in found:
-            right = [each for each in hypotheses if not any(phrase.kept for phrase in self._missing(source, each))]
+            right = [each for each in hypotheses if self.copies(source, each)]
             bare = None if right or source.whole else self._without_kept(source)
             if bare:
                 again.append(bare)
             else:
-                ready.append((source, right or hypotheses))
-        return self._with_alignment(self._with_kept(self._with_terms(ready))), again
+                ready.append(
+                    (source, [self._without_invented(source, each) for each in (right or hypotheses)[:n_best]])
+                )
+        done = [
+            (source, [self._in_order(source, each) for each in hypotheses])
+            for source, hypotheses in self._with_kept(self._with_terms(ready))
+        ]
+        return self._with_alignment(done), again
+
+    def copies(self, source: Source, hypothesis: Hypothesis) -> bool:
+        """Return whether a hypothesis has what its source keeps, and nothing else of this kind."""
+        return not self._invented(source, hypothesis) and not any(
+            phrase.kept for phrase in self._missing(source, hypothesis)
+        )
 
     def _missing(self, source: Source, hypothesis: Hypothesis) -> list[Phrase]:
         text = hypothesis.decoded(self._target.decode) if source.phrases else ""
         return missing(source.phrases, source.text, text)
+
+    def _invented(self, source: Source, hypothesis: Hypothesis) -> list[Phrase]:
+        """Return text of the kind to keep that neither the source nor a term has."""
+        if self._signs.isdisjoint(hypothesis.ids):
+            return []
+        kept = [phrase for phrase in source.phrases if phrase.kept]
+        known = Counter(phrase.source for phrase in kept)
+        terms = " ".join(target for phrase in source.phrases if not phrase.kept for target in phrase.targets)
+        text, invented = hypothesis.decoded(self._target.decode), []
+        for phrase in self._formats.phrases(text, find_copies(text, [phrase.source for phrase in kept])):
+            known[phrase.source] -= 1
+            if known[phrase.source] < 0 and phrase.source not in terms:
+                invented.append(phrase)
+        return invented
+
+    def _without_invented(self, source: Source, hypothesis: Hypothesis) -> Hypothesis:
+        if not (invented := self._invented(source, hypothesis)):
+            return hypothesis
+        text, _ = without(hypothesis.decoded(self._target.decode), invented)
+        return replace(self._with_text(hypothesis, text), deleted=[phrase.source for phrase in invented])
+
+    def _in_order(self, source: Source, hypothesis: Hypothesis) -> Hypothesis:
+        kept = [phrase.source for phrase in source.phrases if phrase.kept]
+        text = hypothesis.decoded(self._target.decode) if len(kept) > 1 else ""
+        ordered = in_order(text, kept)
+        return hypothesis if ordered == text else self._with_text(hypothesis, ordered)
 
     # --- terms
 
@@ -102,10 +151,11 @@ class Placer:
         weights = attention_of(self._models, [(source.ids, each.ids[: self._longest - 1]) for source, each in each_of])
         return [
             Aligned.of(
-                *(source.text, ends_of(self._source.decode, source.ids)),
+                *(source.text, self._source.ends_in(source.text, source.ids)),
                 *(self._target.decode(each.ids), ends_of(self._target.decode, each.ids[: self._longest - 1])),
                 of_pair.double().numpy(),
                 glue,
+                source.phrases,
             )
             for (source, each), of_pair in zip(each_of, weights, strict=True)
         ]
@@ -113,7 +163,8 @@ class Placer:
     def _variants(self, aligned: Aligned, source: Source) -> Iterator[str]:
         """Yield the output with all terms written into it: at each possible place, in each translation."""
         fixed = self._fixed(source.prefix)
-        taken = {j for j, word in enumerate(aligned.words) if word.start < fixed}
+        kept = find_copies(aligned.output, [phrase.source for phrase in source.phrases if phrase.kept])
+        taken = {j for j, word in enumerate(aligned.words) if word.start < fixed or word in kept}
         options = []
         for phrase in source.phrases:
             if not phrase.kept:
@@ -147,7 +198,7 @@ class Placer:
     def _without_kept(self, source: Source) -> Source | None:
         """Return the source without its text to keep, or None if there is nothing else to translate."""
         text, cuts = without(source.text, source.phrases)
-        if not any(map(joins, text)):
+        if not cuts or not any(map(joins, text)):
             return None
         terms = [
             replace(phrase, start=phrase.start - sum(len(cut.text) for cut in cuts if cut.start < phrase.start))

@@ -6,6 +6,7 @@ first, and returns hypotheses in any order. This module knows no model or task, 
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections import deque
@@ -15,7 +16,7 @@ from itertools import count
 from typing import Any
 
 from nmt.decoding.engine import Hypothesis, Pool, Prefix, Source
-from nmt.text.markup import Markup
+from nmt.text.markup import TAGS, Markup
 from nmt.text.terms import Phrase, Terms
 
 # Lines per window, which are sorted together: few at first, for low latency. A long line counts as several.
@@ -45,9 +46,9 @@ class Request:
         """Return a line as a request, which it may be already."""
         return line if isinstance(line, Request) else cls(line)
 
-    def without_tags(self) -> Request:
+    def without_tags(self, tags: re.Pattern[str] = TAGS) -> Request:
         """Return the request with the tags taken out of its text, to be put into the translation."""
-        markup = Markup(self.text)
+        markup = Markup(self.text, tags)
         return replace(self, text=markup.text, markup=markup)
 
 
@@ -57,11 +58,16 @@ class Part:
 
     ids: list[int]  # subwords without `</s>`: at least one, at most decoding.max_source
     words: int = 0  # number of leaves in its tree; parsers only
-    space: str = ""  # whitespace between this part and the next
+    start: int = 0  # offset of `text` in the line; translators only, as all below
+    text: str = ""
     prefix: Prefix | None = None  # forced beginning of its output
-    text: str = ""  # decoded `ids`, if there are phrases or it is aligned
     phrases: Sequence[Phrase] = ()  # what its output must contain
     aligned: bool = False  # whether its hypotheses need `aligned`
+
+    @property
+    def end(self) -> int:
+        """Offset of the end of `text` in the line."""
+        return self.start + len(self.text)
 
     @property
     def longest(self) -> int:
@@ -235,8 +241,9 @@ class ReadAhead:
                 number = next(self._numbers)
                 self._searching[number] = (line, index)
                 cap = self._cap(part.longest)
+                text = part.text if part.phrases or part.aligned else ""  # else no engine needs it
                 self._filling.append(
-                    Source(number, part.ids, cap, part.words, part.prefix, part.text, part.phrases, part.aligned)
+                    Source(number, part.ids, cap, part.words, part.prefix, text, part.phrases, part.aligned)
                 )
             self._lines.append(line)
             self._load += line.weight

@@ -62,13 +62,18 @@ class SearchEngine(SearchModels):
         self.models, self.logits = zip(*prepared, strict=True)
         self.batch_tokens = batch_tokens(decoding, models)
 
-    def completes(self, source: Source) -> bool:
-        return self._annotate is not None or bool(source.phrases or source.whole or source.aligned)
+    def wants_others(self, source: Source, hypotheses: Sequence[Hypothesis]) -> bool:
+        return self._placer is not None and not any(self._placer.copies(source, each) for each in hypotheses)
 
-    def complete(self, found: list[Found], places: bool) -> tuple[list[Found], list[Source]]:
+    def completes(self, source: Source, hypotheses: Sequence[Hypothesis]) -> bool:
+        if self._annotate is not None or source.phrases or source.whole or source.aligned:
+            return True
+        return self.wants_others(source, hypotheses)
+
+    def complete(self, found: list[Found], n_best: int | None) -> tuple[list[Found], list[Source]]:
         again: list[Source] = []
-        if self._placer and places:
-            found, again = self._placer.place(found)
+        if self._placer and n_best is not None:
+            found, again = self._placer.place(found, n_best)
         return self._annotate(found) if self._annotate else found, again
 
     def search(self, queue: SourceQueue, n_best: int) -> Generator[tuple[int, list[Hypothesis]], None, None]:

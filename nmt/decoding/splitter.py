@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from nmt.decoding.read_ahead import Part
 from nmt.recipe import Decoding
 from nmt.system.errors import UserError
 from nmt.text.sentences import SentenceSplitter, TrainedLengths
+from nmt.text.spans import Span
+from nmt.text.terms import Phrase, joins
 from nmt.text.vocabulary import Vocabulary
 
 ENDS = (tuple(".!?…。！？।"), tuple(",;:–—،؛、，；："))  # sentence and clause punctuation to cut after
+_CLOSING = re.compile(r"[\s.!?…。！？।,;:،؛、，；：)\]}»”’\"'）」』】]*")
 
 
 class LineSplitter:
@@ -27,17 +31,29 @@ class LineSplitter:
         if lengths is not None and self._how in ("auto", "sentences"):
             self._longest = min(self._limit, max(1, lengths.longest_source))
 
-    def split(self, text: str) -> list[Part]:
-        """Encode a line in parts, none if blank. Raise UserError if it is too long and must not be split."""
+    def split(self, text: str, phrases: Sequence[Phrase] = ()) -> list[Part]:
+        """Encode a line in parts, none of which begins or ends inside one of `phrases`.
+
+        What no part has stays as it is: spaces between them and at the ends of the line, text to keep that is longer
+        than a part, and what has no letters or digits. Raise UserError if the line is too long and must not be split.
+        """
         text = clean(text)
-        if language := self._source.language(text):
-            first = self._source.encode(language)
-            return [replace(part, ids=first + part.ids) for part in self._split(text.removeprefix(language))]
-        return self._split(text)
+        language = self._source.language(text.lstrip())
+        start = len(text) - len(text.lstrip())
+        parts = [
+            part
+            for first, end in self._stretches(text, start + len(language), phrases)
+            for part in self._split(text[first:end], first, phrases)
+        ]
+        if not language or not parts:
+            return parts
+        first_ids = self._source.encode(language)
+        parts[0] = replace(parts[0], start=start, text=text[start : parts[0].end])
+        return [replace(part, ids=first_ids + part.ids) for part in parts]
 
     def encode_whole(self, text: str) -> list[int]:
         """Encode a line without splitting it. Raise UserError if it is too long."""
-        ids = self._source.encode(clean(text))
+        ids = self._source.encode(clean(text).strip())
         if len(ids) > self._limit:
             raise UserError(
                 f"a line that may not be split has {len(ids):,} subwords, more than decoding.max_source "
@@ -46,16 +62,36 @@ class LineSplitter:
             )
         return ids
 
-    def _split(self, text: str) -> list[Part]:
+    def _stretches(self, text: str, start: int, phrases: Sequence[Phrase]) -> Iterator[Span]:
+        """Yield the spans of a line, from `start` on, that are translated: all but text to keep that is too long."""
+        ends = [len(text)]
+        for phrase in reversed(phrases):
+            # Every character is at most four subwords. Beside other text, a span may have one more at each end.
+            may_be_long = phrase.kept and self._how != "none" and 4 * len(phrase.source) + 2 > self._longest
+            if may_be_long and len(self._source.encode(phrase.source)) + 2 > self._longest:
+                ends += [phrase.end, phrase.start]
+        bounds = [start, *reversed(ends)]
+        for first, end in zip(bounds[::2], bounds[1::2], strict=True):
+            if first > start and (closing := _CLOSING.match(text, first, end)):
+                first = closing.end()
+            stretch = text[first:end].strip()
+            if any(map(str.isalnum, stretch)):
+                yield Span(at := text.index(stretch, first), at + len(stretch))
+
+    def _split(self, text: str, start: int, phrases: Sequence[Phrase]) -> list[Part]:
+        """Encode a stretch of a line, which begins at `start`, in parts."""
         if self._how == "none":
-            whole = self.encode_whole(text)
-            return [Part(whole)] if whole else []
+            return [Part(self.encode_whole(text), start=start, text=text)]
         if self._how != "sentences":
             ids = self._source.encode(text)
             if self._how == "length" or self._is_usual(text, len(ids)):
-                return list(self._cut(ids, ""))
-        stripped = ((group.rstrip(), group) for group in self._groups(text))
-        return [part for text, group in stripped for part in self._cut(self._source.encode(text), group[len(text) :])]
+                return list(self._cut(Part(ids, start=start, text=text), phrases))
+        parts = list[Part]()
+        for group in self._groups(text, start, phrases):
+            stripped = group.rstrip()
+            parts += self._cut(Part(self._source.encode(stripped), start=start, text=stripped), phrases)
+            start += len(group)
+        return parts
 
     def _is_usual(self, text: str, length: int) -> bool:
         """Return whether a line of `length` subwords resembles the training lines."""
@@ -63,11 +99,12 @@ class LineSplitter:
         fits = length <= min(self._longest, self._lengths.source)
         return fits and len(self._sentences.split(text)) <= self._lengths.sentences
 
-    def _groups(self, text: str) -> Iterator[str]:
+    def _groups(self, text: str, start: int, phrases: Sequence[Phrase]) -> Iterator[str]:
         """Yield groups of sentences within the length limit: by default, as many as training lines usually had."""
         together = self._lengths.usual_sentences if self._how == "auto" and self._lengths else 1
         group, count, size = "", 0, 0
-        for part, subwords in self._sentences_of(text):
+        for part in self._sentences_of(text, start, phrases):
+            subwords = len(self._source.encode(part.rstrip()))
             if count and (count >= together or size + subwords > self._longest):
                 yield group
                 group, count, size = "", 0, 0
@@ -75,54 +112,98 @@ class LineSplitter:
         if group:
             yield group
 
-    def _sentences_of(self, text: str) -> Iterator[tuple[str, int]]:
-        """Yield sentences with their lengths in subwords; long ones are split where full stops may be missing."""
-        for sentence in self._sentences.split(text):
-            length = len(self._source.encode(sentence.rstrip()))
-            if self._lengths is None or 2 * length <= self._lengths.source:
-                yield sentence, length
-            else:
-                for part in self._sentences.split_unmarked(sentence):
-                    yield part, len(self._source.encode(part.rstrip()))
+    def _sentences_of(self, text: str, start: int, phrases: Sequence[Phrase]) -> Iterator[str]:
+        """Yield sentences; long ones are split where full stops may be missing."""
+        sentence = ""
+        for part in self._sentences.split(text):
+            sentence, start = sentence + part, start + len(part)
+            if not _is_inside(start, phrases):
+                yield from self._unmarked(sentence, start - len(sentence), phrases)
+                sentence = ""
+        if sentence:
+            yield from self._unmarked(sentence, start - len(sentence), phrases)
 
-    def _cut(self, ids: list[int], space: str) -> Iterator[Part]:
-        """Cut subwords into parts of similar length within the limit; `space` follows the last part."""
+    def _unmarked(self, sentence: str, start: int, phrases: Sequence[Phrase]) -> Iterator[str]:
+        if self._lengths is None or 2 * len(self._source.encode(sentence.rstrip())) <= self._lengths.source:
+            yield sentence
+            return
+        part = ""
+        for each in self._sentences.split_unmarked(sentence):
+            part, start = part + each, start + len(each)
+            if not _is_inside(start, phrases):
+                yield part
+                part = ""
+        if part:
+            yield part
+
+    def _cut(self, whole: Part, phrases: Sequence[Phrase]) -> Iterator[Part]:
+        """Cut what is longer than the limit into parts of similar length within it."""
+        ids, text = whole.ids, whole.text
+        if len(ids) <= self._longest:
+            yield whole
+            return
+        ends = [0, *self._source.ends_in(text, ids)]  # by the number of subwords before
+        barred = {place for place, end in enumerate(ends) if _is_inside(whole.start + end, phrases)}
         start = 0
-        while (rest := len(ids) - start) > self._longest:
+        while rest := len(ids) - start:
             pieces = -(-rest // self._longest)
-            cut = self._best_cut(ids, start, start - (-rest // pieces))
-            yield Part(ids[start:cut], space=" " if self._source.starts_word(ids[cut]) else "")
+            cut = self._best_cut(ids, start, start - (-rest // pieces), barred) if pieces > 1 else len(ids)
+            own = text[ends[start] : ends[cut]]
+            yield Part(ids[start:cut], start=whole.start + text.index(own.strip(), ends[start]), text=own.strip())
             start = cut
-        if rest:
-            yield Part(ids[start:], space=space)
 
-    def _best_cut(self, ids: list[int], start: int, ideal: int) -> int:
-        """Return the best cut near `ideal`: after a sentence, else a clause, else before a word, else at the limit."""
+    def _best_cut(self, ids: list[int], start: int, ideal: int, barred: set[int]) -> int:
+        """Return the best cut near `ideal`: after a sentence, else a clause, else before a word, else at the limit.
+
+        `barred` are cuts inside phrases, which are for want of others alone.
+        """
         last = start + self._longest
-        places = sorted(range(start + max(1, self._longest // 2), last + 1), key=lambda place: abs(place - ideal))
+        near = range(start + max(1, self._longest // 2), last + 1)
+        free = [place for place in near if place not in barred]
+        free = free or [max({*range(start + 1, last + 1)} - barred, default=last)]
+        places = sorted(free, key=lambda place: abs(place - ideal))
         words = [place for place in places if self._source.starts_word(ids[place])]
         pieces = self._source.pieces(ids[start:last])
         found = (place for ends in ENDS for place in words or places if pieces[place - start - 1].endswith(ends))
-        return next(found, words[0] if words else last)
+        return next(found, words[0] if words else max(places))
+
+
+def _is_inside(at: int, phrases: Sequence[Phrase]) -> bool:
+    return any(phrase.start < at < phrase.end for phrase in phrases)
 
 
 def clean(text: str) -> str:
-    """Strip a text and replace lone surrogates, which cannot be encoded."""
-    return text.strip().encode(errors="replace").decode()
+    """Replace lone surrogates, which cannot be encoded, by question marks."""
+    return text.encode(errors="replace").decode()
 
 
-def joined(texts: list[str], spaces: list[str]) -> str:
-    """Join the parts' translations with the spaces that followed the parts in the source.
+def joined(line: str, parts: Sequence[Part], texts: Sequence[str]) -> tuple[str, list[int]]:
+    """Return a line with translations in place of its parts, and the offset of each.
 
-    After a full-width character, as in Chinese, a single space is dropped; after others, a missing space is added.
+    A single space between two parts is dropped after a full-width character, as in Chinese; after others, a missing one
+    is added. Empty translations leave no spaces.
     """
-    found: list[str] = []
-    space = ""
-    for text, following in zip(texts, spaces, strict=True):
-        if text:
-            if found:
-                wide = unicodedata.east_asian_width(found[-1][-1]) in "WF"
-                found.append(space if len(space) > 1 else "" if wide else space or " ")
-            found.append(text)
-        space = following
-    return "".join(found)
+    if not parts:
+        return clean(line), []
+    found, starts, last = clean(line[: parts[0].start]), list[int](), 0
+    is_blank = not found.strip()  # so far
+    for part, text in zip(parts, texts, strict=True):
+        between = clean(line[last : part.start]) if last else ""
+        if between.strip():
+            is_blank = False
+        elif is_blank or not text:
+            between = ""
+        elif last and len(between) < 2:
+            between = "" if unicodedata.east_asian_width(found[-1]) in "WF" else between or " "
+        found += _apart(found, between, line, last) + between
+        found += _apart(found, text, line, part.start) * bool(between.strip() or not last)
+        starts.append(len(found))
+        found, last, is_blank = found + text, part.end, is_blank and not text
+    rest = clean(line[last:])
+    return ("" if is_blank and not rest.strip() else found + _apart(found, rest, line, last) + rest), starts
+
+
+def _apart(found: str, following: str, line: str, at: int) -> str:
+    """Return a space if two words would touch where the line has other characters, at an offset, than words."""
+    touch = found[-1:] != "" and joins(found[-1]) and following[:1] != "" and joins(following[0])
+    return " " * (touch and not (at and joins(line[at - 1]) and joins(line[at])))

@@ -18,7 +18,7 @@ from nmt.decoding.read_ahead import Line, Part, Request
 from nmt.decoding.splitter import LineSplitter, clean, joined
 from nmt.recipe import Decoding
 from nmt.system.errors import UserError
-from nmt.text.alignment import AlignedLine
+from nmt.text.alignment import Aligned, AlignedLine
 from nmt.text.lines import one_line
 from nmt.text.markup import Markup
 from nmt.text.numbers import compare
@@ -50,14 +50,17 @@ class Translation(LineResult):
     lost: list[str]
     """Numbers, and names with digits, that the best output lacks; terms and what is kept do not count."""
     invented: list[str]
-    """Numbers, and names with digits, that the best output has and the line has not."""
+    """Numbers, names with digits, and placeholders or URLs, that the best output has and the line has not."""
+    deleted: list[str]
+    """Placeholders, URLs and addresses that the model invented and that were taken out of the best output."""
     loop: str
     """What the best output repeats more than twice as often in a row as the line repeats anything; "" for nothing."""
 
     @property
     def complaints(self) -> list[str]:
-        """One message per missing phrase, and one for changed numbers and a loop."""
-        changes = {"lost": self.lost, "invented": self.invented, "loop": [self.loop] if self.loop else []}
+        """One message per missing phrase, and one for changes and a loop."""
+        changes = {"lost": self.lost, "invented": self.invented, "deleted": self.deleted}
+        changes["loop"] = [self.loop] if self.loop else []
         changed = [f"{what}: {', '.join(texts)}" for what, texts in changes.items() if texts]
         return [f"missing: {phrase}" for phrase in self.missing] + ["; ".join(changed)] * bool(changed)
 
@@ -85,7 +88,8 @@ class Translator(Pipeline[Translation]):
         """
         self.annotated, self._lengths = annotated, lengths
         self._target = cast(Vocabulary, tokenizer.target)  # translations are not trees
-        self._terms = terms or Terms(common=decoding.keep)
+        self._formats = Terms(common=decoding.keep)
+        self._terms = terms or self._formats
         self._splitter = LineSplitter(tokenizer.source, decoding, lengths)
         super().__init__(models, tokenizer, decoding)
 
@@ -99,6 +103,7 @@ class Translator(Pipeline[Translation]):
             "empty outputs": lambda translation: translation.empty,
             "unusual lengths": lambda translation: translation.unusual_length,
             "missing terms": lambda translation: len(translation.missing),
+            "placeholders invented": lambda translation: len(translation.deleted),
             "numbers changed": lambda translation: bool(translation.lost or translation.invented),
             "loops": lambda translation: bool(translation.loop),
         }
@@ -171,14 +176,26 @@ class Translator(Pipeline[Translation]):
     def placer(tokenizer: Tokenizer, decoding: Decoding) -> MakePlacer:
         from nmt.decoding.placement import Placer
 
-        return partial(Placer, tokenizer.source, cast(Vocabulary, tokenizer.target), decoding.alpha)
+        return partial(Placer, tokenizer.source, cast(Vocabulary, tokenizer.target), decoding)
 
     def split(self, request: Request) -> list[Part]:
         """Encode a line in parts; a line with a prefix is not split."""
-        terms = request.terms or self._terms
-        parts = self._with_prefix(request) if request.prefix.strip() else self._splitter.split(request.text)
-        aligned = request.markup is not None and request.markup.has_tags
-        return [self._with_phrases(part, terms, aligned) for part in parts]
+        terms, markup = request.terms or self._terms, request.markup
+        phrases = terms.phrases(request.text, *((markup.kept, markup.walls) if markup else ()))
+        parts = self._with_prefix(request) if request.prefix.strip() else self._splitter.split(request.text, phrases)
+        aligned = markup is not None and markup.has_tags
+        return [
+            replace(
+                part,
+                phrases=[
+                    replace(phrase, start=phrase.start - part.start)
+                    for phrase in phrases
+                    if part.start <= phrase.start and phrase.end <= part.end
+                ],
+                aligned=aligned,
+            )
+            for part in parts
+        ]
 
     def encode_pair(self, source: str, output: str) -> tuple[list[int], list[int]]:
         """Encode an unsplit line and a translation of it."""
@@ -193,40 +210,42 @@ class Translator(Pipeline[Translation]):
                 f"{self.decoding.max_source:,}: {request.prefix[:60]} …",
                 "shorten the prefix, or raise decoding.max_source",
             )
-        ids = self._splitter.encode_whole(request.text)
-        return [Part(ids, prefix=beginning)] if ids else []
-
-    def _with_phrases(self, part: Part, terms: Terms, aligned: bool) -> Part:
-        """Return the part with the phrases that its output must contain, and whether it must be aligned."""
-        text = self.tokenizer.source.decode(part.ids)
-        phrases = terms.phrases(text)
-        return replace(part, text=text, phrases=phrases, aligned=aligned) if phrases or aligned else part
+        ids, text = self._splitter.encode_whole(request.text), clean(request.text).strip()
+        return [Part(ids, start=clean(request.text).index(text), text=text, prefix=beginning)] if ids else []
 
     def text(self, line: Line, rank: int) -> str:
-        """Join the translations of this `rank` from all parts into one text, indented like the line."""
-        texts = [part[rank].decoded(self._target.decode) for part in line.hypotheses]
-        text = joined(texts, [part.space for part in line.parts])
-        return one_line(line.text[: -len(line.text.lstrip())] + text) if text else ""
+        """Put the translations of this `rank` in place of the line's parts."""
+        return one_line(joined(line.text, line.parts, self._texts(line, rank))[0])
+
+    def _texts(self, line: Line, rank: int) -> list[str]:
+        return [part[rank].decoded(self._target.decode) for part in line.hypotheses]
 
     def _with_tags(self, line: Line, markup: Markup, text: str, rank: int) -> str:
         """Put the line's tags into `text`, the joined translations of this `rank`."""
         if not line.parts:
             return markup.line
-        parts, in_source, in_text = [], 0, 0
-        for part, hypotheses in zip(line.parts, line.hypotheses, strict=True):
-            own = one_line(hypotheses[rank].decoded(self._target.decode))
-            in_source = max(in_source, line.text.find(part.text, in_source))  # not found if the vocabulary normalises
-            in_text = max(in_text, text.find(own, in_text))
-            if aligned := hypotheses[rank].aligned:
-                parts.append((in_source, in_text, aligned))
-            in_source, in_text = in_source + len(part.text), in_text + len(own)
-        return markup.put(AlignedLine(text, parts))
+        texts = self._texts(line, rank)
+        starts = [*joined(line.text, line.parts, texts)[1], len(text)]
+        ends = [0, *(start + len(own) for start, own in zip(starts, texts, strict=False))]
+        aligned, last = list[tuple[int, int, Aligned]](), 0
+        for end, start, part, of_part in zip(ends, starts, [*line.parts, None], [*line.hypotheses, []], strict=True):
+            copied = line.text[last : part.start if part else None]
+            if copied.strip():
+                walls = [wall - last for wall in markup.walls]
+                aligned.append((last, max(end, start - len(copied)), Aligned.copied(copied, walls)))
+            if part:
+                if own := of_part[rank].aligned:
+                    aligned.append((part.start, start, own))
+                last = part.end
+        return markup.put(AlignedLine(text, aligned))
 
     def join(self, line: Line, found: Sequence[tuple[str, int]]) -> Translation:
         """Build the translation of a line from (text, rank) pairs, one per output."""
-        lengths = self._lengths
+        lengths, text = self._lengths, found[0][0]
         phrases = [phrase for part in line.parts for phrase in part.phrases]
         asked = " ".join(text for phrase in phrases for text in (phrase.source, *phrase.targets))
+        changes, known = compare(line.text, text, asked), asked + line.text
+        new = [each for span in self._formats.spans(text, linked=False) if (each := text[slice(*span)]) not in known]
         tagged = [(self._with_tags(line, line.markup, *each), each[1]) for each in found] if line.markup else found
         return Translation.of(
             line,
@@ -245,7 +264,8 @@ class Translator(Pipeline[Translation]):
                 for phrase in missing(part.phrases, part.text, best.decoded(self._target.decode))
             ],
             kept_from_repeating=any(best.kept_from_repeating for _, best in line.best),
-            **compare(line.text, found[0][0], asked)._asdict(),
+            deleted=[each for _, best in line.best for each in best.deleted],
+            **changes._replace(invented=changes.invented + new)._asdict(),
         )
 
     def as_json(self, number: int, translation: Translation) -> str:
@@ -268,6 +288,7 @@ class Translator(Pipeline[Translation]):
             kept_from_repeating=translation.kept_from_repeating,
             lost=translation.lost,
             invented=translation.invented,
+            deleted=translation.deleted,
             loop=translation.loop,
         )
 

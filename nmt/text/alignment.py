@@ -7,12 +7,13 @@ import unicodedata
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
+from itertools import groupby, pairwise
 from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from nmt.text.spans import Span, find_copies
 from nmt.text.terms import Phrase, capitalised, joins
 
 STRONG = 0.5  # part of the strongest attention in a run that keeps a word in it
@@ -21,28 +22,25 @@ LIKELY = 0.2  # attention from which tags go around a word if no word stands cle
 GLUE = frozenset("-‐‑'’.,:/@&+·")  # punctuation that makes one word of what stands on both sides of it
 
 
-class Span(NamedTuple):
-    """Characters start to end - 1 of a text."""
-
-    start: int
-    end: int
-
-
-def words_of(text: str, glue: frozenset[str] = frozenset()) -> list[Span]:
+def words_of(text: str, glue: frozenset[str] = frozenset(), whole: Sequence[Span] = ()) -> list[Span]:
     """Return the spans of words; in scripts without spaces, and in punctuation, each character is a word.
 
-    A character of `glue` joins the words on both sides of it to one.
+    A character of `glue` joins the words on both sides of it to one. Each span in `whole` is one word, in order.
     """
     found: list[Span] = []
     joined = [joins(character) for character in text]
     for at in range(1, len(text) - 1):
         joined[at] = joined[at] or (text[at] in glue and joins(text[at - 1]) and joins(text[at + 1]))
-    for is_word, run in groupby(range(len(text)), key=joined.__getitem__):
-        places = list(run)
-        if is_word:
-            found.append(Span(places[0], places[-1] + 1))
-        else:
-            found += [Span(at, at + 1) for at in places if not text[at].isspace()]
+    start = 0
+    for span in (*whole, Span(len(text), len(text))):
+        for is_word, run in groupby(range(start, span.start), key=joined.__getitem__):
+            places = list(run)
+            if is_word:
+                found.append(Span(places[0], places[-1] + 1))
+            else:
+                found += [Span(at, at + 1) for at in places if not text[at].isspace()]
+        found += [span] * (span.end > span.start)
+        start = span.end
     return found
 
 
@@ -92,16 +90,28 @@ class Aligned:
         ends: Sequence[int],
         weights: NDArray[np.floating],
         glue: frozenset[str] = frozenset(),
+        phrases: Sequence[Phrase] = (),
     ) -> Self:
         """Sum up weights (output subwords, source subwords), given the offsets at which subwords end.
 
-        Words are those of `words_of` with this `glue`.
+        Words are those of `words_of` with this `glue`; each of `phrases` that is kept is one.
         """
-        source_words, words = words_of(source, glue), words_of(output, glue)
+        kept = [phrase for phrase in phrases if phrase.kept]
+        source_words = words_of(source, glue, [Span(phrase.start, phrase.end) for phrase in kept])
+        words = words_of(output, glue, find_copies(output, [phrase.source for phrase in kept]))
         queries, keys = _shares(words, ends), _shares(source_words, source_ends)
         mean = queries / np.maximum(queries.sum(1, keepdims=True), 1e-9)
         of_subwords = weights @ keys.T
         return cls(source, output, source_words, words, mean @ of_subwords, ends, of_subwords)
+
+    @classmethod
+    def copied(cls, text: str, walls: Iterable[int]) -> Self:
+        """Return the alignment of a text with itself, whose words end at spaces and at `walls`."""
+        bounds = [0, *(wall for wall in walls if 0 < wall < len(text)), len(text)]
+        pieces = (re.compile(r"\S+").finditer(text, *bound) for bound in pairwise(bounds))
+        words = [Span(*found.span()) for piece in pieces for found in piece]
+        weights = np.eye(len(words))
+        return cls(text, text, words, words, weights, (), weights)
 
     def pinned(self, phrases: Iterable[Phrase]) -> Self:
         """Let the targets of phrases that the output has stand for their sources alone, whatever the attention."""

@@ -5,31 +5,62 @@ from __future__ import annotations
 import html
 import re
 from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice, takewhile
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nmt.text.alignment import AlignedLine, Span
+from nmt.text.alignment import AlignedLine
 from nmt.text.lines import one_line
+from nmt.text.spans import Span, find_copies
 
 IN_WORD = -2  # owner of a word that has tags inside it
+MOST_INSIDE = 1000  # tags of its own name inside an element that is copied
 _CODE = "bpt|ept|it|ph|script|style"  # elements whose content is code; the first four are of XLIFF and TMX
+_COPIED = re.compile(  # elements that are copied whole
+    r"<(?:code|kbd|samp|pre)\b|<[^>]*\s(?:translate=[\"']?no\b|class=[\"']?[^\"'>]*\bnotranslate\b)"
+    r"|<mrk\b[^>]*\smtype=[\"'](?:x-)?protected\b",
+    re.IGNORECASE,
+)
 _BREAK = re.compile(  # tags of HTML that part words even without a space
     r"br|hr|p|div|li|[uod]l|d[td]|t[dhr]|table|h[1-6]|blockquote|section|article|option"
 )
 _ATTRIBUTES = r"(?:\s(?:[^<>\"']|\"[^\"]*\"|'[^']*')*+)?"
-_MARKUP = re.compile(
-    rf"<({_CODE})\b{_ATTRIBUTES}(?<!/)>(?:(?!<\1\b).)*?</\1\s*>"
-    rf"|<(?P<slash>/?)(?P<name>[^\W\d][\w:.-]*){_ATTRIBUTES}/?>"
+_TAG = rf"<(?P<slash>/?)(?P<name>[^\W\d][\w:.-]*|\d{{1,3}}){_ATTRIBUTES}/?>"  # <0> is of React
+TAGS = re.compile(
+    rf"<({_CODE})\b{_ATTRIBUTES}(?<!/)>(?:(?!<\1\b).)*?</\1\s*>|{_TAG}|(?P<pair><!\[CDATA\[|\]\]>)"
     r"|<!--(?:(?!<!--).)*?-->|<\?[^<>]*>|<![A-Z\[][^<>]*>"
     r"|(?P<entity>&(?:\#\d{1,7}|\#[xX][0-9A-Fa-f]{1,6}|[A-Za-z]\w{1,31});)"
 )
+"""Pattern for tags and entities of HTML and XML"""
+LINKS = re.compile(r"(?P<pair>!?\[(?=[^\[\]]*\]\([^()\s]+(?:\s\"[^\"]*\")?\))|\]\([^()\s]+(?:\s\"[^\"]*\")?\))")
+"""Pattern for what surrounds the words of links in Markdown"""
+
+
+@dataclass(frozen=True)
+class _Token:
+    """A piece of a line: a tag, text, a copied element, or the space at an edge of text."""
+
+    kind: str  # open, close, tag (of neither kind), text, copy or space
+    raw: str
+    text: str = ""  # of text and space, without entities
+    name: str = ""  # of tags
+    end: int = 0  # offset behind it in the line
+
+    @property
+    def breaks(self) -> bool:
+        """Whether it parts words even without a space."""
+        return self.raw.startswith("&") or _BREAK.fullmatch(self.name) is not None
 
 
 @dataclass(eq=False)
 class _Element:
-    """A pair of tags, or a tag without its pair: the span of the text inside, and the index of the element around."""
+    """A pair of tags, or a tag without its pair: the span of the text inside, and the index of the element around.
+
+    Spaces at the edges of what is inside belong to the tags.
+    """
 
     parent: int
     start: int
@@ -37,102 +68,156 @@ class _Element:
     opening: str
     closing: str = ""
     spaces: tuple[bool, bool] = (False, False)  # whether a space is before the first tag, and behind the last
-    parts: bool = False  # whether the space behind it in the text stands for it
+    breaks: bool = False
+
+    def stands_for_space(self, side: int) -> bool:
+        """Return whether words outside (0: before it, 1: behind it) are apart from those inside without a space."""
+        edge = self.closing[:1] if side else self.opening[-1:]
+        return (self.breaks or edge.isspace()) and not self.spaces[side]
 
 
 class Markup:
     """A line of markup, taken apart into its text and its tags."""
 
-    def __init__(self, line: str) -> None:
+    def __init__(self, line: str, tags: re.Pattern[str] = TAGS) -> None:
         """Take out tags and decode entities. What is neither, such as the < of "a < b", is text."""
         self.line = line
         self.text = ""  # of two spaces with nothing but tags between them, it has the first
+        self.kept: list[Span] = []  # of the text: elements that are copied, with their tags
+        self.walls: list[int] = []  # offsets in the text where tags are
+        self._edges = ["", ""]  # spaces at the ends of the line
         self._elements: list[_Element] = []  # by their opening tags
         self._entities: dict[str, str] = {}  # by the characters for which they stand
-        self._read()
-        if self._elements or self._entities:
-            raw = _MARKUP.sub("", line)
-            self._entities = {sign: html.escape(sign) for sign in "&<" if sign not in raw} | self._entities
+        self._signs = ""  # of the text, as the line writes them
+        self._read([*self._tokens(tags)])
+        if tags is TAGS and (self._elements or self._entities):
+            self._entities = {sign: html.escape(sign) for sign in "&<" if sign not in self._signs} | self._entities
 
     @property
     def has_tags(self) -> bool:
         """Whether there are any tags."""
         return bool(self._elements)
 
-    def _read(self) -> None:
-        open_ones: list[tuple[str, int]] = []  # names and indices of elements that have no closing tag yet
-        names: Counter[str] = Counter()
-        last, is_tag, is_break = 0, False, False
-        for found in _MARKUP.finditer(self.line):
-            if found.start() > last:
-                self._add(self.line[last : found.start()], is_tag, is_break)
-                is_tag = is_break = False
-            last = found.end()
-            if entity := found["entity"]:
-                sign = one_line(html.unescape(entity))
-                self._entities.setdefault(sign, entity)
-                self._add(sign, is_tag, is_break)
-                is_tag = is_break = False
+    def _tokens(self, tags: re.Pattern[str]) -> Iterator[_Token]:
+        run: list[tuple[str, str]] = []  # text: characters, and how the line writes them
+        at, in_pair = 0, False
+        while at < len(self.line):
+            found = tags.search(self.line, at)
+            start = found.start() if found else len(self.line)
+            run += [(character, character) for character in self.line[at:start]]
+            self._signs += self.line[at:start]
+            if not found:
+                break
+            raw, at, groups = found[0], found.end(), defaultdict(str, found.groupdict(""))
+            name, pair, sign = groups["name"].lower(), groups["pair"], one_line(html.unescape(groups["entity"]))
+            if sign and sign not in (" ", "\t", raw):
+                self._entities.setdefault(sign, raw)
+                run.append((sign, raw))
                 continue
-            name = (found["name"] or "").lower()
-            is_tag, is_break = True, is_break or _BREAK.fullmatch(name) is not None
-            if found["slash"] and names[name]:
-                closed = ""
-                while closed != name:
-                    closed, index = open_ones.pop()
-                    names[closed] -= 1
-                element = self._elements[index]
-                element.end, element.closing = len(self.text), found[0]
-                element.spaces = element.spaces[0], self.line[last : last + 1].isspace()
+            if sign == raw or (pair[:1] == "]" and not in_pair):
+                run += [(character, character) for character in raw]
+                self._signs += raw
                 continue
-            first = found.start()
-            spaces = self.line[max(0, first - 1) : first].isspace(), self.line[last : last + 1].isspace()
-            parent = open_ones[-1][1] if open_ones else -1
-            if name and not found["slash"] and not found[0].endswith("/>"):
-                open_ones.append((name, len(self._elements)))
-                names[name] += 1
-            self._elements.append(_Element(parent, len(self.text), len(self.text), found[0], spaces=spaces))
-        self._add(self.line[last:], is_tag, is_break)
-        for element in self._elements:  # tags that were never closed have nothing inside
-            while element.parent >= 0 and not self._elements[element.parent].closing:
-                element.parent = self._elements[element.parent].parent
+            yield from _parts_of(run, start)
+            run = []
+            is_closing, is_opening = bool(groups["slash"]) or pair[:1] == "]", name != "" and not raw.endswith("/>")
+            if is_opening and _COPIED.match(raw) and (end := _end_of(self.line, name, at)):
+                yield _Token("copy", self.line[start:end], end=end)
+                at = end
+                continue
+            in_pair = not is_closing if pair else in_pair
+            kind = "close" if is_closing else "open" if is_opening or pair else "tag"
+            yield _Token(kind, raw, name=name or "[" * bool(pair), end=at)
+        yield from _parts_of(run, len(self.line))
 
-    def _add(self, text: str, is_tag: bool, is_break: bool) -> None:
-        """Add what follows to the text; `is_tag` says whether tags precede it, and is_break whether one parts words."""
-        if is_tag and (not self.text or self.text[-1].isspace()):
-            text = text.lstrip()
-        elif is_break and text and not text[0].isspace():
-            text = " " + text
-            self._elements[-1].parts = True
-        self.text += text
+    def _read(self, tokens: Sequence[_Token]) -> None:
+        """Build the text and the elements."""
+        closings = _pairs(tokens)
+        openings = {closing: opening for opening, closing in closings.items()}
+        elements: dict[int, _Element] = {}  # by their first token
+        around, is_apart = [-1], False
+        inner = range(len(self.line) - len(self.line.lstrip()), len(self.line.rstrip()))  # without the line's edges
+        for index, token in enumerate(tokens):
+            start = len(self.text)
+            if token.kind == "space":
+                if index - 1 in closings:
+                    elements[index - 1].opening += token.raw
+                    is_apart = True
+                elif index + 1 in openings:
+                    elements[openings[index + 1]].closing = token.raw
+                    is_apart = True
+                elif index in (0, len(tokens) - 1):
+                    self._edges[index > 0] = token.raw
+                elif self.text and not self.text[-1].isspace():
+                    self.text += token.text
+            elif token.kind in ("text", "copy"):
+                if is_apart and self.text and not self.text[-1].isspace():
+                    self.text += " "
+                is_apart, start = False, len(self.text)
+                self.text += token.text or token.raw
+                self.kept += [Span(start, len(self.text))] * (token.kind == "copy")
+            else:
+                self.walls.append(start)
+                is_apart |= token.breaks
+                behind = token.end in inner and self.line[token.end].isspace()
+                if index in openings:
+                    element = elements[openings[index]]
+                    element.end, element.closing = start, element.closing + token.raw
+                    element.spaces = element.spaces[0], behind
+                    around.pop()
+                    continue
+                first = token.end - len(token.raw)
+                spaces = first - 1 in inner and self.line[first - 1].isspace(), behind
+                elements[index] = _Element(around[-1], start, start, token.raw, spaces=spaces, breaks=token.breaks)
+                if index in closings:
+                    around.append(len(self._elements))
+                self._elements.append(elements[index])
+        self.text = self.text.rstrip()
+        for element in self._elements:
+            element.start, element.end = min(element.start, len(self.text)), min(element.end, len(self.text))
 
     def put(self, aligned: AlignedLine) -> str:
         """Return the translation of `text` with the tags around the words that stand for what they had inside.
 
         Words are those of `words_of` with GLUE. Tags without words go where the nearest words are.
         """
-        spans = self._spans(aligned)
+        spans, output = self._spans(aligned), aligned.output
         inside = defaultdict(list)
         for index, element in enumerate(self._elements):
             inside[element.parent].append(index)
         for siblings in inside.values():
             siblings.sort(key=lambda index: (*spans[index], index), reverse=True)
+        copies = find_copies(output, [self.text[slice(*span)] for span in self.kept])
         written, last, around = "", 0, [-1]
         while around:
             if siblings := inside[around[-1]]:
                 index = siblings.pop()
                 around.append(index)
                 element, end = self._elements[index], spans[index].start
-                tag = " " * self._needs_space(element, 0, aligned.output[max(0, end - 1) : end]) + element.opening
+                text = self._escaped(output, Span(last, end), copies)
+                if element.stands_for_space(0) and element.closing:
+                    text = text.rstrip()
+                before = (written + text)[-1:]
+                written += text + " " * self._needs_space(element, 0, before) + element.opening
             else:
                 index = around.pop()
-                tag, end = "", len(aligned.output)
+                end = spans[index].end if index >= 0 else len(output)
+                written += self._escaped(output, Span(last, end), copies)
                 if index >= 0:
-                    element, end = self._elements[index], spans[index].end
-                    tag = element.closing + " " * self._needs_space(element, 1, aligned.output[end : end + 1])
-            written += "".join(self._entities.get(sign, sign) for sign in aligned.output[last:end]) + tag
-            stands_for_space = index >= 0 and element.parts and element.start == element.end
-            last = max(last, end + (stands_for_space and aligned.output[end : end + 1].isspace()))
+                    element, behind = self._elements[index], output[end : end + 1]
+                    written += element.closing + " " * self._needs_space(element, 1, behind)
+                    end += element.stands_for_space(1) and behind.isspace()
+            last = max(last, end)
+        return self._edges[0] + written + self._edges[1]
+
+    def _escaped(self, output: str, span: Span, copies: Sequence[Span]) -> str:
+        """Write a span of the output, which has no part of a copy, with entities."""
+        written, at = "", span.start
+        for copy in (*copies, Span(span.end, span.end)):
+            if span.start <= copy.start and copy.end <= span.end:
+                text = output[at : copy.start]
+                written += "".join(self._entities.get(sign, sign) for sign in text) + output[slice(*copy)]
+                at = copy.end
         return written
 
     def _spans(self, aligned: AlignedLine) -> list[Span]:
@@ -198,3 +283,43 @@ class Markup:
         """Return whether tags without words had a space on a side where now a word is, or punctuation before them."""
         is_needed = beside.isalnum() or (side == 0 and beside != "" and not beside.isspace())
         return element.start == element.end and element.spaces[side] and is_needed
+
+
+def _parts_of(run: list[tuple[str, str]], end: int) -> Iterator[_Token]:
+    """Yield text, given as characters and how the line writes them, and the spaces at its edges."""
+    count = len([*takewhile(lambda pair: pair[0].isspace(), run)])
+    rest = len([*takewhile(lambda pair: pair[0].isspace(), reversed(run[count:]))])
+    for kind, part in (
+        ("space", run[:count]),
+        ("text", run[count : len(run) - rest]),
+        ("space", run[len(run) - rest :]),
+    ):
+        if part:
+            yield _Token(kind, "".join(raw for _, raw in part), "".join(sign for sign, _ in part), end=end)
+
+
+def _pairs(tokens: Sequence[_Token]) -> dict[int, int]:
+    """Return the index of the closing tag by that of the opening tag of each pair; what overlaps a pair is none."""
+    opened, names, pairs = list[int](), Counter[str](), dict[int, int]()
+    for index, token in enumerate(tokens):
+        if token.kind == "open":
+            opened.append(index)
+            names[token.name] += 1
+        elif token.kind == "close" and names[token.name]:
+            closed = ""
+            while closed != token.name:
+                other = opened.pop()
+                closed = tokens[other].name
+                names[closed] -= 1
+            pairs[other] = index
+    return pairs
+
+
+def _end_of(line: str, name: str, at: int) -> int:
+    """Return the offset behind an element whose first tag ends at `at`; 0 if it has no end soon."""
+    depth, pattern = 1, re.compile(rf"<(/?){re.escape(name)}\b[^<>]*>", re.IGNORECASE)
+    for tag in islice(pattern.finditer(line, at), MOST_INSIDE):
+        depth += -1 if tag[1] else not tag[0].endswith("/>")
+        if not depth:
+            return tag.end()
+    return 0

@@ -16,17 +16,9 @@ from typing import NamedTuple
 
 from nmt.system.errors import UserError
 from nmt.text.lines import read_lines, stripped
+from nmt.text.spans import Span, compiled_formats, find_spans
 
 CASE = "case"  # third column of a case-sensitive term
-_END = r"[^\s<>\"'{}|\\^`.,;:!?)\]]"  # last character of a URL: no punctuation
-KEPT = (
-    rf"(?:https?|ftp)://[^\s<>\"'{{}}|\\^`]*{_END}",
-    rf"(?<![\w.])www\.[^\s<>\"'{{}}|\\^`]*{_END}",
-    r"(?<![\w.+\-])\w[\w.+\-]{0,63}@\w[\w\-]{0,62}(?:\.\w[\w\-]{0,62}){1,9}",
-    r"\$?\{\{[\w.:\-]{1,60}\}\}|\$?\{[\w.:\-]{0,60}\}",  # {name}, {0}, {{name}}, ${name}
-    r"%(?:\(\w{1,60}\)|\d{1,2}\$)?[#0\-+]?\d{0,3}(?:\.\d{1,3})?[sdifgxu](?![^\W\d_])",  # %s, %(name)s, %1$d, %.2f
-)
-"""Patterns for URLs, e-mail addresses and placeholders"""
 FIRST = 3  # length of the prefix by which terms are looked up
 NO_SPACES = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff]")  # Thai, Lao, Burmese, Khmer
 
@@ -94,11 +86,11 @@ class Terms:
     """A terminology table, and patterns for text to keep."""
 
     def __init__(self, table: Iterable[Term] = (), keep: Iterable[str] = (), common: bool = True) -> None:
-        """Compile the regular expressions `keep`, plus KEPT if `common`, and index the table.
+        """Compile the regular expressions `keep`, plus FORMATS if `common`, and index the table.
 
         Raise UserError for an invalid regular expression or a blank term.
         """
-        self._patterns = [_compiled(pattern) for pattern in (*keep, *(KEPT if common else ()))]
+        self._own, self._formats = [_compiled(pattern) for pattern in keep], compiled_formats() if common else []
         self._table: dict[str, list[Term]] = {}
         for term in table:
             if not (term.source.strip() and term.target.strip()):
@@ -112,28 +104,24 @@ class Terms:
             lengths.setdefault(source[:FIRST], set()).add(len(source))
         self._lengths = {beginning: sorted(found, reverse=True) for beginning, found in lengths.items()}
 
-    def phrases(self, text: str) -> list[Phrase]:
-        """Return text to keep and, outside it, terms, in order; the leftmost, then the longest term wins."""
-        found = [Phrase(text[start:end], (text[start:end],), start, kept=True) for start, end in self._kept(text)]
+    def spans(
+        self, text: str, copied: Sequence[Span] = (), walls: Sequence[int] = (), linked: bool = True
+    ) -> list[Span]:
+        """Return the spans of text to keep, as `find_spans` does."""
+        return find_spans(text, self._own, self._formats, copied, walls, linked)
+
+    def phrases(self, text: str, copied: Sequence[Span] = (), walls: Sequence[int] = ()) -> list[Phrase]:
+        """Return text to keep and, outside it, terms, in order; the leftmost, then the longest term wins.
+
+        `copied` are more spans to keep; nothing to keep crosses an offset in `walls`.
+        """
+        spans = self.spans(text, copied, walls)
+        found = [Phrase(text[start:end], (text[start:end],), start, kept=True) for start, end in spans]
         if self._table:
             folded, ends = _folded(text), [0, *(phrase.end for phrase in found)]
             gaps = zip(ends, [*(phrase.start for phrase in found), len(text)], strict=True)
             found += [phrase for gap in gaps for phrase in self._terms(text, folded, *gap)]
         return sorted(found, key=lambda phrase: phrase.start)
-
-    def _kept(self, text: str) -> Iterator[tuple[int, int]]:
-        """Yield non-overlapping spans to keep, leftmost first; on a tie, the earlier pattern wins."""
-        spans = (
-            (match.start(), order, match.end())
-            for order, pattern in enumerate(self._patterns)
-            for match in pattern.finditer(text)
-        )
-        last = 0
-        for start, _, end in sorted(spans):
-            if start >= last and (stripped := text[start:end].strip()):
-                last = end
-                start = text.index(stripped, start)
-                yield start, start + len(stripped)
 
     def _terms(self, text: str, folded: str, at: int, limit: int) -> Iterator[Phrase]:
         """Yield a phrase for each term in text[at:limit]; `folded` is the text in lower case."""

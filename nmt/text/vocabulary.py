@@ -6,7 +6,9 @@ are made.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
+from difflib import SequenceMatcher
 from typing import Protocol
 
 import sentencepiece
@@ -19,6 +21,7 @@ DAMAGED = "the file is damaged; take it from another copy of the model"
 # SentencePiece writes a space as U+2581 and would decode a real U+2581 as a space. The stand-in for a real one is a
 # noncharacter, which Unicode reserves for internal use.
 SPACE_MARK, STAND_IN = "\u2581", "\ufdd0"
+_BYTE = re.compile("<0x([0-9A-F]{2})>")
 
 
 def read_processor(serialized: bytes, name: str) -> sentencepiece.SentencePieceProcessor:
@@ -91,6 +94,33 @@ class Vocabulary(TargetVocabulary):
     def pieces(self, ids: Sequence[int]) -> list[str]:
         """Look up subwords by id; a word's first subword starts with U+2581."""
         return [self._piece(int(i)) for i in ids]
+
+    def ends_in(self, text: str, ids: Sequence[int]) -> list[int]:
+        """Return the offset at which each subword of an encoded text ends.
+
+        A byte that does not complete a character ends with the subword before it. Where encoding normalises the text,
+        offsets are those of the nearest equal characters.
+        """
+        spelled, ends, held = "", [], b""
+        for piece in self.pieces(ids):
+            if byte := _BYTE.fullmatch(piece):
+                held += bytes.fromhex(byte[1])
+                character = held.decode(errors="ignore")
+                held = b"" if character else held
+                spelled += character
+            else:
+                spelled += piece.replace(SPACE_MARK, " ").replace(STAND_IN, SPACE_MARK)
+            ends.append(len(spelled))
+        added = len(spelled) - len(text)  # the space before the first word
+        if spelled[added:] == text and added in (0, 1):
+            return [max(0, end - added) for end in ends]
+        places, last = [0] * (len(spelled) + 1), 0
+        for start, own, size in SequenceMatcher(None, spelled, text, autojunk=False).get_matching_blocks():
+            places[start : start + size] = range(own, own + size)
+            places[start + size] = own + size
+        for at, place in enumerate(places):
+            places[at] = last = max(last, place)
+        return [places[end] for end in ends]
 
     def find(self, word: str) -> tuple[int | None, bool]:
         """Return the subword id of `word`, else of `word` after a space, else None; and whether the match is exact."""

@@ -100,6 +100,7 @@ PLAIN = Translation(
     missing=[],
     lost=[],
     invented=[],
+    deleted=[],
     loop="",
 )
 BLANK = replace(PLAIN, texts=[""], parts=0)

@@ -212,7 +212,7 @@ def test_closing_does_not_wait_for_an_input_that_says_nothing() -> None:
 
 def test_a_translation_tells_what_became_of_its_line() -> None:
     (found,) = pipeline(Mirror()).stream([" abCD e "], n_best=2)
-    assert found.texts == [" e DCba", "  DCba"]
+    assert found.texts == [" e DCba ", "  DCba "]
     assert found.scores == [-1.0, -2.0]
     assert found.source == Characters().encode("abCD e")
     assert found.ids == [Characters().encode("e DCba"), Characters().encode(" DCba")]

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import random
+from collections import Counter
 from collections.abc import Sequence
+from typing import cast
 
 import pytest
 import torch
 
-from nmt.decoding.placement import Edit, without, written
+from nmt.decoding.engine import Hypothesis, Source
+from nmt.decoding.placement import Edit, Placer, without, written
 from nmt.decoding.read_ahead import Request
 from nmt.decoding.translator import Translation, Translator
 from nmt.model.transformer import Transformer
 from nmt.recipe import Decoding, Model, TokenizerSettings
-from nmt.text.alignment import Span
+from nmt.text.spans import Span
 from nmt.text.terms import Term, Terms, missing
 from nmt.text.tokenizer import Tokenizer
+from nmt.text.vocabulary import Vocabulary
 
 TEXTS = ["the dog sees the house", "a cat likes the tree", "the tree sees a dog", "cats like houses and dogs"]
 TABLE = [
@@ -99,6 +104,59 @@ def test_outputs_beyond_a_models_last_position_are_cut_for_scores_alone(tokenize
     terms = Terms([Term("dog", "one two three four five six seven")])
     (result,) = serve.stream([Request("dog", terms=terms)])
     assert result.missing == []
+
+
+INVENTED = "the %s dog {x} sees"
+
+
+def placed(tokenizer: Tokenizer, text: str, outputs: Sequence[str], n_best: int = 1) -> list[Hypothesis]:
+    """Place the phrases of a source, which needs no search again, in outputs."""
+    source = Source(0, tokenizer.source.encode(text), 30, text=text, phrases=Terms().phrases(text))
+    hypotheses = [Hypothesis(tokenizer.target.encode(output), -1.0, True) for output in outputs]
+    placer = Placer(tokenizer.source, cast(Vocabulary, tokenizer.target), Decoding(), [model_of(tokenizer)])
+    ((_, found),), again = placer.place([(source, hypotheses)], n_best)
+    assert not again
+    return found
+
+
+def test_a_hypothesis_that_invents_placeholders_loses_against_others(tokenizer: Tokenizer) -> None:
+    (found,) = placed(tokenizer, "", [INVENTED, "see www.x.org", "the dog"])
+    assert found.text is None
+    assert tokenizer.target.decode(found.ids) == "the dog"
+    (found,) = placed(tokenizer, "{x}%s", ["{x}", "%s{x}", "{x}%s"])
+    assert tokenizer.target.decode(found.ids) == "{x}%s"
+
+
+def test_without_others_what_is_invented_is_deleted_and_counted(tokenizer: Tokenizer) -> None:
+    first, second = placed(tokenizer, "", [INVENTED, "me@x.org"], 2)
+    assert (first.text, first.deleted) == ("the dog sees", ["%s", "{x}"])
+    assert (second.text, second.deleted) == ("", ["me@x.org"])
+    (found,) = placed(tokenizer, "%s", ["%s and %s"])
+    assert (found.text, found.deleted) == ("%s and", ["%s"])
+
+
+def test_placeholders_without_numbers_get_their_order_back(tokenizer: Tokenizer) -> None:
+    (found,) = placed(tokenizer, "%s of %d", ["%d von %s"])
+    assert found.text == "%s von %d"
+
+
+def test_any_line_keeps_what_it_has_once_and_its_edges(tokenizer: Tokenizer) -> None:
+    seed = random.randrange(1 << 30)
+    choose = random.Random(seed)
+    kept = ["%s", "{name}", "%1$d", "https://x.org/a_(b)", "x@y.org", "{{ a.b }}", "%(n)s"]
+    lines = []
+    for _ in range(60):
+        chosen = [*choose.sample(kept, choose.randint(0, 4)), *choose.choices(["dog", "a", "→", "so.", "✓", "%"], k=6)]
+        choose.shuffle(chosen)
+        lines.append(choose.choice(["", " ", "\t"]) + " ".join(chosen) + choose.choice(["", "  "]))
+    found = translations(tokenizer, lines, max_extra=10, max_source=choose.choice([8, 20, 200]))
+    for line, result in zip(lines, found, strict=True):
+        text, expected = result.texts[0], Counter(span for span in kept if span in line)
+        assert Counter(span for span in kept for _ in range(text.count(span))) == expected, (seed, line, text)
+        assert (text[: len(text) - len(text.lstrip())], text[len(text.rstrip()) :]) == (
+            line[: len(line) - len(line.lstrip())],
+            line[len(line.rstrip()) :],
+        ), (seed, line)
 
 
 def test_edits_are_made_in_the_order_of_their_places() -> None:

@@ -6,10 +6,13 @@ from typing import Any
 
 import pytest
 
+from nmt.decoding.read_ahead import Part
 from nmt.decoding.splitter import LineSplitter, joined
 from nmt.recipe import Decoding
 from nmt.system.errors import UserError
 from nmt.text.sentences import TrainedLengths
+from nmt.text.terms import Phrase
+from nmt.text.vocabulary import SPACE_MARK, Vocabulary
 
 ONE_SENTENCE = TrainedLengths(
     language="en", sentences=1, usual_sentences=1, source=8, longest_source=12, least_ratio=0.5, greatest_ratio=2.0
@@ -27,7 +30,7 @@ class Words:
 
     def encode(self, text: str) -> list[int]:
         first = len(self._words)
-        self._words += text.split()
+        self._words += [SPACE_MARK + word for word in text.split()]
         return list(range(first, len(self._words)))
 
     def pieces(self, ids: list[int]) -> list[str]:
@@ -39,12 +42,16 @@ class Words:
     def starts_word(self, index: int) -> bool:
         return True
 
+    ends_in = Vocabulary.ends_in
+
 
 class Letters(Words):
     """A vocabulary of single letters, none of which begins a word."""
 
     def encode(self, text: str) -> list[int]:
-        return super().encode(" ".join(text))
+        first = len(self._words)
+        self._words += text
+        return list(range(first, len(self._words)))
 
     def starts_word(self, index: int) -> bool:
         return False
@@ -56,7 +63,7 @@ def parts(
     """The texts of the parts."""
     vocabulary: Any = words()
     found = LineSplitter(vocabulary, Decoding(split=split, **more), lengths).split(line)
-    return [" ".join(vocabulary.pieces(part.ids)) for part in found]
+    return ["".join(vocabulary.pieces(part.ids)).replace(SPACE_MARK, " ").strip() for part in found]
 
 
 TWO = "The dog sleeps. The cat is awake."
@@ -113,7 +120,7 @@ def test_a_sentence_longer_than_any_in_training_is_cut_behind_a_clause() -> None
 
 def test_without_clauses_it_is_cut_into_parts_of_about_the_same_length() -> None:
     assert [len(part.split()) for part in parts(" ".join("abcdefghijklmnopqrstuvwxyz"), ONE_SENTENCE)] == [9, 9, 8]
-    assert [len(part.split()) for part in parts("abcdefghijklmnopqrstuvwxyz", ONE_SENTENCE, words=Letters)] == [
+    assert [len(part) for part in parts("abcdefghijklmnopqrstuvwxyz", ONE_SENTENCE, words=Letters)] == [
         12,
         12,
         2,
@@ -131,28 +138,67 @@ def test_a_line_that_may_not_be_split_and_is_too_long_is_refused() -> None:
         parts("a b c d e f", ONE_SENTENCE, split="none", max_source=5)
 
 
-@pytest.mark.parametrize(
-    ("line", "spaces"),
-    [("A dog. B dog.  C dog.", [" ", "  ", ""]), ("狗。猫。", ["", ""]), (" A dog.\tB dog. ", ["\t", ""])],
-)
-def test_parts_know_the_space_between_them(line: str, spaces: list[str]) -> None:
+LINES = ["A dog. B dog.  C dog.", "狗。猫。", " A dog.\tB dog. ", "狗。 猫。", "A dog. – B dog."]
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_parts_know_where_they_are_and_are_joined_as_the_line_was(line: str) -> None:
     vocabulary: Any = Words()
     found = LineSplitter(vocabulary, Decoding(), ONE_SENTENCE).split(line)
-    assert [part.space for part in found] == spaces
+    assert len(found) > 1
+    assert [line[part.start : part.end] for part in found] == [part.text for part in found]
+    assert joined(line, found, [part.text for part in found])[0] == line.replace("。 ", "。")
 
 
 @pytest.mark.parametrize(
-    ("texts", "spaces", "text"),
+    ("line", "texts", "text"),
     [
-        (["Ein Hund.", "Eine Katze."], [" ", ""], "Ein Hund. Eine Katze."),
-        (["Ein Hund.", "Eine Katze."], ["  ", ""], "Ein Hund.  Eine Katze."),
-        (["A dog.", "A cat."], ["", ""], "A dog. A cat."),  # of a source without spaces
-        (["狗。", "猫。"], [" ", ""], "狗。猫。"),
-        (["Ein Hund.", "", "Eine Katze."], [" ", "  ", ""], "Ein Hund.  Eine Katze."),
-        (["", "Eine Katze."], [" ", ""], "Eine Katze."),
-        ([""], [""], ""),
-        ([], [], ""),
+        ("A dog.  B dog.", ["Ein Hund.", "Eine Katze."], "Ein Hund.  Eine Katze."),
+        ("狗。猫。", ["A dog.", "A cat."], "A dog. A cat."),
+        ("A dog. B dog.", ["狗。", "猫。"], "狗。猫。"),
+        ("A dog. B dog.  C dog. ", ["Ein Hund.", "", "Eine Katze."], "Ein Hund.  Eine Katze. "),
+        (" A dog. B dog.", ["", "Eine Katze."], " Eine Katze."),
+        (" A dog. ", [""], ""),
+        (" \t", [], " \t"),
+        ("?!", [], "?!"),
     ],
 )
-def test_translations_are_joined_as_the_line_was(texts: list[str], spaces: list[str], text: str) -> None:
-    assert joined(texts, spaces) == text
+def test_translations_are_joined_as_the_line_was(line: str, texts: list[str], text: str) -> None:
+    vocabulary: Any = Words()
+    found = LineSplitter(vocabulary, Decoding(), ONE_SENTENCE).split(line)
+    joint, starts = joined(line, found, texts)
+    assert joint == text
+    assert [joint[start:].startswith(each) for start, each in zip(starts, texts, strict=True)] == [True] * len(texts)
+
+
+def test_no_cut_is_inside_a_phrase() -> None:
+    words = [f"w{number}" for number in range(40)]
+    line = " ".join(words)
+    for length in (2, 5, 9):
+        for first in range(len(words) - length):
+            source = " ".join(words[first : first + length])
+            phrase = Phrase(source, ("x",), line.index(f"{source} "))
+            vocabulary: Any = Words()
+            found = LineSplitter(vocabulary, Decoding(), ONE_SENTENCE).split(line, [phrase])
+            assert any(source in part.text for part in found)
+            assert " ".join(part.text for part in found) == line
+            assert max(len(part.ids) for part in found) <= ONE_SENTENCE.longest_source
+
+
+def test_sentences_are_not_divided_inside_a_phrase() -> None:
+    vocabulary: Any = Words()
+    line = "See Dr. Who. Then sleep. Then wake."
+    found = LineSplitter(vocabulary, Decoding(), ONE_SENTENCE).split(line, [Phrase("Who. Then", ("x",), 8)])
+    assert [part.text for part in found] == ["See Dr. Who. Then sleep.", "Then wake."]
+
+
+def test_text_to_keep_that_is_longer_than_a_part_is_copied_around_the_search() -> None:
+    vocabulary: Any = Words()
+    kept = " ".join("abcdefghijklmn")
+    line = f"One {kept}, two {kept}."
+    phrases = [Phrase(kept, (kept,), at, kept=True) for at in (4, line.rindex(kept))]
+    found = LineSplitter(vocabulary, Decoding(), ONE_SENTENCE).split(line, phrases)
+    assert [part.text for part in found] == ["One", "two"]
+    assert joined(line, found, ["Eins", "zwei"])[0] == f"Eins {kept}, zwei {kept}."
+    assert joined(f"{kept}?x", [Part([1], start=len(kept) + 1, text="x")], ["n"])[0] == f"{kept}?n"
+    assert joined(f"x!{kept}", [Part([1], start=0, text="x!")], ["n"])[0] == f"n {kept}"  # two words stay apart

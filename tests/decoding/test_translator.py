@@ -29,6 +29,7 @@ FOX = Translation(
     missing=[],
     lost=["3"],
     invented=[],
+    deleted=[],
     loop="fox",
 )
 TREE = parse_tree("(TOP (S (NP (XX cats)) (VP (XX sleep)) (. .)))")
@@ -70,9 +71,9 @@ def test_ranked_lines_tell_number_rank_score_and_text() -> None:
     assert ranked(12, FOX) == '12\t1\t-0.1250\tfox \u2028 "\n12\t2\t-2.0000\tfoxes'
 
 
-def test_translations_are_indented_like_their_lines() -> None:
+def test_translations_have_the_spaces_at_the_ends_of_their_lines() -> None:
     lines = pipeline(Mirror()).stream(["  abc ", "\t", "\u3000abc"])
-    assert [result.texts for result in lines] == [["  cba"], [""], ["\u3000cba"]]
+    assert [result.texts for result in lines] == [["  cba "], ["\t"], ["\u3000cba"]]
 
 
 def test_json_tells_all_of_a_parse_in_one_line() -> None:
@@ -116,5 +117,6 @@ def test_json_tells_all_in_one_line() -> None:
         "kept_from_repeating": False,
         "lost": ["3"],
         "invented": [],
+        "deleted": [],
         "loop": "fox",
     }

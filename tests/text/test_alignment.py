@@ -7,7 +7,8 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from nmt.text.alignment import Aligned, Span, ends_of, words_of
+from nmt.text.alignment import Aligned, ends_of, words_of
+from nmt.text.spans import Span
 
 
 def aligned(

@@ -8,9 +8,10 @@ import re
 import numpy as np
 import pytest
 
-from nmt.text.alignment import GLUE, Aligned, AlignedLine, Span, words_of
-from nmt.text.markup import Markup
-from nmt.text.terms import Phrase
+from nmt.text.alignment import GLUE, Aligned, AlignedLine, words_of
+from nmt.text.markup import LINKS, Markup
+from nmt.text.spans import Span
+from nmt.text.terms import Phrase, Terms
 
 TAG = re.compile(r"</?\w[^<>]*>")
 
@@ -50,6 +51,15 @@ def put(line: str, output: str | None = None, links: dict[int, int] | None = Non
         ('see <ph id="1">%s</ph> and <ph id="2"/>{x}<it pos="begin">&lt;b&gt;</it>', "see and {x}"),
         ('<i class="icon"></i> Save', "Save"),
         ("<ns:tag-1 a='1'>x</ns:tag-1>", "x"),
+        ("<0>x</0> y", "x y"),
+        ("The dog&#10;sees&#32;the&#xA;cat.", "The dog sees the cat."),
+        ("<![CDATA[The <b>small</b> dog]]>", "The small dog"),
+        ("x ]]> y", "x ]]> y"),
+        ("<td>&nbsp;</td><td> a\u00a0</td>", "a"),
+        (" <p>  a <b> small </b>dog </p>\t", "a small dog"),
+        ("<p>a</p><p>b</p>c<br>d", "a b c d"),
+        ("see <code>a &lt; <b>b</b></code> now", "see <code>a &lt; <b>b</b></code> now"),
+        ("a &unknown; <b>c</b>", "a &unknown; c"),
     ],
 )
 def test_a_line_comes_back_as_it_was_around_an_equal_text(line: str, text: str) -> None:
@@ -90,6 +100,41 @@ def test_a_line_comes_back_as_it_was_around_an_equal_text(line: str, text: str) 
 )
 def test_tags_go_where_the_words_go(line: str, output: str, links: dict[int, int], expected: str) -> None:
     assert put(line, output, links) == expected
+
+
+@pytest.mark.parametrize(
+    "copied",
+    [
+        '<span translate="no">a <span>b</span> c</span>',
+        *("<kbd>Ctrl</kbd>", "<samp>x</samp>", "<pre>a b</pre>", "<code class='x'>if (a < b)</code>"),
+        *('<mrk mtype="protected">N &amp; M</mrk>', '<i class="x notranslate">y</i>'),
+    ],
+)
+def test_elements_to_copy_are_a_span_of_the_text(copied: str) -> None:
+    markup = Markup(f"a &amp; <b>b</b> {copied} c")
+    assert [markup.text[slice(*span)] for span in markup.kept] == [copied]
+    assert put(markup.line) == markup.line
+    assert Markup(f"see {copied.partition('>')[0]}> x").kept == []  # has no end
+
+
+def test_tags_and_spans_know_of_each_other() -> None:
+    markup = Markup("see https://x.org<br/>now {na<b>me}</b>")
+    assert markup.walls == [17, 25, 28]
+    assert [phrase.source for phrase in Terms().phrases(markup.text, markup.kept, markup.walls)] == ["https://x.org"]
+
+
+@pytest.mark.parametrize(
+    ("line", "text"),
+    [
+        ("see [the *cat*](docs/cat_(1).md) & <b>x</b>", None),
+        ('see [the cat](docs/cat.md "A cat") & <b>x</b>', "see the cat & <b>x</b>"),
+        ("[![x](y.png)](z) [a] (b)", "[x](z) [a] (b)"),
+    ],
+)
+def test_links_of_markdown_are_tags(line: str, text: str | None) -> None:
+    markup = Markup(line, LINKS)
+    assert markup.text == (line if text is None else text)
+    assert markup.put(aligned(markup.text, markup.text)) == line
 
 
 def test_a_term_stands_for_its_words_whatever_the_attention() -> None:

@@ -53,11 +53,11 @@ def test_a_term_has_its_alternatives() -> None:
     ("text", "found"),
     [
         ("See https://x.org/a?b=c&d#e. It (www.y.de/q) is", ["https://x.org/a?b=c&d#e", "www.y.de/q"]),
-        ("ftp://x.org/a_(b), http://x.org", ["ftp://x.org/a_(b", "http://x.org"]),
+        ("ftp://x.org/a_(b), http://x.org", ["ftp://x.org/a_(b)", "http://x.org"]),
         ("me@x.org, Me.Too+x@mail.x.co.uk.", ["me@x.org", "Me.Too+x@mail.x.co.uk"]),
         ("a@b", []),
         ("Hi {name}, {0} {{x.y}} ${z} {} { }", ["{name}", "{0}", "{{x.y}}", "${z}", "{}"]),
-        ("%s of %(n)d, %1$s %.2f %5d%%", ["%s", "%(n)d", "%1$s", "%.2f", "%5d"]),
+        ("%s of %(n)d, %1$s %.2f %5d%%", ["%s", "%(n)d", "%1$s", "%.2f", "%5d%%"]),
         ("20% sure, 5%ige, 100%", []),
     ],
 )
