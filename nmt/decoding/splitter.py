@@ -10,23 +10,28 @@ from dataclasses import replace
 from nmt.decoding.read_ahead import Part
 from nmt.recipe import Decoding
 from nmt.system.errors import UserError
-from nmt.text.sentences import SentenceSplitter, TrainedLengths
+from nmt.text.sentences import STOPS, WIDE, SentenceSplitter, TrainedLengths
 from nmt.text.spans import Span
 from nmt.text.terms import Phrase, joins
 from nmt.text.vocabulary import Vocabulary
 
-ENDS = (tuple(".!?…。！？।"), tuple(",;:–—،؛、，；："))  # sentence and clause punctuation to cut after
-_CLOSING = re.compile(r"[\s.!?…。！？।,;:،؛、，；：)\]}»”’\"'）」』】]*")
+ENDS = (tuple(STOPS + WIDE), tuple(",;:–—،؛、，；："))  # sentence and clause punctuation to cut after
+_CLOSING = re.compile(rf"[\s{re.escape(STOPS + WIDE)},;:،؛、，；：)\]}}»”’\"'）」』】]*")
 
 
 class LineSplitter:
     """Splitter of lines into parts, as `decoding.split` specifies."""
 
-    def __init__(self, source: Vocabulary, decoding: Decoding, lengths: TrainedLengths | None) -> None:
-        """Split lines for a model; `lengths` are statistics of its training pairs, None if unknown."""
+    def __init__(
+        self, source: Vocabulary, decoding: Decoding, lengths: TrainedLengths | None, language: str = ""
+    ) -> None:
+        """Split lines for a model; `lengths` are statistics of its training pairs, None if unknown.
+
+        Then auto means at every sentence, of the `language`: such models mostly learnt single sentences.
+        """
         self._source, self._lengths = source, lengths
-        self._how = "length" if decoding.split == "auto" and lengths is None else decoding.split
-        self._sentences = SentenceSplitter(lengths.language if lengths else "")
+        self._how = "sentences" if decoding.split == "auto" and lengths is None else decoding.split
+        self._sentences = SentenceSplitter(lengths.language if lengths else language)
         self._limit = self._longest = decoding.max_source
         if lengths is not None and self._how in ("auto", "sentences"):
             self._longest = min(self._limit, max(1, lengths.longest_source))

@@ -285,9 +285,10 @@ class Decoding(Settings):
     """Maximum subwords in an input. Longer inputs are split, and their outputs joined, unless `split` is none."""
     split: Split = "auto"
     """Where a translator splits inputs. auto: between sentences, if an input has more of them than 99% of the training
-    inputs or is longer than 99% of those; and after a clause, in a sentence longer than 99.9% of those. sentences:
-    between all sentences. length: only beyond max_source. none: never; an input beyond max_source is an error.
-    `nmt average` replaces auto by sentences or length in the model that it writes, if that improves dev chrF."""
+    inputs or is longer than 99% of those; and after a clause, in a sentence longer than 99.9% of those; between all
+    sentences if the lengths of the training inputs are unknown, as of OPUS-MT's models. sentences: between all of them.
+    length: only beyond max_source. none: never; an input beyond max_source is an error. `nmt average` replaces auto by
+    sentences or length in the model that it writes, if that improves dev chrF."""
     keep: bool = True
     """Copy URLs, e-mail addresses and placeholders such as {name} and %s unchanged, as often as they occur."""
     min_length: int = Field(0, ge=0, le=MOST_EXTRA)

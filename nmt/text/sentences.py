@@ -17,15 +17,47 @@ from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
-_WIDE = "。｡！？．।॥۔؟።"  # marks that end a sentence even without a following space
+
+def _characters(ranges: str) -> str:
+    """Return the characters whose code points, in hexadecimal, `ranges` lists: 41 43-45 is ACDE."""
+    bounds = (each.partition("-") for each in ranges.split())
+    return "".join(chr(code) for low, _, high in bounds for code in range(int(low, 16), int(high or low, 16) + 1))
+
+
+WORDS = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+"""Abbreviations and function words by language, and marks; sentences.toml explains the keys"""
+WIDE = _characters(WORDS["marks"]["wide"])
+"""Marks that end a sentence even without a following space"""
+STOPS = ".!?…" + _characters(WORDS["marks"]["stops"])
+"""Marks that end a sentence only before a space: there may be one in a number, a name or an address"""
 _CLOSING = "\"'”’»›)]}」』】）〉》“‘«‹"  # the last four close quotations in German
 _OPENING = "\"'“‘«‹([{「『【（〈《„‚¿¡”»"  # the last two open quotations in Swedish and in German books
-_END = re.compile(  # possessive quantifiers prevent catastrophic backtracking
-    rf"(?<![{_WIDE}.!?…])(?:(?P<wide>[.!?…]*+[{_WIDE}][{_WIDE}.!?…]*+)(?P<closed>[{re.escape(_CLOSING)}]*+)\s*+"
-    rf"|(?P<stop>[.!?…]++)(?:\s»(?=\s|\Z)|[{re.escape(_CLOSING)}]*+)(?:\s++|\Z))"
-    r"|[\u2028\u2029]\s*+"
+# Arrows, signs and emoji with what joins and modifies them
+_SYMBOLS = "©®\u200d\ufe0f\u20e3\u2022\u2023\u2190-\u2bff\U0001f000-\U0001faff\U000e0020-\U000e007f"
+# What begins a sentence in lower case: @name, #tag, `code`, %s, {name}, $name, a list's a), an address, or a sign
+_BEGINS = re.compile(
+    rf"[{re.escape(_OPENING)}]*(?:[@#`]\w|%[\w(]|\{{+\w|\$[^\W\d]|\$\{{|\(?[a-z]\)\s|https?://|www\.|[{_SYMBOLS}])"
 )
-_NEXT = re.compile(rf"[{re.escape(_OPENING)}\-–—•*\s]*(?P<word>\w+(?:['’]\w+)?)")
+_LATIN = "0-9A-Za-z０-９Ａ-Ｚａ-ｚ"
+_INSIDE = re.compile(rf"(?<=[{_LATIN}])[．﹒](?=[{_LATIN}])|។ល(?=។)")  # of numbers and names; Khmer's etc.
+
+# Letters of scripts whose sentences do not begin with capitals, Georgian among them
+_CASELESS = re.compile(r"[\u0590-\u139f\u1400-\u1c7f\u2d00-\u2dff\u2e80-\ua63f\ua800-\uab2f\uabc0-\ufaff]")
+
+
+def _ends_by(stops: str) -> re.Pattern[str]:
+    """Return an expression for possible ends of sentences; possessive quantifiers prevent catastrophic backtracking."""
+    closing = re.escape(_CLOSING)
+    tail = rf"(?:[{closing}{_SYMBOLS}¹²³⁰-⁹]|\[\d{{1,3}}\])*+"  # quotes, emoji, footnotes
+    return re.compile(
+        rf"(?<![{WIDE}{stops}])(?:(?P<wide>[{stops}]*+[{WIDE}][{WIDE}{stops}]*+)(?P<closed>[{closing}]*+)\s*+"
+        rf"|(?P<stop>[{stops}]++)(?:\s»(?=\s|\Z)|{tail})(?:\s++|\Z))"
+        r"|[\u2028\u2029]\s*+"
+    )
+
+
+_TAG = r"<[^<>\s][^<>]{0,200}>|&#?\w{1,8};"
+_NEXT = re.compile(rf"(?:{_TAG}|[^\w{STOPS}{WIDE}\u2028\u2029]|\.(?=\w))*+(?P<word>\w+(?:['’]\w+)?)")
 _LAST = re.compile(r"[\w.&'’\-]*\Z")  # the word before a full stop, including any full stops inside it
 _INITIALS = re.compile(r"(?:[^\W\d_]\.-?)*[^\W\d_]\Z")  # J, J.-P, U.S
 _LETTER, _LETTER_AND_STOP = re.compile(r"[^\W\d_]\Z"), re.compile(r"[^\W\d_]\.")
@@ -33,8 +65,6 @@ _ORDINAL = re.compile(r"\d{1,2}\Z|[IVXLC]+\Z")
 
 LONGEST_WORD = 40  # maximum characters examined before a full stop
 
-WORDS = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
-"""Abbreviations and function words by language; sentences.toml explains the keys"""
 _SMALL_WORD = re.compile(  # the lookbehind and possessive quantifiers prevent catastrophic backtracking
     r"(?<![\w'’\-])['’\-]*+(?P<small>\w[\w'’\-]*+)\s++(?=(?P<word>\w+))"
 )
@@ -46,8 +76,9 @@ class SentenceSplitter:
     """Rule-based sentence splitter for one language."""
 
     def __init__(self, language: str) -> None:
-        """Load the word lists for a language code such as de or de_AT; unlisted languages use the general lists."""
+        """Load the word lists for a language code: de, de_AT or deu; unlisted languages use the general lists."""
         code = re.split(r"[-_]", language.lower())[0]
+        code = WORDS["codes"].get(code, code)
 
         def words(kind: str) -> set[str]:
             return {word for name in ("all", code) for word in WORDS.get(name, {}).get(kind, "").split()}
@@ -56,6 +87,7 @@ class SentenceSplitter:
         self._before_either, self._openers = words("before_either"), words("openers")
         self._starters = words("starters") or set(WORDS["en"]["starters"].split())
         self._never_last = self._starters | words("never_last")
+        self._end = _ends_by(STOPS + WORDS.get(code, {}).get("stops", ""))
         self._suffixes = ("str",) if code == "de" else ()
         self._ordinals = code in _ORDINALS
 
@@ -81,7 +113,7 @@ class SentenceSplitter:
         """Yield the start offsets of all sentences but the first."""
         has_case = text.lower() != text  # without capitals in the line, a lower-case word may start a sentence
         start = 0
-        for end in _END.finditer(text):
+        for end in self._end.finditer(text):
             following = _NEXT.match(text, end.end())
             if following and self._ends(text, start, end, following["word"], has_case):
                 start = end.end()
@@ -90,18 +122,21 @@ class SentenceSplitter:
     def _ends(self, text: str, start: int, end: re.Match[str], word: str, has_case: bool) -> bool:
         """Return whether the sentence that starts at `start` ends at the punctuation `end`, before `word`."""
         if end["wide"]:
+            if _INSIDE.match(text, end.start()):
+                return False
             # Text directly after a quotation, as in 「…。」と言った, continues the sentence.
             return not end["closed"] or text[end.end()] in _OPENING or text[end.end() - 1].isspace()
         if not end["stop"]:
             return True  # a line or paragraph separator
-        if has_case and word[0].islower():
+        of_cased_script = not _CASELESS.match(text, end.start() - 1) and not _CASELESS.match(word)
+        if has_case and word.islower() and of_cased_script and not _BEGINS.match(text, end.end()):
             return False
         before = _LAST.search(text, max(start, end.start() - LONGEST_WORD), end.start())
         last = before[0] if before else ""
         if end["stop"] in ("...", "…"):
             return word != last  # I... I do not know
         if end["stop"] != ".":
-            return True
+            return word.lower() not in self._before_either  # Yahoo! Inc
         if _LETTER.match(last) and _LETTER_AND_STOP.match(text, end.end()):
             return False  # A. B. Cole; z. B.
         return self._ends_at_full_stop(last, text.startswith(f"{last}.", start), word)

@@ -99,9 +99,16 @@ def test_sentences_that_are_too_long_together_are_kept_apart_rather_than_cut() -
     ]
 
 
-def test_a_model_of_which_nothing_is_known_has_only_the_limit() -> None:
-    assert parts(TWO, None) == [TWO]
-    assert parts(TWO, None, split="sentences") == ["The dog sleeps.", "The cat is awake."]
+def test_a_model_of_which_no_lengths_are_known_translates_each_sentence() -> None:
+    assert parts(TWO, None) == ["The dog sleeps.", "The cat is awake."]
+    assert parts(TWO, None, split="length") == [TWO]
+
+
+@pytest.mark.parametrize(("language", "count"), [("", 2), ("de", 1), ("en", 2)])
+def test_where_its_sentences_end_its_language_tells(language: str, count: int) -> None:
+    vocabulary: Any = Words()
+    splitter = LineSplitter(vocabulary, Decoding(), None, language)
+    assert len(splitter.split("Das Buch ist von Hr. Schmidt.")) == count
 
 
 def test_the_user_decides() -> None:
