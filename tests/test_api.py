@@ -106,6 +106,17 @@ def test_hostile_lines_come_out_in_order_one_for_each(tokenizer):
         assert (text.strip() == "") == (line in BLANK)
 
 
+def test_the_lines_of_a_text_are_translated_one_by_one(tokenizer):
+    translator = random_translator(tokenizer, random_model(tokenizer, liking=0.0), max_extra=3)
+    one, other = translator.translate(["the dog", "the cat"])
+    assert translator.translate(["  the dog\n\nthe cat\n", "the cat"]) == [f"  {one}\n\n{other}\n", other]
+    assert translator.translate(["the dog\nthe cat"], prefix=["xy"])[0].split("\n")[1:] == [other]
+    (samples,) = translator.translate(["the dog\nthe cat"], sample=2)
+    assert samples == [
+        f"{a}\n{b}" for a, b in zip(*translator.translate(["the dog", "the cat"], sample=2), strict=True)
+    ]
+
+
 @pytest.mark.parametrize("symbol", [NEWLINE, RETURN])
 def test_no_output_contains_a_line_end(tokenizer, symbol):
     assert tokenizer.target.decode([symbol]) in ("\n", "\r")
@@ -121,7 +132,7 @@ def test_no_output_contains_a_line_end(tokenizer, symbol):
 
 def split_at_words(tokenizer, line, limit):
     """The parts of a line, as text."""
-    parts = LineSplitter(tokenizer.source, Decoding(max_source=limit), None).split(line)
+    parts = LineSplitter(tokenizer.source, Decoding(max_source=limit, split="length"), None).split(line)
     assert max(len(part.ids) for part in parts) <= limit
     texts = [tokenizer.source.decode(part.ids) for part in parts]
     assert " ".join(texts) == line
@@ -134,7 +145,7 @@ def test_long_lines_are_split_at_words_and_joined(tokenizer, limit):
     parts = split_at_words(tokenizer, line, limit)
     subwords = len(tokenizer.source.encode(line))
     assert subwords / limit <= len(parts) <= 1 + subwords / (limit // 2)  # no part but the last is less than half full
-    translator = random_translator(tokenizer, max_source=limit)
+    translator = random_translator(tokenizer, max_source=limit, split="length")
     short, long = translator.stream(["the dog", line])
     assert (short.parts, long.parts) == (1, len(parts))
     alone = list(translator.stream(parts))

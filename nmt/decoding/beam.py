@@ -171,8 +171,9 @@ class Search:
     def _release(self) -> list[tuple[int, list[Hypothesis]]]:
         """Return finished sentences; hold back those to complete until they fill a batch or no other work is left."""
         held, found = list[Found](), list[Found]()
-        for each in self._found:
-            (held if self._engine.completes(*each) else found).append(each)
+        for source, hypotheses in self._found:
+            is_held = hypotheses and self._engine.completes(source, hypotheses)
+            (held if is_held else found).append((source, hypotheses))
         tokens = sum(len(source.ids) + len(each.ids) for source, hypotheses in held for each in hypotheses)
         if held and (not self._ancestry.count or self._starved or tokens >= HELD):
             completed, again = self._engine.complete(held, self._n_best if self.places else None)

@@ -123,7 +123,7 @@ class CTranslate2Engine:
             (sources, cap, futures), again = under_way.popleft(), defaultdict(list)
             for source, future in zip(sources, futures, strict=True):
                 found = future.result()
-                if cap > source.cap <= max(map(len, found.hypotheses)):  # went beyond its own cap
+                if cap > source.cap <= max(map(len, found.hypotheses), default=0):  # went beyond its own cap
                     again[source.cap].append(source)
                 else:
                     yield source.number, self._hypotheses(found)[:n_best]

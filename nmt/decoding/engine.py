@@ -38,6 +38,7 @@ class Prefix:
     ids: list[int]  # first symbols
     rest: str  # rest of the text, which the next subwords spell; the last one may extend beyond it
     rest_ids: list[int]  # fallback encoding of `rest`, for example as bytes, if no subwords spell it
+    text: str = ""  # as it was given
 
     @property
     def longest(self) -> int:
@@ -76,6 +77,9 @@ class Engine(Protocol):
 
     def search(self, queue: SourceQueue, n_best: int) -> Generator[tuple[int, list[Hypothesis]], None, None]:
         """Yield (number, hypotheses), best first, for each source in the queue; sources may finish in any order.
+
+        There are none if all have probability 0, or none that is a number: a prefix that the vocabulary cannot spell,
+        or weights that overflow.
 
         Block on the queue only when all sources taken so far are done. The caller may end the search early by closing
         the generator.

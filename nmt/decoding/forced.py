@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate
+from itertools import accumulate, count
 from operator import add
 from typing import Literal, NamedTuple, Self
 
@@ -24,6 +24,7 @@ from nmt.decoding.engine import Hypothesis
 from nmt.model.functional import log_probabilities, perplexity
 from nmt.model.transformer import Transformer
 from nmt.recipe import Decoding
+from nmt.system.errors import UserError
 from nmt.text.lines import in_groups
 from nmt.text.terms import joins
 from nmt.text.tokenizer import Tokenizer
@@ -67,8 +68,10 @@ class ForcedDecoder:
     def stream(self, pairs: Iterable[tuple[str, str]]) -> Iterator[PairScores]:
         """Score (source, target) lines as they arrive, in constant memory; yield one result per pair, in order.
 
-        A blank source or target is encoded as `</s>` alone. Language models ignore the source.
+        A blank source or target is encoded as `</s>` alone. Language models ignore the source. Raise UserError naming
+        the line if a log-probability is not a finite number.
         """
+        lines = count(1)
         for window in in_groups(pairs, WINDOW, WINDOW_TEXT):
             sources = self._tokenizer.source.encode_all([source.strip() for source, _ in window])
             targets = self._tokenizer.target.encode_all([target.strip() for _, target in window])
@@ -78,7 +81,11 @@ class ForcedDecoder:
             for tokens, (source, target) in zip(found, whole, strict=True):
                 left_out = len(target) - len(tokens)
                 source_cut = len(source) > self.max_source
-                yield PairScores(1, float(tokens.sum()), len(tokens), source_cut, left_out > 0, left_out)
+                line, total = next(lines), float(tokens.sum())
+                if not math.isfinite(total):
+                    hint = "use a model whose training did not diverge, such as an older checkpoint"
+                    raise UserError(f"line {line:,}: its log-probability is {total}", hint)
+                yield PairScores(1, total, len(tokens), source_cut, left_out > 0, left_out)
 
 
 @torch.inference_mode()

@@ -11,7 +11,7 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, NoReturn, cast
 
-from nmt.decoding.pipeline import LineResult, Pipeline
+from nmt.decoding.pipeline import NOTHING, LineResult, Pipeline
 from nmt.decoding.read_ahead import Line, Part, Request
 from nmt.parsing.linearization import TreeVocabulary, escape
 from nmt.parsing.tree import TOP, Tree, read_tree_lines
@@ -43,6 +43,7 @@ class Parser(Pipeline[Parse]):
             "caps hit": lambda parse: parse.capped,
             "inputs split": lambda parse: parse.parts > 1,
             "words cut": lambda parse: parse.cut,
+            "no outputs": lambda parse: parse.failed,
             "unknown characters": lambda parse: parse.unknown,
         }
 
@@ -119,7 +120,9 @@ class Parser(Pipeline[Parse]):
         return self.tokenizer.source.encode_all([escape(word) for word in words])
 
     def _tree(self, line: Line, rank: int) -> Tree | None:
-        """Join the trees of this `rank` from all parts under one root; return None for a blank line."""
+        """Join the trees of this `rank` from all parts under one root; return None if there are none."""
+        if any(part[rank] is NOTHING for part in line.hypotheses):
+            return None
         vocabulary = cast(TreeVocabulary, self.tokenizer.target)
         found = zip(line.hypotheses, _words_of_parts(line), strict=True)
         trees = [vocabulary.tree(part[rank].ids, words) for part, words in found]

@@ -7,13 +7,17 @@ imports no torch.
 from __future__ import annotations
 
 import json
+import math
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cache, partial
+from itertools import count
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
+from nmt.decoding.engine import Hypothesis
 from nmt.decoding.models import Loaded, Models
 from nmt.decoding.read_ahead import Line, Part, ReadAhead, Request
 from nmt.recipe import Decoding, Model
@@ -26,6 +30,8 @@ if TYPE_CHECKING:
     from nmt.decoding.models import MakePlacer
     from nmt.model.transformer import Transformer
 
+NOTHING = Hypothesis([], -math.inf, finished=True)  # in place of what a search did not find
+
 
 @dataclass(frozen=True, kw_only=True)
 class LineResult:
@@ -34,7 +40,8 @@ class LineResult:
     texts: list[str]
     """Distinct output texts, best first, at most as many as requested; when sampling, all samples, unsorted."""
     scores: list[float]
-    """Length-normalised log-probability of each output, in nats; for a split line, the sum over its parts."""
+    """Length-normalised log-probability of each output, in nats; for a split line, the sum over its parts. -inf if no
+    output was found for one of them."""
     ids: list[list[int]]
     """Symbols of each output, joined across parts."""
     source: list[int]
@@ -49,9 +56,14 @@ class LineResult:
     """Each part's subwords and the symbols of its best output."""
 
     @property
+    def failed(self) -> bool:
+        """Whether the search found no output for the line, or for one of its parts."""
+        return self.scores[0] == -math.inf
+
+    @property
     def complaints(self) -> list[str]:
         """Messages that say what the best output lacks."""
-        return []
+        return ["no output: the model gives each a probability of 0, or no number"] * self.failed
 
     @classmethod
     def of(cls, line: Line, found: Sequence[tuple[str, int]], tokenizer: Tokenizer, **own: Any) -> Self:
@@ -89,13 +101,19 @@ class Pipeline(ABC, Generic[Result]):
 
         Raise UserError if decoding.max_source exceeds what a model supports, or if the engine cannot be made.
         """
-        self.tokenizer, self.decoding = tokenizer, decoding
+        self.tokenizer, self.decoding, self._process = tokenizer, decoding, os.getpid()
         source = models if isinstance(models, Models) else Loaded(models)
         self._count, self._load = len(source.configs), cache(source.only)
         self._positions = longest_served(source.configs, decoding)
         self._held = ExitStack()
         rules = partial(self._rules, tokenizer, decoding)
         self.engine = self._held.enter_context(source.open(decoding, rules, self.annotated))
+
+    def _check_process(self) -> None:
+        """Raise UserError in a fork of the process that made the pipeline: it lacks that one's threads and workers."""
+        if os.getpid() != self._process:
+            problem = f"this model was loaded in process {self._process}, and cannot be used in a fork of it"
+            raise UserError(problem, "load it after the fork, in each process, or start processes by the method spawn")
 
     def close(self) -> None:
         """End the workers, if any."""
@@ -165,19 +183,23 @@ class Pipeline(ABC, Generic[Result]):
         n_best: int = 1,
         searched: Callable[[int], None] = lambda tokens: None,
         sample: int | None = None,
+        before: int = 0,
     ) -> Generator[list[Result], None, None]:
         """Yield results as `stream` does, but in lists of those that become ready together.
 
         `searched` is called as soon as a non-blank line is finished, in any order, with the number of symbols in its
-        best output or in all samples, including `</s>`.
+        best output or in all samples, including `</s>`. Errors number the lines after the `before` first ones of the
+        input, which are not among `lines`.
         """
+        self._check_process()
         if sample is not None and sample < 1:
             raise UserError(f"sample: must be at least 1 (got {sample})", "leave it out to search for the best")
         if sample is None and n_best > self.decoding.beam:
             raise UserError(
                 f"n-best {n_best} needs a beam at least as wide (got {self.decoding.beam})", f"use --beam {n_best}"
             )
-        return self._groups(lines, n_best, searched, sample)
+        read = partial(ReadAhead, lines, self._numbered(before), self._cap)
+        return self._groups(read, n_best, searched, sample)
 
     def attention(self, source: str, target: str | None = None) -> Attention:
         """Return the model's attention weights for a sentence and `target`, by default its best output.
@@ -193,6 +215,7 @@ class Pipeline(ABC, Generic[Result]):
         """
         from nmt.decoding.forced import attend
 
+        self._check_process()
         for text in (source, target or ""):
             if not isinstance(text, str):
                 raise TypeError("attention takes one sentence, and one target or None")
@@ -200,7 +223,8 @@ class Pipeline(ABC, Generic[Result]):
             raise UserError(
                 f"attention: each of the {self._count} models of an ensemble has its own", "ask for that of one model"
             )
-        pairs = next(self.stream([source])).pairs if target is None else [self.encode_pair(source, target)]
+        found = next(self.stream([source])) if target is None else None
+        pairs = found.pairs if found else [self.encode_pair(source, target or "")]
         if len(pairs) > 1:
             raise UserError(
                 f"the line was split into {len(pairs)} parts, which were searched one by one: {source[:60]} …",
@@ -208,6 +232,8 @@ class Pipeline(ABC, Generic[Result]):
             )
         if not pairs or not pairs[0][0]:
             raise UserError("the line is blank", "give a sentence")
+        if found and found.failed:
+            raise UserError(found.complaints[0], "give a target")
         longest = self._cap(self.decoding.max_source)
         if len(pairs[0][1]) >= longest:
             raise UserError(
@@ -216,10 +242,23 @@ class Pipeline(ABC, Generic[Result]):
             )
         return attend(self._load(), self.tokenizer, *pairs[0])
 
+    def _numbered(self, before: int) -> Callable[[Request], list[Part]]:
+        """Return `split` with errors that name the line; the number of the first one is `before` + 1."""
+        numbers = count(before + 1)
+
+        def split(request: Request) -> list[Part]:
+            number = next(numbers)
+            try:
+                return self.split(request)
+            except UserError as error:
+                raise UserError(f"line {number:,}: {error.message}", error.hint) from None
+
+        return split
+
     def _groups(
-        self, lines: Iterable[str | Request], n_best: int, searched: Callable[[int], None], sample: int | None
+        self, read: Callable[[], ReadAhead], n_best: int, searched: Callable[[int], None], sample: int | None
     ) -> Generator[list[Result], None, None]:
-        ahead = ReadAhead(lines, self.split, self._cap)
+        ahead = read()
         search = None
         try:
             while ahead.wait():
@@ -231,7 +270,8 @@ class Pipeline(ABC, Generic[Result]):
                 else:  # hypotheses may share a text, so more than `n_best` may be needed
                     search = self.engine.search(ahead, 1 if n_best == 1 else self.decoding.beam)
                 for number, hypotheses in search:
-                    line = ahead.put(number, hypotheses)
+                    given = [each for each in hypotheses if each.score > -math.inf]  # CTranslate2 gives NaN too
+                    line = ahead.put(number, given + [NOTHING] * ((sample or 1) - len(given)))
                     if not line.missing:
                         counted = [each for part in line.hypotheses for each in (part if sample else part[:1])]
                         searched(sum(len(each.ids) + each.finished for each in counted))
@@ -264,6 +304,8 @@ class Pipeline(ABC, Generic[Result]):
 
     def _json(self, number: int, result: Result, hypotheses: list[dict[str, Any]], **more: Any) -> str:
         """Format the result of input line `number` as JSON; `more` holds the task's fields."""
+        for hypothesis in hypotheses:
+            hypothesis["score"] = None if hypothesis["score"] == -math.inf else hypothesis["score"]  # JSON has no -inf
         line = {
             "line": number,
             "source": self.tokenizer.source.pieces(result.source),

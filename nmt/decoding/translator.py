@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import accumulate, repeat
+from itertools import accumulate, islice, repeat
 from typing import TYPE_CHECKING, Any, NoReturn, cast, overload
 
 from nmt.decoding.engine import Prefix
 from nmt.decoding.models import Models
-from nmt.decoding.pipeline import LineResult, Pipeline
+from nmt.decoding.pipeline import NOTHING, LineResult, Pipeline
 from nmt.decoding.read_ahead import Line, Part, Request
 from nmt.decoding.splitter import LineSplitter, clean, joined
 from nmt.recipe import Decoding
@@ -55,10 +55,15 @@ class Translation(LineResult):
     """Placeholders, URLs and addresses that the model invented and that were taken out of the best output."""
     loop: str
     """What the best output repeats more than twice as often in a row as the line repeats anything; "" for nothing."""
+    unspelled: str = ""
+    """Characters of the prefix that the vocabulary cannot spell, if no output was found."""
 
     @property
     def complaints(self) -> list[str]:
-        """One message per missing phrase, and one for changes and a loop."""
+        """Why there is no output; otherwise one message per missing phrase, and one for changes and a loop."""
+        if self.failed:
+            reason = f"no output: the vocabulary cannot spell {self.unspelled} of the prefix"
+            return [reason] if self.unspelled else super().complaints
         changes = {"lost": self.lost, "invented": self.invented, "deleted": self.deleted}
         changes["loop"] = [self.loop] if self.loop else []
         changed = [f"{what}: {', '.join(texts)}" for what, texts in changes.items() if texts]
@@ -66,8 +71,8 @@ class Translation(LineResult):
 
     @property
     def empty(self) -> bool:
-        """Whether a non-blank line has an empty translation."""
-        return self.parts > 0 and not self.texts[0].strip()
+        """Whether a non-blank line has an empty translation, which the search found."""
+        return self.parts > 0 and not self.texts[0].strip() and not self.failed
 
 
 class Translator(Pipeline[Translation]):
@@ -81,8 +86,9 @@ class Translator(Pipeline[Translation]):
         lengths: TrainedLengths | None = None,
         annotated: bool = False,
         terms: Terms | None = None,
+        language: str = "",
     ) -> None:
-        """Translate with `models`; `lengths` are statistics of the training pairs, if known.
+        """Translate with `models`; `lengths` are statistics of the training pairs, if known; else `language` may be.
 
         `terms` apply to requests without their own; the default is `decoding.keep` alone.
         """
@@ -90,7 +96,7 @@ class Translator(Pipeline[Translation]):
         self._target = cast(Vocabulary, tokenizer.target)  # translations are not trees
         self._formats = Terms(common=decoding.keep)
         self._terms = terms or self._formats
-        self._splitter = LineSplitter(tokenizer.source, decoding, lengths)
+        self._splitter = LineSplitter(tokenizer.source, decoding, lengths, language)
         super().__init__(models, tokenizer, decoding)
 
     @staticmethod
@@ -101,6 +107,7 @@ class Translator(Pipeline[Translation]):
             "inputs split": lambda translation: translation.parts > 1,
             "unknown characters": lambda translation: translation.unknown,
             "empty outputs": lambda translation: translation.empty,
+            "no outputs": lambda translation: translation.failed,
             "unusual lengths": lambda translation: translation.unusual_length,
             "missing terms": lambda translation: len(translation.missing),
             "placeholders invented": lambda translation: len(translation.deleted),
@@ -137,10 +144,10 @@ class Translator(Pipeline[Translation]):
         markup: bool = False,
     ) -> list[str] | list[list[str]]:
         """Translate raw sentences; return their translations, in order. A blank sentence has a blank translation;
-        the indentation of others is kept.
+        the indentation of others is kept. The lines of a text with newlines are translated one by one.
 
-        `prefix` holds the beginning of each translation, or "". `terms` are pairs (source, target): where a sentence
-        contains the source term, its translation must contain the target term; pairs with the same source term are
+        `prefix` holds the beginning of each translation's first line, or "". `terms` are pairs (source, target): where
+        a sentence contains the source term, its translation must contain the target term; pairs with the same one are
         alternatives. Matches of the regular expressions `keep` are copied. With `markup`, tags of HTML or XML are put
         around the words that stand for theirs. With `sample`, return a list of that many random translations per
         sentence; `terms`, `keep` and `markup` cannot be combined with it.
@@ -153,9 +160,16 @@ class Translator(Pipeline[Translation]):
             raise TypeError("sample does not go with terms, keep and markup, which samples do not know")
         asked = Terms(map(_term, terms), keep, self.decoding.keep)
         prefixes = repeat("", len(texts)) if prefix is None else prefix
-        lines = [Request(text, begin, asked) for text, begin in zip(texts, prefixes, strict=True)]
+        lines = [
+            replace(request, text=line, prefix="" if number else request.prefix)
+            for request in (Request(text, begin, asked) for text, begin in zip(texts, prefixes, strict=True))
+            for number, line in enumerate(request.text.split("\n"))
+        ]
         found = self.stream([line.without_tags() for line in lines] if markup else lines, sample=sample)
-        return [result.texts[0] for result in found] if sample is None else [result.texts for result in found]
+        of_lines = [[line.texts for line in islice(found, text.count("\n") + 1)] for text in texts]
+        # For each text, its outputs: the joined first outputs of its lines, the joined second ones, and so on
+        outputs = [["\n".join(each) for each in zip(*lines, strict=False)] for lines in of_lines]
+        return [first for first, *_ in outputs] if sample is None else outputs
 
     def parse(self, lines: Sequence[str]) -> NoReturn:
         """Raise UserError: a translator does not parse."""
@@ -203,7 +217,7 @@ class Translator(Pipeline[Translation]):
 
     def _with_prefix(self, request: Request) -> list[Part]:
         """Encode a line as one part with its prefix; raise UserError if either is too long."""
-        beginning = Prefix(*self._target.encode_beginning(request.prefix))
+        beginning = Prefix(*self._target.encode_beginning(request.prefix), request.prefix)
         if beginning.longest > self.decoding.max_source:
             raise UserError(
                 f"prefix: may need {beginning.longest:,} subwords, more than decoding.max_source "
@@ -265,8 +279,15 @@ class Translator(Pipeline[Translation]):
             ],
             kept_from_repeating=any(best.kept_from_repeating for _, best in line.best),
             deleted=[each for _, best in line.best for each in best.deleted],
+            unspelled=self._unspelled(line),
             **changes._replace(invented=changes.invented + new)._asdict(),
         )
+
+    def _unspelled(self, line: Line) -> str:
+        prefixes = (part.prefix for part, best in line.best if best is NOTHING)
+        given = "".join(prefix.text for prefix in prefixes if prefix)
+        lost = (each for each in given if self._target.decode(self._target.encode(each)).strip() != each.strip())
+        return "".join(dict.fromkeys(lost))
 
     def as_json(self, number: int, translation: Translation) -> str:
         """Format the translation of input line `number` as a JSON object on one line."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator
@@ -45,6 +46,45 @@ def _no_thread_is_left() -> Iterator[None]:
 def fast_input(monkeypatch: pytest.MonkeyPatch) -> None:
     """Takes every input for a fast one, however slow the machine is."""
     monkeypatch.setattr(feed_module, "PATIENCE", WAIT)
+
+
+# --- no output ---------------------------------------------------------------------------------------------
+
+
+class Finding(Mirror):
+    """Finds nothing for what has an x."""
+
+    def search(self, queue: SourceQueue, n_best: int) -> Generator[Found, None, None]:
+        for number, hypotheses in super().search(queue, n_best):
+            yield number, [] if ord("x") in hypotheses[0].ids else hypotheses
+
+    sample = search
+
+
+def test_a_search_that_finds_nothing_costs_that_line_alone() -> None:
+    translator = pipeline(Finding(), split="sentences")
+    found = list(translator.stream(["ab", "axb", "", "cd. xx. ef."], n_best=2))
+    assert [each.texts for each in found] == [["ba", "a"], [""], [""], [".dc .fe"]]
+    assert [each.failed for each in found] == [False, True, False, True]
+    assert [each.complaints for each in found if each.failed] == 2 * [
+        ["no output: the model gives each a probability of 0, or no number"]
+    ]
+    counts = [[occurs(each) for occurs in translator.warnings(Decoding()).values()] for each in found]
+    assert [sum(row) for row in counts] == [0, 1, 0, 2]  # with the parts of the last one
+    hypotheses = [json.loads(translator.as_json(1, each))["hypotheses"] for each in found]
+    assert [[each["score"] for each in row] for row in hypotheses] == [[-1.0, -2.0], [None], [0.0], [None]]
+
+
+def test_every_sample_has_its_line_even_if_nothing_was_found() -> None:
+    assert pipeline(Finding()).translate(["ab", "x"], sample=2) == [["ba", "a"], ["", ""]]
+
+
+def test_a_line_that_cannot_be_encoded_is_named_by_its_number() -> None:
+    lines = ["a", "", "b" * 10, "c"]
+    for before, number in ((0, "3"), (2000, "2,003")):
+        found = pipeline(Mirror(), split="none", max_source=5).groups(lines, before=before)
+        with pytest.raises(UserError, match=rf"^line {number}: a line that may not be split has 10 subwords"):
+            list(found)
 
 
 # --- order and windows --------------------------------------------------------------------------------------

@@ -16,11 +16,15 @@ from random_bundle import random_bundle
 from reverse_task import sets
 from safetensors.torch import load_file, save_file
 
+import nmt
 from nmt.checkpoint.averaging import mix
 from nmt.checkpoint.reading import Bundle, checkpoints
 from nmt.data.batch import pad_ids
+from nmt.decoding.forced import ForcedDecoder
+from nmt.decoding.read_ahead import Request
 from nmt.exchange.huggingface import export
 from nmt.exchange.resolve import resolve
+from nmt.recipe import Decoding
 from nmt.system.errors import UserError
 from nmt.text.vocabulary import BOS, EOS, PAD
 
@@ -95,6 +99,31 @@ def test_the_recipe_says_what_the_model_is(make_folder: Callable[..., Path]) -> 
     assert (recipe.data.source, recipe.data.target, recipe.tokenizer.shared) == ("en", "de", True)
     assert (recipe.decoding.beam, recipe.decoding.alpha, recipe.decoding.max_source) == (2, 0.8, 512)
     assert note == f"model: {folder} (of transformers); its tokenizer cannot spell every character"
+
+
+def test_a_prefix_that_the_vocabulary_cannot_spell_gives_an_empty_line(make_folder: Callable[..., Path]) -> None:
+    with nmt.load(make_folder(), device="cpu", threads=1) as model:
+        prefixes = ["中", "😀 Hund", "ein", "DQX"]
+        found = list(model.stream(Request(SOURCE[0], prefix) for prefix in prefixes))
+    assert [each.texts[0][:3] for each in found] == ["", "", "ein", ""]
+    spelling = "no output: the vocabulary cannot spell {} of the prefix"
+    assert [each.complaints for each in found if each.failed] == [
+        [spelling.format(text)] for text in ("中", "😀", "DQX")
+    ]
+
+
+def test_a_model_whose_weights_overflow_finds_nothing_and_fails_at_none(make_folder: Callable[..., Path]) -> None:
+    folder = make_folder()
+    weights = {name: 1e30 * weight for name, weight in load_file(folder / "model.safetensors").items()}
+    save_file(weights, folder / "model.safetensors")
+    with nmt.load(folder, device="cpu", threads=1) as model:
+        assert model.translate(["<b>a</b> dog"], markup=True, terms=[("dog", "Hund")], keep=["a"]) == ["<b></b>"]
+        assert model.translate(["a dog"], sample=2) == [["", ""]]
+        with pytest.raises(nmt.UserError, match="no output"):
+            model.attention("a dog")
+    decoder = ForcedDecoder([resolve(folder)[0].model(torch.device("cpu"))], model.tokenizer, Decoding())
+    with pytest.raises(nmt.UserError, match="line 1: its log-probability is nan"):
+        next(decoder.stream([("a dog", "ein Hund")]))
 
 
 def test_weights_in_half_precision_and_under_other_names_are_read(make_folder: Callable[..., Path]) -> None:
