@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -19,6 +20,9 @@ from nmt.text.scripts import is_unspaced
 
 if TYPE_CHECKING:
     from sacrebleu.metrics.base import Metric
+
+# The last line of sacreBLEU's warning about tokenised text is about a parameter that only its own users have.
+logging.getLogger("sacrebleu").addFilter(lambda record: "`force`" not in record.getMessage())
 
 Lines = Sequence[str]
 SAMPLES, SEED = 1000, 12345  # of the bootstrap, as sacreBLEU has them

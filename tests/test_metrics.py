@@ -307,3 +307,9 @@ def test_without_sacremoses_it_says_what_to_install(monkeypatch):
 )
 def test_a_files_name_says_its_language(path, language):
     assert language_of(Path(path)) == language
+
+
+def test_the_warning_of_tokenised_text_names_no_parameter_that_users_lack(caplog):
+    score(["The cat sits on the mat ."] * 100, [["The cat sits on the mat."] * 100], ["bleu"])
+    assert "tokenized period" in caplog.text
+    assert "`force`" not in caplog.text

@@ -27,7 +27,7 @@ Result = TypeVar("Result", bound="LineResult")
 
 
 def open_standard_streams() -> None:
-    """Reopen standard streams that were closed when the command was started.
+    """Reopen standard streams that were closed when the command was started, and set their encodings.
 
     Output to stderr is then discarded, and writing to stdout fails. Descriptors 0 to 2 are opened on /dev/null;
     otherwise the next opened file could become descriptor 2 and receive libraries' warnings.
@@ -39,6 +39,9 @@ def open_standard_streams() -> None:
         sys.stderr = open(2, "w", closefd=False)  # noqa: SIM115
     if sys.stdout is None:
         sys.stdout = open(1, closefd=False)  # noqa: SIM115 - read-only: writing fails, so no result is lost
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # UTF-8, whatever the locale, except on a terminal of another encoding
+            stream.reconfigure(encoding=None if stream.isatty() else "utf-8", errors="replace")
 
 
 def release(stream: IO[str]) -> None:
@@ -143,14 +146,14 @@ class Statistics(Generic[Result]):
         """
         self.counts = Counts()
         self._advance: Advance = unseen
+        self.before = 0  # input lines that precede those of `counts`
         self._doing, self._warnings, self._noun = doing, warnings, noun
-        self._before = 0  # input lines that precede those of `counts`
         self._tokens = 0  # since `_began`
         self._began: float | None = None
 
     def begin(self, before: int) -> Counts:
         """Reset and return the counts; from now on they cover the input after its first `before` lines."""
-        self.counts, self._before = Counts(), before
+        self.counts, self.before = Counts(), before
         return self.counts
 
     @contextmanager
@@ -174,7 +177,7 @@ class Statistics(Generic[Result]):
     def add(self, result: Result) -> int:
         """Count the next line's result; return its 1-based line number in the input."""
         self.counts.lines += 1
-        number = self._before + self.counts.lines
+        number = self.before + self.counts.lines
         if not result.parts:
             self.searched(0)  # a blank line, which never reaches the engine
         occurred = {warning: (count, number) for warning, occurs in self._warnings.items() if (count := occurs(result))}

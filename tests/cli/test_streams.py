@@ -23,6 +23,22 @@ FULL = Path("/dev/full")
 WAIT = 60.0  # seconds that no test takes
 ONE_ERROR = re.compile(rb"error: [^\n]+\nhint: [^\n]+\n")
 
+# --- encodings ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("new_processes")
+@pytest.mark.parametrize(
+    "locale",
+    ["PYTHONIOENCODING=latin-1", "PYTHONIOENCODING=ascii:strict", "LC_ALL=C PYTHONUTF8=0 PYTHONCOERCECLOCALE=0"],
+)
+def test_what_is_shown_is_utf8_whatever_the_locale(tmp_path: Path, locale: str) -> None:
+    (tmp_path / "trees").write_text("(TOP (É (NP 中) (VP b)))\n", encoding="utf-8")
+    done = shell(f"{locale} nmt score --metric brackets trees trees && {locale} nmt translate --help", tmp_path)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert "\nÉ   " in done.stdout.decode()
+    assert "--heads N,N,…" in done.stdout.decode()
+
+
 # --- closed streams -----------------------------------------------------------------------------------------
 
 
