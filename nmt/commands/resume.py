@@ -8,7 +8,9 @@ While `big.out` is unfinished, the folder `big.out.parts` holds:
 
 A process that finds no block missing takes the lock, joins the blocks and deletes the folder. Deletion begins with a
 rename, which only one process can do: exactly one reports having joined the blocks, even on file systems without locks.
-This module is independent of models.
+
+Before that, it writes `.big.out.job`: the hash of the output and everything that the output depends on. A later command
+for the same output compares these, not file times. This module is independent of models.
 """
 
 from __future__ import annotations
@@ -43,16 +45,33 @@ class Job:
     output: Path
     inputs: Mapping[str, Path]
     """Files read line by line, keyed by option"""
-    models: Sequence[Path]
-    """Weight files; `settings` has their hashes"""
     settings: Mapping[str, Any]
-    """Everything else that affects the output, keyed by user-visible name; values are JSON"""
+    """Everything else that affects the output, with hashes of models, keyed by user-visible name; values are JSON"""
 
-    def is_done(self) -> bool:
-        """Return whether the output exists and is no older than any input or model."""
-        sources = [*self.inputs.values(), *self.models]
-        times = (path.stat().st_mtime_ns for path in sources)
-        return self.output.exists() and self.output.stat().st_mtime_ns >= max(times)
+    def described(self, files: Mapping[str, Sequence[Any]] | None = None) -> dict[str, Any]:
+        """Return everything that the output depends on, by name; `files` are the inputs by `identify`, if known."""
+        files = files or {option: identify(path, None) for option, path in self.inputs.items()}
+        settings: dict[str, Any] = json.loads(json.dumps(self.settings))
+        return settings | {option: stamp[2:] for option, stamp in files.items()}
+
+    def is_done(self, say: Callable[[str], None] = lambda line: None) -> bool:
+        """Return whether the output is complete; `say` why it is to be made again, if it exists.
+
+        Raise UserError if it has changed since it was made: somebody may have edited it.
+        """
+        if not self.output.exists():
+            return False
+        try:
+            record = read_manifest(record_of(self.output))
+        except UserError:  # there is none, or it is damaged
+            say(f"{self.output}: there is no record of how it was made, so it is made again")
+            return False
+        if record.get("output") != hash_file(self.output):
+            hint = "keep it, or remove it to have it made again"
+            raise UserError(f"{self.output}: has changed since it was made", hint)
+        if differences := _differences(record["job"], self.described()):
+            say(f"{self.output}: was made with other settings or files, so it is made again: {', '.join(differences)}")
+        return not differences
 
 
 class Blocks:
@@ -66,6 +85,7 @@ class Blocks:
         self._size: int = plan["block_lines"]
         self._numbers = range(-(-self.lines // self._size))
         self._output, self._folder, self._lock = job.output, folder_of(job.output), lock
+        self._record = {"job": job.described(plan["files"]), HASHES: {}}
         self._files = {path: plan["files"][option] for option, path in job.inputs.items()}
         self._finished: dict[int, tuple[Counts, str]] = {}  # counts and text hash by block number
 
@@ -135,6 +155,7 @@ class Blocks:
                 for number in self._numbers:
                     with self._text(number).open("rb") as block:
                         shutil.copyfileobj(block, stream)
+            replace_manifest(record_of(self._output), {"output": hash_file(self._output), **self._record})
             remove_directory(self._folder)
             self.joined = True
 
@@ -164,22 +185,27 @@ def folder_of(output: Path) -> Path:
     return output.with_name(f"{output.name}.parts")
 
 
+def record_of(output: Path) -> Path:
+    """Return the file that says what a finished output was made of."""
+    return output.with_name(f".{output.name}.job")
+
+
 @contextmanager
 def open_blocks(
     job: Job, count: Callable[[], int], world: World, say: Callable[[str], None]
 ) -> Iterator[Blocks | None]:
     """Create or reopen an output's blocks and yield them; yield None if the output is complete and up to date.
 
-    `count` returns the number of input lines. Raise UserError if the blocks belong to other inputs or settings, or if a
-    lone process finds another at work.
+    `count` returns the number of input lines. Raise UserError if the blocks belong to other inputs or settings, if the
+    output has changed since it was made, or if a lone process finds another at work.
     """
     output, folder = job.output, folder_of(job.output)
     clear_parts(folder.parent, escape(folder.name))
 
-    def is_unfinished() -> bool:
-        return (folder / PLAN).exists() or not job.is_done()
+    def is_unfinished(say: Callable[[str], None] = lambda line: None) -> bool:
+        return (folder / PLAN).exists() or not job.is_done(say)
 
-    while is_unfinished():
+    while is_unfinished(say):
         try:
             folder.mkdir(exist_ok=True)
         except OSError as error:
@@ -224,18 +250,14 @@ def _agree_on_plan(path: Path, job: Job, count: Callable[[], int]) -> dict[str, 
     if before is None and (others := sorted(file.name for file in folder.glob("[!.]*"))):
         hint = "move it away, or name another --output"
         raise UserError(f"{folder}: holds {others[0]}, but no blocks of this output", hint)
-    files = {
-        option: identify(file, before["files"].get(option) if before else None) for option, file in job.inputs.items()
-    }
-    settings = json.loads(json.dumps(job.settings))
+    files = {option: identify(file, None) for option, file in job.inputs.items()}
     if before is None:
         plan: dict[str, Any] = {"format": FORMAT, "lines": count(), "block_lines": BLOCK_LINES}
-        plan |= {"files": files, "settings": settings, HASHES: {}}
+        plan |= {"files": files, "settings": job.settings, HASHES: {}}
         replace_manifest(path, plan)
         return plan
     there = {**before["settings"], **{option: stamp[2:] for option, stamp in before["files"].items()}}
-    here = {**settings, **{option: stamp[2:] for option, stamp in files.items()}}
-    if differences := _differences(there, here):
+    if differences := _differences(there, job.described(files)):
         raise UserError(
             f"{folder}: holds blocks made with other settings or files: {', '.join(differences)}",
             f"repeat the command that made them, or remove {folder} to start over",

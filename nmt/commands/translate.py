@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from nmt import __version__
-from nmt.checkpoint.reading import WEIGHTS, Bundle, common_tokenizer
-from nmt.commands.resume import Blocks, Job, folder_of, open_blocks
+from nmt.checkpoint.reading import Bundle, common_tokenizer
+from nmt.commands.resume import Blocks, Job, folder_of, open_blocks, record_of
 from nmt.commands.streams import Statistics, count_input, is_typed, open_output, read_input
 from nmt.decoding.models import Saved
 from nmt.decoding.parser import Parser, drawn
@@ -55,14 +55,14 @@ def translate(options: TranslateOptions) -> None:
     keep = [*options.keep, *[KEPT] * (options.document and decoding.keep)]
     terms = Terms(read_terms(options.terms) if options.terms else (), keep, decoding.keep)
     annotated = options.as_json and options.engine == "nmt"
-    tokenizer, lengths = common_tokenizer(bundles), bundles[0].lengths
+    tokenizer, lengths, language = common_tokenizer(bundles), bundles[0].lengths, bundles[0].recipe.data.source or ""
     if options.engine == "ctranslate2" and decoding.no_repeat is not None:
         search.say("--engine ctranslate2 does not report where decoding.no_repeat took effect, so this is not counted")
     warnings = dict(Translator.warnings(decoding))
     if options.document:
         del warnings["inputs split"]  # paragraphs are split at every sentence
     search.run(
-        lambda models: Translator(models, tokenizer, decoding, lengths, annotated, terms),
+        lambda models: Translator(models, tokenizer, decoding, lengths, annotated, terms, language),
         Statistics("translating", warnings, "line" if options.document else "sentence"),
         {"--engine": options.engine, "--keep": list(options.keep), "--sample": options.sample}
         | ({"--markup": True} if options.markup else {}),  # so that older blocks.json stay valid
@@ -166,6 +166,8 @@ class LineSearch:
             total = None if shown.quiet else count_input(options.source)
             held.enter_context(self.statistics.progress(shown, total))
             self._search(pipeline, lines, write)
+        if options.output:
+            record_of(options.output).unlink(missing_ok=True)  # of a job of --resume, whose output this has replaced
         return True
 
     def _in_blocks(self, own: dict[str, Any]) -> bool:
@@ -221,7 +223,9 @@ class LineSearch:
         if options.markup or options.document:
             tags = TAGS if options.markup else LINKS
             lines = (request.without_tags(tags) for request in map(Request.of, lines))
-        searching = pipeline.groups(statistics.timed(lines), options.n_best or 1, statistics.searched, options.sample)
+        searching = pipeline.groups(
+            statistics.timed(lines), options.n_best or 1, statistics.searched, options.sample, statistics.before
+        )
         with closing(searching) as groups:
             for group in groups:
                 numbered = [(statistics.add(result), result) for result in group]
@@ -232,7 +236,7 @@ class LineSearch:
                     if self.complaints <= MOST_COMPLAINTS:
                         self.say(f"line {number:,}: {complaint}")
                 if self.view:
-                    self.view.add(group)
+                    self.view.add([result for result in group if not result.failed])
 
     def _job(self, own: dict[str, Any]) -> Job:
         """Return the job of --resume: its output, inputs, models and all options that affect the output.
@@ -258,7 +262,7 @@ class LineSearch:
             "--n-best": options.n_best,
             **own,
         }
-        return Job(options.output, inputs, [bundle.path / WEIGHTS for bundle in self.bundles], settings)
+        return Job(options.output, inputs, settings)
 
     def _read(self) -> Iterator[Any]:
         """Return the input's lines from the start, with their prefixes if --prefix is given."""

@@ -222,6 +222,12 @@ def test_blocks_made_with_other_options_do_not_go_on(nmt, here: Path, stop_after
     assert option.removeprefix("--") in done.err
     stop_after(1000)
     assert nmt("translate", *INPUT, "out", "--resume", "--batch-tokens", "100", "--threads", "1").code == 0
+    if change[0] in ("--beam", "--model", "--terms"):
+        again = [nmt("translate", *INPUT, "out", "--resume", *change).err for _ in range(2)]
+        assert "out: was made with other settings or files, so it is made again: " in again[0]
+        assert again[1].endswith("out: already up to date; remove it to translate again\n")
+        assert nmt("translate", *INPUT, "out").code == 0
+        assert "out: there is no record" in nmt("translate", *INPUT, "out", "--resume").err
 
 
 def test_strict_counts_the_lines_that_earlier_runs_searched(nmt, here: Path, stop_after) -> None:

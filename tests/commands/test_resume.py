@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from nmt.commands.resume import Blocks, Job, folder_of, open_blocks
+from nmt.commands.resume import Blocks, Job, folder_of, open_blocks, record_of
 from nmt.commands.streams import Counts
 from nmt.system.device import World
 from nmt.system.errors import UserError
@@ -31,10 +31,9 @@ class Stopped(Exception):
 @pytest.fixture
 def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Job:
     monkeypatch.setattr("nmt.commands.resume.BLOCK_LINES", 10)
-    source, weights = tmp_path / "in", tmp_path / "weights"
+    source = tmp_path / "in"
     source.write_bytes(TEXT.lower())
-    weights.write_bytes(b"w")
-    return Job(tmp_path / "out", {"--input": source}, [weights], {"decoding.beam": 4, "--model": ["hash"]})
+    return Job(tmp_path / "out", {"--input": source}, {"decoding.beam": 4, "--model": ["hash"]})
 
 
 def count(job: Job) -> int:
@@ -87,7 +86,7 @@ def test_an_output_stopped_anywhere_is_the_one_never_stopped(job: Job, name: str
     content = job.output.read_bytes()
     assert (gzip.decompress(content) if name.endswith(".gz") else content) == TEXT
     assert total == Counts(LINES, 2 * LINES, {"odd": (5, 1)})
-    assert {path.name for path in job.output.parent.iterdir()} == {name, "in", "weights"}
+    assert {path.name for path in job.output.parent.iterdir()} == {name, f".{name}.job", "in"}
 
 
 BEGUN_BEFORE = {
@@ -172,7 +171,7 @@ def test_of_ranks_that_end_at_once_one_joins(job: Job, damage: bool) -> None:
     assert again == [[2]] * damage
     assert next(blocks.total for blocks in ranks if blocks.joined).lines == LINES
     assert job.output.read_bytes() == TEXT
-    assert {path.name for path in job.output.parent.iterdir()} == {"out", "in", "weights"}
+    assert {path.name for path in job.output.parent.iterdir()} == {"out", ".out.job", "in"}
 
 
 JOIN = """
@@ -187,7 +186,7 @@ def hang(block, stream):
 shutil.copyfileobj = hang
 folder = Path(sys.argv[1])
 settings = {"decoding.beam": 4, "--model": ["hash"]}
-job = Job(folder / "out", {"--input": folder / "in"}, [folder / "weights"], settings)
+job = Job(folder / "out", {"--input": folder / "in"}, settings)
 with open_blocks(job, lambda: 47, World(0, 2), print) as blocks:
     blocks.join(print)
 """
@@ -212,7 +211,7 @@ def test_what_a_rank_joined_that_was_killed_another_joins(job: Job, waits: bool)
         assert make(job)[0] == []
     assert job.output.read_bytes() == TEXT
     names = {path.name for path in job.output.parent.iterdir() if not waits or path.suffix != ".tmp"}
-    assert names == {"out", "in", "weights"}  # it may take a moment until a killed process is known to be gone
+    assert names == {"out", ".out.job", "in"}  # it may take a moment until a killed process is known to be gone
 
 
 def test_an_output_that_is_there_with_its_blocks_is_joined_again(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -238,13 +237,49 @@ def test_a_second_command_is_refused(job: Job) -> None:
     assert make(job)[0] == [1, 2, 3, 4]
 
 
-def test_an_output_newer_than_its_sources_is_left_alone(job: Job) -> None:
+def test_an_output_of_the_same_job_is_left_alone_whatever_the_times_of_its_files(job: Job) -> None:
     make(job)
+    later = job.output.stat().st_mtime_ns + 10**9
+    os.utime(job.inputs["--input"], ns=(later, later))
     with opened(job) as blocks:
         assert blocks is None
-    later = job.output.stat().st_mtime_ns + 10**9
-    os.utime(job.models[0], ns=(later, later))
-    assert make(job)[0] == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("of_same_size_and_time", [False, True])
+def test_an_output_of_other_settings_or_files_is_made_again(job: Job, of_same_size_and_time: bool) -> None:
+    make(job)
+    source = job.inputs["--input"]
+    other = source.with_name("other")
+    other.write_bytes(source.read_bytes().replace(b"7", b"8" if of_same_size_and_time else b"88"))
+    stamp = source.stat().st_mtime_ns
+    os.utime(other, ns=(stamp, stamp))
+    for changed, difference in (
+        (replace(job, inputs={"--input": other}), "--input"),
+        (replace(job, settings={**job.settings, "decoding.beam": 1}), "--input, decoding.beam (4 there, 1 here)"),
+        (job, "decoding.beam (1 there, 4 here)"),
+    ):
+        said: list[str] = []
+        with open_blocks(changed, lambda: LINES, World(), said.append) as blocks:
+            assert blocks
+            fill(blocks, changed.inputs["--input"], blocks.missing(), iter(range(100)))
+            assert not blocks.join(said.append)
+        assert sorted(said[0].rpartition(": ")[2].split(", ")) == sorted(difference.split(", "))
+    assert job.output.read_bytes() == TEXT
+
+
+def test_an_output_without_a_record_is_made_again_and_one_that_was_edited_is_kept(job: Job) -> None:
+    make(job)
+    record = record_of(job.output)
+    known = record.read_text()
+    job.output.write_bytes(TEXT + b"edited\n")
+    for each in (job, replace(job, settings={})):
+        with pytest.raises(UserError, match=r"out: has changed since it was made\n"):
+            make(each)
+    assert job.output.read_bytes() == TEXT + b"edited\n"
+    for content in (known.replace("4", "5"), None):
+        record.write_text(content) if content else record.unlink()
+        assert make(job)[0] == [0, 1, 2, 3, 4]
+        assert job.output.read_bytes() == TEXT
 
 
 @pytest.mark.parametrize(

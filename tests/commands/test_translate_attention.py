@@ -29,7 +29,8 @@ def translate(nmt, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(
         "nmt.decoding.read_ahead.PATIENCE", 60.0
     )  # the same batches, and so the same scores, in every run
-    return lambda *options, stdin=TEXT: nmt("translate", "--model", folder / "translator", *options, stdin=stdin)
+    whole = ("--model", folder / "translator", "--set", "decoding.split=length")  # of the bundle no lengths are known
+    return lambda *options, stdin=TEXT: nmt("translate", *whole, *options, stdin=stdin)
 
 
 def shown(path: str) -> tuple[str, str]:
