@@ -7,6 +7,7 @@ the process that started them, however it ends.
 from __future__ import annotations
 
 import gc
+import multiprocessing.process
 import os
 import signal
 import sys
@@ -18,6 +19,8 @@ from dataclasses import dataclass, field
 from multiprocessing import get_context, parent_process, resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
+from multiprocessing.reduction import ForkingPickler
+from queue import SimpleQueue
 from typing import Any, Self
 
 from nmt.decoding.engine import Engine, Hypothesis, Pool, Source, SourceQueue
@@ -49,6 +52,7 @@ class Workers:
         count too.
         """
         self._make, self._count, self._fork = make, count, fork
+        self._process = os.getpid()
         self._workers: list[_Worker] = []
         self._pool = Pool()  # taken from the current search's queue, but not yet sent to a worker
         self._over = False  # whether the current search's queue has ended
@@ -70,12 +74,13 @@ class Workers:
         self.close()
 
     def close(self) -> None:
-        """Kill the workers."""
+        """Kill the workers, unless this is a fork of the process that started them."""
+        if os.getpid() != self._process:
+            return
         for worker in self._workers:
             worker.process.kill()  # they have nothing to save
         for worker in self._workers:
-            worker.process.join()
-            worker.connection.close()
+            worker.close()
         self._workers = []
 
     def search(self, queue: SourceQueue, n_best: int) -> Generator[tuple[int, list[Hypothesis]], None, None]:
@@ -139,6 +144,8 @@ class _Worker:
     connection: Connection
     asks: int = 0  # padded tokens requested but not yet sent
     busy: dict[int, int] = field(default_factory=dict)  # tokens of the sources sent but not yet searched, by number
+    outbox: SimpleQueue[bytes] = field(default_factory=SimpleQueue)  # pickled messages, and b"" at the end
+    sender: threading.Thread | None = None  # started after all forks
 
     @property
     def load(self) -> int:
@@ -160,16 +167,25 @@ class _Worker:
             finally:
                 signal.pthread_sigmask(signal.SIG_UNBLOCK, of_terminal)
         theirs.close()
+        # Otherwise each fork of this process would terminate the worker at its own exit. It ends with this one anyway.
+        multiprocessing.process._children.discard(process)  # type: ignore[attr-defined]
         return cls(f"worker {number + 1} of {count}", process, ours)
 
     def send(self, message: Command | list[Source]) -> None:
-        """Send a command, or sources; an empty list means that there are no more."""
+        """Send a command, or sources; an empty list means that there are no more.
+
+        Return at once: if this process waited until the worker reads, the worker could wait until this process does.
+        """
         self.asks = 0
-        try:
-            self.connection.send(message)
-        except ConnectionError:
-            while True:  # drain its earlier messages; its exit or failure then raises
-                self.receive()
+        if self.sender is None:
+            self.sender = threading.Thread(target=self._send_all, name=f"to {self.name}", daemon=True)
+            self.sender.start()
+        self.outbox.put(bytes(ForkingPickler.dumps(message)))
+
+    def _send_all(self) -> None:
+        with suppress(OSError):  # the worker has ended; `receive` says how
+            while message := self.outbox.get():
+                self.connection.send_bytes(message)
 
     def receive(self) -> Message:
         """Return the worker's next message; raise UserError if the worker failed or was killed."""
@@ -185,6 +201,14 @@ class _Worker:
             _, problem, hint, trace = message
             raise UserError(f"{self.name}: {problem}", hint) from RuntimeError(f"\n{trace}")
         return message
+
+    def close(self) -> None:
+        """Release what belongs to a worker whose process was killed."""
+        self.process.join()
+        if self.sender:
+            self.outbox.put(b"")
+            self.sender.join()
+        self.connection.close()
 
 
 # --- in the worker ----------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ import struct
 import subprocess
 import sys
 import textwrap
+import threading
 from itertools import count
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
@@ -42,6 +43,10 @@ def test_a_worker_that_asks_for_everything_gets_its_share(lengths: list[int], sh
     queue: Any = SimpleNamespace(take=lambda tokens, wait: waiting.pop() if waiting else [])
     waiting = [[Source(number, [4] * length, cap=9) for number, length in enumerate(lengths)]]
     engine._serve(queue)
+    for worker in engine._workers:
+        if worker.sender:
+            worker.outbox.put(b"")
+            worker.sender.join()
     assert [len(there.recv()) if there.poll() else 0 for _, there in pipes] == shares
     assert [len(worker.busy) for worker in engine._workers] == shares
 
@@ -131,8 +136,54 @@ def test_a_worker_that_failed_before_it_was_sent_anything_says_why() -> None:
     there.send(("failed", "no such key", "try another", "Traceback"))
     there.close()
     process: Any = SimpleNamespace()
+    worker = _Worker("worker 2 of 3", process, here)
+    worker.send([])
+    assert worker.receive() == ("idle",)
     with pytest.raises(UserError, match=r"^worker 2 of 3: no such key\n"):
-        _Worker("worker 2 of 3", process, here).send([])
+        worker.receive()
+
+
+def test_what_is_sent_does_not_wait_for_the_worker_to_read_it() -> None:
+    here, there = Pipe()
+    process: Any = SimpleNamespace(join=lambda: None)
+    worker = _Worker("worker 1 of 2", process, here)
+    sources = [Source(0, [4] * 1_000_000, cap=9)]  # more than a pipe holds
+    sending = threading.Thread(target=worker.send, args=(sources,), daemon=True)
+    sending.start()
+    sending.join(WAIT)
+    assert not sending.is_alive()
+    threading.Thread(target=there.send, args=(("found", 0, sources),), daemon=True).start()
+    assert worker.receive() == ("found", 0, sources)  # neither end has read anything yet
+    assert there.recv() == sources
+    worker.close()
+
+
+FORKED = """
+import os, sys, nmt
+if __name__ == "__main__":
+    with nmt.load("ckpts", workers=int(sys.argv[1]), beam=2) as model:
+        for use in (lambda: model.translate(["a b"]), lambda: model.attention("a b", "b a")):
+            if (child := os.fork()) == 0:
+                try:
+                    use()
+                except nmt.UserError as error:
+                    print(error.hint)
+                sys.exit()  # runs what ends the workers of other processes
+            assert os.waitpid(child, 0)[1] == 0
+        print(len(model.translate(["a b"])))
+"""
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_fork_of_a_program_cannot_use_its_model_and_leaves_it_alone(
+    reverse_run: Path, tmp_path: Path, workers: int
+) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(FORKED)
+    command = [sys.executable, "-u", program, str(workers)]
+    done = subprocess.run(command, cwd=reverse_run, capture_output=True, text=True, check=False, timeout=WAIT)
+    hint = "load it after the fork, in each process, or start processes by the method spawn\n"
+    assert (done.stdout, done.stderr, done.returncode) == (2 * hint + "1\n", "", 0)
 
 
 @pytest.mark.parametrize(("number", "fork"), [(signal.SIGINT, False), (signal.SIGKILL, True)])
