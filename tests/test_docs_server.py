@@ -111,14 +111,21 @@ def test_lines_of_texts_are_translated(body: bytes, kind: str, translated: objec
         (b"q=a&source=en&target=fr", FORM, 400, "source must be en or auto, target de"),
         (b"q=a&source=en&target=de&format=html", FORM, 400, "format text"),
         (b"q=" + b"a" * 100_000, FORM, 413, "longer than 100000 bytes"),
+        (
+            b"--x\r\n\r\nq\r\n",
+            "multipart/form-data; boundary=x",
+            415,
+            "is multipart/form-data: send application/json or",
+        ),
     ],
-    ids=range(10),
+    ids=range(11),
 )
 def test_bad_requests_get_an_error_and_are_not_searched(body: bytes, kind: str, status: int, error: str) -> None:
     server = Server()
     found, answer = server.run(lambda server: server.post(body, kind))
     assert (found, list(answer), server.model.searches) == (status, ["error"], [])
     assert error in answer["error"]
+    assert "expected" not in answer["error"]  # no message of Python's
 
 
 def test_requests_that_come_during_a_search_share_the_next_one_unless_they_hang_up() -> None:
