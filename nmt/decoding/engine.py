@@ -58,6 +58,7 @@ class Source:
     text: str = ""  # its text, if there are phrases or it is aligned
     phrases: Sequence[Phrase] = ()  # what its outputs must contain; translators only
     aligned: bool = False  # whether its hypotheses need `aligned`; translators only
+    kinds: Sequence[int] = ()  # of its words, for a tree's leaves; () if every leaf fits
     whole: Source | None = None  # as first asked for, if text to keep was left out of it
 
 

@@ -70,16 +70,16 @@ class Parser(Pipeline[Parse]):
 
     def split(self, request: Request) -> list[Part]:
         """Encode a line in parts of at most decoding.max_source subwords, split between words."""
+        words, limit = words_of(request.text), self.decoding.max_source
         parts: list[Part] = []
-        ids: list[int] = []
-        count, limit = 0, self.decoding.max_source
-        for word in self._encode(words_of(request.text)):
-            if count and len(ids) + len(word) > limit:
-                parts.append(Part(ids, count))
-                ids, count = [], 0
+        ids, kinds = list[int](), list[int]()
+        for word, kind in zip(self._encode(words), self._vocabulary.kinds(words), strict=True):
+            if kinds and len(ids) + len(word) > limit:
+                parts.append(Part(ids, len(kinds), kinds))
+                ids, kinds = [], []
             ids += word[:limit]
-            count += 1
-        return [*parts, Part(ids, count)] if count else []
+            kinds.append(kind)
+        return [*parts, Part(ids, len(kinds), kinds)] if kinds else []
 
     def encode_pair(self, source: str, output: str) -> tuple[list[int], list[int]]:
         """Encode an unsplit line and a tree over its words, in bracket notation."""
@@ -115,6 +115,10 @@ class Parser(Pipeline[Parse]):
         ]
         return self._json(number, parse, hypotheses, cut=parse.cut)
 
+    @property
+    def _vocabulary(self) -> TreeVocabulary:
+        return cast(TreeVocabulary, self.tokenizer.target)
+
     def _encode(self, words: Sequence[str]) -> list[list[int]]:
         """Encode each word as in training: escaped, with no subword that spans two words."""
         return self.tokenizer.source.encode_all([escape(word) for word in words])
@@ -123,9 +127,8 @@ class Parser(Pipeline[Parse]):
         """Join the trees of this `rank` from all parts under one root; return None if there are none."""
         if any(part[rank] is NOTHING for part in line.hypotheses):
             return None
-        vocabulary = cast(TreeVocabulary, self.tokenizer.target)
         found = zip(line.hypotheses, _words_of_parts(line), strict=True)
-        trees = [vocabulary.tree(part[rank].ids, words) for part, words in found]
+        trees = [self._vocabulary.tree(part[rank].ids, words) for part, words in found]
         return Tree(TOP, tuple(child for tree in trees for child in tree.children)) if trees else None
 
     def _is_cut(self, words: list[str]) -> bool:

@@ -58,6 +58,7 @@ class Part:
 
     ids: list[int]  # subwords without `</s>`: at least one, at most decoding.max_source
     words: int = 0  # number of leaves in its tree; parsers only
+    kinds: Sequence[int] = ()  # of its words, which leaves must fit; parsers only
     start: int = 0  # offset of `text` in the line; translators only, as all below
     text: str = ""
     prefix: Prefix | None = None  # forced beginning of its output
@@ -242,9 +243,8 @@ class ReadAhead:
                 self._searching[number] = (line, index)
                 cap = self._cap(part.longest)
                 text = part.text if part.phrases or part.aligned else ""  # else no engine needs it
-                self._filling.append(
-                    Source(number, part.ids, cap, part.words, part.prefix, text, part.phrases, part.aligned)
-                )
+                told = part.prefix, text, part.phrases, part.aligned, part.kinds
+                self._filling.append(Source(number, part.ids, cap, part.words, *told))
             self._lines.append(line)
             self._load += line.weight
             self._filled += line.weight

@@ -8,14 +8,16 @@ because they tell it how many words it has covered. Restoring a tree requires it
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from nmt.parsing.tree import TOP, Tree, parse_tree
+from nmt.parsing.brackets import DELETED
+from nmt.parsing.tree import EMPTY, TOP, Tree, parse_tree
 from nmt.system.errors import UserError
 from nmt.system.integrity import checked, known_files
 from nmt.text.tokenizer import Tokenizer
@@ -24,12 +26,11 @@ from nmt.text.vocabulary import DAMAGED, EOS, UNK, TargetVocabulary, Vocabulary
 LEAF = 4  # id of XX, or of the first tag
 XX = "XX"  # the tag of words that are not punctuation
 
-AMBIGUOUS = 0.05  # an ambiguous word has more than this share of punctuation tags, and of other tags
+AMBIGUOUS = 0.05  # share of its occurrences that an ambiguous word has beyond its most frequent kind
 LONGEST_RUN = 10**9  # upper bound on `longest_run`: a larger one, in a damaged file, could overflow
 
-KnownTag = Literal[",", ":", "``", "''", ".", "XX"]
-PUNCTUATION_TAGS = get_args(KnownTag)[:-1]  # EVALB deletes these; if they differ from the gold's, it counts an error
-PUNCTUATION = {  # Treebank tags for words unseen in training
+ANY, WORD, MARK, TRACE = range(4)  # kinds of words: ambiguous; kept by EVALB; deleted as punctuation; deleted as traces
+CONVENTIONS = {  # tags of words unseen in training, for vocabularies of early versions, which did not learn them
     **dict.fromkeys((",", "،", "，", "、"), ","),
     **dict.fromkeys((":", ";", "-", "--", "---", "–", "—", "...", "..", "…", "：", "；"), ":"),
     **dict.fromkeys(("``", "`", "“", "‘", "«", "„", "‚"), "``"),
@@ -55,24 +56,30 @@ def linearise(tree: Tree, pos_tags: bool = False) -> list[str]:
 Name = Annotated[str, Field(pattern=r"^[^()\t-\r ]+$")]
 
 
-class _Content(BaseModel):
-    """Content of a tree vocabulary's file."""
+class _Known(BaseModel):
+    """Tags of words, and which words are ambiguous."""
 
     model_config = ConfigDict(strict=True)
+
+    punctuation: dict[str, Name]
+    ambiguous: frozenset[str]
+
+
+class _Content(_Known):
+    """Content of a tree vocabulary's file; `unseen` has tags by the shapes of words."""
 
     tags: tuple[Name, ...]
     labels: tuple[Name, ...] = Field(min_length=1)
     longest_run: int = Field(ge=1, le=LONGEST_RUN)
-    punctuation: dict[str, KnownTag]
-    ambiguous: frozenset[str]
+    unseen: _Known = _Known(punctuation=CONVENTIONS, ambiguous=frozenset())
 
 
 class TreeVocabulary(TargetVocabulary):
     """Tree symbols: <pad> <unk> <s> </s>, leaves, opening brackets by label, closing brackets by label.
 
     `tags` (empty if XX is the only leaf) and `labels` are sorted by frequency. `longest_run` is the maximum number of
-    consecutive opening brackets in the training data. `punctuation` maps words to tags that EVALB deletes, or to XX if
-    they are in `PUNCTUATION` but mostly have other tags in the training data.
+    consecutive opening brackets in the training data. `punctuation` maps words to the tags of punctuation and traces
+    that they mostly have there, or to XX if only words like them have such tags.
     """
 
     FILE = "tree.json"
@@ -83,7 +90,7 @@ class TreeVocabulary(TargetVocabulary):
         self.serialized = serialized
         content = checked(_Content, serialized, name, DAMAGED)
         self.tags, self.labels, self.longest_run = content.tags, content.labels, content.longest_run
-        self.punctuation, self._ambiguous = content.punctuation, content.ambiguous
+        self.punctuation, self._content = content.punctuation, content
         brackets = (*(f"({label}" for label in self.labels), *(f"){label}" for label in self.labels))
         self._symbols = ["<pad>", "<unk>", "<s>", "</s>", *(self.tags or (XX,)), *brackets]
         first = LEAF + (len(self.tags) or 1)
@@ -92,7 +99,10 @@ class TreeVocabulary(TargetVocabulary):
         self.closers = range(last, len(self._symbols))
         """Id ranges of leaves and brackets; brackets are in the order of `labels`"""
         self._ids = {symbol: index for index, symbol in enumerate(self._symbols)}
-        self._tag_of = PUNCTUATION | self.punctuation
+        named = [(index, _kind(tag)) for index, tag in enumerate(self.tags, LEAF)]
+        fitting = [[index for index, of in named if of == kind] for kind in (WORD, MARK, TRACE)] if named else []
+        self.fitting = [list(self.leaves), *(ids or list(self.leaves) for ids in fitting)]
+        """Ids of the leaves that a word may have, by its kind; only ANY is a kind if XX is the only leaf"""
 
     @classmethod
     def train(cls, trees: Iterable[str], pos_tags: bool = False) -> TreeVocabulary:
@@ -117,13 +127,11 @@ class TreeVocabulary(TargetVocabulary):
                 "name trees that have brackets above the tags, such as (TOP (NP (NN tree)))",
             )
         tags = Counter(tag for _, tag in tagged.elements())
-        punctuation, ambiguous = _punctuation(tagged)
         content = {
             "tags": _by_frequency(tags) if pos_tags else [],
             "labels": _by_frequency(labels),
             "longest_run": longest_run,
-            "punctuation": punctuation,
-            "ambiguous": ambiguous,
+            **_punctuation(tagged),
         }
         return cls(json.dumps(content, ensure_ascii=False, indent=1).encode(), "the trained tree vocabulary")
 
@@ -150,16 +158,27 @@ class TreeVocabulary(TargetVocabulary):
         """Look up symbols by id."""
         return [self._symbols[index] for index in ids]
 
-    def tag(self, word: str, leaf: str = XX) -> str:
-        """Choose the tag of a word in an output tree, given the `leaf` that the model predicted.
+    def kinds(self, words: Sequence[str]) -> list[int]:
+        """Return each word's kind by the training data, an index of `fitting`; ANY if XX is the only leaf."""
+        known = map(self._known, map(escape, words))
+        return [ANY if ambiguous or not self.tags else _kind(tag) for tag, ambiguous in known]
 
-        If EVALB deletes a word from the hypothesis but not from the gold, the whole sentence is an error. So the leaf
-        decides whether a word is punctuation only if the training data is ambiguous about it. For other words, a leaf
-        that disagrees with the training data is replaced with the word's punctuation tag or XX.
+    def tag(self, word: str, leaf: str = XX) -> str:
+        """Choose the tag of a word in an output tree: the `leaf` that the model predicted, if that is a tag.
+
+        If EVALB deletes a word from the hypothesis but not from the gold, the whole sentence is an error. So where no
+        tag of the vocabulary fits the word, it gets the one that the training data, or its shape, tells.
         """
-        known = self._tag_of.get(word, XX)
-        agreed = (leaf in PUNCTUATION_TAGS) == (known in PUNCTUATION_TAGS) or word in self._ambiguous
-        return leaf if self.tags and agreed else known
+        known, ambiguous = self._known(word)
+        return leaf if self.tags and (ambiguous or _kind(leaf) == _kind(known)) else known
+
+    def _known(self, word: str) -> tuple[str, bool]:
+        """Return the tag of a word in the training data, XX if it is kept by EVALB, and whether it is ambiguous."""
+        unseen = self._content.unseen
+        for table, key in ((self._content, word), (unseen, word), *((unseen, shape) for shape in _shapes(word))):
+            if key in table.punctuation or key in table.ambiguous:
+                return table.punctuation.get(key, XX), key in table.ambiguous
+        return XX, False
 
     def tree(self, ids: Sequence[int], words: Sequence[str]) -> Tree:
         """Build the tree from its ids, without `</s>`, and its words, which are escaped and tagged by `tag`.
@@ -192,25 +211,62 @@ def _by_frequency(counts: Counter[str]) -> list[str]:
     return sorted(counts, key=lambda name: (-counts[name], name))
 
 
-def _punctuation(tags: Counter[tuple[str, str]]) -> tuple[dict[str, str], list[str]]:
-    """Decide from counts of (word, tag) which words are punctuation; return their tags, and the ambiguous words.
+def _kind(tag: str) -> int:
+    return TRACE if tag == EMPTY else MARK if tag in DELETED else WORD
 
-    A word whose tags are mostly ones that EVALB deletes gets the most frequent of these. Any other word gets XX if it
-    is in PUNCTUATION, else no entry.
+
+def _is_symbol(word: str) -> bool:
+    return not any(map(str.isalnum, word))
+
+
+def _shapes(word: str) -> list[str]:
+    """Return an unseen word's classes, smallest first: `*T*-0` of `*T*-12`; `!` and "", all symbols, of `!!!`."""
+    shape = re.sub(r"([^\w])\1+", r"\1", re.sub(r"\d+", "0", word))
+    return [shape, ""] if _is_symbol(word) else [shape]
+
+
+def _punctuation(tags: Counter[tuple[str, str]]) -> dict[str, Any]:
+    """Learn from counts of (word, tag) which words are punctuation or traces; return these fields of `_Content`.
+
+    For unseen words, each training word has a vote in its classes.
     """
-    votes: dict[str, Counter[str]] = {}
+    symbols, totals = Counter[str](), Counter[str]()
+    for (word, tag), count in tags.items():
+        symbols[tag] += count * _is_symbol(word)
+        totals[tag] += count
+    marks = frozenset(tag for tag in totals if 2 * symbols[tag] > totals[tag])
+    words = _decide(tags, marks)
+    votes = Counter((shape, tag) for word, (tag, _) in words.items() for shape in {*_shapes(word)})
+    unseen = _fields(_decide(votes, marks), _is_symbol)
+    return _fields(words, lambda word: not unseen["punctuation"].keys().isdisjoint(_shapes(word))) | {"unseen": unseen}
+
+
+def _decide(tags: Counter[tuple[str, str]], marks: frozenset[str]) -> dict[str, tuple[str, bool]]:
+    """Return, from counts of (word, tag), each word's tag as `_known` does.
+
+    That is its most frequent tag among those of its most frequent kind, but XX if EVALB keeps the word, unless both
+    word and tag are for symbols: `marks` has these tags.
+    """
+    by_word: dict[str, dict[int, Counter[str]]] = {}
     for (word, tag), count in sorted(tags.items()):
-        votes.setdefault(word, Counter())[tag if tag in PUNCTUATION_TAGS else XX] += count
-    table, ambiguous = {}, []
-    for word, counts in votes.items():
-        others = counts.pop(XX, 0)
-        if min(others, counts.total()) > AMBIGUOUS * (others + counts.total()):
-            ambiguous.append(word)
-        if counts.total() > others:
-            table[word] = counts.most_common(1)[0][0]
-        elif word in PUNCTUATION:
-            table[word] = XX
-    return table, ambiguous
+        by_word.setdefault(word, {}).setdefault(_kind(tag), Counter())[tag] += count
+    found = {}
+    for word, kinds in by_word.items():
+        kind, counts = max(sorted(kinds.items()), key=lambda item: item[1].total())
+        tag = counts.most_common(1)[0][0]
+        total = sum(each.total() for each in kinds.values())
+        is_mark = kind != WORD or (tag in marks and _is_symbol(word))
+        found[word] = (tag if is_mark else XX, total - counts.total() > AMBIGUOUS * total)
+    return found
+
+
+def _fields(found: Mapping[str, tuple[str, bool]], is_kept: Callable[[str], bool]) -> dict[str, Any]:
+    """Return the fields of `_Known`, without plain words unless `is_kept`."""
+    kept = {word: known for word, known in found.items() if known != (XX, False) or is_kept(word)}
+    return {
+        "punctuation": {word: tag for word, (tag, _) in kept.items()},
+        "ambiguous": [word for word, (_, ambiguous) in kept.items() if ambiguous],
+    }
 
 
 def load_tokenizer(directory: Path) -> Tokenizer:
