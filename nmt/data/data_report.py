@@ -112,6 +112,7 @@ def summary(out: Path, report: dict[str, dict[str, Any]], tokenizer: Tokenizer, 
     if not tokenizer.shared:
         pieces += f" and {len(tokenizer.target):,} {'tree symbols' if task.has_trees else 'pieces'}"
     yield f"prepared {out}: {pieces}"
+    told = ("dropped", "set aside", unit, "source sentences", "trees", "targets", "identifiers", "traces")
     for split, figures in report.items():
         if not figures["read"]:
             continue
@@ -120,7 +121,6 @@ def summary(out: Path, report: dict[str, dict[str, Any]], tokenizer: Tokenizer, 
         notes = [f"{target} subwords each" if not task.has_source else f"{source} subwords in, {target} {symbols} out"]
         if len(figures["kept by set"]) > 1:
             notes.append(f"by set {' + '.join(f'{kept:,}' for kept in figures['kept by set'])}")
-        told = ("dropped", "set aside", unit, "source sentences", "trees", "targets")
         notes += [f"{value:,} {name}" for name, value in figures.items() if name.startswith(told)]
         if near := figures.get("near to training"):
             notes.append(f"{near:,} near to training")

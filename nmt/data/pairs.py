@@ -11,6 +11,7 @@ import glob
 import json
 import logging
 import os
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,8 @@ from nmt.text.lines import REALIGN, count_lines, one_line, read_lines, read_para
 
 Pair = tuple[str, ...]
 """One sentence for each of `Data.languages`"""
+Notes = Counter[str] | None
+"""Counts of what `read_trees` leaves out or changes"""
 LENGTH_STEP = 10  # width of report.json's length classes, in subwords
 ONE_OBJECT = 'write one JSON object on each line, such as {"en": "Hello.", "de": "Hallo."}'
 
@@ -88,22 +91,22 @@ def _text_files(dataset: Dataset, data: Data) -> tuple[os.PathLike[str], ...] | 
     return tuple(data.path(name) for name in (dataset.source, dataset.target) if name is not None) or None
 
 
-def read_pairs(dataset: Dataset, data: Data) -> Iterator[Pair]:
+def read_pairs(dataset: Dataset, data: Data, notes: Notes = None) -> Iterator[Pair]:
     """Yield a data set's pairs in order; raise UserError if its data is unreadable or malformed."""
     if (files := _text_files(dataset, data)) is not None:
         yield from read_parallel(*files) if len(files) > 1 else zip(read_lines(files[0]))
     elif dataset.trees is not None:
         for path in input_files(dataset, data):
-            yield from _read_trees(path, data)
+            yield from _read_trees(path, data, notes)
     elif dataset.file is not None and dataset.format == ".tsv":
         yield from _read_tsv(data.path(dataset.file), dataset.fields or ("1", "2"))
     else:
         yield from _read_records(dataset, data)
 
 
-def _read_trees(path: Path, data: Data) -> Iterator[Pair]:
+def _read_trees(path: Path, data: Data, notes: Notes) -> Iterator[Pair]:
     """Yield the words and prepared form of each tree; two empty strings if preparation leaves nothing."""
-    for tree in read_trees(path):
+    for tree in read_trees(path, notes):
         prepared = prepare_tree(tree, data.functional_tags, data.traces)
         yield ("", "") if prepared is None else (" ".join(prepared.leaves()), str(prepared))
 

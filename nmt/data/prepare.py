@@ -37,7 +37,7 @@ from nmt.data.data_report import OVERLAP, REPORT, summary
 from nmt.data.folders import MANIFEST, directory, read_fingerprint
 from nmt.data.held_out import NEAR, Overlap, take
 from nmt.data.opus import Archive
-from nmt.data.pairs import Pair, check_inputs, read_pairs
+from nmt.data.pairs import Notes, Pair, check_inputs, read_pairs
 from nmt.parsing.linearization import TreeVocabulary, load_tokenizer
 from nmt.recipe import Data, Dataset, Recipe
 from nmt.system.console import Console
@@ -131,12 +131,13 @@ def _write(
             overlap = {split: _overlap(pairs, tokenizer) for split, pairs in texts.items()}
             for split, datasets in splits.items():
                 encoder = _encoder(split, data, tokenizer, texts, held_out)
-                chunks = encode_chunks(encoder, _chunks(split, data, held_out), threads)
+                notes = Counter[str]()
+                chunks = encode_chunks(encoder, _chunks(split, data, held_out, notes), threads)
                 names = [_name(dataset) for dataset in datasets]
                 add = [each.add for each in overlap.values()] if split == "train" else []
                 with console.progress(f"encoding {split}", totals[split], data.task.unit) as advance:
                     sides = SIDES[-len(data.languages) :]
-                    report[split] = _write_split(part / f"{split}.arrow", chunks, sides, names, advance, add)
+                    report[split] = _write_split(part / f"{split}.arrow", chunks, sides, names, advance, add) | +notes
             _check_some_kept(report["train"], data)
             lengths, several = _measure_lengths(recipe, Corpus(part / "train.arrow"), tokenizer)
             if lengths is not None:
@@ -325,10 +326,10 @@ def _check_some_kept(train: dict[str, Any], data: Data) -> None:
         )
 
 
-def _chunks(split: str, data: Data, held_out: HeldOut) -> Iterator[Chunk]:
+def _chunks(split: str, data: Data, held_out: HeldOut, notes: Notes = None) -> Iterator[Chunk]:
     first = 1
     for index, dataset in enumerate(data.splits[split]):
-        for chunk in in_groups(_pairs_of(dataset, split, data, held_out), CHUNK, CHUNK_TEXT):
+        for chunk in in_groups(_pairs_of(dataset, split, data, held_out, notes), CHUNK, CHUNK_TEXT):
             yield Chunk(index, first, chunk)
             first += len(chunk)
 
@@ -339,14 +340,14 @@ def _pairs(split: str, data: Data, held_out: HeldOut | None = None) -> Iterator[
         yield from _pairs_of(dataset, split, data, held_out or {})
 
 
-def _pairs_of(dataset: Dataset, split: str, data: Data, held_out: HeldOut) -> Iterable[Pair]:
+def _pairs_of(dataset: Dataset, split: str, data: Data, held_out: HeldOut, notes: Notes = None) -> Iterable[Pair]:
     """Return the pairs of a data set, stripped of surrounding whitespace, and empty if nothing in them is visible.
 
     Trees are not stripped, since their last word may be a no-break space.
     """
     if dataset.take is not None:
         return held_out[split]
-    pairs = read_pairs(dataset, data)
+    pairs = read_pairs(dataset, data, notes)
     return (tuple(map(stripped, pair)) for pair in pairs) if dataset.trees is None else pairs
 
 

@@ -17,10 +17,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
+from torch.nn.utils.rnn import pad_sequence
 
 from nmt.decoding.engine import Source
 from nmt.model.cache import ROOM, Ancestry, Removal, upload, with_room
-from nmt.parsing.linearization import TreeVocabulary
+from nmt.parsing.linearization import ANY, TreeVocabulary
 from nmt.text.vocabulary import EOS, PAD, Vocabulary
 
 NONE = -1  # padding before the first symbol
@@ -139,8 +140,9 @@ def forbid(log_probs: Tensor, symbols: Tensor, where: Tensor) -> Tensor:
 class TreeConstraint(Constraint):
     """Outputs are linearised trees with exactly as many leaves as the source has words.
 
-    - Leaves are allowed while any are left, if they fit the next word (`TreeVocabulary.fitting`). `</s>` is allowed
-      only when none is left and no bracket is open.
+    - Leaves are allowed while any are left. `</s>` is allowed only when none is left and no bracket is open.
+    - Leaves must fit the next word (`TreeVocabulary.fitting`), and get the probability of those that do not: whether a
+      leaf comes next is the model's decision.
     - A bracket may open only while leaves are left, so that it will not be empty. At most `longest_run` brackets open
       in a row, which bounds unary chains and thus the output length.
     - Only the innermost open bracket may close, and only if it is not empty.
@@ -160,37 +162,33 @@ class TreeConstraint(Constraint):
         )
         self._kinds = 1 + len(vocabulary.labels)  # kinds of head: no open bracket, or the innermost one's label
         self._beam = beam
-        self._by_head, self._by_case, self._spent = (table.to(device) for table in self._tables(vocabulary))
+        self._bias, self._spent = (table.to(device) for table in self._tables(len(vocabulary)))
+        fitting = torch.tensor(vocabulary.fitting, dtype=torch.bool, device=device)
+        self._unfit = torch.where(fitting, 0.0, -math.inf)  # (kinds of words, tags)
         ids = torch.empty((0, beam), dtype=torch.int64, device=device)
         # (n, 3, k): leaves left, brackets that may still open, and brackets that may open in a row
         self._left = ids.new_empty((0, 3, beam))
         self._head = self._places = ids  # (n, k): place · kinds + kind, or 0; place of the next head
         self._heads = ids.new_empty((0, 0))  # (rows, places): the previous heads
-        # (n, longest + 1): by the number of leaves left, 0 if it is 0, else 1 + 2 · the next word's kind
-        self._cases = ids.new_empty((0, 1))
+        # (rows, words + 1): the next word's kind, by the number of leaves left
+        self._kinds_left = ids.new_empty((0, 0))
 
-    def _tables(self, vocabulary: TreeVocabulary) -> tuple[Tensor, Tensor, Tensor]:
+    def _tables(self, vocabulary: int) -> tuple[Tensor, Tensor]:
         """Return the lookup tables of `restrict` and `advance`.
 
-        The first two are 0 for allowed symbols and -inf for others: (kinds, vocabulary), which symbols the innermost
-        open bracket allows, and (cases, vocabulary without closing brackets), which the words left allow. Case 0 is
-        that no word is left; 1 + 2 · its kind that one is left but no bracket may open; the next that one may. The
-        third, (vocabulary, 3), is what each symbol subtracts from `_left`; all but opening brackets reset the run.
+        The first, (3 · kinds, vocabulary), is 0 for allowed symbols and -inf for others. It covers all kinds of head
+        for three cases: no leaf left, leaves left but no bracket may open, a bracket may open. The second,
+        (vocabulary, 3), is what each symbol subtracts from `_left`; all but opening brackets reset the run.
         """
-        by_head = torch.ones((self._kinds, len(vocabulary)), dtype=torch.bool)
-        by_head[1:, EOS] = False
-        by_head[:, self._closers] = False
-        by_head[1:, self._closers] = torch.eye(self._kinds - 1, dtype=torch.bool)
-        by_case = torch.zeros((1 + 2 * len(vocabulary.fitting), self._closers.start), dtype=torch.bool)
-        by_case[0, EOS] = True
-        by_case[2::2, self._openers] = True
-        for kind, leaves in enumerate(vocabulary.fitting):
-            by_case[1 + 2 * kind : 3 + 2 * kind, leaves] = True
-        spent = torch.tensor([0, 0, -self._run]).repeat(len(vocabulary), 1)
+        allowed = torch.zeros((3, self._kinds, vocabulary), dtype=torch.bool)
+        allowed[0, 0, EOS] = True
+        allowed[1:, :, self._leaves] = True
+        allowed[2, :, self._openers] = True
+        allowed[:, 1:, self._closers] = torch.eye(self._kinds - 1, dtype=torch.bool)
+        spent = torch.tensor([0, 0, -self._run]).repeat(vocabulary, 1)
         spent[self._leaves, 0] = 1
         spent[self._openers, 1:] = 1
-        by_head, by_case = (torch.where(allowed, 0.0, -math.inf) for allowed in (by_head, by_case))
-        return by_head, by_case, spent
+        return torch.zeros(allowed.shape).masked_fill_(~allowed, -math.inf).flatten(0, 1), spent
 
     def admit(self, sources: Sequence[Source]) -> None:
         left = [[source.words, (source.cap - source.words - 1) // 2, self._run] for source in sources]
@@ -201,21 +199,21 @@ class TreeConstraint(Constraint):
         self._places = torch.cat((self._places, places))
         heads = with_room(self._heads, 0, len(self._left))
         self._heads = with_room(heads, 1, self._beam * max(source.cap for source in sources))
-        cases = np.ones((len(sources), 1 + max(source.words for source in sources)), dtype=np.int64)
-        cases[:, 0] = 0
-        for row, source in enumerate(sources):
-            cases[row, 1 : len(source.kinds) + 1] += 2 * np.array(source.kinds[::-1], dtype=np.int64)
-        width = max(self._cases.size(1), cases.shape[1])
-        both = self._cases, upload(cases, device)
-        self._cases = torch.cat([F.pad(table, (0, width - table.size(1))) for table in both])
+        kinds = [torch.tensor([ANY, *reversed(source.kinds or [ANY] * source.words)]) for source in sources]
+        padded = upload(pad_sequence(kinds, batch_first=True), device)
+        self._kinds_left = with_room(with_room(self._kinds_left, 0, len(self._left)), 1, padded.size(1))
+        self._kinds_left[len(self._left) - len(kinds) : len(self._left), : padded.size(1)] = padded
 
     def restrict(self, log_probs: Tensor, rows: slice) -> None:
         left = self._left[rows]
+        if self._unfit.numel():
+            leaves = log_probs[:, :, self._leaves]
+            fit = leaves + F.embedding(self._kinds_left[rows].gather(1, left[:, 0].clamp_min(0)), self._unfit)
+            leaves.copy_(fit.add_(leaves.logsumexp(2, keepdim=True) - fit.logsumexp(2, keepdim=True)))
         may_close = left[:, 2] == self._run  # otherwise the innermost bracket is still empty
-        case = self._cases[rows].gather(1, left[:, 0].clamp_min(0)).add_(left.amin(1).clamp_(0, 1))
-        log_probs[:, :, : self._by_case.size(1)] += F.embedding(case, self._by_case)
-        head = self._head[rows] % self._kinds * may_close
-        log_probs[:, :, : self._by_head.size(1)] += F.embedding(head, self._by_head)
+        which = left[:, 0].clamp(0, 1) + left.amin(1).clamp_(0, 1)
+        which = (self._head[rows] % self._kinds * may_close).add_(which, alpha=self._kinds)
+        log_probs[:, :, : self._bias.size(1)] += F.embedding(which, self._bias)
 
     def advance(self, parents: Tensor, symbols: Tensor) -> None:
         self._left = self._left.gather(2, parents[:, None].expand(-1, 3, -1))
@@ -230,9 +228,8 @@ class TreeConstraint(Constraint):
         self._places += self._beam
 
     def leave(self, removal: Removal) -> None:
-        removal.move(self._heads)
-        state = self._left, self._head, self._places, self._cases
-        self._left, self._head, self._places, self._cases = map(removal.keep, state)
+        removal.move(self._heads, self._kinds_left)
+        self._left, self._head, self._places = map(removal.keep, (self._left, self._head, self._places))
 
 
 LAST = "\U0010ffff"  # sorts after every text

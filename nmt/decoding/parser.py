@@ -71,9 +71,10 @@ class Parser(Pipeline[Parse]):
     def split(self, request: Request) -> list[Part]:
         """Encode a line in parts of at most decoding.max_source subwords, split between words."""
         words, limit = words_of(request.text), self.decoding.max_source
+        word_kinds = cast(TreeVocabulary, self.tokenizer.target).kinds(words)
         parts: list[Part] = []
         ids, kinds = list[int](), list[int]()
-        for word, kind in zip(self._encode(words), self._vocabulary.kinds(words), strict=True):
+        for word, kind in zip(self._encode(words), word_kinds, strict=True):
             if kinds and len(ids) + len(word) > limit:
                 parts.append(Part(ids, len(kinds), kinds))
                 ids, kinds = [], []
@@ -115,10 +116,6 @@ class Parser(Pipeline[Parse]):
         ]
         return self._json(number, parse, hypotheses, cut=parse.cut)
 
-    @property
-    def _vocabulary(self) -> TreeVocabulary:
-        return cast(TreeVocabulary, self.tokenizer.target)
-
     def _encode(self, words: Sequence[str]) -> list[list[int]]:
         """Encode each word as in training: escaped, with no subword that spans two words."""
         return self.tokenizer.source.encode_all([escape(word) for word in words])
@@ -127,8 +124,9 @@ class Parser(Pipeline[Parse]):
         """Join the trees of this `rank` from all parts under one root; return None if there are none."""
         if any(part[rank] is NOTHING for part in line.hypotheses):
             return None
+        vocabulary = cast(TreeVocabulary, self.tokenizer.target)
         found = zip(line.hypotheses, _words_of_parts(line), strict=True)
-        trees = [self._vocabulary.tree(part[rank].ids, words) for part, words in found]
+        trees = [vocabulary.tree(part[rank].ids, words) for part, words in found]
         return Tree(TOP, tuple(child for tree in trees for child in tree.children)) if trees else None
 
     def _is_cut(self, words: list[str]) -> bool:

@@ -124,6 +124,8 @@ class BracketScores(Sums):
     """Sums over sentences of at most 40 gold words, punctuation included"""
     first_error: str = ""
     """Location of the first error, and how its words differ"""
+    notes: Counter[str] = field(default_factory=Counter)
+    """What was read or counted in an unusual way"""
 
 
 def score_brackets(gold: Iterable[Tree], hypotheses: Iterable[Tree | None]) -> BracketScores:
@@ -140,7 +142,11 @@ def score_files(gold: Path, hypotheses: Iterable[str], name: str = "<stdin>") ->
     Different roots become TOP, as the module docstring explains. Errors call the lines `name`. Raise UserError as
     `score_brackets` does, or if a file cannot be read.
     """
-    return _score(_with_one_root(*pair) for pair in _pairs(read_trees(gold), read_tree_lines(hypotheses, name)))
+    notes = Counter[str]()
+    pairs = _pairs(read_trees(gold, notes), read_tree_lines(hypotheses, name))
+    scores = _score(_with_one_root(*pair, notes) for pair in pairs)
+    scores.notes = +notes
+    return scores
 
 
 def _score(pairs: Iterable[tuple[Tree, Tree | None]]) -> BracketScores:
@@ -167,8 +173,9 @@ def _pairs(gold: Iterable[Tree], hypotheses: Iterable[Tree | None]) -> Iterator[
         yield tree, test
 
 
-def _with_one_root(gold: Tree, hypothesis: Tree | None) -> tuple[Tree, Tree | None]:
+def _with_one_root(gold: Tree, hypothesis: Tree | None, notes: Counter[str]) -> tuple[Tree, Tree | None]:
     if hypothesis and gold.label == hypothesis.label:
+        notes[f"roots '{gold.label}' count as constituents: both trees have them"] += gold.label in ROOTS - {TOP}
         return gold, hypothesis
     return _as_top(gold), hypothesis and _as_top(hypothesis)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -26,7 +26,7 @@ from nmt.text.vocabulary import DAMAGED, EOS, UNK, TargetVocabulary, Vocabulary
 LEAF = 4  # id of XX, or of the first tag
 XX = "XX"  # the tag of words that are not punctuation
 
-AMBIGUOUS = 0.05  # share of its occurrences that an ambiguous word has beyond its most frequent kind
+AMBIGUOUS = 0.05  # an ambiguous word has more than this share of tags of another kind than most
 LONGEST_RUN = 10**9  # upper bound on `longest_run`: a larger one, in a damaged file, could overflow
 
 ANY, WORD, MARK, TRACE = range(4)  # kinds of words: ambiguous; kept by EVALB; deleted as punctuation; deleted as traces
@@ -56,30 +56,25 @@ def linearise(tree: Tree, pos_tags: bool = False) -> list[str]:
 Name = Annotated[str, Field(pattern=r"^[^()\t-\r ]+$")]
 
 
-class _Known(BaseModel):
-    """Tags of words, and which words are ambiguous."""
+class _Content(BaseModel):
+    """Content of a tree vocabulary's file."""
 
     model_config = ConfigDict(strict=True)
-
-    punctuation: dict[str, Name]
-    ambiguous: frozenset[str]
-
-
-class _Content(_Known):
-    """Content of a tree vocabulary's file; `unseen` has tags by the shapes of words."""
 
     tags: tuple[Name, ...]
     labels: tuple[Name, ...] = Field(min_length=1)
     longest_run: int = Field(ge=1, le=LONGEST_RUN)
-    unseen: _Known = _Known(punctuation=CONVENTIONS, ambiguous=frozenset())
+    punctuation: dict[str, Name]
+    ambiguous: frozenset[str]
+    complete: bool = False  # whether `punctuation` has all symbols, unlike those of early versions
 
 
 class TreeVocabulary(TargetVocabulary):
     """Tree symbols: <pad> <unk> <s> </s>, leaves, opening brackets by label, closing brackets by label.
 
     `tags` (empty if XX is the only leaf) and `labels` are sorted by frequency. `longest_run` is the maximum number of
-    consecutive opening brackets in the training data. `punctuation` maps words to the tags of punctuation and traces
-    that they mostly have there, or to XX if only words like them have such tags.
+    consecutive opening brackets in the training data. `punctuation` maps words without letters, traces, and what else
+    EVALB deletes, to their tags there.
     """
 
     FILE = "tree.json"
@@ -90,7 +85,11 @@ class TreeVocabulary(TargetVocabulary):
         self.serialized = serialized
         content = checked(_Content, serialized, name, DAMAGED)
         self.tags, self.labels, self.longest_run = content.tags, content.labels, content.longest_run
-        self.punctuation, self._content = content.punctuation, content
+        self.punctuation = content.punctuation
+        votes = Counter((shape, tag) for word, tag in self.punctuation.items() for shape in _shapes(word))
+        unseen, ambiguous = _decide(votes if content.complete else Counter(CONVENTIONS.items()))
+        self._tags = unseen | self.punctuation
+        self._ambiguous = (ambiguous - self.punctuation.keys()) | content.ambiguous
         brackets = (*(f"({label}" for label in self.labels), *(f"){label}" for label in self.labels))
         self._symbols = ["<pad>", "<unk>", "<s>", "</s>", *(self.tags or (XX,)), *brackets]
         first = LEAF + (len(self.tags) or 1)
@@ -99,10 +98,9 @@ class TreeVocabulary(TargetVocabulary):
         self.closers = range(last, len(self._symbols))
         """Id ranges of leaves and brackets; brackets are in the order of `labels`"""
         self._ids = {symbol: index for index, symbol in enumerate(self._symbols)}
-        named = [(index, _kind(tag)) for index, tag in enumerate(self.tags, LEAF)]
-        fitting = [[index for index, of in named if of == kind] for kind in (WORD, MARK, TRACE)] if named else []
-        self.fitting = [list(self.leaves), *(ids or list(self.leaves) for ids in fitting)]
-        """Ids of the leaves that a word may have, by its kind; only ANY is a kind if XX is the only leaf"""
+        kinds = list(map(_kind, self.tags))
+        self.fitting = [[kind == of or kind not in kinds for of in kinds] for kind in range(TRACE + 1)]
+        """Whether each tag fits a word, by the word's kind; all fit where none is of this kind"""
 
     @classmethod
     def train(cls, trees: Iterable[str], pos_tags: bool = False) -> TreeVocabulary:
@@ -127,11 +125,14 @@ class TreeVocabulary(TargetVocabulary):
                 "name trees that have brackets above the tags, such as (TOP (NP (NN tree)))",
             )
         tags = Counter(tag for _, tag in tagged.elements())
+        punctuation, ambiguous = _decide(tagged)
         content = {
             "tags": _by_frequency(tags) if pos_tags else [],
             "labels": _by_frequency(labels),
             "longest_run": longest_run,
-            **_punctuation(tagged),
+            "punctuation": dict(sorted(punctuation.items())),
+            "ambiguous": sorted(ambiguous),
+            "complete": True,
         }
         return cls(json.dumps(content, ensure_ascii=False, indent=1).encode(), "the trained tree vocabulary")
 
@@ -159,9 +160,8 @@ class TreeVocabulary(TargetVocabulary):
         return [self._symbols[index] for index in ids]
 
     def kinds(self, words: Sequence[str]) -> list[int]:
-        """Return each word's kind by the training data, an index of `fitting`; ANY if XX is the only leaf."""
-        known = map(self._known, map(escape, words))
-        return [ANY if ambiguous or not self.tags else _kind(tag) for tag, ambiguous in known]
+        """Return each word's kind by the training data, an index of `fitting`."""
+        return [ANY if ambiguous else _kind(tag) for tag, ambiguous in map(self._known, map(escape, words))]
 
     def tag(self, word: str, leaf: str = XX) -> str:
         """Choose the tag of a word in an output tree: the `leaf` that the model predicted, if that is a tag.
@@ -173,12 +173,9 @@ class TreeVocabulary(TargetVocabulary):
         return leaf if self.tags and (ambiguous or _kind(leaf) == _kind(known)) else known
 
     def _known(self, word: str) -> tuple[str, bool]:
-        """Return the tag of a word in the training data, XX if it is kept by EVALB, and whether it is ambiguous."""
-        unseen = self._content.unseen
-        for table, key in ((self._content, word), (unseen, word), *((unseen, shape) for shape in _shapes(word))):
-            if key in table.punctuation or key in table.ambiguous:
-                return table.punctuation.get(key, XX), key in table.ambiguous
-        return XX, False
+        """Return the tag of a word, or of its smallest class that training had, or XX; and whether it is ambiguous."""
+        key = next((shape for shape in _shapes(word) if shape in self._tags or shape in self._ambiguous), word)
+        return self._tags.get(key, XX), key in self._ambiguous
 
     def tree(self, ids: Sequence[int], words: Sequence[str]) -> Tree:
         """Build the tree from its ids, without `</s>`, and its words, which are escaped and tagged by `tag`.
@@ -207,7 +204,7 @@ class TreeVocabulary(TargetVocabulary):
         return Tree(TOP, tuple(children))
 
 
-def _by_frequency(counts: Counter[str]) -> list[str]:
+def _by_frequency(counts: Counter[Any]) -> list[Any]:
     return sorted(counts, key=lambda name: (-counts[name], name))
 
 
@@ -215,58 +212,25 @@ def _kind(tag: str) -> int:
     return TRACE if tag == EMPTY else MARK if tag in DELETED else WORD
 
 
-def _is_symbol(word: str) -> bool:
-    return not any(map(str.isalnum, word))
-
-
 def _shapes(word: str) -> list[str]:
-    """Return an unseen word's classes, smallest first: `*T*-0` of `*T*-12`; `!` and "", all symbols, of `!!!`."""
+    """Return a word's classes, smallest first: itself; `!` of `!!!`, `*T*-0` of `*T*-12`; "", all symbols."""
     shape = re.sub(r"([^\w])\1+", r"\1", re.sub(r"\d+", "0", word))
-    return [shape, ""] if _is_symbol(word) else [shape]
+    return [word, shape, ""] if not any(map(str.isalnum, word)) else [word, shape] if word[0] == "*" else [word]
 
 
-def _punctuation(tags: Counter[tuple[str, str]]) -> dict[str, Any]:
-    """Learn from counts of (word, tag) which words are punctuation or traces; return these fields of `_Content`.
+def _decide(tags: Counter[tuple[str, str]]) -> tuple[dict[str, str], set[str]]:
+    """Return words' tags, and the ambiguous words, from counts of (word, tag).
 
-    For unseen words, each training word has a vote in its classes.
+    A word's tag is the most frequent one of its most frequent kind. Words with letters that EVALB keeps are left out.
     """
-    symbols, totals = Counter[str](), Counter[str]()
+    kinds = Counter[tuple[str, int]]()
     for (word, tag), count in tags.items():
-        symbols[tag] += count * _is_symbol(word)
-        totals[tag] += count
-    marks = frozenset(tag for tag in totals if 2 * symbols[tag] > totals[tag])
-    words = _decide(tags, marks)
-    votes = Counter((shape, tag) for word, (tag, _) in words.items() for shape in {*_shapes(word)})
-    unseen = _fields(_decide(votes, marks), _is_symbol)
-    return _fields(words, lambda word: not unseen["punctuation"].keys().isdisjoint(_shapes(word))) | {"unseen": unseen}
-
-
-def _decide(tags: Counter[tuple[str, str]], marks: frozenset[str]) -> dict[str, tuple[str, bool]]:
-    """Return, from counts of (word, tag), each word's tag as `_known` does.
-
-    That is its most frequent tag among those of its most frequent kind, but XX if EVALB keeps the word, unless both
-    word and tag are for symbols: `marks` has these tags.
-    """
-    by_word: dict[str, dict[int, Counter[str]]] = {}
-    for (word, tag), count in sorted(tags.items()):
-        by_word.setdefault(word, {}).setdefault(_kind(tag), Counter())[tag] += count
-    found = {}
-    for word, kinds in by_word.items():
-        kind, counts = max(sorted(kinds.items()), key=lambda item: item[1].total())
-        tag = counts.most_common(1)[0][0]
-        total = sum(each.total() for each in kinds.values())
-        is_mark = kind != WORD or (tag in marks and _is_symbol(word))
-        found[word] = (tag if is_mark else XX, total - counts.total() > AMBIGUOUS * total)
-    return found
-
-
-def _fields(found: Mapping[str, tuple[str, bool]], is_kept: Callable[[str], bool]) -> dict[str, Any]:
-    """Return the fields of `_Known`, without plain words unless `is_kept`."""
-    kept = {word: known for word, known in found.items() if known != (XX, False) or is_kept(word)}
-    return {
-        "punctuation": {word: tag for word, (tag, _) in kept.items()},
-        "ambiguous": [word for word, (_, ambiguous) in kept.items() if ambiguous],
-    }
+        kinds[word, _kind(tag)] += count
+    tag_of = {(word, _kind(tag)): tag for word, tag in reversed(_by_frequency(tags))}  # the most frequent one stays
+    kind_of = dict(reversed(_by_frequency(kinds)))
+    table = {word: tag_of[word, kind] for word, kind in kind_of.items() if kind != WORD or "" in _shapes(word)}
+    rest = ((word, count, kinds[word, kind_of[word]]) for (word, kind), count in kinds.items() if kind != kind_of[word])
+    return table, {word for word, count, most in rest if count > AMBIGUOUS * (count + most)}
 
 
 def load_tokenizer(directory: Path) -> Tokenizer:

@@ -8,7 +8,8 @@ from __future__ import annotations
 import os
 import re
 import reprlib
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import groupby, islice
 from pathlib import Path
@@ -19,6 +20,8 @@ from nmt.text.lines import read_lines
 TOP = "TOP"
 ROOTS = frozenset((TOP, "ROOT", "S1", ""))  # root labels of treebanks and parsers
 EMPTY = "-NONE-"  # the tag of traces
+CODES = frozenset(("ID", "CODE"))  # tags of what is no word in the Penn-Helsinki corpora
+COMMENTED = "trees left out as comments"  # what `read_trees` counts
 LONGEST = 1 << 22  # maximum characters of a tree or a line of trees; parsing takes a hundred times as much memory
 
 
@@ -109,7 +112,8 @@ _SPACE = r"[\t-\r ]"
 _ATOM = r"[^()\t-\r ]+"
 _TOKEN = re.compile(rf"\(({_ATOM}){_SPACE}+({_ATOM}){_SPACE}*\)|(\()({_ATOM})?|(\))|({_ATOM})")
 _COMMENT = re.compile(rf"{_SPACE}*(?:[%#;]|\*x\*)")  # *x* starts header lines in Switchboard
-_FAILURE = re.compile(rf"{_SPACE}*(?:\({_SPACE}*(?:\({_SPACE}*\){_SPACE}*)?\){_SPACE}*)?")
+_FAILURE = re.compile(rf"{_SPACE}*(?:\((?:{'|'.join(ROOTS)}){_SPACE}*(?:\({_SPACE}*\){_SPACE}*)?\){_SPACE}*)?")
+_NESTED = re.compile(rf"\((?:{_ATOM})?{_SPACE}*\(")
 
 
 class MalformedTree(ValueError):
@@ -122,33 +126,53 @@ class MalformedTree(ValueError):
 
 def parse_tree(text: str) -> Tree:
     """Parse a text of one or more lines; raise MalformedTree, a ValueError, unless it holds exactly one tree."""
-    trees = list(_parse(text.split("\n")))
+    trees = list(_parse(text.split("\n"), Counter()))
     if len(trees) != 1:
         raise MalformedTree(f"{len(trees):,} trees stand where one must", 1, 1)
     return trees[0]
 
 
 def tree_files(path: str | os.PathLike[str]) -> list[Path]:
-    """Return the path or, for a folder, the sorted .mrg files below it; raise UserError if there are none."""
+    """Return the path or, for a folder, the sorted .mrg files below it; raise UserError if there are none.
+
+    Symbolic links are followed, but no folder is entered twice.
+    """
     path = Path(path)
     if not path.is_dir():
         return [path]
-    if files := sorted(file for file in path.rglob("*.mrg") if file.is_file()):
+    found, seen = [], set[str]()
+    for folder, folders, names in os.walk(path, followlinks=True):
+        real = os.path.realpath(folder)  # links may form a circle
+        folders[:] = [] if real in seen else sorted(folders)
+        found += [] if real in seen else [Path(folder, name) for name in names if name.endswith(".mrg")]
+        seen.add(real)
+    if files := sorted(filter(Path.is_file, found)):
         return files
     raise UserError(
         f"{path}: no file in this folder or below ends in .mrg", "name a file of trees, or a treebank's folder"
     )
 
 
-def read_trees(path: str | os.PathLike[str]) -> Iterator[Tree]:
+def read_trees(path: str | os.PathLike[str], notes: Counter[str] | None = None) -> Iterator[Tree]:
     """Yield the trees of a file, or of the .mrg files below a folder; a tree may span lines.
 
-    Blank lines and comments, which start with %, #, ; or *x*, may separate trees. Raise UserError naming file, line and
-    column.
+    Blank lines and comments, which start with %, #, ; or *x*, may separate trees. Trees with an identifier, as in the
+    Penn-Helsinki corpora, lose it and their codes, and their traces are tagged as in the Penn Treebank. `notes` counts
+    these, and trees in comments. Raise UserError naming file, line and column; also for discontinuous brackets, and for
+    a file whose trees are all in comments.
     """
+    notes = Counter() if notes is None else notes
     for file in tree_files(path):
+        number, before = 0, notes[COMMENTED]
         try:
-            yield from _parse(read_lines(file))
+            for number, tree in enumerate(_parse(read_lines(file), notes), 1):
+                if _is_discontinuous(tree):
+                    problem = f"{file}: tree {number:,}: is in discontinuous brackets, with a number before each word"
+                    raise UserError(problem, "write it in the Penn Treebank's brackets, for example with discodop")
+                if (found := _without_codes(tree, notes)) is not None:
+                    yield found
+            if not number and notes[COMMENTED] > before:
+                raise MalformedTree("all trees are in comments, which begin with %, #, ; or *x*", 1, 1)
         except MalformedTree as error:
             raise UserError(
                 f"{file}:{error.line}:{error.column}: {error.reason}",
@@ -172,16 +196,21 @@ def read_tree_lines(lines: Iterable[str], name: str = "<stdin>") -> Iterator[Tre
             ) from None
 
 
-def _parse(lines: Iterable[str]) -> Iterator[Tree]:
-    """Yield each tree at the end of the line that closes it; raise MalformedTree for invalid brackets."""
+def _parse(lines: Iterable[str], notes: Counter[str]) -> Iterator[Tree]:
+    """Yield each tree at the end of the line that closes it; raise MalformedTree for invalid brackets.
+
+    `notes` counts comments that look like trees.
+    """
     outer: list[tuple[str, list[Tree | str]]] = []  # labels and children of enclosing brackets
     label, children = "", list[Tree | str]()  # of the innermost bracket, or of the file
     begun, size = ("", 0, 0), 0  # position of the outermost bracket: line, line number and token index
     for number, line in enumerate(lines, 1):
         size = len(line) + (size if outer else 0)
         if size > LONGEST:
-            raise MalformedTree(f"a tree has at most {LONGEST:,} characters", number, 1)
+            first, column = (begun[1], _column(begun[0], begun[2])) if outer else (number, 1)
+            raise MalformedTree(f"a tree has at most {LONGEST:,} characters", first, column)
         if not outer and _COMMENT.match(line):
+            notes[COMMENTED] += bool(_NESTED.search(line))
             continue
         for index, (tag, word, opener, name, closer, atom) in enumerate(_TOKEN.findall(line)):
             has_word = bool(children) and isinstance(children[0], str)  # if so, the innermost bracket must close next
@@ -236,27 +265,57 @@ def prepare_tree(tree: Tree, functions: bool = False, traces: bool = False) -> T
     The result has a single root TOP and no unnamed brackets. Unless `functions`, functional tags are removed
     (NP-SBJ, NP=2 → NP; -LRB- stays). Unless `traces`, so are traces, with the constituents that they leave empty.
     """
+
+    def name(label: str) -> str:
+        return label if functions else _BASIC.findall(label)[0]
+
+    def leaf(tag: str, word: str) -> Tree | None:
+        return Tree(name(tag), (word,)) if traces or tag != EMPTY else None
+
+    return _rebuilt(tree, TOP, name, leaf)
+
+
+def _rebuilt(tree: Tree, root: str, name: Callable[[str], str], leaf: Callable[[str, str], Tree | None]) -> Tree | None:
+    """Rebuild a tree under a single `root`, without unnamed brackets; return None if no words remain.
+
+    `name` renames constituents. `leaf` replaces a tag with its word; None removes it, with constituents left empty.
+    """
     top: list[Tree | str] = []
-    # For each open constituent: its label, its remaining children, and the list for finished ones. Roots and unnamed
-    # brackets, which are removed, share the list of their parent.
-    stack: list[tuple[str, Iterator[Tree | str], list[Tree | str]]] = [(TOP, iter((tree,)), top)]
-    while stack:
-        label, rest, done = stack[-1]
-        child = next(rest, None)
-        if child is None:
-            stack.pop()
-            if done and stack and done is not stack[-1][2]:
-                stack[-1][2].append(Tree(label, tuple(done)))
-            continue
-        if isinstance(child, str):
-            done.append(child)
-            continue
-        name = child.label if functions else _BASIC.findall(child.label)[0]
-        if child.is_preterminal:
-            if traces or child.label != EMPTY:
-                done.append(Tree(name, child.children))
-        elif not name or (done is top and name in ROOTS):
-            stack.append((label, iter(child.children), done))
-        else:
-            stack.append((name, iter(child.children), []))
-    return Tree(TOP, tuple(top)) if top else None
+    outer = [("", top)]  # open constituents: label and children; removed ones share the list of their parent
+    for label, word in tree.symbols():
+        siblings = outer[-1][1]
+        if label is None:
+            opened, children = outer.pop()
+            if children and children is not outer[-1][1]:
+                outer[-1][1].append(Tree(opened, tuple(children)))
+        elif word is None:
+            renamed = name(label)
+            outer.append(("", siblings) if not renamed or (siblings is top and renamed in ROOTS) else (renamed, []))
+        elif (found := leaf(label, word)) is not None:
+            siblings.append(found)
+    return Tree(root, tuple(top)) if top else None
+
+
+def _is_discontinuous(tree: Tree) -> bool:
+    """Return whether each word follows its position, as in `(VB 0=is)`."""
+    words = tree.leaves()
+    return {word[: word.find("=") + 1] for word in words} == {f"{place}=" for place in range(len(words))}
+
+
+def _without_codes(tree: Tree, notes: Counter[str]) -> Tree | None:
+    """Return a tree of the Penn-Helsinki format as in the Penn Treebank's, or another as it is; None without words.
+
+    The format is told by a root's identifier or code: `( (IP-MAT (NP-SBJ *con*) … (C 0) …) (ID NAME,1.23))`.
+    """
+
+    def leaf(tag: str, word: str) -> Tree | None:
+        if tag in CODES:
+            notes["identifiers and codes left out"] += 1
+            return None
+        is_trace = word[0] == "*" or (word == "0" and tag != "NUM")
+        notes["traces without -NONE-"] += is_trace
+        return Tree(tag, (Tree(EMPTY, (word,)) if is_trace else word,))
+
+    if tree.label in ROOTS and any(isinstance(child, Tree) and child.label in CODES for child in tree.children):
+        return _rebuilt(tree, tree.label, str, leaf)
+    return tree

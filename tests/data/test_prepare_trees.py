@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -77,3 +78,15 @@ def test_labels_unseen_in_training_are_counted(capsys: pytest.CaptureFixture[str
     assert "train: 80 of 120 trees, " in err
     assert "tree symbols out" in err
     assert "1 trees with a label unseen in training" in err
+
+
+@pytest.mark.usefixtures("treebank")
+def test_what_is_left_out_of_trees_is_counted(capsys: pytest.CaptureFixture[str]) -> None:
+    tree = "#1 (S (NN a))\n( (IP (NP (PRO I)) (C 0) (VBD com)) (CODE <P>) (ID x,.1))\n"
+    Path("v.mrg").write_text(tree * 3)
+    prepare(tree_recipe(), Console(), 1)
+    found = {"trees left out as comments": 3, "identifiers and codes left out": 6, "traces without -NONE-": 3}
+    assert found.items() <= report("valid").items()
+    (line,) = re.findall("  valid: 3 of 3 trees, .*", capsys.readouterr().err)
+    assert all(f", {count} {name}" in line for name, count in found.items())
+    assert table("valid")["source_text"].to_pylist() == ["I com"] * 3

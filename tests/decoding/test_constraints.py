@@ -3,6 +3,7 @@
 import json
 import math
 import random
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 
@@ -207,3 +208,16 @@ def test_leaves_may_be_tags():
             assert tree.leaves() == ["word"] * source.words
             seen.update(tag for _, tag in tree.pos())
     assert seen == {"NN", "VB", "XX"}  # "word" is no punctuation
+
+
+@pytest.mark.parametrize(("beam", "batch_tokens"), [(1, 60), (4, 25)])
+def test_a_leaf_fits_its_word(beam, batch_tokens):
+    symbols, pick = vocabulary(4, 3, tags=["NN", "VB", ".", "-NONE-"]), random.Random(beam)
+    sources = random_sources(15, most_words=12, extra=40)
+    sources = [replace(source, kinds=[pick.randrange(4) for _ in range(source.words)]) for source in sources]
+    for favourite in symbols.leaves:
+        model = random_model(40, len(symbols), favourite=favourite, liking=4.0)
+        options = {"beam": beam, "batch_tokens": batch_tokens}
+        for source, (best,) in zip(sources, search([model], sources, symbols, **options), strict=True):
+            leaves = [symbol - LEAF for symbol in best.ids if symbol in symbols.leaves]
+            assert all(symbols.fitting[kind][leaf] for kind, leaf in zip(source.kinds, leaves, strict=True))

@@ -12,7 +12,7 @@ from engines import Characters, Found, Searched
 from nmt.decoding.engine import Hypothesis, Source, SourceQueue
 from nmt.decoding.parser import Parse, Parser, words_of
 from nmt.decoding.read_ahead import Request
-from nmt.parsing.linearization import TreeVocabulary
+from nmt.parsing.linearization import MARK, WORD, TreeVocabulary
 from nmt.recipe import Decoding
 
 TREES = TreeVocabulary.train(["(TOP (S (NP (DT the) (NN dog)) (VP (VBZ barks)) (. .)))"])
@@ -106,6 +106,11 @@ def test_a_source_tells_its_words_and_leaves_room_for_more() -> None:
 def test_long_lines_are_split_between_words_and_long_words_are_cut(line: str, parts: list[tuple[str, int]]) -> None:
     found = parser(max_source=5).split(Request(line))
     assert [(Characters().decode(part.ids), part.words) for part in found] == parts
+
+
+def test_parts_know_the_kinds_of_their_words() -> None:
+    parts = parser(max_source=5).split(Request("the dog . ) ."))
+    assert [(part.words, part.kinds) for part in parts] == [(1, [WORD]), (2, [WORD, MARK]), (1, [WORD]), (1, [MARK])]
 
 
 def test_parts_have_one_root_and_all_the_words() -> None:

@@ -193,6 +193,18 @@ def test_roots_of_the_gold_are_taken_for_those_of_the_hypothesis(tmp_path: Path,
     assert (scores.total.f1, scores.total.gold) == (100, 7 if both else 5)
 
 
+def test_what_counts_or_is_read_otherwise_is_told(nmt, tmp_path: Path) -> None:
+    (tmp_path / "gold").write_text(
+        "# (S (NN a))\n(ROOT (NP (PRO a)) (NP *con*) (ID x,.1))\n(ROOT (NN a))\n(TOP (NN a))"
+    )
+    hypotheses = b"(ROOT (NP (PRO a)))\n(ROOT)\n(TOP (NN a))\n"
+    done = nmt("score", "--metric", "brackets", tmp_path / "gold", stdin=hypotheses)
+    assert done.code == 0
+    for note in ("1 trees left out as comments", "1 identifiers and codes left out", "1 traces without -NONE-"):
+        assert f"gold: {note}\n" in done.err
+    assert "gold: 1 roots 'ROOT' count as constituents: both trees have them\n" in done.err
+
+
 def test_roots_that_are_constituents_count(tmp_path: Path) -> None:
     (tmp_path / "gold").write_text("(S (NP (NN a))) (ROOT (S (NP (NN a))))")
     assert counts(score_files(tmp_path / "gold", ["(TOP (NP (NN a)))", "(S (NP (NN a)))"])) == (3, 3, 4)

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nmt.parsing.linearization import TreeVocabulary, escape, linearise
+from nmt.parsing.brackets import score_brackets
+from nmt.parsing.linearization import ANY, LEAF, MARK, TRACE, WORD, TreeVocabulary, escape, linearise
 from nmt.parsing.tree import Tree, parse_tree
 from nmt.system.errors import UserError
 from nmt.text.vocabulary import BOS, EOS, PAD, UNK
@@ -123,22 +124,91 @@ def test_brackets_in_words_are_spelled_as_in_a_treebank() -> None:
 
 
 def test_punctuation_gets_its_tag_and_other_words_xx() -> None:
-    tree = VOCABULARY.tree(ids_of("(S (NP XX )NP XX (VP XX )VP XX )S"), ["Mary", "--", "sleeps", "!"])
-    assert str(tree) == "(TOP (S (NP (XX Mary)) (: --) (VP (XX sleeps)) (. !)))"
+    tree = VOCABULARY.tree(ids_of("(S (NP XX )NP XX (VP XX )VP XX )S"), ["Mary", ",", "sleeps", "!"])
+    assert str(tree) == "(TOP (S (NP (XX Mary)) (, ,) (VP (XX sleeps)) (. !)))"
 
 
-def test_training_decides_what_is_punctuation_and_conventions_the_rest() -> None:
-    tags = {
-        **{",": ", , ,", "-": ": HYPH HYPH", "'": "'' `` '' POS POS", "+": ": SYM :", "o": ": SYM"},
-        **{"…": ": . SYM SYM .", "``": "``", "word": "NN"},
-    }
+def treebank(pos_tags: bool = False, **tags: str) -> TreeVocabulary:
+    """The vocabulary of a tree whose words have so many leaves with these tags."""
     leaves = [f"({tag} {word})" for word, given in tags.items() for tag in given.split()]
-    vocabulary = TreeVocabulary.train([f"(TOP (S {' '.join(leaves)}))"])
-    assert vocabulary.punctuation == {",": ",", "-": "XX", "'": "''", "+": ":", "…": ".", "``": "``"}
-    words = [",", "-", "'", "+", "o", "…", "``", "word", "unseen", "–", "?", "''", "“", "”", ":", ";", "-LRB-", "$"]
-    assert [vocabulary.tag(word) for word in words] == [
-        *(",", "XX", "''", ":", "XX", ".", "``", "XX", "XX", ":", ".", "''", "``", "''", ":", ":", "XX", "XX")
+    return TreeVocabulary.train([f"(TOP (S {' '.join(leaves)}))"], pos_tags)
+
+
+def test_training_decides_what_is_punctuation_and_by_which_tags() -> None:
+    tags = {
+        **{",": ", , ,", "-": ": HYPH HYPH", "'": "'' `` '' POS POS", "+": ": SYM :", "o": ": SYM", "word": "NN"},
+        **{"…": ": . SYM SYM .", "``": "``", "$": "$", "#": "SYM", ";": ":"},
+    }
+    vocabulary = treebank(**tags)
+    expected = {",": ",", "-": "HYPH", "'": "''", "+": ":", "…": ".", "``": "``", "$": "$", "#": "SYM", ";": ":"}
+    assert vocabulary.punctuation == expected
+    words = ["o", "word", "unseen", ";;;", "''", "§", "-LRB-", "*T*-1"]
+    assert [vocabulary.tag(word) for word in words] == ["XX", "XX", "XX", ":", "''", ":", "XX", "XX"]
+
+
+def test_kinds_of_words_are_those_of_their_tags_unless_they_are_ambiguous() -> None:
+    given = {".": ".", "!": ".", "-": ": HYPH", "word": "NN", "*T*-1": "-NONE-", "*-2": "-NONE-", "0": "CD -NONE-"}
+    vocabulary = treebank(pos_tags=True, **given)
+    words = [".", "!!!!", "word", "unseen", "1990", "*T*-17", "*-3", "*U*", "-", "0", "("]
+    kinds = [MARK, MARK, WORD, WORD, WORD, TRACE, TRACE, WORD, ANY, ANY, WORD]
+    assert vocabulary.kinds(words) == kinds
+    assert dict(zip(vocabulary.tags, vocabulary.fitting[MARK], strict=True)) == {
+        "-NONE-": False, ".": True, ":": True, "CD": False, "HYPH": False, "NN": False
+    }  # fmt: skip
+    assert all(treebank(pos_tags=True, word="NN").fitting[MARK])  # no tag would be left
+
+
+NESTED = "(TOP (S (NP (NN a) ({comma} ,) (NN b)) (VP (VB c) (NP ({hyphen} -) (NN d))) ({stop} .)))"
+UNSEEN = "(TOP (S ({comma} ;) (NP (NN x) ({stop} ?)) (VP (VB y) ({stop} !!!!))))"
+PENN = {"comma": ",", "stop": ".", "hyphen": ":"}
+
+
+@pytest.mark.parametrize("pos_tags", [False, True])
+@pytest.mark.parametrize(
+    ("trees", "tests"),
+    [
+        pytest.param([NESTED.format(**tags)], [UNSEEN.format(**tags)], id=name)
+        for name, tags in {
+            "Penn": PENN,
+            "UD": dict.fromkeys(PENN, "PUNCT"),
+            "TIGER": {"comma": "$,", "stop": "$.", "hyphen": "$["},
+            "CTB": dict.fromkeys(PENN, "PU"),
+        }.items()
     ]
+    + [
+        pytest.param([NESTED.format(**PENN | {"hyphen": "HYPH"})] * 2, [], id="HYPH"),
+        pytest.param([NESTED.format(**PENN).replace(" (. .)", "")], [], id="no final stops"),
+        pytest.param(
+            ["(TOP (S (NP (-NONE- *T*-1)) (VP (VB a) (NP (-NONE- *)) (SBAR (-NONE- 0) (S (NP (CD 10) (CD 7)))))))"],
+            ["(TOP (S (VP (VB b) (NP (-NONE- *T*-12)) (SBAR (CD 1990)) (NP (-NONE- ***)))))"],
+            id="traces",
+        ),
+    ],
+)
+def test_the_trees_of_a_treebank_are_without_errors_however_it_tags(
+    trees: list[str], tests: list[str], pos_tags: bool
+) -> None:
+    vocabulary = TreeVocabulary.train(trees, pos_tags)
+    gold = list(map(parse_tree, trees + tests))
+    found = []
+    for tree in gold:
+        ids = [LEAF if index == UNK else index for index in vocabulary.encode(str(tree))]
+        if pos_tags:  # as the search allows it
+            kinds = iter(vocabulary.kinds(tree.leaves()))
+            for place, index in enumerate(ids):
+                if index in vocabulary.leaves and not (fits := vocabulary.fitting[next(kinds)])[index - LEAF]:
+                    ids[place] = LEAF + fits.index(True)
+        found.append(vocabulary.tree(ids, tree.leaves()))
+    scores = score_brackets(gold, found)
+    assert (scores.errors, scores.total.f1, scores.f1_all) == (0, 100, 100)
+
+
+def test_a_vocabulary_of_an_early_version_tags_as_it_did() -> None:
+    content = {"tags": [], "labels": ["S"], "longest_run": 1, "punctuation": {",": ",", "-": "XX"}, "ambiguous": ["%"]}
+    vocabulary = TreeVocabulary(json.dumps(content).encode(), "tree.json")
+    words = [",", "-", "–", "?", "...", "“", "$", "%", "word"]
+    assert list(map(vocabulary.tag, words)) == [",", "XX", ":", ".", ":", "``", "XX", "XX", "XX"]
+    assert vocabulary.kinds(words) == [MARK, WORD, MARK, MARK, MARK, MARK, WORD, ANY, WORD]
 
 
 # --- bytes -------------------------------------------------------------------------------------------------------
@@ -169,7 +239,9 @@ def test_training_wants_constituents(trees: list[str]) -> None:
         ({"tags": ["NN", "(NN"]}, "tags: 1: String should match pattern"),
         ({"longest_run": True}, "longest_run: must be a valid integer"),
         ({"longest_run": 2**63 - 1}, "longest_run: must be less than or equal to 1000000000"),
-        ({"punctuation": {"a": ["XX"]}}, "punctuation: a: must be ',', ':'"),
+        ({"punctuation": {"a": ["XX"]}}, "punctuation: a: must be a valid string"),
+        ({"punctuation": {"a": "(X"}}, "punctuation: a: String should match pattern"),
+        ({"complete": 1}, "complete: must be a valid boolean"),
     ],
 )
 def test_a_vocabulary_that_was_changed_is_an_error(change: dict[str, object], reason: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,16 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from strategies import TREES
 
-from nmt.parsing.tree import MalformedTree, Tree, parse_tree, prepare_tree, read_tree_lines, read_trees, tree_files
+from nmt.parsing.tree import (
+    LONGEST,
+    MalformedTree,
+    Tree,
+    parse_tree,
+    prepare_tree,
+    read_tree_lines,
+    read_trees,
+    tree_files,
+)
 from nmt.system.errors import UserError
 from nmt.text.lines import read_lines
 
@@ -197,8 +207,64 @@ def test_a_folder_is_its_mrg_files_in_order(tmp_path: Path) -> None:
         list(read_trees(tmp_path / "missing"))
 
 
-LINES = [SLEEPS, "", "(NN a)", " \t\r", "()", "(())", " ( ( ) ) ", "(NN b)"]
-LINE_TREES = [SLEEPS, None, "(NN a)", None, None, None, None, "(NN b)"]
+def test_links_to_folders_are_followed_but_in_no_circle(tmp_path: Path) -> None:
+    one, other = (write(tmp_path / "corpus" / name, f"(NN {name[0]})") for name in ("a/a.mrg", "b/b.mrg"))
+    treebank = tmp_path / "treebank"
+    treebank.mkdir()
+    for name in ("a", "b"):
+        (treebank / name).symlink_to(tmp_path / "corpus" / name)
+        (tmp_path / "corpus" / name / "up").symlink_to(tmp_path / "corpus")
+    assert [str(tree) for tree in read_trees(treebank)] == ["(NN a)", "(NN b)"]
+    assert tree_files(tmp_path / "corpus") == [one, other]
+
+
+def test_a_tree_that_never_ends_is_reported_where_it_begins(tmp_path: Path) -> None:
+    path = write(
+        tmp_path / "x.mrg", f"{SLEEPS}\n" * 99 + " (S (NP (NN a))\n" + f"{SLEEPS}\n" * (LONGEST // len(SLEEPS))
+    )
+    with pytest.raises(UserError, match=f"x.mrg:100:2: a tree has at most {LONGEST:,} characters"):
+        list(read_trees(path))
+
+
+HELSINKI = """
+( (CODE <heading>))
+( (IP-MAT (NP-SBJ (PRO I)) (NUM 0) (VBD seide) (CP-THT (C 0) (IP-SUB (CODE <P_13>) (NP-SBJ *con*) (VBD com)
+          (NP-OB1 *T*-1) (NP (CODE {TEXT:x})))) (E_S .))
+  (ID NAME,1.23))
+( (S (CD 0) (NP (SYM *T*-1))) (VP (VB ID)))
+"""
+
+
+def test_identifiers_codes_and_traces_of_penn_helsinki_trees_are_no_words(tmp_path: Path) -> None:
+    notes = Counter[str]()
+    tree, other = read_trees(write(tmp_path / "x.psd", HELSINKI), notes)
+    assert str(tree) == (
+        "( (IP-MAT (NP-SBJ (PRO I)) (NUM 0) (VBD seide) (CP-THT (C (-NONE- 0)) (IP-SUB (NP-SBJ (-NONE- *con*)) "
+        "(VBD com) (NP-OB1 (-NONE- *T*-1)))) (E_S .)))"
+    )
+    assert prepare_tree(tree) == parse_tree("(TOP (IP (NP (PRO I)) (NUM 0) (VBD seide) (CP (IP (VBD com))) (E_S .)))")
+    assert other.leaves() == ["0", "*T*-1", "ID"]  # in no tree of this format
+    assert +notes == {"identifiers and codes left out": 4, "traces without -NONE-": 3}
+
+
+@pytest.mark.parametrize("text", ["(S (VB 0=is) (NP (NN 2=it) (. 1=?)))", "(TOP (NN 0=Rain))"])
+def test_discontinuous_brackets_are_refused(tmp_path: Path, text: str) -> None:
+    with pytest.raises(
+        UserError, match=r"x\.mrg: tree 2: is in discontinuous brackets, with a number before each word"
+    ):
+        list(read_trees(write(tmp_path / "x.mrg", f"(S (NN 0=a) (NN b))\n{text}")))
+    assert [str(tree) for tree in read_tree_lines([text])] == [text]  # a parser's words are those of its input
+
+
+def test_comments_that_are_trees_are_counted(tmp_path: Path) -> None:
+    notes = Counter[str]()
+    text = f"#1 {SLEEPS}\n% checked (by Ann) twice (a (b\n# (two\n; ( (S (NN a)) )\n{SLEEPS}\n*x* (x)"
+    assert len(list(read_trees(write(tmp_path / "x.mrg", text), notes))) == 1
+    assert notes["trees left out as comments"] == 3
+
+
+LINES = [SLEEPS, "", "(NN a)", " \t\r", "()", "(())", " ( ( ) ) ", "(ROOT)", "(TOP )", "(NN b)"]
+LINE_TREES = [SLEEPS, None, "(NN a)", *[None] * 6, "(NN b)"]
 
 
 def test_hypotheses_stand_one_on_a_line_and_an_empty_one_is_none(tmp_path: Path) -> None:

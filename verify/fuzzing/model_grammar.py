@@ -54,7 +54,8 @@ _SYMBOLS = {
     "tags": st.just([]) | _NAMES,
     "labels": _NAMES,
     "longest_run": st.integers(1, 10**9),
-    "punctuation": st.dictionaries(st.text(max_size=2), st.sampled_from([".", ",", "XX"]), max_size=2),
+    "punctuation": st.dictionaries(st.text(max_size=2), st.sampled_from([".", "-NONE-", "PU", "XX"]), max_size=2),
+    "complete": st.booleans(),
     "ambiguous": st.just([]) | _NAMES,
 }
 TREE_VOCABULARIES = damaged(mistaken(st.fixed_dictionaries(_SYMBOLS), most=1).map(as_json), share=12)
