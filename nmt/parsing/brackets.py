@@ -125,7 +125,7 @@ class BracketScores(Sums):
     first_error: str = ""
     """Location of the first error, and how its words differ"""
     notes: Counter[str] = field(default_factory=Counter)
-    """What was read or counted in an unusual way"""
+    """What `read_trees` left out or changed in the gold, and roots that count"""
 
 
 def score_brackets(gold: Iterable[Tree], hypotheses: Iterable[Tree | None]) -> BracketScores:
@@ -133,7 +133,7 @@ def score_brackets(gold: Iterable[Tree], hypotheses: Iterable[Tree | None]) -> B
 
     Both are read in parallel, in constant memory. Raise UserError if their numbers differ or there is nothing to score.
     """
-    return _score(_pairs(gold, hypotheses))
+    return _score(_pairs(gold, hypotheses), BracketScores())
 
 
 def score_files(gold: Path, hypotheses: Iterable[str], name: str = "<stdin>") -> BracketScores:
@@ -142,15 +142,12 @@ def score_files(gold: Path, hypotheses: Iterable[str], name: str = "<stdin>") ->
     Different roots become TOP, as the module docstring explains. Errors call the lines `name`. Raise UserError as
     `score_brackets` does, or if a file cannot be read.
     """
-    notes = Counter[str]()
-    pairs = _pairs(read_trees(gold, notes), read_tree_lines(hypotheses, name))
-    scores = _score(_with_one_root(*pair, notes) for pair in pairs)
-    scores.notes = +notes
-    return scores
-
-
-def _score(pairs: Iterable[tuple[Tree, Tree | None]]) -> BracketScores:
     scores = BracketScores()
+    pairs = _pairs(read_trees(gold, scores.notes), read_tree_lines(hypotheses, name))
+    return _score((_with_one_root(*pair, scores.notes) for pair in pairs), scores)
+
+
+def _score(pairs: Iterable[tuple[Tree, Tree | None]], scores: BracketScores) -> BracketScores:
     for gold, hypothesis in pairs:
         _add(scores, gold, hypothesis)
     if not scores.sentences:

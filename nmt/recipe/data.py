@@ -250,7 +250,7 @@ class Data(Settings):
     functional_tags: bool = False
     """Trees: keep functional tags and indices in labels, such as -SBJ in NP-SBJ."""
     traces: bool = False
-    """Trees: keep traces (leaves tagged -NONE-), which are not part of the text."""
+    """Trees: keep traces (leaves tagged -NONE-), which are not part of the text: the parser's input must have them."""
     pos_tags: bool = False
     """Trees: predict each word's part-of-speech tag, as the paper's released code does, instead of XX (Vinyals et al.
     2015). The model learns much faster, and its trees have tags."""

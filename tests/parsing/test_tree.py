@@ -261,6 +261,8 @@ def test_comments_that_are_trees_are_counted(tmp_path: Path) -> None:
     text = f"#1 {SLEEPS}\n% checked (by Ann) twice (a (b\n# (two\n; ( (S (NN a)) )\n{SLEEPS}\n*x* (x)"
     assert len(list(read_trees(write(tmp_path / "x.mrg", text), notes))) == 1
     assert notes["trees left out as comments"] == 3
+    with pytest.raises(UserError, match=r"y\.mrg:1:1: all trees are in comments, which begin with"):
+        list(read_trees(write(tmp_path / "y.mrg", f"#1 {SLEEPS}\n#2 {SLEEPS}"), notes))
 
 
 LINES = [SLEEPS, "", "(NN a)", " \t\r", "()", "(())", " ( ( ) ) ", "(ROOT)", "(TOP )", "(NN b)"]
