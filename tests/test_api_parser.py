@@ -12,7 +12,8 @@ from tiny_parser import DECODING, make_model, train_tokenizer, write_parser
 import nmt
 from nmt.api import Parser, Translator
 from nmt.decoding.parser import words_of
-from nmt.parsing.linearization import PUNCTUATION_TAGS, XX, TreeVocabulary, escape
+from nmt.parsing.brackets import DELETED
+from nmt.parsing.linearization import XX, TreeVocabulary, escape
 from nmt.parsing.tree import Tree, parse_tree
 from nmt.recipe import Decoding
 from nmt.system.errors import UserError
@@ -61,7 +62,7 @@ def assert_tree_over(tree: Tree | None, line: str, labels: TreeVocabulary) -> No
     assert tree is not None
     assert tree.label == "TOP"
     assert tree.leaves() == [escape(word) for word in words_of(line)]
-    assert {tag for _, tag in tree.pos()} <= {XX, *PUNCTUATION_TAGS}
+    assert {tag for _, tag in tree.pos()} <= {XX, *DELETED}
     opened = {label for label, word in tree.symbols() if label and word is None}
     assert opened <= {"TOP", *labels.labels}
     assert "\n" not in str(tree)

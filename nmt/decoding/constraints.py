@@ -163,8 +163,8 @@ class TreeConstraint(Constraint):
         self._kinds = 1 + len(vocabulary.labels)  # kinds of head: no open bracket, or the innermost one's label
         self._beam = beam
         self._bias, self._spent = (table.to(device) for table in self._tables(len(vocabulary)))
-        fitting = torch.tensor(vocabulary.fitting, dtype=torch.bool, device=device)
-        self._unfit = torch.where(fitting, 0.0, -math.inf)  # (kinds of words, tags)
+        # (kinds of words, tags)
+        self._unfit = torch.where(torch.tensor(vocabulary.fitting, dtype=torch.bool), 0.0, -math.inf).to(device)
         ids = torch.empty((0, beam), dtype=torch.int64, device=device)
         # (n, 3, k): leaves left, brackets that may still open, and brackets that may open in a row
         self._left = ids.new_empty((0, 3, beam))
