@@ -17,9 +17,14 @@ from nmt import recipe as recipes
 from nmt.checkpoint.reading import Bundle
 from nmt.checkpoint.writing import save_bundle
 from nmt.decoding.engine import Engine, Pool, Source
+from nmt.exchange.ctranslate2 import export
 from nmt.model.transformer import Transformer
-from nmt.recipe import TokenizerSettings
+from nmt.recipe import CPU_BATCH_TOKENS, Decoding
 from nmt.text.tokenizer import Tokenizer
+from nmt.text.vocabulary import BOS, EOS, PAD, SPACE_MARK, UNK, Vocabulary
+from plain import PlainTransformer, translate
+
+RIVAL_TOKENS = {"cpu": CPU_BATCH_TOKENS, "cuda": 16_384}  # of a batch of CTranslate2
 
 Contestant = Callable[[], float]
 """Translates all sources once; target tokens/s."""
@@ -66,6 +71,45 @@ def forced_lengths(length: int) -> dict[str, object]:
     return {"min_decoding_length": length, "max_decoding_length": length}
 
 
+def ctranslate2_engine(
+    bundle: Bundle, sources: list[Source], decoding: Decoding, device: torch.device, length: int
+) -> Contestant:
+    """CTranslate2 in float16, on a CPU in float32; RuntimeError or ImportError where it cannot run there."""
+    import ctranslate2
+
+    if device.type == "cuda" and not ctranslate2.get_cuda_device_count():
+        raise RuntimeError("the package ctranslate2 sees no GPU")
+    folder = bundle.path.with_name("exported")
+    if not folder.exists():
+        export(bundle, folder, "float32")
+    kind = "float16" if device.type == "cuda" else "float32"
+    translator = ctranslate2.Translator(str(folder), device=device.type, compute_type=kind)
+    options = {
+        **forced_lengths(length),
+        "beam_size": decoding.beam,
+        "length_penalty": decoding.alpha,
+        "max_batch_size": RIVAL_TOKENS[device.type] if decoding.batch_tokens == "auto" else decoding.batch_tokens,
+        "batch_type": "tokens",
+    }
+    tokenizer = bundle.tokenizer().source
+    return theirs(translator, [[*tokenizer.pieces(source.ids), "</s>"] for source in sources], options)
+
+
+def plain_engine(model: Transformer, sources: list[Source], decoding: Decoding, tokens: int, length: int) -> Contestant:
+    """The beam search of plain PyTorch, on a GPU in bf16."""
+    device = model.output_embedding.weight.device
+    plain = PlainTransformer(model.config, len(model.output_embedding.weight)).to(device).eval()
+    plain.take(model.state_dict())
+    if device.type == "cuda":
+        plain.bfloat16()
+
+    def run() -> float:
+        start = time.perf_counter()
+        return translate(plain, sources, tokens, decoding.beam, length) / (time.perf_counter() - start)
+
+    return run
+
+
 def series(title: str, contestants: dict[str, Contestant], against: str, pairs: int) -> list[dict[str, float]]:
     """Lets all run in turn; prints medians, and ratios to the one that they are compared with; returns the speeds."""
     for run in contestants.values():
@@ -87,11 +131,6 @@ def spread(ratios: list[float]) -> str:
 
 def random_bundle(folder: Path, model: Mapping[str, object], vocabulary: int) -> Bundle:
     """An untrained model with a vocabulary of random words; `model` has the keys of a recipe's section of that name."""
-    letters = random.Random(1)
-    alphabet = "abcdefghijklmnopqrstuvwxyz"
-    words = ["".join(letters.choices(alphabet, k=letters.randint(3, 9))) for _ in range(max(20_000, vocabulary))]
-    lines = [" ".join(letters.choices(words, k=12)) for _ in range(10_000)]
-    tokenizer = Tokenizer.train(list(zip(lines, lines, strict=True)), TokenizerSettings(vocab_size=vocabulary))
     train = [{"source": "a", "target": "b"}]
     content = {"name": "random", "data": {"source": "en", "target": "de", "train": train}, "model": dict(model)}
     recipe_file = folder / "recipe.yaml"
@@ -100,8 +139,39 @@ def random_bundle(folder: Path, model: Mapping[str, object], vocabulary: int) ->
     torch.manual_seed(1)
     transformer = Transformer(recipe.model, vocabulary, vocabulary)
     info = {"run": "random", "step": 0, "data": ""}
-    save_bundle(folder / "bundle", dict(transformer.named_parameters()), recipe, tokenizer, info)
+    words = random_vocabulary(vocabulary)
+    save_bundle(folder / "bundle", dict(transformer.named_parameters()), recipe, Tokenizer(words, words), info)
     return Bundle.read(folder / "bundle")
+
+
+def random_vocabulary(size: int) -> Vocabulary:
+    """Control symbols, bytes and random words: a SentencePiece model that is written down, not trained."""
+    letters = random.Random(1)
+    alphabet = "abcdefghijklmnopqrstuvwxyz"
+    words = dict.fromkeys(SPACE_MARK + alphabet)
+    while len(words) < size - 260:
+        words[SPACE_MARK + "".join(letters.choices(alphabet, k=letters.randint(3, 9)))] = None
+    kinds = [("<pad>", 3), ("<unk>", 2), ("<s>", 3), ("</s>", 3), *((f"<0x{byte:02X}>", 6) for byte in range(256))]
+    pieces = [*kinds, *((word, 1) for word in words)]  # 1 normal, 2 unknown, 3 control, 6 a byte
+    model = b"".join(message(1, message(1, piece.encode()) + number(3, kind)) for piece, kind in pieces)
+    ids = number(35, 1) + number(40, UNK) + number(41, BOS) + number(42, EOS) + number(43, PAD)  # 35: bytes as fallback
+    return Vocabulary(model + message(2, ids) + message(3, number(4, 0)), "random words")  # 4: extra spaces are kept
+
+
+def message(field: int, content: bytes) -> bytes:
+    """A field of Protocol Buffers that holds bytes."""
+    return varint(field << 3 | 2) + varint(len(content)) + content
+
+
+def number(field: int, value: int) -> bytes:
+    """A field of Protocol Buffers that holds a number."""
+    return varint(field << 3) + varint(value)
+
+
+def varint(value: int) -> bytes:
+    """Seven bits a byte, the lowest first."""
+    low, high = value & 127, value >> 7
+    return bytes([low | 128]) + varint(high) if high else bytes([low])
 
 
 def random_sources(lengths: Iterable[int], cap: int, vocabulary: int) -> list[Source]:

@@ -1,6 +1,6 @@
-"""Whether a GPU computes what a CPU does: losses, gradients, updates, a resumed run, searches, samples.
+"""Whether a GPU computes what a CPU does: searches, samples, losses, gradients, updates, a resumed run.
 
-    python benchmarks/gpu_check.py [--no-compile]
+    python benchmarks/gpu_check.py [--all] [--no-compile]
     python benchmarks/gpu_check.py --device cpu              # whether the script itself works
 
 Small models with random weights, and one that has learnt some sentences. The reference is a CPU in fp64 without
@@ -8,82 +8,66 @@ compilation, one micro-batch an update and one sentence a search. Each line has 
 above its limit fails; the exit status is 1 if any does. Figures of gradients are the largest relative error of a
 parameter, in the 2-norm. A search's error is how far its scores are from what the reference gives to the same outputs;
 its loss is how much better the reference's own outputs are than other ones, which is more than rounding only where the
-search is wrong. On a GPU the default path, bf16 with packing and compilation together, is compared with padded batches.
-The resumed run uses PyTorch's deterministic algorithms. It must be equal to the bit if two equal runs are; if they
-differ, it may differ four times as much.
+search is wrong. What has never run on a GPU comes first, then the default path, bf16 with packing and compilation;
+`--all` adds every other way. The resumed run uses PyTorch's deterministic algorithms. It must be equal to the bit if
+two equal runs are; if they differ, it may differ four times as much.
 """
 
 from __future__ import annotations
 
-import argparse
 import copy
 import math
 import os
 import sys
 import tempfile
-import time
-import traceback
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from contest import Pile, random_bundle
-from gpu_train import Ours
-from nmt.data.corpus import Corpus, Rows
-from nmt.data.epochs import plan_epoch
+from contest import Pile, random_vocabulary
+from nmt.data.corpus import Corpus
 from nmt.decoding.constraints import MakeConstraint, MinLength, NoRepeat, PrefixConstraint, TreeConstraint
-from nmt.decoding.engine import Hypothesis, Prefix, Source
+from nmt.decoding.engine import Prefix, Source
 from nmt.decoding.forced import align, log_probabilities_of
 from nmt.decoding.search import SearchEngine
 from nmt.model.transformer import Transformer
 from nmt.recipe import Decoding, Model, Training
 from nmt.system.console import Console
 from nmt.system.device import World, choose_device
-from nmt.text.vocabulary import EOS, Vocabulary
-from nmt.training.arithmetic import device_name, factors_rounded, set_precision
+from nmt.text.vocabulary import EOS
+from nmt.training.arithmetic import factors_rounded, set_precision
 from nmt.training.batches import Update, make_batch
 from nmt.training.budget import Requests
 from nmt.training.distributed import Group
 from nmt.training.loss import chunk_softmax, smoothed_cross_entropy
+from nmt.training.run_files import RunState
 from nmt.training.trainer import Trainer
-from plain import PlainTransformer, smoothed_loss
-from search_agreement import BATCHES, VOCABULARY, random_model, random_parser, random_sources, score
+from results import Results, parser
+from search_agreement import BATCHES, VOCABULARY, found_by, random_model, random_parser, random_sources, score
 from synthetic import wmt_lengths, write_corpus
+from updates import Ours, plan_of
 
 CPU = torch.device("cpu")
-MODELS = {
-    "post-norm": Model(layers=2, d_model=128, d_ff=256, heads=2, dropout=0.0),
-    "pre-norm, learned positions, window 8, untied": Model(
-        layers=2, d_model=128, d_ff=256, heads=2, dropout=0.0, norm="pre", positions="learned", attention_window=8,
-        tie_embeddings="none", activation="gelu",
-    ),
-}  # fmt: skip
+POST, PRE = "post-norm", "pre-norm, learned positions, window 8, untied"
+SMALL: dict[str, Any] = {"layers": 2, "d_model": 128, "d_ff": 256, "heads": 2, "dropout": 0.0}
+OTHER: dict[str, Any] = {"norm": "pre", "positions": "learned", "attention_window": 8, "tie_embeddings": "none"}
+MODELS = {POST: Model(**SMALL), PRE: Model(**SMALL, **OTHER, activation="gelu")}
 PAIRS, TOKENS, UPDATES = 1000, 1500, 4
 SENTENCES = 30
-PRECISIONS = {"fp32": 1e-4, "bf16": 0.1}  # and the largest error of gradients
+LIMITS = {"fp32": 1e-4, "bf16": 0.1}  # of errors of gradients
 PACKED = 0.02  # largest difference of gradients in bf16 between packed and padded micro-batches
 LEARNT = 40  # sentences that a model learns by heart
 
 
-class Check(NamedTuple):
-    """A figure that must not be above its limit."""
-
-    name: str
-    figure: float
-    limit: float
-
-    @property
-    def passed(self) -> bool:
-        """Also false where the figure is not a number."""
-        return self.figure <= self.limit
-
+Check = tuple[str, float, float]
+"""A name, a figure and its limit, which it must not be above."""
 
 Weights = dict[str, Tensor]
 """Something of each parameter, on the CPU in fp64."""
@@ -111,40 +95,21 @@ def largest(figures: Iterable[float]) -> float:
 class Updates:
     """A model whose random weights are the same everywhere, and the gradients of its updates."""
 
-    def __init__(
-        self,
-        config: Model,
-        corpus: Corpus,
-        device: torch.device,
-        precision: str,
-        compiled: bool = False,
-        device_tokens: int = 2 * TOKENS,
-        packing: bool = False,
-    ) -> None:
-        settings = Training(
-            batch_tokens=2 * TOKENS,
-            device_tokens=device_tokens,
-            precision=precision,  # type: ignore[arg-type]
-            packing=packing,
-            compile=compiled,
-            warmup=10,
-        )
+    def __init__(self, config: Model, corpus: Corpus, device: torch.device, precision: Any, **settings: Any) -> None:
+        fixed = {"batch_tokens": 2 * TOKENS, "device_tokens": 2 * TOKENS, "packing": False, "compile": False}
+        given = Training(precision=precision, warmup=10, **fixed | settings)
         torch.manual_seed(1)
         self.model = Transformer(config, VOCABULARY, VOCABULARY).to(device).train()
         set_precision(self.model, precision, device)
         self._corpus, group = corpus, Group(World(), timeout_minutes=1, device=device)
-        self._trainer = Trainer(self.model, corpus, settings, group, Console(quiet=True))
-        self._trainer.state.device_tokens = device_tokens
+        self._trainer = Trainer(self.model, corpus, given, group, Console(quiet=True))
+        self._trainer.state.device_tokens = given.device_tokens or 0
         self.optimizer = self._trainer.optimizer
-
-    def rows(self, number: int) -> Rows:
-        """The pairs of an update."""
-        return plan_epoch(self._corpus.source_lengths, self._corpus.target_lengths, TOKENS, 1, 0).rows(number)
 
     def compute(self, number: int) -> tuple[float, Weights]:
         """The loss of an update, and its gradients, which the parameters keep."""
         self.optimizer.clear()
-        rows = self.rows(number)
+        rows = plan_of(self._corpus, TOKENS)(0).rows(number)
         with factors_rounded("fp32"):
             sums, _ = self._trainer.gradients(Update(0, number, rows, self._corpus.lengths(rows)), Requests())
         assert sums is not None, "memory ran out"
@@ -157,32 +122,35 @@ def copied(model: torch.nn.Module, of: Callable[[nn.Parameter], Tensor | None]) 
     return {name: value.detach().double().cpu().clone() for name, value in found.items() if value is not None}
 
 
-def gradients(corpus: Corpus, device: torch.device, compiled: bool) -> Iterator[Check]:
-    """Losses and gradients of several updates: whole, in micro-batches, compiled, packed, and by default."""
-    ways: dict[str, dict[str, Any]] = {"": {}, ", micro-batches": {"device_tokens": 300}}
-    if compiled:
-        ways[", compiled"] = {"compiled": True}
-    packed: dict[str, dict[str, Any]] = {", packed": {"packing": True}}
-    if compiled:  # what a GPU does by default, in bf16
-        packed[", packed and compiled"] = {"packing": True, "compiled": True}
-    for title, config in MODELS.items():
-        reference = Updates(config, corpus, CPU, "fp64")
-        exact = [reference.compute(number) for number in range(UPDATES)]
-        for precision, limit in PRECISIONS.items():
-            packs = device.type == "cpu" or precision == "bf16"  # on a GPU, the kernel of packed attention is for bf16
-            gradients: list[list[Weights]] = []
-            for way, how in (ways | (packed if packs else {})).items():
-                updates = Updates(config, corpus, device, precision, **how)
-                found = [updates.compute(number) for number in range(UPDATES)]
-                gradients.append([of for _, of in found])
-                losses = [abs(ours / right - 1) for (ours, _), (right, _) in zip(found, exact, strict=True)]
-                errors = [error(ours, right) for (_, ours), (_, right) in zip(found, exact, strict=True)]
-                yield Check(f"{title}, {precision}{way}: loss", largest(losses), limit / 10)
-                yield Check(f"{title}, {precision}{way}: gradients", largest(errors), limit)
-            if packs:  # both ways are compiled, or neither is
-                padded = gradients[len(ways) - 1] if compiled else gradients[0]
-                apart = [distance(one, other) for one, other in zip(gradients[-1], padded, strict=True)]
-                yield Check(f"{title}, {precision}: packed against padded", largest(apart), min(PACKED, limit))
+def ways(device: torch.device, compiled: bool, every: bool) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """How gradients are computed: a name, the precision and settings; the last two of a precision are compared."""
+    for precision in ("fp32", "bf16") if every else ("bf16",):
+        if every:
+            yield f"{precision}, micro-batches", precision, {"device_tokens": 300}
+            yield f"{precision}, eager", precision, {}
+        if every and precision == "bf16":
+            yield f"{precision}, packed, eager", precision, {"packing": True}
+        yield f"{precision}, padded", precision, {"compile": compiled}
+        if device.type == "cpu" or precision == "bf16":  # on a GPU, the kernel of packed attention is for bf16
+            yield f"{precision}, packed", precision, {"compile": compiled, "packing": True}
+
+
+def gradients(title: str, corpus: Corpus, device: torch.device, compiled: bool, every: bool) -> Iterator[Check]:
+    """Losses and gradients of several updates."""
+    reference = Updates(MODELS[title], corpus, CPU, "fp64")
+    exact = [reference.compute(number) for number in range(UPDATES)]
+    padded: list[tuple[float, Weights]] = []
+    for way, precision, settings in ways(device, compiled, every):
+        updates, limit = Updates(MODELS[title], corpus, device, precision, **settings), LIMITS[precision]
+        found = [updates.compute(number) for number in range(UPDATES)]
+        losses = [abs(ours / right - 1) for (ours, _), (right, _) in zip(found, exact, strict=True)]
+        errors = [error(ours, right) for (_, ours), (_, right) in zip(found, exact, strict=True)]
+        yield (f"{title}, {way}: loss", largest(losses), limit / 10)
+        yield (f"{title}, {way}: gradients", largest(errors), limit)
+        if way.endswith("packed"):
+            apart = [distance(one, other) for (_, one), (_, other) in zip(found, padded, strict=True)]
+            yield (f"{title}, {precision}: packed against padded", largest(apart), min(PACKED, limit))
+        padded = found
 
 
 def learnt(device: torch.device, folder: Path, compiled: bool) -> Iterator[Check]:
@@ -190,21 +158,22 @@ def learnt(device: torch.device, folder: Path, compiled: bool) -> Iterator[Check
     write_corpus(folder / "learnt.arrow", *wmt_lengths(LEARNT), vocabulary=VOCABULARY)
     corpus, smoothing = Corpus(folder / "learnt.arrow"), 0.1
     settings = Training(
-        batch_tokens=TOKENS, device_tokens=TOKENS, warmup=100, learning_rate_scale=0.5, precision="fp32"
+        batch_tokens=TOKENS, device_tokens=TOKENS, warmup=100, learning_rate_scale=0.5, precision="fp32", compile=False
     )
     torch.manual_seed(1)
     model = Transformer(MODELS["post-norm"], VOCABULARY, VOCABULARY).to(device).train()
-    Ours(model, corpus, settings, device, Console(quiet=True)).train(120)
+    ours = Ours(model, corpus, settings, device)
+    ours.train(ours.updates(plan_of(corpus, TOKENS), 120))
     exact = copy.deepcopy(model).double().cpu()
     batch = make_batch(corpus, np.arange(len(corpus)))
     with torch.no_grad():
         states = exact.states(batch.source, batch.target_in).flatten(0, 1).index_select(0, batch.real)
     targets, weight = batch.target_out.flatten().index_select(0, batch.real), exact.output_embedding.weight.detach()
     known = float((states @ weight.t()).softmax(-1).gather(-1, targets[:, None]).mean())
-    yield Check("a model that has learnt its sentences: mean probability of other symbols", 1 - known, 0.4)
+    yield ("a model that has learnt its sentences: mean probability of other symbols", 1 - known, 0.4)
     softmax = torch.compile(chunk_softmax) if compiled else chunk_softmax
 
-    def ours(states: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
+    def own(states: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
         return smoothed_cross_entropy(states, weight, targets, smoothing, softmax)[0]
 
     def plain(states: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
@@ -218,26 +187,10 @@ def learnt(device: torch.device, folder: Path, compiled: bool) -> Iterator[Check
         return {"states": of_states, "their sum": of_states.sum(0), "weights": of_weight}
 
     exact_gradients = gradients(plain, torch.float64, CPU)
-    found, autocast = gradients(ours, torch.float32, device), gradients(plain, torch.float32, device)
+    found, autocast = gradients(own, torch.float32, device), gradients(plain, torch.float32, device)
     for name in found:
         one, other = (error({name: of[name]}, {name: exact_gradients[name]}) for of in (found, autocast))
-        yield Check(
-            f"its loss in bf16, error of the gradient of {name}, over that of plain autocast", one / other, 1.15
-        )
-
-
-def plainly(corpus: Corpus) -> Iterator[Check]:
-    """The reference itself beside `benchmarks/plain.py`, whose model and loss are other code."""
-    ours, config = Updates(MODELS["post-norm"], corpus, CPU, "fp64"), MODELS["post-norm"]
-    plain = PlainTransformer(config, VOCABULARY).double()
-    plain.take(ours.model.state_dict())
-    loss, exact = ours.compute(0)
-    batch = make_batch(corpus, ours.rows(0))
-    found = smoothed_loss(plain, batch, Training().label_smoothing)
-    (found / batch.num_tokens).backward()
-    yield Check("the reference beside plain PyTorch: loss", abs(float(found.detach()) / loss - 1), 1e-6)
-    gradients = copied(plain, lambda parameter: parameter.grad)
-    yield Check("the reference beside plain PyTorch: gradients", error(gradients, exact), 1e-5)
+        yield (f"its loss in bf16, error of the gradient of {name}, over that of plain autocast", one / other, 1.15)
 
 
 def updates(corpus: Corpus, device: torch.device) -> Iterator[Check]:
@@ -251,14 +204,14 @@ def updates(corpus: Corpus, device: torch.device) -> Iterator[Check]:
         ours.optimizer.update(step, go.to(device))
         exact.optimizer.update(step, go)
     weights, right = (copied(each.model, lambda parameter: parameter) for each in (ours, exact))
-    yield Check(f"weights after {UPDATES} updates", error(weights, right), 1e-5)
+    yield (f"weights after {UPDATES} updates", error(weights, right), 1e-5)
     moments = {name: moment.clone() for name, moment in ours.optimizer.state().items()}
     ours.compute(0)
     next(ours.model.parameters()).grad.fill_(math.nan)  # type: ignore[union-attr]
     ours.optimizer.update(UPDATES + 1, torch.tensor(True, device=device))
     change = error(copied(ours.model, lambda parameter: parameter), weights)
     moved = largest(float((moments[name] - after).abs().max()) for name, after in ours.optimizer.state().items())
-    yield Check("a skipped update changes weights and moments", largest((change, moved)), 0.0)
+    yield ("a skipped update changes weights and moments", largest((change, moved)), 0.0)
 
 
 def resumption(corpus: Corpus, device: torch.device, compiled: bool) -> Iterator[Check]:
@@ -270,49 +223,33 @@ def resumption(corpus: Corpus, device: torch.device, compiled: bool) -> Iterator
     settings = Training(batch_tokens=TOKENS, device_tokens=TOKENS, warmup=10, log_updates=10, compile=compiled)
     config = MODELS["post-norm"].model_copy(update={"dropout": 0.1})
 
-    def begin() -> tuple[Transformer, Ours]:
+    def begin(state: RunState | None = None) -> tuple[Transformer, Ours]:
         torch.manual_seed(1)
         model = Transformer(config, VOCABULARY, VOCABULARY).to(device)
-        return model, Ours(model, corpus, settings, device, Console(quiet=True))
+        return model, Ours(model, corpus, settings, device, state)
 
     def finish(run: tuple[Transformer, Ours], updates: int) -> Weights:
-        run[1].train(updates)
+        run[1].train(run[1].updates(plan_of(corpus, TOKENS), updates))
         return copied(run[0], lambda parameter: parameter)
 
     whole, again = finish(begin(), 2 * UPDATES), finish(begin(), 2 * UPDATES)
-    (model, first), (resumed, second) = begin(), begin()
-    first.train(UPDATES)
+    model, first = begin()
+    finish((model, first), UPDATES)
+    resumed, second = begin(replace(first.trainer.state))
     resumed.load_state_dict(model.state_dict())
-    second.optimizer.load(first.optimizer.state(), UPDATES)
-    second.state = replace(first.state)
+    second.trainer.optimizer.load(first.trainer.optimizer.state(), UPDATES)
     apart = error(again, whole)
-    yield Check("two equal runs differ", apart, math.inf)
-    yield Check(
-        "a resumed run differs from an unbroken one", error(finish((resumed, second), UPDATES), whole), 4 * apart
-    )
+    yield ("two equal runs differ", apart, math.inf)
+    yield ("a resumed run differs from an unbroken one", error(finish((resumed, second), UPDATES), whole), 4 * apart)
 
 
 # --- search ------------------------------------------------------------------------------------------------------
 
 
-def found_by(
-    model: Transformer, sources: list[Source], decoding: Decoding, constraints: list[MakeConstraint]
-) -> list[Hypothesis]:
-    """The best output of each source, in order."""
-    engine = SearchEngine([model], decoding, constraints)
-    found = {number: best for number, (best,) in engine.search(Pile(sources), 1)}
-    return [found[source.number] for source in sources]
-
-
-def searches(device: torch.device, folder: Path) -> Iterator[Check]:
+def searches(device: torch.device) -> Iterator[Check]:
     """Beam searches, with several rules for outputs, in batches of several sizes."""
-    vocabulary = random_bundle(folder, {}, VOCABULARY).tokenizer().target
-    assert isinstance(vocabulary, Vocabulary)
-    rules: list[MakeConstraint] = [
-        partial(MinLength, 8),
-        partial(PrefixConstraint, vocabulary),
-        partial(NoRepeat, 2),
-    ]
+    prefixes = partial(PrefixConstraint, random_vocabulary(VOCABULARY))
+    rules: list[MakeConstraint] = [partial(MinLength, 8), prefixes, partial(NoRepeat, 2)]
     sources, model = random_sources(SENTENCES), random_model()
     ruled = [
         replace(source, prefix=Prefix([200, 201], "", []) if source.number % 3 == 0 else None) for source in sources
@@ -345,8 +282,8 @@ def compare(
             wrong = largest(abs(each.score - right) for each, right in zip(found, scores, strict=True))
             loss = largest(best.score - right for best, right in zip(exact, scores, strict=True))
             name = f"{title}, {precision}, {rows} sentences at a time"
-            yield Check(f"{name}: error", wrong, limit)
-            yield Check(f"{name}: loss", loss, limit)
+            yield (f"{name}: error", wrong, limit)
+            yield (f"{name}: loss", loss, limit)
 
 
 def rest(device: torch.device) -> Iterator[Check]:
@@ -361,57 +298,53 @@ def rest(device: torch.device) -> Iterator[Check]:
 
     exact = samples(model)
     differ = sum(a != b for a, b in zip(samples(single), exact, strict=True))
-    yield Check("samples that differ, of all", differ / len(exact), 0.02)
+    yield ("samples that differ, of all", differ / len(exact), 0.02)
     pairs = [(source.ids, ids or [EOS]) for source, ids in zip(sources, exact[::4], strict=True)]
     given, right = ([each.cpu() for each in log_probabilities_of([of], pairs, 500)] for of in (single, model))
     wrong = largest(float((a - b).abs().max()) for a, b in zip(given, right, strict=True))
-    yield Check("probabilities of given outputs: error in nats", wrong, 1e-4)
+    yield ("probabilities of given outputs: error in nats", wrong, 1e-4)
     given_to, right_to = (np.concatenate(align([of], pairs)) for of in (single, model))
-    yield Check("alignments that differ, of all", float((given_to != right_to).mean()), 0.01)
+    yield ("alignments that differ, of all", float((given_to != right_to).mean()), 0.01)
 
 
 # --- the table -----------------------------------------------------------------------------------------------------
 
 
-def failures(block: Iterator[Check]) -> int:
-    """Prints a part of the table; how many of its checks fail. An error ends the part, and counts as one."""
-    failed = 0
-    try:
-        for check in block:
-            failed += not check.passed
-            word = "ok" if check.passed else "FAILED"
-            print(f"{word:6} {check.figure:9.1e} {check.limit:9.1e} {check.name}", flush=True)
-    except Exception:
-        traceback.print_exc()
-        failed += 1
-    return failed
+def check(results: Results, title: str, block: Iterator[Check]) -> int:
+    """Adds a part of the table; how many of its checks failed. An error ends the part, and counts as one."""
+    passed: list[bool] = []
+
+    def run() -> None:
+        for name, figure, limit in block:
+            passed.append(figure <= limit)  # false where the figure is not a number
+            results.add(name, figure=figure, limit=limit, passed=passed[-1])
+
+    ended = results.attempt(title, run)
+    results.add(f"checks: {title}", ok=sum(passed), of=len(passed))
+    return len(passed) - sum(passed) + (not ended)
 
 
 def main() -> None:
-    """Prints the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--device", default="cuda")
-    parser.add_argument("--no-compile", action="store_true")
-    given = parser.parse_args()
+    options = parser(__doc__)
+    options.add_argument("--all", action="store_true")
+    options.add_argument("--no-compile", action="store_true")
+    given = options.parse_args()
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # what deterministic algorithms ask for
-    device, began = choose_device(given.device, None), time.perf_counter()
-    print(f"{device_name(device)}, torch {torch.__version__}")
-    print(f"{'':6} {'figure':>9} {'limit':>9}")
+    device, results = choose_device(given.device, None), Results(given.out)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         write_corpus(folder / "train.arrow", *wmt_lengths(PAIRS), vocabulary=VOCABULARY)
         corpus, compiled = Corpus(folder / "train.arrow"), device.type == "cuda" and not given.no_compile
-        blocks = (
-            plainly(corpus),
-            gradients(corpus, device, compiled),
-            learnt(device, folder, compiled),
-            updates(corpus, device),
-            searches(device, folder),
-            rest(device),
-            resumption(corpus, device, compiled),
-        )
-        failed = sum(map(failures, blocks))
-    print(f"{failed} failed, {time.perf_counter() - began:.0f} s")
+        blocks = {
+            "searches": searches(device),
+            "samples": rest(device),
+            "the default path": gradients(POST, corpus, device, compiled, given.all),
+            "trained weights": learnt(device, folder, compiled),
+            "updates": updates(corpus, device),
+            "another model": gradients(PRE, corpus, device, compiled, given.all),
+            "resuming": resumption(corpus, device, compiled),
+        }
+        failed = sum(check(results, title, block) for title, block in blocks.items())
     sys.exit(failed > 0)
 
 

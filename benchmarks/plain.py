@@ -7,7 +7,9 @@ the same. Everything is padded, and nothing is compiled.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+import time
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import closing
 from typing import NamedTuple
 
 import torch
@@ -16,7 +18,7 @@ from torch.nn import functional as F
 
 from nmt.data.batch import Batch, in_batches, pad_ids
 from nmt.data.corpus import Corpus, Rows
-from nmt.data.epochs import AHEAD, plan_epoch
+from nmt.data.epochs import AHEAD
 from nmt.decoding.engine import Source
 from nmt.recipe import Model, Training
 from nmt.text.vocabulary import BOS, EOS, PAD
@@ -223,7 +225,7 @@ def smoothed_loss(model: Callable[[Tensor | None, Tensor], Tensor], batch: Batch
 
 
 class PlainTraining:
-    """Trains a model on the updates of a corpus, in padded micro-batches, by the loss that PyTorch has."""
+    """Trains a model on updates of a corpus, in padded micro-batches, by the loss that PyTorch has."""
 
     def __init__(
         self,
@@ -241,23 +243,25 @@ class PlainTraining:
         self._model = torch.compile(model, dynamic=True) if compiled else model
         self._width = model.source_embedding.embedding_dim
         self._autocast = autocast_dtype(settings.precision, device, self._width)
-        self._feed, self.step = prefetched(self._updates(), AHEAD), 0
+        self.step = 0
         model.train()
 
-    def train(self, updates: int) -> float:
-        """So many further updates; the last one's loss, for which it waits."""
-        for _ in range(updates):
-            rows, batches = next(self._feed)
-            self.step += 1
-            try:
-                loss = self._update(batches)
-            except torch.OutOfMemoryError:
-                self._tokens //= 2
-                print(f"plain PyTorch ran out of memory; from here on its micro-batches have {self._tokens:,} tokens")
-                self._optimizer.zero_grad()
-                torch.cuda.empty_cache()
-                loss = self._update(self._batches(rows))
-        return float(loss)
+    def train(self, updates: Iterable[Rows]) -> float:
+        """An update of each of these rows of the corpus; seconds of one, the wait for the last one included."""
+        began, before = time.perf_counter(), self.step
+        with closing(prefetched(((rows, self._batches(rows)) for rows in updates), AHEAD)) as feed:
+            for rows, batches in feed:
+                self.step += 1
+                try:
+                    loss = self._update(batches)
+                except torch.OutOfMemoryError:
+                    self._tokens //= 2
+                    print(f"plain PyTorch ran out of memory; now its micro-batches have {self._tokens:,} tokens")
+                    self._optimizer.zero_grad()
+                    torch.cuda.empty_cache()
+                    loss = self._update(self._batches(rows))
+        float(loss)
+        return (time.perf_counter() - began) / (self.step - before)
 
     def _update(self, batches: list[Batch]) -> Tensor:
         tokens = sum(batch.num_tokens for batch in batches)
@@ -275,14 +279,6 @@ class PlainTraining:
     def _loss(self, batch: Batch) -> Tensor:
         with torch.autocast(self._device.type, self._autocast, enabled=self._autocast is not None):
             return smoothed_loss(self._model, batch, self._settings.label_smoothing)
-
-    def _updates(self) -> Iterator[tuple[Rows, list[Batch]]]:
-        lengths, epoch = (self._corpus.source_lengths, self._corpus.target_lengths), 0
-        while True:
-            plan = plan_epoch(*lengths, self._settings.batch_tokens, self._settings.seed, epoch)
-            for number in range(len(plan)):
-                yield plan.rows(number), self._batches(plan.rows(number))
-            epoch += 1
 
     def _batches(self, rows: Rows) -> list[Batch]:
         parts = split_update(*self._corpus.lengths(rows), self._tokens)

@@ -15,13 +15,14 @@ import json
 import platform
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import torch
 
 from contest import Pile
 from nmt import native as loading
 from nmt.decoding.beam import length_penalty
+from nmt.decoding.constraints import MakeConstraint
 from nmt.decoding.engine import Hypothesis, Source
 from nmt.decoding.search import SearchEngine
 from nmt.model import inference, linear
@@ -101,14 +102,13 @@ def score(model: Transformer, source: Source, found: Hypothesis, alpha: float) -
     return float(total / length_penalty(torch.tensor(target.size(1) - 1.0), alpha))
 
 
-def search(
-    model: Transformer, sources: list[Source], decoding: Decoding, library: Library | None
-) -> tuple[list[Hypothesis], float]:
-    """The best output of each source, in order, and the seconds that it took."""
-    use(library)
-    engine, start = SearchEngine([model], decoding), time.perf_counter()
+def found_by(
+    model: Transformer, sources: list[Source], decoding: Decoding, constraints: Sequence[MakeConstraint] = ()
+) -> list[Hypothesis]:
+    """The best output of each source, in order."""
+    engine = SearchEngine([model], decoding, constraints)
     found = {number: best for number, (best,) in engine.search(Pile(sources), 1)}
-    return [found[source.number] for source in sources], time.perf_counter() - start
+    return [found[source.number] for source in sources]
 
 
 def compare(
@@ -137,7 +137,8 @@ def main() -> None:
     model, sources = random_model(), random_sources(arguments.sentences)
     single = random_model().float()
     decoding = Decoding(beam=arguments.beam, batch_tokens=1)
-    exact, _ = search(model, sources, decoding, None)
+    use(None)
+    exact = found_by(model, sources, decoding)
     lengths = [len(each.ids) for each in exact]
     print(
         f"{platform.machine()}, {torch.backends.cpu.get_cpu_capability()}; beam {arguments.beam}, "
@@ -145,9 +146,12 @@ def main() -> None:
         f"{sum(each.finished for each in exact):,} finished, {len({tuple(each.ids) for each in exact}):,} different"
     )
     for library in libraries():
+        use(library)
         for rows in BATCHES:
             settings = {"batch_tokens": 1 if rows == 1 else rows * (LONGEST + 1), "precision": arguments.precision}
-            found, seconds = search(single, sources, decoding.model_copy(update=settings), library)
+            start = time.perf_counter()
+            found = found_by(single, sources, decoding.model_copy(update=settings))
+            seconds = time.perf_counter() - start
             name = "PyTorch" if library is None else library.instruction_set
             print(
                 f"  {name:8s} batches of {rows:2d}: {compare(model, sources, exact, found, decoding.alpha)}; "

@@ -14,9 +14,12 @@ from nmt.recipe import Model
 
 LONGEST = 256
 VOCABULARY = 37_000
+CLASSES, UPDATES = (12, 37, 90), 10  # mean tokens of a sentence, with </s>, and updates of a class
+FILLED = 0.96  # of the tokens of an update, as of WMT's sentences
 MODELS = {
     "base": Model(),
     "big": Model(d_model=1024, d_ff=4096, heads=16, dropout=0.3),
+    "small": Model(layers=2, d_model=64, d_ff=128, heads=2),
     "tiny": Model(layers=1, d_model=32, d_ff=64, heads=2),
 }
 
@@ -53,3 +56,20 @@ def write_corpus(
                 sides = [sentences(lengths[part]) for lengths in (source_lengths, target_lengths)]
                 stream.write_batch(pa.record_batch([*sides, lines, *2 * [pa.nulls(len(lines), pa.string())]], schema))
         os.fsync(file.fileno())
+
+
+def write_classes(path: Path, batch_tokens: int, vocabulary: int) -> list[list[range]]:
+    """Writes a corpus of sentences alike in length, in three classes; the rows of each class's updates."""
+    random, first = np.random.default_rng(1), 0
+    sides: list[tuple[np.ndarray, np.ndarray]] = []
+    classes: list[list[range]] = []
+    for tokens in CLASSES:
+        pairs = max(1, round(FILLED * batch_tokens / tokens))
+        source = random.normal(tokens - 1, tokens / 10, UPDATES * pairs)
+        target = source + random.normal(0, tokens / 20, len(source))
+        sides.append((source, target))
+        starts = range(first, first := first + len(source), pairs)
+        classes.append([range(start, start + pairs) for start in starts])
+    lengths = [np.concatenate(side).round().clip(1).astype(np.int32) for side in zip(*sides, strict=True)]
+    write_corpus(path, lengths[0], lengths[1], vocabulary)
+    return classes

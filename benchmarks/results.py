@@ -1,0 +1,105 @@
+"""Figures of scripts that run one after another: written as JSON lines at once, read as one table."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import traceback
+from ast import literal_eval
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+NAME, KERNELS = "results.jsonl", "kernels.jsonl"
+
+
+class Results:
+    """Prints figures, and appends them to a folder's results.jsonl where there is a folder."""
+
+    def __init__(self, folder: Path | None, variant: str = "") -> None:
+        """`variant` begins the names of all rows."""
+        self.folder, self._prefix = folder, f"[{variant}] " if variant else ""
+
+    def add(self, row: str, **figures: Any) -> None:
+        """Adds figures to a row; `failed` is the reason why others are missing."""
+        print(line(row, figures), flush=True)
+        self.write({"row": self._prefix + row, **figures})
+
+    def write(self, record: Mapping[str, Any], name: str = NAME) -> None:
+        if self.folder is not None:
+            with (self.folder / name).open("a", encoding="utf-8") as file:
+                file.write(json.dumps(record) + "\n")
+
+    def attempt(self, row: str, work: Callable[[], object]) -> bool:
+        """Lets `work` run; an error becomes a row, and what comes after goes on; whether there was none."""
+        try:
+            work()
+            return True
+        except Exception as error:
+            traceback.print_exc()
+            self.add(row, failed=" ".join(f"{type(error).__name__}: {error}".split())[:200])
+            return False
+
+
+def parser(description: str | None) -> argparse.ArgumentParser:
+    """With the options of every script that a GPU runs."""
+    made = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    made.add_argument("--device", default="cuda")
+    made.add_argument("--out", type=Path, help=f"a folder for {NAME} and other files; none are written unless given")
+    return made
+
+
+def settings_of(variant: str) -> dict[str, Any]:
+    """Sets a constant, such as nmt.training.batches.SIZES=8; returns what others set: training.packing=false."""
+    name, _, text = variant.partition("=")
+    owner, _, key = name.rpartition(".")
+    try:
+        value = literal_eval(text)
+    except (SyntaxError, ValueError):
+        value = {"true": True, "false": False, "null": None}.get(text, text)
+    if not owner.startswith("nmt."):
+        return {name: value} if name else {}
+    module = importlib.import_module(owner)
+    getattr(module, key)  # a misspelt name is an error
+    setattr(module, key, value)
+    return {}
+
+
+def section(variant: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """Those settings that belong to a section of a recipe."""
+    return {key.partition(".")[2]: value for key, value in variant.items() if key.startswith(f"{name}.")}
+
+
+def read(path: Path) -> dict[str, dict[str, Any]]:
+    """Figures by row; passed checks are left out, and half a line, of a process that was killed, too."""
+    rows: dict[str, dict[str, Any]] = {}
+    for text in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
+        try:
+            record = json.loads(text)
+        except json.JSONDecodeError:
+            continue
+        if not record.get("passed", False):
+            rows.setdefault(record.pop("row"), {}).update(record)
+    return rows
+
+
+def table(rows: Mapping[str, Mapping[str, Any]], last: Mapping[str, Mapping[str, Any]], most: int) -> Iterable[str]:
+    """At most so many lines, each figure with the last one that was measured in brackets."""
+    lines = [line(row, figures, last.get(row, {})) for row, figures in rows.items()]
+    return lines if len(lines) <= most else [*lines[: most - 1], f"and {len(lines) - most + 1} more rows in {NAME}"]
+
+
+def line(row: str, figures: Mapping[str, Any], last: Mapping[str, Any] | None = None) -> str:
+    found = last or {}
+    shown = [
+        f"{key} {show(value)}" + (f" [{show(found[key])}]" if key in found else "") for key, value in figures.items()
+    ]
+    return f"{row:34s} {', '.join(shown)}"
+
+
+def show(figure: Any) -> str:
+    """A number in three digits, or more where it has more before the point."""
+    if isinstance(figure, bool) or not isinstance(figure, int | float):
+        return str(figure)
+    return f"{figure:,.0f}" if abs(figure) >= 100 or isinstance(figure, int) else f"{figure:.3g}"
