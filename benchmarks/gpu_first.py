@@ -17,7 +17,7 @@ A machine with torch 2.11 for CUDA and the usual packages may still lack `datase
     pip download --no-deps --only-binary=:all: --python-version 3.12 --platform manylinux_2_28_x86_64 \\
       --platform manylinux_2_27_x86_64 --platform manylinux_2_17_x86_64 --platform manylinux2014_x86_64 -d wheels \\
       datasets==5.2.0 dill==0.4.1 multiprocess==0.70.19 pydantic==2.14.4 pydantic-core==2.50.5 \\
-      annotated-types==0.8.0 typing-inspection==0.4.5 ctranslate2==4.8.5
+      annotated-types==0.8.0 typing-extensions==4.16.0 typing-inspection==0.4.5 ctranslate2==4.8.5
     pip install --no-index --no-deps --target site wheels/*.whl && PYTHONPATH=$PWD/site python benchmarks/gpu_first.py
 """
 
