@@ -1,11 +1,14 @@
 """How fast this device is at what training needs: a large product in bf16, those of an update by shape, and a copy.
 
-python benchmarks/ceilings.py [--device cpu]
+    python benchmarks/ceilings.py [--device cpu]
+
+An update has 24,576 tokens a side and 37,000 subwords; on a CPU it has 1,536.
 """
 
 from __future__ import annotations
 
 import time
+from datetime import date
 from functools import partial
 
 import torch
@@ -21,7 +24,7 @@ from synthetic import MODELS, VOCABULARY
 def ceilings(results: Results, device: torch.device) -> None:
     """Adds what this device and its software are, and how fast products and a copy are."""
     size = large_size(device)
-    results.add("machine", device=device_name(device), torch=torch.__version__, cuda=str(torch.version.cuda))
+    results.add("machine", device=device_name(device), torch=torch.__version__, date=f"{date.today()}")
     results.add(f"a product of {size}, bf16", TFLOPs=product_flops(device, (size, size, size), 0.2) / 1e12)
     a, b = torch.zeros(2, size * size * 8, device=device, dtype=torch.bfloat16)
     b.copy_(a)

@@ -34,7 +34,7 @@ GROUPS = {  # kernels by their names; the first that matches counts
     "softmax": r"softmax|logsumexp|_exp_",
     "norms": r"layer_norm|layernorm|native_norm",
     "activations and sums of biases": r"relu|gelu|threshold|_sum|sum_functor|reduce_kernel",
-    "copies and casts": r"memcpy|memset|copy|cat|index|gather|scatter|embedding|fill",
+    "copies and casts": r"memcpy|memset|copy|cat|index|gather(?!topk)|scatter|embedding|fill",
     "rest": r"",
 }
 

@@ -11,12 +11,13 @@ was measured (`--last`) in brackets. benchmarks/gpu.md says what its rows mean. 
 and search again for each value of a setting, or of a constant in the module that uses it, such as
 nmt.decoding.beam.REFILL=4,16.
 
-A machine with torch 2.11 for CUDA and the usual packages may still lack `datasets` and `pydantic`, and a network. Fetch
-44 MiB of wheels where there is one, carry them there with the repository, and install them beside the others:
+A machine with torch 2.11 for CUDA and the usual packages may still lack a network, `datasets` and `pydantic`, and its
+sentencepiece may be older than 0.2.3, which aborts where it trains our tokenizers. Fetch 46 MiB of wheels where there
+is a network, carry them there with the repository, and install them beside the others:
 
     pip download --no-deps --only-binary=:all: --python-version 3.12 --platform manylinux_2_28_x86_64 \\
       --platform manylinux_2_27_x86_64 --platform manylinux_2_17_x86_64 --platform manylinux2014_x86_64 -d wheels \\
-      datasets==5.2.0 dill==0.4.1 multiprocess==0.70.19 pydantic==2.14.4 pydantic-core==2.50.5 \\
+      datasets==5.2.0 dill==0.4.1 multiprocess==0.70.19 pydantic==2.14.4 pydantic-core==2.50.5 sentencepiece==0.2.3 \\
       annotated-types==0.8.0 typing-extensions==4.16.0 typing-inspection==0.4.5 ctranslate2==4.8.5
     pip install --no-index --no-deps --target site wheels/*.whl && PYTHONPATH=$PWD/site python benchmarks/gpu_first.py
 """
@@ -150,9 +151,12 @@ def main() -> None:
     options.add_argument("--last", type=Path, default=LAST, help="results.jsonl of another run")
     options.set_defaults(out=ROOT / "runs" / "gpu_first")
     given = options.parse_args()
-    end, log, results = time.monotonic() + 60 * given.minutes - LEFT, given.out / "log.txt", Results(given.out)
-    given.out.mkdir(parents=True, exist_ok=True)
-    for old in (given.out / NAME, given.out / KERNELS, log, *given.out.glob("trace_*.json.gz")):
+    if unknown := set(given.parts.split(",")) - set(PARTS):
+        options.error(f"--parts: no {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}")
+    end, out = time.monotonic() + 60 * given.minutes - LEFT, given.out.resolve()
+    log, results = out / "log.txt", Results(out)
+    out.mkdir(parents=True, exist_ok=True)
+    for old in (out / NAME, out / KERNELS, log, *out.glob("trace_*.json.gz")):
         old.unlink(missing_ok=True)
     log.touch()
     named = [each.partition("=") for each in given.variants]
@@ -164,13 +168,13 @@ def main() -> None:
         limit = max(1.0, (end - began) * part.seconds / sum(each.seconds for _, each, _ in jobs[number:]))
         small = part.small if given.device == "cpu" else ()
         command = [sys.executable, f"benchmarks/{part.command[0]}", *part.command[1:], *small] if part.command else []
-        command += ["--device", given.device, "--out", str(given.out)] + (["--variant", variant] if variant else [])
+        command += ["--device", given.device, "--out", str(out)] + (["--variant", variant] if variant else [])
         work = partial(run, command, limit, log) if part.command else partial(demo, results, log, limit, given.device)
         if reason := work():
             results.add(f"{name} {variant}".strip(), failed=reason)
         print(f"{name} {variant}: {time.monotonic() - began:.0f} of {limit:.0f} s", flush=True)
-    print(f"\n{given.out}/{NAME}; in brackets {given.last.name}")
-    print(*table(read(given.out / NAME), read(given.last), LINES - 2), sep="\n")
+    print(f"\n{out}/{NAME}; in brackets {given.last.name}")
+    print(*table(read(out / NAME), read(given.last), LINES - 2), sep="\n")
 
 
 if __name__ == "__main__":

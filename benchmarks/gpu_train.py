@@ -79,7 +79,7 @@ def look(results: Results, size: str, ours: Ours, updates: list[Update], seconds
     with (watch := profiler(device)):
         ours.perform(updates)
     add_kernels(results, f"{size}, an update", watch, len(updates), seconds)
-    if results.folder is not None:
+    if results.folder is not None and not results.variant:
         with (trace := profiler(device, host=True)):
             ours.perform(updates[:2])
         trace.export_chrome_trace(str(results.folder / f"trace_{size}.json.gz"))

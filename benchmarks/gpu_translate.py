@@ -16,8 +16,8 @@ import statistics
 import tempfile
 from argparse import Namespace
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from random import Random
 
@@ -62,20 +62,17 @@ class Contest:
         return [(f"{len(self.sources):,} sentences", self.sources), ("one sentence", self.sources[:1])]
 
     def ours(self, with_plain: bool) -> None:
-        model = self.bundle.model(self.device)
+        model, attempt = self.bundle.model(self.device), self.results.attempt
         engine = SearchEngine([model], self.decoding)
-        engines: dict[str, Callable[[list[Source]], Contestant]] = {"ours": lambda sources: ours(engine, sources)}
-        if with_plain:
-            tokens = engine.batch_tokens
-            engines["plain"] = lambda sources: plain_engine(model, sources, self.decoding, tokens, LENGTH)
-        attempt = self.results.attempt
         for row, sources in self.workloads():
-            for key, made in engines.items():
-                attempt(f"{row}, {key}", lambda: self.speed(row, key, made(sources)))  # noqa: B023
-        attempt("different caps", lambda: self.caps(model))
-        attempt("host's seconds", lambda: self.work(engine))
+            attempt(f"{row}, ours", partial(self.speed, row, "ours", ours(engine, sources)))
+        attempt("different caps", partial(self.caps, model))
+        attempt("host's seconds", partial(self.work, engine))
         for rows in ROWS:
-            attempt(f"a step of {rows:,} sentences", lambda: self.step(model, rows))  # noqa: B023
+            attempt(f"a step of {rows:,} sentences", partial(self.step, model, rows))
+        for row, sources in self.workloads() if with_plain else []:
+            plain = plain_engine(model, sources, self.decoding, engine.batch_tokens, LENGTH)
+            attempt(f"{row}, plain", partial(self.speed, row, "plain", plain))
 
     def work(self, engine: SearchEngine) -> None:
         """Adds where the host's time goes."""

@@ -19,12 +19,12 @@ class Results:
 
     def __init__(self, folder: Path | None, variant: str = "") -> None:
         """`variant` begins the names of all rows."""
-        self.folder, self._prefix = folder, f"[{variant}] " if variant else ""
+        self.folder, self.variant = folder, variant
 
     def add(self, row: str, **figures: Any) -> None:
         """Adds figures to a row; `failed` is the reason why others are missing."""
         print(line(row, figures), flush=True)
-        self.write({"row": self._prefix + row, **figures})
+        self.write({"row": f"[{self.variant}] {row}" if self.variant else row, **figures})
 
     def write(self, record: Mapping[str, Any], name: str = NAME) -> None:
         if self.folder is not None:

@@ -1,0 +1,102 @@
+"""What the benchmarks for a GPU must get right without one: how kernels are counted, and that no part stops another."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from contest import random_vocabulary
+from counts import add_kernels, group_of, union
+from gpu_first import run
+from nmt.data import batch
+from nmt.text.vocabulary import EOS
+from results import KERNELS, Results, read, settings_of, table
+
+
+def event(name: str, device: str, begin: int, end: int, is_annotation: bool = False) -> SimpleNamespace:
+    """What a profiler records, in milliseconds."""
+    found: dict[str, Any] = {"name": name, "device_type": f"DeviceType.{device}", "start_ns": begin * 10**6}
+    found |= {"end_ns": end * 10**6, "duration_ns": (end - begin) * 10**6, "is_user_annotation": is_annotation}
+    return SimpleNamespace(**{key: (lambda value=value: value) for key, value in found.items()})
+
+
+def test_a_kernel_counts_once_beside_its_operator_and_other_kernels(tmp_path: Path) -> None:
+    events = [
+        event("aten::mm", "CPU", 0, 9),
+        event("cudaLaunchKernelExC", "CPU", 0, 1),
+        event("nvjet_sm90_tst", "CUDA", 10, 20),
+        event("Memcpy HtoD", "CUDA", 15, 30),
+        event("Optimizer.step", "CUDA", 0, 100, is_annotation=True),
+    ]
+    watch: Any = SimpleNamespace(profiler=SimpleNamespace(kineto_results=SimpleNamespace(events=lambda: events)))
+    add_kernels(Results(tmp_path), "an update", watch, 2, 0.02)
+    rows = read(tmp_path / "results.jsonl")
+    assert rows["an update"] == {"launches": 0.5, "kernels_ms": 10.0, "busy": 0.5}
+    groups = rows["an update: kernels, ms"]
+    assert {name: ms for name, ms in groups.items() if ms} == {"products": 5.0, "copies and casts": 7.5}
+    assert len((tmp_path / KERNELS).read_text().splitlines()) == 2
+
+
+def test_union_of_intervals() -> None:
+    assert union([(5, 6), (0, 10), (2, 3), (20, 25), (24, 30)]) == 20
+
+
+@pytest.mark.parametrize(
+    ("kernel", "group"),
+    [
+        ("fmha_cutlassF_bf16_aligned_64x64_rf_sm80", "attention"),
+        ("triton_per_fused__to_copy_add_native_dropout_backward_native_layer_norm_backward", "norms"),
+        ("triton_red_fused__to_copy_exp_prepare_softmax_online_sub_0", "softmax"),
+        ("at::native::multi_tensor_apply_kernel<LpNormFunctor>", "optimizer"),
+        ("at::native::sbtopk::gatherTopK<float>", "rest"),
+    ],
+)
+def test_a_kernel_belongs_to_the_group_that_its_name_tells(kernel: str, group: str) -> None:
+    assert group_of(kernel) == group
+
+
+@pytest.mark.parametrize(
+    ("code", "seconds", "why"),
+    [
+        ("print('done')", 60.0, ""),
+        ("print('half'); raise SystemExit(3)", 60.0, "ended with 3: half"),
+        ("import os; print('half', flush=True); os.kill(os.getpid(), 11)", 60.0, "ended with -11: half"),
+        ("import time; time.sleep(60)", 0.3, "stopped after its 0 s: "),
+    ],
+)
+def test_a_part_that_fails_or_hangs_ends_with_a_reason(code: str, seconds: float, why: str, tmp_path: Path) -> None:
+    assert run([sys.executable, "-S", "-c", code], seconds, tmp_path / "log.txt") == why
+
+
+def test_figures_of_a_row_stand_on_one_line_beside_the_last(tmp_path: Path) -> None:
+    results = Results(tmp_path)
+    results.add("row", ours=49.84)
+    results.attempt("other", lambda: json.loads("{"))
+    results.add("row", plain=1234.5)
+    results.add("check", figure=1.0, limit=2.0, passed=True)
+    rows = read(tmp_path / "results.jsonl")
+    first, second = table(rows, {"row": {"ours": 51.0}}, 2)
+    assert first.split(maxsplit=1)[1] == "ours 49.8 [51], plain 1,234"
+    assert "JSONDecodeError" in second
+    assert list(table(rows, {}, 1)) == ["and 2 more rows in results.jsonl"]
+
+
+def test_a_variant_is_a_setting_or_a_constant(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batch, "PAD", 0)
+    assert settings_of("training.packing=false") == {"training.packing": False}
+    assert settings_of("nmt.data.batch.PAD=7") == {}
+    assert batch.PAD == 7
+    with pytest.raises(AttributeError):
+        settings_of("nmt.data.batch.PADS=7")
+
+
+def test_a_vocabulary_of_random_words_has_its_size_and_loses_no_text() -> None:
+    vocabulary = random_vocabulary(400)
+    assert len(vocabulary) == 400
+    assert vocabulary.pieces([EOS]) == ["</s>"]
+    assert vocabulary.decode(vocabulary.encode("a  word, Ω")) == "a  word, Ω"
