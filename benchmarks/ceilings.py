@@ -22,7 +22,7 @@ from synthetic import MODELS, VOCABULARY
 
 
 def ceilings(results: Results, device: torch.device) -> None:
-    """Adds what this device and its software are, and how fast products and a copy are."""
+    """Add what this device and its software are, and how fast products and a copy are."""
     size = large_size(device)
     results.add("machine", device=device_name(device), torch=torch.__version__, date=f"{date.today()}")
     results.add(f"a product of {size}, bf16", TFLOPs=product_flops(device, (size, size, size), 0.2) / 1e12)
@@ -40,7 +40,7 @@ def ceilings(results: Results, device: torch.device) -> None:
 
 
 def products(results: Results, device: torch.device, name: str, tokens: int) -> None:
-    """Adds the time of an update's matrix products, forward and backward, by their shapes."""
+    """Add the time of an update's matrix products, forward and backward, by their shapes."""
     model = MODELS[name]
     width, inner, chunk = model.d_model, model.d_ff, min(tokens, chunk_rows(VOCABULARY, device))
     shapes = {  # rows, from, to: how often

@@ -111,7 +111,7 @@ def plain_engine(model: Transformer, sources: list[Source], decoding: Decoding, 
 
 
 def series(title: str, contestants: dict[str, Contestant], against: str, pairs: int) -> list[dict[str, float]]:
-    """Lets all run in turn; prints medians, and ratios to the one that they are compared with; returns the speeds."""
+    """Let all run in turn; print medians, and ratios to the one that they are compared with; return the speeds."""
     for run in contestants.values():
         run()  # allocates, compiles
     rounds = [{name: run() for name, run in contestants.items()} for _ in range(pairs)]

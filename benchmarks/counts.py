@@ -45,12 +45,12 @@ def synchronize(device: torch.device) -> None:
 
 
 def large_size(device: torch.device) -> int:
-    """Of a product that is as fast as products become."""
+    """Return the size of a product that is as fast as products become."""
     return 8192 if device.type == "cuda" else 512
 
 
 def product_flops(device: torch.device, shape: tuple[int, int, int], seconds: float = 0.03) -> float:
-    """FLOP/s of (m, k) by (k, n) in bf16, random numbers, measured for about so long."""
+    """Return the FLOP/s of (m, k) by (k, n) in bf16, random numbers, measured for about so long."""
     m, k, n = shape
     a, b = (torch.randn(*each, device=device, dtype=torch.bfloat16) for each in ((m, k), (k, n)))
 
@@ -69,7 +69,7 @@ def product_flops(device: torch.device, shape: tuple[int, int, int], seconds: fl
 
 @contextmanager
 def host_waits(device: torch.device, places: Counter[str]) -> Iterator[None]:
-    """Counts, by the line of Python that is at work, how often the host waits for the device within the block.
+    """Count, by the line of Python that is at work, how often the host waits for the device within the block.
 
     PyTorch tells of its own waits; torch.cuda.synchronize and waits for an event are not among them.
     """
@@ -91,7 +91,7 @@ def host_waits(device: torch.device, places: Counter[str]) -> Iterator[None]:
 
 @contextmanager
 def host_seconds(spent: dict[str, float]) -> Iterator[None]:
-    """Adds up the host's seconds by the work of searches; work within other work counts once."""
+    """Add up the host's seconds by the work of searches; work within other work counts once."""
     inner = [0.0]
 
     def timed(owner: type, method: str, work: str) -> Any:
@@ -118,7 +118,7 @@ def host_seconds(spent: dict[str, float]) -> Iterator[None]:
 
 
 def graphs() -> dict[str, int]:
-    """What torch.compile has done in this process; prints how many graphs each function was compiled to.
+    """Return what torch.compile has done in this process; print how many graphs each function was compiled to.
 
     A function past the recompilation limit runs without being compiled.
     """
@@ -140,13 +140,13 @@ def graphs() -> dict[str, int]:
 
 
 def profiler(device: torch.device, host: bool = False) -> profile:
-    """A profiler of kernels, and with `host` of operations; it has not begun."""
+    """Return a profiler of kernels, and with `host` of operations; it has not begun."""
     on_gpu = {ProfilerActivity.CUDA} if device.type == "cuda" else {ProfilerActivity.CPU}
     return profile(activities=on_gpu | ({ProfilerActivity.CPU} if host else set()))
 
 
 def union(intervals: Iterable[tuple[int, int]]) -> int:
-    """The length of all intervals (begin, end) together; what overlaps counts once."""
+    """Return the length of all intervals (begin, end) together; what overlaps counts once."""
     total = reached = 0
     for begin, end in sorted(intervals):
         total += max(0, end - max(begin, reached))
@@ -155,7 +155,7 @@ def union(intervals: Iterable[tuple[int, int]]) -> int:
 
 
 def add_kernels(results: Results, row: str, watch: profile, number: int, seconds: float) -> None:
-    """Adds, of each of `number` equal pieces of work that took `seconds` without a profiler, launches and kernels' ms.
+    """Add, of each of `number` equal pieces of work that took `seconds` without a profiler, launches and kernels' ms.
 
     `busy` is the share of that time in which a kernel was at work. All kernels go to a file of their own.
     """

@@ -117,7 +117,7 @@ class Updates:
 
 
 def copied(model: torch.nn.Module, of: Callable[[nn.Parameter], Tensor | None]) -> Weights:
-    """Copies something of each parameter that has it."""
+    """Copy something of each parameter that has it."""
     found = {name: of(parameter) for name, parameter in model.named_parameters()}
     return {name: value.detach().double().cpu().clone() for name, value in found.items() if value is not None}
 
@@ -311,7 +311,7 @@ def rest(device: torch.device) -> Iterator[Check]:
 
 
 def check(results: Results, title: str, block: Iterator[Check]) -> int:
-    """Adds a part of the table; how many of its checks failed. An error ends the part, and counts as one."""
+    """Add a part of the table; return how many of its checks failed. An error ends the part, and counts as one."""
     passed: list[bool] = []
 
     def run() -> None:

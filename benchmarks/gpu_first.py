@@ -71,9 +71,9 @@ PARTS = {
 def run(
     command: list[str], seconds: float, log: Path, until: Callable[[], bool] = lambda: False, cwd: Path = ROOT
 ) -> str:
-    """Runs a command, and kills it and all that it started when its time is over or `until` says so.
+    """Run a command, and kill it and all that it started when its time is over or `until` says so.
 
-    What it prints goes to the log. Returns why it did not end well, or nothing.
+    What it prints goes to the log. Return why it did not end well, or nothing.
     """
     paths = filter(None, (str(ROOT), str(ROOT / "benchmarks"), os.environ.get("PYTHONPATH")))
     own = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "PYTHONUNBUFFERED": "1"}
@@ -98,7 +98,7 @@ def run(
 
 
 def cublas(folder: Path) -> list[str]:
-    """Fills a folder with CUDA 13's cuBLAS by the names of CUDA 12's, which CTranslate2 asks for; it and theirs."""
+    """Fill a folder with CUDA 13's cuBLAS by the names of CUDA 12's, which CTranslate2 asks for."""
     torch, folders = find_spec("torch"), [folder]
     site = Path(torch.origin or "").parents[1] if torch else ROOT
     for name in ("libcublas", "libcublasLt"):
@@ -111,7 +111,7 @@ def cublas(folder: Path) -> list[str]:
 
 
 def demo(results: Results, log: Path, seconds: float, device: str) -> str:
-    """Trains the demo's translator from the command line, kills it once, resumes it, and translates; why it failed."""
+    """Train the demo's translator by commands, kill it once, resume it, and translate; return why it failed."""
     end, nmt = time.monotonic() + seconds, [sys.executable, "-m", "nmt"]
     few = device == "cpu"
     with tempfile.TemporaryDirectory() as name:

@@ -44,7 +44,7 @@ ROUNDS, PART = 3, 16
 def time_class(
     results: Results, row: str, ours: Ours, plain: PlainTraining | None, rows: list[range], limit: float
 ) -> tuple[float, list[Update]]:
-    """Adds milliseconds of a class's updates; seconds of one of ours, and the updates, made beforehand.
+    """Add milliseconds of a class's updates; return one's seconds, and the updates, made beforehand.
 
     `limit` is the FLOP/s of a large product.
     """
@@ -71,7 +71,7 @@ def time_class(
 
 
 def look(results: Results, size: str, ours: Ours, updates: list[Update], seconds: float) -> None:
-    """Adds launches, waits and kernels of updates that take so many seconds without a profiler."""
+    """Add launches, waits and kernels of updates that take so many seconds without a profiler."""
     device, waits = ours.trainer.device, Counter[str]()
     with host_waits(device, waits):
         ours.perform(updates)

@@ -49,7 +49,7 @@ class Contest:
         self.sources = random_sources(lengths, LENGTH, given.vocabulary)
 
     def speed(self, row: str, key: str, engine: Contestant) -> None:
-        """Adds the median speed after a first run."""
+        """Add the median speed after a first run."""
         engine()
         self.results.add(self.name.format(row), **{key: statistics.median(engine() for _ in range(ROUNDS))})
 
@@ -75,7 +75,7 @@ class Contest:
             attempt(f"{row}, plain", partial(self.speed, row, "plain", plain))
 
     def work(self, engine: SearchEngine) -> None:
-        """Adds where the host's time goes."""
+        """Add where the host's time goes."""
         spent: dict[str, float] = {}
         with host_seconds(spent):
             ours(engine, self.sources)()
@@ -89,7 +89,7 @@ class Contest:
         self.speed(f"{len(sources):,} of 10 to 60 symbols", "ours", ours(engine, sources))
 
     def step(self, model: Transformer, rows: int) -> None:
-        """Adds the milliseconds of a step of one batch, and its kernels, those of the encoder included."""
+        """Add the milliseconds of a step of one batch, and its kernels, those of the encoder included."""
         sources = random_sources([28] * rows, LENGTH, len(model.output_embedding.weight))
         engine = SearchEngine([model], self.decoding.model_copy(update={"batch_tokens": 29 * rows}))
         run, waits, spent = ours(engine, sources), Counter[str](), dict[str, float]()

@@ -225,7 +225,7 @@ def smoothed_loss(model: Callable[[Tensor | None, Tensor], Tensor], batch: Batch
 
 
 class PlainTraining:
-    """Trains a model on updates of a corpus, in padded micro-batches, by the loss that PyTorch has."""
+    """Train a model on updates of a corpus, in padded micro-batches, by the loss that PyTorch has."""
 
     def __init__(
         self,

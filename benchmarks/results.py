@@ -15,14 +15,14 @@ NAME, KERNELS = "results.jsonl", "kernels.jsonl"
 
 
 class Results:
-    """Prints figures, and appends them to a folder's results.jsonl where there is a folder."""
+    """Print figures, and append them to a folder's results.jsonl where there is a folder."""
 
     def __init__(self, folder: Path | None, variant: str = "") -> None:
         """`variant` begins the names of all rows."""
         self.folder, self.variant = folder, variant
 
     def add(self, row: str, **figures: Any) -> None:
-        """Adds figures to a row; `failed` is the reason why others are missing."""
+        """Add figures to a row; `failed` is the reason why others are missing."""
         print(line(row, figures), flush=True)
         self.write({"row": f"[{self.variant}] {row}" if self.variant else row, **figures})
 
@@ -32,7 +32,7 @@ class Results:
                 file.write(json.dumps(record) + "\n")
 
     def attempt(self, row: str, work: Callable[[], object]) -> bool:
-        """Lets `work` run; an error becomes a row, and what comes after goes on; whether there was none."""
+        """Let `work` run; an error becomes a row, and what comes after goes on. Return whether there was none."""
         try:
             work()
             return True
@@ -43,7 +43,7 @@ class Results:
 
 
 def parser(description: str | None) -> argparse.ArgumentParser:
-    """With the options of every script that a GPU runs."""
+    """Return a parser with the options of every script that a GPU runs."""
     made = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     made.add_argument("--device", default="cuda")
     made.add_argument("--out", type=Path, help=f"a folder for {NAME} and other files; none are written unless given")
@@ -51,7 +51,7 @@ def parser(description: str | None) -> argparse.ArgumentParser:
 
 
 def settings_of(variant: str) -> dict[str, Any]:
-    """Sets a constant, such as nmt.training.batches.SIZES=8; returns what others set: training.packing=false."""
+    """Set a constant, such as nmt.training.batches.SIZES=8; return what others set: training.packing=false."""
     name, _, text = variant.partition("=")
     owner, _, key = name.rpartition(".")
     try:
@@ -67,12 +67,12 @@ def settings_of(variant: str) -> dict[str, Any]:
 
 
 def section(variant: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """Those settings that belong to a section of a recipe."""
+    """Return those settings that belong to a section of a recipe."""
     return {key.partition(".")[2]: value for key, value in variant.items() if key.startswith(f"{name}.")}
 
 
 def read(path: Path) -> dict[str, dict[str, Any]]:
-    """Figures by row; passed checks are left out, and half a line, of a process that was killed, too."""
+    """Return figures by row; passed checks are left out, and half a line, of a process that was killed, too."""
     rows: dict[str, dict[str, Any]] = {}
     for text in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
         try:
@@ -85,7 +85,7 @@ def read(path: Path) -> dict[str, dict[str, Any]]:
 
 
 def table(rows: Mapping[str, Mapping[str, Any]], last: Mapping[str, Mapping[str, Any]], most: int) -> Iterable[str]:
-    """At most so many lines, each figure with the last one that was measured in brackets."""
+    """Return at most so many lines, each figure with the last one that was measured in brackets."""
     lines = [line(row, figures, last.get(row, {})) for row, figures in rows.items()]
     return lines if len(lines) <= most else [*lines[: most - 1], f"and {len(lines) - most + 1} more rows in {NAME}"]
 
@@ -99,7 +99,7 @@ def line(row: str, figures: Mapping[str, Any], last: Mapping[str, Any] | None = 
 
 
 def show(figure: Any) -> str:
-    """A number in three digits, or more where it has more before the point."""
+    """Return a number in three digits, or more where it has more before the point."""
     if isinstance(figure, bool) or not isinstance(figure, int | float):
         return str(figure)
     return f"{figure:,.0f}" if abs(figure) >= 100 or isinstance(figure, int) else f"{figure:.3g}"

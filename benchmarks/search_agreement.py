@@ -88,7 +88,7 @@ def libraries() -> Iterator[Library | None]:
 
 
 def use(library: Library | None) -> None:
-    """Makes engines use a library from now on, or PyTorch alone."""
+    """Make engines use a library from now on, or PyTorch alone."""
     for module in (loading, inference, linear):
         module.library = lambda: library  # type: ignore[attr-defined]
 

@@ -36,7 +36,7 @@ def wmt_lengths(pairs: int, seed: int = 1) -> tuple[Ids, Ids]:
 def write_corpus(
     path: Path, source_lengths: Ids, target_lengths: Ids, vocabulary: int = VOCABULARY, seed: int = 1
 ) -> None:
-    """Writes what `nmt preprocess` would of pairs with these lengths, 10,000 a record batch, synced to disk."""
+    """Write what `nmt preprocess` would of pairs with these lengths, 10,000 a record batch, synced to disk."""
     random = np.random.default_rng(seed)
     ids = random.integers(4, vocabulary, 2 * CHUNK * LONGEST, dtype=np.int32)  # each batch takes its own stretch
 
@@ -59,7 +59,7 @@ def write_corpus(
 
 
 def write_classes(path: Path, batch_tokens: int, vocabulary: int) -> list[list[range]]:
-    """Writes a corpus of sentences alike in length, in three classes; the rows of each class's updates."""
+    """Write a corpus of sentences alike in length, in three classes; return the rows of each class's updates."""
     random, first = np.random.default_rng(1), 0
     sides: list[tuple[np.ndarray, np.ndarray]] = []
     classes: list[list[range]] = []

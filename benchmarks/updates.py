@@ -33,7 +33,7 @@ Plan = Callable[[int], EpochPlan]
 
 
 def plan_of(corpus: Corpus, tokens: int) -> Plan:
-    """As `nmt train` plans updates of so many tokens."""
+    """Plan updates of so many tokens as `nmt train` does."""
     return partial(plan_epoch, corpus.source_lengths, corpus.target_lengths, tokens, 1)
 
 
@@ -55,15 +55,16 @@ class Ours:
         self.trainer.start(Progress(Console(quiet=True), JsonLines(Path(os.devnull), console.say), "", unseen))
 
     def updates(self, plan: Plan, count: int) -> Iterator[Update]:
-        """The next ones of a plan."""
+        """Yield the next updates of a plan."""
         return islice(self.trainer.micro_batches.updates(plan, self.trainer.state), count)
 
     def train(self, updates: Iterator[Update]) -> float:
-        """Performs updates, as they are made in a thread; seconds of one."""
+        """Perform updates, as they are made in a thread; return the seconds of one."""
         with closing(prefetched(updates, AHEAD)) as ahead:
             return self.perform(chain([next(ahead)], ahead))  # the first one is made before the clock starts
 
     def perform(self, updates: Iterable[Update]) -> float:
+        """Perform updates; return the seconds of one."""
         device, count = self.trainer.device, 0
         synchronize(device)
         began = time.perf_counter()
@@ -74,6 +75,6 @@ class Ours:
 
 
 def again(rows: Sequence[range]) -> Plan:
-    """A plan whose every epoch has the same updates."""
+    """Return a plan whose every epoch has the same updates."""
     plan = EpochPlan(np.arange(rows[-1].stop), np.array([(each.start, each.stop) for each in rows]))
     return lambda epoch: plan
