@@ -174,8 +174,8 @@ def add_kernels(results: Results, row: str, watch: profile, number: int, seconds
     groups = dict.fromkeys(GROUPS, 0)
     for name, nanoseconds in spent.most_common():
         groups[group_of(name)] += nanoseconds
-        record = {"row": row, "kernel": name, "count": counts[name] / number, "ms": nanoseconds / 1e6 / number}
-        results.write(record, KERNELS)
+        each = {"kernel": name, "count": counts[name] / number, "ms": nanoseconds / 1e6 / number}
+        results.write({"row": results.named(row), **each}, KERNELS)
     results.add(f"{row}: kernels, ms", **{name: nanoseconds / 1e6 / number for name, nanoseconds in groups.items()})
 
 

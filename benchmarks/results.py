@@ -24,7 +24,10 @@ class Results:
     def add(self, row: str, **figures: Any) -> None:
         """Add figures to a row; `failed` is the reason why others are missing."""
         print(line(row, figures), flush=True)
-        self.write({"row": f"[{self.variant}] {row}" if self.variant else row, **figures})
+        self.write({"row": self.named(row), **figures})
+
+    def named(self, row: str) -> str:
+        return f"[{self.variant}] {row}" if self.variant else row
 
     def write(self, record: Mapping[str, Any], name: str = NAME) -> None:
         if self.folder is not None:

@@ -9,13 +9,22 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
+import gpu_check
 from contest import random_vocabulary
 from counts import add_kernels, group_of, union
 from gpu_first import run
-from nmt.data import batch
+from nmt.data import batch as batches
+from nmt.data.corpus import Corpus
+from nmt.recipe import Training
 from nmt.text.vocabulary import EOS
+from nmt.training.batches import make_batch
+from plain import PlainTransformer, smoothed_loss
 from results import KERNELS, Results, read, settings_of, table
+from search_agreement import VOCABULARY
+from synthetic import wmt_lengths, write_corpus
+from updates import plan_of
 
 
 def event(name: str, device: str, begin: int, end: int, is_annotation: bool = False) -> SimpleNamespace:
@@ -87,10 +96,10 @@ def test_figures_of_a_row_stand_on_one_line_beside_the_last(tmp_path: Path) -> N
 
 
 def test_a_variant_is_a_setting_or_a_constant(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batch, "PAD", 0)
+    monkeypatch.setattr(batches, "PAD", 0)
     assert settings_of("training.packing=false") == {"training.packing": False}
     assert settings_of("nmt.data.batch.PAD=7") == {}
-    assert batch.PAD == 7
+    assert batches.PAD == 7
     with pytest.raises(AttributeError):
         settings_of("nmt.data.batch.PADS=7")
 
@@ -100,3 +109,17 @@ def test_a_vocabulary_of_random_words_has_its_size_and_loses_no_text() -> None:
     assert len(vocabulary) == 400
     assert vocabulary.pieces([EOS]) == ["</s>"]
     assert vocabulary.decode(vocabulary.encode("a  word, Ω")) == "a  word, Ω"
+
+
+def test_the_reference_of_the_checks_is_what_plain_pytorch_computes(tmp_path: Path) -> None:
+    write_corpus(tmp_path / "train.arrow", *wmt_lengths(60), vocabulary=VOCABULARY)
+    corpus = Corpus(tmp_path / "train.arrow")
+    ours = gpu_check.Updates(gpu_check.MODELS[gpu_check.POST], corpus, torch.device("cpu"), "fp64")
+    plain = PlainTransformer(ours.model.config, VOCABULARY).double()
+    plain.take(ours.model.state_dict())
+    loss, exact = ours.compute(0)
+    batch = make_batch(corpus, plan_of(corpus, gpu_check.TOKENS)(0).rows(0))
+    found = smoothed_loss(plain, batch, Training().label_smoothing)
+    (found / batch.num_tokens).backward()
+    assert float(found.detach()) == pytest.approx(loss, rel=1e-6)
+    assert gpu_check.error(gpu_check.copied(plain, lambda parameter: parameter.grad), exact) < 1e-5
