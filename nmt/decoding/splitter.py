@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from nmt.decoding.read_ahead import Part
@@ -119,27 +119,12 @@ class LineSplitter:
 
     def _sentences_of(self, text: str, start: int, phrases: Sequence[Phrase]) -> Iterator[str]:
         """Yield sentences; long ones are split where full stops may be missing."""
-        sentence = ""
-        for part in self._sentences.split(text):
-            sentence, start = sentence + part, start + len(part)
-            if not _is_inside(start, phrases):
-                yield from self._unmarked(sentence, start - len(sentence), phrases)
-                sentence = ""
-        if sentence:
-            yield from self._unmarked(sentence, start - len(sentence), phrases)
-
-    def _unmarked(self, sentence: str, start: int, phrases: Sequence[Phrase]) -> Iterator[str]:
-        if self._lengths is None or 2 * len(self._source.encode(sentence.rstrip())) <= self._lengths.source:
-            yield sentence
-            return
-        part = ""
-        for each in self._sentences.split_unmarked(sentence):
-            part, start = part + each, start + len(each)
-            if not _is_inside(start, phrases):
-                yield part
-                part = ""
-        if part:
-            yield part
+        for sentence in _joined_in_phrases(self._sentences.split(text), start, phrases):
+            if self._lengths is None or 2 * len(self._source.encode(sentence.rstrip())) <= self._lengths.source:
+                yield sentence
+            else:
+                yield from _joined_in_phrases(self._sentences.split_unmarked(sentence), start, phrases)
+            start += len(sentence)
 
     def _cut(self, whole: Part, phrases: Sequence[Phrase]) -> Iterator[Part]:
         """Cut what is longer than the limit into parts of similar length within it."""
@@ -171,6 +156,18 @@ class LineSplitter:
         pieces = self._source.pieces(ids[start:last])
         found = (place for ends in ENDS for place in words or places if pieces[place - start - 1].endswith(ends))
         return next(found, words[0] if words else max(places))
+
+
+def _joined_in_phrases(pieces: Iterable[str], start: int, phrases: Sequence[Phrase]) -> Iterator[str]:
+    """Join consecutive pieces of a line, the first of which begins at `start`, that end inside a phrase."""
+    whole = ""
+    for piece in pieces:
+        whole, start = whole + piece, start + len(piece)
+        if not _is_inside(start, phrases):
+            yield whole
+            whole = ""
+    if whole:
+        yield whole
 
 
 def _is_inside(at: int, phrases: Sequence[Phrase]) -> bool:
