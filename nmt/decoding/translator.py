@@ -232,7 +232,8 @@ class Translator(Pipeline[Translation]):
         return one_line(joined(line.text, line.parts, self._texts(line, rank))[0])
 
     def _texts(self, line: Line, rank: int) -> list[str]:
-        return [part[rank].decoded(self._target.decode) for part in line.hypotheses]
+        """Return the parts' translations, without spaces that a model adds at their ends."""
+        return [part[rank].decoded(self._target.decode).strip(" ") for part in line.hypotheses]
 
     def _with_tags(self, line: Line, markup: Markup, text: str, rank: int) -> str:
         """Put the line's tags into `text`, the joined translations of this `rank`."""
@@ -249,7 +250,7 @@ class Translator(Pipeline[Translation]):
                 aligned.append((last, max(end, start - len(copied)), Aligned.copied(copied, walls)))
             if part:
                 if own := of_part[rank].aligned:
-                    aligned.append((part.start, start, own))
+                    aligned.append((part.start, start - len(own.output) + len(own.output.lstrip(" ")), own))
                 last = part.end
         return markup.put(AlignedLine(text, aligned))
 

@@ -252,7 +252,7 @@ def test_closing_does_not_wait_for_an_input_that_says_nothing() -> None:
 
 def test_a_translation_tells_what_became_of_its_line() -> None:
     (found,) = pipeline(Mirror()).stream([" abCD e "], n_best=2)
-    assert found.texts == [" e DCba ", "  DCba "]
+    assert found.texts == [" e DCba ", " DCba "]
     assert found.scores == [-1.0, -2.0]
     assert found.source == Characters().encode("abCD e")
     assert found.ids == [Characters().encode("e DCba"), Characters().encode(" DCba")]
@@ -270,7 +270,7 @@ class Stuttering(Mirror):
 
 def test_texts_of_several_hypotheses_differ_and_have_the_best_scores() -> None:
     (found,) = pipeline(Stuttering(), beam=4).stream(["abc de"], n_best=3)
-    assert found.texts == ["ed cba", "d cba", " cba"]
+    assert found.texts == ["ed cba", "d cba", "cba"]
     assert found.scores == [-1.0, -2.0, -3.0]
     assert found.ids == [Characters().encode(text) for text in found.texts]
     (found,) = pipeline(Stuttering(), beam=4).stream(["a"], n_best=4)
@@ -292,7 +292,7 @@ def test_one_hypothesis_is_asked_for_where_one_is_wanted_and_else_the_beam() -> 
 
 def test_a_split_line_is_joined_and_its_indices_run_on() -> None:
     (found,) = pipeline(Mirror(), max_source=4).stream(["abcd Efg hi"])
-    assert found.texts == ["dcba gfE  ih "]  # its parts "abcd", " Efg", " hi", each reversed
+    assert found.texts == ["dcba gfE ih"]  # its parts "abcd", " Efg", " hi", each reversed
     assert found.parts == 3
     assert found.scores == [-3.0]
     assert [found.source[index] for index in found.alignments[0]] == found.ids[0]
