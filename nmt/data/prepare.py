@@ -183,9 +183,13 @@ def _taken(data: Data) -> HeldOut:
     if not data.taken:
         return {}
     held_out, wanted = take(_pairs("train", data), data.taken), sum(data.taken.values())
-    if (found := sum(map(len, held_out.values()))) < wanted:
+    found, sources = sum(map(len, held_out.values())), _sources(held_out)
+    if found < wanted or all(pair[0] in sources for pair in _pairs("train", data)):
         keys = " and ".join(f"data.{split}" for split in data.taken)
-        raise UserError(f"{keys}: take {wanted:,} sources, but data.train has only {found:,}", "take fewer of them")
+        raise UserError(
+            f"{keys}: take {wanted:,} sources, but data.train has only {found:,}, some of which are to train on",
+            "take fewer of them",
+        )
     return held_out
 
 

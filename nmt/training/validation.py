@@ -76,8 +76,9 @@ class Validation:
                 "data.valid: none of its trees has words", "name trees that have words, or leave data.valid out"
             )
         pairs = enumerate(zip(self.sources, self.references, strict=True))
-        corrects = recipe.data.source == recipe.data.target  # some lines are right as they are
-        rows = [row for row, (source, reference) in pairs if corrects or source != reference]
+        # A corrector leaves some lines as they are, and a tree without words is blank on both sides.
+        may_copy = recipe.data.source == recipe.data.target or self._task.has_trees
+        rows = [row for row, (source, reference) in pairs if may_copy or source != reference]
         self._rows = rows or list(range(len(self.sources)))
         self.notes = list(self._notes(len(self.sources) - len(rows)))
 
