@@ -298,9 +298,9 @@ def texts(number: int, result: LineResult) -> str:
 
 
 def ranked(number: int, result: LineResult) -> str:
-    """Return one line per hypothesis of input line `number`: number, rank, score, text without its indentation."""
+    """Return one line per hypothesis of input line `number`: number, rank, score, text without spaces at its ends."""
     hypotheses = enumerate(zip(result.scores, result.texts, strict=True), 1)
-    return "\n".join(f"{number}\t{rank}\t{score:.4f}\t{text.lstrip()}" for rank, (score, text) in hypotheses)
+    return "\n".join(f"{number}\t{rank}\t{score:.4f}\t{text.strip()}" for rank, (score, text) in hypotheses)
 
 
 @contextmanager

@@ -90,8 +90,10 @@ class Placer:
         kept = [phrase for phrase in source.phrases if phrase.kept]
         known = Counter(phrase.source for phrase in kept)
         terms = " ".join(target for phrase in source.phrases if not phrase.kept for target in phrase.targets)
-        text, invented = hypothesis.decoded(self._target.decode), []
+        text, invented, fixed = hypothesis.decoded(self._target.decode), [], self._fixed(source.prefix)
         for phrase in self._formats.phrases(text, find_copies(text, [phrase.source for phrase in kept])):
+            if phrase.start < fixed:
+                continue
             known[phrase.source] -= 1
             if known[phrase.source] < 0 and phrase.source not in terms:
                 invented.append(phrase)

@@ -5,10 +5,13 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import accumulate, islice, repeat
+from operator import add
 from typing import TYPE_CHECKING, Any, NoReturn, cast, overload
 
 from nmt.decoding.engine import Prefix
@@ -156,6 +159,8 @@ class Translator(Pipeline[Translation]):
             raise TypeError("translate takes a list of sentences; for one: translate([sentence])")
         if isinstance(keep, str):
             raise TypeError("keep takes a list of regular expressions; for one: keep=[pattern]")
+        if prefix is not None and len(prefix) != len(texts):
+            raise TypeError(f'there are {len(prefix)} prefixes and {len(texts)} texts: give one, or "", for each')
         if sample is not None and (terms or keep or markup):
             raise TypeError("sample does not go with terms, keep and markup, which samples do not know")
         asked = Terms(map(_term, terms), keep, self.decoding.keep)
@@ -163,12 +168,16 @@ class Translator(Pipeline[Translation]):
         lines = [
             replace(request, text=line, prefix="" if number else request.prefix)
             for request in (Request(text, begin, asked) for text, begin in zip(texts, prefixes, strict=True))
-            for number, line in enumerate(request.text.split("\n"))
+            for number, line in enumerate(re.split(r"\r?\n", request.text))
         ]
         found = self.stream([line.without_tags() for line in lines] if markup else lines, sample=sample)
         of_lines = [[line.texts for line in islice(found, text.count("\n") + 1)] for text in texts]
         # For each text, its outputs: the joined first outputs of its lines, the joined second ones, and so on
-        outputs = [["\n".join(each) for each in zip(*lines, strict=False)] for lines in of_lines]
+        ends = [[*re.findall(r"\r?\n", text), ""] for text in texts]
+        outputs = [
+            ["".join(map(add, each, of_text)) for each in zip(*lines, strict=False)]
+            for lines, of_text in zip(of_lines, ends, strict=True)
+        ]
         return [first for first, *_ in outputs] if sample is None else outputs
 
     def parse(self, lines: Sequence[str]) -> NoReturn:
@@ -196,7 +205,10 @@ class Translator(Pipeline[Translation]):
         """Encode a line in parts; a line with a prefix is not split."""
         terms, markup = request.terms or self._terms, request.markup
         phrases = terms.phrases(request.text, *((markup.kept, markup.walls) if markup else ()))
-        parts = self._with_prefix(request) if request.prefix.strip() else self._splitter.split(request.text, phrases)
+        if request.prefix.strip():
+            parts, phrases = self._with_prefix(request), _beyond(terms.phrases(request.prefix), phrases)
+        else:
+            parts = self._splitter.split(request.text, phrases)
         aligned = markup is not None and markup.has_tags
         return [
             replace(
@@ -313,6 +325,17 @@ class Translator(Pipeline[Translation]):
             deleted=translation.deleted,
             loop=translation.loop,
         )
+
+
+def _beyond(placed: Sequence[Phrase], phrases: Sequence[Phrase]) -> list[Phrase]:
+    """Return the phrases of a line without those to keep that are `placed` already, in its prefix."""
+    known, found = Counter(phrase.source for phrase in placed if phrase.kept), list[Phrase]()
+    for phrase in phrases:
+        if phrase.kept and known[phrase.source] > 0:
+            known[phrase.source] -= 1
+        else:
+            found.append(phrase)
+    return found
 
 
 def _alignment(line: Line, rank: int) -> list[int]:

@@ -158,6 +158,7 @@ class Aligned:
             scores[j] = min(scores[j], 0.0)  # an article attends to its noun, but stands for that of the source
         if len(inside) == len(self.source_words):
             scores[:] = STRONG
+        scores[(self.weights.max(1) == 1.0) & (shares == 0.0)] = -np.inf  # pinned to a word outside
         best, first, total, found = 0.0, 0, 0.0, None
         for j, score in enumerate(np.where(free, scores, -np.inf).tolist()):
             if total <= 0.0:
@@ -261,7 +262,7 @@ class Aligned:
         else:
             is_left, touches, place = bool(before), False, len(self.output) if before else 0
         if place < fixed:
-            touches, place = False, fixed
+            touches, place = False, min(fixed, len(self.output))
         left = place > 0 and not self.output[place - 1].isspace() and not (touches and is_left)
         right = place < len(self.output) and joins(self.output[place]) and (is_left or not touches)
         return place, " " * left + text + " " * right

@@ -16,6 +16,7 @@ from nmt.text.alignment import AlignedLine
 from nmt.text.lines import one_line
 from nmt.text.spans import Span, find_copies
 
+_CLOSING = re.compile(r"[.!?…,;:)\]}»”’\"'。！？、，；：）」』】]")
 IN_WORD = -2  # owner of a word that has tags inside it
 MOST_INSIDE = 1000  # tags of its own name inside an element that is copied
 _CODE = "bpt|ept|it|ph|script|style"  # elements whose content is code; the first four are of XLIFF and TMX
@@ -281,7 +282,7 @@ class Markup:
     @staticmethod
     def _needs_space(element: _Element, side: int, beside: str) -> bool:
         """Return whether tags without words had a space on a side where now a word is, or punctuation before them."""
-        is_needed = beside.isalnum() or (side == 0 and beside != "" and not beside.isspace())
+        is_needed = beside != "" and not beside.isspace() and (side == 0 or not _CLOSING.match(beside))
         return element.start == element.end and element.spaces[side] and is_needed
 
 

@@ -15,10 +15,14 @@ class Span(NamedTuple):
     end: int
 
 
-# Characters of a URL: no brackets, quotes, or scripts written without spaces, in which text may follow it directly.
-_NO_URL = r"\s<>\"'{}|\\^`()«»“”„‘’…\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\ua4cf\uac00-\ud7af\uf900-\uffef"
-_IN_URL = rf"(?:[^{_NO_URL}]|\([^{_NO_URL}]*\))*"
-_URL = rf"{_IN_URL}(?:[^{_NO_URL}.,;:!?*\]]|\([^{_NO_URL}]*\))"  # no punctuation at its end, but a balanced bracket
+# Scripts written without spaces, in which text may follow a URL directly
+_UNSPACED = r"\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\u2fff\u3005-\u3007\u3040-\ua4cf\uac00-\ud7af\uf900-\ufaff"
+_NO_URL = rf"\s<>\"'{{}}|\\^`()«»“”„‘’…\u3000-\u303f\uff00-\uffef{_UNSPACED}"  # nor brackets and quotes
+_GROUP = rf"\([^{_NO_URL}]*\)|\{{\{{?[^{{}}\s]{{0,60}}\}}\}}?"  # a balanced bracket, or a placeholder
+_IN_URL = rf"[^{_NO_URL}]|'(?=\w)|{_GROUP}"
+_END = rf"[^{_NO_URL}.,;:!?*\]]|{_GROUP}"  # no punctuation
+_SCHEME = r"(?i:[a-z][a-z\d+]{1,19}://|www\.|(?:mailto|tel|sms|xmpp|magnet|urn):)"
+_WORD = rf"(?<=[/.=_\-])[{_UNSPACED}]++"  # of an unspaced script
 _NESTED = r"[^{}]"
 for _ in range(3):
     _NESTED = rf"(?:[^{{}}]|\{{{_NESTED}{{0,400}}+\}})"
@@ -28,17 +32,19 @@ _LENGTH = r"(?:hh?|ll?|[qjztLw]|I64|I32)?"
 _NO_LETTER = r"(?![^\W\d_])"
 
 FORMATS = {
-    "URL": rf"(?<![A-Za-z\d])(?i:[a-z][a-z\d+]{{1,19}}://|www\.|(?:mailto|tel|sms|xmpp|magnet|urn):){_URL}",
-    "address": r"(?<![\w.+\-])\w[\w.+\-]{0,63}@\w[\w\-]{0,62}(?:\.\w[\w\-]{0,62}){1,9}",
+    "URL": rf"(?<![A-Za-z\d]){_SCHEME}(?:{_IN_URL})*(?:{_END})",
+    "URL beside spaces": rf"(?<![^\s(<\"']){_SCHEME}(?:{_IN_URL}|{_WORD})*(?:{_END}|{_WORD})",
+    "address": r"(?<![\w.+\-])\w(?:[\w.+\-]|'(?=\w)){0,63}@\w[\w\-]{0,62}(?:\.\w[\w\-]{0,62}){1,9}",
     "mustache": r"\$?\{{2,3}[^{}\n]{0,200}\}{2,3}|\{%[^{}\n]{0,200}%\}",  # also of Vue, i18next, Jinja
     "ICU": rf"\{{\s?[\w.]{{1,60}}\s?,\s?(?:plural|select(?:ordinal)?|choice|number|date|time)\b{_NESTED}{{0,400}}+\}}",
     "Ruby, JavaScript": r"[$#%]\{[^{}\n]{1,200}\}",
-    "Python, C#": r"\{\$?[\w.:\-\[\]]{0,60}(?:,-?\d{1,3})?(?:![rsa])?(?::[^{}\s]{0,30})?\}|\{ \w{1,60} \}",
+    "Python, C#": r"\{\$?[\w.:\-\[\]]{0,60}(?:,-?\d{1,3})?(?:![rsa])?(?::(?:[^{}\s]|\{[^{}\s]{0,20}\}){0,30})?\}"
+    r"|\{ \w{1,60} \}",
     "printf, named": rf"%(?:\([\w.\-]{{1,60}}\)|<\w{{1,60}}>|\d{{1,2}}\$){_OPTIONS}{_LENGTH}[A-Za-z@]",
-    "printf": rf"(?<!\d)%{_OPTIONS}{_LENGTH}[diouxXeEfFgGaAcCsSpn@]{_NO_LETTER}",
+    "printf": rf"(?<!\d)(?<!\d\s)%{_OPTIONS}{_LENGTH}(?:[dioxXucsSp@]|[eEfFgGaAnC]{_NO_LETTER})",
     "percent sign": "%%",
     "date": rf"(?<![\d%])%(?:[EO_^]|-(?=[dmHIMSjekl]))?[A-Za-z]{_NO_LETTER}",  # strftime
-    "Qt, KDE": r"(?<![\d%])%(?:L\d\d?|[1-9])%?(?![\w%]|[.,]\d)",
+    "Qt, KDE": r"(?<![\d%])%(?:L\d\d?|[1-9])%?(?![\d%]|[.,]\d)",
     "Windows, Symfony": r"(?<![\w%])%[A-Za-z_]\w{0,60}(?:[.\-]\w{1,60}){0,5}%(?![\w%])",
     "variable": r"(?<![\w$])\$(?:[A-Za-z_]\w{0,60}(?:\([^()\n]{1,200}\))?|\(\w{1,60}\))",  # $t(key) is of i18next
     "React": r"</?\d{1,3} ?/?>",

@@ -91,6 +91,16 @@ def test_a_prefix_stays_as_it_is(tokenizer: Tokenizer) -> None:
         assert result.missing == []
 
 
+@pytest.mark.parametrize("prefix", ["the {name}", "x@y.org", "https://x.org/a b", "%d", "{no} the", "%s %s"])
+def test_a_prefix_may_have_what_is_kept(prefix: str, tokenizer: Tokenizer) -> None:
+    lines = ["the dog sees {name} and {age}", "%s likes %d and x@y.org", "https://x.org/a sees a dog"]
+    for line, result in zip(lines, translations(tokenizer, [Request(line, prefix) for line in lines], 2), strict=True):
+        for text in result.texts:
+            assert text.startswith(prefix)
+            for kept in ("{name}", "{age}", "%d", "x@y.org"):
+                assert text.count(kept) == max(line.count(kept), prefix.count(kept)), (line, text)
+
+
 def test_only_text_to_keep_is_copied_whole(tokenizer: Tokenizer) -> None:
     texts = ["https://x.org/a, %s", "{name}"]
     assert [result.texts for result in translations(tokenizer, texts, 2)] == [[text] for text in texts]
