@@ -41,7 +41,7 @@ FORMATS = {
     "Python, C#": r"\{\$?[\w.:\-\[\]]{0,60}(?:,-?\d{1,3})?(?:![rsa])?(?::(?:[^{}\s]|\{[^{}\s]{0,20}\}){0,30})?\}"
     r"|\{ \w{1,60} \}",
     "printf, named": rf"%(?:\([\w.\-]{{1,60}}\)|<\w{{1,60}}>|\d{{1,2}}\$){_OPTIONS}{_LENGTH}[A-Za-z@]",
-    "printf": rf"(?<!\d)(?<!\d\s)%{_OPTIONS}{_LENGTH}(?:[dioxXucsSp@]|[eEfFgGaAnC]{_NO_LETTER})",
+    "printf": rf"(?<!\d)(?<!(?<!%)\d\s)%{_OPTIONS}{_LENGTH}(?:[doxXucsSp@]|[ieEfFgGaAnC]{_NO_LETTER})",
     "percent sign": "%%",
     "date": rf"(?<![\d%])%(?:[EO_^]|-(?=[dmHIMSjekl]))?[A-Za-z]{_NO_LETTER}",  # strftime
     "Qt, KDE": r"(?<![\d%])%(?:L\d\d?|[1-9])%?(?![\d%]|[.,]\d)",

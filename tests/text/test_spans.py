@@ -100,7 +100,7 @@ def test_prose_is_not_kept(text: str) -> None:
     [
         ("%d/%d of %s%s, %s: %s", ["%d/%d", "%s%s", "%s", "%s"]),
         ("%d.%m.%Y %H:%M", ["%d.%m.%Y", "%H:%M"]),
-        ("in %dms, %dx%d, %luKB, %1th, pre%dfix", ["%d", "%d", "%d", "%lu", "%1", "%d"]),
+        ("%1 %s in %dms, %dx%d, %luKB, %1th, pre%dfix", ["%1", "%s", "%d", "%d", "%d", "%lu", "%1", "%d"]),
         ("https://x.org/{id}/%s", ["https://x.org/{id}/%s"]),
         ("見てhttps://x.org/aを。", ["https://x.org/a"]),
         (
