@@ -79,7 +79,6 @@ class _Info(BaseModel):
     train_data: str = ""
     dev_set: str = ""
     scores: dict[str, float] = {}  # infinite or NaN if training diverged
-    signature: str = ""
     signatures: dict[str, str] = {}
     interval: tuple[float, float] | None = Field(None, strict=False)
     steps: list[Count] = []
@@ -106,8 +105,8 @@ class Bundle:
 
     @property
     def task(self) -> Task:
-        """The model's task, with the metric of its dev scores."""
-        return ranking([self])
+        """The model's task."""
+        return TASKS[self.info["task"]]
 
     @property
     def scores(self) -> dict[str, float]:
@@ -116,9 +115,8 @@ class Bundle:
 
     @property
     def signatures(self) -> dict[str, str]:
-        """How the dev scores were computed, by name; of bundles of earlier versions, that of the only one."""
-        only = {self.task.metric: self.info["signature"]} if "signature" in self.info else {}
-        return dict(self.info.get("signatures") or only)
+        """How the dev scores were computed, by name."""
+        return dict(self.info.get("signatures", {}))
 
     @property
     def dev_score(self) -> float | None:
@@ -126,11 +124,8 @@ class Bundle:
         return self.scores.get(self.task.metric)
 
     def is_scored_on(self, data: Mapping[str, Any]) -> bool:
-        """Return whether scores are of the development set of `data`, the fingerprints in another bundle's info.
-
-        Of bundles of earlier versions, all data must be the same.
-        """
-        return self.info.get("dev_set", self.info["data"]) in (data.get("dev_set"), data["data"])
+        """Return whether scores are of the development set of `data`, the fingerprints in another bundle's info."""
+        return self.info.get("dev_set") == data.get("dev_set")
 
     @property
     def is_poor(self) -> bool:
@@ -354,19 +349,12 @@ def checkpoints(directory: Path) -> list[Bundle]:
     return found
 
 
-def ranking(bundles: Sequence[Bundle]) -> Task:
-    """Return the bundles' task, with the metric that ranks them: one that all with dev scores have."""
-    return TASKS[bundles[0].info["task"]].ranked_by([bundle.scores for bundle in bundles if bundle.scores])
-
-
 def ranked(bundles: Sequence[Bundle]) -> list[Bundle]:
     """Return the bundles that have a score on the newest bundle's dev set, best last; equal ones in order of step."""
     newest = max(bundles, key=lambda bundle: bundle.step, default=None)
-    scored = [b for b in bundles if newest and b.is_scored_on(newest.info) and b.dev_score is not None]
-    if not scored:
-        return []
-    task = ranking(scored)
-    return sorted(scored, key=lambda bundle: (task.rank(bundle.scores.get(task.metric, float("nan"))), bundle.step))
+    on_newest = [b for b in bundles if newest and b.is_scored_on(newest.info)]
+    scored = [(b.task.rank(score), b.step, b) for b in on_newest if (score := b.dev_score) is not None]
+    return [bundle for _, _, bundle in sorted(scored, key=lambda entry: entry[:2])]
 
 
 def best(bundles: Sequence[Bundle]) -> Bundle | None:

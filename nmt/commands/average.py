@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from nmt.checkpoint.reading import Bundle, checkpoints, ranked, ranking
+from nmt.checkpoint.reading import Bundle, checkpoints, ranked
 from nmt.exchange.resolve import resolve
 from nmt.system.console import Console
 from nmt.system.device import choose_device
@@ -71,10 +71,10 @@ def _average(options: AverageOptions, out: Path | None) -> Bundle:
 def _warn_of_early_checkpoints(ckpts: Path, steps: Sequence[int], console: Console) -> None:
     """Warn if the worst averaged checkpoint scores far below the best, as happens early in training."""
     chosen = ranked([bundle for bundle in checkpoints(ckpts) if bundle.step in steps])
-    scores = [bundle.scores.get(ranking(chosen).metric, 0.0) for bundle in chosen]
+    scores = [bundle.dev_score or 0.0 for bundle in chosen]
     if scores and min(scores) < ALIKE * max(scores):
         ends = [f"{scores[end]:.2f} at update {chosen[end].step:,}" for end in (0, -1)]
-        console.say(f"  dev {ranking(chosen).label} was {' and '.join(ends)}: --last auto finds how many to average")
+        console.say(f"  dev {chosen[0].task.label} was {' and '.join(ends)}: --last auto finds how many to average")
 
 
 def refresh_report(ckpts: Path, console: Console) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -53,14 +53,6 @@ class Task:
     def labels(self) -> dict[str, str]:
         """Display names of all dev scores by key, the one that ranks first."""
         return {self.metric: self.label, **self.others, "perplexity": "ppl"}
-
-    def ranked_by(self, known: Sequence[Collection[str]]) -> Task:
-        """Return this task with the first of its metrics that all of `known`, the keys of dev scores, have.
-
-        Runs of earlier versions have BLEU alone, and are ranked by it to their end.
-        """
-        other = next((name for name in (self.metric, *self.others) if all(name in keys for keys in known)), self.metric)
-        return self if other == self.metric else replace(self, metric=other, label=self.others[other], others={})
 
     def rank(self, score: float) -> float:
         """Return a dev score with the sign that makes better scores larger, or -inf if it is not finite."""

@@ -164,17 +164,16 @@ def _run(record: RunRecord, name: str, spark: Mapping[str, Any] | None) -> Mappi
 def _headline(record: RunRecord, best: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
     """Return the dev score of the model that `nmt translate` uses, with its interval if known; None without scores."""
     label, average = record.task.label, record.average
-    if average is None or (averaged := average.scores.get(record.task.metric)) is None:
+    if average is None or average.dev_score is None:
         return best and {"score": best["score"], "what": f"best dev {label}, at update {best['step']:,}", "more": ""}
-    steps = average.info["steps"]
-    interval = average.info.get("interval") if average.task.metric == record.task.metric else None
+    steps, interval = average.info["steps"], average.info.get("interval")
     of = f"the average of {len(steps)} checkpoints" if len(steps) > 1 else f"update {steps[0]:,}"
     more = [f"95% interval {interval[0]:.2f} to {interval[1]:.2f}"] if interval else []
     more += [f"{name} {average.scores[key]:.2f}" for key, name in record.task.others.items() if key in average.scores]
     if best and steps != [best["step"]]:
         more.append(f"best checkpoint: {best['score']:.2f}, update {best['step']:,}")
     what = f"dev {label} of {of}"
-    return {"score": averaged, "what": what, "more": "; ".join(more)}
+    return {"score": average.dev_score, "what": what, "more": "; ".join(more)}
 
 
 def _sparks(records: Sequence[RunRecord]) -> list[Mapping[str, Any] | None]:
@@ -206,7 +205,7 @@ COLUMNS = (
 def _cells(record: RunRecord, best: Mapping[str, Any] | None, taken: float | None) -> list[tuple[str, float | str]]:
     """Return the text and sort key for each of `COLUMNS`."""
     cost, task = record.cost, record.task
-    averaged = record.average.scores.get(task.metric) if record.average else None
+    averaged = record.average.dev_score if record.average else None
 
     def written_score(rank: float) -> str:
         return f"{task.label} {abs(rank):.2f}"

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, Field, FiniteFloat, ValidationError
 
 from nmt import recipe as recipes
-from nmt.checkpoint.reading import AVERAGED, MANIFEST, Bundle, ranking, survey
+from nmt.checkpoint.reading import AVERAGED, MANIFEST, Bundle, survey
 from nmt.recipe import Dataset, Recipe, Task
 from nmt.system.console import Console
 from nmt.system.errors import UserError
@@ -65,8 +65,6 @@ class RunRecord:
 
     path: Path
     recipe: Recipe
-    task: Task
-    """The recipe's task, with the metric that ranks the checkpoints"""
     validated: Mapping[str, Column]
     """Metrics of checkpoints with dev scores, each (checkpoints,): step, seconds, tokens, score (it ranks), others"""
     logged: Mapping[str, Column] = field(default_factory=lambda: dict.fromkeys(LOGGED, np.zeros(0)))
@@ -97,6 +95,11 @@ class RunRecord:
     """Number of averaged checkpoints, and the average's dev score"""
 
     @property
+    def task(self) -> Task:
+        """The recipe's task"""
+        return self.recipe.task
+
+    @property
     def step(self) -> int:
         """Last logged update; 0 before the first"""
         return int(self.logged["step"][-1]) if len(self.logged["step"]) else 0
@@ -115,8 +118,7 @@ def read_run(path: Path) -> RunRecord:
     """
     found, _ = survey(path)
     recipe = _recipe(path, found)
-    about, average = _about(path), _average(path, found)
-    task = ranking(found) if found else recipe.task
+    task, about, average = recipe.task, _about(path), _average(path, found)
     base = _base(about)
     logged, validated = read_figures(path / METRICS, task)
     scored = zip(map(task.rank, validated["score"]), validated["step"], strict=True)
@@ -126,7 +128,6 @@ def read_run(path: Path) -> RunRecord:
     return RunRecord(
         path=path,
         recipe=recipe,
-        task=task,
         validated=validated,
         logged=logged,
         base={key: value for key, value in before.items() if "." in key and value != now[key]},
@@ -142,7 +143,7 @@ def read_run(path: Path) -> RunRecord:
         dev_outputs=outputs,
         data={name: split.model_dump(by_alias=True, exclude_unset=True) for name, split in about.data.items()},
         cost=found[-1].cost if found else {},
-        averages=_averages(average, task.metric),
+        averages=_averages(average),
     )
 
 
@@ -155,8 +156,7 @@ def read_summarised(run: RunSummary, console: Console) -> RunRecord:
     point = {"step": run.updates, "seconds": run.cost.get("seconds"), "tokens": run.cost.get("tokens")}
     point |= {"score": run.score, "perplexity": None}
     validated = {name: np.array([value], dtype=np.float64) for name, value in point.items()}
-    bundle = run.bundle
-    return RunRecord(run.path, bundle.recipe, bundle.task, validated, signatures=bundle.signatures, cost=run.cost)
+    return RunRecord(run.path, run.bundle.recipe, validated, signatures=run.bundle.signatures, cost=run.cost)
 
 
 def read_figures(path: Path, task: Task) -> tuple[dict[str, Column], dict[str, Column]]:
@@ -259,10 +259,10 @@ def _average(path: Path, found: Sequence[Bundle]) -> Bundle | None:
     return None
 
 
-def _averages(average: Bundle | None, metric: str) -> list[tuple[int, float]]:
+def _averages(average: Bundle | None) -> list[tuple[int, float]]:
     """Return each average that `nmt average --last auto` tried: its number of checkpoints and dev score."""
     curve = average.info.get("curve") if average else None
     if average is None or not isinstance(curve, list):
         return []
-    points = [(point.get("last"), point.get(metric)) for point in curve if isinstance(point, dict)]
+    points = [(point.get("last"), point.get(average.task.metric)) for point in curve if isinstance(point, dict)]
     return [(last, score) for last, score in points if isinstance(last, int) and isinstance(score, float)]

@@ -100,10 +100,8 @@ class BestScore:
 
     def add(self, scores: dict[str, float], task: Task) -> bool:
         """Add the next checkpoint's dev scores; return whether it is the best so far."""
-        known = self.scores or scores
-        metric = task.ranked_by([known]).metric
-        is_best = not self.scores or task.rank(scores[metric]) > task.rank(known[metric])
-        self.scores = {name: scores[name] for name in known} if is_best else known
+        is_best = not self.scores or task.rank(scores[task.metric]) > task.rank(self.scores[task.metric])
+        self.scores = scores if is_best else self.scores
         self.without_improvement = 0 if is_best else self.without_improvement + 1
         return is_best
 

@@ -46,10 +46,10 @@ def edit(path: Path, **changes: object) -> None:
 
 def test_a_newer_checkpoint_makes_an_average_stale_and_the_best_is_used(ckpts: Path) -> None:
     edit(ckpts / "averaged", step=600)
-    edit(ckpts / "step-00000400", scores={"bleu": 100.5, "perplexity": 2.0})
+    edit(ckpts / "step-00000400", scores={"chrf": 100.5, "perplexity": 2.0})
     bundle, note = resolve(ckpts)
     assert bundle.step == 400
-    assert "best dev BLEU, 100.50" in note
+    assert "best dev chrF2, 100.50" in note
     assert "is older than the newest checkpoint" in note
 
 
@@ -77,8 +77,8 @@ def test_an_average_of_another_run_is_not_used(ckpts: Path) -> None:
 def score_checkpoints(ckpts: Path, **scores: float) -> None:
     """Gives checkpoints of these updates dev scores, and takes them from all others."""
     for path in ckpts.glob("step-*"):
-        bleu = scores.get(f"at_{int(path.name[5:])}")
-        edit(path, scores={} if bleu is None else {"bleu": bleu, "perplexity": 2.0})
+        chrf = scores.get(f"at_{int(path.name[5:])}")
+        edit(path, scores={} if chrf is None else {"chrf": chrf, "perplexity": 2.0})
 
 
 def test_the_best_by_dev_score_are_averaged_and_used(ckpts: Path) -> None:
@@ -100,22 +100,13 @@ def test_the_best_language_model_has_the_lowest_perplexity(ckpts: Path) -> None:
     assert [bundle.step for bundle in checkpoints(ckpts)] == [600, 800]
 
 
-def test_checkpoints_with_bleu_alone_are_ranked_by_it_and_others_by_chrf(ckpts: Path) -> None:
-    """As those of a run that an earlier version began."""
-    for step, bleu in ((200, 30.0), (400, 20.0)):
-        edit(ckpts / f"step-{step:08d}", scores={"bleu": bleu, "perplexity": 2.0})
-    for step, chrf, bleu in ((600, 60.0, 25.0), (800, 70.0, 10.0)):
-        edit(ckpts / f"step-{step:08d}", scores={"chrf": chrf, "bleu": bleu, "perplexity": 2.0})
-    found = checkpoints(ckpts)
-    assert [bundle.step for bundle in ranked(found)] == [800, 400, 600, 200]
-    assert [bundle.step for bundle in ranked(found[2:])] == [600, 800]
-    assert [bundle.described_score for bundle in found[1:3]] == ["dev BLEU 20.00", "dev chrF2 60.00"]
-    top = BestScore()
-    assert [top.add(bundle.scores, TASKS["translate"]) for bundle in found] == [True, False, False, False]
-    top = BestScore()
-    assert [top.add(bundle.scores, TASKS["translate"]) for bundle in found[1:]] == [True, True, False]
-    top = BestScore()
-    assert [top.add(bundle.scores, TASKS["translate"]) for bundle in found[2:]] == [True, True]
+def test_a_tie_is_no_improvement_and_the_latest_of_equals_is_the_best(ckpts: Path) -> None:
+    for step, chrf in ((200, 60.0), (400, 60.0), (600, 70.0), (800, 50.0)):
+        edit(ckpts / f"step-{step:08d}", scores={"chrf": chrf, "bleu": -chrf, "perplexity": 2.0})
+    found, top = checkpoints(ckpts), BestScore()
+    assert [bundle.step for bundle in ranked(found)] == [800, 200, 400, 600]
+    assert [top.add(bundle.scores, TASKS["translate"]) for bundle in found] == [True, False, True, False]
+    assert (top.scores["chrf"], top.without_improvement) == (70.0, 1)
 
 
 def test_a_score_that_is_no_number_is_never_the_best(ckpts: Path) -> None:
@@ -161,7 +152,7 @@ def test_half_precision_weights_are_summed_in_single(ckpts: Path) -> None:
 
 
 def test_pruning_keeps_the_newest_and_the_best(ckpts: Path) -> None:
-    edit(ckpts / "step-00000200", scores={"bleu": 100.5, "perplexity": 2.0})
+    edit(ckpts / "step-00000200", scores={"chrf": 100.5, "perplexity": 2.0})
     prune(ckpts, keep_last=1)
     assert [bundle.step for bundle in checkpoints(ckpts)] == [200, 800]
 
@@ -237,7 +228,7 @@ def test_an_average_is_refused_its_place_before_anything_is_computed(nmt, ckpts:
 def test_the_content_of_a_bundle_is_what_outputs_depend_on(ckpts: Path, name: str, changes: bool) -> None:
     path = checkpoints(ckpts)[-1].path
     before = Bundle.read(path).content()
-    edit(path, scores={"bleu": 1.0})
+    edit(path, scores={"chrf": 1.0})
     assert Bundle.read(path).content() == before
     with (path / name).open("ab") as file:
         file.write(b"\n")
@@ -256,7 +247,7 @@ def test_an_ensembles_models_have_one_tokenizer(ckpts: Path) -> None:
 
 @pytest.mark.parametrize(
     ("key", "value"),
-    [("step", "x"), ("step", True), ("step", 10**30), ("steps", [True]), ("run", 3), ("signature", ["x"]),
+    [("step", "x"), ("step", True), ("step", 10**30), ("steps", [True]), ("run", 3), ("signatures", ["x"]),
      ("scores", "x"), ("scores", {"bleu": 10**400}), ("cost", 3), ("cost", {"seconds": math.nan}),
      ("cost", {"flops": -1.0}), ("cost", {"flops": 2 * LARGEST_FIGURE}), ("cost", {"devices": {"CPU": "1"}}),
      ("format", "1"), ("task", "sing"),

@@ -148,19 +148,19 @@ COST = {
 
 def test_a_table_has_a_line_for_each_run(nmt: Callable[..., Any], runs: Path) -> None:
     shutil.copytree("a", "older")
-    older = {"signature": "made up", "signatures": {}}  # BLEU alone, as bundles of earlier versions
-    add_info(Path("a/averaged"), {"scores": {"bleu": 27.341}, **older})
+    told = {"signatures": {"chrf": "made up"}}
+    add_info(Path("a/averaged"), {"scores": {"chrf": 27.341}, **told})
     add_info(Path("a/step-00000800"), {"cost": COST})  # the whole run's, not what the chosen one had
-    add_info(Path("older/averaged"), {"scores": {"bleu": 3.0}, **older})
+    add_info(Path("older/averaged"), {"scores": {"chrf": 3.0}, **told})
     add_info(Path("older/step-00000800"), {"cost": {"seconds": 61.0, "tokens": 5, "flops": 2e9}})
     done = nmt("score", "--runs", "a", "older")
     assert done.code == 0, done.err
     assert done.out.decode() == (
-        "model   dev score  FLOPs by the paper  FLOPs counted   time  target tokens  updates  devices\n"
-        "a      BLEU 27.34             4.8e+17        1.2e+18  2h00m      1,234,567      800  "
+        "model    dev score  FLOPs by the paper  FLOPs counted   time  target tokens  updates  devices\n"
+        "a      chrF2 27.34             4.8e+17        1.2e+18  2h00m      1,234,567      800  "
         "8 × Tesla P100, 1 × CPU (2 threads)\n"
-        "older   BLEU 3.00                   –        2.0e+09    61s              5      800  –\n"
-        "dev BLEU: made up\n"
+        "older   chrF2 3.00                   –        2.0e+09    61s              5      800  –\n"
+        "dev chrF2: made up\n"
     )
     assert "model: a/averaged (average of 2 checkpoints)" in done.err
 
@@ -168,7 +168,7 @@ def test_a_table_has_a_line_for_each_run(nmt: Callable[..., Any], runs: Path) ->
 def test_an_average_without_a_score_is_scored_where_its_data_is(
     nmt: Callable[..., Any], runs: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    add_info(runs / "a/averaged", {"scores": {}, "signatures": {}})  # as averages of earlier versions
+    add_info(runs / "a/averaged", {"scores": {}, "signatures": {}})  # as after nmt average without its data
     (found,) = json.loads(nmt("score", "--runs", "a", "--json").out)["runs"]
     assert found["dev"]["score"] > 90
     assert "nc:6" in found["dev"]["signature"]

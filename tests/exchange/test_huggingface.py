@@ -41,7 +41,12 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a bundle and what it was exported to; tests must not change it."""
     folder = tmp_path_factory.mktemp("exported")
     decoding = Decoding(beam=5, alpha=1.2, max_source=70, max_extra=9, min_length=2, no_repeat=3)
-    info = {"step": 30, "steps": [10, 30], "scores": {"bleu": 33.25, "perplexity": 4.5}, "signature": "nrefs:1|x"}
+    info = {
+        "step": 30,
+        "steps": [10, 30],
+        "scores": {"bleu": 33.25, "perplexity": 4.5},
+        "signatures": {"bleu": "nrefs:1|x"},
+    }
     info |= {"cost": {"seconds": 7200, "tokens": 1234567, "flops": 3.2e15, "devices": {"2 × NVIDIA H100": 7200}}}
     export(random_bundle(folder / "bundle", decoding=decoding, info=info, dropout=0.3), folder / "out")
     return folder / "out"

@@ -66,14 +66,6 @@ def test_the_headline_is_the_model_that_translates(tmp_path: Path, steps: list[i
     assert "nmt train &#39;&lt;x&gt;.yaml&#39;" in shown
 
 
-def test_the_page_of_a_run_with_bleu_alone_shows_bleu_of_its_average_too(tmp_path: Path) -> None:
-    info = {"task": "translate", "step": 3200, "steps": [1600, 3200], "interval": [36.1, 38.4]}
-    average = Bundle(Path("averaged"), info | {"scores": {"chrf": 57.25, "bleu": 37.5}})
-    run = synthetic_run("demo")
-    shown = text(html(tmp_path, replace(run, average=average, task=run.task.ranked_by([{"bleu"}]))))
-    assert "37.50 dev BLEU of the average of 2 checkpoints best checkpoint: 36.64, update 3,200" in shown
-
-
 @pytest.mark.parametrize(
     ("task", "told"),
     [("parse", "A parser of en"), ("language_model", "A language model of de: a Transformer of 2 layers")],

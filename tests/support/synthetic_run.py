@@ -65,7 +65,6 @@ def synthetic_run(
     return RunRecord(
         path=Path("runs") / name,
         recipe=validated(values, name),
-        task=validated(values, name).task,
         base={"training.updates": 100_000},
         base_name="base.yaml",
         parameters=1_318_400,

@@ -42,7 +42,10 @@ def test_a_recipe_cannot_steer_the_terminal(nmt, tmp_path: Path, content: str) -
 def test_a_bundle_cannot_steer_the_terminal(nmt, reverse_run: Path, tmp_path: Path) -> None:
     for name in ("a", "b"):
         shutil.copytree(reverse_run / "ckpts/averaged", tmp_path / name)
-    add_info(tmp_path / "a", {"scores": {"bleu": 1.0}, "signature": STEERING, "cost": {"devices": {STEERING: 1.0}}})
+    add_info(
+        tmp_path / "a",
+        {"scores": {"chrf": 1.0}, "signatures": {"chrf": STEERING}, "cost": {"devices": {STEERING: 1.0}}},
+    )
     done = nmt("score", "--runs", tmp_path / "a")
     assert (done.code, done.err) == (0, f"model: {tmp_path / 'a'}\n")
     assert done.out.decode().replace("\n", "").isprintable()

@@ -153,8 +153,8 @@ def test_the_best_checkpoint_replaces_an_average_that_is_worse(
     ckpts: Path, scored: Callable[..., None], monkeypatch: pytest.MonkeyPatch, score: float, steps: list[int]
 ) -> None:
     monkeypatch.setattr(selection, "choose_split", lambda average, *_: average)
-    for step, bleu in ((200, 1.0), (400, 2.0), (600, 50.0), (800, 20.0)):  # as of earlier versions
-        add_info(ckpts / f"step-{step:08d}", {"scores": {"bleu": bleu, "perplexity": 5.0}})
+    for step, chrf in ((200, 1.0), (400, 2.0), (600, 50.0), (800, 20.0)):
+        add_info(ckpts / f"step-{step:08d}", {"scores": {"chrf": chrf, "perplexity": 5.0}})
     scored((score, 4.0), (50.0, 4.0))
     average_and_score(ckpts, CPU, Console(quiet=True))
     written = Bundle.read(ckpts / "averaged")
@@ -186,9 +186,9 @@ def test_without_the_development_set_one_error_says_so(nmt: Callable[..., Any], 
 def test_an_average_with_an_early_checkpoint_says_what_to_try(
     nmt: Callable[..., Any], ckpts: Path, early: float | None, is_said: bool
 ) -> None:
-    for step, bleu in ((200, 1.0), (400, early), (600, 18.0), (800, 20.0)):
-        add_info(ckpts / f"step-{step:08d}", {"scores": {} if bleu is None else {"bleu": bleu}})
+    for step, chrf in ((200, 1.0), (400, early), (600, 18.0), (800, 20.0)):
+        add_info(ckpts / f"step-{step:08d}", {"scores": {} if chrf is None else {"chrf": chrf}})
     said = nmt("average", ckpts, "--last", "3").err.splitlines()
     assert said[0].startswith("averaged 3 checkpoints, updates 400 to 800, dev chrF2 ")
-    hint = "  dev BLEU was 16.90 at update 400 and 20.00 at update 800: --last auto finds how many to average"
+    hint = "  dev chrF2 was 16.90 at update 400 and 20.00 at update 800: --last auto finds how many to average"
     assert said[1:] == [hint] * is_said
