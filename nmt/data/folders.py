@@ -18,7 +18,6 @@ from itertools import zip_longest
 from pathlib import Path, PurePath
 from typing import Any
 
-from nmt import __version__
 from nmt.data.data_report import REPORT
 from nmt.data.pairs import describe, input_files
 from nmt.parsing.linearization import load_tokenizer
@@ -27,7 +26,6 @@ from nmt.system import files
 from nmt.system.errors import UserError
 from nmt.system.files import claimed, clear_parts, remove_directory
 from nmt.system.integrity import read_manifest
-from nmt.text.tokenizer import COVERAGE
 
 FORMAT = 2
 MANIFEST = "fingerprint.json"
@@ -90,11 +88,11 @@ def _pattern(out: Path) -> str:
 def find(out: Path, data: Mapping[str, Any]) -> Path | None:
     """Return the folder, `out` or beside it, with the training data and development set of a bundle's info `data`.
 
-    Of a bundle of an earlier version, all data must be the same. Return None if there is no such folder.
+    Return None if there is no such folder.
     """
     for path, manifest in manifests(out):
         there = fingerprints(manifest) if manifest else {}
-        if there and (there["data"] == data["data"] or {**data, **there, "data": data["data"]} == data):
+        if there and all(there[key] == data.get(key) for key in ("train_data", "dev_set")):
             return path
     return None
 
@@ -148,11 +146,7 @@ def _inputs(
         "tokenizer": {name: hashlib.sha256(content).hexdigest() for name, content in given.items()}
         or recipe.tokenizer.model_dump(),
     }
-    if before and "nmt" not in before and recipe.tokenizer.character_coverage == "auto" and not given:
-        older = what | {"tokenizer": recipe.tokenizer.model_dump() | {"character_coverage": COVERAGE}}
-        if _digest(older) == before["fingerprint"]:  # prepared when 0.9995 was the default: runs go on with it
-            return {"fingerprint": before["fingerprint"], **older}
-    return {"fingerprint": _digest(what), "nmt": __version__, **what}
+    return {"fingerprint": _digest(what), **what}
 
 
 def _digest(what: object) -> str:

@@ -355,12 +355,10 @@ def _pairs_of(dataset: Dataset, split: str, data: Data, held_out: HeldOut, notes
     return (tuple(map(stripped, pair)) for pair in pairs) if dataset.trees is None else pairs
 
 
-def trained_lengths(recipe: Recipe, corpus: Corpus, tokenizer: Tokenizer) -> TrainedLengths | None:
-    """Return the lengths of the prepared training pairs; None unless the recipe's is a translator."""
-    path = corpus.path.parent / LENGTHS
-    if path.exists():
-        return checked(TrainedLengths, read_json(intact(path)), path)
-    return _measure_lengths(recipe, corpus, tokenizer)[0]  # prepared by an earlier version
+def trained_lengths(prepared: Path) -> TrainedLengths | None:
+    """Return the lengths of the prepared training pairs; None unless they are a translator's."""
+    path = prepared / LENGTHS
+    return checked(TrainedLengths, read_json(intact(path)), path) if path.exists() else None
 
 
 def _measure_lengths(recipe: Recipe, corpus: Corpus, tokenizer: Tokenizer) -> tuple[TrainedLengths | None, float]:

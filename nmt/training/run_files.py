@@ -208,13 +208,9 @@ def _find_checkpoints(out: Path) -> tuple[list[Bundle], dict[Path, str]]:
 
 def _check_same_run(checkpoint: Bundle, recipe: Recipe, data: Mapping[str, str]) -> None:
     """Raise UserError if the run began with another model or tokenizer, or with training data other than `data`."""
-    from nmt.data.folders import directory, find, fingerprints_of
     from nmt.data.pairs import check_inputs
 
-    # Early versions recorded a hash of all data alone. If it is the same, so is the tokenizer, whose defaults changed.
-    run, there = checkpoint.path.parent, find(directory(recipe), checkpoint.info)
-    known = fingerprints_of(there) if there else checkpoint.info
-    is_same = known["data"] == data["data"] or known.get("train_data") == data["train_data"]
+    run, is_same = checkpoint.path.parent, checkpoint.info.get("train_data") == data["train_data"]
     for section in ("model",) if is_same else ("model", "tokenizer"):
         for key, before, now in _differences(section, checkpoint.recipe, recipe):
             raise UserError(f"{key}: is {now!r}, but the run in {run} was started with {before!r}", ELSEWHERE)

@@ -218,7 +218,7 @@ class Run:
         self.state, self.group, self.console = trainer.state, trainer.group, trainer.console
         corpus, leads, prepared = trainer.corpus, self.group.leads, trainer.corpus.path.parent
         tokenizer, data, dev = load_tokenizer(prepared), fingerprints_of(prepared), Corpus(prepared / "valid.arrow")
-        lengths = (resumed.lengths if resumed else None) or trained_lengths(recipe, corpus, tokenizer)
+        lengths = trained_lengths(prepared)
         self.validation = Validation(dev, tokenizer, recipe, self.group, lengths) if len(dev) else None
         self.metrics = JsonLines(out / METRICS if leads else Path(os.devnull), self.console.say)
         self.samples: Samples | None = None

@@ -128,7 +128,6 @@ def test_data_with_another_test_set_serves_a_bundle_and_with_another_dev_set_doe
     info = fingerprints(identify(recipe(), None)[1])
     prepare(recipe(data={"test": []}), QUIET, 1)
     assert find(OUT, info) == OUT
-    assert find(OUT, {"data": info["data"]}) is None  # of an earlier version
     shutil.rmtree(OUT)
     prepare(recipe(data={"valid": []}), QUIET, 1)
     assert find(OUT, info) is None

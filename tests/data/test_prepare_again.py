@@ -56,20 +56,6 @@ def test_data_prepared_without_hashes_is_not_prepared_anew() -> None:
     assert "hashes" not in json.loads(path.read_text())
 
 
-def test_data_of_the_earlier_default_coverage_stays_up_to_date() -> None:
-    """A run that began with 0.9995 goes on with its tokenizer."""
-    older, path = recipe(tokenizer={"character_coverage": 0.9995}), OUT / "fingerprint.json"
-    prepare(older, QUIET, 1)
-    values = json.loads(path.read_text())
-    assert values.pop("nmt")  # earlier versions did not record theirs
-    del values["hashes"]
-    path.write_text(json.dumps(values))
-    assert not prepare(recipe(), QUIET, 1).is_new
-    assert fingerprint(recipe()) == fingerprint(older)
-    path.write_text(json.dumps(values | {"nmt": "1"}))
-    assert prepare(recipe(), QUIET, 1).is_new
-
-
 @pytest.mark.parametrize("change", ["touched", "moved"])
 def test_unchanged_content_is_read_once_more_and_not_at_every_start(
     change: str, monkeypatch: pytest.MonkeyPatch

@@ -29,7 +29,6 @@ from nmt.recipe import Training
 from nmt.system.console import Console
 from nmt.system.files import JsonLines
 from nmt.training import budget
-from nmt.training import trainer as module
 from nmt.training.budget import Requests
 from nmt.training.progress import Progress, show_progress
 from nmt.training.run_files import RunState
@@ -272,17 +271,11 @@ def test_figures_are_written_for_tensorboard(train, task: Path, monkeypatch: pyt
 # --- lengths of training pairs ------------------------------------------------------------------------------
 
 
-def test_lengths_are_measured_once_and_kept_when_a_run_is_resumed(
-    train, task: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    measured = []
-    original = module.trained_lengths
-    monkeypatch.setattr(module, "trained_lengths", lambda *given: measured.append(original(*given)) or measured[-1])
+def test_the_checkpoints_of_a_run_have_the_lengths_of_the_prepared_data(train, task: Path) -> None:
     train("training.updates=3", *BARE)
     train("training.updates=6", *BARE)
-    first, second = checkpoints(task / "ckpts")
-    assert first.lengths == second.lengths == measured[0]
-    assert len(measured) == 1
+    (content,) = {path.read_text() for path in task.glob("data/*/lengths.json")}  # of all data with this training set
+    assert [each.info["lengths"] for each in checkpoints(task / "ckpts")] == [json.loads(content)] * 2
 
 
 def test_a_full_disk_ends_a_run_in_one_line_and_spoils_nothing(
@@ -343,18 +336,6 @@ def test_tensorboard_that_is_not_installed_is_told_in_one_line(train, monkeypatc
     assert "error: training.tensorboard: the package tensorboard is not installed\nhint: pip install" in said
     assert "Traceback" not in said
     train("training.updates=1")
-
-
-def test_a_run_of_an_earlier_version_gets_lengths_when_it_is_resumed(train, task: Path) -> None:
-    train("training.updates=3", *BARE)
-    manifest = task / "ckpts/step-00000003/bundle.json"
-    said = json.loads(manifest.read_text())
-    lengths = said.pop("lengths")
-    manifest.write_text(json.dumps(said))
-    reseal(manifest.parent)
-    train("training.updates=6", *BARE)
-    first, second = checkpoints(task / "ckpts")
-    assert (first.lengths, second.info["lengths"]) == (None, lengths)
 
 
 def test_a_changed_default_of_the_tokenizer_does_not_end_a_run_on_the_same_data(train, task: Path) -> None:
