@@ -64,8 +64,7 @@ def translate(options: TranslateOptions) -> None:
     search.run(
         lambda models: Translator(models, tokenizer, decoding, lengths, annotated, terms, language),
         Statistics("translating", warnings, "line" if options.document else "sentence"),
-        {"--engine": options.engine, "--keep": list(options.keep), "--sample": options.sample}
-        | ({"--markup": True} if options.markup else {}),  # so that older blocks.json stay valid
+        {"--engine": options.engine, "--keep": options.keep, "--sample": options.sample, "--markup": options.markup},
     )
 
 
@@ -76,7 +75,7 @@ def parse(options: ParseOptions) -> None:
     search.run(
         lambda models: Parser(models, tokenizer, decoding),
         Statistics("parsing", Parser.warnings(decoding)),
-        {"--pretty": options.pretty, "--unconstrained": False},  # the latter key keeps older blocks.json valid
+        {"--pretty": options.pretty},
     )
 
 

@@ -30,13 +30,6 @@ AMBIGUOUS = 0.05  # an ambiguous word has more than this share of tags of anothe
 LONGEST_RUN = 10**9  # upper bound on `longest_run`: a larger one, in a damaged file, could overflow
 
 ANY, WORD, MARK, TRACE = range(4)  # kinds of words: ambiguous; kept by EVALB; deleted as punctuation; deleted as traces
-CONVENTIONS = {  # tags of words unseen in training, for vocabularies of early versions, which did not learn them
-    **dict.fromkeys((",", "،", "，", "、"), ","),
-    **dict.fromkeys((":", ";", "-", "--", "---", "–", "—", "...", "..", "…", "：", "；"), ":"),
-    **dict.fromkeys(("``", "`", "“", "‘", "«", "„", "‚"), "``"),
-    **dict.fromkeys(("''", "'", "”", "’", "»", '"'), "''"),
-    **dict.fromkeys((".", "?", "!", "?!", "!?", "??", "!!", "!!!", "???", "。", "？", "！"), "."),
-}
 
 
 def escape(word: str) -> str:
@@ -66,7 +59,6 @@ class _Content(BaseModel):
     longest_run: int = Field(ge=1, le=LONGEST_RUN)
     punctuation: dict[str, Name]
     ambiguous: frozenset[str]
-    complete: bool = False  # whether `punctuation` has all symbols, unlike those of early versions
 
 
 class TreeVocabulary(TargetVocabulary):
@@ -87,7 +79,7 @@ class TreeVocabulary(TargetVocabulary):
         self.tags, self.labels, self.longest_run = content.tags, content.labels, content.longest_run
         self.punctuation = content.punctuation
         votes = Counter((shape, tag) for word, tag in self.punctuation.items() for shape in _shapes(word))
-        unseen, ambiguous = _decide(votes if content.complete else Counter(CONVENTIONS.items()))
+        unseen, ambiguous = _decide(votes)  # by shape
         self._tags = unseen | self.punctuation
         self._ambiguous = (ambiguous - self.punctuation.keys()) | content.ambiguous
         brackets = (*(f"({label}" for label in self.labels), *(f"){label}" for label in self.labels))
@@ -132,7 +124,6 @@ class TreeVocabulary(TargetVocabulary):
             "longest_run": longest_run,
             "punctuation": dict(sorted(punctuation.items())),
             "ambiguous": sorted(ambiguous),
-            "complete": True,
         }
         return cls(json.dumps(content, ensure_ascii=False, indent=1).encode(), "the trained tree vocabulary")
 

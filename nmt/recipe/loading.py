@@ -131,7 +131,7 @@ def load_with_base(
     last = [key for key in origins if key in (minutes, updates)][-1:]  # overridden keys come last, in their order
     if last == [minutes] and origins[minutes].startswith("--set ") and tree["training"][MINUTES] is not None:
         tree["training"].pop(UPDATES, None)
-    recipe = validated(tree, str(path), origins, alone)
+    recipe = validated(tree, str(path), origins)
     if base is None:
         return recipe, None
     with suppress(UserError):  # a base need not be valid, nor have name and data
@@ -196,13 +196,10 @@ def without_settings(recipe: Recipe) -> Recipe:
     return validated({"name": recipe.name, "data": data}, recipe.name)
 
 
-def validated(values: object, where: str, origins: Origins | None = None, trained: bool = False) -> Recipe:
-    """Build a recipe from plain values; raise UserError citing the invalid key's entry in `origins`, else `where`.
-
-    The recipe of a `trained` model may have a schedule that earlier versions allowed.
-    """
+def validated(values: object, where: str, origins: Origins | None = None) -> Recipe:
+    """Build a recipe from plain values; raise UserError citing the invalid key's entry in `origins`, else `where`."""
     try:
-        return Recipe.model_validate(values, context={"trained": trained})
+        return Recipe.model_validate(values)
     except ValidationError as error:
         problems = error.errors(include_url=False)
     problem = next((p for p in problems if p["type"] == "extra_forbidden"), problems[0])
@@ -229,7 +226,7 @@ def override_decoding(recipe: Recipe, overrides: Sequence[str]) -> Decoding:
                 f"use one of {', '.join(f'decoding.{name}' for name in Decoding.model_fields)}",
             )
         override(tree, origins, setting if "." in key else f"decoding.{setting}")
-    return validated(tree, "--set", origins, trained=True).decoding
+    return validated(tree, "--set", origins).decoding
 
 
 def _explain(problem: ErrorDetails, path: tuple[str, ...]) -> tuple[tuple[str, ...], str, str]:

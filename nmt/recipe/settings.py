@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 CPU_DEVICE_TOKENS = 4096
 """Default of training.device_tokens on a CPU"""
@@ -230,7 +230,7 @@ class Training(Settings):
     """Do not train vectors read from `source_embeddings` and `target_embeddings`."""
 
     @model_validator(mode="after")
-    def _agree(self, info: ValidationInfo) -> Self:
+    def _agree(self) -> Self:
         if not all(0 <= beta < 1 for beta in self.adam_betas):
             raise Refusal(
                 f"adam_betas: must be at least 0 and below 1 (got {list(self.adam_betas)})",
@@ -247,8 +247,7 @@ class Training(Settings):
                 f"than training.warmup (got {self.warmup:,})",
                 f"--set training.warmup={max(1, self.updates // 10)}, or more updates",
             )
-        trained = info.context is not None and info.context["trained"]
-        if self.schedule in ("linear", "cosine") and self.minutes is not None and not trained:
+        if self.schedule in ("linear", "cosine") and self.minutes is not None:
             raise Refusal(
                 f"schedule: {self.schedule} falls to zero at training.updates {self.updates:,}, but training.minutes "
                 f"may end the run before (got {self.minutes:g})",

@@ -203,14 +203,6 @@ def test_the_trees_of_a_treebank_are_without_errors_however_it_tags(
     assert (scores.errors, scores.total.f1, scores.f1_all) == (0, 100, 100)
 
 
-def test_a_vocabulary_of_an_early_version_tags_as_it_did() -> None:
-    content = {"tags": [], "labels": ["S"], "longest_run": 1, "punctuation": {",": ",", "-": "XX"}, "ambiguous": ["%"]}
-    vocabulary = TreeVocabulary(json.dumps(content).encode(), "tree.json")
-    words = [",", "-", "–", "?", "...", "“", "$", "%", "word"]
-    assert list(map(vocabulary.tag, words)) == [",", "XX", ":", ".", ":", "``", "XX", "XX", "XX"]
-    assert vocabulary.kinds(words) == [MARK, WORD, MARK, MARK, MARK, MARK, WORD, ANY, WORD]
-
-
 # --- bytes -------------------------------------------------------------------------------------------------------
 
 
@@ -241,7 +233,6 @@ def test_training_wants_constituents(trees: list[str]) -> None:
         ({"longest_run": 2**63 - 1}, "longest_run: must be less than or equal to 1000000000"),
         ({"punctuation": {"a": ["XX"]}}, "punctuation: a: must be a valid string"),
         ({"punctuation": {"a": "(X"}}, "punctuation: a: String should match pattern"),
-        ({"complete": 1}, "complete: must be a valid boolean"),
     ],
 )
 def test_a_vocabulary_that_was_changed_is_an_error(change: dict[str, object], reason: str) -> None:
