@@ -153,7 +153,7 @@ class Bundle:
 
     @property
     def lengths(self) -> TrainedLengths | None:
-        """Lengths of a translator's training pairs; None in bundles of early versions."""
+        """Lengths of a translator's training pairs; None if unknown."""
         given = self.info.get("lengths")
         return None if given is None else TrainedLengths(**given)
 
@@ -174,8 +174,6 @@ class Bundle:
             raise NewerFormat(
                 f"{path}: has bundle format {known}, but this version reads {FORMAT}", "install a newer version of nmt"
             )
-        if info.get("task") == "score":  # the name in early versions
-            info["task"] = "language_model"
         checked(_Info, info, path / MANIFEST)
         return cls(path, info)
 

@@ -72,11 +72,6 @@ def near_lines(prepared: Path, references: Sequence[str]) -> list[bool]:
 
     Raise UserError if the references are not those of a split of the prepared data.
     """
-    if (prepared / REPORT).exists() and not (prepared / OVERLAP).exists():
-        raise UserError(
-            f"{prepared}: was prepared by an earlier version, which did not look for near lines",
-            "prepare it under another name: nmt preprocess RECIPE --set data.name=OTHER",
-        )
     shares = checked(_Shares, read_json(intact(prepared / OVERLAP)), prepared / OVERLAP).root
     lines = [stripped(line) for line in references]
     for split, found in shares.items():

@@ -99,22 +99,12 @@ def curve(record: RunRecord, run: int, chart: Chart, part: str) -> Curve | None:
     if key is None or key not in figures or not np.isfinite(figures[key]).any():
         return None
     values = figures[key] * (100 if chart.percent else 1)
-    tokens, seconds = (_at_steps(record, figures, name) for name in ("tokens", "seconds"))
-    whole = Points(figures["step"], tokens / 1e6, seconds / 3600, values)
+    whole = Points(figures["step"], figures["tokens"] / 1e6, figures["seconds"] / 3600, values)
     smooth = None
     if chart.noisy and part == "training" and len(values) >= SMOOTHED_FROM:
         rows = np.unique(np.linspace(0, len(values) - 1, POINTS // 4).astype(np.intp))
         smooth = Points(whole.updates, whole.tokens, whole.hours, smoothed(values)).at(rows)
     return Curve(run, part, whole, whole.at(thinned(values)), smooth)
-
-
-def _at_steps(record: RunRecord, figures: Mapping[str, Column], name: str) -> Column:
-    """Return a column's value at each step, interpolated from the log where earlier versions omitted it."""
-    known = np.isfinite(record.logged[name])
-    if not known.any():
-        return figures[name]
-    between = np.interp(figures["step"], record.logged["step"][known], record.logged[name][known])
-    return np.where(np.isfinite(figures[name]), figures[name], between)
 
 
 def thinned(values: Column, most: int = POINTS) -> NDArray[np.intp]:

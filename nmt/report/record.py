@@ -220,7 +220,7 @@ def _recipe(path: Path, found: Sequence[Bundle]) -> Recipe:
 
 
 def _about(path: Path) -> _About:
-    """Read run.json; return an empty one if it is damaged, or missing as in runs of earlier versions."""
+    """Read run.json; return an empty one if it is missing or damaged."""
     with suppress(UserError, ValidationError):
         return _About.model_validate(read_json(path / ABOUT))
     return _About()

@@ -193,6 +193,5 @@ class Clock:
         state.seconds += seconds
         state.device_seconds += self._devices * seconds
         state.devices[self._place] = state.devices.get(self._place, 0.0) + seconds
-        if state.estimated_flops is not None:
-            state.estimated_flops += self._devices * seconds * self._sustained
+        state.estimated_flops += self._devices * seconds * self._sustained
         self._last = now

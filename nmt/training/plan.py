@@ -212,11 +212,8 @@ def summary(recipe: Recipe, out: Path, state: RunState, top: BestScore, trained:
         ending = f"no better dev {task.label} for {checkpoints} checkpoints; {ending}"
         more = f"--set training.patience={2 * checkpoints}"
     scored = "" if bundle.dev_score is None else f"dev {task.label} {figure(bundle.dev_score)}, "
-    estimate = "unknown"
-    if state.estimated_flops is not None:
-        sustained = state.estimated_flops / state.device_seconds / 1e12
-        seconds = f"{state.device_seconds:,.0f} device seconds"
-        estimate = f"{state.estimated_flops:.2e} FLOPs: {seconds} × {sustained:.3g} TFLOP/s in fp32"
+    sustained = state.estimated_flops / state.device_seconds / 1e12
+    seconds = f"{state.device_seconds:,.0f} device seconds"
     metrics = (out / METRICS).read_text(encoding="utf-8", errors="replace") if (out / METRICS).is_file() else ""
     metrics = metrics.rpartition('"new_dev_set"')[2]  # scores before it are of another development set
     # Not parsed as JSON: a killed run may have left a truncated line
@@ -226,7 +223,7 @@ def summary(recipe: Recipe, out: Path, state: RunState, top: BestScore, trained:
         **dict(console.pinned),
         "checkpoint": f"{scored}update {bundle.step:,}: {bundle.path}",
         "training cost": f"{state.flops:.2e} FLOPs counted exactly, {state.tokens:,} target tokens",
-        "by the paper": estimate,
+        "by the paper": f"{state.estimated_flops:.2e} FLOPs: {seconds} × {sustained:.3g} TFLOP/s in fp32",
         "devices": ", ".join(state.devices),
         "run": str(out),
         **({"report": str(page)} if (page := out / PAGE).exists() else {}),

@@ -57,7 +57,7 @@ class RunState:
     flops: Figure = 0.0  # forward and backward, over all devices
     seconds: Figure = 0.0  # of training and validation, over all resumptions
     device_seconds: Figure = 0.0  # `seconds` × number of devices
-    estimated_flops: Figure | None = 0.0  # `device_seconds` × sustained fp32 FLOP/s, as the paper does; None if unknown
+    estimated_flops: Figure = 0.0  # `device_seconds` × sustained fp32 FLOP/s, as the paper does
     devices: dict[str, Figure] = field(default_factory=dict)  # seconds by devices used, such as 8 × NVIDIA H200
     scoring: Figure = 0.0  # seconds of the last validation
     minutes: Figure = 0.0  # training.minutes that are used up; 0 before
@@ -66,13 +66,13 @@ class RunState:
     def of(cls, checkpoint: Bundle) -> Self:
         """Read the state from a checkpoint's training.json, and its cost from bundle.json.
 
-        The cost in bundle.json also includes the last validation. Earlier versions did not estimate FLOPs. Raise
-        UserError if a value is missing or has the wrong type, or if the update number is wrong.
+        The cost in bundle.json also includes the last validation. Raise UserError if a value is missing or has the
+        wrong type, or if the update number is wrong.
         """
         found = checkpoint.position()
         values = found if isinstance(found, dict) else {}
         try:
-            state = replace(cls(**{"estimated_flops": None, **values}), **checkpoint.cost)
+            state = replace(cls(**values), **checkpoint.cost)
         except ValidationError as error:
             names = error.errors()[0]["loc"] or ("a name",)  # Pydantic gives no location for a key that is not a string
             problem = f"{names[0]} is missing or of the wrong kind"

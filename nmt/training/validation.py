@@ -197,7 +197,7 @@ def find_prepared(bundle: Bundle, run: Path) -> Path:
     Raise UserError if the data is in neither place.
     """
     places = [directory(bundle.recipe)]
-    with suppress(UserError, KeyError, TypeError):  # no run.json, one of an earlier version, or a damaged one
+    with suppress(UserError, KeyError, TypeError):  # no run.json, or a damaged one
         places.append((run / read_json(run / ABOUT)["prepared"]).resolve())
     if found := next(filter(None, (find(place, bundle.info) for place in places)), None):
         return found

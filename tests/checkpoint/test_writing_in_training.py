@@ -201,7 +201,7 @@ def test_training_waits_once_two_checkpoints_are_pending(
     )
     for step in range(1, 7):
         path = write(written, step, said)
-        written.add(path, {"scores": {"bleu": 3.0}}, said.that(f"{path.name} scored"))
+        written.add(path, {"scores": {"chrf": 3.0}}, said.that(f"{path.name} scored"))
     assert copied == [pending for pending in (0, 2, 3, 3, 3, 3) for _ in "wm"]  # writes, and a write with its scores
     slow.interrupt = True
     with pytest.raises(KeyboardInterrupt):
@@ -231,12 +231,12 @@ def test_scores_are_added_once_the_checkpoint_is_there(
     gate.clear()
     said = Told()
     path = write(written, 1, said)
-    written.add(path, {"scores": {"bleu": 3.0}, "unscored": False}, said.that("scores"))
+    written.add(path, {"scores": {"chrf": 3.0}, "unscored": False}, said.that("scores"))
     gate.set()
     written.wait()
     assert said == [path.name, "scores"]
     info = Bundle.read(path).info
-    assert info["scores"] == {"bleu": 3.0}
+    assert info["scores"] == {"chrf": 3.0}
     assert (info["run"], info["step"], info["data"], info["unscored"]) == ("r", 1, "d", False)
 
 
@@ -257,7 +257,7 @@ def test_a_full_disk_is_told_in_one_line_and_spoils_nothing(
     else:
         monkeypatch.setattr(os, "fsync", full)
     path = write(written, 2, said)
-    written.add(path, {"scores": {"bleu": 3.0}}, said.that("scores"))  # in vain, and not what is told
+    written.add(path, {"scores": {"chrf": 3.0}}, said.that("scores"))  # in vain, and not what is told
     with pytest.raises(UserError, match="step-00000002: the disk is full") as error:
         written.wait()
     assert "\n" not in error.value.message
@@ -279,7 +279,7 @@ def test_nothing_is_written_after_what_could_not_be(
     gate.clear()
     said = Told()
     path = write(written, 1, said)
-    written.add(path, {"scores": {"bleu": 3.0}}, said.that("scores"))
+    written.add(path, {"scores": {"chrf": 3.0}}, said.that("scores"))
     write(written, 2, said)
     gate.set()
     with pytest.raises(UserError, match="too many open files"):
@@ -292,7 +292,7 @@ def test_nothing_is_written_after_what_could_not_be(
 def test_a_checkpoint_replaces_another_of_the_same_step_with_its_scores(written: Checkpoints, tmp_path: Path) -> None:
     for step in (1, 2):
         path = write(written, step, Told())
-        written.add(path, {"scores": {"bleu": 9.0}}, lambda: None)
+        written.add(path, {"scores": {"chrf": 9.0}}, lambda: None)
     write(written, 2, Told(), {"w": torch.full((3,), 7.0)})
     written.wait()
     assert steps(tmp_path) == [1, 2]
@@ -350,7 +350,7 @@ def killed_after(calls: int, out: Path, tokenizer: Tokenizer, step: int) -> bool
             setattr(os, name, counted)
         to = Checkpoints(out, RECIPE, tokenizer)
         path = write(to, step, Told())
-        to.add(path, {"scores": {"bleu": 1.0}}, lambda: None)
+        to.add(path, {"scores": {"chrf": 1.0}}, lambda: None)
         to.wait()
         os._exit(0)
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from synthetic_run import just_begun, synthetic_run
@@ -64,12 +62,3 @@ def test_a_figure_without_finite_values_has_no_curve() -> None:
     run.validated["score"][:] = np.nan
     assert curve(run, 0, BY_NAME["score"], "dev") is None
     assert curve(just_begun(run), 0, BY_NAME["loss"], "training") is None
-
-
-def test_checkpoints_of_earlier_versions_stand_between_the_log_lines_around_them() -> None:
-    run = synthetic_run()
-    expected = run.validated["seconds"] / 3600
-    run = replace(run, validated={**run.validated, "seconds": expected * np.nan})
-    result = curve(run, 0, BY_NAME["score"], "dev")
-    assert result is not None
-    assert result.whole.hours == pytest.approx(expected)

@@ -145,7 +145,7 @@ def test_all_is_known_of_a_run_wherever_it_was_moved(run: Path, nmt: Any, tmp_pa
     assert record.averages[0][1] == record.validated["score"][-1]
 
 
-def test_a_run_that_has_only_begun_or_is_of_an_earlier_version_can_be_read(run: Path) -> None:
+def test_a_run_that_has_only_begun_or_whose_description_is_damaged_can_be_read(run: Path) -> None:
     for path in (*run.glob("step-*"), *run.glob("*.jsonl")):
         shutil.rmtree(path) if path.is_dir() else path.unlink()
     record = read_run(run)

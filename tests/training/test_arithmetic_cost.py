@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from types import SimpleNamespace
 
 import pytest
-from reverse_task import BARE, reseal, sets
+from reverse_task import BARE, sets
 
 from nmt.checkpoint.reading import Bundle, checkpoints
 from nmt.data.corpus import Corpus
@@ -81,19 +80,3 @@ def test_the_last_validation_is_part_of_the_cost(train, task, monkeypatch: pytes
     first, second = (bundle.cost for bundle in checkpoints(task / "ckpts"))
     assert (first["seconds"], second["seconds"], second["estimated_flops"]) == (1000, 2000, 2000 * 1e9)
     assert "finished: 4 of 4 updates in 33m" in said
-
-
-def test_what_an_earlier_version_did_not_estimate_is_not_known(train, task, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(arithmetic, "sustained_flops", lambda device: 1e9)
-    train("training.updates=2")
-    path = checkpoints(task / "ckpts")[-1].path
-    for name, where in (("bundle.json", ("cost",)), ("training.json", ())):
-        content = json.loads((path / name).read_text())
-        part = content[where[0]] if where else content
-        del part["estimated_flops"], part["devices"]
-        (path / name).write_text(json.dumps(content))
-    reseal(path)
-    assert "  by the paper   unknown" in summary_of(train("training.updates=4"))
-    cost = checkpoints(task / "ckpts")[-1].cost
-    assert cost["estimated_flops"] is None
-    assert 0 < sum(cost["devices"].values()) < cost["seconds"]
