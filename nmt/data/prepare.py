@@ -60,8 +60,6 @@ class Prepared(NamedTuple):
     """Data that is prepared for a recipe."""
 
     path: Path
-    fingerprints: dict[str, str]
-    """Hashes of what it was made from, as bundles record them"""
     is_new: bool
     """Whether it has been prepared just now, by this process"""
 
@@ -96,7 +94,7 @@ def prepare(
                     replace_manifest(path / MANIFEST, before | inputs)
             if held is not None:
                 held.push(used.pop_all())
-            return Prepared(path, folders.fingerprints(inputs), is_new)
+            return Prepared(path, is_new)
 
 
 def _lock(out: Path) -> Path:

@@ -138,8 +138,8 @@ def open_directory(
     recipe = with_model_of(recipe, origin)
     if resumed is None and recipe.training.init_state and origin is not None:
         _check_origin(origin, recipe)
+    data = fingerprints(identify(recipe, tokenizer_from)[1]) if resumed else {}
     if resumed is not None:
-        data = fingerprints(identify(recipe, tokenizer_from)[1])
         _check_same_run(resumed, recipe, data)
         for line in _changes(resumed, recipe):
             console.say(line)
@@ -151,7 +151,7 @@ def open_directory(
         console.say(f"data: {prepared.path} was missing or out of date, and is prepared now")
     for path, problem in damaged.items():
         console.say(f"damaged checkpoint: {problem}; kept as {set_aside(path)}")
-    top = best(scored := [each for each in found if each.scores and each.is_scored_on(prepared.fingerprints)])
+    top = best(scored := [each for each in found if each.scores and each.is_scored_on(data)])
     score = BestScore(top.scores, int(scored[0].info.get("without_improvement", 0))) if top else BestScore()
     return resumed, score, prepared.path
 

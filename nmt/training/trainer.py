@@ -217,8 +217,8 @@ class Run:
         self.recipe, self.out, self.trainer, self.best = recipe, out, trainer, best
         self.state, self.group, self.console = trainer.state, trainer.group, trainer.console
         corpus, leads, prepared = trainer.corpus, self.group.leads, trainer.corpus.path.parent
-        tokenizer, data, dev = load_tokenizer(prepared), fingerprints_of(prepared), Corpus(prepared / "valid.arrow")
-        lengths = trained_lengths(prepared)
+        tokenizer, dev, lengths = load_tokenizer(prepared), Corpus(prepared / "valid.arrow"), trained_lengths(prepared)
+        self.data = data = fingerprints_of(prepared)
         self.validation = Validation(dev, tokenizer, recipe, self.group, lengths) if len(dev) else None
         self.metrics = JsonLines(out / METRICS if leads else Path(os.devnull), self.console.say)
         self.samples: Samples | None = None
@@ -231,10 +231,8 @@ class Run:
         # The run may have been killed before it scored the checkpoint.
         self.unscored = resumed.path if resumed and resumed.info.get("unscored") and recipe.data.valid else None
         self.mark = {"new_dev_set": True} if resumed and not resumed.is_scored_on(data) else {}
-        run_id = resumed.info["run"] if resumed else uuid4().hex[:12]
-        self.info: dict[str, Any] = {"run": run_id, "step": 0, **data, "cost": {}, "unscored": False}
-        if lengths is not None:
-            self.info["lengths"] = lengths.model_dump()
+        self.info = data | {"run": resumed.info["run"] if resumed else uuid4().hex[:12]}
+        self.info |= {"lengths": lengths.model_dump()} if lengths else {}
         parameters = sum(parameter.numel() for parameter in trainer.model.parameters())
         by = multiplier(trainer.dtype) if trainer.device.type == "cpu" else None
         place = os.path.relpath(directory(recipe).resolve(), out.resolve())
@@ -369,8 +367,8 @@ class Run:
             began = time.perf_counter()
             examples = self.samples.add(step, dev.hypotheses)
             self.page.seconds += time.perf_counter() - began
-        info = {key: self.info[key] for key in ("data", "train_data", "dev_set")} | {"scores": scores}
-        info |= {"signatures": dev.signatures, "without_improvement": self.best.without_improvement, "unscored": False}
+        info = {**self.data, "scores": scores, "signatures": dev.signatures, "unscored": False}
+        info["without_improvement"] = self.best.without_improvement
         # Record before the checkpoint has its scores, so that a run killed in between does both again.
         progress.record(self._figures() | self.mark | {f"valid_{name}": scores[name] for name in scores})
         self.mark = {}  # the first score alone has it
