@@ -116,9 +116,9 @@ def _read_tsv(path: Path, fields: Sequence[str]) -> Iterator[Pair]:
     columns = [int(column) - 1 for column in fields]
     for number, line in enumerate(read_lines(path), 1):
         cells = line.split("\t")  # quotes are ordinary characters
-        if len(cells) <= max(columns) and not stripped(line):
+        if not stripped(line):
             cells = [""] * (max(columns) + 1)
-        if len(cells) <= max(columns):
+        elif len(cells) <= max(columns):
             raise UserError(
                 f"{path}:{number}: has no column {max(columns) + 1} (columns: {len(cells)})",
                 "separate the columns by tabs, or name others by the data set's `fields`, which counts from 1",
