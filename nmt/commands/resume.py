@@ -69,7 +69,7 @@ class Job:
         if record.get("output") != hash_file(self.output):
             hint = "keep it, or remove it to have it made again"
             raise UserError(f"{self.output}: has changed since it was made", hint)
-        if differences := _differences(record["job"], self.described()):
+        if differences := _differences(record.get("job", {}), self.described()):
             say(f"{self.output}: was made with other settings or files, so it is made again: {', '.join(differences)}")
         return not differences
 

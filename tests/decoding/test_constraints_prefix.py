@@ -129,7 +129,7 @@ def test_translate_takes_a_prefix_for_each_sentence(model: Transformer, tokenize
     found = serve.translate(TEXTS[:2], prefix=["a d", ""])
     assert found[0].startswith("a d")
     assert found[1] == serve.translate(TEXTS[1:2])[0]
-    with pytest.raises(ValueError, match="shorter"):
+    with pytest.raises(ValueError, match="there are 1 prefixes and 2 texts"):
         serve.translate(TEXTS[:2], prefix=["a"])
 
 
