@@ -160,7 +160,7 @@ class Translator(Pipeline[Translation]):
         if isinstance(keep, str):
             raise TypeError("keep takes a list of regular expressions; for one: keep=[pattern]")
         if prefix is not None and len(prefix) != len(texts):
-            raise TypeError(f'there are {len(prefix)} prefixes and {len(texts)} texts: give one, or "", for each')
+            raise ValueError(f'there are {len(prefix)} prefixes and {len(texts)} texts: give one, or "", for each')
         if sample is not None and (terms or keep or markup):
             raise TypeError("sample does not go with terms, keep and markup, which samples do not know")
         asked = Terms(map(_term, terms), keep, self.decoding.keep)
