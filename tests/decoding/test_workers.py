@@ -174,7 +174,7 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [pytest.param(1, marks=pytest.mark.slow), 2])  # each imports torch anew
 def test_a_fork_of_a_program_cannot_use_its_model_and_leaves_it_alone(
     reverse_run: Path, tmp_path: Path, workers: int
 ) -> None:
