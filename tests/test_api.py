@@ -110,6 +110,7 @@ def test_the_lines_of_a_text_are_translated_one_by_one(tokenizer):
     translator = random_translator(tokenizer, random_model(tokenizer, liking=0.0), max_extra=3)
     one, other = translator.translate(["the dog", "the cat"])
     assert translator.translate(["  the dog\n\nthe cat\n", "the cat"]) == [f"  {one}\n\n{other}\n", other]
+    assert translator.translate(["the dog\r\nthe cat\r\n"]) == [f"{one}\r\n{other}\r\n"]
     assert translator.translate(["the dog\nthe cat"], prefix=["xy"])[0].split("\n")[1:] == [other]
     (samples,) = translator.translate(["the dog\nthe cat"], sample=2)
     assert samples == [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 from engines import Alphabet, Mirror, Searched, pipeline
@@ -69,6 +70,7 @@ class ParsingNumbers(Parser):
 
 def test_ranked_lines_tell_number_rank_score_and_text() -> None:
     assert ranked(12, FOX) == '12\t1\t-0.1250\tfox \u2028 "\n12\t2\t-2.0000\tfoxes'
+    assert ranked(1, replace(FOX, texts=[" fox  "], scores=[-1.0])) == "1\t1\t-1.0000\tfox"
 
 
 def test_translations_have_the_spaces_at_the_ends_of_their_lines() -> None:
