@@ -145,7 +145,7 @@ class LineSplitter:
     def _best_cut(self, ids: list[int], start: int, ideal: int, barred: set[int]) -> int:
         """Return the best cut near `ideal`: after a sentence, else a clause, else before a word, else at the limit.
 
-        `barred` are cuts inside phrases, which are for want of others alone.
+        `barred` are cuts inside phrases, used only if there is no other.
         """
         last = start + self._longest
         near = range(start + max(1, self._longest // 2), last + 1)
@@ -206,6 +206,6 @@ def joined(line: str, parts: Sequence[Part], texts: Sequence[str]) -> tuple[str,
 
 
 def _apart(found: str, following: str, line: str, at: int) -> str:
-    """Return a space if two words would touch where the line has other characters, at an offset, than words."""
+    """Return a space if two words would become one that are apart at this offset of the line."""
     touch = found[-1:] != "" and joins(found[-1]) and following[:1] != "" and joins(following[0])
     return " " * (touch and not (at and joins(line[at - 1]) and joins(line[at])))

@@ -70,8 +70,8 @@ def find_spans(
 ) -> list[Span]:
     """Return the spans to keep, in order: matches of `own` patterns and of `formats`, and `copied` ones.
 
-    Of overlapping matches the leftmost wins, then the longest. If `linked`, matches that touch, or have but a sign
-    between them, are one. None crosses an offset in `walls`.
+    Of overlapping matches the leftmost wins, then the longest. If `linked`, matches that touch, or are one sign
+    apart, are joined. None crosses an offset in `walls`.
     """
     patterns = [*own, *(formats if _MAY_HAVE.search(text) else ())]
     inner = {*walls, *(edge for span in copied for edge in span)}
