@@ -68,7 +68,7 @@ class OneWheel(bdist_wheel):
 
     def run(self):
         self.run_command("build")
-        built = Path(self.get_finalized_command("build").build_lib, "nmt", "native")
+        built = Path(self.get_finalized_command("build").build_lib, "nmt", "compute", "native")
         if not any(built.glob("*.so")):
             self.root_is_pure, self.distribution.ext_modules = True, []
         super().run()
@@ -109,8 +109,8 @@ setup(
     cmdclass={"build_ext": BuildKernels, "build_py": BuildWithRecipes, "bdist_wheel": OneWheel},
     ext_modules=[
         Extension(
-            f"nmt.native.{name}",
-            ["nmt/native/kernels.c"],
+            f"nmt.compute.native.{name}",
+            ["nmt/compute/native/kernels.c"],
             depends=["setup.py"],
             extra_compile_args=[*COMMON, *options],
             optional=True,

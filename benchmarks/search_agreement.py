@@ -20,14 +20,14 @@ from collections.abc import Iterator, Sequence
 import torch
 
 from contest import Pile
-from nmt import native as loading
+from nmt.compute import native as loading
 from nmt.decoding.beam import length_penalty
 from nmt.decoding.constraints import MakeConstraint
 from nmt.decoding.engine import Hypothesis, Source
 from nmt.decoding.search import SearchEngine
 from nmt.model import inference, linear
 from nmt.model.transformer import Transformer
-from nmt.native import INSTRUCTION_SETS, NEEDED, Library, find, open_library
+from nmt.compute.native import INSTRUCTION_SETS, NEEDED, Library, find, open_library
 from nmt.parsing.linearization import TreeVocabulary
 from nmt.recipe import Decoding, Model
 from nmt.system.device import choose_device

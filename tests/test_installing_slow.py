@@ -56,7 +56,7 @@ class World:
 
     def kernels(self, **environment: str) -> str:
         """The instruction set of the C kernels in use, or None."""
-        program = "from nmt.native import library; found = library(); print(found and found.instruction_set)"
+        program = "from nmt.compute.native import library; found = library(); print(found and found.instruction_set)"
         return self.run("-c", program, **environment).stdout.strip()
 
 
@@ -106,7 +106,7 @@ def test_a_wheel_without_libraries_is_for_any_platform(place: World) -> None:
 def test_an_editable_installation_compiles_into_the_sources(place: World) -> None:
     place.pip("install", "--editable", place.sources)
     assert place.kernels(ATEN_CPU_CAPABILITY="default") == "generic"
-    assert (place.sources / "nmt" / "native" / "_base.so").exists()
+    assert (place.sources / "nmt" / "compute" / "native" / "_base.so").exists()
 
 
 @pytest.mark.usefixtures("compiler")
@@ -126,7 +126,7 @@ def test_a_wheel_of_the_source_archive_works_wherever_it_is_unzipped(place: Worl
     with zipfile.ZipFile(wheel) as packed_wheel:
         packed_wheel.extractall(tmp_path / "elsewhere")
     kinds = (".html", ".css", ".js", ".py", ".md", ".toml", ".typed")
-    for folder in ("nmt", "nmt/report/templates", "nmt/native", "nmt/exchange", "nmt/text"):
+    for folder in ("nmt", "nmt/report/templates", "nmt/compute/native", "nmt/exchange", "nmt/text"):
         names = {path.name for path in (ROOT / folder).iterdir() if path.suffix in kinds}
         assert names
         assert names <= {path.name for path in (tmp_path / "elsewhere" / folder).iterdir()}

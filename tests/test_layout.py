@@ -18,16 +18,16 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 
 MAY_IMPORT = {
     "system": set(),
-    "native": set(),
+    "compute": set(),
     "recipe": {"system"},
     "text": {"recipe", "system"},
     "parsing": {"text", "system"},
     "metrics": {"text", "system"},
     "data": {"parsing", "text", "recipe", "system"},
-    "model": {"native", "data", "recipe", "system"},
+    "model": {"compute", "data", "recipe", "system"},
     "checkpoint": {"model", "parsing", "text", "recipe", "system"},
     "exchange": {"checkpoint", "model", "text", "recipe", "system"},
-    "decoding": {"exchange", "checkpoint", "native", "model", "data", "parsing", "text", "recipe", "system"},
+    "decoding": {"exchange", "checkpoint", "compute", "model", "data", "parsing", "text", "recipe", "system"},
     "api": {"decoding", "exchange", "checkpoint", "recipe"},
     "training": {
         *("decoding", "exchange", "checkpoint"),

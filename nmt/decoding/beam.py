@@ -31,7 +31,7 @@ from nmt.decoding.engine import Hypothesis, Pool, Source, SourceQueue
 from nmt.model.cache import Ancestry, Download, KVCache, Removal, upload, with_room
 from nmt.model.functional import CHUNK_LOGITS
 from nmt.model.transformer import Transformer
-from nmt.native import functions_for
+from nmt.compute.native import functions_for
 from nmt.recipe import CPU_BATCH_TOKENS, Decoding
 from nmt.system.device import available_memory
 from nmt.text.vocabulary import BOS, EOS

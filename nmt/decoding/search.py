@@ -15,7 +15,7 @@ from nmt.decoding.placement import Placer
 from nmt.decoding.sampling import Sampling
 from nmt.model.inference import for_inference, half_precision, pays
 from nmt.model.transformer import Transformer
-from nmt.native import library
+from nmt.compute.native import library
 from nmt.recipe import Decoding
 from nmt.system.device import available_memory, check_room
 

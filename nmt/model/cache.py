@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
-from nmt.native import functions_for
+from nmt.compute.native import functions_for
 
 HIDDEN = -1e9  # attention bias that makes the weight 0; unlike -inf, it cannot lead to NaN
 ALIGNED = 8  # extents on a GPU are multiples of this; attention would copy a bias with unaligned rows

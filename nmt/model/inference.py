@@ -17,7 +17,7 @@ from nmt.model.cache import KVCache, LayerCache
 from nmt.model.layers import DecoderLayer
 from nmt.model.linear import FewRows, HalfPrecision, Int8, Logits, Packed, Product, Reordered, fp32
 from nmt.model.transformer import Transformer
-from nmt.native import gomp_parallel, library
+from nmt.compute.native import gomp_parallel, library
 from nmt.system.errors import UserError
 
 M = TypeVar("M", bound=nn.Module)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from nmt.model import products
-from nmt.native import ZERO_POINT, for_few_rows, gomp_parallel, library, quantise_rows
+from nmt.compute.native import ZERO_POINT, for_few_rows, gomp_parallel, library, quantise_rows
 
 CACHE_LINE = 16  # in fp32 numbers
 TRANSPOSED_ROWS = 64  # rows transposed at a time; five times as fast, because their cache lines fit in the cache

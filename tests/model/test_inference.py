@@ -9,7 +9,7 @@ from step_by_step import BEAM, SOURCES, VOCABULARY, Searched, tiny
 
 from nmt.model import inference, linear
 from nmt.model.inference import for_inference
-from nmt.native import INSTRUCTION_SETS, Library
+from nmt.compute.native import INSTRUCTION_SETS, Library
 
 
 @pytest.fixture(params=list(INSTRUCTION_SETS))

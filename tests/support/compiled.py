@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from nmt.native import NEEDED, find, open_library
+from nmt.compute.native import NEEDED, find, open_library
 
 
 def compiled(name: str) -> CDLL:

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from nmt import native as loading
+from nmt.compute import native as loading
 from nmt.decoding.search import SearchEngine
 from nmt.model.transformer import Transformer
-from nmt.native import VERSION, functions_for, library, open_library
+from nmt.compute.native import VERSION, functions_for, library, open_library
 from nmt.recipe import Decoding, Model
 
 SOURCES = Path(loading.__file__).parent

@@ -7,7 +7,7 @@ from ctypes import CDLL
 import pytest
 from compiled import compiled
 
-from nmt.native import INSTRUCTION_SETS
+from nmt.compute.native import INSTRUCTION_SETS
 
 
 @pytest.fixture(params=list(INSTRUCTION_SETS))

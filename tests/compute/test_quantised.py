@@ -6,9 +6,9 @@ import pytest
 import torch
 from compiled import numbers
 
-from nmt import native as module
+from nmt.compute import native as module
 from nmt.model.linear import Int8
-from nmt.native import (
+from nmt.compute.native import (
     INSTRUCTION_SETS,
     NEEDED,
     ZERO_POINT,

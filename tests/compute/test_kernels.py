@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from nmt.model.functional import ACTIVATIONS
-from nmt.native import gomp_parallel
+from nmt.compute.native import gomp_parallel
 
 EPSILON = 1e-6
 WIDTHS = [1, 7, 8, 16, 17, 33, 1023]
