@@ -11,7 +11,7 @@ INSTALLED := $(VENV)/.installed
 
 install: $(INSTALLED)
 
-$(INSTALLED): pyproject.toml setup.py constraints.txt $(wildcard nmt/compute/native/*.c)
+$(INSTALLED): pyproject.toml setup.py constraints.txt $(wildcard nmt/compute/native/*.[ch])
 	test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
 	$(VENV)/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt torch
 	$(VENV)/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'

@@ -17,11 +17,13 @@ from setuptools.command.build_ext import build_ext
 from setuptools.command.build_py import build_py
 
 # -fno-math-errno: a square root is an instruction, not a call of the C library. Results are the same.
-COMMON = ["-O3", "-fvisibility=hidden", "-fno-math-errno", "-ffp-contract=fast"]
+COMMON = ["-O3", "-Wall", "-Wextra", "-fvisibility=hidden", "-fno-math-errno", "-ffp-contract=fast"]
 OPTIONS = {"_base": []}  # name of the library: options that choose its instruction set
 if platform.machine() in ("x86_64", "AMD64") and sys.maxsize > 2**32:
     OPTIONS["_avx2"] = ["-mavx2", "-mfma"]
     OPTIONS["_avx512"] = ["-mavx2", "-mfma", "-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl"]
+
+KERNELS = Path("nmt/compute/native")
 
 REPOSITORY = os.environ.get("NMT_REPOSITORY", "").rstrip("/")  # such as https://github.com/OWNER/NAME, for a release
 VERSION = re.search(r'^__version__ = "(.+)"$', Path("nmt/__init__.py").read_text(encoding="utf-8"), re.M)[1]
@@ -68,7 +70,7 @@ class OneWheel(bdist_wheel):
 
     def run(self):
         self.run_command("build")
-        built = Path(self.get_finalized_command("build").build_lib, "nmt", "compute", "native")
+        built = Path(self.get_finalized_command("build").build_lib, KERNELS)
         if not any(built.glob("*.so")):
             self.root_is_pure, self.distribution.ext_modules = True, []
         super().run()
@@ -110,8 +112,8 @@ setup(
     ext_modules=[
         Extension(
             f"nmt.compute.native.{name}",
-            ["nmt/compute/native/kernels.c"],
-            depends=["setup.py"],
+            sorted(map(str, KERNELS.glob("*.c"))),
+            depends=["setup.py", *map(str, KERNELS.glob("*.h"))],
             extra_compile_args=[*COMMON, *options],
             optional=True,
         )

@@ -13,8 +13,8 @@ from compiled import assert_close, numbers, pointer
 from torch import Tensor
 from torch.nn import functional as F
 
-from nmt.model.functional import ACTIVATIONS
 from nmt.compute.native import gomp_parallel
+from nmt.model.functional import ACTIVATIONS
 
 EPSILON = 1e-6
 WIDTHS = [1, 7, 8, 16, 17, 33, 1023]

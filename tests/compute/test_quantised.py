@@ -7,7 +7,6 @@ import torch
 from compiled import numbers
 
 from nmt.compute import native as module
-from nmt.model.linear import Int8
 from nmt.compute.native import (
     INSTRUCTION_SETS,
     NEEDED,
@@ -20,6 +19,7 @@ from nmt.compute.native import (
     plain_quantise_rows,
     quantise_rows,
 )
+from nmt.model.linear import Int8
 
 WIDTHS = [1, 3, 4, 7, 8, 15, 16, 17, 31, 33, 64, 100, 511, 512]
 

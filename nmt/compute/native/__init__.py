@@ -6,63 +6,21 @@ ctypes releases the GIL during calls.
 from __future__ import annotations
 
 import ctypes
+import re
 from ctypes import c_float, c_int32, c_int64, c_void_p
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-VERSION = 8  # NMT_KERNELS_VERSION in kernels.c; libraries of other versions are ignored
-
 INSTRUCTION_SETS = {"_avx512": "AVX-512", "_avx2": "AVX2", "_base": "generic"}  # by library, best first
 NEEDED = {"_avx512": {"AVX512"}, "_avx2": {"AVX512", "AVX2"}}  # by library: CPU capabilities that support it
 
-TYPES = {"n": c_int64, "i": c_int32, "p": c_void_p, "f": c_float, "": None}
-STATES = "pnnn"  # keys or values, with the strides of rows, heads and places
-
-FUNCTIONS = {  # argument types by function, with the type of the result, if any, after a >
-    "nmt_kernels_version": "> i",
-    # rows, width, x, z, bias or None, weight, shift, epsilon, total or None, norm
-    "nmt_add_norm": "nn ppppp f pp",
-    # rows, beam, extent, parents, bias with strides, written with stride, forgotten, step, before, newest
-    "nmt_extend": "nnn p pnn pn nn pp > n",
-    # rows, beam, extent, bias with strides, room, places, counts
-    "nmt_seen_places": "nnn pnn n pp",
-    # count, which, beam, heads, widths, projected, newest, keys and values with strides, places, counts, room, scale,
-    # out
-    "nmt_attend_to_places": f"np nnnn pp {STATES} {STATES} pp n f p",
-    # count, which, beam, heads, widths, queries, keys and values with strides, lengths, scale, out
-    "nmt_attend_to_rows": f"np nnnn p {STATES} {STATES} p f p",
-    # count, from, to, heads, used, states with strides
-    "nmt_move_rows": f"n pp nn {STATES}",
-    # rows, width, x, bias
-    "nmt_add_bias_relu": "nn pp",
-    "nmt_add_bias_silu": "nn pp",
-    "nmt_add_bias_gelu": "nn pp",
-    # rows, width, vocabulary, reserved, logits
-    "nmt_log_softmax": "nnnn p",
-    # rows, beam, width, count, log_probs, alive, totals, parents, symbols
-    "nmt_best_extensions": "nnnn ppppp",
-    # rows, beam, count, vocabulary, end, n_best, penalties, caps, positions, totals, parents, symbols, links with
-    # stride, next parents and symbols, alive, ends, ends_at, scores, done
-    "nmt_choose": "nnnnnn ppp ppp pn ppp pppp",
-    # outputs, width, matrix, packed
-    "nmt_pack": "nn pp",
-    # rows, width, outputs, x, matrix, bias or None, out, GOMP_parallel or None, threads
-    "nmt_product": "nnn pppp pi",
-    # layers, count, which, beam, heads, widths of keys, values, states and inner states, activation, epsilon, weights,
-    # caches, newest, places, counts, room, lengths, x, y, scratch, GOMP_parallel or None, threads
-    "nmt_decode": "nnp nnnnnn pf pp ppp n p ppp pi",
-    # rows, width, x, quantised, scales
-    "nmt_quantise_rows": "nn ppp",
-    "nmt_int8_panel": "> i",
-    "nmt_int8_limit": "> i",
-    # rows, width, outputs, x, row scales, matrix, shifts, scales, out
-    "nmt_int8_product": "nnn pppppp",
-}
+HEADER = Path(__file__).with_name("nmt_kernels.h")
+TYPES = {"int32_t": c_int32, "int64_t": c_int64, "float": c_float, "void": None}  # and pointers
 
 
 class Library(NamedTuple):
@@ -114,14 +72,31 @@ def find(name: str) -> Path | None:
 
 def open_library(path: Path) -> ctypes.CDLL | None:
     """Return the C functions with declared types, or None if the file is damaged or stale."""
+    version, prototypes = declared()
     try:
         functions = ctypes.CDLL(str(path))
-        for name, types in FUNCTIONS.items():
-            function, (arguments, _, result) = getattr(functions, name), types.replace(" ", "").partition(">")
-            function.argtypes, function.restype = [TYPES[kind] for kind in arguments], TYPES[result]
+        for name, (result, parameters) in prototypes.items():
+            function = getattr(functions, name)
+            function.restype, function.argtypes = result, parameters
     except (OSError, AttributeError):
         return None
-    return functions if functions.nmt_kernels_version() == VERSION else None
+    return functions if functions.nmt_kernels_version() == version else None
+
+
+@cache
+def declared() -> tuple[int, dict[str, tuple[Any, list[Any]]]]:
+    """Return the version in the header, and the types of each function's result and parameters."""
+    source = re.sub(r"/\*.*?\*/", "", HEADER.read_text(encoding="utf-8"), flags=re.DOTALL)
+    version = re.search(r"^#define NMT_KERNELS_VERSION (\d+)$", source, re.MULTILINE)
+    assert version
+    prototypes = {}
+    for declaration in re.findall(r"^EXPORTED ([^;]*);", source, re.MULTILINE):
+        parts = re.fullmatch(r"(\w+) (\w+)\(([^()]*)\)", declaration)
+        assert parts, declaration
+        given = [] if parts[3] == "void" else parts[3].split(",")
+        parameters = [c_void_p if "*" in parameter else TYPES[parameter.split()[0]] for parameter in given]
+        prototypes[parts[2]] = TYPES[parts[1]], parameters
+    return int(version[1]), prototypes
 
 
 @cache

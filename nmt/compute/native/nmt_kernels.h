@@ -1,0 +1,178 @@
+/* The C kernels: every function that Python calls, with its contract. setup.py compiles the sources once for each
+ * instruction set into a shared library. `__init__.py` opens it with the version and the argument types that it reads
+ * here, so keep to int32_t, int64_t, float and pointers. The libraries are never imported as Python modules and do not
+ * need Python.h.
+ *
+ * Unless stated otherwise, numbers are fp32, matrices are row-major without gaps, sizes may be 0, and buffers that are
+ * written overlap no others. Strides count numbers, not bytes. */
+
+#ifndef NMT_KERNELS_H
+#define NMT_KERNELS_H
+
+#include <stdint.h>
+
+/* Increment this whenever a function's behaviour or arguments change: libraries of other versions are ignored. */
+#define NMT_KERNELS_VERSION 8
+
+#if defined(_WIN32)
+#define EXPORTED __declspec(dllexport)
+#else
+#define EXPORTED __attribute__((visibility("default")))
+#endif
+
+EXPORTED int32_t nmt_kernels_version(void);
+
+/* --- norm.c: residual and layer normalisation ------------------------------------------------------------------- */
+
+/* Compute total = x + z + bias and norm = LayerNorm(total), both (rows, width). `bias` (width) may be null, and so may
+ * `total` if only the norm is needed. `total` and `norm` may overwrite `x` or `z`, but must differ from each other. */
+EXPORTED void nmt_add_norm(int64_t rows, int64_t width, const float *x, const float *z, const float *bias,
+    const float *weight, const float *shift, float epsilon, float *total, float *norm);
+
+/* --- activations.c ---------------------------------------------------------------------------------------------- */
+
+/* Compute x = activation(x + bias) in place (rows, width). */
+typedef void nmt_activation(int64_t rows, int64_t width, float *x, const float *bias);
+
+EXPORTED void nmt_add_bias_relu(int64_t rows, int64_t width, float *x, const float *bias);
+EXPORTED void nmt_add_bias_silu(int64_t rows, int64_t width, float *x, const float *bias);
+EXPORTED void nmt_add_bias_gelu(int64_t rows, int64_t width, float *x, const float *bias);
+
+/* --- places.c: which places of the cache hypotheses attend to --------------------------------------------------- */
+
+/* Lists of places are padded, and places read, up to a multiple of this. */
+#define NMT_GROUP 4
+
+/* Replace hypotheses by those that `parents` (rows, beam) selects, and give each a place in `newest` (rows, beam): the
+ * first ones that no hypothesis of the row attends to. `bias` (rows, beam, places) is 0 at visible places and -1e9
+ * elsewhere; it has room for `beam` places beyond `extent`, all -1e9. Places whose step in `written` (rows, places)
+ * is `forgotten` or earlier become hidden. The newest places become visible, written at `step`. `before` is scratch
+ * space (beam, extent). Return the new extent, the number of places up to the last visible one. */
+EXPORTED int64_t nmt_extend(int64_t rows, int64_t beam, int64_t extent, const int64_t *parents, float *bias,
+    int64_t bias_row, int64_t bias_hypothesis, int64_t *written, int64_t written_row, int64_t forgotten, int64_t step,
+    float *before, int64_t *newest);
+
+/* List the places that each hypothesis attends to, where the strided `bias` (rows, beam, extent) is 0, in `places`
+ * (rows, beam, room), and their number in `counts` (rows, beam). Each list is padded with 0 to a multiple of NMT_GROUP,
+ * so `room` is the extent rounded up to one; what follows in `places` is arbitrary. */
+EXPORTED void nmt_seen_places(int64_t rows, int64_t beam, int64_t extent, const float *bias, int64_t bias_row,
+    int64_t bias_hypothesis, int64_t room, int32_t *places, int32_t *counts);
+
+/* In keys or values, copy the first `used` places of the `count` rows `from` to the rows `to`, none of which is in
+ * `from`. A head's places must be contiguous. */
+EXPORTED void nmt_move_rows(int64_t count, const int64_t *from, const int64_t *to, int64_t heads, int64_t used,
+    float *states, int64_t row, int64_t head, int64_t place);
+
+/* --- attention.c ------------------------------------------------------------------------------------------------ */
+
+/* Keys and values are indexed by row, head and place, with a stride for each; the numbers of a head are contiguous.
+ * Places are read up to a multiple of NMT_GROUP; the excess has no effect, but must be readable and finite. */
+
+/* Compute self-attention for the newest position of `count` hypotheses: the indices `which` into (rows, beam), or the
+ * first ones if it is null. `projected` (count, heads * (2 * key_width + value_width)) holds queries, keys and values
+ * side by side. Store the keys and values at the places `newest` (rows, beam), then attend to each hypothesis's first
+ * `counts` (rows, beam) of `places` (rows, beam, room). `out` is (count, heads * value_width). */
+EXPORTED void nmt_attend_to_places(int64_t count, const int64_t *which, int64_t beam, int64_t heads, int64_t key_width,
+    int64_t value_width, const float *projected, const int64_t *newest, float *keys, int64_t key_row, int64_t key_head,
+    int64_t key_place, float *values, int64_t value_row, int64_t value_head, int64_t value_place, const int32_t *places,
+    const int32_t *counts, int64_t room, float scale, float *out);
+
+/* Compute the attention of `count` hypotheses, chosen by `which` as above, to the first `lengths` (rows) places of
+ * their row. `queries` is (count, heads * key_width), `out` (count, heads * value_width). */
+EXPORTED void nmt_attend_to_rows(int64_t count, const int64_t *which, int64_t beam, int64_t heads, int64_t key_width,
+    int64_t value_width, const float *queries, const float *keys, int64_t key_row, int64_t key_head, int64_t key_place,
+    const float *values, int64_t value_row, int64_t value_head, int64_t value_place, const int64_t *lengths,
+    float scale, float *out);
+
+/* --- choosing.c: how hypotheses go on --------------------------------------------------------------------------- */
+
+/* Replace the first `vocabulary` logits of each row of `width` by their log softmax and the others by -inf. The first
+ * `reserved` become -inf too, although they count in the sum. */
+EXPORTED void nmt_log_softmax(int64_t rows, int64_t width, int64_t vocabulary, int64_t reserved, float *logits);
+
+/* Find each row's `count` largest of alive (rows, beam) + log_probs (rows, beam, width), in descending order: `totals`,
+ * `parents` and `symbols`, each (rows, count). Ties go to the first. If fewer than `count` are above -inf, the
+ * remaining totals are -inf, with parent and symbol 0. `count` is at least 1. */
+EXPORTED void nmt_best_extensions(int64_t rows, int64_t beam, int64_t width, int64_t count, const float *log_probs,
+    const float *alive, float *totals, int64_t *parents, int64_t *symbols);
+
+/* Divide each row's `count` candidates, best first, into those that end, with the symbol `end` or at the cap, and those
+ * that stay alive. Of the first `beam`, those that end join the finished hypotheses if their scores are among the
+ * `beam` best: `ends` are links, parent * vocabulary + symbol, `ends_at` their positions, all (rows, beam), best first.
+ * The first `beam` others are the next `parents`, `symbols` and `alive` totals, -inf if too few or if they cannot beat
+ * the `n_best`-th score; their links are stored in `links` (rows, positions, beam), whose rows are `links_row` apart.
+ * `penalties` are by length, up to the largest of `caps` (rows); `positions` are (rows); `done` (rows) says whether no
+ * hypothesis of a row is alive. */
+EXPORTED void nmt_choose(int64_t rows, int64_t beam, int64_t count, int64_t vocabulary, int64_t end, int64_t n_best,
+    const float *penalties, const int64_t *caps, const int64_t *positions, const float *totals, const int64_t *parents,
+    const int64_t *symbols, int64_t *links, int64_t links_row, int64_t *next_parents, int64_t *next_symbols,
+    float *alive, int64_t *ends, int64_t *ends_at, float *scores, uint8_t *done);
+
+/* --- products.c: products in fp32 ------------------------------------------------------------------------------- */
+
+/* Type of OpenMP's GOMP_parallel: call a function with an argument in each of a number of threads. */
+typedef void nmt_run_in_threads(void (*function)(void *), void *argument, unsigned threads, unsigned flags);
+
+/* Lay out `matrix` (outputs, width) for nmt_product in `packed`, whose outputs are padded to a multiple of 16. */
+EXPORTED void nmt_pack(int64_t outputs, int64_t width, const float *matrix, float *packed);
+
+/* Compute out (rows, outputs) = x (rows, width) W' + bias, where `matrix` is W as nmt_pack lays it out and `bias`
+ * (outputs) may be null. A row's result depends on no other row. `parallel` may be null; otherwise it shares large
+ * products among `threads`, which does not change the result. */
+EXPORTED void nmt_product(int64_t rows, int64_t width, int64_t outputs, const float *x, const float *matrix,
+    const float *bias, float *out, nmt_run_in_threads *parallel, int32_t threads);
+
+/* --- decode.c: all layers of a decoder's step ------------------------------------------------------------------- */
+
+typedef struct {
+    const float *matrix, *bias; /* as for nmt_product */
+} nmt_linear;
+
+typedef struct {
+    const float *weight, *shift; /* as for nmt_add_norm */
+} nmt_norm;
+
+typedef struct {
+    nmt_linear qkv, out, query, cross_out, inner, outer;
+    nmt_norm norms[3]; /* after each sublayer */
+} nmt_layer_weights;
+
+typedef struct {
+    float *first;
+    int64_t row, head, place; /* strides */
+} nmt_states;
+
+typedef struct {
+    nmt_states keys, values, memory_keys, memory_values;
+} nmt_layer_states;
+
+/* Compute the states of `count` hypotheses after all layers; the arguments of both attentions are as above. `x` (count,
+ * width) is the residual stream and is overwritten; `y` (count, width) holds the first sublayer's inputs, then the
+ * states. It is `x` itself if norms follow the sum. `scratch` has count * (width + heads * (2 * key_width + 2 *
+ * value_width) + inner_width) numbers. Biases may be null, but for those of the `inner` products. */
+EXPORTED void nmt_decode(int64_t layers, int64_t count, const int64_t *which, int64_t beam, int64_t heads,
+    int64_t key_width, int64_t value_width, int64_t width, int64_t inner_width, nmt_activation *activate, float epsilon,
+    const nmt_layer_weights *weights, const nmt_layer_states *caches, const int64_t *newest, const int32_t *places,
+    const int32_t *counts, int64_t room, const int64_t *lengths, float *x, float *y, float *scratch,
+    nmt_run_in_threads *parallel, int32_t threads);
+
+/* --- int8.c: products in 8-bit integers ------------------------------------------------------------------------- */
+
+/* Quantise each row of x (rows, width) to 8 bits: x = (quantised - 128) * scale, where the row's scale in `scales`
+ * (rows) maps its largest absolute value to 127; halves are rounded up. A row with NaN or infinity gets a non-finite
+ * scale. */
+EXPORTED void nmt_quantise_rows(int64_t rows, int64_t width, const float *x, uint8_t *quantised, float *scales);
+
+/* Return the number of outputs per panel, or 0 if nmt_int8_product is not supported. */
+EXPORTED int32_t nmt_int8_panel(void);
+
+/* Return the largest absolute weight for which nmt_int8_product is exact, or 0 if it is not supported. */
+EXPORTED int32_t nmt_int8_limit(void);
+
+/* Compute out (rows, outputs) = row_scales (rows) * scales (outputs) * (shifts (outputs) + x (rows, width) W'), where
+ * `width` is a multiple of 4. `matrix` holds W (outputs, width) as (panels, width / 4, outputs per panel, 4), padded
+ * with zeros and aligned to 4 bytes; `shifts` and `scales` are padded to the end of the last panel. */
+EXPORTED void nmt_int8_product(int64_t rows, int64_t width, int64_t outputs, const uint8_t *x, const float *row_scales,
+    const int8_t *matrix, const int32_t *shifts, const float *scales, float *out);
+
+#endif
