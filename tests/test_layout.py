@@ -13,12 +13,14 @@ from pathlib import Path
 
 import pytest
 
+from nmt.system.torch_internals import FALLBACKS
+
 PACKAGE = Path(__file__).parents[1] / "nmt"
 FILES = sorted(PACKAGE.rglob("*.py"))
 
 MAY_IMPORT = {
     "system": set(),
-    "compute": set(),
+    "compute": {"system"},
     "recipe": {"system"},
     "text": {"recipe", "system"},
     "parsing": {"text", "system"},
@@ -194,6 +196,26 @@ def third_party(at_import: bool = False) -> set[str]:
 
 def test_what_is_imported_is_declared_and_what_is_declared_is_imported() -> None:
     assert third_party() == modules([*PROJECT["dependencies"], *OPTIONAL])
+
+
+PRIVATE = {
+    *("_asdict", "_exit", "_replace"),  # public, whatever their names
+    "_modules",  # of modules of PyTorch
+    *("_cache_references", "_compute_score_from_stats", "_extract_corpus_statistics", "_ref_cache"),  # of sacrebleu
+    "_children",  # of multiprocessing
+    *(name.rpartition(".")[2] for name in FALLBACKS),
+}
+"""Names with an underscore that nmt uses of other packages"""
+
+
+def test_private_names_of_other_packages_are_listed() -> None:
+    trees = [ast.parse(path.read_text(encoding="utf-8")) for path in FILES]
+    attributes = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Attribute)]
+    own = {node.attr for node in attributes if isinstance(node.ctx, ast.Store) and ast.unparse(node.value) == "self"}
+    own |= {node.name for tree in trees for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+    assert {node.attr for node in attributes if re.match("_[^_]", node.attr)} - own - PRIVATE == set()
+    names = {ast.unparse(node) for node in attributes} | {name for path in FILES for name, _ in imports_of(path)}
+    assert [name for name in names if re.match(r"torch(\.\w+)*\.(_|ops\.(?!aten))", name)] == []
 
 
 # --- nothing of a run is executed or unpickled --------------------------------------------------------------

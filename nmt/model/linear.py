@@ -11,6 +11,7 @@ from torch.nn import functional as F
 
 from nmt.model import products
 from nmt.compute.native import ZERO_POINT, for_few_rows, gomp_parallel, library, quantise_rows
+from nmt.system import torch_internals
 
 CACHE_LINE = 16  # in fp32 numbers
 TRANSPOSED_ROWS = 64  # rows transposed at a time; five times as fast, because their cache lines fit in the cache
@@ -146,7 +147,7 @@ class Int8(Product):
         self.scales = (weight.abs().amax(1) / limit).clamp_min(1e-12)
         self.zeros = torch.zeros(len(weight), dtype=torch.int64)
         quantised = (weight / self.scales[:, None]).round_().to(torch.int8)
-        self.matrix = torch.ops.onednn.qlinear_prepack(quantised, None)
+        self.matrix = torch_internals.require("torch:ops.onednn.qlinear_prepack")(quantised, None)
         self._few = for_few_rows(quantised, self.scales, limit)
 
     def product(self, x: Tensor) -> Tensor:
@@ -159,7 +160,8 @@ class Int8(Product):
 
 def _int8_product(x: Tensor, zero_point: int, matrix: Tensor, scales: Tensor, zeros: Tensor) -> Tensor:
     """Multiply uint8 x (rows, in) by a packed int8 matrix to fp32 (rows, out), without applying the scale of x."""
-    return torch.ops.onednn.qlinear_pointwise(  # type: ignore[no-any-return]
+    multiply = torch_internals.require("torch:ops.onednn.qlinear_pointwise")
+    return multiply(  # type: ignore[no-any-return]
         x, 1.0, zero_point, matrix, scales, zeros, None, 1.0, 0, torch.float32, "none", [], ""
     )
 
@@ -172,7 +174,8 @@ def largest_exact_weight() -> int:
     does. oneDNN chooses its own instructions, so try the largest possible product.
     """
     width, full = 64, 127
-    matrix = torch.ops.onednn.qlinear_prepack(torch.full((width, width), full, dtype=torch.int8), None)
+    pack = torch_internals.require("torch:ops.onednn.qlinear_prepack")
+    matrix = pack(torch.full((width, width), full, dtype=torch.int8), None)
     x = torch.full((1, width), 255, dtype=torch.uint8)
     found = _int8_product(x, 0, matrix, torch.ones(width), torch.zeros(width, dtype=torch.int64))
     return full if bool(found.eq(width * 255 * full).all()) else 64

@@ -22,6 +22,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
+from nmt.system import torch_internals
 from nmt.system.errors import UserError
 
 MKL, ONEDNN, PYTORCH = "mkl", "onednn", "pytorch"
@@ -36,7 +37,7 @@ def library() -> str:
 
     On x86 with both libraries, NMT_PRODUCTS overrides this. Raise UserError if it is neither mkl nor onednn.
     """
-    both = torch.backends.mkl.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+    both = torch.backends.mkl.is_available() and torch_internals.find("torch:ops.mkldnn._linear_pointwise")
     given = os.environ.get(VARIABLE)
     if given not in (None, "", MKL, ONEDNN):
         raise UserError(f"{VARIABLE}={given}: is neither {MKL} nor {ONEDNN}", f"unset {VARIABLE}")
@@ -48,7 +49,8 @@ def library() -> str:
 @cache
 def narrowest_in_bf16() -> float:
     """Return the smallest d_model of which training in bf16 is known to be faster on this CPU; infinity if none is."""
-    if not (torch.cpu._is_avx512_bf16_supported() and _has_512_bits()):
+    supported = torch_internals.find("torch.cpu:_is_avx512_bf16_supported")
+    if not (supported and supported() and _has_512_bits()):
         return math.inf
     return 128 if _amd_family() == ZEN_4 else 256
 
@@ -99,12 +101,15 @@ def product(a: Tensor, b: Tensor, scale: float = 1.0, bias: Tensor | None = None
 
 def rows_by_rows(x: Tensor, y: Tensor, bias: Tensor | None = None) -> Tensor:
     """Return x yᵀ + b by oneDNN: x (…, k), y (n, k), the result (…, n). y may come from `packed`."""
-    return torch.ops.mkldnn._linear_pointwise(x, y, bias, "none", [], "")  # type: ignore[no-any-return]
+    multiply = torch_internals.find("torch:ops.mkldnn._linear_pointwise")
+    return multiply(x, y, bias, "none", [], "") if multiply else F.linear(x, y, bias)
 
 
 def packed(weight: Tensor) -> Tensor:
     """Reorder a weight (out, in), fp32 or bf16, into oneDNN's fastest layout."""
-    return torch.ops.mkldnn._reorder_linear_weight(weight)  # type: ignore[no-any-return]
+    multiply = torch_internals.find("torch:ops.mkldnn._linear_pointwise")
+    reorder = torch_internals.find("torch:ops.mkldnn._reorder_linear_weight")
+    return reorder(weight) if multiply and reorder else weight
 
 
 class _Linear(torch.autograd.Function):

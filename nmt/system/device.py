@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
+from nmt.system import torch_internals
 from nmt.system.errors import UserError
 
 if TYPE_CHECKING:
@@ -155,11 +156,14 @@ def _let_segments_grow(device: torch.device) -> None:
 
     if os.environ.keys() & {"PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"}:
         return
+    set_allocator = torch_internals.find("torch:_C._accelerator_setAllocatorSettings")
+    if set_allocator is None:
+        return
     try:
-        torch._C._accelerator_setAllocatorSettings("expandable_segments:True")
+        set_allocator("expandable_segments:True")
         torch.empty(1, device=device)
     except RuntimeError:  # CUDA driver error: operation not supported, on some virtual GPUs
-        torch._C._accelerator_setAllocatorSettings("expandable_segments:False")
+        set_allocator("expandable_segments:False")
 
 
 def _keep_memory() -> None:

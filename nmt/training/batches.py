@@ -23,6 +23,7 @@ from nmt.data.batch import Batch, Packing, Sequences
 from nmt.data.corpus import Corpus, Ids, Lengths, Rows
 from nmt.data.epochs import EpochPlan
 from nmt.recipe import CPU_DEVICE_TOKENS, Model, Training
+from nmt.system import torch_internals
 from nmt.system.console import Console
 from nmt.system.errors import UserError
 from nmt.text.vocabulary import BOS, EOS, PAD
@@ -327,6 +328,8 @@ def _obstacle(model: Model, settings: Training, device: torch.device) -> tuple[s
     otherwise = ", or training.packing=auto"
     if not torch.backends.cuda.is_flash_attention_available() or torch.version.hip is not None:
         return "this build of PyTorch has no FlashAttention for NVIDIA's GPUs", "--set training.packing=auto"
+    if torch_internals.find("torch.nn.attention.varlen:varlen_attn") is None:
+        return "this version of PyTorch has no attention of packed sequences", "--set training.packing=auto"
     if torch.cuda.get_device_capability(device) < OLDEST:
         return f"{torch.cuda.get_device_name(device)} is too old for it", "--set training.packing=auto"
     if product_dtype(settings.precision, device, model.d_model) != torch.bfloat16:

@@ -25,7 +25,7 @@ import torch
 import torch.distributed as dist
 import torch.distributed.nn.functional  # import before a group exists: its default arguments would keep the group alive
 from torch import nn
-from torch._C._distributed_c10d import PrefixStore
+from torch.distributed.distributed_c10d import PrefixStore
 from torch.distributed.rendezvous import rendezvous
 from torch.nn.parallel import DistributedDataParallel
 
@@ -200,7 +200,8 @@ class Group:
         its destructor would join threads while holding the GIL, which those threads may need.
         """
         if self._parallel is not None:
-            del self._parallel.reducer, self._parallel.logger, self._parallel.process_group
+            for name in ("reducer", "logger", "process_group"):
+                vars(self._parallel).pop(name, None)
         dist.destroy_process_group()
 
     def parallel(self, module: nn.Module) -> DistributedDataParallel | None:

@@ -21,6 +21,7 @@ from nmt.data.corpus import Corpus, Rows
 from nmt.model import products
 from nmt.model.functional import chunk_rows
 from nmt.model.transformer import Transformer
+from nmt.system import torch_internals
 from nmt.system.console import Console
 from nmt.system.errors import UserError
 from nmt.training.run_files import RunState
@@ -161,15 +162,15 @@ class Objective(nn.Module):
 
 def compile_parts(objective: Objective, backend: str = "inductor") -> None:
     """Compile embedding, layers and softmax for dynamic shapes; the layers of a stack share their graphs."""
-    dynamo = torch._dynamo.config
     # Otherwise DistributedDataParallel makes Dynamo split each layer into one graph per gradient bucket. Layers are
     # compiled separately, so the all-reduce overlaps the backward pass anyway.
-    dynamo.optimize_ddp = False
-    dynamo.recompile_limit = max(dynamo.recompile_limit, GRAPHS)
+    torch_internals.set_option("torch._dynamo.config:optimize_ddp", False)
+    limit = "torch._dynamo.config:recompile_limit"
+    torch_internals.set_option(limit, max(torch_internals.find(limit) or 0, GRAPHS))
     # Otherwise a graph traced with equal source and target lengths is valid only for equal lengths.
-    torch.fx.experimental._config.use_duck_shape = False
+    torch_internals.set_option("torch.fx.experimental._config:use_duck_shape", False)
     # Otherwise small micro-batches get separate graphs, which do not fuse two reductions in LayerNorm's gradient.
-    torch._inductor.config.triton.mix_order_reduction_non_strict_mode = True
+    torch_internals.set_option("torch._inductor.config:triton.mix_order_reduction_non_strict_mode", True)
     for part in (objective.model.embed, *objective.model.encoder, *objective.model.decoder):
         part.compile(dynamic=True, backend=backend)
     # Not dynamic=True, so that only sizes that change become dynamic: the token count, never the vocabulary.

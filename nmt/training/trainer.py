@@ -32,6 +32,7 @@ from nmt.data.prepare import trained_lengths
 from nmt.model.transformer import Transformer
 from nmt.parsing.linearization import load_tokenizer
 from nmt.recipe import Recipe, Training
+from nmt.system import torch_internals
 from nmt.system.console import Console
 from nmt.system.errors import Interrupted, UserError
 from nmt.system.files import JsonLines, replace_json, whole_file
@@ -139,7 +140,8 @@ class Trainer:
             # Before the second update, rank 0 broadcasts the order of gradients. Do it here, inside the guard, because
             # errors in the forward pass below are not communication errors.
             with self.group.guard("agreeing on the order of gradients"):
-                self._parallel.reducer._rebuild_buckets()
+                if torch_internals.find("torch.distributed:Reducer._rebuild_buckets"):
+                    self._parallel.reducer._rebuild_buckets()
         with torch.autocast(self.device.type, self._autocast, enabled=self._autocast is not None):
             loss, nll = (self._parallel or self.objective)(self.micro_batches.on_device(batch))
         return loss, nll

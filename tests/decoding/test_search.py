@@ -22,6 +22,7 @@ from nmt.model.inference import for_inference, pays
 from nmt.model.linear import Int8
 from nmt.model.transformer import Transformer
 from nmt.recipe import Decoding, Model
+from nmt.system import torch_internals
 from nmt.system.errors import UserError
 from nmt.text.vocabulary import BOS, EOS, PAD, UNK
 
@@ -304,7 +305,7 @@ def test_weights_have_7_bits_where_sums_of_two_products_saturate(monkeypatch, la
         return pairs.clamp(-largest - 1, largest).sum(-1).float()
 
     monkeypatch.setattr(linear, "_int8_product", product)
-    monkeypatch.setattr(torch.ops.onednn, "qlinear_prepack", lambda matrix, shape: matrix)
+    monkeypatch.setattr(torch_internals, "require", lambda name: lambda matrix, shape: matrix)
     assert linear.largest_exact_weight.__wrapped__() == limit
     x, weight = torch.full((1, 64), 255, dtype=torch.uint8), torch.full((1, 64), limit)
     assert product(x, 0, weight, None, None).item() == 64 * 255 * limit
@@ -334,10 +335,10 @@ def test_a_precision_pays_where_its_fastest_run_is_clearly_faster(monkeypatch):
 
 
 def test_a_precision_that_this_pytorch_has_not_is_a_users_error(monkeypatch):
-    def missing(*arguments):
+    def missing(name):
         raise NotImplementedError("no kernel\nfor this machine")
 
-    monkeypatch.setattr(torch.ops.onednn, "qlinear_prepack", missing)
+    monkeypatch.setattr(torch_internals, "require", missing)
     with pytest.raises(UserError, match=r"precision int8: .*no kernel"):
         for_inference(random_model().float(), "int8", 64)
     assert SearchEngine([random_model().float()], Decoding(precision="int8")).precision == "fp32"

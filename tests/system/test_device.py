@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from nmt.system import device
+from nmt.system import device, torch_internals
 from nmt.system.device import (
     World,
     choose_device,
@@ -259,8 +259,7 @@ def test_memory_of_a_gpu_grows_where_it_can_and_the_user_has_no_settings(monkeyp
     if variable:
         monkeypatch.setenv(variable, "max_split_size_mb:128")
     given = []
-    assert callable(torch._C._accelerator_setAllocatorSettings)  # of this PyTorch
-    monkeypatch.setattr(torch._C, "_accelerator_setAllocatorSettings", given.append)
+    monkeypatch.setattr(torch_internals, "find", lambda name: given.append)
     monkeypatch.setattr(torch, "empty", empty)
     monkeypatch.setattr(torch.cuda, "set_device", lambda device: None)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)

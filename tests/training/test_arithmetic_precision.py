@@ -11,6 +11,7 @@ import torch
 from nmt.model import products
 from nmt.model.transformer import Transformer
 from nmt.recipe import Model
+from nmt.system import torch_internals
 from nmt.system.errors import UserError
 from nmt.training.arithmetic import autocast_dtype, factors_rounded, product_dtype, set_precision
 
@@ -41,7 +42,7 @@ def test_auto_is_bf16_on_a_cpu_from_the_width_on_where_it_pays(
     monkeypatch: pytest.MonkeyPatch, family: int, has_bf16: bool, capability: str, narrowest: float
 ) -> None:
     monkeypatch.setattr(products, "_amd_family", lambda: family)
-    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: has_bf16)
+    monkeypatch.setattr(torch_internals, "find", lambda name: lambda: has_bf16)
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
     monkeypatch.setattr(products, "narrowest_in_bf16", products.narrowest_in_bf16.__wrapped__)  # without its cache
     for width in (64, 128, 256, 1024):

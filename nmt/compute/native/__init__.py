@@ -16,6 +16,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from nmt.system import torch_internals
+
 INSTRUCTION_SETS = {"_avx512": "AVX-512", "_avx2": "AVX2", "_base": "generic"}  # by library, best first
 NEEDED = {"_avx512": {"AVX512"}, "_avx2": {"AVX512", "AVX2"}}  # by library: CPU capabilities that support it
 
@@ -102,7 +104,7 @@ def declared() -> tuple[int, dict[str, tuple[Any, list[Any]]]]:
 @cache
 def gomp_parallel() -> int | None:
     """Return the address of GOMP_parallel, which runs a C function on PyTorch's own threads; None without OpenMP."""
-    function = getattr(ctypes.CDLL(torch._C.__file__), "GOMP_parallel", None)
+    function = getattr(ctypes.CDLL(torch_internals.find("torch:_C.__file__")), "GOMP_parallel", None)
     return ctypes.cast(function, c_void_p).value if function else None
 
 
@@ -165,5 +167,6 @@ def for_few_rows(matrix: Tensor, scales: Tensor, limit: int) -> FewQuantisedRows
     opened = library()
     if opened is None or opened.functions.nmt_int8_limit() < limit or matrix.size(1) % 4:
         return None
-    amx = opened.instruction_set == INSTRUCTION_SETS["_avx512"] and torch.cpu._is_amx_tile_supported()
+    has_amx = torch_internals.find("torch.cpu:_is_amx_tile_supported")
+    amx = bool(opened.instruction_set == INSTRUCTION_SETS["_avx512"] and has_amx and has_amx())
     return FewQuantisedRows(matrix, scales, opened.functions.nmt_int8_panel(), amx)

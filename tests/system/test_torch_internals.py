@@ -1,0 +1,169 @@
+"""Without any of the private functions and options of PyTorch that nmt uses, what depends on them still works."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from importlib import import_module
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from reference_search import random_model
+from torch.nn import functional as F
+
+from nmt.compute import native
+from nmt.decoding.search import SearchEngine
+from nmt.model import linear, products
+from nmt.model.inference import for_inference
+from nmt.recipe import Decoding, Model, Training
+from nmt.system import torch_internals
+from nmt.system.device import World, choose_device
+from nmt.system.errors import UserError
+from nmt.training.batches import use_packing
+from nmt.training.distributed import Group
+from nmt.training.loss import Objective, compile_parts
+from nmt.training.trainer import Trainer
+
+Patch = pytest.MonkeyPatch
+CACHED = (products.library, products.narrowest_in_bf16, linear.largest_exact_weight, native.gomp_parallel)
+
+
+def multiplies(layer: type[linear.Product], tolerance: float, *options: object) -> None:
+    torch.manual_seed(1)
+    x, weight, bias = torch.randn(3, 64), torch.randn(48, 64), torch.randn(48)
+    found, expected = layer(weight, bias, *options)(x), F.linear(x, weight, bias)  # type: ignore[call-arg]
+    assert (found - expected).norm() <= tolerance * expected.norm()
+
+
+def training_is_in_fp32(patch: Patch) -> None:
+    assert products.narrowest_in_bf16() == float("inf")
+
+
+def int8_products_are_right(patch: Patch) -> None:
+    multiplies(linear.Int8, 0.02)
+
+
+def products_are_right(patch: Patch) -> None:
+    multiplies(linear.Reordered, 1e-5, torch.float32)
+    multiplies(linear.Reordered, 0.02, torch.bfloat16)
+
+
+def pytorch_chooses_the_library(patch: Patch) -> None:
+    patch.delenv(products.VARIABLE, raising=False)
+    assert products.library() == products.PYTORCH
+    products_are_right(patch)
+
+
+def int8_is_refused_or_not_chosen(patch: Patch) -> None:
+    model = random_model(40, 40).float()
+    with pytest.raises(UserError, match=r"precision int8: PyTorch cannot compute in it on this machine: .*qlinear"):
+        for_inference(model, "int8", 64)
+    assert SearchEngine([model], Decoding(precision="int8")).precision == "fp32"
+
+
+def kernels_multiply(patch: Patch) -> None:
+    if native.library():
+        multiplies(linear.Packed, 1e-5)
+
+
+def a_gpu_is_chosen(patch: Patch) -> None:
+    for name in ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"):
+        patch.delenv(name, raising=False)
+    patch.setattr(torch.cuda, "set_device", lambda device: None)
+    patch.setattr(torch.cuda, "device_count", lambda: 2)
+    patch.setattr(torch.backends.cuda, "enable_cudnn_sdp", lambda enabled: None)
+    assert choose_device("cuda:1", None) == torch.device("cuda:1")
+
+
+def batches_are_padded(patch: Patch) -> None:
+    patch.setattr(torch.backends.cuda, "is_flash_attention_available", lambda: True)
+    assert not use_packing(Model(), Training(), torch.device("cuda"))
+    with pytest.raises(UserError, match="sentences cannot be packed"):
+        use_packing(Model(), Training(packing=True), torch.device("cuda"))
+
+
+def training_compiles(patch: Patch) -> None:
+    with ExitStack() as reset:
+        for module, option in (name.split(":") for name, check in CHECKS.items() if check is training_compiles):
+            config: Any = import_module(module)
+            reset.enter_context(config.patch({option: getattr(config, option)}))
+        compile_parts(Objective(random_model(40, 40), 0.1), "eager")
+
+
+def an_update_begins(patch: Patch) -> None:
+    class Parallel:
+        reducer = object()
+
+        def __call__(self, batch: str) -> tuple[str, str]:
+            return batch, "nll"
+
+    rank: Any = SimpleNamespace(group=Group(World(1, 2), 1), device=torch.device("cpu"), _autocast=None)
+    rank.micro_batches, rank._parallel = SimpleNamespace(on_device=str), Parallel()
+    assert Trainer._forward(rank, "batch") == ("batch", "nll")  # type: ignore[arg-type, comparison-overlap]
+
+
+def a_group_connects(patch: Patch) -> None:
+    group = Group(World(1, 2), 1, torch.device("cuda"))
+    group._store = dist.HashStore()
+    patch.setattr(dist, "init_process_group", lambda *_, **__: None)
+    for world in (object(), SimpleNamespace(_get_backend=lambda device: object())):
+        patch.setattr(dist, "group", SimpleNamespace(WORLD=world))
+        group.connect()
+
+
+CHECKS: dict[str, Callable[[Patch], None]] = {
+    "torch.cpu:_is_avx512_bf16_supported": training_is_in_fp32,
+    "torch.cpu:_is_amx_tile_supported": int8_products_are_right,
+    "torch:ops.mkldnn._linear_pointwise": pytorch_chooses_the_library,
+    "torch:ops.mkldnn._reorder_linear_weight": products_are_right,
+    "torch:ops.onednn.qlinear_prepack": int8_is_refused_or_not_chosen,
+    "torch:ops.onednn.qlinear_pointwise": int8_is_refused_or_not_chosen,
+    "torch:_C.__file__": kernels_multiply,
+    "torch:_C._accelerator_setAllocatorSettings": a_gpu_is_chosen,
+    "torch.nn.attention.varlen:varlen_attn": batches_are_padded,
+    "torch._dynamo.config:optimize_ddp": training_compiles,
+    "torch._dynamo.config:recompile_limit": training_compiles,
+    "torch.fx.experimental._config:use_duck_shape": training_compiles,
+    "torch._inductor.config:triton.mix_order_reduction_non_strict_mode": training_compiles,
+    "torch.distributed:Reducer._rebuild_buckets": an_update_begins,
+    "torch.distributed:ProcessGroup._get_backend": a_group_connects,
+    "torch.distributed.distributed_c10d:ProcessGroupNCCL._set_default_timeout": a_group_connects,
+}
+
+
+@pytest.fixture
+def without(monkeypatch: Patch) -> Iterator[Callable[[str], None]]:
+    """Return a function that makes PyTorch lack a function or option."""
+    found = torch_internals.find
+
+    def remove(gone: str) -> None:
+        monkeypatch.setattr(torch_internals, "find", lambda name: None if name == gone else found(name))
+        for function in CACHED:
+            function.cache_clear()
+
+    yield remove
+    for function in CACHED:
+        function.cache_clear()
+
+
+@pytest.mark.parametrize("name", torch_internals.FALLBACKS)
+def test_what_a_pytorch_lacks_is_done_without(name: str, monkeypatch: Patch, without: Callable[[str], None]) -> None:
+    without(name)
+    CHECKS[name](monkeypatch)
+
+
+@pytest.mark.parametrize("name", torch_internals.FALLBACKS)
+def test_this_pytorch_has_it(name: str) -> None:
+    if "NCCL" in name and not dist.is_nccl_available():
+        pytest.skip("this PyTorch was built without NCCL")
+    assert torch_internals.find(name) is not None
+
+
+@pytest.mark.parametrize("name", ["torch.cpu:_never", "torch.never:there", "torch:ops.mkldnn._never"])
+def test_what_is_not_there_is_none(name: str, monkeypatch: Patch) -> None:
+    monkeypatch.setitem(torch_internals.FALLBACKS, name, "")
+    assert torch_internals.find(name) is None
+    torch_internals.set_option(name, True)
