@@ -25,13 +25,13 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from nmt.compute.native import functions_for
 from nmt.data.batch import pad_ids
 from nmt.decoding.constraints import Candidates, MakeConstraint
 from nmt.decoding.engine import Hypothesis, Pool, Source, SourceQueue
 from nmt.model.cache import Ancestry, Download, KVCache, Removal, upload, with_room
 from nmt.model.functional import CHUNK_LOGITS
 from nmt.model.transformer import Transformer
-from nmt.compute.native import functions_for
 from nmt.recipe import CPU_BATCH_TOKENS, Decoding
 from nmt.system.device import available_memory
 from nmt.text.vocabulary import BOS, EOS

@@ -7,6 +7,7 @@ from functools import partial
 
 import torch
 
+from nmt.compute.native import library
 from nmt.decoding.beam import AT_ONCE, BLOCK, Found, Search, SearchModels, batch_tokens
 from nmt.decoding.constraints import MakeConstraint, MinLength
 from nmt.decoding.engine import Hypothesis, Source, SourceQueue
@@ -15,7 +16,6 @@ from nmt.decoding.placement import Placer
 from nmt.decoding.sampling import Sampling
 from nmt.model.inference import for_inference, half_precision, pays
 from nmt.model.transformer import Transformer
-from nmt.compute.native import library
 from nmt.recipe import Decoding
 from nmt.system.device import available_memory, check_room
 

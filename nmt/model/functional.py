@@ -61,8 +61,6 @@ def attention(
         return _recorded_attention(query, key, value, visible, record)
     if kernels.apply_to(query) and (dropout > 0.0 or key.size(2) <= kernels.SHORT):
         return kernels.attention(query, key, value, mask, causal, dropout)
-    if mask is not None and mask.is_floating_point() and kernels.on_cpu(query):
-        return kernels.attention_of_hypotheses(query, key, value, mask)
     return F.scaled_dot_product_attention(query, key, value, mask, dropout, causal)
 
 

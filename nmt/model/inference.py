@@ -13,11 +13,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from nmt.compute.native import gomp_parallel, library
 from nmt.model.cache import KVCache, LayerCache
 from nmt.model.layers import DecoderLayer
-from nmt.model.linear import FewRows, HalfPrecision, Int8, Logits, Packed, Product, Reordered, fp32
+from nmt.model.linear import HalfPrecision, Int8, Logits, Packed, Product, Reordered, fp32
 from nmt.model.transformer import Transformer
-from nmt.compute.native import gomp_parallel, library
 from nmt.system.errors import UserError
 
 M = TypeVar("M", bound=nn.Module)
@@ -243,8 +243,7 @@ def for_inference(model: Transformer, precision: str, multiple: int) -> tuple[Tr
     layer = LAYERS[precision]
     try:
         logits = layer(weight, bias)
-        # The encoder multiplies many rows, for which the layout of FewRows gains nothing.
-        converted = _converted(model, layer, ["encoder"] if isinstance(logits, FewRows) else [])
+        converted = _converted(model, layer)
         if model.has_source and weight.dtype == torch.float32 and (opened := library()):
             layers = cast("list[DecoderLayer]", list(converted.decoder))
             converted.fused_step = FusedDecoder(layers, converted.decoder_norm, opened.functions).step
@@ -283,11 +282,11 @@ def _seconds(layer: nn.Module, rows: Tensor) -> float:
     return time.perf_counter() - start
 
 
-def _converted(module: M, layer: Callable[[Tensor, Tensor | None], nn.Module], kept: Sequence[str] = ()) -> M:
-    """Return a copy of `module` with each Linear replaced by a `layer`; children named in `kept` are shared."""
+def _converted(module: M, layer: Callable[[Tensor, Tensor | None], nn.Module]) -> M:
+    """Return a copy of `module` with each Linear replaced by a `layer`."""
     if isinstance(module, nn.Linear):
         return cast(M, layer(module.weight, module.bias))
     converted = copy.copy(module)
     children = [(name, child) for name, child in module._modules.items() if child is not None]
-    converted._modules = {name: child if name in kept else _converted(child, layer) for name, child in children}
+    converted._modules = {name: _converted(child, layer) for name, child in children}
     return converted

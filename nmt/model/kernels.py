@@ -204,15 +204,3 @@ def attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, ca
 def _products(a: Tensor, b: Tensor, scale: float) -> Tensor:
     """Return scale · a b for batches of matrices."""
     return torch.baddbmm(a.new_empty(()), a, b, beta=0, alpha=scale)
-
-
-def attention_of_hypotheses(query: Tensor, key: Tensor, value: Tensor, bias: Tensor) -> Tensor:
-    """Return softmax(Q Kᵀ / √d_k + bias) V for few queries, where PyTorch's fused kernel is slow.
-
-    Query (b, h, t, d_k), key (b, h, s, d_k), value (b, h, s, d_v), bias (b, 1, t or 1, s), result (b, h, t, d_v).
-    """
-    b, h, t, d_k = query.shape
-    scores = bias.expand(b, h, t, -1).reshape(b * h, t, -1)
-    queries, keys, values = query.reshape(b * h, t, d_k), key.flatten(0, 1), value.flatten(0, 1)
-    weights = torch.baddbmm(scores, queries, keys.transpose(1, 2), alpha=d_k**-0.5).softmax(-1)
-    return torch.bmm(weights, values).view(b, h, t, -1)

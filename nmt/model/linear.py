@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-import os
 from functools import cache
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from nmt.model import products
 from nmt.compute.native import ZERO_POINT, for_few_rows, gomp_parallel, library, quantise_rows
+from nmt.model import products
 from nmt.system import torch_internals
 
 CACHE_LINE = 16  # in fp32 numbers
-TRANSPOSED_ROWS = 64  # rows transposed at a time; five times as fast, because their cache lines fit in the cache
 
 
 def fp32(weight: Tensor, bias: Tensor | None) -> Product:
-    """Return an fp32 linear layer for few rows on a CPU: by the C kernel on x86, unless NMT_PRODUCTS is set."""
+    """Return an fp32 linear layer for few rows on a CPU: by the C kernel if it is as fast as the libraries."""
     opened = library()
-    if weight.dtype is torch.float32 and opened and opened.multiplies and not os.environ.get(products.VARIABLE):
+    if weight.dtype is torch.float32 and opened and opened.multiplies:
         return Packed(weight, bias)
-    return Reordered(weight, bias, weight.dtype) if products.by_onednn(weight) else FewRows(weight, bias)
+    return AsStored(weight, bias)
 
 
 class Product(nn.Module):
@@ -44,22 +42,15 @@ class Product(nn.Module):
         return y if self.bias is None else y.add_(self.bias)
 
 
-class FewRows(Product):
-    """An fp32 linear layer whose matrix is stored as (in, out), up to twice as fast for few rows.
-
-    The matrix's rows are padded by a cache line: with a power of two as stride, a column would map to few cache sets.
-    """
+class AsStored(Product):
+    """A linear layer whose matrix is not laid out anew."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         super().__init__(weight, bias)
-        outputs, inputs = weight.shape
-        self.matrix = weight.new_empty((inputs, outputs + CACHE_LINE))[:, :outputs]
-        for start in range(0, outputs, TRANSPOSED_ROWS):
-            part = slice(start, start + TRANSPOSED_ROWS)
-            self.matrix[:, part].copy_(weight.detach()[part].t())
+        self.matrix = weight.detach()
 
     def product(self, x: Tensor) -> Tensor:
-        return torch.mm(x.flatten(0, -2), self.matrix).view(*x.shape[:-1], -1)
+        return products.linear(x, self.matrix)
 
 
 class Packed(Product):
@@ -124,7 +115,7 @@ class Logits(nn.Module):
 
 
 class Reordered(Product):
-    """A linear layer by oneDNN in fp32, or in bf16 with x and x Wᵀ rounded to bf16."""
+    """A linear layer by oneDNN in bf16, with x and x Wᵀ rounded to bf16."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None, dtype: torch.dtype) -> None:
         super().__init__(weight, bias)

@@ -157,12 +157,8 @@ class Transformer(nn.Module):
         x = x + self.target_positions.at(cache.ancestry.positions, end, words)
         if self.fused_step is not None:
             return self.fused_step(x, cache, alive)
-        memory_bias = cache.memory_bias
-        if kernels.on_cpu(x):  # expand the biases once for all layers
-            shape = (len(ids), self.config.heads, ids.size(1), -1)
-            cache.bias, memory_bias = (bias.expand(shape).contiguous() for bias in (cache.bias, memory_bias))
         for layer, own in zip(self._decoder_layers(), cache.layers, strict=True):
-            x = layer.step(x, memory_bias, own)
+            x = layer.step(x, cache.memory_bias, own)
         return self.decoder_norm(x)  # type: ignore[no-any-return]
 
     def attention_weights(self, source: Tensor, target_in: Tensor) -> AttentionWeights:

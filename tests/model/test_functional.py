@@ -4,7 +4,6 @@ import math
 
 import pytest
 import torch
-from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from nmt.model import functional
@@ -31,18 +30,6 @@ def test_recorded_attention_equals_the_fused_one(case):
         assert record[0].masked_select(~look_ahead_mask(5)).eq(0).all()
     if case == "padding":
         assert record[0][1, :, :, 3:].eq(0).all()
-
-
-@pytest.mark.parametrize("queries", [1, 4])
-def test_attention_of_hypotheses_is_attention(queries):
-    torch.manual_seed(1)
-    query, key, value = torch.randn(3, 2, queries, 5), torch.randn(3, 2, 7, 5), torch.randn(3, 2, 7, 4)
-    for shape in ((3, 1, queries, 7), (3, 1, 1, 7)):
-        bias = torch.zeros(shape).masked_fill_(torch.rand(shape) < 0.4, -1e9)
-        with torch.inference_mode():
-            found = attention(query, key, value, bias)
-            expected = F.scaled_dot_product_attention(query, key, value, bias)
-        torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
 
 
 # --- log-probabilities in chunks ----------------------------------------------------------------------------

@@ -7,9 +7,9 @@ import torch
 from compiled import compiled
 from step_by_step import BEAM, SOURCES, VOCABULARY, Searched, tiny
 
+from nmt.compute.native import INSTRUCTION_SETS, Library
 from nmt.model import inference, linear
 from nmt.model.inference import for_inference
-from nmt.compute.native import INSTRUCTION_SETS, Library
 
 
 @pytest.fixture(params=list(INSTRUCTION_SETS))
