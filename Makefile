@@ -76,18 +76,18 @@ $(RUN)/test.score: $(RUN)/ckpts/averaged/bundle.json
 
 PYTEST := $(VENV)/bin/python -m pytest -q -n 2 --dist worksteal  # two tests at a time, each on a core
 
-# Processors differ: what computes is tested a second time as a processor with AVX2 alone would compute it, and with
-# oneDNN's products. Rules for what an output holds are not: they compare symbols. The tests of C kernels try every
+# Processors differ: what computes is tested a second time as a processor with AVX2 alone would compute it. Rules for what an output holds are not: they compare symbols. The tests of C kernels try every
 # library at once.
 AVX2 := ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 MKL_ENABLE_INSTRUCTIONS=AVX2
-NUMERICS := $(addprefix tests/model/test_,$(addsuffix .py,cache functional kernels layers transformer)) \
+NUMERICS := $(addprefix tests/model/test_,$(addsuffix .py,cache operations layers transformer)) \
+  $(addprefix tests/compute/test_,$(addsuffix .py,cpu_training ways)) \
   $(addprefix tests/decoding/test_,beam.py forced.py sampling.py search.py) tests/test_api.py tests/test_api_parser.py \
   $(addprefix tests/training/test_,$(addsuffix .py,arithmetic_precision loss optimizer trainer trainer_out_of_memory))
 
 test: export OMP_NUM_THREADS := 1
 test: $(INSTALLED)
 	$(PYTEST) -m 'not slow'
-	$(AVX2) NMT_PRODUCTS=onednn $(PYTEST) -m 'not slow' $(NUMERICS)
+	$(AVX2) $(PYTEST) -m 'not slow' $(NUMERICS)
 
 test-slow: $(INSTALLED)
 	$(VENV)/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt transformers \

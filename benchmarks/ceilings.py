@@ -14,7 +14,7 @@ from functools import partial
 import torch
 
 from counts import large_size, product_flops, synchronize
-from nmt.model.functional import chunk_rows
+from nmt.compute.choice import for_training
 from nmt.system.device import choose_device
 from nmt.training.arithmetic import device_name
 from results import Results, parser
@@ -42,7 +42,11 @@ def ceilings(results: Results, device: torch.device) -> None:
 def products(results: Results, device: torch.device, name: str, tokens: int) -> None:
     """Add the time of an update's matrix products, forward and backward, by their shapes."""
     model = MODELS[name]
-    width, inner, chunk = model.d_model, model.d_ff, min(tokens, chunk_rows(VOCABULARY, device))
+    width, inner, chunk = (
+        model.d_model,
+        model.d_ff,
+        min(tokens, for_training(device, torch.bfloat16).chunk_rows(VOCABULARY)),
+    )
     shapes = {  # rows, from, to: how often
         (tokens, width, 3 * width): 2 * model.layers,
         (tokens, width, 2 * width): model.layers,

@@ -21,7 +21,7 @@ from torch._dynamo.utils import counters, get_compilation_metrics
 from torch.profiler import ProfilerActivity, profile
 
 from nmt.decoding.beam import Search
-from nmt.model.cache import Download
+from nmt.system.device import Download
 from results import KERNELS, Results
 
 WAIT = "called a synchronizing CUDA operation"  # a warning of torch.cuda.set_sync_debug_mode

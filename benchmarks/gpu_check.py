@@ -32,6 +32,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from contest import Pile, random_vocabulary
+from nmt.compute.choice import for_training
 from nmt.data.corpus import Corpus
 from nmt.decoding.constraints import MakeConstraint, MinLength, NoRepeat, PrefixConstraint, TreeConstraint
 from nmt.decoding.engine import Prefix, Source
@@ -46,7 +47,7 @@ from nmt.training.arithmetic import factors_rounded, set_precision
 from nmt.training.batches import Update, make_batch
 from nmt.training.budget import Requests
 from nmt.training.distributed import Group
-from nmt.training.loss import chunk_softmax, smoothed_cross_entropy
+from nmt.training.loss import smoothed_cross_entropy
 from nmt.training.run_files import RunState
 from nmt.training.trainer import Trainer
 from results import Results, parser
@@ -171,10 +172,11 @@ def learnt(device: torch.device, folder: Path, compiled: bool) -> Iterator[Check
     targets, weight = batch.target_out.flatten().index_select(0, batch.real), exact.output_embedding.weight.detach()
     known = float((states @ weight.t()).softmax(-1).gather(-1, targets[:, None]).mean())
     yield ("a model that has learnt its sentences: mean probability of other symbols", 1 - known, 0.4)
-    softmax = torch.compile(chunk_softmax) if compiled else chunk_softmax
+    operations = for_training(device, torch.bfloat16)
+    softmax = torch.compile(operations.softmax) if compiled else None
 
     def own(states: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
-        return smoothed_cross_entropy(states, weight, targets, smoothing, softmax)[0]
+        return smoothed_cross_entropy(states, weight, targets, smoothing, operations, softmax)[0]
 
     def plain(states: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
         return F.cross_entropy(F.linear(states, weight), targets, label_smoothing=smoothing, reduction="sum")

@@ -25,7 +25,6 @@ import torch
 
 from counts import add_kernels, graphs, host_waits, large_size, product_flops, profiler
 from nmt.data.corpus import Corpus
-from nmt.model import functional
 from nmt.model.transformer import Transformer
 from nmt.recipe import Training
 from nmt.system.console import Console
@@ -63,8 +62,9 @@ def time_class(
         arrays = [np.array(each) for each in rows]
         results.add(row, plain=median(lambda: plain.train(arrays)))
     few = [each[: max(1, len(each) // PART)] for each in rows]
-    chunk = functional.chunk_rows
-    with patch("nmt.training.loss.chunk_rows", lambda *given: max(1, chunk(*given) // PART)):  # as many chunks
+    operations = ours.trainer.model.operations
+    rows = operations.chunk_rows(ours.trainer.model.output_embedding.num_embeddings)
+    with patch.object(operations, "chunk_rows", lambda vocabulary: max(1, rows // PART)):  # as many chunks
         results.add(row, host=median(lambda: ours.train(made(few))))
     results.add(row, made_before=median(lambda: ours.perform(beforehand)))
     return own / 1000, beforehand

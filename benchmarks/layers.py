@@ -25,7 +25,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from nmt.model.functional import attention
+from nmt.compute.choice import for_training
 from nmt.model.layers import SelfAttention
 from nmt.recipe import Model
 from nmt.system.device import choose_device
@@ -65,8 +65,8 @@ def products(window: int | None) -> Callable[[Tensor], Tensor]:
     reach = Model(attention_window=window).reach(causal=False)
 
     def apply(x: Tensor) -> Tensor:
-        heads = x.unflatten(-1, (-1, HEAD)).transpose(1, 2)
-        return attention(heads, heads, heads, reach=reach).transpose(1, 2).flatten(2)
+        heads, operations = x.unflatten(-1, (-1, HEAD)).transpose(1, 2), for_training(x.device, x.dtype)
+        return operations.attention(heads, heads, heads, reach=reach).transpose(1, 2).flatten(2)
 
     return apply
 

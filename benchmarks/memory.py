@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from nmt.data.batch import Batch
+from nmt.model.batch import Batch
 from nmt.model.transformer import Transformer
 from nmt.recipe import Model
 from nmt.training.loss import Objective

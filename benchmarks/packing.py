@@ -13,9 +13,9 @@ import argparse
 import numpy as np
 import torch
 
-from nmt.data.batch import Batch
 from nmt.data.corpus import Ids
 from nmt.data.epochs import plan_epoch
+from nmt.model.batch import Batch
 from nmt.training import batches
 from nmt.training.batches import Packer, deal_update, split_update
 from synthetic import LONGEST, wmt_lengths

@@ -16,10 +16,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from nmt.data.batch import Batch, in_batches, pad_ids
 from nmt.data.corpus import Corpus, Rows
 from nmt.data.epochs import AHEAD
 from nmt.decoding.engine import Source
+from nmt.model.batch import Batch, in_batches, pad_ids
 from nmt.recipe import Model, Training
 from nmt.text.vocabulary import BOS, EOS, PAD
 from nmt.training.arithmetic import autocast_dtype

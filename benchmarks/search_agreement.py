@@ -20,14 +20,13 @@ from collections.abc import Iterator, Sequence
 import torch
 
 from contest import Pile
-from nmt.compute import native as loading
+from nmt.compute import choice
+from nmt.compute.native import INSTRUCTION_SETS, NEEDED, Kernels, find, open_library
 from nmt.decoding.beam import length_penalty
 from nmt.decoding.constraints import MakeConstraint
 from nmt.decoding.engine import Hypothesis, Source
 from nmt.decoding.search import SearchEngine
-from nmt.model import inference, linear
 from nmt.model.transformer import Transformer
-from nmt.compute.native import INSTRUCTION_SETS, NEEDED, Library, find, open_library
 from nmt.parsing.linearization import TreeVocabulary
 from nmt.recipe import Decoding, Model
 from nmt.system.device import choose_device
@@ -77,20 +76,19 @@ def random_parser() -> tuple[Transformer, TreeVocabulary, list[Source]]:
     return Transformer(config, 8000, len(vocabulary)).eval(), vocabulary, sources
 
 
-def libraries() -> Iterator[Library | None]:
+def libraries() -> Iterator[Kernels | None]:
     """Those that were compiled and that this processor can run; then None, which stands for PyTorch."""
     capability = torch.backends.cpu.get_cpu_capability()
     for name, instruction_set in INSTRUCTION_SETS.items():
         path = find(name) if capability in NEEDED.get(name, {capability}) else None
         if path is not None and (functions := open_library(path)) is not None:
-            yield Library(functions, instruction_set)
+            yield Kernels(functions, instruction_set)
     yield None
 
 
-def use(library: Library | None) -> None:
+def use(library: Kernels | None) -> None:
     """Make engines use a library from now on, or PyTorch alone."""
-    for module in (loading, inference, linear):
-        module.library = lambda: library  # type: ignore[attr-defined]
+    choice.kernels = lambda: library  # type: ignore[assignment]
 
 
 @torch.inference_mode()

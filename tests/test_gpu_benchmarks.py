@@ -15,8 +15,8 @@ import gpu_check
 from contest import random_vocabulary
 from counts import add_kernels, group_of, union
 from gpu_first import run
-from nmt.data import batch as batches
 from nmt.data.corpus import Corpus
+from nmt.model import batch as batches
 from nmt.recipe import Training
 from nmt.text.vocabulary import EOS
 from nmt.training.batches import make_batch
@@ -96,12 +96,12 @@ def test_figures_of_a_row_stand_on_one_line_beside_the_last(tmp_path: Path) -> N
 
 
 def test_a_variant_is_a_setting_or_a_constant(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batches, "PAD", 0)
+    monkeypatch.setattr(batches, "PADDING", 0)
     assert settings_of("training.packing=false") == {"training.packing": False}
-    assert settings_of("nmt.data.batch.PAD=7") == {}
-    assert batches.PAD == 7
+    assert settings_of("nmt.model.batch.PADDING=7") == {}
+    assert batches.PADDING == 7
     with pytest.raises(AttributeError):
-        settings_of("nmt.data.batch.PADS=7")
+        settings_of("nmt.model.batch.PADDINGS=7")
 
 
 def test_a_vocabulary_of_random_words_has_its_size_and_loses_no_text() -> None:

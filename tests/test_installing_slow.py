@@ -56,7 +56,7 @@ class World:
 
     def kernels(self, **environment: str) -> str:
         """The instruction set of the C kernels in use, or None."""
-        program = "from nmt.compute.native import library; found = library(); print(found and found.instruction_set)"
+        program = "from nmt.compute.native import kernels; found = kernels(); print(found and found.instruction_set)"
         return self.run("-c", program, **environment).stdout.strip()
 
 

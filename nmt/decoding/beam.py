@@ -15,9 +15,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Generator, Iterator, Sequence
-from ctypes import CDLL
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -25,24 +24,20 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from nmt.compute.native import functions_for
-from nmt.data.batch import pad_ids
-from nmt.decoding.constraints import Candidates, MakeConstraint
+from nmt.compute.beams import BeamOperations, Beams, Candidates
+from nmt.decoding.constraints import MakeConstraint
 from nmt.decoding.engine import Hypothesis, Pool, Source, SourceQueue
-from nmt.model.cache import Ancestry, Download, KVCache, Removal, upload, with_room
-from nmt.model.functional import CHUNK_LOGITS
+from nmt.model.batch import pad_ids
+from nmt.model.cache import KVCache, Removal, with_room
 from nmt.model.transformer import Transformer
 from nmt.recipe import CPU_BATCH_TOKENS, Decoding
-from nmt.system.device import available_memory
+from nmt.system.device import Download, available_memory, upload
 from nmt.text.vocabulary import BOS, EOS
 
 REFILL = 8  # refill the batch once 1/8 of it is empty
-BLOCK = 64  # top-k first compares the maxima of blocks of this many symbols
 CPU_BEAM = 4  # on a CPU, a larger beam reduces automatic batch sizes in proportion
 HELD = 4096  # source and output tokens to collect before annotating
 MOST_BATCH_TOKENS = 1 << 15  # upper bound on automatic batch sizes on a GPU; larger ones gain nothing
-AT_ONCE = 512  # largest vocabulary, such as a parser's, for which a plain top-k is faster
-
 
 Found = tuple[Source, list[Hypothesis]]
 
@@ -52,16 +47,12 @@ def length_penalty(length: Tensor, alpha: float) -> Tensor:
     return ((5.0 + length) / 6.0) ** alpha
 
 
-def cannot_enter(bounds: Tensor, worst: Tensor) -> Tensor:
-    """Return whether hypotheses, whose scores have upper bounds (n, k), cannot beat the worst (n, 1) to be returned."""
-    return bounds <= worst
-
-
 class SearchModels:
     """Models prepared for inference, with their search settings."""
 
     models: Sequence[Transformer]
     logits: Sequence[nn.Module]  # output layer of each model, from states to logits
+    beam_operations: BeamOperations
     vocabulary: int
     device: torch.device
     decoding: Decoding
@@ -104,22 +95,6 @@ def batch_tokens(decoding: Decoding, models: Sequence[Transformer]) -> int:
     return min(MOST_BATCH_TOKENS, max(1, free // 2 // (values * weight.element_size())))
 
 
-class Beams(NamedTuple):
-    """Alive and finished hypotheses of the sentences in progress; row i of every tensor belongs to sentence i.
-
-    A link, parent · vocabulary + symbol, encodes one step. Following links backwards yields a hypothesis.
-    """
-
-    caps: Tensor  # (n, 1): maximum output length in symbols
-    symbols: Tensor  # (n, k): last symbol of each alive hypothesis
-    parents: Tensor  # (n, k): index of its parent in the previous step
-    totals: Tensor  # (n, k): its log-probability; -inf in empty slots
-    ends: Tensor  # (n, k): last link of each finished hypothesis
-    positions: Tensor  # (n, k): position of that link
-    scores: Tensor  # (n, k): its score; -inf in empty slots
-    keys: Tensor  # (n, 1): seed derived from the source, for sampling
-
-
 class Search:
     """One beam search: the sentences in progress and the models' caches for them.
 
@@ -141,14 +116,14 @@ class Search:
         engine, device = self._engine, self._engine.device
         windows = [model.config.attention_window for model in engine.models]
         widest = None if None in windows else max(window for window in windows if window is not None)
-        self._ancestry = Ancestry(self._beam, device, widest)
+        self._ancestry = engine.models[0].operations.ancestry(self._beam, device, widest)
         self._caches = [KVCache(self._ancestry, window) for window in windows]
         self._rules = [make(self._ancestry) for make in engine.constraints]
         self._beams = self._empty([])
         self._links = self._beams.ends.new_zeros((0, 16, self._beam))  # (rows, positions, k): links of each step
         self._sources: NDArray[Any] = np.empty(0, dtype=object)  # (n,)
         self._caps = np.empty(0, dtype=np.int64)  # (n,): the caps, on the host
-        self._penalties = torch.empty(0)  # `length_penalty` by length, up to the largest cap
+        self._penalties = torch.empty(0, device=device)  # `length_penalty` by length, up to the largest cap
         # From the previous step: which rows are finished, and the ancestry's `seen`.
         self._unread: Download | None = None
         self._held: list[Source] = []
@@ -220,7 +195,8 @@ class Search:
         self._beams = Beams(*map(torch.cat, zip(self._beams, self._empty(sources), strict=True)))
         self._caps = np.append(self._caps, [source.cap for source in sources])
         if len(self._penalties) <= (largest := int(self._caps.max())):
-            self._penalties = length_penalty(torch.arange(largest + 1), self._engine.decoding.alpha)
+            lengths = torch.arange(largest + 1, device=self._engine.device)
+            self._penalties = length_penalty(lengths, self._engine.decoding.alpha)
         self._sources = np.append(self._sources, np.array(sources, dtype=object))
 
     def _empty(self, sources: list[Source]) -> Beams:
@@ -261,78 +237,39 @@ class Search:
 
     def _extend(self, states: list[Tensor]) -> Tensor:
         """Extend every hypothesis, given each model's states; return (n,), whether each sentence is finished."""
-        beams, beam, alpha = self._beams, self._beam, self._engine.decoding.alpha
-
-        # 1. A sentence's candidates are its 2 · beam best extensions.
-        totals, parents, symbols = self._candidates(states)
-        if functions := functions_for(totals, beams.totals, beams.scores):
-            return self._choose(functions, totals, parents, symbols)
-        links = parents * self._engine.vocabulary + symbols
-        positions = self._ancestry.positions
-        lengths = positions + 1
-        ends = symbols.eq(EOS) | lengths.eq(beams.caps)
-
-        # 2. Candidates that end join the finished hypotheses if they are among the best `beam`.
-        scores = (totals / length_penalty(lengths, alpha)).masked_fill(~ends, -math.inf)[:, :beam]
-        scores, kept = torch.cat((beams.scores, scores), dim=1).topk(beam)
-        finished = torch.cat((beams.ends, links[:, :beam]), dim=1).gather(1, kept)
-        finished_at = torch.cat((beams.positions, positions.expand(-1, beam)), dim=1).gather(1, kept)
-
-        # 3. The best `beam` of the other candidates stay alive.
-        alive, order = totals.masked_fill(ends, -math.inf).topk(beam)
-        parents, symbols = parents.gather(1, order), symbols.gather(1, order)
-        self._record(parents, symbols, links.gather(1, order), positions)
-
-        # 4. Hypotheses that can no longer enter the n-best list are dropped. Since α ≥ 0, dividing by the largest
-        # possible penalty bounds the scores of all descendants.
-        hopeless = cannot_enter(alive / length_penalty(beams.caps, alpha), scores[:, self._n_best - 1 : self._n_best])
-        alive = alive.masked_fill_(hopeless, -math.inf)
-        self._beams = Beams(beams.caps, symbols, parents, alive, finished, finished_at, scores, beams.keys)
-        return alive[:, 0].isneginf()
-
-    def _choose(self, functions: CDLL, totals: Tensor, parents: Tensor, symbols: Tensor) -> Tensor:
-        """Compute steps 2 to 4 of `_extend` with the C kernel."""
-        beams, (n, count) = self._beams, totals.shape
-        chosen, alive = torch.empty((2, n, self._beam), dtype=torch.int64), torch.empty_like(beams.totals)
-        done = torch.empty(n, dtype=torch.bool)
-        given = self._penalties, beams.caps, self._ancestry.positions, totals, parents, symbols, self._links
-        results = *chosen, alive, beams.ends, beams.positions, beams.scores, done
-        functions.nmt_choose(
-            *(n, self._beam, count, self._engine.vocabulary, EOS, self._n_best, *(each.data_ptr() for each in given)),
-            *(self._links.stride(0), *(each.data_ptr() for each in results)),
+        self._beams, done = self._engine.beam_operations.choose(
+            *(self._beams, self._candidates(states), self._links, self._ancestry.positions, self._penalties),
+            *(self._n_best, self._engine.vocabulary),
         )
-        self._beams = beams._replace(parents=chosen[0], symbols=chosen[1], totals=alive)
-        for rule in self._rules:
-            rule.advance(*chosen)
+        self._advance_rules()
         return done
 
-    def _record(self, parents: Tensor, symbols: Tensor, links: Tensor, positions: Tensor) -> None:
-        """Advance the rules and store the links (n, k) of alive hypotheses at positions (n, 1)."""
+    def _advance_rules(self) -> None:
+        """Tell the rules which symbols extend which hypotheses."""
         for rule in self._rules:
-            rule.advance(parents, symbols)
-        self._links[self._ancestry.rows, positions] = links[:, None]
+            rule.advance(self._beams.parents, self._beams.symbols)
 
-    def _candidates(self, states: list[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+    def _candidates(self, states: list[Tensor]) -> Candidates:
         """Return the 2 · beam best extensions of each row (one in greedy search), best first.
 
         Each model's states are (n, k, d_model); the returned log-probabilities, parents and symbols are (n, 2 · beam).
         """
-        found = []
-        for part, log_probs in self._allowed(states):
-            alive = self._beams.totals[part]
-            best = best_extensions(log_probs, alive, 2 * self._beam if self._beam > 1 else 1)
-            found.append(best)
+        count = 2 * self._beam if self._beam > 1 else 1
+        found = [
+            self._engine.beam_operations.best_extensions(log_probs, self._beams.totals[part], count)
+            for part, log_probs in self._allowed(states)
+        ]
         totals, parents, symbols = found[0] if len(found) == 1 else map(torch.cat, zip(*found, strict=True))
         # Where all log-probabilities are -inf, a padding index may have been chosen.
-        return totals, parents, symbols.clamp_max_(self._engine.vocabulary - 1)
+        return Candidates(totals, parents, symbols.clamp_max_(self._engine.vocabulary - 1))
 
     def _allowed(self, states: list[Tensor]) -> Iterator[tuple[slice, Tensor]]:
         """Yield slices of rows and their log-probabilities (rows, k, padded vocabulary), -inf for forbidden symbols."""
-        rows = max(1, CHUNK_LOGITS[self._engine.device.type] // (self._beam * self._engine.vocabulary))
+        rows = max(1, self._engine.models[0].operations.chunk_logits // (self._beam * self._engine.vocabulary))
         for start in range(0, self._ancestry.count, rows):
             part = slice(start, start + rows)
             logits = (output(x[part]).float() for output, x in zip(self._engine.logits, states, strict=True))
-            each = [log_softmax_(of_model, self._engine.vocabulary) for of_model in logits]
+            each = [self._engine.beam_operations.log_softmax_(of_model, self._engine.vocabulary) for of_model in logits]
             log_probs = each[0] if len(each) == 1 else torch.stack(each).logsumexp(0) - math.log(len(each))
             for rule in self._rules:
                 rule.restrict(log_probs, part)
@@ -373,44 +310,3 @@ class Search:
         ids.reverse()
         finished = ids[-1] == EOS
         return Hypothesis(ids[:-1] if finished else ids, score, finished, kept_from_repeating=kept)
-
-
-def log_softmax_(logits: Tensor, vocabulary: int) -> Tensor:
-    """Convert logits (n, k, at least `vocabulary`) to log-probabilities in place.
-
-    Padding, unknown and `<s>` are never output: they become -inf, without renormalisation. Logits beyond `vocabulary`
-    are ignored and become -inf too.
-    """
-    if functions := functions_for(logits):
-        n, k, width = logits.shape
-        functions.nmt_log_softmax(n * k, width, vocabulary, EOS, logits.data_ptr())
-        return logits
-    logits[:, :, vocabulary:] = -math.inf
-    torch.log_softmax(logits, -1, out=logits)
-    logits[:, :, :EOS] = -math.inf  # control symbols with ids below `</s>`
-    return logits
-
-
-def best_extensions(log_probs: Tensor, alive: Tensor, count: int) -> Candidates:
-    """Return the `count` largest sums of alive (n, k) and log_probs (n, k, vocabulary), as (n, count) tensors.
-
-    A vocabulary size above AT_ONCE must be a multiple of BLOCK. A sum of -inf has an arbitrary parent and symbol.
-    """
-    n, k, width = log_probs.shape
-    if functions := functions_for(log_probs, alive):
-        totals = alive.new_empty((n, count))
-        parents, symbols = torch.empty((2, n, count), dtype=torch.int64)
-        found = (each.data_ptr() for each in (log_probs, alive, totals, parents, symbols))
-        functions.nmt_best_extensions(n, k, width, count, *found)
-        return Candidates(totals, parents, symbols)
-    if width <= AT_ONCE:
-        best, chosen = (log_probs + alive[:, :, None]).flatten(1).topk(count)
-        return Candidates(best, chosen // width, chosen % width)
-    # A top-k over all values is slow, so it is restricted to the blocks with the largest maxima.
-    blocks = width // BLOCK
-    maxima = (log_probs.view(n, k, blocks, BLOCK).amax(3) + alive[:, :, None]).flatten(1)
-    block = maxima.topk(min(count, k * blocks)).indices  # (n, c)
-    members = log_probs.view(n, -1, BLOCK).gather(1, block[:, :, None].expand(-1, -1, BLOCK))
-    best, at = (members + alive.gather(1, block // blocks)[:, :, None]).flatten(1).topk(count)
-    chosen = block.gather(1, at // BLOCK) * BLOCK + at % BLOCK
-    return Candidates(best, chosen // width, chosen % width)

@@ -10,7 +10,6 @@ import math
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -20,19 +19,12 @@ from torch.nn import functional as F
 from torch.nn.utils.rnn import pad_sequence
 
 from nmt.decoding.engine import Source
-from nmt.model.cache import ROOM, Ancestry, Removal, upload, with_room
+from nmt.model.cache import ROOM, Ancestry, Removal, with_room
 from nmt.parsing.linearization import ANY, TreeVocabulary
+from nmt.system.device import upload
 from nmt.text.vocabulary import EOS, PAD, Vocabulary
 
 NONE = -1  # padding before the first symbol
-
-
-class Candidates(NamedTuple):
-    """Possible extensions of each row's hypotheses, (n, candidates) each: best first, padded with totals of -inf."""
-
-    totals: Tensor  # log-probability of the extended hypothesis
-    parents: Tensor  # index of the parent hypothesis in its row
-    symbols: Tensor  # symbol appended to the parent hypothesis
 
 
 class Constraint:

@@ -18,10 +18,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from nmt.data.batch import Batch, in_batches, pad_ids
 from nmt.decoding.beam import Found, batch_tokens
 from nmt.decoding.engine import Hypothesis
-from nmt.model.functional import log_probabilities, perplexity
+from nmt.model.batch import Batch, in_batches, pad_ids
+from nmt.model.operations import perplexity
 from nmt.model.transformer import Transformer
 from nmt.recipe import Decoding
 from nmt.system.errors import UserError
@@ -123,7 +123,7 @@ def token_log_probabilities(models: Sequence[Transformer], batch: Batch) -> Tens
     found = []
     for model in models:
         states = model.states(batch.source, batch.target_in).flatten(0, 1).index_select(0, batch.real)
-        found.append(log_probabilities(states, model.output_embedding.weight, answers, model.output_bias))
+        found.append(model.log_probabilities(states, answers))
     return torch.stack(found).logsumexp(0) - math.log(len(models))
 
 

@@ -20,13 +20,14 @@ from hashlib import blake2b
 import torch
 from torch import Tensor
 
-from nmt.decoding.beam import CPU_BEAM, Beams, Search, SearchModels, length_penalty
+from nmt.compute.beams import Beams, record
+from nmt.decoding.beam import CPU_BEAM, Search, SearchModels, length_penalty
 from nmt.decoding.engine import Source
-from nmt.model.cache import upload
 from nmt.recipe import Decoding
+from nmt.system.device import upload
 from nmt.text.vocabulary import EOS
 
-BLOCK = 64  # symbols per block of a two-stage draw
+SYMBOLS_PER_BLOCK = 64  # of a two-stage draw
 STEP, FIRST, SECOND = (signed - (1 << 64) for signed in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
 
 
@@ -65,7 +66,7 @@ class Sampling(Search):
         links = beams.parents * self._engine.vocabulary + symbols
         ends = (symbols.eq(EOS) | (positions + 1).eq(beams.caps)) & ~totals.isneginf()
         scores = totals / length_penalty(positions + 1, self._engine.decoding.alpha)
-        self._record(beams.parents, symbols, links, positions)
+        record(self._links, positions, links)
         self._beams = beams._replace(
             symbols=symbols,
             totals=totals.masked_fill(ends, -math.inf),
@@ -73,6 +74,7 @@ class Sampling(Search):
             positions=torch.where(ends, positions, beams.positions),
             scores=torch.where(ends, scores, beams.scores),
         )
+        self._advance_rules()
         return self._beams.totals.isneginf().all(1)
 
 
@@ -111,7 +113,7 @@ def draw(log_probs: Tensor, bits: Tensor, decoding: Decoding) -> Tensor:
         scaled = _most_probable(scaled, decoding)
     # Draw a block, then one of its symbols: this takes far fewer random numbers.
     vocabulary = scaled.size(-1)
-    members = math.gcd(vocabulary, BLOCK)
+    members = math.gcd(vocabulary, SYMBOLS_PER_BLOCK)
     blocks = vocabulary // members
     noise = _gumbel(stream(bits, blocks + members))
     of_blocks = scaled.exp().view(*bits.shape, members, blocks).sum(2).log()

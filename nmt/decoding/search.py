@@ -5,21 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Sequence
 from functools import partial
 
-import torch
-
-from nmt.compute.native import library
-from nmt.decoding.beam import AT_ONCE, BLOCK, Found, Search, SearchModels, batch_tokens
+from nmt.compute.choice import for_search, search_precision
+from nmt.compute.native import kernels
+from nmt.decoding.beam import Found, Search, SearchModels, batch_tokens
 from nmt.decoding.constraints import MakeConstraint, MinLength
 from nmt.decoding.engine import Hypothesis, Source, SourceQueue
 from nmt.decoding.forced import annotate
 from nmt.decoding.placement import Placer
 from nmt.decoding.sampling import Sampling
-from nmt.model.inference import for_inference, half_precision, pays
 from nmt.model.transformer import Transformer
 from nmt.recipe import Decoding
 from nmt.system.device import available_memory, check_room
-
-LANES = 16  # small vocabularies are padded to a multiple of this, one cache line
 
 
 class SearchEngine(SearchModels):
@@ -52,14 +48,13 @@ class SearchEngine(SearchModels):
             f"decoding.beam: the logits of {decoding.beam} hypotheses over {self.vocabulary:,} symbols",
             "--set decoding.beam=4",
         )
-        self.precision = _precision(decoding.precision, self.device)
+        self.precision = search_precision(decoding.precision, self.device)
         if decoding.precision not in ("auto", self.precision):
             say(f"precision {decoding.precision}: not faster on this machine, so {self.precision} is used")
-        if self.device.type == "cpu" and library() is None:
+        if self.device.type == "cpu" and kernels() is None:
             say("C kernels are missing, which makes this slower: install a C compiler, then nmt again")
-        multiple = BLOCK if self.vocabulary > AT_ONCE else LANES
-        prepared = [for_inference(model, self.precision, multiple) for model in models]
-        self.models, self.logits = zip(*prepared, strict=True)
+        self.models, self.logits, beams = zip(*(for_search(model, self.precision) for model in models), strict=True)
+        self.beam_operations = beams[0]
         self.batch_tokens = batch_tokens(decoding, models)
 
     def wants_others(self, source: Source, hypotheses: Sequence[Hypothesis]) -> bool:
@@ -81,9 +76,3 @@ class SearchEngine(SearchModels):
 
     def sample(self, queue: SourceQueue, count: int) -> Generator[tuple[int, list[Hypothesis]], None, None]:
         return Sampling(self, count).run(queue)
-
-
-def _precision(wanted: str, device: torch.device) -> str:
-    if device.type == "cpu":
-        return "fp32" if wanted == "auto" or (wanted in ("bf16", "int8") and not pays(wanted)) else wanted
-    return half_precision(device) if wanted == "auto" else wanted

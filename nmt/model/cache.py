@@ -13,7 +13,6 @@ Shapes: n rows, k hypotheses per row, h heads, c places, s source length.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from ctypes import CDLL
 from functools import cached_property
 from typing import Any, TypeVar
 from weakref import proxy
@@ -24,11 +23,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
-from nmt.compute.native import functions_for
+from nmt.system.device import upload
 
 HIDDEN = -1e9  # attention bias that makes the weight 0; unlike -inf, it cannot lead to NaN
-ALIGNED = 8  # extents on a GPU are multiples of this; attention would copy a bias with unaligned rows
-
 CPU = torch.device("cpu")
 ROOM = 16  # dimensions other than rows grow to multiples of this; C kernels read places in groups of 4
 
@@ -95,44 +92,6 @@ def _with_margin(dim: int, size: int) -> int:
     return -(-size // ROOM) * ROOM if dim else size
 
 
-# --- between host and device --------------------------------------------------------------------------------------
-
-# The host waits for a GPU only to read results; on a CPU nothing is copied.
-
-
-def reads_late(device: torch.device) -> bool:
-    """Return whether the host reads a step's results one step later, while the device computes.
-
-    On a CPU, this would gain nothing and waste a step on each sentence, which leaves the batch one step later.
-    """
-    return device.type != "cpu"
-
-
-def upload(values: Tensor | NDArray[Any] | Sequence[Any], device: torch.device) -> Tensor:
-    """Return host values as a tensor on `device`."""
-    tensor = torch.as_tensor(values)
-    if device.type == "cuda":
-        tensor = tensor.pin_memory()  # a copy from pageable memory would block the host
-    return tensor.to(device, non_blocking=True)
-
-
-class Download:
-    """Asynchronous copies of a device's tensors to the host."""
-
-    def __init__(self, *tensors: Tensor) -> None:
-        self._copies = [tensor.to("cpu", non_blocking=True) for tensor in tensors]
-        self._there: torch.cuda.Event | None = None
-        if tensors[0].is_cuda:
-            self._there = torch.cuda.Event()
-            self._there.record(torch.cuda.current_stream(tensors[0].device))
-
-    def read(self) -> list[Tensor]:
-        """Wait for the copies and return them."""
-        if self._there is not None:
-            self._there.synchronize()
-        return self._copies
-
-
 # --- keys and values ----------------------------------------------------------------------------------------------
 
 
@@ -144,6 +103,8 @@ def hidden(dtype: torch.dtype) -> float:
 class Ancestry:
     """The places that each hypothesis attends to: its own and its ancestors'. An ensemble's caches share one."""
 
+    late = False  # whether the host reads `seen` one step late
+
     def __init__(self, beam: int, device: torch.device, window: int | None = None) -> None:
         """Start without rows. With a `window`, hypotheses attend only to their last `window` positions.
 
@@ -153,15 +114,12 @@ class Ancestry:
         self.window = window
         self.count = 0  # number of rows
         self.rows = torch.empty((0, 1), dtype=torch.int64, device=device)  # (n, 1): row indices
-        self.extent = 0  # number of places up to the last visible one; on a GPU, a bound that needs no synchronisation
-        self._bound = 0  # on a GPU, `extent` before alignment
-        self.seen = torch.zeros((), dtype=torch.int64, device=device)
-        """Scalar: on a GPU, the exact extent after the last `extend`, for the host to read later and pass to `limit`"""
+        self.extent = 0  # number of places up to the last visible one
+        self.seen = torch.zeros((), dtype=torch.int64, device=device)  # `extent`, on the device
         self.places = torch.empty((0, beam), dtype=torch.int64, device=device)  # (n, k): of the newest positions
         self.parents = self.places  # (n, k): each hypothesis's parent among the previous step's hypotheses
         self.positions = torch.empty((0, 1), dtype=torch.int64, device=device)  # (n, 1): current output position
         self.lengths = np.empty(0, dtype=np.int64)  # (n,): output length of each row, on the host
-        self.late = reads_late(device)  # whether the host reads `seen` one step late
         self._bias = torch.zeros((0, beam, ROOM), device=device)  # (rows, k, c): 0 at visible places, else HIDDEN
         self._steps = 0
         self._written = torch.zeros((0, ROOM), dtype=torch.int64, device=device)  # (rows, c): step of the last write
@@ -169,9 +127,8 @@ class Ancestry:
     def admit(self, count: int) -> None:
         """Add `count` rows of empty hypotheses."""
         start, end = self.count, self.count + count
-        if end > len(self._bias) and not self.late:  # rows that used the last places may have left
-            seen = self._bias[:start, :, : self.extent].eq(0.0).flatten(0, 1).any(0).nonzero()
-            self.extent = int(seen[-1]) + 1 if len(seen) else 0
+        if end > len(self._bias):
+            self._measure()
         self._bias = with_room(self._bias, 0, end, beside=(2, self.extent))
         self._bias[start:end] = HIDDEN
         self._written = with_room(self._written, 0, end)
@@ -192,16 +149,20 @@ class Ancestry:
         """Replace hypotheses by those that `parents` (n, k) selects, and give each a place for its next position."""
         self._steps += 1
         self.parents = parents
-        if functions := functions_for(self._bias):
-            self._extend_by(functions)
-        else:
-            self._extend()
+        self._extend()
         self.positions, self.lengths = self.positions + 1, self.lengths + 1
 
     def limit(self, extent: int) -> None:
-        """On a GPU, lower the bound on the number of visible places to `extent`, derived from `seen`."""
-        self._bound = min(self._bound, extent)
-        self.extent = -(-self._bound // ALIGNED) * ALIGNED
+        """Lower a bound on the number of visible places to `extent`, derived from `seen`."""
+
+    def move_places(self, removal: Removal, buffer: Tensor, used: int) -> None:
+        """Fill the holes in a buffer of keys or values (rows, h, places, d); its first `used` places are in use."""
+        removal.move(buffer[:, :, :used])
+
+    def _measure(self) -> None:
+        """Find `extent` anew: rows that used the last places may have left."""
+        seen = self._bias[: self.count, :, : self.extent].eq(0.0).flatten(0, 1).any(0).nonzero()
+        self.extent = int(seen[-1]) + 1 if len(seen) else 0
 
     def _extend(self) -> None:
         before = self._bias[: self.count, :, : self.extent]
@@ -215,25 +176,13 @@ class Ancestry:
         self.places = (numbers + taken).topk(self.beam, largest=False).indices
         highest = torch.maximum(self.places.amax(), (taken.amax(0).clamp_max_(1.0) * numbers).amax().long())
         self.seen = highest + 1
-        if self.late:
-            self._bound += self.beam
-            self.limit(self._bound)
-        else:
-            self.extent = int(self.seen)
+        self._set_extent()
         self._make_room(self.extent)
         self._bias[: self.count].scatter_(2, self.places[:, :, None], 0.0)
         self._written[: self.count].scatter_(1, self.places, self._steps)
 
-    def _extend_by(self, functions: CDLL) -> None:
-        """Compute `_extend` with the C kernel."""
-        self._make_room(self.extent + self.beam)
-        bias, written, parents = self._bias, self._written, self.parents.contiguous()
-        self.places, before = torch.empty_like(parents), bias.new_empty((self.beam, self.extent))
-        forgotten = self._steps - self.window if self.window is not None else -1
-        self.extent = functions.nmt_extend(
-            *(self.count, self.beam, self.extent, parents.data_ptr(), bias.data_ptr(), bias.stride(0), bias.stride(1)),
-            *(written.data_ptr(), written.stride(0), forgotten, self._steps, before.data_ptr(), self.places.data_ptr()),
-        )
+    def _set_extent(self) -> None:
+        self.extent = int(self.seen)
 
     def _make_room(self, places: int) -> None:
         self._bias = with_room(self._bias, 2, places, HIDDEN, beside=(0, self.count))
@@ -333,7 +282,7 @@ class LayerCache:
         """Remove the rows that leave the batch."""
         for buffers, used in ((self._memory, self._cache.longest), (self._own, self._cache.ancestry.extent)):
             for buffer in buffers:
-                _move(removal, buffer, used)
+                self._cache.ancestry.move_places(removal, buffer, used)
 
     def memory(self) -> list[Tensor]:
         """Return the sources' keys (n, h, s, d_k) and values (n, h, s, d_v)."""
@@ -358,15 +307,3 @@ class LayerCache:
         ancestry = self._cache.ancestry
         self._own = [with_room(buffer, 2, ancestry.extent, beside=(0, ancestry.count)) for buffer in self._own]
         return self._own
-
-
-def _move(removal: Removal, buffer: Tensor, used: int) -> None:
-    """Fill the holes in a buffer of keys or values (rows, h, places, d); only its first `used` places are in use."""
-    if (functions := functions_for(buffer)) is None:
-        removal.move(buffer[:, :, :used])
-    elif removal.holes:
-        last, holes = removal.moves
-        functions.nmt_move_rows(
-            *(len(holes), last.data_ptr(), holes.data_ptr(), buffer.size(1), used),
-            *(buffer.data_ptr(), *buffer.stride()[:3]),
-        )

@@ -1,7 +1,7 @@
 """The Transformer's layers: attention, feed-forward, residual, embeddings, dropout (sections 3.1 to 3.5 and 5.4).
 
 Shapes: b batch, h heads, t queries, s keys, d_k and d_v the widths of one head. Masks are true where attention is
-allowed; a `Packed` replaces the mask of packed sequences. If given a `record` list, attention appends its weights
+allowed; a `PackedMask` replaces the mask of packed sequences. If given a `record` list, attention appends its weights
 (b, h, t, s) to it.
 """
 
@@ -15,20 +15,25 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from nmt.data.batch import Sequences
-from nmt.model import functional, products
+from nmt.model.batch import Sequences
 from nmt.model.cache import LayerCache
-from nmt.model.functional import Packed
+from nmt.model.operations import PLAIN, Operations, PackedMask, join_heads
 from nmt.recipe import Model
 
 WORD_BASE = 60.0  # base for sinusoids of word numbers; separates neighbouring words more than the paper's 10,000
 
 
-class SelfAttention(nn.Module):
+class Layer(nn.Module):
+    """A part of the model that computes through `operations`."""
+
+    operations: Operations = PLAIN
+
+
+class SelfAttention(Layer):
     """Multi-head self-attention, section 3.2.2."""
 
     def __init__(self, config: Model, causal: bool = False) -> None:
-        """Initialise the projections. `causal` hides later positions and allows no mask but `Packed`."""
+        """Initialise the projections. `causal` hides later positions and allows no mask but `PackedMask`."""
         super().__init__()
         self.heads, self.causal, self.reach = config.heads, causal, config.reach(causal)
         self.dropout = Dropout(config.attention_dropout)
@@ -41,20 +46,20 @@ class SelfAttention(nn.Module):
     def forward(
         self,
         x: Tensor,  # (b, t, d_model)
-        mask: Tensor | Packed | None = None,
+        mask: Tensor | PackedMask | None = None,
         cache: LayerCache | None = None,
         record: list[Tensor] | None = None,
     ) -> Tensor:  # (b, t, d_model)
-        query, key, value = functional.split_heads(self.qkv(x), self.heads, self.widths)
+        query, key, value = self.operations.split_heads(self.qkv(x), self.heads, self.widths)
         p = self.dropout.rate
         if cache is not None:  # x are hypotheses; the cache selects the places that each attends to
-            mixed = functional.attention(query, *cache.append(key, value), dropout=p, record=record)
+            mixed = self.operations.attention(query, *cache.append(key, value), dropout=p, record=record)
         else:
-            mixed = functional.attention(query, key, value, mask, self.causal, p, record, self.reach)
-        return self.out(functional.join_heads(mixed))  # type: ignore[no-any-return]
+            mixed = self.operations.attention(query, key, value, mask, self.causal, p, record, self.reach)
+        return self.out(join_heads(mixed))  # type: ignore[no-any-return]
 
 
-class CrossAttention(nn.Module):
+class CrossAttention(Layer):
     """Multi-head attention of the decoder to the encoder's output, section 3.2.3."""
 
     def __init__(self, config: Model) -> None:
@@ -80,7 +85,7 @@ class CrossAttention(nn.Module):
 
     def keys_values(self, memory: Tensor) -> tuple[Tensor, Tensor]:
         """Return keys (b, h, s, d_k) and values (b, h, s, d_v) of the encoder's output (b, s, d_model)."""
-        key, value = functional.split_heads(self.key_value(memory), self.heads, self.widths)
+        key, value = self.operations.split_heads(self.key_value(memory), self.heads, self.widths)
         return key, value
 
     def forward(
@@ -88,15 +93,15 @@ class CrossAttention(nn.Module):
         x: Tensor,  # (b, t, d_model)
         key: Tensor,
         value: Tensor,
-        mask: Tensor | Packed | None = None,
+        mask: Tensor | PackedMask | None = None,
         record: list[Tensor] | None = None,
     ) -> Tensor:  # as x
-        (query,) = functional.split_heads(self.query(x), self.heads, self.widths[:1])
-        mixed = functional.attention(query, key, value, mask, dropout=self.dropout.rate, record=record)
-        return self.out(functional.join_heads(mixed))  # type: ignore[no-any-return]
+        (query,) = self.operations.split_heads(self.query(x), self.heads, self.widths[:1])
+        mixed = self.operations.attention(query, key, value, mask, dropout=self.dropout.rate, record=record)
+        return self.out(join_heads(mixed))  # type: ignore[no-any-return]
 
 
-class FeedForward(nn.Module):
+class FeedForward(Layer):
     """A feed-forward network: max(0, x W₁ + b₁) W₂ + b₂, equation 2, or with another activation in place of ReLU."""
 
     def __init__(self, config: Model) -> None:
@@ -106,10 +111,10 @@ class FeedForward(nn.Module):
         self.activation, self.dropout = config.activation, Dropout(config.feed_forward_dropout)
 
     def forward(self, x: Tensor) -> Tensor:
-        return functional.feed_forward(x, self.inner, self.outer, self.activation, self.dropout.rate)
+        return self.operations.feed_forward(x, self.inner, self.outer, self.activation, self.dropout.rate)
 
 
-class Residual(nn.Module):
+class Residual(Layer):
     """A residual connection, section 3.1: LayerNorm(x + Dropout(sublayer(x))).
 
     In pre-norm: x + Dropout(sublayer(LayerNorm(x))).
@@ -123,20 +128,20 @@ class Residual(nn.Module):
 
     def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
         if self.pre:
-            return functional.add_dropped(x, sublayer(self.norm(x)), self.dropout.rate)
-        return self.norm(functional.add_dropped(x, sublayer(x), self.dropout.rate))  # type: ignore[no-any-return]
+            return self.operations.add_dropped(x, sublayer(self.norm(x)), self.dropout.rate)
+        return self.norm(self.operations.add_dropped(x, sublayer(x), self.dropout.rate))  # type: ignore[no-any-return]
 
 
 class EncoderLayer(nn.Module):
     """Self-attention and feed-forward, left half of figure 1; with `causal`, a language model's layer."""
 
     def __init__(self, config: Model, causal: bool = False) -> None:
-        """Build the layer. `causal` hides later positions and allows no mask but `Packed`."""
+        """Build the layer. `causal` hides later positions and allows no mask but `PackedMask`."""
         super().__init__()
         self.attention, self.feed_forward = SelfAttention(config, causal), FeedForward(config)
         self.attention_residual, self.feed_forward_residual = Residual(config), Residual(config)
 
-    def forward(self, x: Tensor, mask: Tensor | Packed | None, record: list[Tensor] | None = None) -> Tensor:
+    def forward(self, x: Tensor, mask: Tensor | PackedMask | None, record: list[Tensor] | None = None) -> Tensor:
         x = self.attention_residual(x, lambda y: self.attention(y, mask, record=record))
         return self.feed_forward_residual(x, self.feed_forward)  # type: ignore[no-any-return]
 
@@ -155,9 +160,9 @@ class DecoderLayer(nn.Module):
         self,
         x: Tensor,  # (b, t, d_model)
         memory: Tensor,  # the encoder's output (b, s, d_model)
-        memory_mask: Tensor | Packed | None,
+        memory_mask: Tensor | PackedMask | None,
         record: tuple[list[Tensor], list[Tensor]] | None = None,
-        packed: Packed | None = None,  # self-attention's mask if x is packed
+        packed: PackedMask | None = None,  # self-attention's mask if x is packed
     ) -> Tensor:  # as x
         own, cross = record or (None, None)
         x = self.attention_residual(x, lambda y: self.attention(y, packed, record=own))
@@ -257,7 +262,7 @@ def sinusoids(length: int, width: int, dtype: torch.dtype = torch.float32, base:
     return torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(1).to(dtype)
 
 
-class Dropout(nn.Module):
+class Dropout(Layer):
     """Dropout with probability p; no-op in evaluation."""
 
     def __init__(self, p: float) -> None:
@@ -270,14 +275,14 @@ class Dropout(nn.Module):
         return self.p if self.training else 0.0
 
     def forward(self, x: Tensor) -> Tensor:
-        return functional.dropout(x, self.rate)
+        return self.operations.dropout(x, self.rate)
 
 
-class Linear(nn.Linear):
-    """A linear layer that multiplies with the library chosen by `products`."""
+class Linear(Layer, nn.Linear):
+    """A linear layer."""
 
     def forward(self, x: Tensor) -> Tensor:
-        return products.linear(x, self.weight, self.bias)
+        return self.operations.linear(x, self.weight, self.bias)
 
 
 def _projection(inputs: int, *outputs: int, bias: bool) -> Linear:

@@ -5,28 +5,29 @@ Ids: 0 is padding; a source ends in `</s>`; a target input begins with `<s>`.
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, Self
+from typing import NamedTuple, Self, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
-from nmt.data.batch import Packing, Sequences
-from nmt.model import kernels, products
+from nmt.model.batch import Packing, Sequences
 from nmt.model.cache import KVCache
-from nmt.model.functional import Packed
-from nmt.model.layers import DecoderLayer, Embed, EncoderLayer, Positions
+from nmt.model.layers import DecoderLayer, Embed, EncoderLayer, Layer, Positions
+from nmt.model.operations import Operations, PackedMask
 from nmt.recipe import Model, Recipe
 
-PADDING = 0
+M = TypeVar("M", bound=nn.Module)
 
 
 class Memory(NamedTuple):
     """The encoder's output."""
 
     states: Tensor  # (batch, source length, d_model)
-    mask: Tensor | None  # (batch, 1, 1, source length), true at tokens; None if packed or, on a CPU, without padding
+    mask: Tensor | None  # (batch, 1, 1, source length), true at tokens; None if packed or unpadded
 
 
 class AttentionWeights(NamedTuple):
@@ -37,7 +38,7 @@ class AttentionWeights(NamedTuple):
     cross: list[Tensor]  # (batch, heads, target length, source length)
 
 
-class Transformer(nn.Module):
+class Transformer(Layer):
     """The model of section 3. Without a source vocabulary it is a language model: the decoder without cross-attention.
 
     Example: `nmt.Transformer(nmt.Model(layers=2, d_model=64, heads=4), source_vocab=1000, target_vocab=1000)`.
@@ -77,7 +78,6 @@ class Transformer(nn.Module):
             DecoderLayer(config) if self.has_source else EncoderLayer(config, causal=True)
             for _ in range(config.decoder_depth)
         )
-        self.fused_step: Callable[[Tensor, KVCache, Tensor | None], Tensor] | None = None  # set by `for_inference`
         self.encoder_norm = _last_norm(config) if self.has_source else nn.Identity()
         self.decoder_norm = _last_norm(config)
 
@@ -88,13 +88,40 @@ class Transformer(nn.Module):
         """Return a new model for `recipe`, a language model if the recipe's data has no source."""
         return cls(recipe.model, None if recipe.data.source is None else source_vocab, target_vocab, starts)
 
+    def computed_by(
+        self, operations: Operations, linear: Callable[[Tensor, Tensor | None], nn.Module] | None = None
+    ) -> Self:
+        """Return a copy that shares all parameters and computes through `operations`.
+
+        If `linear` is given, it makes a module from the weight (out, in) and bias (out,) of each linear layer.
+        """
+        return computed_by(self, operations, linear)
+
     def forward(self, source: Tensor | None, target_in: Tensor) -> Tensor:
         """Return the logits of every next target symbol: (batch, target length, target vocabulary).
 
         `source` (batch, source length) and `target_in` (batch, target length) are padded with 0 at the end. Raise
         ValueError if a language model is given a source, or another model is given none.
         """
-        return products.linear(self.states(source, target_in), self.output_embedding.weight, self.output_bias)
+        return self.logits(self.states(source, target_in))
+
+    def logits(self, states: Tensor) -> Tensor:
+        """Return the logits (…, target vocabulary) of states (…, d_model), by the softmax layer of section 3.4."""
+        return self.operations.linear(states, self.output_embedding.weight, self.output_bias)
+
+    def log_probabilities(self, states: Tensor, targets: Tensor) -> Tensor:
+        """Return the log-probability of each of `targets` (tokens,) given its state (tokens, d_model).
+
+        In nats and at least fp32. Not for training: autograd would keep all logits.
+        """
+        rows = self.operations.chunk_rows(len(self.output_embedding.weight))
+        wide = torch.promote_types(states.dtype, torch.float32)
+        return torch.cat(
+            [
+                -F.cross_entropy(self.logits(part).to(wide), answers, reduction="none")
+                for part, answers in zip(states.split(rows), targets.split(rows), strict=True)
+            ]
+        )
 
     def states(self, source: Tensor | None, target_in: Tensor, packing: Packing | None = None) -> Tensor:
         """Return the states before the softmax layer: (batch, target length, d_model).
@@ -110,10 +137,10 @@ class Transformer(nn.Module):
         """Encode `source` (batch, source length). Raise ValueError if the model has no encoder."""
         if self.source_embedding is None or self.source_positions is None:
             raise ValueError("a language model has no encoder")
-        mask = None if packed is not None else _padding_mask(source)
+        mask = None if packed is not None else self.operations.padding_mask(source)
         words = None if self._starts is None else (_count_words(self._begins(0, source), packed) - 1).clamp_min_(0)
         x = self.embed(source, self.source_embedding.weight, self.source_positions(source, words, packed))
-        seen = mask if packed is None else Packed(packed, packed)
+        seen = mask if packed is None else PackedMask(packed, packed)
         for layer in self.encoder:
             x = layer(x, seen, record)
         return Memory(self.encoder_norm(x), mask)
@@ -130,11 +157,11 @@ class Transformer(nn.Module):
         `memory` is the encoder's output, None for a language model.
         """
         x = self._embed_target(ids, packing and packing.target)
-        own: Packed | None = None
-        seen: Tensor | Packed | None = None if memory is None else memory.mask
+        own: PackedMask | None = None
+        seen: Tensor | PackedMask | None = None if memory is None else memory.mask
         if packing is not None:
-            own = Packed(packing.target, packing.target)
-            seen = packing.source and Packed(packing.target, packing.source)
+            own = PackedMask(packing.target, packing.target)
+            seen = packing.source and PackedMask(packing.target, packing.source)
         for layer in self._decoder_layers():
             x = layer(x, own) if memory is None else layer(x, memory.states, seen, record, own)
         return self.decoder_norm(x)  # type: ignore[no-any-return]
@@ -155,11 +182,7 @@ class Transformer(nn.Module):
         end = int(cache.ancestry.lengths.max(initial=0))
         x = self.target_embedding(ids) * math.sqrt(self.config.d_model)
         x = x + self.target_positions.at(cache.ancestry.positions, end, words)
-        if self.fused_step is not None:
-            return self.fused_step(x, cache, alive)
-        for layer, own in zip(self._decoder_layers(), cache.layers, strict=True):
-            x = layer.step(x, cache.memory_bias, own)
-        return self.decoder_norm(x)  # type: ignore[no-any-return]
+        return self.operations.step(self._decoder_layers(), self.decoder_norm, x, cache, alive)
 
     def attention_weights(self, source: Tensor, target_in: Tensor) -> AttentionWeights:
         """Return the attention weights of every head and layer, without dropout even in training mode."""
@@ -201,6 +224,20 @@ class Transformer(nn.Module):
         return starts[ids]
 
 
+def computed_by(
+    module: M, operations: Operations, linear: Callable[[Tensor, Tensor | None], nn.Module] | None = None
+) -> M:
+    """Return a copy of a part of a model, as `Transformer.computed_by` does of a whole one."""
+    if linear is not None and isinstance(module, nn.Linear):
+        return cast(M, linear(module.weight, module.bias))
+    changed = copy.copy(module)
+    if isinstance(changed, Layer):
+        changed.operations = operations
+    children = ((name, child) for name, child in module._modules.items() if child is not None)
+    changed._modules = {name: computed_by(child, operations, linear) for name, child in children}
+    return changed
+
+
 def parameter_groups(model: Transformer) -> dict[str, int]:
     """Count the parameters of embeddings, encoder and decoder; a shared matrix counts once."""
     groups = {"embeddings": 0, "encoder": 0, "decoder": 0}
@@ -208,12 +245,6 @@ def parameter_groups(model: Transformer) -> dict[str, int]:
         part = name.split(".")[0].removesuffix("_norm")
         groups[part if part in groups else "embeddings"] += parameter.numel()
     return {part: size for part, size in groups.items() if size}
-
-
-def _padding_mask(ids: Tensor) -> Tensor | None:
-    """Return (batch, 1, 1, length), true at tokens; on a CPU, None if nothing is padded."""
-    real = (ids != PADDING)[:, None, None, :]
-    return None if kernels.on_cpu(real) and bool(real.all()) else real  # on a GPU, the check would synchronise
 
 
 def _count_words(begins: Tensor, packed: Sequences | None) -> Tensor:

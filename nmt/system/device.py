@@ -6,17 +6,19 @@ import ctypes
 import math
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from nmt.system import torch_internals
 from nmt.system.errors import UserError
 
 if TYPE_CHECKING:
     import torch
+    from numpy.typing import NDArray
+    from torch import Tensor
 
 GIB = 2**30
 GROUPS, OWN = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
@@ -116,6 +118,35 @@ def check_room(needed: int, available: int | None, what: str, hint: str) -> None
     if available is not None and needed > available:
         memory = f"{available / GIB:,.1f} GiB of memory are available"
         raise UserError(f"{what} need {needed / GIB:,.1f} GiB or more, but {memory}", hint)
+
+
+def upload(values: Tensor | NDArray[Any] | Sequence[Any], device: torch.device) -> Tensor:
+    """Return host values as a tensor on `device`."""
+    import torch
+
+    tensor = torch.as_tensor(values)
+    if device.type == "cuda":
+        tensor = tensor.pin_memory()  # a copy from pageable memory would block the host
+    return tensor.to(device, non_blocking=True)
+
+
+class Download:
+    """Asynchronous copies of a device's tensors to the host."""
+
+    def __init__(self, *tensors: Tensor) -> None:
+        import torch
+
+        self._copies = [tensor.to("cpu", non_blocking=True) for tensor in tensors]
+        self._there: torch.cuda.Event | None = None
+        if tensors[0].is_cuda:
+            self._there = torch.cuda.Event()
+            self._there.record(torch.cuda.current_stream(tensors[0].device))
+
+    def read(self) -> list[Tensor]:
+        """Wait for the copies and return them."""
+        if self._there is not None:
+            self._there.synchronize()
+        return self._copies
 
 
 def memory_error(error: Exception) -> UserError | None:

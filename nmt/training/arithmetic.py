@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from nmt.compute import choice
 from nmt.data.corpus import Ids
-from nmt.model import products
 from nmt.model.transformer import Transformer
 from nmt.recipe import Model
 from nmt.system.errors import UserError
@@ -28,13 +28,13 @@ def autocast_dtype(precision: str, device: torch.device, d_model: int) -> torch.
     """Return the autocast dtype for `training.precision`; None to run without autocast.
 
     "auto" picks bf16 only where hardware makes it faster than fp32: on GPUs that do not emulate it, and on CPUs from
-    the d_model on that `products.narrowest_in_bf16` returns. fp16 is never used, as it would need loss scaling.
+    the d_model on that `choice.narrowest_in_bf16` returns. fp16 is never used, as it would need loss scaling.
     """
     if precision == "auto":
         if device.type == "cuda":
             is_faster = torch.cuda.is_bf16_supported(including_emulation=False)
         else:
-            is_faster = device.type == "cpu" and d_model >= products.narrowest_in_bf16()
+            is_faster = device.type == "cpu" and d_model >= choice.narrowest_in_bf16()
         precision = "bf16" if is_faster else "fp32"
     return torch.bfloat16 if precision == "bf16" else None
 
@@ -139,10 +139,12 @@ def measured_flops(device: torch.device, dtype: torch.dtype) -> float:
     rows = 8192 if device.type == "cuda" else 1024
     x, weight = (torch.randn(size, 512, device=device, dtype=dtype) for size in (rows, 2048))
 
+    linear = choice.for_training(device, dtype).linear
+
     def seconds(count: int) -> float:
         began = time.perf_counter()
         for _ in range(count):
-            product = products.linear(x, weight)
+            product = linear(x, weight)
         float(product[0, 0])  # synchronises with the device
         return time.perf_counter() - began
 
@@ -161,7 +163,7 @@ def sustained_flops(device: torch.device) -> float:
 
 def multiplier(dtype: torch.dtype) -> str:
     """Return what multiplies matrices of `dtype` on a CPU: bf16, by oneDNN, or the library for fp32."""
-    return "bf16" if dtype == torch.bfloat16 else products.library()
+    return "bf16" if dtype == torch.bfloat16 else choice.fp32_multiplier()
 
 
 def device_name(device: torch.device, with_threads: bool = True, dtype: torch.dtype = torch.float32) -> str:
@@ -171,7 +173,7 @@ def device_name(device: torch.device, with_threads: bool = True, dtype: torch.dt
     """
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
-    by = {products.ONEDNN: ", oneDNN", "bf16": ", bf16"}.get(multiplier(dtype), "")
+    by = {choice.ONEDNN: ", oneDNN", "bf16": ", bf16"}.get(multiplier(dtype), "")
     threads = torch.get_num_threads()
     return f"CPU ({threads} thread{'s' if threads > 1 else ''}{by})" if with_threads else f"CPU{by}"
 

@@ -19,9 +19,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from nmt.data.batch import Batch, Packing, Sequences
 from nmt.data.corpus import Corpus, Ids, Lengths, Rows
 from nmt.data.epochs import EpochPlan
+from nmt.model.batch import Batch, Packing, Sequences
 from nmt.recipe import CPU_DEVICE_TOKENS, Model, Training
 from nmt.system import torch_internals
 from nmt.system.console import Console

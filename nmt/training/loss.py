@@ -16,10 +16,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils import get_total_norm
 
-from nmt.data.batch import Batch
 from nmt.data.corpus import Corpus, Rows
-from nmt.model import products
-from nmt.model.functional import chunk_rows
+from nmt.model.batch import Batch
+from nmt.model.operations import Operations, factor_dtype
 from nmt.model.transformer import Transformer
 from nmt.system import torch_internals
 from nmt.system.console import Console
@@ -33,28 +32,6 @@ ALIGNED = 8  # bf16 tensor cores need row sizes that are multiples of 16 bytes
 Softmax = Callable[[Tensor, Tensor, Tensor, torch.dtype], tuple[Tensor, Tensor, Tensor, Tensor, Tensor]]
 
 
-def chunk_softmax(
-    states: Tensor,  # (chunk, d_model)
-    weight: Tensor,  # (vocabulary, d_model)
-    targets: Tensor,  # (chunk, 1)
-    dtype: torch.dtype,  # of the computation
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Compute a chunk's unnormalised softmax and its sums for the loss.
-
-    Return exp(logits − row maximum) (chunk, vocabulary) in the weight's dtype; the targets' entries (chunk, 1) and the
-    row totals (chunk, 1), both unrounded; Σ −log p(target) (); and Σ logsumexp(logits) (). When compiled, this reads
-    the logits twice and writes the exponentials once.
-    """
-    logits = products.linear(states, weight).to(dtype)
-    target_logits, maxima = logits.gather(-1, targets), logits.amax(-1, keepdim=True)
-    exponentials = logits.sub_(maxima).exp_()  # in place
-    totals = exponentials.sum(-1, keepdim=True)
-    log_totals = totals.log() + maxima
-    target_exponentials = (target_logits - maxima).exp()
-    nll = (log_totals - target_logits).sum()
-    return exponentials.to(weight.dtype), target_exponentials, totals, nll, log_totals.sum()
-
-
 class _SmoothedCrossEntropy(torch.autograd.Function):
     """Autograd function of `smoothed_cross_entropy`, whose forward pass already computes the gradients."""
 
@@ -66,11 +43,12 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
         targets: Tensor,  # (tokens,)
         smoothing: float,
         product_dtype: torch.dtype,  # operand dtype of matrix multiplications; sums have the weight's dtype
+        operations: Operations,
         softmax: Softmax,
     ) -> tuple[Tensor, Tensor]:
         """Return smoothed loss () and negative log-likelihood (); save the gradients of the loss."""
         vocabulary, dtype = weight.size(0), weight.dtype
-        rows = chunk_rows(vocabulary, states.device)
+        rows = operations.chunk_rows(vocabulary)
         needs_states, needs_weight = ctx.needs_input_grad[:2]
         states_grad = torch.empty_like(states, dtype=dtype) if needs_states else None
         weight_grad = torch.zeros_like(weight) if needs_weight else None
@@ -89,9 +67,9 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
                 # A confident model's p − 1 would be lost in rounding: subtract the target here, before rounding.
                 exponentials.scatter_(-1, chunk_targets, (of_targets - (1.0 - smoothing) * totals).to(product_dtype))
             if states_grad is not None:
-                torch.div(products.product(exponentials, cast_weight), totals, out=states_grad[begin : begin + rows])
+                torch.div(operations.product(exponentials, cast_weight), totals, out=states_grad[begin : begin + rows])
             if weight_grad is not None:
-                _add_product(weight_grad, exponentials.t(), (chunk / totals).to(product_dtype))
+                operations.add_product(weight_grad, exponentials.t(), (chunk / totals).to(product_dtype))
         states, mean_weight = states.to(dtype), weight.mean(0)
         if states_grad is not None:
             if not is_rounded:
@@ -111,32 +89,30 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
     def backward(ctx: Any, loss_grad: Tensor, nll_grad: Tensor) -> tuple[Tensor | None, ...]:
         """Scale the saved gradients in place, which is possible only once."""
         scaled = [None if g is None else g.mul_(loss_grad.to(g.dtype)) for g in ctx.saved_tensors]
-        return *scaled, None, None, None, None
-
-
-def _add_product(total: Tensor, a: Tensor, b: Tensor) -> None:
-    """Add `a @ b` in place to `total`, whose dtype may be wider."""
-    if total.dtype == a.dtype:
-        total.addmm_(a, b)
-    elif total.device.type == "cuda" and total.dtype == torch.float32:  # neither rounds nor stores the product
-        torch.addmm(total, a, b, out_dtype=total.dtype, out=total)
-    else:
-        total += a @ b
+        return *scaled, None, None, None, None, None
 
 
 def smoothed_cross_entropy(
-    states: Tensor, weight: Tensor, targets: Tensor, smoothing: float, softmax: Softmax = chunk_softmax
+    states: Tensor,
+    weight: Tensor,
+    targets: Tensor,
+    smoothing: float,
+    operations: Operations,
+    softmax: Softmax | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Return label-smoothed loss () and negative log-likelihood (), summed over tokens, in nats, float64.
 
     Logits are states (tokens, d_model) · weight (vocabulary, d_model)ᵀ; targets are (tokens,). The smoothed target
     distribution spreads `smoothing` uniformly over the vocabulary and gives the rest to the target (section 5.4). Only
     the loss is differentiable, and only once. Under autocast, operands and results of matrix multiplications, including
-    logits, are rounded to its dtype; sums and gradients have the weight's. `softmax` may be a compiled `chunk_softmax`.
+    logits, are rounded to its dtype; sums and gradients have the weight's. `softmax` may be that of `operations`,
+    compiled.
     """
-    kind, dtype = states.device.type, products.factor_dtype(weight)
+    kind, dtype = states.device.type, factor_dtype(weight)
     with torch.autocast(kind, enabled=False):
-        return _SmoothedCrossEntropy.apply(states, weight, targets, smoothing, dtype, softmax)  # type: ignore[no-any-return, no-untyped-call]
+        return _SmoothedCrossEntropy.apply(  # type: ignore[no-any-return, no-untyped-call]
+            *(states, weight, targets, smoothing, dtype, operations, softmax or operations.softmax)
+        )
 
 
 class Objective(nn.Module):
@@ -145,7 +121,7 @@ class Objective(nn.Module):
     def __init__(self, model: Transformer, smoothing: float) -> None:
         super().__init__()
         self.model, self.smoothing = model, smoothing
-        self.softmax: Softmax = chunk_softmax
+        self.softmax: Softmax = model.operations.softmax
 
     def forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Return smoothed loss () and negative log-likelihood (), summed over target tokens, excluding padding."""
@@ -157,7 +133,7 @@ class Objective(nn.Module):
             # The bias is an extra weight column for a constant state of 1; zeros pad it to `ALIGNED`.
             states = F.pad(states, (0, ALIGNED), value=1.0)
             weight = torch.cat((weight, F.pad(bias[:, None], (0, ALIGNED - 1))), dim=1)
-        return smoothed_cross_entropy(states, weight, targets, self.smoothing, self.softmax)
+        return smoothed_cross_entropy(states, weight, targets, self.smoothing, self.model.operations, self.softmax)
 
 
 def compile_parts(objective: Objective, backend: str = "inductor") -> None:

@@ -19,12 +19,11 @@ import numpy as np
 import torch
 
 from nmt.checkpoint.reading import Bundle, best, survey
+from nmt.compute import choice
 from nmt.data.corpus import ABSENT
 from nmt.data.data_report import mean_lengths, training_pairs
 from nmt.data.folders import directory, identify
 from nmt.exchange.resolve import initial_bundle, resolve
-from nmt.model import products
-from nmt.model.functional import chunk_rows
 from nmt.model.transformer import Transformer, parameter_groups
 from nmt.parsing.linearization import load_tokenizer
 from nmt.recipe import CPU_DEVICE_TOKENS, Model, Recipe, Training
@@ -78,12 +77,13 @@ def make_plan(recipe: Recipe, device: torch.device, devices: int = 1) -> Plan:
     micro = min(recipe.training.device_tokens or at_most, share)
     activations = 4.0 * micro * kept_per_token(recipe.model, (source + 1) / longer, (target + 1) / longer)
     pair = np.array([source]), np.array([target])
+    rows = choice.for_training(device, torch.float32).chunk_rows(symbols)
     return Plan(
         parameters=parameters,
         micro_batches=math.ceil(share / micro),
         sentences=tokens / longer,
         flops_per_update=training_flops(recipe.model, symbols, *pair) * tokens / longer,
-        memory_bytes=16.0 * sum(parameters.values()) + activations + 4.0 * symbols * chunk_rows(symbols, device),
+        memory_bytes=16.0 * sum(parameters.values()) + activations + 4.0 * symbols * rows,
         vocabularies=(vocabulary, symbols),
         lengths=(source, target),
         assumed=lengths is None,
@@ -112,7 +112,7 @@ def plan_run(recipe: Recipe, device: torch.device, devices: int = 1) -> str:
     plan, training = make_plan(recipe, device, devices), recipe.training
     dtype = product_dtype(training.precision, device, recipe.model.d_model)
     peak = measured_flops(device, dtype)
-    by = "" if device.type != "cpu" else " in bf16" if dtype == torch.bfloat16 else f" by {products.library()}"
+    by = "" if device.type != "cpu" else " in bf16" if dtype == torch.bfloat16 else f" by {choice.fp32_multiplier()}"
     at_work = 1 if device.type == "cpu" else devices  # workers share the CPU
     seconds = plan.flops_per_update / (EFFICIENCY * peak * at_work)
     on = f"{devices} devices, {device.type}" if devices > 1 else str(device)

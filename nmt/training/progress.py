@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from nmt.data.corpus import Lengths
-from nmt.model.functional import perplexity
+from nmt.model.operations import perplexity
 from nmt.recipe import Training
 from nmt.system.children import Child
 from nmt.system.console import GAP, Advance, Console, clock

@@ -23,12 +23,13 @@ from torch.nn.parallel import DistributedDataParallel
 
 from nmt.checkpoint.reading import Bundle, checkpoint_path, prune
 from nmt.checkpoint.writing import Checkpoints, add_info
-from nmt.data.batch import Batch
+from nmt.compute.choice import for_training
 from nmt.data.corpus import Corpus
 from nmt.data.data_report import figures_of, read_report, set_sizes
 from nmt.data.epochs import AHEAD, EpochPlans, Mixture
 from nmt.data.folders import directory, fingerprints_of
 from nmt.data.prepare import trained_lengths
+from nmt.model.batch import Batch
 from nmt.model.transformer import Transformer
 from nmt.parsing.linearization import load_tokenizer
 from nmt.recipe import Recipe, Training
@@ -55,16 +56,18 @@ class Trainer:
 
     def __init__(self, model: Transformer, corpus: Corpus, settings: Training, group: Group, console: Console) -> None:
         """Set up a new run, with a compiled model if `settings` ask for it; assign `state` to resume one."""
-        self.model, self.corpus, self.settings = model, corpus, settings
-        self.group, self.device, self.console = group, group.device, console
+        self.corpus, self.settings, self.console = corpus, settings, console
+        self.group, self.device = group, group.device
         self.state = RunState(step=0, epoch=0, offset=0)
-        self.objective = Objective(model, settings.label_smoothing)
-        if settings.compile or (settings.compile is None and self.device.type == "cuda"):
+        compiled = settings.compile or (settings.compile is None and self.device.type == "cuda")
+        self.dtype = product_dtype(settings.precision, self.device, model.config.d_model)
+        self.model = model.computed_by(for_training(self.device, self.dtype, compiled=compiled))
+        self.objective = Objective(self.model, settings.label_smoothing)
+        if compiled:
             compile_parts(self.objective)
-        self.optimizer = Optimizer(model, model.config.d_model, settings)
+        self.optimizer = Optimizer(self.model, model.config.d_model, settings)
         self.micro_batches = MicroBatches(model.config, corpus, settings, group)
         self._autocast = autocast_dtype(settings.precision, self.device, model.config.d_model)
-        self.dtype = product_dtype(settings.precision, self.device, model.config.d_model)
         self._parallel: DistributedDataParallel | None = None
 
     def start(self, progress: Progress) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from nmt.checkpoint.reading import Bundle
+from nmt.compute.choice import for_scoring
 from nmt.data.corpus import Corpus, Rows
 from nmt.data.epochs import plan_epoch
 from nmt.data.folders import directory, find
@@ -20,7 +21,7 @@ from nmt.decoding.parser import Parser
 from nmt.decoding.splitter import LineSplitter
 from nmt.decoding.translator import Translator
 from nmt.metrics import Comparison, Score, interval, score, score_interval, sentence_chrf, unknown_words
-from nmt.model import functional
+from nmt.model.operations import perplexity as perplexity_of
 from nmt.model.transformer import Transformer
 from nmt.parsing.brackets import score_brackets
 from nmt.parsing.tree import parse_tree
@@ -99,20 +100,16 @@ class Validation:
         return cls(corpus, bundle.tokenizer(), recipe, group, bundle.lengths)
 
     def __call__(self, model: Transformer) -> DevScores:
-        """Score a model, restoring its training mode afterwards."""
-        was_training = model.training
-        model.eval()
-        try:
-            with torch.compiler.set_stance("force_eager"):  # search would compile a graph for each shape
-                scores = {"perplexity": perplexity(model, self._corpus, self._group)}
-                if not self._task.has_source:
-                    return DevScores(scores, {"perplexity": "per subword, </s> counted"})
-                hypotheses = self._search(model)
-            found = {"f1": f1(self.references, hypotheses)} if self._task.has_trees else self._scored(hypotheses)
-            scores = {name: one.score for name, one in found.items()} | scores
-            return DevScores(scores, {name: one.signature for name, one in found.items()}, hypotheses)
-        finally:
-            model.train(was_training)
+        """Score a model, which may be in training mode."""
+        model = for_scoring(model)
+        with torch.compiler.set_stance("force_eager"):  # search would compile a graph for each shape
+            scores = {"perplexity": perplexity(model, self._corpus, self._group)}
+            if not self._task.has_source:
+                return DevScores(scores, {"perplexity": "per subword, </s> counted"})
+            hypotheses = self._search(model)
+        found = {"f1": f1(self.references, hypotheses)} if self._task.has_trees else self._scored(hypotheses)
+        scores = {name: one.score for name, one in found.items()} | scores
+        return DevScores(scores, {name: one.signature for name, one in found.items()}, hypotheses)
 
     def info(self, dev: DevScores) -> dict[str, Any]:
         """Return the scores as bundle.json keeps them, with the 95% confidence interval of the one that ranks."""
@@ -240,7 +237,7 @@ def perplexity(model: Transformer, corpus: Corpus, group: Group) -> float:
             nll += _negative_log_likelihood(model, corpus, rows[part], device)
         tokens += float(targets[rows].sum() + len(rows))
     nll, tokens = group.total(nll, tokens)
-    return functional.perplexity(nll, tokens)
+    return perplexity_of(nll, tokens)
 
 
 def _negative_log_likelihood(model: Transformer, corpus: Corpus, rows: Rows, device: torch.device) -> float:

@@ -14,11 +14,11 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from nmt.compute.native import gomp_parallel
-from nmt.model.functional import ACTIVATIONS
+from nmt.model.operations import ACTIVATIONS
 
 EPSILON = 1e-6
 WIDTHS = [1, 7, 8, 16, 17, 33, 1023]
-GROUP = 4  # lists of places and sources are read up to a multiple of it
+PLACES_AT_ONCE = 4  # lists of places and sources are read up to a multiple of it
 LARGE = 1e30  # in places that must not count
 
 
@@ -163,7 +163,7 @@ def test_hypotheses_follow_others_in_the_first_free_places(
 @pytest.mark.parametrize("extent", [1, 3, 4, 5, 16, 17, 70])
 def test_seen_places(functions: CDLL, extent: int) -> None:
     for seed in range(5):
-        rows, beam, room = 3, 1 + seed, -(-extent // GROUP) * GROUP
+        rows, beam, room = 3, 1 + seed, -(-extent // PLACES_AT_ONCE) * PLACES_AT_ONCE
         buffer = torch.full((rows, beam + 2, extent + 5), -1e9)  # has more room than is used
         bias = buffer[:, :beam, :extent]
         bias[numbers(*bias.shape, seed=seed) > 0.4 * (seed - 2)] = 0.0  # from nearly nothing to nearly all
@@ -174,7 +174,7 @@ def test_seen_places(functions: CDLL, extent: int) -> None:
         )
         for found, count, of in zip(places.flatten(0, 1), counts.flatten(), bias.flatten(0, 1), strict=True):
             seen = of.eq(0.0).nonzero()[:, 0]
-            filled = -(-len(seen) // GROUP) * GROUP
+            filled = -(-len(seen) // PLACES_AT_ONCE) * PLACES_AT_ONCE
             assert count == len(seen)
             assert torch.equal(found[:count].long(), seen)
             assert found[count:filled].eq(0).all()
@@ -229,7 +229,7 @@ def attend_to_places(
 ) -> Tensor:
     """The outputs of hypotheses, of which each sees places `seen`."""
     heads, key_width, value_width = keys.size(1), keys.size(3), values.size(3)
-    room = -(-max(len(places) for row in seen for places in row) // GROUP) * GROUP
+    room = -(-max(len(places) for row in seen for places in row) // PLACES_AT_ONCE) * PLACES_AT_ONCE
     padded = torch.tensor([[places + [0] * (room - len(places)) for places in row] for row in seen]).int()
     counts = torch.tensor([[len(places) for places in row] for row in seen]).int()
     out = torch.full((len(projected), heads * value_width), math.nan)

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from nmt.compute import native as loading
-from nmt.compute.native import declared, functions_for, library, open_library
+from nmt.compute.native import declared, kernels, open_library
 from nmt.decoding.search import SearchEngine
 from nmt.model.transformer import Transformer
 from nmt.recipe import Decoding, Model
@@ -20,9 +20,9 @@ from nmt.recipe import Decoding, Model
 @pytest.fixture(autouse=True)
 def _fresh():
     """Each test opens its own library, and leaves none behind."""
-    library.cache_clear()
+    kernels.cache_clear()
     yield
-    library.cache_clear()
+    kernels.cache_clear()
 
 
 def compile_c(source: str, to: Path) -> Path:
@@ -67,14 +67,14 @@ def pretend(monkeypatch: pytest.MonkeyPatch, compiled: set[str], capability: str
 )
 def test_the_best_library_that_the_processor_can_run_is_used(monkeypatch, compiled, capability, expected):
     pretend(monkeypatch, set(compiled.split()), capability)
-    opened = library()
+    opened = kernels()
     assert (opened and opened.functions) == expected
 
 
 def test_a_library_that_cannot_be_used_is_not_replaced_by_a_slower_one(monkeypatch):
     pretend(monkeypatch, {"_base", "_avx2"}, "AVX2")
     monkeypatch.setattr(loading, "open_library", lambda path: None)
-    assert library() is None
+    assert kernels() is None
 
 
 def test_a_damaged_file_is_not_used(tmp_path):
@@ -98,32 +98,3 @@ def test_a_search_says_if_there_is_no_library(monkeypatch):
     SearchEngine([Transformer(Model(layers=1, d_model=8, d_ff=8, heads=2), 11, 11).eval()], Decoding(), say=said.append)
     assert len(said) == 1
     assert "C kernels are missing" in said[0]
-
-
-# --- tensors they apply to ----------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def stand_in(monkeypatch):
-    """What `functions_for` returns where the functions apply."""
-    pretend(monkeypatch, {"_base"}, "DEFAULT")
-    return "_base"
-
-
-def test_the_functions_apply_to_contiguous_fp32_on_a_cpu(stand_in):
-    x = torch.zeros(4, 6)
-    with torch.no_grad():
-        assert functions_for(x, x) == stand_in
-        for other in (x.double(), x.bfloat16(), x.t(), x[:, ::2], x.to("meta")):
-            assert functions_for(x, other) is None
-
-
-def test_the_functions_do_not_apply_with_gradients_or_autocast(stand_in):
-    x = torch.zeros(4, 6)
-    assert functions_for(x) is None
-    with torch.inference_mode():
-        assert functions_for(x) == stand_in
-        with torch.autocast("cpu", torch.bfloat16):
-            assert functions_for(x) is None
-    with torch.no_grad():
-        assert torch.compile(lambda: functions_for(x), backend="eager")() is None

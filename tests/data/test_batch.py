@@ -1,6 +1,6 @@
 """Sentences as padded tensors."""
 
-from nmt.data.batch import in_batches, pad_ids
+from nmt.model.batch import in_batches, pad_ids
 
 
 def test_ids_stand_between_the_given_symbols_and_are_padded_at_their_ends():

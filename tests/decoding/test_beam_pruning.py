@@ -13,7 +13,7 @@ from queues import Pile
 from reference_search import assert_same, random_model
 from torch import Tensor
 
-from nmt.decoding import beam as beam_search
+from nmt.compute import beams, choice
 from nmt.decoding.constraints import MakeConstraint, MinLength, NoRepeat, PrefixConstraint, TreeConstraint
 from nmt.decoding.engine import Hypothesis, Prefix, Source
 from nmt.decoding.search import SearchEngine
@@ -114,8 +114,8 @@ def test_pruning_changes_no_result(name: str, computed: list[int]) -> None:
                     used = models[: 1 + seed % 2]
                     with pytest.MonkeyPatch.context() as patch:
                         if kind == "unpruned":
-                            patch.setattr(beam_search, "cannot_enter", none_unless_all)
-                            patch.setattr(beam_search, "functions_for", lambda *tensors: None)  # which prune always
+                            patch.setattr(beams, "cannot_enter", none_unless_all)
+                            patch.setattr(choice, "kernels", lambda: None)  # which prune always
                         results[kind] = found(used, sources, case.rules, n_best, decoding)
                     counts[kind] += sum(computed)
                 assert_same(results["pruned"], results["unpruned"])

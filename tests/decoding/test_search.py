@@ -5,21 +5,19 @@ import itertools
 import math
 import random
 import weakref
-from functools import partial
 
 import pytest
 import reference_search
 import torch
 from reference_search import assert_same
 
+from nmt.compute import beams, choice, laid_out
+from nmt.compute.choice import for_search, pays
+from nmt.compute.laid_out import Int8
 from nmt.decoding import beam as beam_module
-from nmt.decoding import search as engine_module
-from nmt.decoding.beam import Search, batch_tokens, best_extensions
+from nmt.decoding.beam import Search, batch_tokens
 from nmt.decoding.engine import Source
 from nmt.decoding.search import SearchEngine
-from nmt.model import inference, linear
-from nmt.model.inference import for_inference, pays
-from nmt.model.linear import Int8
 from nmt.model.transformer import Transformer
 from nmt.recipe import Decoding, Model
 from nmt.system import torch_internals
@@ -127,9 +125,9 @@ def test_the_memory_of_a_search_is_free_as_soon_as_it_ends(monkeypatch):
 
 
 def test_a_vocabulary_that_is_compared_by_blocks(monkeypatch):
-    monkeypatch.setattr(engine_module, "AT_ONCE", VOCABULARY - 1)
-    monkeypatch.setattr(beam_module, "AT_ONCE", VOCABULARY - 1)
-    monkeypatch.setattr(beam_module, "functions_for", lambda *tensors: None)
+    for module in (choice, beams):
+        monkeypatch.setattr(module, "AT_ONCE", VOCABULARY - 1)
+    monkeypatch.setattr(choice, "kernels", lambda: None)
     model, sources = random_model(liking=1.0), random_sources(20)
     expected = plain([model], sources, beam=4, alpha=0.6, n_best=4)
     assert_same(search([model], sources, 4, beam=4, alpha=0.6, batch_tokens=100), expected)
@@ -222,19 +220,16 @@ def test_a_long_source_does_not_pad_many_short_ones_to_its_length():
 
 @pytest.mark.parametrize(("k", "count"), [(1, 1), (4, 8), (9, 18)])
 @pytest.mark.parametrize("vocabulary", [112, 64 * 31])
-def test_best_extensions_are_those_of_a_whole_sort(k, count, vocabulary, monkeypatch):
+def test_best_extensions_are_those_of_a_whole_sort(k, count, vocabulary):
     torch.manual_seed(k)
     log_probs = torch.randn(5, k, vocabulary).log_softmax(-1)
     log_probs[:, :, ::3] = -math.inf
     alive = torch.randn(5, k)
     alive[1, 1:] = -math.inf
     expected, index = (log_probs + alive[:, :, None]).flatten(1).topk(count)
-    with torch.inference_mode():
-        for functions_for in (beam_module.functions_for, lambda *tensors: None):  # in C, and in PyTorch
-            monkeypatch.setattr(beam_module, "functions_for", functions_for)
-            totals, parents, symbols = best_extensions(log_probs, alive, count)
-            assert torch.equal(totals, expected)
-            assert torch.equal(parents * vocabulary + symbols, index)
+    totals, parents, symbols = beams.BeamOperations().best_extensions(log_probs, alive, count)
+    assert torch.equal(totals, expected)
+    assert torch.equal(parents * vocabulary + symbols, index)
 
 
 # --- precision ----------------------------------------------------------------------------------------------
@@ -259,9 +254,9 @@ def test_a_twin_computes_the_same_but_for_its_precision(precision, error, change
     source, target = torch.randint(4, 300, (6, 9)), torch.randint(4, 300, (6, 11))
     with torch.inference_mode():
         expected = model(source, target)
-        twin, logits = for_inference(model, precision, 64)
+        twin, logits, _ = for_search(model, precision)
         found = logits(twin.decode_states(target, twin.encode(source)))
-        assert found.shape == (6, 11, 320)
+        assert found.shape == (6, 11, 304)
         assert found.dtype == torch.float32
         difference = found[:, :, :300] - expected
         assert difference.norm() < error * expected.norm()
@@ -304,9 +299,9 @@ def test_weights_have_7_bits_where_sums_of_two_products_saturate(monkeypatch, la
         pairs = (x.long()[:, None, :] * matrix.long()).unflatten(2, (-1, 2)).sum(-1)
         return pairs.clamp(-largest - 1, largest).sum(-1).float()
 
-    monkeypatch.setattr(linear, "_int8_product", product)
+    monkeypatch.setattr(laid_out, "_int8_product", product)
     monkeypatch.setattr(torch_internals, "require", lambda name: lambda matrix, shape: matrix)
-    assert linear.largest_exact_weight.__wrapped__() == limit
+    assert laid_out.largest_exact_weight.__wrapped__() == limit
     x, weight = torch.full((1, 64), 255, dtype=torch.uint8), torch.full((1, 64), limit)
     assert product(x, 0, weight, None, None).item() == 64 * 255 * limit
 
@@ -315,20 +310,20 @@ def test_weights_have_7_bits_where_sums_of_two_products_saturate(monkeypatch, la
 def test_a_precision_is_what_it_is_asked_for_only_where_it_pays(monkeypatch, precision):
     model = random_model().float()
     with monkeypatch.context() as patched:
-        patched.setattr(engine_module, "pays", lambda wanted: False)
+        patched.setattr(choice, "pays", lambda wanted: False)
         assert SearchEngine([model], Decoding(precision=precision)).precision == "fp32"
     if precision == "bf16" and NEEDS_BF16.args[0]:
         assert not pays("bf16")  # which raises nothing
         return
-    monkeypatch.setattr(engine_module, "pays", lambda wanted: wanted == precision)
+    monkeypatch.setattr(choice, "pays", lambda wanted: wanted == precision)
     assert SearchEngine([model], Decoding(precision=precision)).precision == precision
 
 
 def test_a_precision_pays_where_its_fastest_run_is_clearly_faster(monkeypatch):
     times = {"fp32": 1.0, "bf16": 0.5}
     noise = itertools.cycle([7.0, 0.0, 3.0])
-    monkeypatch.setattr(inference, "LAYERS", {name: partial(lambda name, *given: name, name) for name in times})
-    monkeypatch.setattr(inference, "_seconds", lambda layer, rows: times[layer] + next(noise))
+    monkeypatch.setattr(choice, "_layout", lambda name, weight: lambda *given: name)
+    monkeypatch.setattr(choice, "_seconds", lambda layer, rows: times[layer] + next(noise))
     assert pays("bf16")
     times["bf16"] = 0.95
     assert not pays("bf16")
@@ -340,7 +335,7 @@ def test_a_precision_that_this_pytorch_has_not_is_a_users_error(monkeypatch):
 
     monkeypatch.setattr(torch_internals, "require", missing)
     with pytest.raises(UserError, match=r"precision int8: .*no kernel"):
-        for_inference(random_model().float(), "int8", 64)
+        for_search(random_model().float(), "int8")
     assert SearchEngine([random_model().float()], Decoding(precision="int8")).precision == "fp32"
 
 

@@ -11,6 +11,8 @@ from reference_search import random_model as random_model_of
 from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from nmt.compute import choice
+from nmt.compute.gpu import GPU, HalfPrecision
 from nmt.decoding import beam as beam_module
 from nmt.decoding import search as engine_module
 from nmt.decoding.beam import Search
@@ -18,11 +20,7 @@ from nmt.decoding.constraints import MinLength, NoRepeat
 from nmt.decoding.engine import Source
 from nmt.decoding.sampling import Sampling
 from nmt.decoding.search import SearchEngine
-from nmt.model import cache, kernels
 from nmt.model.cache import Ancestry, KVCache
-from nmt.model.functional import CHUNK_LOGITS
-from nmt.model.inference import _converted
-from nmt.model.linear import HalfPrecision
 from nmt.model.transformer import Transformer
 from nmt.recipe import Decoding, Model
 from nmt.system.errors import UserError
@@ -52,8 +50,7 @@ def results(found, sources):
 @pytest.fixture
 def late(monkeypatch):
     """Lets a CPU read results as late as a GPU's host does."""
-    monkeypatch.setattr(cache, "reads_late", lambda device: True)
-    monkeypatch.setattr(cache, "functions_for", lambda *tensors: None)
+    monkeypatch.setattr(choice, "_on_cpu", choice._on_gpu)
 
 
 # --- read late ----------------------------------------------------------------------------------------------
@@ -123,7 +120,6 @@ def test_the_host_waits_once_in_a_step_and_once_more_in_a_leave(monkeypatch, sea
     """On a meta device, nothing can be read but by `Download`, and nothing be indexed by a mask."""
     monkeypatch.setattr(Scripted, "reads", 0)
     monkeypatch.setattr(beam_module, "Download", Scripted)
-    monkeypatch.setitem(CHUNK_LOGITS, "meta", 1 << 20)
     model = random_model(**changes).float().to("meta")
     rules = [partial(MinLength, 3), partial(NoRepeat, 2)]
     engine = SearchEngine([model], Decoding(beam=3, precision="bf16", batch_tokens=500), rules)
@@ -183,12 +179,11 @@ def test_a_search_that_runs_out_of_memory_goes_on_with_smaller_batches(monkeypat
 
 @pytest.mark.parametrize(("dtype", "error"), [(torch.bfloat16, 0.05), (torch.float16, 0.01)])
 @pytest.mark.parametrize("norm", ["post", "pre"])
-def test_only_products_are_rounded(monkeypatch, norm, dtype, error):
+def test_only_products_are_rounded(norm, dtype, error):
     """Measured: at most 0.024 in bf16 and 0.0053 in fp16; with all of the model in bf16, 0.038."""
-    monkeypatch.setattr(kernels, "on_cpu", lambda x: False)  # a CPU has kernels of its own for attention
     torch.manual_seed(1)
     model = Transformer(Model(layers=3, d_model=128, d_ff=256, heads=2, norm=norm), 300, 300).eval()
-    twin = _converted(model, partial(HalfPrecision, dtype=dtype))
+    twin = model.computed_by(GPU(), partial(HalfPrecision, dtype=dtype))
     source, target = torch.randint(4, 300, (12, 12)), torch.randint(4, 300, (12, 10))
     with torch.inference_mode():
         states = twin.states(source, target)

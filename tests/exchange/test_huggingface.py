@@ -14,8 +14,8 @@ from random_bundle import random_bundle, sentence
 
 from nmt.checkpoint.reading import Bundle
 from nmt.checkpoint.writing import add_info
-from nmt.data.batch import pad_ids
 from nmt.exchange.huggingface import export
+from nmt.model.batch import pad_ids
 from nmt.recipe import Decoding
 from nmt.system.errors import UserError
 from nmt.text.vocabulary import BOS, EOS

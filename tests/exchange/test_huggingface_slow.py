@@ -17,8 +17,8 @@ from random_bundle import random_bundle, sentence
 
 from nmt.api import Translator
 from nmt.checkpoint.reading import Bundle
-from nmt.data.batch import pad_ids
 from nmt.exchange.huggingface import export
+from nmt.model.batch import pad_ids
 from nmt.recipe import Decoding
 from nmt.text.lines import one_line
 from nmt.text.tokenizer import Vocabulary

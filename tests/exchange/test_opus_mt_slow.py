@@ -10,8 +10,8 @@ import pytest
 import torch
 from marian_folders import write_tokenizer
 
-from nmt.data.batch import pad_ids
 from nmt.exchange.resolve import resolve
+from nmt.model.batch import pad_ids
 from nmt.text.opus_mt_tokenizer import ABSENT
 from nmt.text.vocabulary import BOS, EOS, PAD
 

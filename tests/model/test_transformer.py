@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from nmt.model import functional
+from nmt.model import operations
 from nmt.model.transformer import Transformer, parameter_groups
 from nmt.recipe import Model
 
@@ -240,10 +240,10 @@ def test_logits_equal_a_plain_recomputation(norm, tie, positions, others, decode
         np.testing.assert_allclose(logits[row, : len(target)], expected, rtol=0, atol=1e-6)
 
 
-@pytest.mark.parametrize("least", [1, functional.MIN_QUERIES])  # by blocks, and as short as such sentences are
+@pytest.mark.parametrize("least", [1, operations.MIN_QUERIES])  # by blocks, and as short as such sentences are
 @pytest.mark.parametrize("r", [1, 2, 3, 4, 20])
 def test_restricted_attention_equals_a_plain_recomputation(monkeypatch, r, least):
-    monkeypatch.setattr(functional, "MIN_QUERIES", least)
+    monkeypatch.setattr(operations, "MIN_QUERIES", least)
     model = tiny(attention_window=r)
     sources, targets = [*SOURCES, [4, 5, 6, 7, 8, 9, 10, 3]], [*TARGETS, [2, 4, 5, 6, 7, 8, 9]]
     with torch.no_grad():
@@ -267,7 +267,7 @@ def test_restricted_attention_equals_a_plain_recomputation(monkeypatch, r, least
     ],
 )
 def test_a_language_model_equals_a_plain_recomputation(monkeypatch, norm, tie, changes):
-    monkeypatch.setattr(functional, "MIN_QUERIES", 1)
+    monkeypatch.setattr(operations, "MIN_QUERIES", 1)
     model = tiny(None, norm=norm, tie_embeddings=tie, **changes)
     with torch.no_grad():
         logits = model(None, padded(TARGETS)).numpy()

@@ -12,8 +12,8 @@ from plain_search import beam_search
 from torch import Tensor
 from torch.nn import functional as F
 
-from nmt.data.batch import pad_ids
 from nmt.decoding.engine import Hypothesis
+from nmt.model.batch import pad_ids
 from nmt.model.transformer import Memory, Transformer
 from nmt.recipe import Model
 from nmt.text.vocabulary import BOS, EOS, PAD, UNK

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from functools import partial
 from importlib import import_module
 from types import SimpleNamespace
 from typing import Any
@@ -12,12 +13,13 @@ import pytest
 import torch
 import torch.distributed as dist
 from reference_search import random_model
+from torch import Tensor
+from torch.nn import Module
 from torch.nn import functional as F
 
-from nmt.compute import native
+from nmt.compute import choice, laid_out, native, onednn
+from nmt.compute.choice import for_search
 from nmt.decoding.search import SearchEngine
-from nmt.model import linear, products
-from nmt.model.inference import for_inference
 from nmt.recipe import Decoding, Model, Training
 from nmt.system import torch_internals
 from nmt.system.device import World, choose_device
@@ -28,45 +30,47 @@ from nmt.training.loss import Objective, compile_parts
 from nmt.training.trainer import Trainer
 
 Patch = pytest.MonkeyPatch
-CACHED = (products.library, products.narrowest_in_bf16, linear.largest_exact_weight, native.gomp_parallel)
+CACHED = (
+    *(choice.fp32_multiplier, choice.narrowest_in_bf16, laid_out.largest_exact_weight, laid_out.has_amx),
+    native.gomp_parallel,
+)
 
 
-def multiplies(layer: type[linear.Product], tolerance: float, *options: object) -> None:
+def multiplies(layer: Callable[[Tensor, Tensor], Module], tolerance: float) -> None:
     torch.manual_seed(1)
     x, weight, bias = torch.randn(3, 64), torch.randn(48, 64), torch.randn(48)
-    found, expected = layer(weight, bias, *options)(x), F.linear(x, weight, bias)  # type: ignore[call-arg]
+    found, expected = layer(weight, bias)(x), F.linear(x, weight, bias)
     assert (found - expected).norm() <= tolerance * expected.norm()
 
 
 def training_is_in_fp32(patch: Patch) -> None:
-    assert products.narrowest_in_bf16() == float("inf")
+    assert choice.narrowest_in_bf16() == float("inf")
 
 
 def int8_products_are_right(patch: Patch) -> None:
-    multiplies(linear.Int8, 0.02)
+    multiplies(laid_out.Int8, 0.02)
 
 
 def products_are_right(patch: Patch) -> None:
-    multiplies(linear.Reordered, 1e-5, torch.float32)
-    multiplies(linear.Reordered, 0.02, torch.bfloat16)
+    multiplies(partial(laid_out.AsStored, onednn.ByOneDNN()), 1e-5)
+    multiplies(laid_out.BFloat16, 0.02)
 
 
 def pytorch_chooses_the_library(patch: Patch) -> None:
-    patch.delenv(products.VARIABLE, raising=False)
-    assert products.library() == products.PYTORCH
+    assert choice.fp32_multiplier() == choice.PYTORCH
     products_are_right(patch)
 
 
 def int8_is_refused_or_not_chosen(patch: Patch) -> None:
     model = random_model(40, 40).float()
     with pytest.raises(UserError, match=r"precision int8: PyTorch cannot compute in it on this machine: .*qlinear"):
-        for_inference(model, "int8", 64)
+        for_search(model, "int8")
     assert SearchEngine([model], Decoding(precision="int8")).precision == "fp32"
 
 
 def kernels_multiply(patch: Patch) -> None:
-    if native.library():
-        multiplies(linear.Packed, 1e-5)
+    if found := native.kernels():
+        multiplies(partial(laid_out.Panels, found.functions), 1e-5)
 
 
 def a_gpu_is_chosen(patch: Patch) -> None:

@@ -12,7 +12,7 @@ import torch
 from reverse_task import sets
 from torch import Tensor
 
-from nmt.data.batch import Batch
+from nmt.model.batch import Batch
 from nmt.training.loss import Objective
 
 Losses = tuple[Tensor, Tensor]

@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
+from nmt.compute import choice
 from nmt.data.corpus import ABSENT
-from nmt.model import products
-from nmt.model.functional import band
+from nmt.model.operations import band
 from nmt.model.transformer import Transformer
 from nmt.recipe import Model
 from nmt.training.arithmetic import attended, measured_flops, peak_flops, training_flops
@@ -18,7 +18,7 @@ from nmt.training.arithmetic import attended, measured_flops, peak_flops, traini
 @pytest.fixture
 def counted(monkeypatch: pytest.MonkeyPatch) -> None:
     """Multiply by PyTorch's own operations, the only ones that FlopCounterMode knows."""
-    monkeypatch.setattr(products, "library", lambda: products.PYTORCH)
+    monkeypatch.setattr(choice, "fp32_multiplier", lambda: choice.PYTORCH)
 
 
 def lengths(*values: int) -> np.ndarray:

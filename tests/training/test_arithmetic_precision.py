@@ -8,7 +8,7 @@ from contextlib import suppress
 import pytest
 import torch
 
-from nmt.model import products
+from nmt.compute import choice
 from nmt.model.transformer import Transformer
 from nmt.recipe import Model
 from nmt.system import torch_internals
@@ -41,10 +41,10 @@ def test_auto_is_bf16_on_a_gpu_whose_hardware_has_it(monkeypatch: pytest.MonkeyP
 def test_auto_is_bf16_on_a_cpu_from_the_width_on_where_it_pays(
     monkeypatch: pytest.MonkeyPatch, family: int, has_bf16: bool, capability: str, narrowest: float
 ) -> None:
-    monkeypatch.setattr(products, "_amd_family", lambda: family)
+    monkeypatch.setattr(choice, "_amd_family", lambda: family)
     monkeypatch.setattr(torch_internals, "find", lambda name: lambda: has_bf16)
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
-    monkeypatch.setattr(products, "narrowest_in_bf16", products.narrowest_in_bf16.__wrapped__)  # without its cache
+    monkeypatch.setattr(choice, "narrowest_in_bf16", choice.narrowest_in_bf16.__wrapped__)  # without its cache
     for width in (64, 128, 256, 1024):
         assert autocast_dtype("auto", CPU, width) == (torch.bfloat16 if width >= narrowest else None)
         assert autocast_dtype("fp32", CPU, width) is None

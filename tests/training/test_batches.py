@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from strategies import PAIRS, Lengths, arrays
 
-from nmt.data.batch import Batch
 from nmt.data.corpus import Corpus
+from nmt.model.batch import Batch
 from nmt.model.transformer import Transformer
 from nmt.recipe import Model
 from nmt.text.vocabulary import BOS, EOS, PAD

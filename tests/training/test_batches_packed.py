@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from nmt.data.batch import Batch, pad_ids
+from nmt.model.batch import Batch, pad_ids
 from nmt.text.vocabulary import BOS, EOS, PAD
 from nmt.training.batches import ALIGNED, SIZES, Packer, deal_update, largest_batch
 

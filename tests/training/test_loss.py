@@ -1,16 +1,22 @@
 """The chunked loss against PyTorch's, in value and gradients, and how it adds up over micro-batches."""
 
+from functools import partial
+
 import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn import functional as F
 
-from nmt.data.batch import Batch, pad_ids
+from nmt.compute.gpu import GPU
+from nmt.model.batch import Batch, pad_ids
+from nmt.model.operations import PLAIN
 from nmt.model.transformer import Transformer
 from nmt.recipe import Model
 from nmt.text.vocabulary import BOS, EOS
-from nmt.training.loss import Objective, _add_product, smoothed_cross_entropy
+from nmt.training.loss import Objective
+from nmt.training.loss import smoothed_cross_entropy as smoothed_cross_entropy_by
 
+smoothed_cross_entropy = partial(smoothed_cross_entropy_by, operations=PLAIN)
 TOKENS, WIDTH, VOCABULARY = 23, 6, 11
 ROWS = [1, 4, 7, 22, 23, 100]  # tokens of a chunk: one, some with a rest, all but one, all, more
 
@@ -23,7 +29,7 @@ def example(dtype=torch.float64, scale=1.0):
 
 
 def chunks_of(monkeypatch, rows):
-    monkeypatch.setattr("nmt.training.loss.chunk_rows", lambda *_: rows)
+    monkeypatch.setattr(PLAIN, "chunk_rows", lambda vocabulary: rows)
 
 
 # --- against PyTorch's cross-entropy ------------------------------------------------------------------------
@@ -104,11 +110,12 @@ def test_a_gpu_adds_products_of_narrow_factors_without_storing_them(monkeypatch)
     with FakeTensorMode():  # which has GPUs everywhere
         total, a, b = (torch.zeros(shape, device="cuda") for shape in ((4, 5), (4, 3), (3, 5)))
         a, b = a.bfloat16(), b.bfloat16()
-        _add_product(total, a, b)
+        add_product = GPU().add_product
+        add_product(total, a, b)
         assert added == [(total, a, b, {"out_dtype": torch.float32, "out": total})]
         double = total.double()
-        _add_product(double, a.double(), b.double())  # factors of its own type need no other
-        _add_product(double, a, b)  # and no GPU adds to fp64 so
+        add_product(double, a.double(), b.double())  # factors of its own type need no other
+        add_product(double, a, b)  # and no GPU adds to fp64 so
     assert len(added) == 1
 
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch._dynamo.testing import CompileCounterWithBackend
 
-from nmt.data.batch import Batch, pad_ids
+from nmt.model.batch import Batch, pad_ids
 from nmt.model.transformer import Transformer
 from nmt.recipe import Model
 from nmt.text.vocabulary import BOS, EOS

@@ -10,10 +10,10 @@ import torch
 from recipe_files import RECIPES
 from tiny_treebank import write_treebank
 
+from nmt.compute import choice
 from nmt.data.corpus import ABSENT
 from nmt.data.data_report import mean_lengths
 from nmt.data.prepare import prepare
-from nmt.model import products
 from nmt.model.transformer import Transformer
 from nmt.parsing.linearization import load_tokenizer
 from nmt.recipe import Model, Recipe, load
@@ -39,14 +39,14 @@ def lines(recipe: Recipe) -> dict[str, str]:
 
 def test_a_plan_is_measured_in_the_precision_of_the_training(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plans, "measured_flops", lambda device, dtype: 2e12 if dtype == torch.bfloat16 else 1e12)
-    monkeypatch.setattr(products, "narrowest_in_bf16", lambda: 256)
+    monkeypatch.setattr(choice, "narrowest_in_bf16", lambda: 256)
     content = {"name": "x", "data": {"source": "a", "target": "b", "train": [{"source": "a", "target": "b"}]}}
 
     def time(width: int) -> str:
         return lines(Recipe.model_validate({**content, "model": {"d_model": width, "heads": 4}}))["time"]
 
     assert "2,000 GFLOP/s measured just now in bf16" in time(256)
-    assert f"1,000 GFLOP/s measured just now by {products.library()}" in time(64)
+    assert f"1,000 GFLOP/s measured just now by {choice.fp32_multiplier()}" in time(64)
 
 
 def test_a_parsers_plan_marks_what_nobody_knows_without_data() -> None:

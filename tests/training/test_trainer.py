@@ -14,10 +14,10 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from nmt.checkpoint.reading import checkpoints
-from nmt.data.batch import Batch
+from nmt.compute.gpu import GPU
 from nmt.data.corpus import Corpus
 from nmt.data.epochs import plan_epoch
-from nmt.model import kernels
+from nmt.model.batch import Batch
 from nmt.system.console import Console
 from nmt.system.errors import UserError
 from nmt.training.loss import MANY, Divergence, Objective
@@ -252,7 +252,7 @@ class Waits(TorchDispatchMode):
 @pytest.mark.parametrize("clip", ["null", "1.0"])
 def test_nothing_in_an_update_would_wait_for_a_gpu(train, task, monkeypatch, clip) -> None:
     """The operations of an update are counted on a CPU that takes the way of a GPU."""
-    monkeypatch.setattr(kernels, "on_cpu", lambda x: False)
+    monkeypatch.setattr("nmt.training.trainer.for_training", lambda *given, **options: GPU())
     original, waits = Trainer.update, Waits()
 
     def update(*arguments: Any) -> Any:

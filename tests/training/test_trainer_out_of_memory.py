@@ -12,7 +12,7 @@ import torch.distributed as dist
 from reverse_task import BARE, assert_equal_to_the_bit, position, sets
 from torch import Tensor
 
-from nmt.data.batch import Batch
+from nmt.model.batch import Batch
 from nmt.system.device import World
 from nmt.system.errors import GroupError
 from nmt.training.distributed import Group

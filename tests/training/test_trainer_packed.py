@@ -12,8 +12,9 @@ from reverse_task import BARE, metrics, parameters, sets
 from torch import Tensor
 from torch._dynamo.testing import CompileCounterWithBackend
 
-from nmt.data.batch import Batch, pad_ids
-from nmt.model import functional
+from nmt.compute.gpu import GPU as OnGPU
+from nmt.model.batch import Batch, pad_ids
+from nmt.model.operations import Operations
 from nmt.model.transformer import Transformer
 from nmt.recipe import Model, Training
 from nmt.system.errors import UserError
@@ -138,7 +139,7 @@ def kernel(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     with torch.library._scoped_library("torch_attn", "IMPL") as library:
         library.impl("_varlen_attn", forward, "CPU")
         library.impl("_varlen_attn_backward", backward, "CPU")
-        monkeypatch.setattr(functional, "_packed_attention", functional._attention_by_kernel)
+        monkeypatch.setattr(Operations, "packed_attention", OnGPU.packed_attention)
         yield
 
 

@@ -16,10 +16,10 @@ from tiny_treebank import write_treebank
 from torch import Tensor
 
 from nmt.checkpoint.reading import Bundle, checkpoints
-from nmt.data.batch import Batch
 from nmt.data.corpus import Corpus
 from nmt.data.prepare import prepare
 from nmt.exchange.resolve import resolve
+from nmt.model.batch import Batch
 from nmt.model.transformer import Transformer
 from nmt.parsing.linearization import load_tokenizer
 from nmt.recipe import Recipe
@@ -167,6 +167,7 @@ def validate(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[DevScores, 
         target: str = "de",
     ) -> tuple[DevScores, Validation]:
         monkeypatch.setattr(validation, "perplexity", lambda *_: 2.0)
+        monkeypatch.setattr(validation, "for_scoring", lambda model: model)
         monkeypatch.setattr(Validation, "_search", lambda *_: list(outputs))
         data = {"name": "x", "source": "en", "target": target, "train": [{"file": "x.tsv"}]}
         corpus: Any = SimpleNamespace(longest=lambda: 9, texts=lambda: (list(sources), list(references)))

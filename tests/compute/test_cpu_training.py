@@ -6,14 +6,15 @@ import pytest
 import torch
 from torch import nn
 
-from nmt.model import functional, kernels
-from nmt.model.functional import look_ahead_mask
-from nmt.model.kernels import add_dropped, attention, draw_kept, feed_forward, split_heads
-from nmt.model.layers import DecoderLayer, EncoderLayer
-from nmt.model.transformer import Transformer
+from nmt.compute import cpu_training
+from nmt.compute.cpu_training import SHORT, TrainingOnCPU, draw_kept
+from nmt.model.layers import DecoderLayer
+from nmt.model.operations import look_ahead_mask
+from nmt.model.transformer import Transformer, computed_by
 from nmt.recipe import Model
 
 P = 0.3
+TRAINING = TrainingOnCPU()
 
 
 def numbers(*shape):
@@ -52,7 +53,7 @@ def test_a_mask_drops_a_share_of_p(p):
 
 @pytest.mark.parametrize("count", [1, 3, 4, 5, 63, 64, 65, 1000])
 def test_masks_of_any_length_are_put_together_from_blocks(monkeypatch, count):
-    monkeypatch.setattr(kernels, "BLOCK", 64)
+    monkeypatch.setattr(cpu_training, "MASKED_AT_ONCE", 64)
     torch.manual_seed(4)
     kept = torch.stack([draw_kept(count, 0.5) for _ in range(200)]).double()
     assert kept.shape == (200, count)
@@ -61,7 +62,7 @@ def test_masks_of_any_length_are_put_together_from_blocks(monkeypatch, count):
 
 @pytest.mark.parametrize("distance", [1, 2, 3, 4, 5, 8, 256, 1000])
 def test_elements_are_dropped_independently_of_each_other(monkeypatch, distance):
-    monkeypatch.setattr(kernels, "BLOCK", 1000)  # also of those at the same place of another block
+    monkeypatch.setattr(cpu_training, "MASKED_AT_ONCE", 1000)  # also of those at the same place of another block
     torch.manual_seed(6)
     dropped = 1 - draw_kept(2_000_000, P).double()
     both = (dropped[distance:] * dropped[:-distance]).mean()
@@ -80,21 +81,21 @@ def test_masks_are_a_function_of_pytorchs_seed_and_every_draw_is_another():
 # --- dropout and feed-forward -------------------------------------------------------------------------------
 
 
-@pytest.fixture(params=[64, kernels.BLOCK], ids=["blocks", "one block"], autouse=True)
+@pytest.fixture(params=[64, cpu_training.MASKED_AT_ONCE], ids=["blocks", "one block"], autouse=True)
 def _blocks(request, monkeypatch):
-    monkeypatch.setattr(kernels, "BLOCK", request.param)
+    monkeypatch.setattr(cpu_training, "MASKED_AT_ONCE", request.param)
 
 
 def test_dropout_masks_and_scales():
     x = numbers(5, 7, 6)
     kept = same_mask(x.shape)
-    assert_same(add_dropped(None, x, P), x * kept, [x])
+    assert_same(TRAINING.dropout(x, P), x * kept, [x])
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
 def test_dropout_keeps_the_type_and_scales_exactly(dtype):
     x = torch.full((1000,), 3.0, dtype=dtype, requires_grad=True)
-    dropped = add_dropped(None, x, 0.25)
+    dropped = TRAINING.dropout(x, 0.25)
     dropped.sum().backward()
     assert dropped.dtype == x.grad.dtype == dtype
     assert set(dropped.tolist()) == {0.0, 4.0}
@@ -104,30 +105,22 @@ def test_dropout_keeps_the_type_and_scales_exactly(dtype):
 def test_the_residual_sum_drops_the_second_part_alone():
     x, y = numbers(5, 7, 6), numbers(5, 7, 6)
     kept = same_mask(y.shape)
-    assert_same(add_dropped(x, y, P), x + y * kept, [x, y])
+    assert_same(TRAINING.add_dropped(x, y, P), x + y * kept, [x, y])
 
 
 @pytest.mark.parametrize("p", [0.0, P])
 def test_feed_forward_is_equation_2_with_a_mask(p):
     x, w1, b1, w2, b2 = numbers(5, 7, 6), numbers(8, 6), numbers(8), numbers(6, 8), numbers(6)
+    inner, outer = (nn.Linear(1, 1) for _ in range(2))
+    for layer, weight, bias in ((inner, w1, b1), (outer, w2, b2)):
+        del layer.weight, layer.bias
+        layer.weight, layer.bias = weight, bias
     kept = same_mask((5, 7, 8), p) if p else 1.0
     expected = (x @ w1.T + b1).clamp(min=0.0) * kept @ w2.T + b2
-    assert_same(feed_forward(x, w1, b1, w2, b2, p), expected, [x, w1, b1, w2, b2])
+    assert_same(TRAINING.feed_forward(x, inner, outer, "relu", p), expected, [x, w1, b1, w2, b2])
 
 
 # --- attention ----------------------------------------------------------------------------------------------
-
-
-def test_heads_are_split_one_after_another():
-    x = numbers(3, 5, 2 * (4 + 4 + 7))
-    found = split_heads(x, 2, (4, 4, 7))
-    parts = x.split([8, 8, 14], dim=-1)
-    expected = [part.view(3, 5, 2, -1).transpose(1, 2) for part in parts]
-    for index, (head, right) in enumerate(zip(found, expected, strict=True)):
-        assert head.is_contiguous()
-        torch.testing.assert_close(head, right, rtol=0, atol=0)
-        (gradient,) = torch.autograd.grad(head.sin().sum(), x, retain_graph=index < 2)
-        torch.testing.assert_close(gradient, torch.autograd.grad(right.sin().sum(), x, retain_graph=True)[0])
 
 
 @pytest.mark.parametrize("p", [0.0, P])
@@ -146,7 +139,7 @@ def test_attention_is_equation_1_with_masks(kind, p):
     kept = same_mask((b, h, t, s), p) if p else 1.0
     scores = (query @ key.transpose(2, 3) / math.sqrt(d_k)).masked_fill(hidden, -math.inf)
     expected = scores.softmax(-1) * kept @ value
-    assert_same(attention(query, key, value, mask, kind == "causal", p), expected, [query, key, value])
+    assert_same(TRAINING.dense_attention(query, key, value, mask, kind == "causal", p), expected, [query, key, value])
 
 
 # --- in bf16 ------------------------------------------------------------------------------------------------
@@ -156,10 +149,10 @@ def test_in_bf16_only_products_outside_attention_are_rounded(monkeypatch):
     """Each layer's result and gradients are within bf16's rounding of those with the same masks in fp32."""
     torch.manual_seed(11)
     config = Model(d_model=32, d_ff=48, heads=4, dropout=P, attention_dropout=P, feed_forward_dropout=P)
-    layer, x, memory = DecoderLayer(config), torch.randn(3, 7, 32), torch.randn(3, 5, 32)
+    layer, x, memory = computed_by(DecoderLayer(config), TRAINING), torch.randn(3, 7, 32), torch.randn(3, 5, 32)
     attended = []
-    own = kernels._Attention.apply
-    monkeypatch.setattr(kernels._Attention, "apply", lambda *inputs: attended.append(own(*inputs)) or attended[-1])
+    own = cpu_training._Attention.apply
+    monkeypatch.setattr(cpu_training._Attention, "apply", lambda *inputs: attended.append(own(*inputs)) or attended[-1])
 
     def results(dtype):
         torch.manual_seed(12)
@@ -174,30 +167,23 @@ def test_in_bf16_only_products_outside_attention_are_rounded(monkeypatch):
     assert [mixed.dtype for mixed in attended] == 4 * [torch.float32]  # of both attentions, twice
 
 
-# --- where they apply ---------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("norm", ["post", "pre"])
-def test_a_model_trains_as_it_would_without_them(monkeypatch, norm):
-    torch.manual_seed(8)
-    config = Model(layers=2, d_model=8, d_ff=12, heads=2, d_k=3, d_v=5, dropout=0.0, norm=norm)
-    model = Transformer(config, 11, 11).double()
-    source, target = torch.randint(4, 11, (4, 6)), torch.randint(4, 11, (4, 5))
-    source[1, 4:] = 0
-    found = model(source, target)
-    monkeypatch.setattr(kernels, "on_cpu", lambda x: False)
-    assert_same(found, model(source, target), list(model.parameters()))
+# --- whole models -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("changes", "_blocks"),
-    [({"norm": "post"}, 64), ({"norm": "pre"}, kernels.BLOCK), ({"activation": "silu", "attention_bias": True}, 64)],
+    [
+        ({"norm": "post"}, 64),
+        ({"norm": "pre"}, cpu_training.MASKED_AT_ONCE),
+        ({"activation": "silu", "attention_bias": True}, 64),
+    ],
     indirect=["_blocks"],
 )
 def test_gradients_are_those_of_the_model_with_its_masks(changes):
     torch.manual_seed(9)
     settings = {"dropout": 0.3, "attention_dropout": 0.2, "feed_forward_dropout": 0.4, **changes}
     model = Transformer(Model(layers=1, d_model=8, d_ff=12, heads=2, **settings), 11, 11).double()
+    model = model.computed_by(TRAINING)
     source, target = torch.randint(4, 11, (4, 6)), torch.randint(4, 11, (4, 5))
     source[1, 4:] = 0
 
@@ -209,7 +195,7 @@ def test_gradients_are_those_of_the_model_with_its_masks(changes):
     for parameter in model.parameters():
         step = torch.randn_like(parameter) * 1e-6
         differences = []
-        for move in (step, -2 * step):  # with gradients on, since the masks are drawn otherwise without
+        for move in (step, -2 * step):
             with torch.no_grad():
                 parameter.add_(move)
             differences.append(float(value().detach()))
@@ -219,38 +205,8 @@ def test_gradients_are_those_of_the_model_with_its_masks(changes):
         assert (differences[0] - differences[1]) / 2 == pytest.approx(expected, rel=1e-4, abs=1e-12)
 
 
-def test_they_are_left_alone_where_the_plain_operations_serve_better():
-    x = torch.zeros(1)
-    assert kernels.apply_to(x)
-    with torch.no_grad():
-        assert not kernels.apply_to(x)
-        assert kernels.on_cpu(x)
-    assert not kernels.on_cpu(torch.zeros(1, device="meta"))
-    assert not torch.compile(lambda x: x + kernels.on_cpu(x), backend="eager", fullgraph=True)(x)
-
-
-def test_long_attention_without_dropout_keeps_no_weights(monkeypatch):
-    def own(*args):
-        raise AssertionError("attention of the kernels")
-
-    monkeypatch.setattr(kernels, "attention", own)
-    long, short = torch.randn(1, 2, kernels.SHORT + 1, 4), torch.randn(1, 2, kernels.SHORT, 4)
-    functional.attention(long, long, long)
-    for query, p in ((short, 0.0), (long, 0.1)):
-        with pytest.raises(AssertionError, match="of the kernels"):
-            functional.attention(query, query, query, dropout=p)
-
-
-def compiled_layer(layer: nn.Module):
-    torch.compiler.reset()
-    return torch.compile(layer, backend="eager", fullgraph=True)  # a break in the graph is an error
-
-
-@pytest.mark.parametrize("_blocks", [kernels.BLOCK], indirect=True)
-def test_layers_compile_in_one_piece_in_training():
-    config = Model(d_model=8, d_ff=12, heads=2, attention_dropout=0.1, feed_forward_dropout=0.1)
-    x, memory = torch.randn(4, 5, 8), torch.randn(4, 6, 8)
-    mask = torch.ones(4, 1, 1, 5, dtype=torch.bool)
-    assert compiled_layer(EncoderLayer(config))(x, mask).shape == x.shape
-    decoder = DecoderLayer(config)
-    assert compiled_layer(decoder)(x, memory, None).shape == x.shape
+def test_long_attention_without_dropout_keeps_no_weights():
+    long, short = (torch.randn(1, 2, length, 4, requires_grad=True) for length in (SHORT + 1, SHORT))
+    for query, p, own in ((long, 0.0, False), (short, 0.0, True), (long, 0.1, True)):
+        mixed = TRAINING.dense_attention(query, query, query, None, causal=False, dropout=p)
+        assert ("_Attention" in mixed.grad_fn.name()) == own

@@ -1,8 +1,8 @@
-"""CPU kernels for the layers' operations, mostly for training, with fewer passes over memory than PyTorch's.
+"""Training on a CPU, with fewer passes over memory than PyTorch's operations.
 
-On a CPU, memory traffic dominates element-wise operations. These functions draw dropout masks ten times as fast as
-PyTorch, work in place, and recompute values instead of storing them. Under autocast, the feed-forward layer is
-computed in bf16, attention and sums in fp32.
+On a CPU, memory traffic dominates element-wise operations. These draw dropout masks ten times as fast as PyTorch, work
+in place, and recompute values instead of storing them. Under autocast, the feed-forward layer is computed in bf16,
+attention and sums in fp32.
 """
 
 from __future__ import annotations
@@ -13,23 +13,51 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from nmt.model import products
+from nmt.compute.onednn import ByOneDNN
+from nmt.model.operations import Operations, factor_dtype, head_views
 
-BLOCK = 1 << 18  # elements to mask at a time; they fit in a core's cache
+MASKED_AT_ONCE = 1 << 18  # elements; they fit in a core's cache
 SHORT = 256  # number of keys up to which attention weights take no more memory than a feed-forward layer's inner states
 
 
-def on_cpu(x: Tensor) -> bool:
-    """Return whether x is on a CPU, outside torch.compile, which fuses PyTorch's own operations better."""
-    return not torch.compiler.is_compiling() and x.device.type == "cpu"
+class TrainingOnCPU(Operations):
+    """Operations with gradients of their own."""
+
+    def split_heads(self, x: Tensor, heads: int, widths: Sequence[int]) -> Sequence[Tensor]:
+        """Return contiguous heads, at least fp32."""
+        return _SplitHeads.apply(x, heads, *widths)  # type: ignore[no-any-return, no-untyped-call]
+
+    def dense_attention(
+        self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, causal: bool, dropout: float
+    ) -> Tensor:
+        if dropout == 0.0 and key.size(2) > SHORT:
+            return super().dense_attention(query, key, value, mask, causal, dropout)
+        bias = None
+        if causal:
+            bias = query.new_full((query.size(2), key.size(2)), -math.inf).triu_(1)
+        elif mask is not None:
+            bias = query.new_zeros(mask.shape).masked_fill_(~mask, -math.inf)
+        with torch.autocast("cpu", enabled=False):
+            return _Attention.apply(query, key, value, bias, dropout)  # type: ignore[no-any-return, no-untyped-call]
+
+    def feed_forward(self, x: Tensor, inner: nn.Linear, outer: nn.Linear, activation: str, p: float) -> Tensor:
+        if activation != "relu":
+            return super().feed_forward(x, inner, outer, activation, p)
+        weights = inner.weight, inner.bias, outer.weight, outer.bias
+        return _FeedForward.apply(self, x, *weights, p)  # type: ignore[no-any-return, no-untyped-call]
+
+    def dropout(self, x: Tensor, p: float) -> Tensor:
+        return x if p == 0.0 else _AddDropped.apply(None, x, p)  # type: ignore[no-untyped-call]
+
+    def add_dropped(self, x: Tensor, y: Tensor, p: float) -> Tensor:
+        return x + y if p == 0.0 else _AddDropped.apply(x, y, p)  # type: ignore[no-untyped-call]
 
 
-def apply_to(x: Tensor) -> bool:
-    """Return whether the training kernels apply to x: on a CPU, with gradients enabled."""
-    return on_cpu(x) and torch.is_grad_enabled()
+class TrainingByOneDNN(ByOneDNN, TrainingOnCPU):
+    """`TrainingOnCPU` with products by oneDNN, in fp32."""
 
 
 # --- dropout ------------------------------------------------------------------------------------------------
@@ -44,7 +72,7 @@ def draw_kept(count: int, p: float) -> Tensor:
     bound = min(max(round(p * 65536), 1), 65535) - 32768
     random = np.random.Generator(np.random.SFC64(int(torch.randint(2**63 - 1, ()))))
     kept = torch.empty(count, dtype=torch.int8)
-    for part in kept.split(BLOCK):
+    for part in kept.split(MASKED_AT_ONCE):
         draws = random.integers(0, 2**64 - 1, (len(part) + 3) // 4, dtype=np.uint64, endpoint=True)
         bits = torch.from_numpy(draws.view(np.int16))[: len(part)]
         part.copy_(bits.clamp_(bound - 1, bound).sub_(bound - 1))
@@ -54,8 +82,8 @@ def draw_kept(count: int, p: float) -> Tensor:
 def keep(x: Tensor, kept: Tensor, scale: float, out: Tensor | None = None) -> Tensor:
     """Return x · scale where `kept` is 1, and 0 elsewhere. x and `out`, which may be x, are contiguous."""
     out = torch.empty_like(x) if out is None else out
-    factors = torch.empty(min(BLOCK, x.numel()), dtype=torch.promote_types(x.dtype, torch.float32))
-    for part, ones, result in zip(*(each.view(-1).split(BLOCK) for each in (x, kept, out)), strict=True):
+    factors = torch.empty(min(MASKED_AT_ONCE, x.numel()), dtype=torch.promote_types(x.dtype, torch.float32))
+    for part, ones, result in zip(*(each.view(-1).split(MASKED_AT_ONCE) for each in (x, kept, out)), strict=True):
         torch.mul(part, factors[: len(ones)].copy_(ones).mul_(scale), out=result)
     return out
 
@@ -78,11 +106,6 @@ class _AddDropped(torch.autograd.Function):
         return grad if ctx.needs_input_grad[0] else None, y_grad, None
 
 
-def add_dropped(x: Tensor | None, y: Tensor, p: float) -> Tensor:
-    """Return x + dropout(y, p), or dropout(y, p) without x; both have the same shape."""
-    return _AddDropped.apply(x, y, p)  # type: ignore[no-any-return, no-untyped-call]
-
-
 # --- feed-forward -------------------------------------------------------------------------------------------
 
 
@@ -94,31 +117,28 @@ class _FeedForward(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, w1: Tensor, b1: Tensor, w2: Tensor, b2: Tensor, p: float) -> Tensor:
-        ctx.scale, dtype = 1.0 / (1.0 - p), products.factor_dtype(x)
+    def forward(
+        ctx: Any, operations: Operations, x: Tensor, w1: Tensor, b1: Tensor, w2: Tensor, b2: Tensor, p: float
+    ) -> Tensor:
+        ctx.operations, ctx.scale, dtype = operations, 1.0 / (1.0 - p), factor_dtype(x)
         x, w1, b1, w2, b2 = (each.to(dtype) for each in (x, w1, b1, w2, b2))
         rows = x.reshape(-1, x.size(-1))
-        inner = products.linear(rows, w1, b1).relu_()
+        inner = operations.linear(rows, w1, b1).relu_()
         if p > 0.0:
             keep(inner, draw_kept(inner.numel(), p), 1.0, out=inner)
         ctx.save_for_backward(rows, w1, w2, inner)
-        return products.product(inner, w2.t(), ctx.scale, b2).view(*x.shape[:-1], -1)
+        return operations.product(inner, w2.t(), ctx.scale, b2).view(*x.shape[:-1], -1)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, None]:
-        x, w1, w2, inner = ctx.saved_tensors
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        (x, w1, w2, inner), product = ctx.saved_tensors, ctx.operations.product
         rows = grad.reshape(-1, grad.size(-1))
-        w2_grad = products.product(rows.t(), inner, ctx.scale)
-        inner_grad = products.product(rows, w2, ctx.scale)
+        w2_grad = product(rows.t(), inner, ctx.scale)
+        inner_grad = product(rows, w2, ctx.scale)
         torch.ops.aten.threshold_backward.grad_input(inner_grad, inner, 0, grad_input=inner_grad)
-        x_grad = products.product(inner_grad, w1).view(*grad.shape[:-1], -1)
-        return x_grad, products.product(inner_grad.t(), x), inner_grad.sum(0), w2_grad, rows.sum(0), None
-
-
-def feed_forward(x: Tensor, w1: Tensor, b1: Tensor, w2: Tensor, b2: Tensor, p: float) -> Tensor:
-    """Return dropout(max(0, x W₁ᵀ + b₁)) W₂ᵀ + b₂; x and the result are (…, d_model)."""
-    return _FeedForward.apply(x, w1, b1, w2, b2, p)  # type: ignore[no-any-return, no-untyped-call]
+        x_grad = product(inner_grad, w1).view(*grad.shape[:-1], -1)
+        return None, x_grad, product(inner_grad.t(), x), inner_grad.sum(0), w2_grad, rows.sum(0), None
 
 
 # --- attention ----------------------------------------------------------------------------------------------
@@ -140,17 +160,6 @@ class _SplitHeads(torch.autograd.Function):
         for part, grad in zip(head_views(packed, ctx.heads, ctx.widths), grads, strict=True):
             part.copy_(grad)
         return packed, None, *(None for _ in ctx.widths)
-
-
-def head_views(x: Tensor, heads: int, widths: Sequence[int]) -> list[Tensor]:
-    """Split (b, t, h · Σ d) into a view (b, h, t, d) for each d of `widths`."""
-    parts = x.split([heads * width for width in widths], dim=-1)
-    return [part.unflatten(-1, (heads, -1)).transpose(1, 2) for part in parts]
-
-
-def split_heads(x: Tensor, heads: int, widths: Sequence[int]) -> tuple[Tensor, ...]:
-    """Split (b, t, h · Σ d) into a contiguous (b, h, t, d) for each d of `widths`, at least fp32."""
-    return _SplitHeads.apply(x, heads, *widths)  # type: ignore[no-any-return, no-untyped-call]
 
 
 class _Attention(torch.autograd.Function):
@@ -188,17 +197,6 @@ class _Attention(torch.autograd.Function):
         v_grad = torch.bmm(left.transpose(1, 2), g)
         heads = grad.shape[:2]
         return q_grad.unflatten(0, heads), k_grad.unflatten(0, heads), v_grad.unflatten(0, heads), None, None
-
-
-def attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, causal: bool, p: float) -> Tensor:
-    """Compute `functional.attention` with dropout p on the weights."""
-    bias = None
-    if causal:
-        bias = query.new_full((query.size(2), key.size(2)), -math.inf).triu_(1)
-    elif mask is not None:
-        bias = query.new_zeros(mask.shape).masked_fill_(~mask, -math.inf)
-    with torch.autocast("cpu", enabled=False):
-        return _Attention.apply(query, key, value, bias, p)  # type: ignore[no-any-return, no-untyped-call]
 
 
 def _products(a: Tensor, b: Tensor, scale: float) -> Tensor:

@@ -1,30 +1,26 @@
 """A step of the decoder by the C kernels equals the plain step, whatever rows and hypotheses come and go."""
 
-import copy
-
 import pytest
 import torch
 from compiled import compiled
 from step_by_step import BEAM, SOURCES, VOCABULARY, Searched, tiny
 
-from nmt.compute.native import INSTRUCTION_SETS, Library
-from nmt.model import inference, linear
-from nmt.model.inference import for_inference
+from nmt.compute import choice
+from nmt.compute.choice import for_search
+from nmt.compute.native import INSTRUCTION_SETS, Kernels
+from nmt.model.operations import PLAIN
+from nmt.system.errors import UserError
 
 
 @pytest.fixture(params=list(INSTRUCTION_SETS))
 def twins(request, monkeypatch):
     """Makes two twins of a model: one that uses a C library for its steps, and one that does not."""
-    opened = Library(compiled(request.param), "a test's")
-    for module in (inference, linear):
-        monkeypatch.setattr(module, "library", lambda: opened)
+    monkeypatch.setattr(choice, "kernels", lambda: Kernels(compiled(request.param), "a test's"))
 
     def make(model, precision="fp32"):
-        fused, _ = for_inference(model, precision, 1)
-        assert fused.fused_step is not None
-        plain = copy.copy(fused)
-        plain.fused_step = None
-        return fused, plain
+        fused = for_search(model, precision).model
+        assert fused.operations is not PLAIN
+        return fused, fused.computed_by(PLAIN)
 
     return make
 
@@ -135,7 +131,7 @@ def test_in_other_precisions_only_rounding_differs(twins, precision, norm):
     try:
         both = twins(model, precision)
         both[0].decoder[0].attention.out(torch.ones(1, 64))
-    except (inference.UserError, RuntimeError):
+    except (UserError, RuntimeError):
         pytest.skip(f"this processor does not multiply in {precision}")
     pair = Pair(both)
     pair.admit(SOURCES)
@@ -147,4 +143,4 @@ def test_in_other_precisions_only_rounding_differs(twins, precision, norm):
 
 @torch.inference_mode()
 def test_models_that_the_kernels_do_not_fit_have_plain_steps(twins):
-    assert for_inference(tiny(), "fp32", 1)[0].fused_step is None  # in fp64
+    assert for_search(tiny(), "fp32").model.operations is PLAIN  # in fp64

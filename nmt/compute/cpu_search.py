@@ -1,36 +1,115 @@
-"""Conversion of models for inference in fp32, bf16, fp16 or int8, with decoder steps in C."""
+"""A step of a search on a CPU, by C kernels.
+
+Between two matrix products, one kernel computes the rest in a single pass over memory. If the products are by
+nmt_product, one call computes all layers.
+
+Shapes: n rows (sentences), k hypotheses per row, m live hypotheses.
+"""
 
 from __future__ import annotations
 
-import copy
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from ctypes import CDLL, Array, c_int64, c_void_p
-from functools import partial
-from typing import NamedTuple, TypeVar, cast
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
-from nmt.compute.native import gomp_parallel, library
-from nmt.model.cache import KVCache, LayerCache
+from nmt.compute.beams import BeamOperations, Beams, Candidates
+from nmt.compute.laid_out import LaidOut, Panels
+from nmt.compute.native import gomp_parallel
+from nmt.model.cache import Ancestry, KVCache, LayerCache, Removal
 from nmt.model.layers import DecoderLayer
-from nmt.model.linear import HalfPrecision, Int8, Logits, Packed, Product, Reordered, fp32
-from nmt.model.transformer import Transformer
-from nmt.system.errors import UserError
+from nmt.model.operations import Operations
+from nmt.text.vocabulary import EOS
 
-M = TypeVar("M", bound=nn.Module)
 Multiply = Callable[[Tensor], Tensor]  # (m, in) to (m, out)
 Norm = tuple[Tensor, Tensor, float]  # weight, shift and epsilon of a layer normalisation
-GROUP = 4  # the kernels read lists of places in groups of this size
+PLACES_AT_ONCE = 4  # the kernels read lists of places in groups of this size
 
 
-# --- a step of the decoder by C kernels ---------------------------------------------------------------------------
+class SearchInC(Operations):
+    """Operations of one decoder, whose weights are collected when they are made."""
 
-# Between two matrix products, one kernel computes the rest in a single pass over memory. If the products are by
-# nmt_product, one call computes all layers.
-# Shapes: n rows (sentences), k hypotheses per row, m live hypotheses.
+    def __init__(self, layers: Sequence[DecoderLayer], last_norm: nn.Module, functions: CDLL) -> None:
+        """Prepare steps of `layers`, which are laid out; `last_norm` follows pre-norm layers."""
+        self._functions, self._decoder = functions, FusedDecoder(layers, last_norm, functions)
+
+    def ancestry(self, beam: int, device: torch.device, window: int | None) -> Ancestry:
+        return AncestryInC(self._functions, beam, device, window)
+
+    def step(self, layers: Iterable[Any], norm: nn.Module, x: Tensor, cache: KVCache, alive: Tensor | None) -> Tensor:
+        return self._decoder.step(x, cache, alive)
+
+
+class AncestryInC(Ancestry):
+    """An ancestry that C kernels extend and move."""
+
+    def __init__(self, functions: CDLL, beam: int, device: torch.device, window: int | None = None) -> None:
+        super().__init__(beam, device, window)
+        self._functions = functions
+
+    def _extend(self) -> None:
+        self._make_room(self.extent + self.beam)
+        bias, written, parents = self._bias, self._written, self.parents.contiguous()
+        self.places, before = torch.empty_like(parents), bias.new_empty((self.beam, self.extent))
+        forgotten = self._steps - self.window if self.window is not None else -1
+        self.extent = self._functions.nmt_extend(
+            *(self.count, self.beam, self.extent, parents.data_ptr(), bias.data_ptr(), bias.stride(0), bias.stride(1)),
+            *(written.data_ptr(), written.stride(0), forgotten, self._steps, before.data_ptr(), self.places.data_ptr()),
+        )
+
+    def move_places(self, removal: Removal, buffer: Tensor, used: int) -> None:
+        if removal.holes:
+            last, holes = removal.moves
+            self._functions.nmt_move_rows(
+                *(len(holes), last.data_ptr(), holes.data_ptr(), buffer.size(1), used),
+                *(buffer.data_ptr(), *buffer.stride()[:3]),
+            )
+
+
+class BeamOperationsInC(BeamOperations):
+    """Operations on fp32 log-probabilities of a CPU."""
+
+    def __init__(self, functions: CDLL) -> None:
+        self._functions = functions
+
+    def log_softmax_(self, logits: Tensor, vocabulary: int) -> Tensor:
+        n, k, width = logits.shape
+        self._functions.nmt_log_softmax(n * k, width, vocabulary, EOS, logits.data_ptr())
+        return logits
+
+    def best_extensions(self, log_probs: Tensor, alive: Tensor, count: int) -> Candidates:
+        n, k, width = log_probs.shape
+        totals = alive.new_empty((n, count))
+        parents, symbols = torch.empty((2, n, count), dtype=torch.int64)
+        found = (each.data_ptr() for each in (log_probs, alive, totals, parents, symbols))
+        self._functions.nmt_best_extensions(n, k, width, count, *found)
+        return Candidates(totals, parents, symbols)
+
+    def choose(
+        self,
+        beams: Beams,
+        candidates: Candidates,
+        links: Tensor,
+        positions: Tensor,
+        penalties: Tensor,
+        n_best: int,
+        vocabulary: int,
+    ) -> tuple[Beams, Tensor]:
+        (n, count), beam = candidates.totals.shape, beams.totals.size(1)
+        chosen, alive = torch.empty((2, n, beam), dtype=torch.int64), torch.empty_like(beams.totals)
+        done = torch.empty(n, dtype=torch.bool)
+        given = penalties, beams.caps, positions, *candidates, links
+        results = *chosen, alive, beams.ends, beams.positions, beams.scores, done
+        self._functions.nmt_choose(
+            *(n, beam, count, vocabulary, EOS, n_best, *(each.data_ptr() for each in given)),
+            *(links.stride(0), *(each.data_ptr() for each in results)),
+        )
+        return beams._replace(parents=chosen[0], symbols=chosen[1], totals=alive), done
+
+
+# --- the decoder ------------------------------------------------------------------------------------------------------
 
 
 class _Seen(NamedTuple):
@@ -92,7 +171,7 @@ class FusedDecoder:
         pointers: list[int | None] = []
         for index, layer in enumerate(layers):
             for product in _products(layer):
-                if not isinstance(product, Packed) or product.functions is not self._functions:
+                if not isinstance(product, Panels) or product.functions is not self._functions:
                     return None
                 pointers += product.matrix.data_ptr(), _pointer(product.bias)
             for weight, shift, _ in self._norms[3 * index : 3 * index + 3]:
@@ -134,7 +213,7 @@ class FusedDecoder:
 
     def _seen(self, cache: KVCache, which: Tensor | None) -> _Seen:
         n, _, k, extent = cache.bias.shape
-        room = -(-extent // GROUP) * GROUP
+        room = -(-extent // PLACES_AT_ONCE) * PLACES_AT_ONCE
         places, counts = torch.empty((n, k, room), dtype=torch.int32), torch.empty((n, k), dtype=torch.int32)
         self._functions.nmt_seen_places(
             *(n, k, extent, cache.bias.data_ptr(), cache.bias.stride(0), cache.bias.stride(2)),
@@ -180,10 +259,10 @@ class FusedDecoder:
         return (z, y) if self._pre else (y, y)
 
 
-def _products(layer: DecoderLayer) -> list[Product]:
+def _products(layer: DecoderLayer) -> list[LaidOut]:
     own, cross, feed_forward = layer.attention, layer.cross, layer.feed_forward
     of_layer = own.qkv, own.out, cross.query, cross.out, feed_forward.inner, feed_forward.outer
-    return [cast(Product, module) for module in of_layer]
+    return [cast(LaidOut, module) for module in of_layer]
 
 
 def _layer(layer: DecoderLayer) -> _Layer:
@@ -208,85 +287,3 @@ def _pointer(x: Tensor | None) -> int | None:
 def _pointer_and_strides(buffer: Tensor) -> tuple[int, ...]:
     """Return the address of keys or values (rows, h, places, d), and the strides of rows, heads and places."""
     return (buffer.data_ptr(), *buffer.stride()[:3])
-
-
-# --- conversion of a model ----------------------------------------------------------------------------------------
-
-
-LAYERS: dict[str, Callable[[Tensor, Tensor | None], Product]] = {
-    "fp32": fp32,
-    "bf16": partial(Reordered, dtype=torch.bfloat16),
-    "int8": Int8,
-}
-HALVES = {"bf16": torch.bfloat16, "fp16": torch.float16}
-
-
-def for_inference(model: Transformer, precision: str, multiple: int) -> tuple[Transformer, nn.Module]:
-    """Return `model` with its linear layers computing in `precision`, and the output projection to fp32 logits.
-
-    Other modules are shared with `model`. The vocabulary is padded to a multiple of `multiple`. `precision` is fp32,
-    bf16, int8 (on a CPU) or fp16 (on a GPU). Raise UserError if this machine does not support it.
-    """
-    weight = model.output_embedding.weight.detach()
-    beyond = -len(weight) % multiple
-    weight = F.pad(weight, (0, 0, 0, beyond))
-    bias = None if model.output_bias is None else F.pad(model.output_bias.detach(), (0, beyond))
-    if weight.device.type != "cpu":
-        if precision == "int8":
-            raise UserError("precision int8: is for CPUs only", "use --precision bf16, or auto")
-        if precision == "fp32":
-            return model, Logits(weight, bias, weight.dtype)
-        converted = _converted(model, partial(HalfPrecision, dtype=HALVES[precision]))
-        return converted, Logits(weight, bias, HALVES[precision])
-    if precision == "fp16":
-        raise UserError("precision fp16: is for GPUs only", "use --precision bf16, or auto")
-    layer = LAYERS[precision]
-    try:
-        logits = layer(weight, bias)
-        converted = _converted(model, layer)
-        if model.has_source and weight.dtype == torch.float32 and (opened := library()):
-            layers = cast("list[DecoderLayer]", list(converted.decoder))
-            converted.fused_step = FusedDecoder(layers, converted.decoder_norm, opened.functions).step
-        return converted, logits
-    except (AttributeError, NotImplementedError, RuntimeError) as error:
-        raise UserError(
-            f"precision {precision}: PyTorch cannot compute in it on this machine: {str(error).splitlines()[0]}",
-            "use --precision fp32, or auto",
-        ) from None
-
-
-def half_precision(device: torch.device) -> str:
-    """Return the GPU's fast 16-bit precision: bf16, or fp16 where bf16 is only emulated."""
-    return "bf16" if torch.cuda.get_device_capability(device) >= (8, 0) else "fp16"
-
-
-def pays(precision: str) -> bool:
-    """Return whether this CPU multiplies faster in `precision`, bf16 or int8, than in fp32.
-
-    Time both for a few milliseconds; return False if `precision` is unsupported.
-    """
-    weight, rows = torch.randn(512, 512), torch.randn(128, 512)
-    with torch.inference_mode():
-        try:
-            plain, short = (LAYERS[name](weight, None) for name in ("fp32", precision))
-            times = [(_seconds(short, rows), _seconds(plain, rows)) for _ in range(12)]
-        except (AttributeError, NotImplementedError, RuntimeError):  # oneDNN has no kernel for this processor
-            return False
-    shorts, plains = zip(*times, strict=True)
-    return bool(min(shorts) < 0.9 * min(plains))  # the fastest runs are the least disturbed
-
-
-def _seconds(layer: nn.Module, rows: Tensor) -> float:
-    start = time.perf_counter()
-    layer(rows)
-    return time.perf_counter() - start
-
-
-def _converted(module: M, layer: Callable[[Tensor, Tensor | None], nn.Module]) -> M:
-    """Return a copy of `module` with each Linear replaced by a `layer`."""
-    if isinstance(module, nn.Linear):
-        return cast(M, layer(module.weight, module.bias))
-    converted = copy.copy(module)
-    children = [(name, child) for name, child in module._modules.items() if child is not None]
-    converted._modules = {name: _converted(child, layer) for name, child in children}
-    return converted

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from nmt.text.vocabulary import PAD
+PADDING = 0  # the id beyond the end of a sequence
 
 
 class Sequences(NamedTuple):
@@ -85,7 +85,7 @@ def pad_ids(
 ) -> Tensor:
     """Pad rows of ids to (rows, longest) int64, adding the symbols `before` and `after` to each if given."""
     first, last = ([] if symbol is None else [symbol] for symbol in (before, after))
-    padded = np.full((len(rows), len(first) + max(map(len, rows)) + len(last)), PAD, dtype=np.int64)
+    padded = np.full((len(rows), len(first) + max(map(len, rows)) + len(last)), PADDING, dtype=np.int64)
     for line, ids in zip(padded, rows, strict=True):
         line[: len(first) + len(ids) + len(last)] = [*first, *ids, *last]
     return torch.from_numpy(padded)

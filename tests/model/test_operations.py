@@ -1,4 +1,4 @@
-"""Attention against equation 1, restricted or not, and log-probabilities in chunks against the plain softmax."""
+"""Attention against equation 1, restricted or not, and log-probabilities in chunks against the whole softmax."""
 
 import math
 
@@ -6,9 +6,12 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from nmt.model import functional
-from nmt.model.functional import attention, band, log_probabilities, look_ahead_mask, perplexity
+from nmt.model import operations
+from nmt.model.operations import PLAIN, band, cut, join, look_ahead_mask, perplexity
+from nmt.model.transformer import Transformer
 from nmt.recipe import Model
+
+attention = PLAIN.attention
 
 
 def test_look_ahead_mask_hides_what_comes_later():
@@ -44,10 +47,22 @@ def example(dtype=torch.float64, scale=1.0):
     return states.to(dtype), weight.to(dtype), torch.randint(0, VOCABULARY, (TOKENS,))
 
 
+def log_probabilities(states, weight, targets, bias=None):
+    """What a model with this output projection computes."""
+    sizes = {"layers": 1, "d_model": weight.size(1), "d_ff": 4, "heads": 1, "positions": "learned", "max_positions": 1}
+    config = Model(**sizes, output_bias=bias is not None)
+    model = Transformer(config, None, len(weight)).to(weight.dtype)
+    with torch.no_grad():
+        model.output_embedding.weight.copy_(weight)
+        if bias is not None:
+            model.output_bias.copy_(bias)
+        return model.log_probabilities(states, targets)
+
+
 @pytest.mark.parametrize("rows", [1, 4, 22, 23, 100])
 @pytest.mark.parametrize("scale", [1.0, 1000.0])
 def test_chunks_give_what_the_whole_softmax_gives(monkeypatch, rows, scale):
-    monkeypatch.setattr(functional, "chunk_rows", lambda *_: rows)
+    monkeypatch.setattr(PLAIN, "chunk_rows", lambda vocabulary: rows)
     states, weight, targets = example(scale=scale)
     expected = (states @ weight.T).log_softmax(-1)[range(TOKENS), targets]
     torch.testing.assert_close(log_probabilities(states, weight, targets), expected, rtol=1e-12, atol=1e-12)
@@ -78,7 +93,7 @@ class Largest(TorchDispatchMode):
 
 
 def test_no_more_than_a_chunk_of_logits_is_held(monkeypatch):
-    monkeypatch.setattr(functional, "chunk_rows", lambda *_: 5)
+    monkeypatch.setattr(PLAIN, "chunk_rows", lambda vocabulary: 5)
     states, weight, targets = torch.zeros(1000, 2), torch.zeros(VOCABULARY, 2), torch.zeros(1000, dtype=torch.int64)
     with Largest() as seen:
         log_probabilities(states, weight, targets)
@@ -145,7 +160,7 @@ def test_a_window_of_r_shows_r_positions(r, centred):
 @pytest.mark.parametrize("reach", [(0, 0), (2, 1), (4, 0), (1, 1)])
 @pytest.mark.parametrize("padded", [False, True])
 def test_blocks_give_what_the_band_gives(monkeypatch, length, reach, padded):
-    monkeypatch.setattr(functional, "MIN_QUERIES", 4)
+    monkeypatch.setattr(operations, "MIN_QUERIES", 4)
     tensors = inputs(length)
     mask = padding(length, length, (length + 1) // 2) if padded else None
     expected = plain(*tensors, reach, mask)
@@ -154,7 +169,7 @@ def test_blocks_give_what_the_band_gives(monkeypatch, length, reach, padded):
 
 
 @pytest.mark.parametrize("reach", [(150, 149), (299, 0)])
-def test_blocks_too_wide_for_training_kernels_use_the_fused_kernel(reach):
+def test_wide_blocks_give_what_the_band_gives(reach):
     tensors, mask = inputs(801), padding(801, 801, 500)
     found, record = attention(*tensors, mask, reach=reach), []
     assert_same(found, attention(*tensors, mask, record=record, reach=reach), tensors)
@@ -169,7 +184,7 @@ def test_a_window_wider_than_the_sequence_is_full_attention(causal):
     expected = attention(*tensors, None if mask is None else mask | torch.eye(40).bool(), causal)
     reach = Model(attention_window=80).reach(causal)
     assert_same(attention(*tensors, mask, reach=reach), expected, tensors)
-    assert_same(functional.join(attention(*functional.cut(*tensors, mask, reach)), 40), expected, tensors)
+    assert_same(join(attention(*cut(*tensors, mask, reach)), 40), expected, tensors)
 
 
 def test_padding_that_sees_nothing_but_padding_spoils_no_gradient():

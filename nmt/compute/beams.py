@@ -1,0 +1,119 @@
+"""Choice of the best extensions of a beam: the reference in PyTorch.
+
+Shapes: n rows (sentences), k hypotheses per row.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from nmt.text.vocabulary import EOS
+
+COMPARED = 64  # symbols in a block; top-k first compares the maxima of blocks
+AT_ONCE = 512  # largest vocabulary, such as a parser's, for which a plain top-k is faster
+
+
+class Candidates(NamedTuple):
+    """The best extensions of each row, best first."""
+
+    totals: Tensor  # (n, count): their log-probabilities
+    parents: Tensor  # (n, count): indices of the hypotheses that they extend
+    symbols: Tensor  # (n, count): the symbols that they append
+
+
+class Beams(NamedTuple):
+    """Alive and finished hypotheses of the sentences in progress; row i of every tensor belongs to sentence i.
+
+    A link, parent · vocabulary + symbol, encodes one step. Following links backwards yields a hypothesis.
+    """
+
+    caps: Tensor  # (n, 1): maximum output length in symbols
+    symbols: Tensor  # (n, k): last symbol of each alive hypothesis
+    parents: Tensor  # (n, k): index of its parent in the previous step
+    totals: Tensor  # (n, k): its log-probability; -inf in empty slots
+    ends: Tensor  # (n, k): last link of each finished hypothesis
+    positions: Tensor  # (n, k): position of that link
+    scores: Tensor  # (n, k): its score; -inf in empty slots
+    keys: Tensor  # (n, 1): seed derived from the source, for sampling
+
+
+def cannot_enter(bounds: Tensor, worst: Tensor) -> Tensor:
+    """Return whether hypotheses, whose scores have upper bounds (n, k), cannot beat the worst (n, 1) to be returned."""
+    return bounds <= worst
+
+
+class BeamOperations:
+    """How a search computes what lies between two steps of its models: here by PyTorch."""
+
+    def log_softmax_(self, logits: Tensor, vocabulary: int) -> Tensor:
+        """Convert logits (n, k, at least `vocabulary`) to log-probabilities in place.
+
+        Padding, unknown and `<s>` are never output: they become -inf, without renormalisation. Logits beyond
+        `vocabulary` are ignored and become -inf too.
+        """
+        logits[:, :, vocabulary:] = -math.inf
+        torch.log_softmax(logits, -1, out=logits)
+        logits[:, :, :EOS] = -math.inf  # control symbols with ids below `</s>`
+        return logits
+
+    def best_extensions(self, log_probs: Tensor, alive: Tensor, count: int) -> Candidates:
+        """Return the `count` largest sums of alive (n, k) and log_probs (n, k, vocabulary).
+
+        A vocabulary size above AT_ONCE must be a multiple of COMPARED. A sum of -inf has an arbitrary parent and
+        symbol.
+        """
+        n, k, width = log_probs.shape
+        if width <= AT_ONCE:
+            best, chosen = (log_probs + alive[:, :, None]).flatten(1).topk(count)
+            return Candidates(best, chosen // width, chosen % width)
+        # A top-k over all values is slow, so it is restricted to the blocks with the largest maxima.
+        blocks = width // COMPARED
+        maxima = (log_probs.view(n, k, blocks, COMPARED).amax(3) + alive[:, :, None]).flatten(1)
+        block = maxima.topk(min(count, k * blocks)).indices  # (n, c)
+        members = log_probs.view(n, -1, COMPARED).gather(1, block[:, :, None].expand(-1, -1, COMPARED))
+        best, at = (members + alive.gather(1, block // blocks)[:, :, None]).flatten(1).topk(count)
+        chosen = block.gather(1, at // COMPARED) * COMPARED + at % COMPARED
+        return Candidates(best, chosen // width, chosen % width)
+
+    def choose(
+        self,
+        beams: Beams,
+        candidates: Candidates,  # the 2 · beam best extensions
+        links: Tensor,  # (at least n, positions, k): links of each step
+        positions: Tensor,  # (n, 1): of the candidates' symbols
+        penalties: Tensor,  # length penalty by length, up to the largest cap
+        n_best: int,  # hypotheses to be returned
+        vocabulary: int,
+    ) -> tuple[Beams, Tensor]:
+        """Return the beams after a step, and (n,), whether each row is finished; store the step's links in `links`."""
+        (totals, parents, symbols), beam = candidates, beams.totals.size(1)
+        new_links = parents * vocabulary + symbols
+        lengths = positions + 1
+        ends = symbols.eq(EOS) | lengths.eq(beams.caps)
+
+        # 1. Candidates that end join the finished hypotheses if they are among the best `beam`.
+        scores = (totals / penalties[lengths]).masked_fill(~ends, -math.inf)[:, :beam]
+        scores, kept = torch.cat((beams.scores, scores), dim=1).topk(beam)
+        finished = torch.cat((beams.ends, new_links[:, :beam]), dim=1).gather(1, kept)
+        finished_at = torch.cat((beams.positions, positions.expand(-1, beam)), dim=1).gather(1, kept)
+
+        # 2. The best `beam` of the other candidates stay alive.
+        alive, order = totals.masked_fill(ends, -math.inf).topk(beam)
+        record(links, positions, new_links.gather(1, order))
+
+        # 3. Hypotheses that can no longer enter the n-best list are dropped. Since α ≥ 0, dividing by the largest
+        # possible penalty bounds the scores of all descendants.
+        hopeless = cannot_enter(alive / penalties[beams.caps], scores[:, n_best - 1 : n_best])
+        alive = alive.masked_fill_(hopeless, -math.inf)
+        parents, symbols = parents.gather(1, order), symbols.gather(1, order)
+        beams = Beams(beams.caps, symbols, parents, alive, finished, finished_at, scores, beams.keys)
+        return beams, alive[:, 0].isneginf()
+
+
+def record(links: Tensor, positions: Tensor, new: Tensor) -> None:
+    """Store the links (n, k) of a step at `positions` (n, 1) in `links` (at least n, positions, k)."""
+    links[: len(new)].scatter_(1, positions[:, :, None].expand(-1, -1, new.size(1)), new[:, None])

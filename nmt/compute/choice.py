@@ -1,0 +1,200 @@
+"""The one place that chooses how a model is computed: by device, precision, processor and purpose.
+
+| purpose | on | operations |
+|---|---|---|
+| training | a CPU | `cpu_training.TrainingOnCPU`, or `TrainingByOneDNN` where oneDNN is faster |
+| training, compiled | a CPU | `operations.PLAIN`: the compiler fuses these better |
+| training, scoring, search | a GPU | `gpu.GPU` |
+| scoring outputs | a CPU | `operations.PLAIN`, or `onednn.ByOneDNN` where it is faster |
+| search | a CPU | `cpu_search.SearchInC`, or `operations.PLAIN` without C kernels; linear layers of `laid_out` |
+
+PyTorch multiplies with MKL, which runs AVX2 code on AMD processors even if they have AVX-512. oneDNN, also a part of
+PyTorch, uses AVX-512 there. From Zen 5 on this is twice as fast; Zen 4 computes 256 bits at a time, so there MKL is as
+fast, with smaller rounding errors. The choice ignores timings, which could favour another library when a run resumes.
+"""
+
+from __future__ import annotations
+
+import math
+import platform
+import re
+import time
+from collections.abc import Callable
+from functools import cache, partial
+from pathlib import Path
+from typing import NamedTuple, cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from nmt.compute.beams import AT_ONCE, COMPARED, BeamOperations
+from nmt.compute.cpu_search import BeamOperationsInC, SearchInC
+from nmt.compute.cpu_training import TrainingByOneDNN, TrainingOnCPU
+from nmt.compute.gpu import GPU, HalfPrecision, Logits
+from nmt.compute.laid_out import AsStored, BFloat16, Int8, Int8InC, Panels
+from nmt.compute.native import kernels
+from nmt.compute.onednn import ByOneDNN
+from nmt.model.layers import DecoderLayer
+from nmt.model.operations import PLAIN, Operations
+from nmt.model.transformer import Transformer
+from nmt.system import torch_internals
+from nmt.system.errors import UserError
+
+MKL, ONEDNN, PYTORCH = "mkl", "onednn", "pytorch"
+CPUINFO = Path("/proc/cpuinfo")
+ZEN_4, ZEN_5 = 25, 26  # AMD's processor families; Zen 3 is also 25, without AVX-512
+CACHE_LINE = 16  # in fp32 numbers; small vocabularies are padded to a multiple of this
+HALVES = {"bf16": torch.bfloat16, "fp16": torch.float16}
+
+MakeLinear = Callable[[Tensor, Tensor | None], nn.Module]  # from weight and bias
+
+
+# --- training and scoring ---------------------------------------------------------------------------------------------
+
+
+def for_training(device: torch.device, dtype: torch.dtype, *, compiled: bool = False) -> Operations:
+    """Return the operations of training on `device` with products in `dtype`."""
+    if device.type != "cpu":
+        return GPU()
+    if compiled:
+        return PLAIN
+    return TrainingByOneDNN() if dtype == torch.float32 and fp32_multiplier() == ONEDNN else TrainingOnCPU()
+
+
+def for_scoring(model: Transformer) -> Transformer:
+    """Return `model`, in evaluation mode and sharing its parameters, for the computation of outputs that are known."""
+    return model.computed_by(_scoring(model.output_embedding.weight)).eval()
+
+
+def _scoring(weight: Tensor) -> Operations:
+    if weight.device.type != "cpu":
+        return GPU()
+    return ByOneDNN() if weight.dtype == torch.float32 and fp32_multiplier() == ONEDNN else PLAIN
+
+
+@cache
+def fp32_multiplier() -> str:
+    """Return what multiplies fp32 matrices in training on this CPU.
+
+    It is onednn on AMD from Zen 5 on with AVX-512, mkl on other x86, and pytorch (its own choice) elsewhere.
+    """
+    both = torch.backends.mkl.is_available() and torch_internals.find("torch:ops.mkldnn._linear_pointwise")
+    if not both or platform.machine() not in ("x86_64", "AMD64"):
+        return PYTORCH
+    return ONEDNN if _amd_family() >= ZEN_5 and _has_512_bits() else MKL
+
+
+@cache
+def narrowest_in_bf16() -> float:
+    """Return the smallest d_model of which training in bf16 is known to be faster on this CPU; infinity if none is."""
+    supported = torch_internals.find("torch.cpu:_is_avx512_bf16_supported")
+    if not (supported and supported() and _has_512_bits()):
+        return math.inf
+    return 128 if _amd_family() == ZEN_4 else 256
+
+
+def _has_512_bits() -> bool:
+    return torch.backends.cpu.get_cpu_capability() == "AVX512"
+
+
+def _amd_family() -> int:
+    """Return the processor's family if it is AMD's, else 0."""
+    text = CPUINFO.read_text(errors="replace") if CPUINFO.exists() else platform.processor()  # the latter on Windows
+    family = re.search(r"family\s*:?\s*(\d+)", text, re.IGNORECASE)
+    return int(family[1]) if family and "AuthenticAMD" in text else 0
+
+
+# --- search -----------------------------------------------------------------------------------------------------------
+
+
+class Searched(NamedTuple):
+    """A model prepared for a search."""
+
+    model: Transformer
+    logits: nn.Module  # from states (…, d_model) to logits (…, padded vocabulary), at least fp32
+    beams: BeamOperations
+
+
+def for_search(model: Transformer, precision: str) -> Searched:
+    """Prepare `model` for a search in `precision`: fp32, bf16, int8 (on a CPU) or fp16 (on a GPU).
+
+    Parameters that are not laid out anew are shared with `model`. Small vocabularies are padded to whole cache lines,
+    others to whole blocks of `BeamOperations.best_extensions`. Raise UserError if this machine does not support it.
+    """
+    weight = model.output_embedding.weight.detach()
+    beyond = -len(weight) % (COMPARED if len(weight) > AT_ONCE else CACHE_LINE)
+    weight = F.pad(weight, (0, 0, 0, beyond))
+    bias = None if model.output_bias is None else F.pad(model.output_bias.detach(), (0, beyond))
+    return (_on_cpu if weight.device.type == "cpu" else _on_gpu)(model, precision, weight, bias)
+
+
+def _on_gpu(model: Transformer, precision: str, weight: Tensor, bias: Tensor | None) -> Searched:
+    if precision == "int8":
+        raise UserError("precision int8: is for CPUs only", "use --precision bf16, or auto")
+    dtype = HALVES.get(precision, weight.dtype)
+    linear = None if precision == "fp32" else partial(HalfPrecision, dtype=dtype)
+    return Searched(model.computed_by(GPU(), linear).eval(), Logits(weight, bias, dtype), BeamOperations())
+
+
+def _on_cpu(model: Transformer, precision: str, weight: Tensor, bias: Tensor | None) -> Searched:
+    if precision == "fp16":
+        raise UserError("precision fp16: is for GPUs only", "use --precision bf16, or auto")
+    linear = _layout(precision, weight)
+    try:
+        logits = linear(weight, bias)
+        laid_out = model.computed_by(PLAIN, linear).eval()
+    except (AttributeError, NotImplementedError, RuntimeError) as error:
+        raise UserError(
+            f"precision {precision}: PyTorch cannot compute in it on this machine: {str(error).splitlines()[0]}",
+            "use --precision fp32, or auto",
+        ) from None
+    if (found := kernels()) is None or weight.dtype != torch.float32:
+        return Searched(laid_out, logits, BeamOperations())
+    if model.has_source:
+        layers = cast("list[DecoderLayer]", list(laid_out.decoder))
+        laid_out = laid_out.computed_by(SearchInC(layers, laid_out.decoder_norm, found.functions))
+    return Searched(laid_out, logits, BeamOperationsInC(found.functions))
+
+
+def _layout(precision: str, weight: Tensor) -> MakeLinear:
+    """Return what lays out the linear layers of a CPU, whose weights are like `weight`."""
+    found = kernels()
+    if precision == "bf16":
+        return BFloat16
+    if precision == "int8":
+        return partial(Int8InC, found.functions) if found else Int8
+    if found and found.multiplies and weight.dtype == torch.float32:
+        return partial(Panels, found.functions)
+    return partial(AsStored, _scoring(weight))
+
+
+def search_precision(wanted: str, device: torch.device) -> str:
+    """Return the precision of a search: `wanted`, or the fastest if that is auto or not faster than fp32 here."""
+    if device.type == "cpu":
+        return "fp32" if wanted == "auto" or (wanted in ("bf16", "int8") and not pays(wanted)) else wanted
+    if wanted != "auto":
+        return wanted
+    return "bf16" if torch.cuda.get_device_capability(device) >= (8, 0) else "fp16"  # older ones emulate bf16
+
+
+def pays(precision: str) -> bool:
+    """Return whether this CPU multiplies faster in `precision`, bf16 or int8, than in fp32.
+
+    Time both for a few milliseconds; return False if `precision` is unsupported.
+    """
+    weight, rows = torch.randn(512, 512), torch.randn(128, 512)
+    with torch.inference_mode():
+        try:
+            full, short = (_layout(name, weight)(weight, None) for name in ("fp32", precision))
+            times = [(_seconds(short, rows), _seconds(full, rows)) for _ in range(12)]
+        except (AttributeError, NotImplementedError, RuntimeError):  # oneDNN has no kernel for this processor
+            return False
+    shorts, fulls = zip(*times, strict=True)
+    return bool(min(shorts) < 0.9 * min(fulls))  # the fastest runs are the least disturbed
+
+
+def _seconds(layer: nn.Module, rows: Tensor) -> float:
+    start = time.perf_counter()
+    layer(rows)
+    return time.perf_counter() - start

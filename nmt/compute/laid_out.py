@@ -1,0 +1,193 @@
+"""Linear layers of a search on a CPU: a matrix is laid out once, then multiplied by few rows again and again."""
+
+from __future__ import annotations
+
+from ctypes import CDLL
+from functools import cache
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from nmt.compute.native import gomp_parallel
+from nmt.compute.onednn import reordered, rows_by_rows
+from nmt.model.operations import Operations
+from nmt.system import torch_internals
+
+CACHE_LINE = 16  # in fp32 numbers
+ZERO_POINT = 128  # the unsigned 8-bit value for 0
+FEW_MULTIPLICATIONS = 1 << 23  # multiplications · threads up to which nmt_int8_product is as fast as oneDNN with AMX
+MIN_SCALE = 1e-12  # avoids division by 0 in rows of zeros
+
+
+class LaidOut(nn.Module):
+    """A linear layer, x Wᵀ + b; x (…, in) and the result (…, out) are fp32."""
+
+    bias: Tensor | None
+
+    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+        """Store the bias; subclasses lay out `weight` (out, in)."""
+        super().__init__()
+        self.bias = None if bias is None else bias.detach()
+
+    def product(self, x: Tensor) -> Tensor:
+        """Return x Wᵀ."""
+        raise NotImplementedError
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.product(x)
+        return y if self.bias is None else y.add_(self.bias)
+
+
+class AsStored(LaidOut):
+    """A linear layer that `operations` compute."""
+
+    def __init__(self, operations: Operations, weight: Tensor, bias: Tensor | None) -> None:
+        super().__init__(weight, bias)
+        self._operations, self._weight = operations, weight.detach()
+
+    def product(self, x: Tensor) -> Tensor:
+        return self._operations.linear(x, self._weight)
+
+
+class Panels(LaidOut):
+    """An fp32 linear layer by the C kernel nmt_product.
+
+    A row's result depends neither on other rows nor on the number of threads.
+    """
+
+    def __init__(self, functions: CDLL, weight: Tensor, bias: Tensor | None) -> None:
+        super().__init__(weight, bias)
+        weight = weight.detach().contiguous()
+        self.functions, (self._outputs, self._inputs) = functions, weight.shape
+        self.matrix = weight.new_empty((-(-self._outputs // CACHE_LINE) * CACHE_LINE, self._inputs))
+        self.functions.nmt_pack(self._outputs, self._inputs, weight.data_ptr(), self.matrix.data_ptr())
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self._multiply(x, self.bias)
+
+    def product(self, x: Tensor) -> Tensor:
+        return self._multiply(x, None)
+
+    def _multiply(self, x: Tensor, bias: Tensor | None) -> Tensor:
+        x = x.contiguous()
+        y = x.new_empty((*x.shape[:-1], self._outputs))
+        self.functions.nmt_product(
+            *(x.numel() // self._inputs, self._inputs, self._outputs, x.data_ptr(), self.matrix.data_ptr()),
+            *(None if bias is None else bias.data_ptr(), y.data_ptr(), gomp_parallel(), torch.get_num_threads()),
+        )
+        return y
+
+
+class BFloat16(LaidOut):
+    """A linear layer by oneDNN in bf16: x and x Wᵀ are rounded."""
+
+    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+        super().__init__(weight, bias)
+        self.matrix = reordered(weight.detach().to(torch.bfloat16))
+
+    def product(self, x: Tensor) -> Tensor:
+        return rows_by_rows(x.to(torch.bfloat16), self.matrix).float()
+
+
+class Int8(LaidOut):
+    """A linear layer that multiplies in 8-bit integers.
+
+    Each row of W and of x has its own scale, so a row's result does not depend on other rows (symmetric "dynamic
+    quantisation", Zafrir et al. 2019).
+    """
+
+    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+        super().__init__(weight, bias)
+        weight = weight.detach()
+        self.scales = (weight.abs().amax(1) / largest_exact_weight()).clamp_min(MIN_SCALE)
+        self.lay_out((weight / self.scales[:, None]).round_().to(torch.int8))
+
+    def lay_out(self, quantised: Tensor) -> None:
+        """Lay out the weight (out, in) int8, whose rows have `scales` (out,)."""
+        self.zeros = torch.zeros(len(quantised), dtype=torch.int64)
+        self.matrix = torch_internals.require("torch:ops.onednn.qlinear_prepack")(quantised, None)
+
+    def product(self, x: Tensor) -> Tensor:
+        quantised, scales = self.quantise_rows(x.flatten(0, -2))
+        return self.quantised_product(quantised, scales).view(*x.shape[:-1], -1)
+
+    def quantise_rows(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Quantise x (rows, width) to uint8; return it and the scales (rows, 1): x ≈ (quantised - 128) · scale.
+
+        A row's largest absolute value maps to 127; halves are rounded up. The scale of a row with infinity or NaN is
+        not finite.
+        """
+        scales = x.abs().amax(1, keepdim=True).div_(127.0).clamp_min_(MIN_SCALE)
+        # The conversion truncates: adding 128.5 instead of 128 makes it round.
+        return (x * scales.reciprocal()).add_(ZERO_POINT + 0.5).to(torch.uint8), scales
+
+    def quantised_product(self, x: Tensor, row_scales: Tensor) -> Tensor:
+        """Return the fp32 product (rows, out) of uint8 x (rows, in), whose rows have scales (rows, 1)."""
+        return _int8_product(x, ZERO_POINT, self.matrix, self.scales, self.zeros).mul_(row_scales)
+
+
+class Int8InC(Int8):
+    """An 8-bit linear layer whose rows are quantised by a C kernel, and multiplied by another if they are few."""
+
+    def __init__(self, functions: CDLL, weight: Tensor, bias: Tensor | None) -> None:
+        self._functions, (self._outputs, self._inputs) = functions, weight.shape
+        self._few = functions.nmt_int8_limit() >= largest_exact_weight() and self._inputs % 4 == 0
+        super().__init__(weight, bias)
+
+    def lay_out(self, quantised: Tensor) -> None:
+        super().lay_out(quantised)
+        if self._few:
+            panel = self._functions.nmt_int8_panel()  # outputs that are computed together, from four inputs at a time
+            beyond = -self._outputs % panel
+            panels = F.pad(quantised, (0, 0, 0, beyond)).view(-1, panel, self._inputs // 4, 4)
+            self._panels = panels.transpose(1, 2).contiguous()
+            self._shifts = F.pad(quantised.sum(1, dtype=torch.int32) * -ZERO_POINT, (0, beyond))
+            self._padded_scales = F.pad(self.scales, (0, beyond))
+
+    def quantise_rows(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        x, quantised, scales = x.contiguous(), torch.empty(x.shape, dtype=torch.uint8), x.new_empty((len(x), 1))
+        self._functions.nmt_quantise_rows(*x.shape, x.data_ptr(), quantised.data_ptr(), scales.data_ptr())
+        return quantised, scales
+
+    def quantised_product(self, x: Tensor, row_scales: Tensor) -> Tensor:
+        rows, threads = len(x), torch.get_num_threads()
+        is_large = rows * self._inputs * self._outputs * threads > FEW_MULTIPLICATIONS
+        if not self._few or (is_large and (threads > 1 or has_amx())):
+            return super().quantised_product(x, row_scales)
+        y = row_scales.new_empty((rows, self._outputs))
+        self._functions.nmt_int8_product(
+            *(rows, self._inputs, self._outputs, x.data_ptr(), row_scales.data_ptr(), self._panels.data_ptr()),
+            *(self._shifts.data_ptr(), self._padded_scales.data_ptr(), y.data_ptr()),
+        )
+        return y
+
+
+def _int8_product(x: Tensor, zero_point: int, matrix: Tensor, scales: Tensor, zeros: Tensor) -> Tensor:
+    """Multiply uint8 x (rows, in) by a packed int8 matrix to fp32 (rows, out), without applying the scale of x."""
+    multiply = torch_internals.require("torch:ops.onednn.qlinear_pointwise")
+    return multiply(  # type: ignore[no-any-return]
+        x, 1.0, zero_point, matrix, scales, zeros, None, 1.0, 0, torch.float32, "none", [], ""
+    )
+
+
+@cache
+def largest_exact_weight() -> int:
+    """Return the largest absolute int8 weight with which this processor sums products exactly.
+
+    Without VNNI, pairs of products are added in 16 bits and can saturate: 2 · 255 · 127 does not fit, 2 · 255 · 64
+    does. oneDNN chooses its own instructions, so try the largest possible product.
+    """
+    width, full = 64, 127
+    pack = torch_internals.require("torch:ops.onednn.qlinear_prepack")
+    matrix = pack(torch.full((width, width), full, dtype=torch.int8), None)
+    x = torch.full((1, width), 255, dtype=torch.uint8)
+    found = _int8_product(x, 0, matrix, torch.ones(width), torch.zeros(width, dtype=torch.int64))
+    return full if bool(found.eq(width * 255 * full).all()) else 64
+
+
+@cache
+def has_amx() -> bool:
+    """Return whether oneDNN multiplies 8-bit integers in tiles, which pays for many rows."""
+    supported = torch_internals.find("torch.cpu:_is_amx_tile_supported")
+    return bool(torch.backends.cpu.get_cpu_capability() == "AVX512" and supported and supported())
