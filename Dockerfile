@@ -7,9 +7,9 @@ COPY recipes /src/recipes
 RUN pip wheel --no-deps --wheel-dir /wheels /src
 
 FROM python:3.13-slim
-RUN pip install --no-cache-dir torch --index-url https://download.pytorch.org/whl/cpu
 COPY --from=build /wheels /wheels
-RUN pip install --no-cache-dir "nmtkit[ctranslate2] @ file://$(echo /wheels/*.whl)" && rm -r /wheels
+RUN pip install --no-cache-dir --extra-index-url https://download.pytorch.org/whl/cpu \
+  "nmtkit[ctranslate2] @ file://$(echo /wheels/*.whl)" && rm -r /wheels
 ENV NMT_MODEL=/model
 USER nobody
 ENTRYPOINT ["nmt"]

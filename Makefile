@@ -141,6 +141,7 @@ table3: $(INSTALLED)
 	$(VENV)/bin/python benchmarks/table3.py --data $(DATA) --rows $(TABLE3)
 
 lint: $(INSTALLED)
+	$(VENV)/bin/codespell
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
