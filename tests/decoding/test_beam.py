@@ -1,4 +1,4 @@
-"""Beam search against exhaustive and readable beam search, on random step functions."""
+"""The plain beam search of tests against exhaustive search, on random step functions."""
 
 import functools
 import math
@@ -6,9 +6,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from plain_search import beam_search
+from reference_search import beam_search
 
 from nmt.decoding.beam import length_penalty
 from nmt.decoding.engine import Hypothesis
@@ -90,63 +88,6 @@ def test_a_wide_beam_finds_what_exhaustive_search_finds(alpha, vocabulary):
             expected = sorted(everything(tables[i], cap, alpha), key=lambda h: -h.score)
             assert_same(found[i], expected[:2])
             assert best[i] == found[i][:1]
-
-
-# --- a readable beam search ---------------------------------------------------------------------------------
-
-
-def readable_beam_search(table, cap, beam, alpha, n_best, min_length):
-    """The rules of the module's docstring for one sentence, with lists."""
-    alive, finished = [((), np.float32(0.0))], []
-    for length in range(1, cap + 1):
-        extensions = [
-            ((*ids, symbol), total + log_prob)
-            for ids, total in alive
-            for symbol, log_prob in enumerate(table(ids))
-            if log_prob > -np.inf and (symbol != EOS or length > min_length)
-        ]
-        extensions.sort(key=lambda extension: -extension[1])
-        alive = []
-        for rank, (ids, total) in enumerate(extensions[: 2 * beam if beam > 1 else 1]):
-            if ids[-1] != EOS and length < cap:
-                alive.append((ids, total))
-            elif rank < beam:
-                output, whole = (ids[:-1], True) if ids[-1] == EOS else (ids, False)
-                finished.append(Hypothesis(list(output), float(total) / penalty(length, alpha), whole))
-        alive = alive[:beam]
-        finished = sorted(finished, key=lambda h: -h.score)[:beam]
-        if not alive:
-            break
-        bound = float(alive[0][1]) / penalty(cap, alpha)
-        if len(finished) >= n_best and finished[n_best - 1].score >= bound:
-            break
-    return finished[:n_best]
-
-
-@settings(max_examples=300)
-@given(data=st.data())
-def test_a_narrow_beam_follows_the_rules(data):
-    vocabulary = data.draw(st.integers(2, 6))
-    beam = data.draw(st.integers(1, 5))
-    n_best = data.draw(st.integers(1, beam))
-    alpha = data.draw(st.sampled_from([0.0, 0.3, 0.6, 1.0, 1.7]))
-    caps = data.draw(st.lists(st.integers(1, 10), min_size=1, max_size=4))
-    min_length = data.draw(st.integers(0, 11))
-    seed = data.draw(st.integers(0, 10**6))
-    tables = [random_table(seed + i, vocabulary) for i in range(len(caps))]
-    found = search(tables, caps, beam=beam, alpha=alpha, n_best=n_best, min_length=min_length)
-    for table, cap, hypotheses in zip(tables, caps, found, strict=True):
-        assert_same(hypotheses, readable_beam_search(table, cap, beam, alpha, n_best, min_length))
-        assert all(len(h.ids) >= min_length for h in hypotheses if h.finished)
-
-
-@pytest.mark.parametrize("alpha", [0.0, 0.6])
-def test_a_beam_of_1_takes_the_best_symbol_until_the_first_end_symbol(alpha):
-    tables, caps = [random_table(seed, 7) for seed in range(200)], [1 + seed % 15 for seed in range(200)]
-    found = search(tables, caps, beam=1, alpha=alpha)
-    for table, cap, hypotheses in zip(tables, caps, found, strict=True):
-        assert_same(hypotheses, readable_beam_search(table, cap, 1, alpha, 1, 0))
-    assert {one.finished for (one,) in found} == {True, False}  # both ends occur
 
 
 # --- lengths, caps and when to stop -------------------------------------------------------------------------

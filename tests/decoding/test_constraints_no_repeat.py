@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 import torch
-from plain_search import beam_search
 from queues import Pile
-from reference_search import UncachedStep, random_model
+from reference_search import UncachedStep, beam_search, random_model
 from torch import Tensor
 
 from nmt.decoding.constraints import NoRepeat

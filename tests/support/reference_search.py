@@ -1,17 +1,20 @@
-"""Random models with varied outputs, and the plain search, which decodes every hypothesis anew at every step."""
+"""Random models with varied outputs, and the plain search that the fast one must equal, by lists and without a cache.
+
+`nmt.decoding.beam` states the rules (section 6.1).
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 import torch
-from plain_search import beam_search
 from torch import Tensor
 from torch.nn import functional as F
 
+from nmt.decoding.beam import length_penalty
 from nmt.decoding.engine import Hypothesis
 from nmt.model.batch import pad_ids
 from nmt.model.transformer import Memory, Transformer
@@ -53,6 +56,7 @@ def random_model(
 class UncachedStep:
     """The step function of one model, or of an ensemble, whose probabilities are averaged."""
 
+    @torch.inference_mode()
     def __init__(self, models: Sequence[Transformer], sources: Sequence[Sequence[int]]) -> None:
         source = pad_ids(sources, after=EOS)
         self.members = [(model, model.encode(source)) for model in models]
@@ -72,11 +76,58 @@ class UncachedStep:
 
 
 @torch.inference_mode()
+def beam_search(
+    step: Callable[[Tensor, Tensor], Tensor],
+    caps: Sequence[int],
+    *,
+    beam: int,
+    alpha: float,
+    n_best: int = 1,
+    min_length: int = 0,
+    bos: int = BOS,
+    eos: int = EOS,
+) -> list[list[Hypothesis]]:
+    """Return the `n_best` hypotheses of each sentence, best first.
+
+    `step` maps whole hypotheses (n, beam, length), from `<s>` on, and the numbers (n,) of their sentences to
+    log-probabilities (n, beam, vocabulary). `caps` are the largest numbers of symbols, `</s>` counted; `min_length` is
+    the smallest, not counting it.
+    """
+    live: dict[int, list[tuple[list[int], float]]] = {number: [([], 0.0)] for number in range(len(caps))}
+    ended: list[list[Hypothesis]] = [[] for _ in caps]
+    length = 0
+    while live:
+        length += 1
+        rows = [[[bos, *ids] for ids, _ in (own + own[:1] * beam)[:beam]] for own in live.values()]
+        log_probs = step(torch.tensor(rows), torch.tensor(list(live)))
+        if length <= min_length:
+            log_probs[..., eos] = -math.inf
+        for (number, before), follow in zip(list(live.items()), log_probs, strict=True):
+            totals = follow[: len(before)] + torch.tensor([total for _, total in before])[:, None]
+            best, at = totals.flatten().topk(min(2 * beam if beam > 1 else 1, totals.numel()))
+            scores = best / length_penalty(torch.tensor(float(length)), alpha)
+            going_on = []
+            for rank, (total, score, index) in enumerate(zip(*(x.tolist() for x in (best, scores, at)), strict=True)):
+                parent, symbol = divmod(index, totals.size(1))
+                ids = [*before[parent][0], symbol]
+                if total > -math.inf and symbol != eos and length < caps[number]:
+                    going_on.append((ids, total))
+                elif total > -math.inf and rank < beam:
+                    ended[number].append(Hypothesis(ids[:-1] if symbol == eos else ids, score, symbol == eos))
+            live[number] = going_on[:beam]
+            ended[number] = sorted(ended[number], key=lambda one: -one.score)[:beam]
+            # Dividing by the largest penalty still possible bounds what any live hypothesis can reach (α ≥ 0).
+            most = going_on[0][1] / length_penalty(torch.tensor(float(caps[number])), alpha) if going_on else -math.inf
+            if not going_on or (len(ended[number]) >= n_best and ended[number][n_best - 1].score >= most):
+                del live[number]
+    return [own[:n_best] for own in ended]
+
+
 def reference_search(
     models: Sequence[Transformer], sources: Sequence[Sequence[int]], caps: Sequence[int], **options: Any
 ) -> list[list[Hypothesis]]:
     """Hypotheses for each of `sources` (ids without `</s>`), all in one batch."""
-    return beam_search(UncachedStep(models, sources), caps, bos=BOS, eos=EOS, **options)
+    return beam_search(UncachedStep(models, sources), caps, **options)
 
 
 def assert_same(found: Sequence[Sequence[Hypothesis]], expected: Sequence[Sequence[Hypothesis]]) -> None:
