@@ -32,20 +32,13 @@ def random_table(seed, vocabulary):
     return log_probs
 
 
-class TableStep:
-    """A step of one table per sentence."""
-
-    def __init__(self, tables):
-        self.tables = list(tables)
-
-    def __call__(self, ids, sentences):
+def search(tables, caps, **options):
+    def step(ids, sentences):
         assert ids[:, :, 0].eq(BOS).all()
-        pairs = zip((self.tables[s] for s in sentences.tolist()), ids[:, :, 1:].tolist(), strict=True)
+        pairs = zip((tables[s] for s in sentences.tolist()), ids[:, :, 1:].tolist(), strict=True)
         return torch.from_numpy(np.array([[table(tuple(prefix)) for prefix in row] for table, row in pairs]))
 
-
-def search(tables, caps, **options):
-    return beam_search(TableStep(tables), caps, bos=BOS, eos=EOS, **options)
+    return beam_search(step, caps, bos=BOS, eos=EOS, **options)
 
 
 def penalty(length, alpha):

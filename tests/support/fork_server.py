@@ -62,17 +62,13 @@ class Request(NamedTuple):
 
     arguments: list[str]
     environment: dict[str, str]
-    open_streams: list[int]
-    """Which of the standard streams are open."""
-    ignored: list[int]
-    """Signals that are ignored."""
+    open_streams: list[int]  # which of the standard streams are open
+    ignored: list[int]  # signals
     new_session: bool
-    from_shell: bool
-    """Whether the caller waits at the socket for the exit code, and is not the parent."""
+    from_shell: bool  # whether the caller waits at the socket for the exit code, and is not the parent
 
 
 def ignored_signals() -> list[int]:
-    """The signals that this process ignores, and so do those that it starts."""
     return [number for number in SIGNALS if signal.getsignal(number) is signal.SIG_IGN]
 
 
@@ -125,33 +121,19 @@ def for_shells() -> tuple[str, dict[str, str]]:
 
 
 def call_from_shell(arguments: list[str]) -> NoReturn:
-    """Is `nmt ARGUMENTS` for the shell that started this process."""
-    if (code := code_of_fork(arguments)) is None:
-        os.execl(sys.executable, sys.executable, "-m", "nmt", *arguments)
-    if code < 0:
-        with suppress(OSError):  # there are signals that none may handle
-            signal.signal(-code, signal.SIG_DFL)
-        os.kill(os.getpid(), -code)
-    os._exit(code)
-
-
-def code_of_fork(arguments: list[str]) -> int | None:
-    """The exit code of a command that the shell's server has started; None if there is no server, or if it refused."""
-    if (address := os.environ.get(ADDRESS)) is None:
-        return None
-    streams = [number for number in range(3) if is_open(number)]
-    request = Request(arguments, dict(os.environ), streams, ignored_signals(), new_session=False, from_shell=True)
-    answer = ask(address, request, ".", streams).makefile()
-    return int(answer.readline()) if answer.readline() != "0\n" else None
-
-
-def is_open(descriptor: int) -> bool:
-    """Whether a descriptor is that of an open file."""
-    try:
-        os.fstat(descriptor)
-    except OSError:
-        return False
-    return True
+    """Is `nmt ARGUMENTS` for the shell that started this process, as a new process if the server refuses."""
+    if address := os.environ.get(ADDRESS):
+        streams = [number for number in range(3) if os.path.exists(f"/dev/fd/{number}")]
+        request = Request(arguments, dict(os.environ), streams, ignored_signals(), new_session=False, from_shell=True)
+        answer = ask(address, request, ".", streams).makefile()
+        if answer.readline() != "0\n":
+            code = int(answer.readline())
+            if code < 0:
+                with suppress(OSError):  # there are signals that none may handle
+                    signal.signal(-code, signal.SIG_DFL)
+                os.kill(os.getpid(), -code)
+            os._exit(code)
+    os.execl(sys.executable, sys.executable, "-m", "nmt", *arguments)
 
 
 # --- the server ---------------------------------------------------------------------------------------------
@@ -184,44 +166,34 @@ def main() -> None:
     environment = dict(os.environ)
     let_waiting_threads_sleep()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the Ctrl-C of those who run the tests
-    load_what_commands_load()
-    listener = listen()
-    print(address_of(listener), flush=True)
-    if (begun := serve(listener, os.dup(0), environment)) and launches(begun.request):
+    for name in COSTLY:  # nothing may compute or start a thread, since forks have none of its threads
+        importlib.import_module(name)
+    importlib.import_module("measured").let_workers_save()
+    gc.collect()
+    gc.freeze()  # else the first collection in each fork would copy the pages of all these objects
+    listener, address = listen()
+    print(address, flush=True)
+    begun = serve(listener, os.dup(0), environment)
+    if begun and begun.request.arguments[:1] == ["train"] and "--devices" in begun.request.arguments:
         begun = serve_workers(begun, environment)
     if begun is None:
         os._exit(0)
     run(begun)
 
 
-def load_what_commands_load() -> None:
-    """Imports what takes time; nothing may compute or start a thread here, since forks have none of its threads."""
-    for name in COSTLY:
-        importlib.import_module(name)
-    importlib.import_module("measured").let_workers_save()
-    gc.collect()
-    gc.freeze()  # else the first collection in each fork would copy the pages of all these objects
-
-
 class Begun(NamedTuple):
     """A forked process that is to become a command."""
 
     request: Request
-    descriptors: list[int]
-    """Its directory and its open standard streams."""
+    descriptors: list[int]  # its directory and its open standard streams
 
 
-def listen() -> socket.socket:
-    """A socket at an address that the system chooses."""
+def listen() -> tuple[socket.socket, str]:
+    """A socket, and its address, which the system chooses."""
     listener = socket.socket(socket.AF_UNIX)
     listener.bind("")
     listener.listen()
-    return listener
-
-
-def address_of(listener: socket.socket) -> str:
-    """Where callers find a server."""
-    return str(listener.getsockname()[1:].decode())
+    return listener, str(listener.getsockname()[1:].decode())
 
 
 def serve(listener: socket.socket, until: int, environment: Mapping[str, str]) -> Begun | None:
@@ -236,16 +208,10 @@ def serve(listener: socket.socket, until: int, environment: Mapping[str, str]) -
             os.close(until)
             return begin(connection, environment)
         connection.close()
-        reap(os.WNOHANG)
-    reap()
+        with suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
     return None
-
-
-def reap(options: int = 0) -> None:
-    """Waits for children, so that their time counts as the server's."""
-    with suppress(ChildProcessError):
-        while os.waitpid(-1, options)[0]:
-            pass
 
 
 def begin(connection: socket.socket, environment: Mapping[str, str]) -> Begun:
@@ -287,25 +253,19 @@ def wait_for(child: int, connection: socket.socket) -> None:
         connection.sendall(b"%d\n" % code)
 
 
-def launches(request: Request) -> bool:
-    """Whether a command starts ranks."""
-    return request.arguments[:1] == ["train"] and "--devices" in request.arguments
-
-
 def serve_workers(begun: Begun, environment: Mapping[str, str]) -> Begun | None:
     """Gives a command that launches workers a server of its own, so that they are children of the command.
 
     Returns in the command, in each worker, and None in that server at its end.
     """
-    listener, (theirs, ours) = listen(), os.pipe()
+    (listener, address), (theirs, ours) = listen(), os.pipe()
     if (process := os.fork()) == 0:
         for descriptor in (ours, *begun.descriptors):
             os.close(descriptor)
         return serve(listener, theirs, environment)
     os.close(theirs)
     become_subreaper()
-    workers = Server(process, address_of(listener))
-    serve_subprocess(lambda: workers)
+    serve_subprocess(lambda: Server(process, address))
     listener.close()
     return begun
 
