@@ -1,7 +1,7 @@
 """Write the generated pages of the reference: `python docs/generate.py`.
 
 Commands come from click's own help, recipe keys from the JSON Schema of recipes, the Python API from docstrings. The
-pages are committed, so that they read on a code host as well; `tests/test_docs_reference.py` compares them.
+pages are committed, so that they read on a code host as well; `tests/test_docs.py` compares them.
 """
 
 from __future__ import annotations

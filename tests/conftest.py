@@ -19,7 +19,6 @@ import pytest
 import torch
 from browser import chromium
 from hypothesis import settings
-from measured import let_workers_save
 from reverse_task import BARE, sets, shell, write_reverse_task
 
 from nmt import cli
@@ -41,7 +40,7 @@ signal.signal(signal.SIGHUP, signal.SIG_DFL)
 if sys.platform == "linux":
     fork_server.become_subreaper()
 fork_server.serve_subprocess(fork_server.server)
-let_workers_save()
+fork_server.let_workers_save()
 
 
 def children() -> dict[int, str]:

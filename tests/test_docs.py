@@ -1,4 +1,4 @@
-"""The documents name only files, functions, modules and headings that exist."""
+"""The documents name only files, functions, modules and headings that exist; generated pages are fresh."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import ast
 import re
 from pathlib import Path
 
+import generate
 import pytest
 from documents import broken_links
 from test_layout import FILES, MAY_IMPORT, PACKAGE, layer, name_of
@@ -80,3 +81,16 @@ def test_the_tree_of_the_repository_lists_every_module() -> None:
             listed += [folder / f"{name}.py" for name in names.split(", ")]
     # The package files of folders hold a docstring, and at most import what others take from the package.
     assert sorted(listed) == sorted(path for path in FILES if path.name != "__init__.py" or path.parent == PACKAGE)
+
+
+GENERATED: dict[Path, str] = generate.pages()
+
+
+def test_the_pages_that_are_marked_as_generated_are_those_of_the_generator() -> None:
+    marked = [page for page in DOCUMENTS if generate.NOTE in page.read_text(encoding="utf-8")]
+    assert marked == sorted(GENERATED)
+
+
+@pytest.mark.parametrize("page", GENERATED, ids=lambda page: page.name)
+def test_a_generated_page_is_fresh(page: Path) -> None:
+    assert page.read_text(encoding="utf-8") == GENERATED[page], "run: python docs/generate.py"

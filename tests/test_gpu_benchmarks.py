@@ -26,7 +26,6 @@ from search_agreement import VOCABULARY
 from synthetic import wmt_lengths, write_corpus
 from updates import plan_of
 
-
 KERNELS_OF = {
     "attention": "fmha_cutlassF_bf16_aligned_64x64_rf_sm80",
     "norms": "triton_per_fused__to_copy_add_native_dropout_backward_native_layer_norm_backward",

@@ -18,9 +18,6 @@ PAGES = sorted(
     [*(ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "SECURITY")), *(ROOT / "docs").rglob("*.md")]
 )
 """What people read to learn and to look up."""
-GENERATED = [ROOT / "docs" / "reference" / f"{name}.md" for name in ("commands", "recipes", "python")]
-"""Pages that `docs/generate.py` writes."""
-
 PROGRAMS = ("sh", "console", "python")
 """Languages of the blocks that are run unless a marker says otherwise."""
 

@@ -168,7 +168,7 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the Ctrl-C of those who run the tests
     for name in COSTLY:  # nothing may compute or start a thread, since forks have none of its threads
         importlib.import_module(name)
-    importlib.import_module("measured").let_workers_save()
+    let_workers_save()
     gc.collect()
     gc.freeze()  # else the first collection in each fork would copy the pages of all these objects
     listener, address = listen()
@@ -276,6 +276,24 @@ def become_subreaper() -> None:
 
     subreaper = 36  # PR_SET_CHILD_SUBREAPER of prctl(2)
     ctypes.CDLL(None).prctl(subreaper, 1)
+
+
+def let_workers_save() -> None:
+    """Has workers of a search end by themselves if coverage is measured; they are else killed before they can save."""
+    if "COVERAGE_PROCESS_CONFIG" not in os.environ:
+        return
+    from nmt.decoding.workers import Workers
+
+    kill = Workers.close
+
+    def close(self: Workers) -> None:
+        for worker in self._workers:
+            worker.connection.close()  # as the end of this process would; the worker then calls os._exit
+        for worker in self._workers:
+            worker.process.join(20.0)  # seconds
+        kill(self)
+
+    Workers.close = close  # type: ignore[method-assign]
 
 
 # --- a command ----------------------------------------------------------------------------------------------

@@ -156,8 +156,6 @@ Make = Callable[[str, Callable[[Path], None]], Path]
 
 def ingredient(name: str, environment: Mapping[str, str], make: Make) -> Path:
     """The folder that an ingredient is made in; pages get a copy."""
-    if name not in INGREDIENTS:
-        raise KeyError(f"no ingredient {name!r}; there are {', '.join(INGREDIENTS)}")
     others, script = INGREDIENTS[name]
 
     def fill(folder: Path) -> None:
