@@ -12,7 +12,6 @@ from types import SimpleNamespace
 import pytest
 from reverse_task import BARE, sets, shell
 from rich.cells import cell_len
-from terminals import watched
 
 from nmt.system.console import Console, Work, shown
 
@@ -27,6 +26,21 @@ def test_work_goes_on_when_nobody_listens(monkeypatch: pytest.MonkeyPatch) -> No
     console.say("lost")
     assert console.quiet
     console.say("not even tried")
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def watched(monkeypatch: pytest.MonkeyPatch) -> Terminal:
+    """A terminal in place of stderr that somebody watches, whatever the machine that runs the tests sets."""
+    monkeypatch.setattr(sys, "stderr", terminal := Terminal())
+    for name in ("CI", "NO_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setenv("COLUMNS", "80")
+    return terminal
 
 
 @pytest.fixture
