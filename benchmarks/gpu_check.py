@@ -45,8 +45,7 @@ from nmt.system.device import World, choose_device
 from nmt.text.vocabulary import EOS
 from nmt.training.arithmetic import factors_rounded, set_precision
 from nmt.training.batches import Update, make_batch
-from nmt.training.budget import Requests
-from nmt.training.distributed import Group
+from nmt.training.distributed import Group, Requests
 from nmt.training.loss import smoothed_cross_entropy
 from nmt.training.run_files import RunState
 from nmt.training.trainer import Trainer

@@ -22,8 +22,7 @@ from nmt.system.console import Console, unseen
 from nmt.system.device import World
 from nmt.system.files import JsonLines
 from nmt.training.batches import Update, prefetched
-from nmt.training.budget import Requests
-from nmt.training.distributed import Group
+from nmt.training.distributed import Group, Requests
 from nmt.training.progress import Progress
 from nmt.training.run_files import RunState
 from nmt.training.trainer import Trainer

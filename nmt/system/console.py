@@ -112,7 +112,7 @@ class Console:
         self.quiet = quiet
         self.live = not quiet and can_redraw()
         self._terminal: RichConsole | None = None  # set while the live display is shown
-        self.pinned: Sequence[tuple[str, str]] = ()
+        self._pinned: Sequence[tuple[str, str]] = ()
 
     def say(self, text: str, best: bool = False) -> None:
         """Write one line, in green if it is about the best checkpoint."""
@@ -129,7 +129,7 @@ class Console:
 
     def pin(self, rows: Sequence[tuple[str, str]]) -> None:
         """Set the labelled texts above the live progress line, each truncated to one line."""
-        self.pinned = [(label, printable(text)) for label, text in rows]
+        self._pinned = [(label, printable(text)) for label, text in rows]
 
     @contextmanager
     def progress(
@@ -176,7 +176,7 @@ class Console:
         rows, line = (Table.grid(padding=(0, len(GAP), 0, 0), expand=True) for _ in range(2))
         rows.width = line.width = width
         rows.add_column(style="bold", no_wrap=True)
-        for label, text in self.pinned:
+        for label, text in self._pinned:
             rows.add_row(label, Text(text, no_wrap=True, overflow="ellipsis"))
         line.add_column(style="bold", no_wrap=True)
         line.add_column(ratio=1, width=NARROWEST)

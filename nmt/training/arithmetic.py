@@ -1,4 +1,4 @@
-"""Precision of training, FLOP counts, device throughput, and the clock of a run."""
+"""Number formats of training, and FLOPs: of updates, counted, and of devices, known or measured."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -18,10 +17,6 @@ from nmt.data.corpus import Ids
 from nmt.model.transformer import Transformer
 from nmt.recipe import Model
 from nmt.system.errors import UserError
-
-if TYPE_CHECKING:
-    from nmt.training.distributed import Group
-    from nmt.training.run_files import RunState
 
 
 def autocast_dtype(precision: str, device: torch.device, d_model: int) -> torch.dtype | None:
@@ -176,24 +171,3 @@ def device_name(device: torch.device, with_threads: bool = True, dtype: torch.dt
     by = {choice.ONEDNN: ", oneDNN", "bf16": ", bf16"}.get(multiplier(dtype), "")
     threads = torch.get_num_threads()
     return f"CPU ({threads} thread{'s' if threads > 1 else ''}{by})" if with_threads else f"CPU{by}"
-
-
-class Clock:
-    """Stopwatch that adds elapsed time and the paper's cost estimate (section 6.1) to a run's state."""
-
-    def __init__(self, state: RunState, group: Group, dtype: torch.dtype) -> None:
-        """Start the clock of devices that multiply in `dtype`."""
-        self._state, self._devices = state, group.size
-        self._sustained = sustained_flops(group.device)
-        self._place = f"{group.size} × {device_name(group.device, dtype=dtype)}"
-        self._last = time.perf_counter()
-
-    def tick(self) -> None:
-        """Add the time since the last tick."""
-        now, state = time.perf_counter(), self._state
-        seconds = now - self._last
-        state.seconds += seconds
-        state.device_seconds += self._devices * seconds
-        state.devices[self._place] = state.devices.get(self._place, 0.0) + seconds
-        state.estimated_flops += self._devices * seconds * self._sustained
-        self._last = now

@@ -34,7 +34,7 @@ from nmt.training.run_files import RunState
 T = TypeVar("T")
 SIZES = 16  # distinct sizes per side of packed micro-batches; more sizes mean less filler but more shapes
 ALIGNED = 8  # token counts are rounded up to a multiple of this, for fast kernels
-BLOCK = 128  # tile size of the packed-attention kernel, in queries or keys
+TILE = 128  # queries or keys that the packed-attention kernel processes at a time
 
 
 def split_update(source_lengths: Ids, target_lengths: Ids, device_tokens: int, devices: int = 1) -> list[Rows]:
@@ -115,7 +115,7 @@ class Packer:
     def pack(self, batch: Batch, device_tokens: int) -> Batch:
         """Pack a padded batch with at most `device_tokens` tokens per side."""
         share = min(self.share, device_tokens)
-        most = max(1, min(self.longest, BLOCK) - 1)  # maximum tokens of a filler sequence beyond its mandatory one
+        most = max(1, min(self.longest, TILE) - 1)  # maximum tokens of a filler sequence beyond its mandatory one
         # Smallest step such that `SIZES` steps hold a share and its fillers.
         step = _round_up(-(-(share + 1) * most // (SIZES * most - 1)), ALIGNED)
         fillers = -(-step // most)
@@ -146,7 +146,7 @@ class Packer:
         ends = lengths.cumsum(0)
         positions = torch.arange(size) - (ends - lengths).repeat_interleave(lengths)
         bounds = torch.cat((torch.zeros(1, dtype=torch.int64), ends)).int()
-        longest = min(_round_up(int(lengths.max()), BLOCK), self.longest)
+        longest = min(_round_up(int(lengths.max()), TILE), self.longest)
         return row, Sequences(bounds, positions[None], longest)
 
 

@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from datetime import timedelta
 from threading import Thread, current_thread, main_thread
 from types import FrameType
-from typing import Any, Self, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 from uuid import uuid4
 
 import torch
@@ -307,6 +307,14 @@ class Group:
         with self.guard("agreeing"):
             dist.all_reduce(tensor, operation)
         return tensor.tolist()
+
+
+class Requests(NamedTuple):
+    """Requests after an update: one rank's, or those that all have agreed on."""
+
+    stop: int = 0  # signal number; 0 to continue
+    checkpoint: bool = False
+    finish: bool = False  # because training.minutes are used up
 
 
 @contextmanager

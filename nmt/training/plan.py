@@ -1,4 +1,4 @@
-"""Planned and actual costs of runs: `nmt train --plan`, the final summary, and the table of `nmt score --runs`.
+"""What a run will need and take, as `nmt train --plan` estimates it.
 
 A plan needs no data and no training: without prepared data, it assumes mean lengths and, for a parser, tree symbols.
 Parameters and FLOPs are exact for these. Memory includes the activations kept for the backward pass
@@ -8,37 +8,26 @@ Parameters and FLOPs are exact for these. Memory includes the activations kept f
 from __future__ import annotations
 
 import math
-import re
-import shlex
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 
-from nmt.checkpoint.reading import Bundle, best, survey
-from nmt.compute import choice
 from nmt.data.corpus import ABSENT
 from nmt.data.data_report import mean_lengths, training_pairs
 from nmt.data.folders import directory, identify
-from nmt.exchange.resolve import initial_bundle, resolve
+from nmt.exchange.resolve import initial_bundle
+from nmt.compute import choice
 from nmt.model.transformer import Transformer, parameter_groups
 from nmt.parsing.linearization import load_tokenizer
 from nmt.recipe import CPU_DEVICE_TOKENS, Model, Recipe, Training
-from nmt.system.console import Console, clock, figure
-from nmt.system.errors import UserError, printable
+from nmt.system.console import clock
 from nmt.training.arithmetic import measured_flops, product_dtype, training_flops
-from nmt.training.run_files import COST, METRICS, PAGE, BestScore, RunState
-from nmt.training.validation import Validation
 
 # Source and target lengths assumed without prepared data: roughly the means of WMT14 English-German, and of the
 # Treebank's section 23 (23.5 words and 18.3 constituents per sentence).
 ASSUMED_LENGTHS = {"translate": (28.0, 28.0), "parse": (28.0, 60.0), "language_model": (ABSENT, 28.0)}
 ASSUMED_SYMBOLS = 57  # brackets of 26 labels, as in the Treebank and GUM, XX, and 4 special symbols
-# Recipes for a CPU, with the training pairs and the minutes of one core that they were measured with (RESULTS.md)
-MEASURED = {"multi30k_en_de": (29_000, 50), "multi30k_en_de_best": (29_000, 150), "laptop": (115_000, 45)}
 UPDATING = 0.85  # of training.minutes; the rest goes to validation
 EFFICIENCY = 0.5  # training throughput relative to matrix multiplications; assumed, not measured, on GPUs
 
@@ -55,11 +44,14 @@ class Plan:
     vocabularies: tuple[int, int]  # sizes of source and target vocabulary
     lengths: tuple[float, float]  # mean source and target length in subwords or tree symbols; ABSENT without a source
     assumed: bool  # whether lengths and tree symbols are assumed rather than taken from prepared data
+    pairs: int | None  # for training, if prepared
 
 
 def make_plan(recipe: Recipe, device: torch.device, devices: int = 1) -> Plan:
     """Estimate what training the recipe on `devices` devices requires."""
-    prepared = _prepared(recipe)
+    initial = initial_bundle(recipe)
+    # The folder of the data or, if it is not up to date, that of the same name
+    prepared = identify(recipe, initial.path if initial else None)[0] or directory(recipe)
     lengths = mean_lengths(prepared)
     if lengths and (lengths[0] == ABSENT) == recipe.task.has_source:
         lengths = None  # prepared for pairs but the task is a language model, or vice versa
@@ -87,13 +79,8 @@ def make_plan(recipe: Recipe, device: torch.device, devices: int = 1) -> Plan:
         vocabularies=(vocabulary, symbols),
         lengths=(source, target),
         assumed=lengths is None,
+        pairs=training_pairs(prepared),
     )
-
-
-def _prepared(recipe: Recipe) -> Path:
-    """Return the folder of the recipe's prepared data; that of the same name if none is up to date."""
-    initial = initial_bundle(recipe)
-    return identify(recipe, initial.path if initial else None)[0] or directory(recipe)
 
 
 def kept_per_token(model: Model, source: float = 1.0, target: float = 1.0) -> float:
@@ -137,10 +124,8 @@ def plan_run(recipe: Recipe, device: torch.device, devices: int = 1) -> str:
         "time": f"about {clock(seconds * updates)}, {seconds:,.3g} s per update on {on}{fitting}, "
         f"at {EFFICIENCY:.0%} of the {peak / 1e9:,.0f} GFLOP/s measured just now{by}",
     }
-    if pairs := training_pairs(_prepared(recipe)):
-        rows["epochs"] = f"about {updates * plan.sentences / pairs:.3g} of {pairs:,} {recipe.task.unit}"
-        if training.minutes is not None and device.type == "cpu" and recipe.task.name == "translate":
-            rows["nearest recipe"] = nearest_recipe(pairs, training.minutes * torch.get_num_threads())
+    if plan.pairs:
+        rows["epochs"] = f"about {updates * plan.sentences / plan.pairs:.3g} of {plan.pairs:,} {recipe.task.unit}"
     if updates < 2 * training.warmup:
         shorter = f"try a fifth, {updates // 5:,}, or train longer"
         rows["warning"] = f"training.warmup is {training.warmup:,} of {updates:,} updates: {shorter}"
@@ -158,17 +143,6 @@ def _disk(training: Training, updates: int, seconds: float, size: float) -> str:
         return f"{_bytes(size)} per checkpoint, {_bytes(written * size)} for {about}{written}"
     kept = f"the newest {training.keep_last} and the best of {about}{written:,} are kept"
     return f"{_bytes(size)} per checkpoint, {_bytes(most * size)} at most: {kept}"
-
-
-def nearest_recipe(pairs: int, minutes: float) -> str:
-    """Name the measured recipe whose training pairs and minutes of one core are nearest, by their ratios."""
-
-    def distance(name: str) -> float:
-        return sum(abs(math.log(one / other)) for one, other in zip(MEASURED[name], (pairs, minutes), strict=True))
-
-    name = min(MEASURED, key=distance)
-    measured, cores = MEASURED[name]
-    return f"recipes/{name}.yaml, measured with {measured:,} pairs and {cores:g} minutes of one core"
 
 
 def _sides(recipe: Recipe, plan: Plan) -> tuple[str, str, str]:
@@ -192,143 +166,3 @@ def _bytes(count: float) -> str:
             return f"{count:.3g} {unit}"
         count /= 1000
     return f"{count:.3g} TB"
-
-
-def summary(recipe: Recipe, out: Path, state: RunState, top: BestScore, trained: bool, console: Console) -> list[str]:
-    """Return the last lines of `nmt train`: why the run ended, its scores, a sample, its cost, and what to do next.
-
-    The sample is what `console` has pinned. The estimated cost follows section 6.1 of the paper.
-    """
-    found, _ = survey(out)
-    bundle = best(found) or found[-1]
-    task = bundle.task
-    updates, checkpoints = recipe.training.updates, top.without_improvement
-    ending = f"{state.step:,} of {updates:,} updates in {clock(state.seconds)}"
-    more = f"--set training.updates={2 * state.step}"  # exceeds `updates` even if that was lowered
-    if recipe.training.minutes is not None and state.minutes >= recipe.training.minutes:
-        ending = f"training.minutes {recipe.training.minutes:g} reached; {ending}"
-        more = f"--set training.minutes={2 * recipe.training.minutes:g}"
-    elif state.step < updates:
-        ending = f"no better dev {task.label} for {checkpoints} checkpoints; {ending}"
-        more = f"--set training.patience={2 * checkpoints}"
-    scored = "" if bundle.dev_score is None else f"dev {task.label} {figure(bundle.dev_score)}, "
-    sustained = state.estimated_flops / state.device_seconds / 1e12
-    seconds = f"{state.device_seconds:,.0f} device seconds"
-    metrics = (out / METRICS).read_text(encoding="utf-8", errors="replace") if (out / METRICS).is_file() else ""
-    metrics = metrics.rpartition('"new_dev_set"')[2]  # scores before it are of another development set
-    # Not parsed as JSON: a killed run may have left a truncated line
-    scores = [float(score) for score in re.findall(rf'"valid_{task.metric}": ([0-9.e+-]+)[,}}]', metrics)]
-    rows = {
-        **({f"dev {task.label}": sparkline(scores)} if len(scores) > 1 else {}),
-        **dict(console.pinned),
-        "checkpoint": f"{scored}update {bundle.step:,}: {bundle.path}",
-        "training cost": f"{state.flops:.2e} FLOPs counted exactly, {state.tokens:,} target tokens",
-        "by the paper": f"{state.estimated_flops:.2e} FLOPs: {seconds} × {sustained:.3g} TFLOP/s in fp32",
-        "devices": ", ".join(state.devices),
-        "run": str(out),
-        **({"report": str(page)} if (page := out / PAGE).exists() else {}),
-    }
-    if state.step < recipe.training.warmup and recipe.training.init_from is None:
-        rows["warning"] = f"ended during warm-up ({recipe.training.warmup:,} updates): expect poor output"
-    elif task.name == "translate" and bundle.is_poor:
-        rows["warning"] = f"dev perplexity {figure(bundle.scores['perplexity'])}: train longer, or expect poor output"
-    if not trained:
-        rows["next"] = f"to continue: {more}"
-    elif recipe.training.minutes is None:
-        rows["next"] = shlex.join(["nmt", "average", str(out)])
-    else:
-        rows["next"] = "the checkpoints are averaged now"
-    return [f"finished: {ending}", *(f"  {name:14} {text}" for name, text in rows.items())]
-
-
-def sparkline(values: Sequence[float]) -> str:
-    """Draw at most 40 of the values, the last one included, as bars from the lowest to the highest value."""
-    drawn = values[:: -math.ceil(len(values) / 40)][::-1]
-    low, high = min(values), max(values)
-    bars = "".join("▁▂▃▄▅▆▇█"[round(7 * (value - low) / (high - low or 1))] for value in drawn)
-    return f"{bars}  {figure(low)} to {figure(high)}"
-
-
-UNKNOWN = "–"
-
-
-@dataclass(frozen=True)
-class RunSummary:
-    """Dev score and cost of a run: one row of the table."""
-
-    path: Path
-    bundle: Bundle  # bundle that commands use by default
-    updates: int
-    score: float | None  # the bundle's dev score, computed as in training
-    signature: str | None
-    cost: dict[str, Any]  # of the whole run, keyed by `COST`; empty if the bundle lacks it
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the values for --json."""
-        score = {"metric": self.bundle.task.metric, "score": self.score, "signature": self.signature}
-        cost = {name: self.cost.get(name) for name in COST}
-        return {"model": str(self.path), "bundle": str(self.bundle.path), "dev": score, "updates": self.updates, **cost}
-
-    def cells(self) -> dict[str, str]:
-        """Return the row's cells, keyed by column heading."""
-
-        def cost(key: str, write: Callable[[Any], str]) -> str:
-            value = self.cost.get(key)
-            return UNKNOWN if value is None else write(value)
-
-        return {
-            "model": str(self.path),
-            "dev score": UNKNOWN if self.score is None else f"{self.bundle.task.label} {figure(self.score)}",
-            "FLOPs by the paper": cost("estimated_flops", "{:.1e}".format),
-            "FLOPs counted": cost("flops", "{:.1e}".format),
-            "time": cost("seconds", clock),
-            "target tokens": cost("tokens", "{:,}".format),
-            "updates": f"{self.updates:,}",
-            "devices": ", ".join(self.cost.get("devices", ())) or UNKNOWN,
-        }
-
-
-def summarise(path: Path, device: torch.device, console: Console) -> RunSummary:
-    """Summarise a run, given its directory or one of its bundles.
-
-    Score a bundle without a dev score now, if its data is prepared. Raise UserError if `path` holds no model.
-    """
-    bundle, note = resolve(path)
-    console.say(note)
-    newest = next(reversed(survey(path)[0]), bundle)
-    score, signature = bundle.dev_score, bundle.signatures.get(bundle.task.metric)
-    if score is None:
-        try:
-            validation = Validation.of(bundle)
-        except UserError as error:
-            console.say(f"no dev score: {error.message}")
-        else:
-            dev = validation(bundle.model(device))
-            score, signature = dev.scores[bundle.task.metric], dev.signatures[bundle.task.metric]
-    return RunSummary(path, bundle, newest.step, score, signature, newest.cost)
-
-
-def table(runs: Sequence[RunSummary], width: int = 0) -> str:
-    """Format runs as a table with the columns of the paper's Table 2, followed by their dev scores' signatures.
-
-    If a row is wider than `width`, unless that is 0, models and devices get lines of their own, and so do the figures
-    if that is not enough.
-    """
-    cells = [run.cells() for run in runs]
-    rows = [list(cells[0]), *(list(row.values()) for row in cells)]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines, stacked = [], list[str]()
-    for model, *figures, devices in rows:
-        aligned = [cell.rjust(width) for cell, width in zip(figures, widths[1:-1], strict=True)]
-        lines.append("  ".join([model.ljust(widths[0]), *aligned, devices]))
-        stacked += [f"{model}, on {devices}", "  " + "  ".join(aligned)]
-    if 0 < width < max(map(len, lines)):
-        lines = stacked[1:]
-    if 0 < width < len(stacked[1]):
-        heads = max(map(len, rows[0]))
-        lines = []
-        for model, *figures, devices in rows[1:]:
-            named = zip(rows[0][1:-1], figures, strict=True)
-            lines += [f"{model}, on {devices}", *(f"  {name:{heads}}  {cell}" for name, cell in named)]
-    signatures = {f"dev {run.bundle.task.label}: {run.signature}": None for run in runs if run.signature}
-    return "\n".join(map(printable, (*lines, *signatures)))

@@ -1,33 +1,34 @@
-"""Training metrics, their display and log files, and the background process that refreshes the report."""
+"""What a run shows: its metrics, its report, which a background process refreshes, and its last lines."""
 
 from __future__ import annotations
 
 import json
 import math
+import re
 import resource
+import shlex
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
-from multiprocessing.connection import Connection
 from pathlib import Path
-from random import Random
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
+from nmt.checkpoint.reading import best, survey
 from nmt.data.corpus import Lengths
 from nmt.model.operations import perplexity
-from nmt.recipe import Training
+from nmt.recipe import Recipe, Training
 from nmt.system.children import Child
-from nmt.system.console import GAP, Advance, Console, clock
+from nmt.system.console import GAP, Advance, Console, clock, figure
 from nmt.system.errors import Interrupted, UserError
 from nmt.system.files import JsonLines, clear_parts
-from nmt.training.arithmetic import peak_flops
+from nmt.training.arithmetic import device_name, peak_flops, sustained_flops
 from nmt.training.distributed import Group
-from nmt.training.run_files import PAGE, DevExample
+from nmt.training.run_files import METRICS, PAGE, BestScore, DevExample, RunState
 
 T = TypeVar("T")
 
@@ -64,15 +65,7 @@ class Progress:
         self._advance(0, self._figures)
 
     def checkpoint(self, step: int, path: Path, scores: str = "", examples: Sequence[DevExample] = ()) -> None:
-        """Report a saved checkpoint, with its dev scores and examples of its outputs, if any.
-
-        A terminal shows one random example per checkpoint, TensorBoard all of them.
-        """
-        if examples:
-            shown = Random(step).choice(examples)
-            self._console.pin(
-                [("source", shown.source), ("ours", shown.output or "(empty)"), ("reference", shown.reference)]
-            )
+        """Report a saved checkpoint, with its dev scores if any; show TensorBoard examples of its outputs."""
         for number, example in enumerate(examples if self._board is not None else (), 1):
             self._board.add_text(f"dev/{number}", example.markdown(), step)
         saved = f"update {step}{self._goal}  saved {path}" + (f"  {scores}" if scores else "")
@@ -126,10 +119,14 @@ class Sums:
 
 
 class Meter:
-    """Metrics accumulated since the last log line."""
+    """What training costs, in a run's state, and metrics since the last log line."""
 
-    def __init__(self, group: Group) -> None:
-        self._group, self._peak = group, peak_flops(group.device)
+    def __init__(self, state: RunState, group: Group, dtype: torch.dtype) -> None:
+        """Start the clock of a run whose devices multiply in `dtype`."""
+        self._state, self._group, self._peak = state, group, peak_flops(group.device)
+        self._sustained = sustained_flops(group.device)
+        self._place = f"{group.size} × {device_name(group.device, dtype=dtype)}"
+        self._last = time.perf_counter()
         self._reset()
 
     def _reset(self) -> None:
@@ -151,11 +148,23 @@ class Meter:
 
     def add(self, sums: Sums, lengths: Lengths, flops: float, norm: Tensor) -> None:
         """Add an update: this rank's `sums`, and lengths, FLOPs and gradient norm () over all ranks."""
+        self._state.tokens += lengths.target_tokens
+        self._state.flops += flops
+        self.tick()
         self._sums.add(sums.loss, sums.nll, sums.cells)
         self._target_tokens += lengths.target_tokens
         self._tokens += lengths.source_tokens + lengths.target_tokens
         self._flops += flops
         self._norms.append(norm)
+
+    def tick(self) -> None:
+        """Add the time since the last tick to the run's cost, and the paper's estimate of its FLOPs (section 6.1)."""
+        now, state, size = time.perf_counter(), self._state, self._group.size
+        seconds, self._last = now - self._last, now
+        state.seconds += seconds
+        state.device_seconds += size * seconds
+        state.devices[self._place] = state.devices.get(self._place, 0.0) + seconds
+        state.estimated_flops += size * seconds * self._sustained
 
     def figures(self) -> dict[str, float]:
         """Return the metrics over all ranks since the last call, and reset."""
@@ -194,17 +203,23 @@ class Page:
     def __init__(self, out: Path, console: Console, wanted: bool = True) -> None:
         self._out, self._console, self._wanted = out, console, wanted
         self._child: Child | None = None
-        self._stale = self._announced = self._failed = False
+        self._is_stale = False
+        self._told = set[bool]()  # of whether the page was written, what has been said
         self.seconds = 0.0  # CPU seconds spent on the report and not yet recorded
 
     def refresh(self) -> None:
         """Mark the page as out of date."""
-        self._stale = True
+        self._is_stale = True
 
     def check(self) -> None:
         """Start writing the page if it is out of date and no process is running."""
-        if self._is_free(0.0) and self._stale:
+        if self._is_free(0.0) and self._is_stale:
             self._start()
+
+    def take_seconds(self) -> float:
+        """Return the CPU seconds spent on the report since the last call."""
+        seconds, self.seconds = self.seconds, 0.0
+        return seconds
 
     @contextmanager
     def refreshed(self, at_end: Callable[[], None]) -> Iterator[None]:
@@ -227,7 +242,7 @@ class Page:
         if self._is_free(PATIENCE):
             self._start()
         if not self._is_free(until - time.monotonic()):
-            self._fail(f"it takes longer than {PATIENCE:.0f} s")
+            self._tell(f"it takes longer than {PATIENCE:.0f} s")
         self.close()
 
     def close(self) -> None:
@@ -242,37 +257,89 @@ class Page:
         """Start a process to write the page, if it is wanted."""
         if not self._wanted:
             return
-        self._stale = False
+        self._is_stale = False
         try:
             self._child = Child("nmt.report.page", str(self._out), OMP_NUM_THREADS="1")
         except UserError as error:
-            self._fail(error.message)
+            self._tell(error.message)
 
     def _is_free(self, patience: float) -> bool:
-        """Wait at most `patience` seconds for the process; return whether none is running."""
-        if self._child is None:
-            return True
-        if self._child.connection.poll(max(0.0, patience)):
-            self._handle_result(self._child.connection)
+        """Wait at most `patience` seconds for the process and take its result; return whether none is running."""
+        if self._child is not None and self._child.connection.poll(max(0.0, patience)):
+            problem = "the process that writes it died"
+            with suppress(EOFError, OSError, ValueError, LookupError, TypeError):
+                result = json.loads(self._child.connection.recv_bytes())
+                self.seconds += result["seconds"]
+                problem = result["problem"]
+            self._tell(problem)
             self.close()
         return self._child is None
 
-    def _handle_result(self, connection: Connection) -> None:
-        """Receive the result of a process that has ended: report its problem, or announce the first page."""
-        try:
-            result = json.loads(connection.recv_bytes())
-            self.seconds += result["seconds"]
-            problem = result["problem"]
-        except (EOFError, OSError, ValueError, LookupError, TypeError):
-            problem = "the process that writes it died"
-        if problem is not None:
-            self._fail(problem)
-        elif not self._announced:
-            self._console.say(f"report: {self._out / PAGE}")
-            self._announced = True
+    def _tell(self, problem: str | None) -> None:
+        """Announce the page or, if there is one, report its problem; each only the first time."""
+        if (problem is None) not in self._told:
+            page = self._out / PAGE
+            failure = f"{page} was not written, but training continues: {problem}"
+            self._console.say(f"report: {page}" if problem is None else failure)
+        self._told.add(problem is None)
 
-    def _fail(self, problem: str) -> None:
-        """Report a problem, but only the first time."""
-        if not self._failed:
-            self._console.say(f"{self._out / PAGE} was not written, but training continues: {problem}")
-        self._failed = True
+
+def farewell(
+    recipe: Recipe, out: Path, state: RunState, top: BestScore, sample: DevExample | None, out_of_time: bool, began: int
+) -> list[str]:
+    """Return the last lines of `nmt train`: why the run ended, its scores, a sample, its cost, and what to do next.
+
+    `began` is the update at which this process began. The estimated cost follows section 6.1 of the paper.
+    """
+    found, _ = survey(out)
+    bundle = best(found) or found[-1]
+    task, training, checkpoints = bundle.task, recipe.training, top.without_improvement
+    ending = f"{state.step:,} of {training.updates:,} updates in {clock(state.seconds)}"
+    more = f"--set training.updates={2 * state.step}"  # exceeds `updates` even if that was lowered
+    if training.minutes is not None and out_of_time:
+        ending = f"training.minutes {training.minutes:g} reached; {ending}"
+        more = f"--set training.minutes={2 * training.minutes:g}"
+    elif state.step < training.updates:
+        ending = f"no better dev {task.label} for {checkpoints} checkpoints; {ending}"
+        more = f"--set training.patience={2 * checkpoints}"
+    scored = "" if bundle.dev_score is None else f"dev {task.label} {figure(bundle.dev_score)}, "
+    sustained = state.estimated_flops / state.device_seconds / 1e12
+    seconds = f"{state.device_seconds:,.0f} device seconds"
+    scores = _dev_scores(out / METRICS, task.metric)
+    rows = {
+        **({f"dev {task.label}": sparkline(scores)} if len(scores) > 1 else {}),
+        **dict(sample.rows() if sample else ()),
+        "checkpoint": f"{scored}update {bundle.step:,}: {bundle.path}",
+        "training cost": f"{state.flops:.2e} FLOPs counted exactly, {state.tokens:,} target tokens",
+        "by the paper": f"{state.estimated_flops:.2e} FLOPs: {seconds} × {sustained:.3g} TFLOP/s in fp32",
+        "devices": ", ".join(state.devices),
+        "run": str(out),
+        **({"report": str(page)} if (page := out / PAGE).exists() else {}),
+    }
+    if state.step < training.warmup and training.init_from is None:
+        rows["warning"] = f"ended during warm-up ({training.warmup:,} updates): expect poor output"
+    elif task.name == "translate" and bundle.is_poor:
+        rows["warning"] = f"dev perplexity {figure(bundle.scores['perplexity'])}: train longer, or expect poor output"
+    if state.step == began:
+        rows["next"] = f"to continue: {more}"
+    elif training.minutes is None:
+        rows["next"] = shlex.join(["nmt", "average", str(out)])
+    else:
+        rows["next"] = "the checkpoints are averaged now"
+    return [f"finished: {ending}", *(f"  {name:14} {text}" for name, text in rows.items())]
+
+
+def _dev_scores(metrics: Path, name: str) -> list[float]:
+    """Return the scores of a run's checkpoints on its present development set, by update."""
+    text = metrics.read_text(encoding="utf-8", errors="replace") if metrics.is_file() else ""
+    # Not parsed as JSON: a killed run may have left a truncated line
+    scores = re.findall(rf'"valid_{name}": ([0-9.e+-]+)[,}}]', text.rpartition('"new_dev_set"')[2])
+    return [float(score) for score in scores]
+
+
+def sparkline(values: Sequence[float]) -> str:
+    """Draw at most 40 of the values, the last one included, as bars from the lowest to the highest value."""
+    drawn = values[:: -math.ceil(len(values) / 40)][::-1]
+    low, high = min(values), max(values)
+    bars = "".join("▁▂▃▄▅▆▇█"[round(7 * (value - low) / (high - low or 1))] for value in drawn)
+    return f"{bars}  {figure(low)} to {figure(high)}"

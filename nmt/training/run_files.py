@@ -6,6 +6,7 @@ The report's process starts often, so importing this module loads neither torch 
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import shlex
@@ -20,11 +21,10 @@ import pydantic.dataclasses
 from pydantic import BaseModel, ConfigDict, FiniteFloat, ValidationError
 
 from nmt import __version__
-from nmt.checkpoint.reading import CHECKPOINT, POSITION, Bundle, Count, Figure, NewerFormat, best, checkpoint_folders
-from nmt.recipe import Recipe, Task
-from nmt.system.console import Console
+from nmt.checkpoint.reading import CHECKPOINT, POSITION, Bundle, Count, Figure, NewerFormat, checkpoint_folders
+from nmt.recipe import Recipe, Task, Training
 from nmt.system.errors import UserError
-from nmt.system.files import JsonLines, OutOfResources, clear_parts, exclusive, regular, remedy, set_aside, whole_file
+from nmt.system.files import JsonLines, OutOfResources, clear_parts, exclusive, regular, remedy, whole_file
 
 METRICS = "metrics.jsonl"
 ABOUT = "run.json"
@@ -34,6 +34,9 @@ MOST, FEW = 1000, 5  # sentences kept in dev.jsonl, and shown during training
 OF_STEP = re.compile(rb'\{"step": ([0-9]+), ')
 # Fields of `RunState` under `cost` in bundle.json: sums over all resumptions of a run
 COST = ("seconds", "device_seconds", "tokens", "flops", "estimated_flops", "devices")
+# Validations' worth of time after the last update: the last checkpoint, its average, two ways to split lines, and again
+ENDING = 4
+SCORING = 10  # minimum ratio of the seconds between checkpoints of a run with training.minutes to those of a validation
 ELSEWHERE = "train into another directory: --out OTHER"
 # Training keys that set a run's initial state
 ONLY_AT_START = {f"training.{key}" for key in ("init_from", "init_state", "source_embeddings", "target_embeddings")}
@@ -60,7 +63,6 @@ class RunState:
     estimated_flops: Figure = 0.0  # `device_seconds` × sustained fp32 FLOP/s, as the paper does
     devices: dict[str, Figure] = field(default_factory=dict)  # seconds by devices used, such as 8 × NVIDIA H200
     scoring: Figure = 0.0  # seconds of the last validation
-    minutes: Figure = 0.0  # training.minutes that are used up; 0 before
 
     @classmethod
     def of(cls, checkpoint: Bundle) -> Self:
@@ -84,6 +86,22 @@ class RunState:
             f"{checkpoint.path}: its training state is not complete: {problem}", remedy(checkpoint.path / POSITION)
         )
 
+    def seconds_left(self, training: Training) -> float:
+        """Return the seconds until the last update within training.minutes; infinity without them."""
+        return math.inf if training.minutes is None else 60 * training.minutes - self.seconds - ENDING * self.scoring
+
+    def is_checkpoint_due(self, training: Training, saved: RunState) -> bool:
+        """Return whether to save a checkpoint after the next update; `saved` is the state of the last one.
+
+        It remains due until it is saved: an update may be skipped, after which nothing is.
+        """
+        if every := training.checkpoint_updates:
+            return (self.step + 1) // every > saved.step // every
+        seconds = self.seconds - saved.seconds
+        if training.checkpoint_minutes is None or seconds < 60 * training.checkpoint_minutes:
+            return False
+        return training.minutes is None or seconds >= SCORING * self.scoring  # scoring shall not use up the time
+
     @property
     def cost(self) -> dict[str, Any]:
         """The run's cost so far as plain values, excluding work lost when a process was killed."""
@@ -106,68 +124,27 @@ class BestScore:
         return is_best
 
 
-def open_directory(
-    recipe: Recipe, out: Path, console: Console, threads: int, held: ExitStack
-) -> tuple[Bundle | None, BestScore, Path]:
-    """Lock the directory, check that its run can continue with this recipe, and prepare the data.
+def lock_directory(out: Path, data: Path, held: ExitStack, say: Say) -> None:
+    """Create a run's directory unless it exists, lock it until `held` closes, and clear what killed processes left.
 
-    Rename damaged checkpoints. Return the checkpoint to resume from, if any, the best score so far, and the folder of
-    the data, which stays until `held` closes, as does the lock.
+    Raise UserError if it is inside the prepared `data`, if it holds other files but no run, or if a file in it is named
+    like a checkpoint. Hidden files and a disk's lost+found do not count.
     """
-    from nmt.data.epochs import remove_damaged_plans
-    from nmt.data.folders import directory, fingerprints, identify
-    from nmt.data.prepare import prepare
-    from nmt.exchange.resolve import initial_bundle, with_model_of
-
-    if Path(os.path.realpath(out)).is_relative_to(os.path.realpath(directory(recipe))):
+    if Path(os.path.realpath(out)).is_relative_to(os.path.realpath(data)):
         raise UserError(f"--out {out}: is inside the prepared data", "name another directory")
-    _check_directory(out)
+    entries = {path.name for path in out.iterdir()} if out.is_dir() else set()
+    of_a_run = sorted(name for name in entries if name in (".lock", METRICS) or CHECKPOINT.fullmatch(name))
+    if not of_a_run and any(not name.startswith(".") and name != "lost+found" for name in entries):
+        raise UserError(f"--out {out}: holds other files and no run", "name another directory, or an empty one")
+    for path in (out / name for name in of_a_run if CHECKPOINT.fullmatch(name)):
+        if not path.is_dir():
+            raise UserError(f"{path}: has the name of a checkpoint and is not a directory", "move it away")
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(f"--out {out}: cannot be created: {error.strerror}", "name another directory") from None
-    held.enter_context(exclusive(out / ".lock", str(out), console.say))
+    held.enter_context(exclusive(out / ".lock", str(out), say))
     clear_leftovers(out)
-    remove_damaged_plans(out)  # before other ranks continue and memory-map them
-    found, damaged = _find_checkpoints(out)
-    resumed = found[0] if found else None
-    # A resumed run needs only its own checkpoint, not the bundle of training.init_from.
-    began = resumed.recipe if resumed else recipe
-    origin = (resumed or initial_bundle(recipe)) if began.training.init_from else None
-    tokenizer_from = origin.path if origin else None
-    recipe = with_model_of(recipe, origin)
-    if resumed is None and recipe.training.init_state and origin is not None:
-        _check_origin(origin, recipe)
-    data = fingerprints(identify(recipe, tokenizer_from)[1]) if resumed else {}
-    if resumed is not None:
-        _check_same_run(resumed, recipe, data)
-        for line in _changes(resumed, recipe):
-            console.say(line)
-        if not resumed.is_scored_on(data):
-            console.say("changed: data.valid; scores of earlier checkpoints are not compared with those from now on")
-            resumed.info["unscored"] = True  # on this development set
-    prepared = prepare(recipe, console, threads, tokenizer_from, held)
-    if prepared.is_new:
-        console.say(f"data: {prepared.path} was missing or out of date, and is prepared now")
-    for path, problem in damaged.items():
-        console.say(f"damaged checkpoint: {problem}; kept as {set_aside(path)}")
-    top = best(scored := [each for each in found if each.scores and each.is_scored_on(data)])
-    score = BestScore(top.scores, int(scored[0].info.get("without_improvement", 0))) if top else BestScore()
-    return resumed, score, prepared.path
-
-
-def _check_directory(out: Path) -> None:
-    """Raise UserError if `out` holds other files but no run, or a non-directory named like a checkpoint.
-
-    Ignore hidden files and a disk's lost+found.
-    """
-    entries = {path.name for path in out.iterdir()} if out.is_dir() else set()
-    of_a_run = {name for name in entries if name in (".lock", METRICS) or CHECKPOINT.fullmatch(name)}
-    if not of_a_run and any(not name.startswith(".") and name != "lost+found" for name in entries):
-        raise UserError(f"--out {out}: holds other files and no run", "name another directory, or an empty one")
-    for path in (out / name for name in sorted(of_a_run) if CHECKPOINT.fullmatch(name)):
-        if not path.is_dir():
-            raise UserError(f"{path}: has the name of a checkpoint and is not a directory", "move it away")
 
 
 def clear_leftovers(out: Path) -> None:
@@ -179,7 +156,7 @@ def clear_leftovers(out: Path) -> None:
     clear_parts(out, "*")  # leftovers of other commands, which take no lock
 
 
-def _find_checkpoints(out: Path) -> tuple[list[Bundle], dict[Path, str]]:
+def find_checkpoints(out: Path) -> tuple[list[Bundle], dict[Path, str]]:
     """Return the readable checkpoints, the first of them intact, and the problems of damaged ones by path.
 
     Raise UserError if all checkpoints are damaged, or if one may be intact but cannot be read, because it is from a
@@ -206,11 +183,11 @@ def _find_checkpoints(out: Path) -> tuple[list[Bundle], dict[Path, str]]:
     return readable, damaged
 
 
-def _check_same_run(checkpoint: Bundle, recipe: Recipe, data: Mapping[str, str]) -> None:
+def check_same_run(checkpoint: Bundle, recipe: Recipe, data: Mapping[str, str]) -> None:
     """Raise UserError if the run began with another model or tokenizer, or with training data other than `data`."""
     from nmt.data.pairs import check_inputs
 
-    run, is_same = checkpoint.path.parent, checkpoint.info.get("train_data") == data["train_data"]
+    run, is_same = checkpoint.path.parent, checkpoint.info["train_data"] == data["train_data"]
     for section in ("model",) if is_same else ("model", "tokenizer"):
         for key, before, now in _differences(section, checkpoint.recipe, recipe):
             raise UserError(f"{key}: is {now!r}, but the run in {run} was started with {before!r}", ELSEWHERE)
@@ -219,7 +196,7 @@ def _check_same_run(checkpoint: Bundle, recipe: Recipe, data: Mapping[str, str])
         raise UserError(f"data: the run in {run} was started with other training files, limits or languages", ELSEWHERE)
 
 
-def _check_origin(origin: Bundle, recipe: Recipe) -> None:
+def check_origin(origin: Bundle, recipe: Recipe) -> None:
     """Raise UserError unless the checkpoint of training.init_from is intact and at an update below training.updates."""
     origin.check()
     RunState.of(origin)
@@ -232,17 +209,16 @@ def _check_origin(origin: Bundle, recipe: Recipe) -> None:
         )
 
 
-def _changes(checkpoint: Bundle, recipe: Recipe) -> list[str]:
-    """Return a line for each setting that differs from the checkpoint's and applies from now on."""
-    changes = {
-        key: f"changed: {key} from {before} to {now}"
-        for section in ("training", "decoding")
-        for key, before, now in _differences(section, checkpoint.recipe, recipe)
-        if key not in ONLY_AT_START
-    }
-    if "training.updates" in changes and recipe.training.schedule in ("linear", "cosine"):
-        changes["training.updates"] += ", at which the learning rate is zero now"
-    return list(changes.values())
+def changes(checkpoint: Bundle, recipe: Recipe, data: Mapping[str, str]) -> Iterator[str]:
+    """Yield a line for each setting that differs from the checkpoint's and applies from now on; `data` as above."""
+    for section in ("training", "decoding"):
+        for key, before, now in _differences(section, checkpoint.recipe, recipe):
+            if key not in ONLY_AT_START:
+                falls = key == "training.updates" and recipe.training.schedule in ("linear", "cosine")
+                end = ", at which the learning rate is zero now" if falls else ""
+                yield f"changed: {key} from {before} to {now}{end}"
+    if not checkpoint.is_scored_on(data):
+        yield "changed: data.valid; scores of earlier checkpoints are not compared with those from now on"
 
 
 def _differences(section: str, before: Recipe, now: Recipe) -> Iterator[tuple[str, Any, Any]]:
@@ -303,6 +279,10 @@ class DevExample:
     reference: str
     output: str
     score: float
+
+    def rows(self) -> list[tuple[str, str]]:
+        """Return the labelled texts that a terminal shows."""
+        return [("source", self.source), ("ours", self.output or "(empty)"), ("reference", self.reference)]
 
     def markdown(self) -> str:
         """Return one line per field, indented so that TensorBoard shows it verbatim."""

@@ -17,9 +17,20 @@ from uuid import uuid4
 import torch
 from torch import Tensor
 
-from nmt.checkpoint.reading import FP32_MAX, MANIFEST, POSITION, Bundle, checkpoint_folders, load_weights, new_model
+from nmt.checkpoint.reading import (
+    FP32_MAX,
+    MANIFEST,
+    POSITION,
+    Bundle,
+    best,
+    checkpoint_folders,
+    load_weights,
+    new_model,
+)
 from nmt.data.corpus import Corpus
-from nmt.data.folders import fingerprints_of
+from nmt.data.epochs import remove_damaged_plans
+from nmt.data.folders import directory, fingerprints, fingerprints_of, identify
+from nmt.data.prepare import prepare
 from nmt.exchange.resolve import initial_bundle, with_model_of
 from nmt.model.transformer import Transformer
 from nmt.parsing.linearization import load_tokenizer
@@ -28,13 +39,22 @@ from nmt.system.children import command, safe_path
 from nmt.system.console import Console
 from nmt.system.device import GIB, World, available_memory
 from nmt.system.errors import TRY_AGAIN, GroupError, Interrupted, UserError
-from nmt.system.files import remedy, wait_for
+from nmt.system.files import remedy, set_aside, wait_for
 from nmt.text.lines import read_lines
 from nmt.text.tokenizer import Tokenizer
 from nmt.text.vocabulary import Vocabulary
 from nmt.training.arithmetic import set_precision
 from nmt.training.distributed import STOPS, Group
-from nmt.training.run_files import ELSEWHERE, BestScore, RunState, open_directory
+from nmt.training.run_files import (
+    ELSEWHERE,
+    BestScore,
+    RunState,
+    changes,
+    check_origin,
+    check_same_run,
+    find_checkpoints,
+    lock_directory,
+)
 from nmt.training.trainer import Run, Trainer
 
 
@@ -55,21 +75,50 @@ def train(
     """
     patience = recipe.training.timeout_minutes
     with Group(world, patience, device) as group:
-
-        def find_checkpoint() -> tuple[str | None, dict[str, Any], dict[str, Any], str]:
-            """Return the checkpoint to resume from, if any, by name and bundle.json, the best score, and the data."""
-            found, best, data = open_directory(recipe, out, console, threads, held)
-            return found.path.name if found else None, found.info if found else {}, asdict(best), str(data)
-
         # Rank 0 decides: on a shared file system, other hosts may see an outdated directory for a while.
-        name, info, best, data = group.first(find_checkpoint)
+        name, info, best_score, data = group.first(lambda: _open(recipe, out, console, threads, held))
         checkpoint = Bundle(out / name, info) if name else None
         if checkpoint is not None:
             wait_for(checkpoint.path / MANIFEST, 60 * patience, group.check)
         group.connect()
         recipe = with_model_of(recipe, checkpoint or initial_bundle(recipe))
         trainer = make_trainer(recipe, Path(data), group, console, checkpoint)
-        Run(recipe, out, trainer, checkpoint, BestScore(**best), base).train()
+        Run(recipe, out, trainer, checkpoint, BestScore(**best_score), base).train()
+
+
+def _open(
+    recipe: Recipe, out: Path, console: Console, threads: int, held: ExitStack
+) -> tuple[str | None, dict[str, Any], dict[str, Any], str]:
+    """Lock the directory, check that its run can continue with this recipe, and prepare the data.
+
+    Return the checkpoint to resume from, if any, by name and bundle.json, the best score so far, and the folder of the
+    data, which stays until `held` closes, as does the lock.
+    """
+    lock_directory(out, directory(recipe), held, console.say)
+    remove_damaged_plans(out)  # before other ranks continue and memory-map them
+    found, damaged = find_checkpoints(out)
+    resumed = found[0] if found else None
+    # A resumed run needs only its own checkpoint, not the bundle of training.init_from.
+    origin = initial_bundle(recipe) if resumed is None else resumed if resumed.recipe.training.init_from else None
+    recipe, tokenizer_from = with_model_of(recipe, origin), origin.path if origin else None
+    data: dict[str, str] = {}
+    if resumed is not None:
+        data = fingerprints(identify(recipe, tokenizer_from)[1])
+        check_same_run(resumed, recipe, data)
+        for line in changes(resumed, recipe, data):
+            console.say(line)
+    elif origin is not None and recipe.training.init_state:
+        check_origin(origin, recipe)
+    prepared = prepare(recipe, console, threads, tokenizer_from, held)
+    if prepared.is_new:
+        console.say(f"data: {prepared.path} was missing or out of date, and is prepared now")
+    for path, problem in damaged.items():
+        console.say(f"damaged checkpoint: {problem}; kept as {set_aside(path)}")
+    scored = [each for each in found if each.scores and each.is_scored_on(data)]
+    top = best(scored)
+    score = BestScore(top.scores, scored[0].info["without_improvement"]) if top else BestScore()
+    name, info = (resumed.path.name, resumed.info) if resumed else (None, {})
+    return name, info, asdict(score), str(prepared.path)
 
 
 def make_trainer(recipe: Recipe, prepared: Path, group: Group, console: Console, checkpoint: Bundle | None) -> Trainer:

@@ -10,9 +10,10 @@ import os
 import signal
 import time
 from contextlib import AbstractContextManager, closing, nullcontext, suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from itertools import islice
 from pathlib import Path
+from random import Random
 from typing import Any
 from uuid import uuid4
 
@@ -37,14 +38,12 @@ from nmt.system import torch_internals
 from nmt.system.console import Console
 from nmt.system.errors import Interrupted, UserError
 from nmt.system.files import JsonLines, replace_json, whole_file
-from nmt.training.arithmetic import Clock, autocast_dtype, factors_rounded, multiplier, product_dtype, training_flops
+from nmt.training.arithmetic import autocast_dtype, factors_rounded, multiplier, product_dtype, training_flops
 from nmt.training.batches import MicroBatches, Update, prefetched
-from nmt.training.budget import Requests, is_checkpoint_due, is_out_of_patience, is_over, seconds_left
-from nmt.training.distributed import Group, stop_requests
+from nmt.training.distributed import Group, Requests, stop_requests
 from nmt.training.loss import Divergence, Objective, compile_parts
 from nmt.training.optimizer import Optimizer
-from nmt.training.plan import summary
-from nmt.training.progress import Meter, Page, Progress, Sums, show_progress
+from nmt.training.progress import Meter, Page, Progress, Sums, farewell, show_progress
 from nmt.training.run_files import ABOUT, METRICS, BestScore, DevExample, RunState, Samples, about_run, forget_after
 from nmt.training.validation import Validation
 
@@ -75,7 +74,7 @@ class Trainer:
         self._parallel = self.group.parallel(self.objective)
         self.micro_batches.choose_size(self.state, self._memory_of, self.console)
         self.divergence = Divergence(self.model, self.corpus, self.console, self.state)
-        self.clock, self.meter, self.progress = Clock(self.state, self.group, self.dtype), Meter(self.group), progress
+        self.meter, self.progress = Meter(self.state, self.group, self.dtype), progress
         self.objective.train()
 
     def update(self, update: Update, requests: Requests) -> Requests:
@@ -99,11 +98,8 @@ class Trainer:
         # 5. Count and log.
         flops = training_flops(self.model.config, self.model.output_embedding.num_embeddings, *update.lengths)
         state.epoch, state.offset = update.epoch, update.offset + 1
-        state.tokens += update.lengths.target_tokens
-        state.flops += flops
         self.meter.add(sums, update.lengths, flops, norm)
         self.divergence.note(update.rows, skipped)
-        self.clock.tick()
         self.progress.advance()
         if state.step == 1 or state.step % self.settings.log_updates == 0:
             self._log()
@@ -193,7 +189,7 @@ class Trainer:
         at = {"step": state.step, "epoch": state.epoch, "seconds": state.seconds, "tokens": state.tokens}
         rate = {"learning_rate": self.optimizer.rate(state.step)}
         updates_left = (self.settings.updates - state.step) * figures["seconds_per_update"]
-        left = max(0.0, min(updates_left, seconds_left(state, self.settings)))
+        left = max(0.0, min(updates_left, state.seconds_left(self.settings)))
         self.progress.log(at | rate | figures | {"skipped": state.skipped}, left)
 
     def _memory_of(self, tokens: int) -> int:
@@ -233,10 +229,13 @@ class Run:
         self.epochs = EpochPlans(out, data["train_data"], corpus, mixture, recipe.training, leads, self.group.check)
         self.page = Page(out, self.console, wanted=leads and recipe.training.report)
         self.checkpoints = Checkpoints(out, recipe, tokenizer)
-        # The run may have been killed before it scored the checkpoint.
-        self.unscored = resumed.path if resumed and resumed.info.get("unscored") and recipe.data.valid else None
         self.mark = {"new_dev_set": True} if resumed and not resumed.is_scored_on(data) else {}
-        self.info = data | {"run": resumed.info["run"] if resumed else uuid4().hex[:12]}
+        # The run may have been killed before it scored the checkpoint, or have another development set now.
+        lacks_scores = bool(resumed and recipe.data.valid and (resumed.info["unscored"] or self.mark))
+        self.unscored = resumed.path if resumed and lacks_scores else None
+        self.is_out_of_time = self.state.seconds_left(recipe.training) <= 0
+        self.sample: DevExample | None = None  # of the newest checkpoint's outputs
+        self.info: dict[str, Any] = data | {"run": resumed.info["run"] if resumed else uuid4().hex[:12]}
         self.info |= {"lengths": lengths.model_dump()} if lengths else {}
         parameters = sum(parameter.numel() for parameter in trainer.model.parameters())
         by = multiplier(trainer.dtype) if trainer.device.type == "cpu" else None
@@ -245,21 +244,22 @@ class Run:
 
     def train(self) -> None:
         """Train to completion from the current state; report the outcome and the cost."""
-        before = self.state.step
+        before, leads = self.state.step, self.group.leads
         if self.unscored is not None or not self._is_done():
-            if self.group.leads:
+            if leads:
                 self._prepare_files()
-            for line in self._opening():
-                self.console.say(line)
-            with self.page.refreshed(self._record_end):
+            self._announce()
+            with self.page.refreshed(lambda: self.metrics.append(self._record())):  # with the cost of the last page
                 self._train()
-                if self.group.leads:
+                if leads:
                     replace_json(self.out / ABOUT, self.about | {"finished": self.state.step})
                     if self.state.step > before:  # the cost now includes the last validation
                         add_info(checkpoint_path(self.out, self.state.step), {"cost": self.state.cost})
-        if self.group.leads:
+        if leads:
             self.epochs.forget()
-            for line in summary(self.recipe, self.out, self.state, self.best, self.state.step > before, self.console):
+            for line in farewell(
+                self.recipe, self.out, self.state, self.best, self.sample, self.is_out_of_time, before
+            ):
                 self.console.say(line, best=line.startswith("  checkpoint"))
 
     def _prepare_files(self) -> None:
@@ -272,15 +272,10 @@ class Run:
             file.write(self.recipe.to_yaml().encode())
         replace_json(self.out / ABOUT, self.about)
 
-    def _record_end(self) -> None:
-        """Append the final page's cost to metrics.jsonl."""
-        if self.group.leads:
-            self.metrics.append(self._figures())
-
-    def _figures(self) -> dict[str, Any]:
-        """Return a checkpoint's fields in metrics.jsonl, except scores; `report_seconds` is CPU time since the last."""
-        state, taken, self.page.seconds = self.state, self.page.seconds, 0.0
-        return {"step": state.step, "seconds": state.seconds, "tokens": state.tokens, "report_seconds": taken}
+    def _record(self) -> dict[str, Any]:
+        """Return a checkpoint's line in metrics.jsonl, except scores; `report_seconds` is CPU time since the last."""
+        at = {"step": self.state.step, "seconds": self.state.seconds, "tokens": self.state.tokens}
+        return at | {"report_seconds": self.page.take_seconds()}
 
     def _train(self) -> None:
         """Score the resumed checkpoint if necessary, run the remaining updates, and wait for pending saves."""
@@ -300,22 +295,21 @@ class Run:
         """Run updates to the end; on a signal, save everything and raise Interrupted."""
         trainer, state, settings = self.trainer, self.state, self.recipe.training
         trainer.start(progress)
-        saved = state.step, state.seconds
+        saved = replace(state)
         updates = islice(trainer.micro_batches.updates(self.epochs.plan, state), settings.updates - state.step)
         with stop_requests(escalate=self.group.size == 1) as signals, closing(prefetched(updates, AHEAD)) as ahead:
             for update in trainer.meter.waiting(ahead):
-                agreed = trainer.update(update, self._requests(signals, saved[0], state.seconds - saved[1]))
-                if agreed.finish:
-                    state.minutes = settings.minutes or 0.0
-                ends = is_over(state, settings)
+                agreed = trainer.update(update, self._requests(signals, saved))
+                self.is_out_of_time |= agreed.finish
+                ends = self._is_over()
                 is_last = ends or agreed.stop > 0
                 if is_last or agreed.checkpoint:
                     trainer.divergence.check()
                     # Do not let a run that may be diverging push out good checkpoints.
                     if is_last or not trainer.divergence.in_a_row:
                         self.save(progress, due=ends or agreed.checkpoint, stops=agreed.stop > 0 and not ends)
-                        trainer.clock.tick()
-                        saved = state.step, state.seconds
+                        trainer.meter.tick()
+                        saved = replace(state)
                 self.checkpoints.check()
                 self.page.check()
                 if self._is_done():
@@ -326,17 +320,22 @@ class Run:
                         agreed.stop,
                     )
 
-    def _requests(self, signals: list[int], step: int, seconds: float) -> Requests:
-        """Return this rank's requests for the next update, `seconds` after the last checkpoint, saved at `step`."""
+    def _requests(self, signals: list[int], saved: RunState) -> Requests:
+        """Return this rank's requests for the next update; `saved` is the state of the last checkpoint."""
         if self.group.is_orphaned():
             signals.append(signal.SIGTERM)
-        settings, leads = self.recipe.training, self.group.leads
-        due, finish = is_checkpoint_due(self.state, settings, step, seconds), seconds_left(self.state, settings) <= 0
-        return Requests(max(signals, default=0), leads and due, leads and finish)
+        training, leads = self.recipe.training, self.group.leads
+        is_due = leads and self.state.is_checkpoint_due(training, saved)
+        return Requests(max(signals, default=0), is_due, leads and self.state.seconds_left(training) <= 0)
+
+    def _is_over(self) -> bool:
+        """Return whether all updates are done or training.minutes are used up."""
+        return self.is_out_of_time or self.state.step >= self.recipe.training.updates
 
     def _is_done(self) -> bool:
         """Return whether the run is over or training.patience is exhausted."""
-        return is_over(self.state, self.recipe.training) or is_out_of_patience(self.best, self.recipe.training)
+        patience = self.recipe.training.patience
+        return self._is_over() or (patience is not None and self.best.without_improvement >= patience)
 
     def save(self, progress: Progress, *, due: bool, stops: bool) -> None:
         """Write a checkpoint in the background; if it was `due`, score it, or on resuming if the run `stops` now."""
@@ -346,7 +345,7 @@ class Run:
         if self.group.leads:
             info = self.info | {"step": step, "cost": state.cost, "unscored": unscored}
             training = self.trainer.optimizer.state(), asdict(state)
-            figures = {} if validate else self._figures()
+            figures = {} if validate else self._record()
 
             def written() -> None:
                 if not validate:  # otherwise `_score` reports it
@@ -375,29 +374,31 @@ class Run:
         info = {**self.data, "scores": scores, "signatures": dev.signatures, "unscored": False}
         info["without_improvement"] = self.best.without_improvement
         # Record before the checkpoint has its scores, so that a run killed in between does both again.
-        progress.record(self._figures() | self.mark | {f"valid_{name}": scores[name] for name in scores})
+        progress.record(self._record() | self.mark | {f"valid_{name}": scores[name] for name in scores})
         self.mark = {}  # the first score alone has it
         figures = [f"dev {label} {scores[name]:.2f}" for name, label in task.labels.items()]
         said = "  ".join([*figures, "best"] if is_best else figures)
 
         def added() -> None:
+            if examples:
+                self.sample = Random(step).choice(examples)
+                self.console.pin(self.sample.rows())
             progress.checkpoint(step, path, said, examples)
             self.page.refresh()
 
         self.checkpoints.add(path, info, added)
 
-    def _opening(self) -> tuple[str, ...]:
-        """Return the lines that announce the run."""
-        begin, trainer, training = "starting", self.trainer, self.recipe.training
+    def _announce(self) -> None:
+        """Say what is trained, on what and for how long, and what to know of the dev scores."""
+        begin, trainer, training, say = "starting", self.trainer, self.recipe.training, self.console.say
         if self.state.step:
             is_new = (self.state.epoch, self.state.offset) == (0, 0)  # started with training.init_state
             begin = f"{'going on from' if is_new else 'resuming at'} update {self.state.step:,}"
         devices = f"{self.group.size} devices, {trainer.device.type}" if self.group.size > 1 else str(trainer.device)
         devices += " in bf16" if trainer.dtype == torch.bfloat16 else ""
         size, pairs = self.about["parameters"] / 1e6, f"{len(trainer.corpus):,} {self.recipe.task.unit}"
-        return (
-            f"{begin}: {size:.2f} M parameters, {pairs}, on {devices}, into {self.out}",
-            ("  " if training.minutes is None else f"  {training.minutes:g} minutes, at most ")
-            + f"{training.updates:,} updates of {training.batch_tokens:,} tokens",
-            *(f"  {note}" for note in (self.validation.notes if self.validation else ())),
-        )
+        say(f"{begin}: {size:.2f} M parameters, {pairs}, on {devices}, into {self.out}")
+        limit = "" if training.minutes is None else f"{training.minutes:g} minutes, at most "
+        say(f"  {limit}{training.updates:,} updates of {training.batch_tokens:,} tokens")
+        for note in self.validation.notes if self.validation else ():
+            say(f"  {note}")

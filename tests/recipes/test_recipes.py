@@ -80,7 +80,7 @@ def test_every_recipe_plans_and_trains(
     path: Path, workplace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("nmt.training.arithmetic.sustained_flops", lambda device: 1e12)  # measuring takes its time
+    monkeypatch.setattr("nmt.training.progress.sustained_flops", lambda device: 1e12)  # measuring takes its time
     full = load(path)
     plan = make_plan(full, CPU)
     assert (plan.vocabularies[0], plan.assumed) == (full.tokenizer.vocab_size, True)

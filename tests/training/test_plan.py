@@ -20,7 +20,8 @@ from nmt.recipe import Model, Recipe, load
 from nmt.system.console import Console
 from nmt.training import plan as plans
 from nmt.training.arithmetic import training_flops
-from nmt.training.plan import kept_per_token, make_plan, plan_run, sparkline
+from nmt.training.plan import kept_per_token, make_plan, plan_run
+from nmt.training.progress import sparkline
 
 CPU = torch.device("cpu")
 

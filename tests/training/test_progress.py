@@ -20,7 +20,7 @@ from nmt.system.errors import UserError
 from nmt.system.files import JsonLines
 from nmt.training.distributed import Group
 from nmt.training.progress import Meter, Progress, Sums
-from nmt.training.run_files import forget_after
+from nmt.training.run_files import RunState, forget_after
 
 FIGURES = {"step": 20, "loss": 2.5, "perplexity": 12.1825, "learning_rate": 5e-4, "tokens_per_second": 12345.6}
 
@@ -74,7 +74,7 @@ def test_a_terminal_shows_figures_where_a_log_has_lines(live: bool, capsys: pyte
 def test_peak_memory_is_in_bytes_on_every_system(
     platform: str, bytes_per_unit: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    meter = Meter(Group(World(), 1))
+    meter = Meter(RunState(step=1, epoch=0, offset=1), Group(World(), 1), torch.float32)
     meter.add(Sums(1.0, 1.0, 8), Lengths(np.array([3]), np.array([3])), 1.0, torch.ones(()))
     monkeypatch.setattr(sys, "platform", platform)
     monkeypatch.setattr(resource, "getrusage", lambda who: SimpleNamespace(ru_maxrss=123_456))

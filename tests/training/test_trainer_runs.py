@@ -28,8 +28,8 @@ from nmt.data.epochs import EpochPlan, EpochPlans
 from nmt.recipe import Training
 from nmt.system.console import Console
 from nmt.system.files import JsonLines
-from nmt.training import budget
-from nmt.training.budget import Requests
+from nmt.training import run_files
+from nmt.training.distributed import Requests
 from nmt.training.progress import Progress, show_progress
 from nmt.training.run_files import RunState
 from nmt.training.trainer import Run
@@ -358,7 +358,7 @@ def scored(folder: Path) -> list[float]:
 
 def test_minutes_end_a_run_which_is_averaged_and_scored_once(train, task: Path, monkeypatch) -> None:
     slow = "training.checkpoint_updates=3", "training.updates=1000"
-    monkeypatch.setattr(budget, "ENDING", 0)
+    monkeypatch.setattr(run_files, "ENDING", 0)
     said = train("training.minutes=0.02", *slow)
     assert "finished: training.minutes 0.02 reached; " in said
     averaged = Bundle.read(task / "ckpts/averaged")
@@ -389,5 +389,5 @@ def test_updates_are_no_measure_of_a_run_that_minutes_may_end(
 
 def test_the_end_leaves_time_for_four_validations() -> None:
     state = RunState(step=5, epoch=0, offset=5, seconds=100.0, scoring=6.0)
-    assert budget.seconds_left(state, Training(minutes=2)) == -4.0
-    assert budget.seconds_left(state, Training()) == float("inf")
+    assert state.seconds_left(Training(minutes=2)) == -4.0
+    assert state.seconds_left(Training()) == float("inf")
