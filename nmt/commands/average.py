@@ -42,7 +42,7 @@ def average(options: AverageOptions) -> None:
 
 def _average(options: AverageOptions, out: Path | None) -> Bundle:
     """Average a run's checkpoints into a bundle, and report which updates were averaged."""
-    from nmt.training.selection import average_by_score, score_average
+    from nmt.training.validation import average_by_score, score_average
 
     ckpts, last, best, console = options.ckpts[0], options.last, options.best, options.console
     device = choose_device(options.device, options.threads)

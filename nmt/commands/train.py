@@ -43,7 +43,7 @@ def train(options: TrainOptions) -> None:
     world = found or World()
     if options.plan:
         if world.rank == 0:
-            from nmt.training.plan import plan_run
+            from nmt.training.cost import plan_run
 
             recipe = with_model_of(recipe, initial_bundle(recipe))
             device = choose_device(options.device, options.threads)
@@ -62,7 +62,7 @@ def train(options: TrainOptions) -> None:
         start.train(recipe, options.out, console, device, threads, world, base, held)
         if recipe.training.minutes is not None and world.rank == 0:
             from nmt.commands.average import refresh_report
-            from nmt.training.selection import average_and_score
+            from nmt.training.validation import average_and_score
 
             average_and_score(options.out, device, console)
             refresh_report(options.out, console)

@@ -27,7 +27,7 @@ from nmt.system.files import read_json
 from nmt.training.run_files import ABOUT, METRICS, SAMPLES, DevOutputs, read_samples, spread
 
 if TYPE_CHECKING:
-    from nmt.training.selection import RunSummary
+    from nmt.training.cost import RunSummary
 
 Column = NDArray[np.float64]
 LOGGED = ("step", "epoch", "seconds", "tokens", "loss", "perplexity", "learning_rate", "gradient_norm",

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import math
 import os
 import signal
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import asdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -351,15 +352,15 @@ def read_vectors(path: Path, vocabulary: Vocabulary, d_model: int) -> tuple[Tens
         index, is_exact = vocabulary.find(word)
         if index is None or (index in exact and not is_exact):
             continue
-        try:
-            rows[index] = [float(cell) for cell in cells]
-            if not all(abs(number) <= FP32_MAX for number in rows[index]):  # also rejects NaN
-                raise ValueError
-        except ValueError:
+        vector = [math.nan]
+        with suppress(ValueError):
+            vector = [float(cell) for cell in cells]
+        if not all(abs(component) <= FP32_MAX for component in vector):  # false for NaN
             raise UserError(
                 f"{path}:{number}: one of {' '.join(cells[:4])} … is not a number",
                 f"give the word {d_model} numbers, separated by spaces",
-            ) from None
+            )
+        rows[index] = vector
         if is_exact:
             exact.add(index)
     if not rows:

@@ -187,10 +187,10 @@ class Trainer:
         self.divergence.check()
         state, figures = self.state, self.meter.figures()
         at = {"step": state.step, "epoch": state.epoch, "seconds": state.seconds, "tokens": state.tokens}
-        rate = {"learning_rate": self.optimizer.rate(state.step)}
+        at["learning_rate"] = self.optimizer.rate(state.step)
         updates_left = (self.settings.updates - state.step) * figures["seconds_per_update"]
         left = max(0.0, min(updates_left, state.seconds_left(self.settings)))
-        self.progress.log(at | rate | figures | {"skipped": state.skipped}, left)
+        self.progress.log(at | figures | {"skipped": state.skipped}, left)
 
     def _memory_of(self, tokens: int) -> int:
         """Return the bytes that a GPU needs for an update with several micro-batches of `tokens` tokens.
@@ -263,8 +263,9 @@ class Run:
                 self.console.say(line, best=line.startswith("  checkpoint"))
 
     def _prepare_files(self) -> None:
-        """Write the run's recipe and run.json, and remove the records of updates that will be repeated."""
+        """Write the run's recipe and run.json; remove checkpoints to prune, and records of updates to repeat."""
         step, is_scored = self.state.step, self.unscored is None
+        prune(self.out, self.recipe.training.keep_last)  # a killed run may not have pruned
         forget_after(self.out / METRICS, step, is_scored)
         if self.samples is not None:  # a checkpoint's samples are written before its scores
             self.samples.begin(step if is_scored else step - 1)
@@ -279,10 +280,8 @@ class Run:
 
     def _train(self) -> None:
         """Score the resumed checkpoint if necessary, run the remaining updates, and wait for pending saves."""
-        leads, settings = self.group.leads, self.recipe.training
-        if leads:
-            prune(self.out, settings.keep_last)  # a killed run may not have pruned
-        with show_progress(self.console, self.metrics, leads, self.state.step, settings) as progress:
+        training, leads = self.recipe.training, self.group.leads
+        with show_progress(self.console, self.metrics, leads, self.state.step, training) as progress:
             try:
                 if self.unscored is not None:
                     self._score(self.unscored, progress)

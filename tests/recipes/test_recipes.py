@@ -13,7 +13,7 @@ from nmt.checkpoint.reading import checkpoints, read_tensors
 from nmt.recipe import Recipe, load
 from nmt.system.console import Console
 from nmt.system.device import World
-from nmt.training.plan import make_plan
+from nmt.training.cost import make_plan
 from nmt.training.start import train
 from parameters import counts
 

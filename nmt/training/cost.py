@@ -1,4 +1,4 @@
-"""What a run will need and take, as `nmt train --plan` estimates it.
+"""What a run will cost, as `nmt train --plan` estimates it, and what runs have cost, as `nmt score --runs` lists it.
 
 A plan needs no data and no training: without prepared data, it assumes mean lengths and, for a parser, tree symbols.
 Parameters and FLOPs are exact for these. Memory includes the activations kept for the backward pass
@@ -8,21 +8,28 @@ Parameters and FLOPs are exact for these. Memory includes the activations kept f
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 
+from nmt.checkpoint.reading import Bundle, survey
 from nmt.data.corpus import ABSENT
 from nmt.data.data_report import mean_lengths, training_pairs
 from nmt.data.folders import directory, identify
-from nmt.exchange.resolve import initial_bundle
+from nmt.exchange.resolve import initial_bundle, resolve
 from nmt.compute import choice
 from nmt.model.transformer import Transformer, parameter_groups
 from nmt.parsing.linearization import load_tokenizer
 from nmt.recipe import CPU_DEVICE_TOKENS, Model, Recipe, Training
-from nmt.system.console import clock
+from nmt.system.console import Console, clock, figure
+from nmt.system.errors import UserError, printable
 from nmt.training.arithmetic import measured_flops, product_dtype, training_flops
+from nmt.training.run_files import COST
+from nmt.training.validation import Validation
 
 # Source and target lengths assumed without prepared data: roughly the means of WMT14 English-German, and of the
 # Treebank's section 23 (23.5 words and 18.3 constituents per sentence).
@@ -166,3 +173,92 @@ def _bytes(count: float) -> str:
             return f"{count:.3g} {unit}"
         count /= 1000
     return f"{count:.3g} TB"
+
+
+# --- the table of runs ------------------------------------------------------------------------------------
+
+UNKNOWN = "–"
+COSTS: dict[str, tuple[str, Callable[[Any], str]]] = {
+    "FLOPs by the paper": ("estimated_flops", "{:.1e}".format),
+    "FLOPs counted": ("flops", "{:.1e}".format),
+    "time": ("seconds", clock),
+    "target tokens": ("tokens", "{:,}".format),
+}
+
+
+@dataclass(frozen=True)
+class RunSummary:
+    """Dev score and cost of a run: one row of the table."""
+
+    path: Path
+    bundle: Bundle  # bundle that commands use by default
+    updates: int
+    score: float | None  # the bundle's dev score, computed as in training
+    signature: str | None
+    cost: dict[str, Any]  # of the whole run, keyed by `COST`; empty if the bundle lacks it
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the values for --json."""
+        score = {"metric": self.bundle.task.metric, "score": self.score, "signature": self.signature}
+        cost = {name: self.cost.get(name) for name in COST}
+        return {"model": str(self.path), "bundle": str(self.bundle.path), "dev": score, "updates": self.updates, **cost}
+
+    def cells(self) -> dict[str, str]:
+        """Return the row's cells, keyed by column heading."""
+        costs = {
+            heading: UNKNOWN if (value := self.cost.get(key)) is None else write(value)
+            for heading, (key, write) in COSTS.items()
+        }
+        return {
+            "model": str(self.path),
+            "dev score": UNKNOWN if self.score is None else f"{self.bundle.task.label} {figure(self.score)}",
+            **costs,
+            "updates": f"{self.updates:,}",
+            "devices": ", ".join(self.cost.get("devices", ())) or UNKNOWN,
+        }
+
+
+def summarise(path: Path, device: torch.device, console: Console) -> RunSummary:
+    """Summarise a run, given its directory or one of its bundles.
+
+    Score a bundle without a dev score now, if its data is prepared. Raise UserError if `path` holds no model.
+    """
+    bundle, note = resolve(path)
+    console.say(note)
+    newest = next(reversed(survey(path)[0]), bundle)
+    score, signature = bundle.dev_score, bundle.signatures.get(bundle.task.metric)
+    if score is None:
+        try:
+            validation = Validation.of(bundle)
+        except UserError as error:
+            console.say(f"no dev score: {error.message}")
+        else:
+            dev = validation(bundle.model(device))
+            score, signature = dev.scores[bundle.task.metric], dev.signatures[bundle.task.metric]
+    return RunSummary(path, bundle, newest.step, score, signature, newest.cost)
+
+
+def table(runs: Sequence[RunSummary], width: int = 0) -> str:
+    """Format runs as a table with the columns of the paper's Table 2, followed by their dev scores' signatures.
+
+    If a row is wider than `width`, unless that is 0, models and devices get lines of their own, and so do the figures
+    if that is not enough.
+    """
+    cells = [run.cells() for run in runs]
+    rows = [list(cells[0]), *(list(row.values()) for row in cells)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines, stacked = [], list[str]()
+    for model, *figures, devices in rows:
+        aligned = [cell.rjust(width) for cell, width in zip(figures, widths[1:-1], strict=True)]
+        lines.append("  ".join([model.ljust(widths[0]), *aligned, devices]))
+        stacked += [f"{model}, on {devices}", "  " + "  ".join(aligned)]
+    if 0 < width < max(map(len, lines)):
+        lines = stacked[1:]
+    if 0 < width < len(stacked[1]):
+        heads = max(map(len, rows[0]))
+        lines = []
+        for model, *figures, devices in rows[1:]:
+            named = zip(rows[0][1:-1], figures, strict=True)
+            lines += [f"{model}, on {devices}", *(f"  {name:{heads}}  {cell}" for name, cell in named)]
+    signatures = {f"dev {run.bundle.task.label}: {run.signature}": None for run in runs if run.signature}
+    return "\n".join(map(printable, (*lines, *signatures)))

@@ -17,9 +17,8 @@ from nmt.checkpoint.reading import Bundle, checkpoints, read_tensors
 from nmt.checkpoint.writing import add_info
 from nmt.metrics import Comparison, Estimate
 from nmt.system.console import Console
-from nmt.training import selection
-from nmt.training.selection import average_and_score, average_by_score, numbers_to_try
-from nmt.training.validation import DevScores, Validation
+from nmt.training import validation as selection
+from nmt.training.validation import DevScores, Validation, average_and_score, average_by_score, numbers_to_try
 
 CPU = torch.device("cpu")
 
