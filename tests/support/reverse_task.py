@@ -42,6 +42,12 @@ def sets(*settings: str) -> list[str]:
     return [part for setting in settings for part in ("--set", setting)]
 
 
+def small(training: str, *settings: str) -> list[str]:
+    """Arguments for a tiny model and a short training, such as `small("updates: 12", *BARE)`."""
+    model = "model={layers: 1, d_model: 16, d_ff: 16, heads: 2, dropout: 0.1}"
+    return sets(model, f"training={{batch_tokens: 500, warmup: 20, {training}}}", *settings)
+
+
 def parameters(folder: Path) -> dict[str, Tensor]:
     """All tensors of a run's last checkpoint, including Adam's moments."""
     newest = checkpoints(folder)[-1].path

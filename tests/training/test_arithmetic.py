@@ -44,6 +44,14 @@ def test_a_window_leaves_the_pairs_within_it(r: int) -> None:
         assert attended(np.array(sizes, float), reach) == sum(int(band(n, None, reach, cpu).sum()) for n in sizes)
 
 
+def forward_flops(model: Transformer, *ids: torch.Tensor | None) -> int:
+    """What PyTorch counts in a forward pass."""
+    plain = torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH)
+    with torch.no_grad(), plain, FlopCounterMode(display=False) as counter:
+        model.eval()(*ids)
+    return int(counter.get_total_flops())
+
+
 @pytest.mark.usefixtures("counted")
 @pytest.mark.parametrize(
     "config",
@@ -55,37 +63,25 @@ def test_a_window_leaves_the_pairs_within_it(r: int) -> None:
 )
 def test_flops_are_those_of_a_forward_pass_three_times(config: Model) -> None:
     vocabulary, pairs, source, target = 50, 3, 7, 9
-    torch.manual_seed(1)
-    model = Transformer(config, vocabulary, vocabulary).eval()
-    with (
-        torch.no_grad(),
-        torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH),
-        FlopCounterMode(display=False) as counter,
-    ):
-        model(torch.full((pairs, source), 5), torch.full((pairs, target), 6))
+    model = Transformer(config, vocabulary, vocabulary)
+    flops = forward_flops(model, torch.full((pairs, source), 5), torch.full((pairs, target), 6))
     own = pairs * config.decoder_depth * config.heads * (config.key_width + config.value_width)
     unmasked, masked = target**2, target * (target + 1) / 2  # PyTorch computes what the mask then drops
-    counted = counter.get_total_flops() - 2 * own * (unmasked - masked)
     same = lengths(*[source - 1] * pairs), lengths(*[target - 1] * pairs)
-    assert training_flops(config, vocabulary, *same) == pytest.approx(3 * counted, rel=1e-12)
+    found = training_flops(config, vocabulary, *same)
+    assert found == pytest.approx(3 * (flops - 2 * own * (unmasked - masked)), rel=1e-12)
 
 
 @pytest.mark.usefixtures("counted")
 @pytest.mark.parametrize("window", [None, 4])
 def test_flops_of_a_language_model_have_no_part_of_a_source(window: int | None) -> None:
     config, target = Model(layers=2, d_model=16, d_ff=40, heads=4, d_k=5, d_v=7, attention_window=window), 9
-    model = Transformer(config, None, 50).eval()
-    with (
-        torch.no_grad(),
-        torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH),
-        FlopCounterMode(display=False) as counter,
-    ):
-        model(None, torch.full((3, target), 6))
+    flops = forward_flops(Transformer(config, None, 50), None, torch.full((3, target), 6))
     looks = 2 * config.heads * (config.key_width + config.value_width) * config.layers * 3
     seen = sum(min(position, window or target) for position in range(1, target + 1))
-    counted = counter.get_total_flops() - looks * (target**2 - seen)  # PyTorch computes what the mask then drops
     on = lengths(*[ABSENT] * 3), lengths(*[target - 1] * 3)
-    assert training_flops(config, 50, *on) == pytest.approx(3 * counted, rel=1e-12)
+    # PyTorch computes what the mask then drops
+    assert training_flops(config, 50, *on) == pytest.approx(3 * (flops - looks * (target**2 - seen)), rel=1e-12)
 
 
 @pytest.mark.parametrize(

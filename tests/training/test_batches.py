@@ -20,10 +20,8 @@ from nmt.model.batch import Batch
 from nmt.model.transformer import Transformer
 from nmt.recipe import Model
 from nmt.text.vocabulary import BOS, EOS, PAD
-from nmt.training.batches import make_batch, prefetched, split_update
+from nmt.training.batches import deal_update, make_batch, prefetched, split_update
 from nmt.training.loss import Objective
-
-# --- micro-batches ------------------------------------------------------------------------------------------
 
 
 @settings(max_examples=300)
@@ -31,22 +29,21 @@ from nmt.training.loss import Objective
 def test_micro_batches_cover_an_update_fit_and_are_as_many_for_each_rank(
     lengths: Lengths, device_tokens: int, devices: int
 ) -> None:
-    parts = split_update(*lengths, device_tokens, devices)
-    assert np.concatenate(parts).tolist() == list(range(len(lengths[0])))
-    assert len(parts) % devices == 0
-    sizes = [len(part) for part in parts]
-    assert max(sizes) - min(sizes) <= 1
-    for part in parts:
-        if len(part) > 1:
-            assert len(part) * max(int(side[part].max()) + 1 for side in lengths) <= device_tokens
+    for is_packed, split in enumerate((split_update, deal_update)):
+        parts = split(*lengths, device_tokens, devices)
+        found = np.concatenate(parts).tolist()
+        assert (sorted(found) if is_packed else found) == list(range(len(lengths[0])))
+        assert len(parts) % devices == 0
+        sizes = [len(part) for part in parts]
+        assert max(sizes) - min(sizes) <= 1
+        for part in (part for part in parts if len(part) > 1):
+            tokens = [side[part].astype(int) + 1 for side in lengths]
+            assert max(int(side.sum() if is_packed else len(part) * side.max()) for side in tokens) <= device_tokens
 
 
 def test_a_device_without_pairs_has_an_empty_part() -> None:
     parts = split_update(*arrays([(3, 3)] * 2), 100, 5)
     assert [part.tolist() for part in parts] == [[0], [1], [], [], []]
-
-
-# --- tensors ------------------------------------------------------------------------------------------------
 
 
 class Pairs:

@@ -27,24 +27,6 @@ def lengths(*pairs: tuple[int, int]) -> list[NDArray[np.int32]]:
     return list(np.array(pairs, np.int32).reshape(-1, 2).T)
 
 
-@settings(max_examples=200)
-@given(
-    pairs=st.lists(st.tuples(st.integers(0, 60), st.integers(0, 60)), min_size=1, max_size=120),
-    device_tokens=st.integers(1, 400),
-    devices=st.sampled_from([1, 2, 3, 8]),
-)
-def test_pairs_are_dealt_to_parts_that_fit_and_are_as_many_for_each_rank(
-    pairs: list[tuple[int, int]], device_tokens: int, devices: int
-) -> None:
-    sides = lengths(*pairs)
-    parts = deal_update(*sides, device_tokens, devices)
-    assert sorted(np.concatenate(parts).tolist()) == list(range(len(pairs)))
-    assert len(parts) % devices == 0
-    for part in parts:
-        if len(part) > 1:
-            assert max(int((side[part] + 1).sum()) for side in sides) <= device_tokens
-
-
 def test_an_update_that_fits_is_one_part() -> None:
     assert [len(part) for part in deal_update(*lengths(*[(9, 4), (3, 8)] * 5), 70)] == [10]
     assert [len(part) for part in deal_update(*lengths(*[(9, 4), (3, 8)] * 5), 69)] == [5, 5]

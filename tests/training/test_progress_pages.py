@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from reverse_task import BARE, metrics, sets
+from reverse_task import BARE, metrics, small
 from said import Lines
 
 from nmt.report import page as writing
@@ -19,10 +19,7 @@ from nmt.training import progress as module
 from nmt.training.progress import Page
 from nmt.training.trainer import Run
 
-SMALL = sets(
-    "model={layers: 1, d_model: 16, d_ff: 16, heads: 2, dropout: 0.1}",
-    "training={batch_tokens: 500, warmup: 20, updates: 8, log_updates: 4, valid_beam: 1}",
-)
+SMALL = small("updates: 8, log_updates: 4, valid_beam: 1")
 
 START = Page._start  # which conftest.py replaces for other tests
 
@@ -154,9 +151,6 @@ def test_a_stopped_run_writes_its_page_and_a_failed_one_does_not(
     is_stopped = isinstance(error, Interrupted)
     train(*BARE, code=128 + signal.SIGINT if is_stopped else 1)
     assert (task / "ckpts/metrics.jsonl").exists() == is_stopped  # for the cost of the page
-
-
-# --- the process itself -------------------------------------------------------------------------------------
 
 
 def test_a_fault_in_the_page_is_answered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from reverse_task import BARE, assert_equal_to_the_bit, metrics, parameters, position, sets
+from reverse_task import BARE, assert_equal_to_the_bit, metrics, parameters, position, small
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -26,11 +26,7 @@ from nmt.training.run_files import RunState
 from nmt.training.trainer import Trainer
 from nmt.training.validation import DevScores, Validation
 
-SMALL = sets(
-    "model={layers: 1, d_model: 16, d_ff: 16, heads: 2, dropout: 0.1}",
-    *BARE,
-    "training={batch_tokens: 500, warmup: 20, updates: 12, log_updates: 4}",
-)
+SMALL = small("updates: 12, log_updates: 4", *BARE)
 
 SCORED = "data.name=reverse", "data.valid=[{source: valid.a, target: valid.b}]"
 
@@ -225,9 +221,6 @@ def test_figures_are_null_and_not_nan_in_json(train, inject, task) -> None:
     text = (task / "ckpts/metrics.jsonl").read_text()
     assert "NaN" not in text
     assert metrics(task / "ckpts")[0]["gradient_norm"] is None
-
-
-# --- waiting for a GPU --------------------------------------------------------------------------------------
 
 
 class Waits(TorchDispatchMode):

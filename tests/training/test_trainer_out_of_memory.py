@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-from reverse_task import BARE, assert_equal_to_the_bit, position, sets
+from reverse_task import BARE, assert_equal_to_the_bit, position, small
 from torch import Tensor
 
 from nmt.model.batch import Batch
@@ -19,11 +19,7 @@ from nmt.training.distributed import Group
 from nmt.training.loss import Objective
 from nmt.training.trainer import Trainer
 
-SMALL = sets(
-    "model={layers: 1, d_model: 16, d_ff: 16, heads: 2, dropout: 0.1}",
-    *BARE,
-    "training={batch_tokens: 500, warmup: 20, updates: 8, log_updates: 4}",
-)
+SMALL = small("updates: 8, log_updates: 4", *BARE)
 
 Losses = tuple[Tensor, Tensor]
 Forward = Callable[[Objective, Batch], Losses]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from reverse_task import BARE, metrics, parameters, sets
+from reverse_task import BARE, metrics, parameters, small
 from torch import Tensor
 from torch._dynamo.testing import CompileCounterWithBackend
 
@@ -22,11 +22,7 @@ from nmt.text.vocabulary import BOS, EOS
 from nmt.training.batches import Packer, deal_update, use_packing
 from nmt.training.loss import Objective, compile_parts
 
-SMALL = sets(
-    "model={layers: 1, d_model: 16, d_ff: 16, heads: 2, dropout: 0.1}",
-    *BARE,
-    "training={batch_tokens: 500, device_tokens: 260, warmup: 20, updates: 8, log_updates: 4}",
-)
+SMALL = small("device_tokens: 260, updates: 8, log_updates: 4", *BARE)
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
 LONGEST = 21
@@ -90,9 +86,6 @@ def test_losses_and_gradients_are_those_of_padded_batches(settings: dict[str, ob
         assert len(parts) > 1
         padded = [batch([sources[i] for i in part], [targets[i] for i in part], has_source) for part in parts]
         assert_same(results(objective, [Packer(100, LONGEST).pack(each, 100) for each in padded]), expected)
-
-
-# --- the kernel ---------------------------------------------------------------------------------------------
 
 
 def weights_of(query: Tensor, key: Tensor, queries: Tensor, keys: Tensor, window: list[int]) -> Tensor:
@@ -169,9 +162,6 @@ def test_layers_are_compiled_to_one_graph_each_for_packed_batches_of_any_size() 
     assert counter.frame_count == 3  # of the embedding, the encoder and the decoder
 
 
-# --- runs ---------------------------------------------------------------------------------------------------
-
-
 def test_packed_runs_are_those_of_padded_ones(train, task) -> None:
     exact = "training.precision=fp64", "model.dropout=0"
     train(*exact, out="padded")
@@ -181,9 +171,6 @@ def test_packed_runs_are_those_of_padded_ones(train, task) -> None:
         torch.testing.assert_close(tensor, second[name], rtol=1e-9, atol=1e-9)
     losses = [[row["loss"] for row in metrics(task / out) if "loss" in row] for out in ("packed", "padded")]
     assert losses[0] == pytest.approx(losses[1], rel=1e-12)
-
-
-# --- where it is possible -----------------------------------------------------------------------------------
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from unittest.mock import MagicMock, call
 import pytest
 import safetensors.torch
 import torch
-from reverse_task import BARE, assert_equal_to_the_bit, metrics, names, parameters, position, reseal, sets
+from reverse_task import BARE, assert_equal_to_the_bit, metrics, names, parameters, position, reseal, sets, small
 
 from nmt import cli
 from nmt.checkpoint.reading import Bundle, checkpoints
@@ -34,10 +34,7 @@ from nmt.training.progress import Progress, show_progress
 from nmt.training.run_files import RunState
 from nmt.training.trainer import Run
 
-SMALL = sets(
-    "model={layers: 1, d_model: 16, d_ff: 16, heads: 2, dropout: 0.1}",
-    "training={batch_tokens: 500, warmup: 20, updates: 12, log_updates: 4, valid_beam: 1}",
-)
+SMALL = small("updates: 12, log_updates: 4, valid_beam: 1")
 
 
 # --- killed -------------------------------------------------------------------------------------------------
@@ -174,9 +171,6 @@ def test_what_a_killed_run_had_left_to_remove_is_removed(train, task: Path) -> N
     assert names(task / "ckpts") == kept
 
 
-# --- plans --------------------------------------------------------------------------------------------------
-
-
 def test_plans_that_slower_ranks_may_still_need_are_kept(train, task: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Epochs of one update each: a rank is up to two updates, and so two epochs, behind rank 0's preparations."""
     there: list[list[int]] = []
@@ -236,14 +230,8 @@ def test_a_mixture_is_continued_to_the_bit(train, task: Path) -> None:
 TIMES = dict.fromkeys(("seconds", "device_seconds", "estimated_flops", "devices"))
 
 
-# --- precision ----------------------------------------------------------------------------------------------
-
-
 def test_shorter_factors_on_a_cpu_are_refused(train) -> None:
     assert "error: training.precision: tf32 is for GPUs" in train("training.precision=tf32", code=1)
-
-
-# --- TensorBoard --------------------------------------------------------------------------------------------
 
 
 def test_figures_are_written_for_tensorboard(train, task: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -347,9 +335,6 @@ def test_a_changed_default_of_the_tokenizer_does_not_end_a_run_on_the_same_data(
     reseal(newest)
     train("training.updates=6")
     assert checkpoints(task / "ckpts")[-1].step == 6
-
-
-# --- a budget of minutes ------------------------------------------------------------------------------------
 
 
 def scored(folder: Path) -> list[float]:
