@@ -111,9 +111,9 @@ class Updates:
         self.optimizer.clear()
         rows = plan_of(self._corpus, TOKENS)(0).rows(number)
         with factors_rounded("fp32"):
-            sums, _ = self._trainer.gradients(Update(0, number, rows, self._corpus.lengths(rows)), Requests())
-        assert sums is not None, "memory ran out"
-        return float(sums.loss), copied(self.model, lambda parameter: parameter.grad)
+            losses, _ = self._trainer.gradients(Update(0, number, rows, self._corpus.lengths(rows)), Requests())
+        assert losses is not None, "memory ran out"
+        return float(sum(loss for loss, _, _ in losses)), copied(self.model, lambda parameter: parameter.grad)
 
 
 def copied(model: torch.nn.Module, of: Callable[[nn.Parameter], Tensor | None]) -> Weights:

@@ -11,7 +11,6 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -31,6 +30,8 @@ from nmt.training.distributed import Group
 from nmt.training.run_files import METRICS, PAGE, BestScore, DevExample, RunState
 
 T = TypeVar("T")
+# A micro-batch's smoothed loss () and negative log-likelihood (), summed over target tokens, in nats, and its cells
+Losses = tuple[Tensor, Tensor, int]
 
 
 class Progress:
@@ -105,19 +106,6 @@ def show_progress(
         yield Progress(console, metrics, goal, stack.enter_context(bar), board)
 
 
-@dataclass
-class Sums:
-    """Sums over one rank's micro-batches."""
-
-    loss: Tensor | float = 0.0  # () smoothed loss over target tokens, in nats
-    nll: Tensor | float = 0.0  # () negative log-likelihood over target tokens, in nats
-    cells: int = 0  # cells on both sides, including padding
-
-    def add(self, loss: Tensor | float, nll: Tensor | float, cells: int) -> None:
-        """Add the sums of one or more micro-batches."""
-        self.loss, self.nll, self.cells = self.loss + loss, self.nll + nll, self.cells + cells
-
-
 class Meter:
     """What training costs, in a run's state, and metrics since the last log line."""
 
@@ -133,7 +121,9 @@ class Meter:
         """Reset all sums and timers."""
         self._began = time.perf_counter()
         self._waited = 0.0
-        self._sums = Sums()
+        self._loss: Tensor | float = 0.0
+        self._nll: Tensor | float = 0.0
+        self._cells = 0
         self._norms: list[Tensor] = []
         self._tokens = self._target_tokens = 0
         self._flops = 0.0
@@ -146,12 +136,13 @@ class Meter:
             yield item
             began = time.perf_counter()
 
-    def add(self, sums: Sums, lengths: Lengths, flops: float, norm: Tensor) -> None:
-        """Add an update: this rank's `sums`, and lengths, FLOPs and gradient norm () over all ranks."""
+    def add(self, losses: Sequence[Losses], lengths: Lengths, flops: float, norm: Tensor) -> None:
+        """Add an update: its micro-batches' losses on this rank; lengths, FLOPs and gradient norm () over all ranks."""
         self._state.tokens += lengths.target_tokens
         self._state.flops += flops
         self.tick()
-        self._sums.add(sums.loss, sums.nll, sums.cells)
+        loss, nll, cells = map(sum, zip(*losses, strict=True))
+        self._loss, self._nll, self._cells = self._loss + loss, self._nll + nll, self._cells + cells
         self._target_tokens += lengths.target_tokens
         self._tokens += lengths.source_tokens + lengths.target_tokens
         self._flops += flops
@@ -168,8 +159,8 @@ class Meter:
 
     def figures(self) -> dict[str, float]:
         """Return the metrics over all ranks since the last call, and reset."""
-        sums = self._sums
-        loss, nll, cells = self._group.total(float(sums.loss), float(sums.nll), sums.cells)  # synchronises with the GPU
+        sums = float(self._loss), float(self._nll), self._cells  # synchronises with the GPU
+        loss, nll, cells = self._group.total(*sums)
         norms = torch.stack(self._norms)
         seconds = time.perf_counter() - self._began
         memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # peak resident memory

@@ -21,7 +21,7 @@ import pydantic.dataclasses
 from pydantic import BaseModel, ConfigDict, FiniteFloat, ValidationError
 
 from nmt import __version__
-from nmt.checkpoint.reading import CHECKPOINT, POSITION, Bundle, Count, Figure, NewerFormat, checkpoint_folders
+from nmt.checkpoint.reading import CHECKPOINT, POSITION, Bundle, Count, Figure, NewerFormat, best, checkpoint_folders
 from nmt.recipe import Recipe, Task, Training
 from nmt.system.errors import UserError
 from nmt.system.files import JsonLines, OutOfResources, clear_parts, exclusive, regular, remedy, whole_file
@@ -116,6 +116,13 @@ class BestScore:
     scores: dict[str, float] = field(default_factory=dict)  # by name; empty until a checkpoint is scored
     without_improvement: int = 0  # checkpoints since the best
 
+    @classmethod
+    def of(cls, found: Sequence[Bundle], data: Mapping[str, str]) -> Self:
+        """Return that of a run's checkpoints, newest first, by their scores on the development set of `data`."""
+        scored = [each for each in found if each.scores and each.is_scored_on(data)]
+        top = best(scored)
+        return cls(top.scores, scored[0].info["without_improvement"]) if top else cls()
+
     def add(self, scores: dict[str, float], task: Task) -> bool:
         """Add the next checkpoint's dev scores; return whether it is the best so far."""
         is_best = not self.scores or task.rank(scores[task.metric]) > task.rank(self.scores[task.metric])
@@ -183,8 +190,12 @@ def find_checkpoints(out: Path) -> tuple[list[Bundle], dict[Path, str]]:
     return readable, damaged
 
 
-def check_same_run(checkpoint: Bundle, recipe: Recipe, data: Mapping[str, str]) -> None:
-    """Raise UserError if the run began with another model or tokenizer, or with training data other than `data`."""
+def changes(checkpoint: Bundle, recipe: Recipe, data: Mapping[str, str]) -> Iterator[str]:
+    """Yield a line for each setting of a run that differs from its checkpoint's and applies from now on.
+
+    `data` are the fingerprints of the recipe's data. Raise UserError, before the first line, if the run began with
+    another model or tokenizer, or with other training data.
+    """
     from nmt.data.pairs import check_inputs
 
     run, is_same = checkpoint.path.parent, checkpoint.info["train_data"] == data["train_data"]
@@ -194,23 +205,6 @@ def check_same_run(checkpoint: Bundle, recipe: Recipe, data: Mapping[str, str]) 
     if not is_same:
         check_inputs([dataset for dataset in recipe.data.train if dataset.opus is None], recipe.data)
         raise UserError(f"data: the run in {run} was started with other training files, limits or languages", ELSEWHERE)
-
-
-def check_origin(origin: Bundle, recipe: Recipe) -> None:
-    """Raise UserError unless the checkpoint of training.init_from is intact and at an update below training.updates."""
-    origin.check()
-    RunState.of(origin)
-    updates = recipe.training.updates
-    if origin.step >= updates:
-        raise UserError(
-            f"training.updates: {updates:,} are not more than the {origin.step:,} of training.init_from {origin.path}, "
-            "which count as well",
-            f"--set training.updates={2 * origin.step}, or remove training.init_state",
-        )
-
-
-def changes(checkpoint: Bundle, recipe: Recipe, data: Mapping[str, str]) -> Iterator[str]:
-    """Yield a line for each setting that differs from the checkpoint's and applies from now on; `data` as above."""
     for section in ("training", "decoding"):
         for key, before, now in _differences(section, checkpoint.recipe, recipe):
             if key not in ONLY_AT_START:

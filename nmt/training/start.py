@@ -18,16 +18,7 @@ from uuid import uuid4
 import torch
 from torch import Tensor
 
-from nmt.checkpoint.reading import (
-    FP32_MAX,
-    MANIFEST,
-    POSITION,
-    Bundle,
-    best,
-    checkpoint_folders,
-    load_weights,
-    new_model,
-)
+from nmt.checkpoint.reading import FP32_MAX, MANIFEST, POSITION, Bundle, checkpoint_folders, load_weights, new_model
 from nmt.data.corpus import Corpus
 from nmt.data.epochs import remove_damaged_plans
 from nmt.data.folders import directory, fingerprints, fingerprints_of, identify
@@ -46,16 +37,7 @@ from nmt.text.tokenizer import Tokenizer
 from nmt.text.vocabulary import Vocabulary
 from nmt.training.arithmetic import set_precision
 from nmt.training.distributed import STOPS, Group
-from nmt.training.run_files import (
-    ELSEWHERE,
-    BestScore,
-    RunState,
-    changes,
-    check_origin,
-    check_same_run,
-    find_checkpoints,
-    lock_directory,
-)
+from nmt.training.run_files import ELSEWHERE, BestScore, RunState, changes, find_checkpoints, lock_directory
 from nmt.training.trainer import Run, Trainer
 
 
@@ -105,21 +87,30 @@ def _open(
     data: dict[str, str] = {}
     if resumed is not None:
         data = fingerprints(identify(recipe, tokenizer_from)[1])
-        check_same_run(resumed, recipe, data)
         for line in changes(resumed, recipe, data):
             console.say(line)
     elif origin is not None and recipe.training.init_state:
-        check_origin(origin, recipe)
+        _check_origin(origin, recipe)
     prepared = prepare(recipe, console, threads, tokenizer_from, held)
     if prepared.is_new:
         console.say(f"data: {prepared.path} was missing or out of date, and is prepared now")
     for path, problem in damaged.items():
         console.say(f"damaged checkpoint: {problem}; kept as {set_aside(path)}")
-    scored = [each for each in found if each.scores and each.is_scored_on(data)]
-    top = best(scored)
-    score = BestScore(top.scores, scored[0].info["without_improvement"]) if top else BestScore()
     name, info = (resumed.path.name, resumed.info) if resumed else (None, {})
-    return name, info, asdict(score), str(prepared.path)
+    return name, info, asdict(BestScore.of(found, data)), str(prepared.path)
+
+
+def _check_origin(origin: Bundle, recipe: Recipe) -> None:
+    """Raise UserError unless the checkpoint of training.init_from is intact and at an update below training.updates."""
+    origin.check()
+    RunState.of(origin)
+    updates = recipe.training.updates
+    if origin.step >= updates:
+        raise UserError(
+            f"training.updates: {updates:,} are not more than the {origin.step:,} of training.init_from {origin.path}, "
+            "which count as well",
+            f"--set training.updates={2 * origin.step}, or remove training.init_state",
+        )
 
 
 def make_trainer(recipe: Recipe, prepared: Path, group: Group, console: Console, checkpoint: Bundle | None) -> Trainer:

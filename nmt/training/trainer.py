@@ -43,7 +43,7 @@ from nmt.training.batches import MicroBatches, Update, prefetched
 from nmt.training.distributed import Group, Requests, stop_requests
 from nmt.training.loss import Divergence, Objective, compile_parts
 from nmt.training.optimizer import Optimizer
-from nmt.training.progress import Meter, Page, Progress, Sums, farewell, show_progress
+from nmt.training.progress import Losses, Meter, Page, Progress, farewell, show_progress
 from nmt.training.run_files import ABOUT, METRICS, BestScore, DevExample, RunState, Samples, about_run, forget_after
 from nmt.training.validation import Validation
 
@@ -86,10 +86,10 @@ class Trainer:
         state.step += 1
         with factors_rounded(self.settings.precision):
             # 1. Compute the micro-batches' gradients, and 2. sum them over all ranks.
-            sums, agreed = self.gradients(update, requests)
-            while sums is None:
+            losses, agreed = self.gradients(update, requests)
+            while losses is None:
                 self._halve_micro_batches()
-                sums, agreed = self.gradients(update, requests)
+                losses, agreed = self.gradients(update, requests)
         # 3. Clip them by their global norm.
         norm = self.optimizer.clip()
         # 4. Apply them with Adam, unless one is not finite.
@@ -98,7 +98,7 @@ class Trainer:
         # 5. Count and log.
         flops = training_flops(self.model.config, self.model.output_embedding.num_embeddings, *update.lengths)
         state.epoch, state.offset = update.epoch, update.offset + 1
-        self.meter.add(sums, update.lengths, flops, norm)
+        self.meter.add(losses, update.lengths, flops, norm)
         self.divergence.note(update.rows, skipped)
         self.progress.advance()
         if state.step == 1 or state.step % self.settings.log_updates == 0:
@@ -107,8 +107,8 @@ class Trainer:
             self.divergence.check()
         return agreed
 
-    def gradients(self, update: Update, requests: Requests) -> tuple[Sums | None, Requests]:
-        """Compute an update's gradients on every rank; return no sums if memory ran out on any of them.
+    def gradients(self, update: Update, requests: Requests) -> tuple[list[Losses] | None, Requests]:
+        """Compute an update's gradients on every rank; return no losses if memory ran out on any of them.
 
         The loss is the mean over the whole update's target tokens. The ranks agree on their requests before the last
         backward pass, the only one that exchanges gradients.
@@ -118,20 +118,19 @@ class Trainer:
         batches = self.micro_batches.of(update, self.state.device_tokens)
         # DistributedDataParallel averages over ranks; scaling by their number makes it a sum.
         scale = self.group.size / update.lengths.target_tokens
-        sums, last = Sums(), None
+        losses, last = list[Losses](), None
         with suppress(torch.OutOfMemoryError):
             for batch in batches[:-1]:
                 with self._without_exchange():
                     loss, nll = self._forward(batch)
                     (loss * scale).backward()
-                sums.add(loss.detach(), nll, batch.num_cells)
+                losses.append((loss.detach(), nll, batch.num_cells))
             last = self._forward(batches[-1])
         ran_out, stop, checkpoint, finish = self.group.largest(last is None, *requests)
         agreed = Requests(stop, bool(checkpoint), bool(finish))
         if ran_out or last is None or not self._all_reduce(last[0] * scale, batches[-1]):
             return None, agreed
-        sums.add(last[0].detach(), last[1], batches[-1].num_cells)
-        return sums, agreed
+        return [*losses, (last[0].detach(), last[1], batches[-1].num_cells)], agreed
 
     def _forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Return a micro-batch's loss () and negative log-likelihood (), summed over target tokens."""

@@ -26,7 +26,7 @@ from nmt.system.files import JsonLines
 from nmt.training import progress
 from nmt.training.arithmetic import training_flops
 from nmt.training.distributed import Group
-from nmt.training.progress import Meter, Progress, Sums
+from nmt.training.progress import Meter, Progress
 from nmt.training.run_files import RunState, forget_after
 from nmt.training.validation import DevScores, Validation
 
@@ -87,7 +87,7 @@ def test_peak_memory_is_in_bytes_on_every_system(
     platform: str, bytes_per_unit: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     meter = Meter(RunState(step=1, epoch=0, offset=1), Group(World(), 1), torch.float32)
-    meter.add(Sums(1.0, 1.0, 8), Lengths(np.array([3]), np.array([3])), 1.0, torch.ones(()))
+    meter.add([(torch.ones(()), torch.ones(()), 8)], Lengths(np.array([3]), np.array([3])), 1.0, torch.ones(()))
     monkeypatch.setattr(sys, "platform", platform)
     monkeypatch.setattr(resource, "getrusage", lambda who: SimpleNamespace(ru_maxrss=123_456))
     assert meter.figures()["memory_bytes"] == 123_456 * bytes_per_unit

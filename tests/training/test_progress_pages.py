@@ -128,12 +128,8 @@ def test_a_run_writes_its_page_at_its_beginning_and_at_its_end(train: Any, task:
     assert sum(row["report_seconds"] for row in rows) >= 0.5  # what it said: 0.25 s each
     assert rows[0]["seconds"] < rows[1]["seconds"] < rows[2]["seconds"]
     assert rows[0]["tokens"] < rows[1]["tokens"] == rows[2]["tokens"]
-
-
-def test_a_run_may_do_without_its_page(train: Any, task: Path, served: Any) -> None:
-    served(WRITES)
-    train("training.report=false", *BARE)
-    assert not (task / "ckpts/report.html").exists()
+    train("training.report=false", *BARE, out="without")
+    assert not (task / "without/report.html").exists()
 
 
 @pytest.mark.parametrize("error", [Interrupted("stopped", signal.SIGINT), UserError("it diverged", "lower the rate")])

@@ -82,7 +82,36 @@ def test_a_checkpoint_that_lost_its_scores_is_scored_and_counted(
     """Whenever a run is killed: patience ends it after the same checkpoint, with the same scores."""
     train("training.updates=60", *SCORED, out="whole")
     assert [bundle.step for bundle in checkpoints(task / "whole")] == [3, 6, 9]
-    killed_and_resumed(train, task / "whole", "killed", monkeypatch, number, where)
+    left, whole, run = number, task / "whole", task / "killed"
+
+    def dies(original: Callable[..., Any]) -> Callable[..., Any]:
+        def method(self: Any, *arguments: Any) -> Any:
+            nonlocal left
+            left -= 1
+            if left == 0:
+                if not isinstance(self, Progress):  # the checkpoint itself is there
+                    (self.checkpoints if isinstance(self, Run) else self).wait()
+                os._exit(9)
+            return original(self, *arguments)
+
+        return method
+
+    with monkeypatch.context() as patch:
+        owner, name = PLACES[where]
+        patch.setattr(owner, name, dies(getattr(owner, name)))
+        killed("training.updates=60", *SCORED, out="killed")
+    assert (checkpoints(run)[-1].scores == {}) == (owner is not Progress)
+    said = train("training.updates=60", *SCORED, out="killed")
+    assert scores(run) == scores(whole)
+    assert (run / "dev.jsonl").read_bytes() == (whole / "dev.jsonl").read_bytes()
+    found = [[(bundle.step, bundle.scores) for bundle in checkpoints(of)] for of in (whole, run)]
+    assert found[0] == found[1]
+    assert "finished: no better dev chrF2 for 2 checkpoints" in said
+    # the sample is of a checkpoint that this process has scored
+    sample = r"source .*\n  ours .*\n  reference .*\n  " if "  saved " in said else ""
+    assert re.search(rf"\n  dev chrF2 +[▁-█]{{2,}}  .*\n  {sample}checkpoint ", said)
+    again = train("training.updates=60", *SCORED, out="killed")
+    assert "resuming" not in again  # nothing is left to do
 
 
 def test_a_checkpoint_due_when_a_run_was_stopped_is_scored_on_resuming(
@@ -121,42 +150,6 @@ def test_the_recipe_of_a_run_is_replaced_as_a_whole(train, task: Path) -> None:
     (task / "before").hardlink_to(task / "ckpts/recipe.yaml")
     train("training.updates=2", *BARE)
     assert (task / "before").read_bytes() == before != (task / "ckpts/recipe.yaml").read_bytes()
-
-
-def killed_and_resumed(
-    train: Callable[..., Any], whole: Path, out: str, monkeypatch: pytest.MonkeyPatch, number: int, where: str
-) -> None:
-    """Kills a run at its checkpoint of this number, and compares it with `whole` after it was resumed."""
-    left, run = number, whole.parent / out
-
-    def dies(original: Callable[..., Any]) -> Callable[..., Any]:
-        def method(self: Any, *arguments: Any) -> Any:
-            nonlocal left
-            left -= 1
-            if left == 0:
-                if not isinstance(self, Progress):  # the checkpoint itself is there
-                    (self.checkpoints if isinstance(self, Run) else self).wait()
-                os._exit(9)
-            return original(self, *arguments)
-
-        return method
-
-    with monkeypatch.context() as patch:
-        owner, name = PLACES[where]
-        patch.setattr(owner, name, dies(getattr(owner, name)))
-        killed("training.updates=60", *SCORED, out=out)
-    assert (checkpoints(run)[-1].scores == {}) == (owner is not Progress)
-    said = train("training.updates=60", *SCORED, out=out)
-    assert scores(run) == scores(whole)
-    assert (run / "dev.jsonl").read_bytes() == (whole / "dev.jsonl").read_bytes()
-    found = [[(bundle.step, bundle.scores) for bundle in checkpoints(of)] for of in (whole, run)]
-    assert found[0] == found[1]
-    assert "finished: no better dev chrF2 for 2 checkpoints" in said
-    # the sample is of a checkpoint that this process has scored
-    sample = r"source .*\n  ours .*\n  reference .*\n  " if "  saved " in said else ""
-    assert re.search(rf"\n  dev chrF2 +[▁-█]{{2,}}  .*\n  {sample}checkpoint ", said)
-    again = train("training.updates=60", *SCORED, out=out)
-    assert "resuming" not in again  # nothing is left to do
 
 
 def test_what_a_killed_run_had_left_to_remove_is_removed(train, task: Path) -> None:
