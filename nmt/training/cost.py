@@ -17,11 +17,11 @@ import numpy as np
 import torch
 
 from nmt.checkpoint.reading import Bundle, survey
+from nmt.compute import choice
 from nmt.data.corpus import ABSENT
 from nmt.data.data_report import mean_lengths, training_pairs
 from nmt.data.folders import directory, identify
 from nmt.exchange.resolve import initial_bundle, resolve
-from nmt.compute import choice
 from nmt.model.transformer import Transformer, parameter_groups
 from nmt.parsing.linearization import load_tokenizer
 from nmt.recipe import CPU_DEVICE_TOKENS, Model, Recipe, Training

@@ -38,7 +38,7 @@ from nmt.system import torch_internals
 from nmt.system.console import Console
 from nmt.system.errors import Interrupted, UserError
 from nmt.system.files import JsonLines, replace_json, whole_file
-from nmt.training.arithmetic import autocast_dtype, factors_rounded, multiplier, product_dtype, training_flops
+from nmt.training.arithmetic import factors_rounded, multiplier, product_dtype, training_flops
 from nmt.training.batches import MicroBatches, Update, prefetched
 from nmt.training.distributed import Group, Requests, stop_requests
 from nmt.training.loss import Divergence, Objective, compile_parts
@@ -55,9 +55,8 @@ class Trainer:
 
     def __init__(self, model: Transformer, corpus: Corpus, settings: Training, group: Group, console: Console) -> None:
         """Set up a new run, with a compiled model if `settings` ask for it; assign `state` to resume one."""
-        self.corpus, self.settings, self.console = corpus, settings, console
-        self.group, self.device = group, group.device
-        self.state = RunState(step=0, epoch=0, offset=0)
+        self.corpus, self.settings, self.group, self.console = corpus, settings, group, console
+        self.device, self.state = group.device, RunState(step=0, epoch=0, offset=0)
         compiled = settings.compile or (settings.compile is None and self.device.type == "cuda")
         self.dtype = product_dtype(settings.precision, self.device, model.config.d_model)
         self.model = model.computed_by(for_training(self.device, self.dtype, compiled=compiled))
@@ -66,7 +65,6 @@ class Trainer:
             compile_parts(self.objective)
         self.optimizer = Optimizer(self.model, model.config.d_model, settings)
         self.micro_batches = MicroBatches(model.config, corpus, settings, group)
-        self._autocast = autocast_dtype(settings.precision, self.device, model.config.d_model)
         self._parallel: DistributedDataParallel | None = None
 
     def start(self, progress: Progress) -> None:
@@ -140,7 +138,7 @@ class Trainer:
             with self.group.guard("agreeing on the order of gradients"):
                 if torch_internals.find("torch.distributed:Reducer._rebuild_buckets"):
                     self._parallel.reducer._rebuild_buckets()
-        with torch.autocast(self.device.type, self._autocast, enabled=self._autocast is not None):
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.dtype == torch.bfloat16):
             loss, nll = (self._parallel or self.objective)(self.micro_batches.on_device(batch))
         return loss, nll
 

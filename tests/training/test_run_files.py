@@ -20,7 +20,7 @@ from sacrebleu.metrics import CHRF
 
 from nmt.checkpoint.reading import checkpoints, read_tensors
 from nmt.checkpoint.writing import add_info
-from nmt.model import products
+from nmt.compute import choice
 from nmt.recipe import CPU_DEVICE_TOKENS, TASKS
 from nmt.training.run_files import DevOutputs, Samples, about_run, read_samples
 from nmt.training.validation import Validation, f1
@@ -172,7 +172,7 @@ def test_what_killed_processes_left_is_cleared_when_a_run_is_opened(train, task:
 def test_the_size_of_micro_batches_is_kept_on_the_same_devices_alone(
     train, task: Path, place: str, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(products, "library", lambda: products.MKL)
+    monkeypatch.setattr(choice, "fp32_multiplier", lambda: choice.MKL)
     train("training.updates=2")
     assert position(task / "ckpts")["place"] == "1 × CPU"
     path = task / "ckpts/step-00000002/training.json"
@@ -212,13 +212,13 @@ def test_training_does_not_go_on_from_a_model_without_its_moments(train, nmt, ta
 def test_either_library_resumes_to_the_bit_and_a_change_is_said(
     train, task: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(products, "library", lambda: products.ONEDNN)
+    monkeypatch.setattr(choice, "fp32_multiplier", lambda: choice.ONEDNN)
     train(out="whole")
     train("training.updates=4")
     assert "changed: devices" not in train()
     assert_equal_to_the_bit(task / "whole", task / "ckpts")
     assert json.loads((task / "ckpts/run.json").read_text())["products"] == "onednn"
-    monkeypatch.setattr(products, "library", lambda: products.MKL)
+    monkeypatch.setattr(choice, "fp32_multiplier", lambda: choice.MKL)
     said = train("training.updates=8")
     assert "changed: devices from 1 × CPU, oneDNN to 1 × CPU; sums are rounded differently" in said
 
