@@ -26,7 +26,8 @@ SCHEMES: dict[Literal["light", "dark"], str] = {"light": "", "dark": "-dark"}
 
 
 def show_report(page: Page) -> None:
-    """Leaves the report as it opens."""
+    """Scrolls to the curves."""
+    page.locator("#curves").evaluate("section => section.scrollIntoView()")
 
 
 def show_attention(page: Page) -> None:

@@ -1,16 +1,15 @@
-"""Charts of a report: curves, downsampled and smoothed, their summaries and tables, and their SVG drawings."""
+"""Charts of a report: curves, downsampled and smoothed, their summaries and tables. The page's curves.js draws them."""
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nmt.report.drawing import APART, SIDE, Scale, path, powers, spaced, tick_label
 from nmt.report.record import Column, RunRecord, labels
 
 POINTS = 2000  # maximum points of a curve, about the width of a screen in pixels
@@ -179,13 +178,10 @@ def _value_at(found: Curve, step: float) -> float:
     return float("nan") if missing else float(found.whole.values[row])
 
 
+# --- template values -------------------------------------------------------------------------------------------------
+
 PARTS = ("training", "dev")
 LONG = 2  # hours from which on time is in hours, else in minutes
-DRAWN = 600  # maximum points of a path; zooming in reveals the others
-ASIDE = 0.015  # horizontal margins, as a fraction of the run's length
-MARGIN = 0.05  # vertical margins, as a fraction of the curves' range
-
-# --- template values -------------------------------------------------------------------------------------------------
 
 
 def content(records: Sequence[RunRecord]) -> Mapping[str, Any] | None:
@@ -195,16 +191,13 @@ def content(records: Sequence[RunRecord]) -> Mapping[str, Any] | None:
     if not shown:
         return None
     drawn = [found for _, curves in shown for found in curves]
-    last = max(float(found.whole.updates[-1]) for found in drawn)
-    hours = max((float(np.nanmax(found.whole.hours, initial=0.0)) for found in drawn), default=0.0)
-    unit, per_hour = ("hours", 1) if hours >= LONG else ("minutes", 60)
+    hours = max(float(np.nanmax(found.whole.hours, initial=0.0)) for found in drawn)
     return {
-        "time": unit,
-        "charts": [_described(chart, curves, records, names, last) for chart, curves in shown],
+        "time": "hours" if hours >= LONG else "minutes",
+        "charts": [_described(chart, curves, records, names) for chart, curves in shown],
         "runs": names,
         "without": [name for record, name in zip(records, names, strict=True) if not record.step],
         "windows": sorted({window(len(found.whole.values)) for found in drawn if found.smoothed}),
-        "figures": [_figures(chart, curves, names, per_hour) for chart, curves in shown],
     }
 
 
@@ -220,14 +213,15 @@ def _curves(records: Sequence[RunRecord], chart: Chart) -> list[Curve]:
 
 
 def _described(
-    chart: Chart, curves: Sequence[Curve], records: Sequence[RunRecord], names: Sequence[str], last: float
+    chart: Chart, curves: Sequence[Curve], records: Sequence[RunRecord], names: Sequence[str]
 ) -> dict[str, Any]:
-    """Return a chart's values for the template; `names` are the runs' labels."""
+    """Return a chart's values for the template, `figures` for curves.js; `names` are the runs' labels."""
     headings = [names[found.run] if len(records) > 1 else "" for found in curves]
     if len(records) == 1 or len({found.part for found in curves}) > 1:
         named = zip(headings, curves, strict=True)
         headings = [f"{name}, {found.part}" if name else found.part for name, found in named]
     measures = dict.fromkeys(records[found.run].task.label for found in curves)
+    lines = [line for found, heading in zip(curves, headings, strict=True) for line in _lines(found, heading)]
     return {
         "name": chart.name,
         "title": f"Dev {' and '.join(measures)}" if chart.name == "score" else chart.title,
@@ -235,77 +229,19 @@ def _described(
         "summaries": [(f.run, heading, summary(f, chart)) for heading, f in zip(headings, curves, strict=True)],
         "headings": headings,
         "rows": table(curves, chart),
-        "drawing": drawing(curves, chart, last, headings),
+        "figures": {"name": chart.name, "axis": chart.axis, "digits": chart.digits, "lines": lines},
     }
 
 
-def _figures(chart: Chart, curves: Sequence[Curve], names: list[str], per_hour: int) -> dict[str, Any]:
-    """Return a chart's data for curves.js. Smoothed lines have no name (None), so the hover readout leaves them out."""
-    both = chart.logged and chart.validated
-    lines = []
-    for found, points in lines_of(curves):
-        name = None if points is found.smoothed else names[found.run] + (f", {found.part}" if both else "")
-        columns = {"updates": points.updates, "tokens": points.tokens, "time": points.hours * per_hour}
-        packed = {key: _packed(column) for key, column in (columns | {"values": points.values}).items()}
-        lines.append({"run": found.run, "name": name, **packed})
-    return {"name": chart.name, "axis": chart.axis, "digits": chart.digits, "lines": lines}
+def _lines(found: Curve, name: str) -> Iterator[dict[str, Any]]:
+    """Yield a curve's lines for curves.js, back to front: a smoothed line is drawn in front of a faint one."""
+    styles = [("faint", found.thin), ("smooth", found.smoothed)] if found.smoothed else [("", found.thin)]
+    for style, points in styles:
+        packed = {key: _packed(column) for key, column in vars(points).items()}
+        yield {"run": found.run, "name": name, "dev": found.part == "dev", "style": style, **packed}
 
 
 def _packed(column: Column) -> str:
     """Encode a column as base64 of single precision: shorter than digits, and precise enough for a screen."""
     with np.errstate(over="ignore"):
         return base64.b64encode(column.astype("<f4").tobytes()).decode("ascii")
-
-
-# --- drawing ----------------------------------------------------------------------------------------------------
-
-
-def lines_of(curves: Sequence[Curve]) -> list[tuple[Curve, Points]]:
-    """Return the lines of all curves, back to front."""
-    return [(found, points) for found in curves for points in (found.thin, found.smoothed) if points is not None]
-
-
-def drawing(curves: Sequence[Curve], chart: Chart, last: float, headings: Sequence[str]) -> Mapping[str, Any]:
-    """Return a chart's SVG paths up to update `last`, with their indices in `lines_of`, its ticks, and its lines' ends.
-
-    Ticks and ends are at percentages of the width or height. Ends are `headings`, the names of several curves; there
-    are none for a single curve, and none if they do not fit.
-    """
-    lines = [(found, points, _scaled(points.values, chart)) for found, points in lines_of(curves)]
-    across = Scale(-ASIDE * last, (1 + ASIDE) * last, 0, SIDE)
-    up = _y_scale([values for _, _, values in lines])
-    dashed = "dashed" if len({found.part for found in curves}) > 1 else ""
-    paths, ends = [], {}
-    for place, (found, points, values) in enumerate(lines):
-        rows = thinned(values, DRAWN)
-        style = "smooth" if points is found.smoothed else "faint" if found.smoothed else ""
-        for shape in ("line", "dots") if found.part == "dev" else ("line",):
-            d = path(points.updates[rows], values[rows], across, up, dots=shape == "dots")
-            classes = " ".join([shape, style] + [dashed] * (found.part == "dev")).strip()
-            paths.append({"line": place, "run": found.run, "style": classes, "d": d})
-        ends[found.run, found.part] = place, float(up(values[np.isfinite(values)][-1])) / SIDE * 100
-    places, tops = zip(*ends.values(), strict=True)
-    named = zip([found.run for found in curves], headings, places, spaced(tops), strict=True)
-    ticks = [(tick, 10**tick) for tick in powers(up)] if chart.axis == "log" else [(tick, tick) for tick in up.ticks()]
-    return {
-        "paths": paths,
-        "ends": list(named) if 1 < len(ends) <= 100 / APART else [],
-        "across": [(f"{across(tick) / SIDE:.2%}", tick_label(tick)) for tick in across.ticks()],
-        "up": [(f"{up(place) / SIDE:.2%}", tick_label(tick)) for place, tick in ticks],
-    }
-
-
-def _scaled(values: Column, chart: Chart) -> Column:
-    """Return the values, or their common logarithms for a logarithmic axis."""
-    if chart.axis != "log":
-        return values
-    with np.errstate(invalid="ignore", divide="ignore"):
-        return np.where(values > 0, np.log10(values), np.nan)
-
-
-def _y_scale(lines: Sequence[Column]) -> Scale:
-    """Return the y-axis scale that fits the finite values of all lines, with a margin."""
-    finite = np.concatenate([values[np.isfinite(values)] for values in lines])
-    low, high = float(finite.min()), float(finite.max())
-    margin = (high - low) * MARGIN or abs(high) * MARGIN or 1.0
-    return Scale(low - margin, high + margin, SIDE, 0)

@@ -25,7 +25,6 @@ import jinja2
 import numpy as np
 
 from nmt.report import charts, dev_outputs, provenance
-from nmt.report.drawing import sparkline
 from nmt.report.record import RunRecord, labels, read_run
 from nmt.system.console import clock
 from nmt.system.errors import UserError
@@ -108,8 +107,8 @@ RELOAD = 30  # seconds after which the page of a run that is under way loads its
 
 def overview(records: Sequence[RunRecord]) -> Mapping[str, Any]:
     """Return the values for the overview, the top of the page."""
-    names, sparks = labels(records), _sparks(records)
-    runs = [_run(*each) for each in zip(records, names, sparks, strict=True)]
+    names = labels(records)
+    runs = [_run(record, name) for record, name in zip(records, names, strict=True)]
     signatures = {f"Dev {r.task.labels.get(n, n)}: {s}": None for r in records for n, s in r.signatures.items()}
     title = names[0] if len(names) == 1 else f"{len(names)} runs compared"
     under_way = any(run["progress"] == "Under way" for run in runs)
@@ -122,7 +121,7 @@ def overview(records: Sequence[RunRecord]) -> Mapping[str, Any]:
     }
 
 
-def _run(record: RunRecord, name: str, spark: Mapping[str, Any] | None) -> Mapping[str, Any]:
+def _run(record: RunRecord, name: str) -> Mapping[str, Any]:
     """Return a run's values for the overview; `cells` holds a text and a sort key for each of `COLUMNS`."""
     recipe, cost = record.recipe, record.cost
     best, left = _best(record), seconds_left(record)
@@ -154,7 +153,6 @@ def _run(record: RunRecord, name: str, spark: Mapping[str, Any] | None) -> Mappi
         "label": record.task.label,
         "validates": bool(recipe.data.valid),
         "headline": _headline(record, best),
-        "spark": spark,
         "facts": {term: text for term, text in facts.items() if text},
         "command": record.command,
         "cells": _cells(record, best, taken),
@@ -174,25 +172,6 @@ def _headline(record: RunRecord, best: Mapping[str, Any] | None) -> Mapping[str,
         more.append(f"best checkpoint: {best['score']:.2f}, update {best['step']:,}")
     what = f"dev {label} of {of}"
     return {"score": average.dev_score, "what": what, "more": "; ".join(more)}
-
-
-def _sparks(records: Sequence[RunRecord]) -> list[Mapping[str, Any] | None]:
-    """Return each run's sparkline of dev scores, with `label` as its text alternative; None for fewer than two.
-
-    Runs with the same metric share a scale.
-    """
-    validated = [(record.validated["step"], record.validated["score"]) for record in records]
-    sparks: list[Mapping[str, Any] | None] = []
-    for record, (steps, scores) in zip(records, validated, strict=True):
-        finite, best, label = scores[np.isfinite(scores)], _best(record), record.task.label
-        if best is None or len(finite) < 2:
-            sparks.append(None)
-            continue
-        alike = [both for other, both in zip(records, validated, strict=True) if other.task.label == label]
-        shared = tuple(np.concatenate(column) for column in zip(*alike, strict=True))
-        text = f"Dev {label} from {finite[0]:.2f} to {finite[-1]:.2f} over {len(finite)} checkpoints"
-        sparks.append({"label": text, **sparkline(steps, scores, best["position"], shared)})
-    return sparks
 
 
 COLUMNS = (
@@ -241,13 +220,12 @@ def _model(record: RunRecord) -> str:
 
 
 def _best(record: RunRecord) -> Mapping[str, Any] | None:
-    """Return the best dev score, the latest in a tie, with its update and index; None if there is none."""
+    """Return the best dev score, the latest in a tie, with its update; None if there is none."""
     ranks = list(map(record.task.rank, record.validated["score"]))
     if max(ranks, default=-np.inf) == -np.inf:
         return None
     position = max(range(len(ranks)), key=lambda index: (ranks[index], index))
-    step = int(record.validated["step"][position])
-    return {"score": float(record.validated["score"][position]), "step": step, "position": position}
+    return {"score": float(record.validated["score"][position]), "step": int(record.validated["step"][position])}
 
 
 def _latest(record: RunRecord, name: str) -> float | None:

@@ -1,7 +1,10 @@
-// Makes the charts respond to the pointer and to the switches above them. Must draw as charts.py does.
+// Draws the charts, which respond to the pointer and to the switches above them.
 (() => {
   "use strict";
-  const SIDE = 1000, ASIDE = 0.015, MARGIN = 0.05, FAR = 1e5, APART = 7;
+  const SIDE = 1000; // width and height of a chart in SVG units; the page scales both to fit
+  const FAR = 1e5; // bound of coordinates: SVG cannot represent the values of a diverging run
+  const ASIDE = 0.015, MARGIN = 0.05; // margins, as fractions of the run's length and of the values' range
+  const APART = 7; // minimum distance of the names at the ends of lines, in percent of the height
   const switches = document.querySelector("#curves .switches");
   const [unit, short] = switches.dataset.time === "hours" ? ["hours", "h"] : ["minutes", "min"];
   const TITLES = {updates: "updates", tokens: "target tokens, millions", time: `${unit} of training`};
@@ -12,8 +15,10 @@
     const [reading, cursor, band] = ["reading", "cursor", "band"].map(name => plot.appendChild(element("div", name)));
     for (const part of [reading, cursor, band]) part.hidden = true;
     for (const line of chart.lines) {
-      for (const column of [...Object.keys(TITLES), "values"]) line[column] = unpack(line[column]);
+      for (const column of ["updates", "tokens", "hours", "values"]) line[column] = unpack(line[column]);
+      line.time = unit === "hours" ? line.hours : line.hours.map(hours => 60 * hours);
     }
+    addLines(plot, chart.lines);
     return {...chart, plot, reading, cursor, band};
   });
   const muted = new Set(); // indices of runs that are switched off
@@ -23,6 +28,25 @@
     made.className = style;
     made.textContent = text;
     return made;
+  }
+
+  // Adds the paths of lines, and their names at the ends: of several curves, as many as fit.
+  function addLines(plot, lines) {
+    const named = lines.filter(line => line.style !== "faint");
+    plot.classList.toggle("named", named.length > 1 && named.length <= 100 / APART);
+    const dashed = lines.every(line => line.dev) ? "" : "dashed";
+    for (const line of lines) {
+      const colour = `var(--run-${(line.run % 8) + 1})`;
+      line.paths = (line.dev ? ["line", "dots"] : ["line"]).map(shape => {
+        const path = document.createElementNS("http://www.w3.org/2000/svg", "path");
+        path.setAttribute("class", `${shape} ${line.dev ? dashed : line.style}`);
+        path.style.setProperty("--run", colour);
+        return plot.querySelector("svg").appendChild(path);
+      });
+      if (!plot.classList.contains("named") || line.style === "faint") continue;
+      line.end = plot.appendChild(element("div", "end", line.name));
+      line.end.style.setProperty("--run", colour);
+    }
   }
 
   function furthest() {
@@ -42,10 +66,11 @@
       const range = heights(chart, scale);
       const across = x => ((x - start) / (end - start)) * SIDE;
       const up = y => SIDE - ((scale(y) - range[0]) / (range[1] - range[0])) * SIDE;
-      for (const path of chart.plot.querySelectorAll("path")) {
-        const line = chart.lines[path.dataset.line];
-        path.setAttribute("d", outline(line, across, up, path.classList.contains("dots")));
-        path.classList.toggle("muted", muted.has(line.run));
+      for (const line of chart.lines) {
+        for (const path of line.paths) {
+          path.setAttribute("d", outline(line, across, up, path.classList.contains("dots")));
+          path.classList.toggle("muted", muted.has(line.run));
+        }
       }
       for (const tick of chart.plot.querySelectorAll(".up, .across")) tick.remove();
       const levels = logarithmic ? powers(...range) : ticks(...range);
@@ -60,8 +85,8 @@
 
   // Moves the names of lines to the height of their last visible value, apart from each other.
   function placeEnds(chart, up) {
-    const ends = [...chart.plot.querySelectorAll(".end")].map(name => {
-      const line = chart.lines[name.dataset.line], xs = line[chosen("across")];
+    const ends = chart.lines.filter(line => line.end).map(line => {
+      const name = line.end, xs = line[chosen("across")];
       const rows = [...xs.keys()].filter(row => xs[row] >= start && xs[row] <= end && Number.isFinite(up(line.values[row])));
       name.hidden = rows.length === 0 || muted.has(line.run);
       return {name, top: name.hidden ? Infinity : (up(line.values[rows.at(-1)]) / SIDE) * 100};
@@ -131,7 +156,7 @@
   // Shows all runs' values at the points nearest to x, and a cursor at x in all charts.
   function read(chart, x) {
     const column = chosen("across");
-    const found = chart.lines.filter(line => line.name !== null && !muted.has(line.run))
+    const found = chart.lines.filter(line => line.style !== "smooth" && !muted.has(line.run))
       .map(line => ({line, row: nearest(line[column], x)}));
     if (found.length === 0) return leave();
     const apart = ({line, row}) => Math.abs(line[column][row] - x);
@@ -250,5 +275,6 @@
     choice.disabled = !charts.some(chart => chart.lines.some(line => line[choice.value].some(Number.isFinite)));
   }
   document.documentElement.classList.add("scripted");
+  draw();
   keep("zoom", () => (start === whole()[0] && end === whole()[1] ? null : [start, end]), range => show(...range));
 })();
