@@ -18,7 +18,7 @@ from typing import Any
 from urllib.parse import quote, urlencode
 from urllib.request import Request, urlopen
 
-from nmt.system.archives import members
+from nmt.system.compression import members
 from nmt.system.console import Console
 from nmt.system.errors import UserError
 from nmt.system.files import LARGEST, exclusive

@@ -19,7 +19,7 @@ from typing import Any
 from nmt.data.opus import Archive
 from nmt.parsing.tree import prepare_tree, read_trees, tree_files
 from nmt.recipe import Data, Dataset
-from nmt.system.archives import members
+from nmt.system.compression import members
 from nmt.system.errors import UserError
 from nmt.text.lines import REALIGN, count_lines, one_line, read_lines, read_parallel, stripped
 

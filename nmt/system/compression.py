@@ -1,4 +1,8 @@
-"""Compressed files: on reading, the first bytes tell the format, whatever the name; on writing, the name's suffix."""
+"""Compressed files, and text files in zip archives.
+
+On reading, a file's first bytes tell its compression, whatever the name; on writing, the name's suffix. Archives are
+read as streams: nothing is extracted, so the paths in an archive are not used on this machine.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +12,19 @@ import io
 import lzma
 import os
 import re
+import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
+from pathlib import Path
 from typing import IO, cast
+from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile
 
 from nmt.system.errors import UserError
+from nmt.system.files import not_read
 
 zstd = import_module("compression.zstd") if find_spec("_zstd") else None  # since Python 3.14
 FORMATS = {".gz": ("gzip", gzip), ".bz2": ("bzip2", bz2), ".xz": ("xz", lzma), ".zst": ("zstd", zstd)}
@@ -68,3 +77,64 @@ def compressed(stream: IO[bytes], path: str | os.PathLike[str]) -> Iterator[IO[b
             yield file
     else:
         yield stream
+
+
+# --- zip archives ---------------------------------------------------------------------------------------------------
+
+LISTED = 5  # maximum names in an error
+BAD_ARCHIVE = (BadZipFile, EOFError, RuntimeError, ValueError, struct.error)  # RuntimeError: encrypted
+
+
+@dataclass(frozen=True)
+class Member:
+    """A file in a zip archive; as a path, ARCHIVE/NAME, for messages."""
+
+    archive: Path
+    name: str
+
+    def __fspath__(self) -> str:
+        return f"{self.archive}/{self.name}"
+
+    __str__ = __fspath__
+
+    def open(self) -> io.BufferedReader:
+        """Open the file for reading bytes; raise UserError if the archive is damaged or encrypted."""
+        with _opened(self.archive) as archive:
+            method = archive.getinfo(self.name).compress_type
+            if method not in (ZIP_STORED, ZIP_DEFLATED):
+                raise BadZipFile(f"{self.name} is compressed by method {method}, not 8 (deflate)")
+            return io.BufferedReader(cast(io.RawIOBase, archive.open(self.name)))
+
+
+def members(archive: Path, endings: Sequence[str]) -> tuple[Member, ...]:
+    """Return the file for each ending, such as Europarl.de-en.de for de, in a zip archive of parallel text.
+
+    Raise UserError if the archive is damaged, or does not have exactly one file for each ending.
+    """
+    with _opened(archive) as opened:  # programs of macOS add a second file of the same ending to __MACOSX/
+        names = [name for name in opened.namelist() if not name.startswith("__MACOSX/")]
+    found = []
+    for ending in endings:
+        of_ending = [name for name in names if name.endswith(f".{ending}")]
+        if len(of_ending) != 1:
+            listed = ", ".join((of_ending or names)[:LISTED]) or "it is empty"
+            raise UserError(
+                f"{archive}: has {len(of_ending)} files whose names end in .{ending}, not one ({listed})",
+                f"pack one text file for each language, such as {' and '.join(f'text.{each}' for each in endings)}",
+            )
+        found.append(Member(archive, *of_ending))
+    return tuple(found)
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[ZipFile]:
+    """Open a zip archive; convert the errors of the block to UserError. Files opened in the block outlive it."""
+    try:
+        with ZipFile(path) as archive:
+            yield archive
+    except OSError as error:
+        raise not_read(path, error, "check the path and its permissions") from None
+    except BAD_ARCHIVE as error:
+        raise UserError(
+            f"{path}: is not a zip archive that can be read: {error}", f"copy or download {path} again"
+        ) from None

@@ -20,8 +20,7 @@ from itertools import zip_longest
 from typing import TypeVar
 from zipfile import BadZipFile
 
-from nmt.system.archives import Member
-from nmt.system.compression import DAMAGED, FORMATS, decompressed, suffix_of
+from nmt.system.compression import DAMAGED, FORMATS, Member, decompressed, suffix_of
 from nmt.system.errors import UserError
 from nmt.system.files import open_input
 

@@ -21,7 +21,7 @@ from nmt.data.corpus import Corpus
 from nmt.data.pairs import read_pairs
 from nmt.parsing.tree import parse_tree, prepare_tree, read_tree_lines, read_trees
 from nmt.recipe import Data, Dataset, load, load_with_base
-from nmt.system.archives import members
+from nmt.system.compression import members
 from nmt.text.lines import count_lines, read_lines
 from nmt.text.terms import Terms, missing, read_terms
 from nmt.training.start import read_vectors
@@ -177,7 +177,7 @@ TARGETS = (
         CONTENT | CONTENT.map(gzip.compress) | damaged(CONTENT.map(gzip.compress)),
         ("nmt.text.lines",),
     ),
-    Target(archives, data_grammar.ARCHIVES, ("nmt.system.archives", "nmt.text.lines")),
+    Target(archives, data_grammar.ARCHIVES, ("nmt.system.compression", "nmt.text.lines")),
     Target(trees, data_grammar.BRACKETS, ("nmt.parsing.tree",)),
     Target(arrow, data_grammar.SPLITS, ("nmt.data.corpus",)),
     Target(embeddings, data_grammar.VECTORS, ("nmt.training.start",)),

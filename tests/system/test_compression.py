@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from opus_server import moses_zip
 
-from nmt.system.archives import members
+from nmt.system.compression import members
 from nmt.system.errors import UserError
 from nmt.text.lines import count_lines, read_lines
 
