@@ -12,7 +12,6 @@ import math
 import zlib
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
@@ -94,7 +93,7 @@ Table = tuple[str, str, Sequence[str], Sequence[str], Sequence[Row]]
 def length_tables(records: Sequence[RunRecord]) -> Mapping[str, Any] | None:
     """Return a table of all translators, and those of each parser with trees; None without outputs."""
     parsers = [
-        {"name": name, "scores": scores, "tables": tables(scores)}
+        {"name": name, "step": record.dev_outputs[-1].step, "total": scores[0], "tables": tables(*scores)}
         for name, record in zip(labels(records), records, strict=True)
         if (scores := score_trees(record))
     ]
@@ -121,15 +120,15 @@ def chrf_by_length(records: Sequence[RunRecord]) -> Table | None:
     return (title, "Words", ("chrF",), ("Sentences",), rows) if rows else None
 
 
-def tables(scores: TreeScores) -> list[Table]:
+def tables(total: Sums, by_length: Mapping[str, Sums]) -> list[Table]:
     """Return two tables: scores by length, where failures count as missed, and scores by label, without failures."""
     lengths = [
         (name, (sums.f1_all, sums.total.precision, sums.recall_all), (sums.sentences, sums.skips + sums.errors))
-        for name, sums in scores.by_length.items()
+        for name, sums in by_length.items()
     ]
     by_label = [
         (name, (one.f1, one.precision, one.recall), (one.gold, one.test, one.matched))
-        for name, one in scores.total.labels.items()
+        for name, one in total.labels.items()
     ]
     heads = ("F1", "Precision", "Recall")
     return [
@@ -138,30 +137,23 @@ def tables(scores: TreeScores) -> list[Table]:
     ]
 
 
-@dataclass(frozen=True)
-class TreeScores:
-    """Tree scores of a checkpoint, by the rules of `nmt.parsing.brackets`."""
+def score_trees(record: RunRecord) -> tuple[Sums, Mapping[str, Sums]] | None:
+    """Score the trees of a parser's last checkpoint, in all and by range of sentence lengths.
 
-    step: int
-    total: Sums
-    by_length: Mapping[str, Sums]
-    """Sums by range of sentence lengths"""
-
-
-def score_trees(record: RunRecord) -> TreeScores | None:
-    """Score the trees of a parser's last checkpoint; return None for other models, or without trees."""
+    Return None for other models, or without trees.
+    """
     if not record.task.has_trees or not record.dev_outputs:
         return None
-    last = record.dev_outputs[-1]
     ranges: dict[int, list[tuple[Tree, Tree | None]]] = {}
-    for source, reference, output in zip(record.sources, record.references, last.outputs, strict=True):
+    outputs = record.dev_outputs[-1].outputs
+    for source, reference, output in zip(record.sources, record.references, outputs, strict=True):
         if gold := _tree(reference):
             ranges.setdefault(_range(source.count(" ") + 1), []).append((gold, _tree(output)))
     if not ranges:
         return None
     by_length = {_range_name(place): score_brackets(*zip(*ranges[place], strict=True)) for place in sorted(ranges)}
     total = score_brackets(*zip(*(pair for pairs in ranges.values() for pair in pairs), strict=True))
-    return TreeScores(last.step, total, by_length)
+    return total, by_length
 
 
 def _tree(line: str) -> Tree | None:

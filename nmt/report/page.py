@@ -123,11 +123,11 @@ def overview(records: Sequence[RunRecord]) -> Mapping[str, Any]:
 
 def _run(record: RunRecord, name: str) -> Mapping[str, Any]:
     """Return a run's values for the overview; `cells` holds a text and a sort key for each of `COLUMNS`."""
-    recipe, cost = record.recipe, record.cost
+    recipe, about, cost = record.recipe, record.about, record.cost
     best, left = _best(record), seconds_left(record)
     taken, tokens = (_latest(record, name) for name in ("seconds", "tokens"))
     updates, budget = recipe.training.updates, 60 * (recipe.training.minutes or math.inf)
-    finished = record.finished or record.step >= updates
+    finished = about.finished is not None or record.step >= updates
     share = max(record.step / updates, (taken or 0.0) / budget)
     examples = record.data.get("train", {}).get("kept")
     facts = {
@@ -138,14 +138,14 @@ def _run(record: RunRecord, name: str) -> Mapping[str, Any]:
         "FLOPs": None if cost.get("flops") is None else f"{cost['flops']:.2g}",
         "Devices": ", ".join(cost.get("devices", ())) or None,
         "Seed": str(recipe.training.seed),
-        "Version": record.version and f"nmt {record.version}",
+        "Version": about.version and f"nmt {about.version}",
     }
     return {
         "name": name,
         "path": str(record.path),
         "what": _what(record),
         "model": _model(record),
-        "parameters": None if record.parameters is None else short(record.parameters),
+        "parameters": None if about.parameters is None else short(about.parameters),
         "step": record.step,
         "goal": f"of {updates:,}" if budget == math.inf else f"in {clock(taken or 0.0)} of {clock(budget)}",
         "share": 1.0 if finished else min(1.0, share),
@@ -154,7 +154,7 @@ def _run(record: RunRecord, name: str) -> Mapping[str, Any]:
         "validates": bool(recipe.data.valid),
         "headline": _headline(record, best),
         "facts": {term: text for term, text in facts.items() if text},
-        "command": record.command,
+        "command": about.command,
         "cells": _cells(record, best, taken),
     }
 
@@ -197,7 +197,7 @@ def _cells(record: RunRecord, best: Mapping[str, Any] | None, taken: float | Non
         (cost.get("flops"), lambda flops: f"{flops:.1e}"),
         (cost.get("estimated_flops"), lambda flops: f"{flops:.1e}"),
         (cost.get("tokens"), short),
-        (record.parameters, short),
+        (record.about.parameters, short),
     ]
     texts = [_model(record), ", ".join(cost.get("devices", ())) or UNKNOWN]
     known = [(UNKNOWN, -1.0) if number is None else (write(number), number) for number, write in numbers]

@@ -28,7 +28,7 @@ def recipes_and_costs(records: Sequence[RunRecord]) -> Mapping[str, Any]:
             "lines": list(recipe_lines(record)),
             "cost": cost_facts(record.cost),
             "label": record.task.label,
-            "averages": averaging_curve(record),
+            "averages": tried_averages(record),
         }
         for name, record in zip(labels(records), records, strict=True)
     ]
@@ -91,25 +91,11 @@ def scientific(figure: float) -> str:
     return f"{mantissa} × 10{str(int(exponent)).translate(SUPERSCRIPTS)}"
 
 
-def averaging_curve(record: RunRecord) -> list[dict[str, Any]]:
-    """Return the tried averages as points: x is the rank by number of checkpoints, y the score, both scaled to 0–1.
-
-    `last` is the number of checkpoints. In a tie, the average of the fewest is `best`.
-    """
+def tried_averages(record: RunRecord) -> list[tuple[int, float, bool]]:
+    """Return each average's number of checkpoints, its dev score, and whether it is the best: in a tie, the fewest."""
     tried = sorted(record.averages)
-    scores = [score for _, score in tried]
-    lowest, spread = min(scores, default=0.0), max(scores, default=0.0) - min(scores, default=0.0)
-    best = max(range(len(tried)), key=lambda place: record.task.rank(scores[place]), default=None)
-    return [
-        {
-            "last": last,
-            "score": score,
-            "x": place / (len(tried) - 1) if len(tried) > 1 else 0.5,
-            "y": (score - lowest) / spread if spread else 0.5,
-            "best": place == best,
-        }
-        for place, (last, score) in enumerate(tried)
-    ]
+    best = max(tried, key=lambda average: record.task.rank(average[1]), default=None)
+    return [(*average, average == best) for average in tried]
 
 
 # --- data ---------------------------------------------------------------------------------------------------------

@@ -45,15 +45,16 @@ class _Split(BaseModel, extra="allow", strict=True):
     kept: Count
     kept_by_set: list[Count] = Field([], alias="kept by set")
     lengths: dict[str, dict[Annotated[str, Field(pattern="^[0-9]{1,9}$")], Count]] = {}
-    old_lengths: Any = Field(None, alias="sentences by length in subwords, up to", exclude=True)
 
 
-class _About(BaseModel):
+class About(BaseModel):
     """Contents of run.json, see `nmt.training.run_files.about_run`."""
 
     version: str | None = None
+    """Version of nmt that trained last"""
     command: str | None = None
     finished: Count | None = None
+    """Last update, once training has ended"""
     parameters: Count | None = None
     base: dict[str, Any] | None = None
     data: dict[str, _Split] = {}
@@ -72,12 +73,7 @@ class RunRecord:
     base: Mapping[str, Any] = field(default_factory=dict)
     """Base recipe's values, or the defaults, of keys whose value differs in the run's recipe, by `section.key`"""
     base_name: str | None = None
-    parameters: int | None = None
-    version: str | None = None
-    """Version of nmt that trained last"""
-    command: str | None = None
-    finished: bool = False
-    """Whether training has ended"""
+    about: About = field(default_factory=About)
     average: Bundle | None = None
     """Average of the run's newest checkpoint and others, which `nmt translate` uses"""
     signatures: Mapping[str, str] = field(default_factory=dict)
@@ -132,10 +128,7 @@ def read_run(path: Path) -> RunRecord:
         logged=logged,
         base={key: value for key, value in before.items() if "." in key and value != now[key]},
         base_name=base.name if base is not None else None,
-        parameters=about.parameters,
-        version=about.version,
-        command=about.command,
-        finished=about.finished is not None,
+        about=about,
         average=average if average and (not found or average.step >= found[-1].step) else None,
         signatures=next((bundle.signatures for bundle in reversed(found) if bundle.signatures), {}),
         sources=sources,
@@ -153,8 +146,8 @@ def read_summarised(run: RunSummary, console: Console) -> RunRecord:
         return read_run(run.path)
     except UserError as error:
         console.say(f"{error.message}: the page has its dev score and cost, but no curves")
-    point = {"step": run.updates, "seconds": run.cost.get("seconds"), "tokens": run.cost.get("tokens")}
-    point |= {"score": run.score, "perplexity": None}
+    seconds, tokens = run.cost.get("seconds"), run.cost.get("tokens")
+    point = {"step": run.updates, "seconds": seconds, "tokens": tokens, "score": run.score, "perplexity": None}
     validated = {name: np.array([value], dtype=np.float64) for name, value in point.items()}
     return RunRecord(run.path, run.bundle.recipe, validated, signatures=run.bundle.signatures, cost=run.cost)
 
@@ -219,14 +212,14 @@ def _recipe(path: Path, found: Sequence[Bundle]) -> Recipe:
     )
 
 
-def _about(path: Path) -> _About:
+def _about(path: Path) -> About:
     """Read run.json; return an empty one if it is missing or damaged."""
     with suppress(UserError, ValidationError):
-        return _About.model_validate(read_json(path / ABOUT))
-    return _About()
+        return About.model_validate(read_json(path / ABOUT))
+    return About()
 
 
-def _base(about: _About) -> Recipe | None:
+def _base(about: About) -> Recipe | None:
     """Return the extended recipe; None if there is none or it is invalid."""
     with suppress(UserError):
         return None if about.base is None else recipes.validated(about.base, ABOUT)

@@ -15,7 +15,7 @@ from synthetic_run import just_begun, synthetic_run
 from nmt.checkpoint.reading import Bundle
 from nmt.report import page as overview
 from nmt.report.page import write_page
-from nmt.report.record import RunRecord
+from nmt.report.record import About, RunRecord
 
 
 def html(tmp_path: Path, *records: RunRecord) -> str:
@@ -60,7 +60,9 @@ def test_the_headline_is_the_model_that_translates(tmp_path: Path, steps: list[i
         "scores": {"chrf": 37.25, "bleu": 11.5},
         "interval": [36.1, 38.4],
     }
-    run = replace(synthetic_run("demo"), average=Bundle(Path("averaged"), info), command="nmt train '<x>.yaml'")
+    run = replace(
+        synthetic_run("demo"), average=Bundle(Path("averaged"), info), about=About(command="nmt train '<x>.yaml'")
+    )
     shown = text(html(tmp_path, run))
     assert f"37.25 {told} 95% interval 36.10 to 38.40; BLEU 11.50; best checkpoint: 36.64, update 3,200" in shown
     assert "nmt train &#39;&lt;x&gt;.yaml&#39;" in shown

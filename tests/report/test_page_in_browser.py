@@ -12,6 +12,7 @@ from browser import SCHEMES, WIDTHS, Opened, opened
 from synthetic_run import synthetic_run
 
 from nmt.report.page import write_page
+from nmt.report.record import About
 
 
 @pytest.fixture(scope="module")
@@ -99,7 +100,7 @@ def test_the_page_of_a_run_under_way_loads_itself_anew_and_keeps_what_was_chosen
         window.page.locator("#sentences-checkpoint").fill("3")
         sentences = window.page.locator("#sentences-list h3").all_inner_texts()
         zoomed = labels(window, "loss", "across"), labels(window, "loss", "up")
-        write_page([replace(run, finished=True)], tmp_path / "report.html")
+        write_page([replace(run, about=About(finished=1))], tmp_path / "report.html")
         window.page.clock.fast_forward(31_000)
         window.page.wait_for_selector("body:not([data-reload]) #sentences-list h3")
         assert (labels(window, "loss", "across"), labels(window, "loss", "up")) == zoomed

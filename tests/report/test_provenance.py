@@ -9,7 +9,6 @@ from synthetic_run import synthetic_run
 
 from nmt.recipe import validated
 from nmt.report.provenance import (
-    averaging_curve,
     changes,
     cost_facts,
     differences,
@@ -17,6 +16,7 @@ from nmt.report.provenance import (
     recipe_lines,
     recipes_and_costs,
     table_rows,
+    tried_averages,
 )
 
 
@@ -57,21 +57,10 @@ def test_costs_are_told_where_they_are_known() -> None:
     assert cost_facts({}) == []
 
 
-def test_the_averaging_curve_marks_the_best_average() -> None:
-    points = averaging_curve(replace(synthetic_run(), averages=[(5, 34.0), (1, 32.0), (2, 33.0)]))
-    assert [tuple(point.values()) for point in points] == [
-        (1, 32.0, 0.0, 0.0, False),
-        (2, 33.0, 0.5, 0.5, False),
-        (5, 34.0, 1.0, 1.0, True),
-    ]
-
-
-def test_a_curve_of_one_average_or_of_equal_ones_stands_in_the_middle() -> None:
-    [point] = averaging_curve(replace(synthetic_run(), averages=[(3, 30.0)]))
-    assert (point["x"], point["y"], point["best"]) == (0.5, 0.5, True)
-    equal = averaging_curve(replace(synthetic_run(), averages=[(1, 30.0), (2, 30.0)]))
-    assert [(point["y"], point["best"]) for point in equal] == [(0.5, True), (0.5, False)]
-    assert averaging_curve(replace(synthetic_run(), averages=[])) == []
+def test_of_the_averages_that_were_tried_the_best_is_marked_or_of_equal_ones_that_of_the_fewest() -> None:
+    tried = tried_averages(replace(synthetic_run(), averages=[(5, 34.0), (1, 32.0), (8, 34.0)]))
+    assert tried == [(1, 32.0, False), (5, 34.0, True), (8, 34.0, False)]
+    assert tried_averages(replace(synthetic_run(), averages=[])) == []
 
 
 # --- data -------------------------------------------------------------------------------------------------------

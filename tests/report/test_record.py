@@ -132,7 +132,7 @@ def test_all_is_known_of_a_run_wherever_it_was_moved(run: Path, nmt: Any, tmp_pa
     assert record.base_name == "reverse"
     expected = {"model.d_model": 64, "training.updates": 800, "training.warmup": 200}
     assert record.base == expected | {"training.checkpoint_updates": 200, "training.log_updates": 50}
-    assert record.parameters == sum(weight.numel() for weight in checkpoints(record.path)[-1].weights().values())
+    assert record.about.parameters == sum(weight.numel() for weight in checkpoints(record.path)[-1].weights().values())
     np.testing.assert_equal(record.logged["step"], [1.0, 2.0, 4.0, 6.0])
     assert (np.diff(record.logged["tokens"]) > 0).all()
     np.testing.assert_equal(record.validated["step"], [3.0, 6.0])
@@ -150,12 +150,12 @@ def test_a_run_that_has_only_begun_or_whose_description_is_damaged_can_be_read(r
         shutil.rmtree(path) if path.is_dir() else path.unlink()
     record = read_run(run)
     assert (record.step, len(record.validated["step"]), record.dev_outputs, record.signatures) == (0, 0, [], {})
-    assert record.parameters is not None
+    assert record.about.parameters is not None
     (run / "metrics.jsonl").write_text("")
     for damaged in ("", "[]", '{"base": 3, "parameters": "x", "data": []}'):
         (run / "run.json").write_text(damaged)
         record = read_run(run)
-        assert (record.parameters, record.base_name, record.data) == (None, None, {})
+        assert (record.about.parameters, record.base_name, record.data) == (None, None, {})
         assert record.base["training.updates"] == 100_000  # which is the default
         assert "training.seed" not in record.base
 

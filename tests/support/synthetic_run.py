@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from nmt.recipe import validated
-from nmt.report.record import RunRecord
+from nmt.report.record import About, RunRecord
 from nmt.training.run_files import DevOutputs
 
 DATA: dict[str, dict[str, Any]] = {
@@ -67,7 +67,7 @@ def synthetic_run(
         recipe=validated(values, name),
         base={"training.updates": 100_000},
         base_name="base.yaml",
-        parameters=1_318_400,
+        about=About(parameters=1_318_400),
         logged=figures,
         validated={**validated_at, "score": perplexities if language_model else score, "perplexity": perplexities},
         signatures={} if language_model else {"bleu": "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.5.1"},
@@ -84,4 +84,4 @@ def just_begun(record: RunRecord) -> RunRecord:
     """The same run before its first update."""
     nothing = {key: np.zeros(0) for key in record.logged}
     none_valid = {key: np.zeros(0) for key in record.validated}
-    return replace(record, logged=nothing, validated=none_valid, dev_outputs=[], cost={}, averages=[], parameters=None)
+    return replace(record, logged=nothing, validated=none_valid, dev_outputs=[], cost={}, averages=[], about=About())

@@ -151,7 +151,7 @@ SAMPLES = damaged(
     ).map(lambda found: b"".join(as_json(values) + b"\n" for values in (found[0], *found[1]))),
     (b"\n", b'{"step": 30, '),
 )
-_SPLIT = {"read": 5, "kept": 4, "kept by set": [4], "sentences by length in subwords, up to": {"8": 4}, "mean": 2.5}
+_SPLIT = {"read": 5, "kept": 4, "kept by set": [4], "lengths": {"source": {"8": 4}}, "mean": 2.5}
 ABOUT = {"parameters": 1000, "base": {"name": "b", "data": DATA[0]}, "data": {"train": _SPLIT, "valid": _SPLIT}}
 RECORDED = st.tuples(METRICS, SAMPLES, damaged(mistaken(st.just(ABOUT)).map(as_json), share=8), MANIFESTS)
 """metrics.jsonl, dev.jsonl and run.json of a run, and the bundle.json of a checkpoint."""
