@@ -115,14 +115,13 @@ def overview(records: Sequence[RunRecord]) -> Mapping[str, Any]:
     return {
         "title": title,
         "runs": runs,
-        "columns": COLUMNS,
         "signatures": list(signatures),
         "reload": RELOAD if under_way else None,
     }
 
 
 def _run(record: RunRecord, name: str) -> Mapping[str, Any]:
-    """Return a run's values for the overview; `cells` holds a text and a sort key for each of `COLUMNS`."""
+    """Return a run's values for the overview."""
     recipe, about, cost = record.recipe, record.about, record.cost
     best, left = _best(record), seconds_left(record)
     taken, tokens = (_latest(record, name) for name in ("seconds", "tokens"))
@@ -174,34 +173,33 @@ def _headline(record: RunRecord, best: Mapping[str, Any] | None) -> Mapping[str,
     return {"score": average.dev_score, "what": what, "more": "; ".join(more)}
 
 
-COLUMNS = (
-    *("Averaged model", "Best checkpoint", "Updates", "Time", "FLOPs counted", "FLOPs by the paper"),
-    *("Target tokens", "Parameters", "Model", "Devices"),
-)
-"""Columns of the table that compares runs, after the runs' names"""
+Cell = tuple[str, float | str]
+"""Text and sort key"""
 
 
-def _cells(record: RunRecord, best: Mapping[str, Any] | None, taken: float | None) -> list[tuple[str, float | str]]:
-    """Return the text and sort key for each of `COLUMNS`."""
-    cost, task = record.cost, record.task
-    averaged = record.average.dev_score if record.average else None
+def _cells(record: RunRecord, best: Mapping[str, Any] | None, taken: float | None) -> dict[str, Cell]:
+    """Return a run's cells in the table that compares runs, by column."""
+    cost, task, average = record.cost, record.task, record.average
+    model, devices = _model(record), ", ".join(cost.get("devices", ())) or UNKNOWN
 
-    def written_score(rank: float) -> str:
-        return f"{task.label} {abs(rank):.2f}"
+    def cell(number: float | None, write: Callable[[float], str]) -> Cell:
+        return (UNKNOWN, -1.0) if number is None else (write(number), number)
 
-    numbers: list[tuple[float | None, Callable[[float], str]]] = [
-        (None if averaged is None else task.sign * averaged, written_score),
-        (None if best is None else task.sign * best["score"], written_score),
-        (record.step or int(record.validated["step"].max(initial=0)), lambda step: f"{step:,}"),
-        (taken, clock),
-        (cost.get("flops"), lambda flops: f"{flops:.1e}"),
-        (cost.get("estimated_flops"), lambda flops: f"{flops:.1e}"),
-        (cost.get("tokens"), short),
-        (record.about.parameters, short),
-    ]
-    texts = [_model(record), ", ".join(cost.get("devices", ())) or UNKNOWN]
-    known = [(UNKNOWN, -1.0) if number is None else (write(number), number) for number, write in numbers]
-    return [*known, *((text, text) for text in texts)]
+    def scored(score: float | None) -> Cell:
+        return cell(score and task.sign * score, lambda rank: f"{task.label} {abs(rank):.2f}")
+
+    return {
+        "Averaged model": scored(average.dev_score if average else None),
+        "Best checkpoint": scored(best["score"] if best else None),
+        "Updates": cell(record.step or int(record.validated["step"].max(initial=0)), "{:,}".format),
+        "Time": cell(taken, clock),
+        "FLOPs counted": cell(cost.get("flops"), "{:.1e}".format),
+        "FLOPs by the paper": cell(cost.get("estimated_flops"), "{:.1e}".format),
+        "Target tokens": cell(cost.get("tokens"), short),
+        "Parameters": cell(record.about.parameters, short),
+        "Model": (model, model),
+        "Devices": (devices, devices),
+    }
 
 
 def _what(record: RunRecord) -> str:

@@ -20,7 +20,7 @@ from pydantic import BaseModel, Field, FiniteFloat, ValidationError
 
 from nmt import recipe as recipes
 from nmt.checkpoint.reading import AVERAGED, MANIFEST, Bundle, survey
-from nmt.recipe import Dataset, Recipe, Task
+from nmt.recipe import Recipe, Task
 from nmt.system.console import Console
 from nmt.system.errors import UserError
 from nmt.system.files import read_json
@@ -232,11 +232,9 @@ def plain(recipe: Recipe) -> dict[str, Any]:
     for section, values in recipe.model_dump(mode="json").items():
         is_section = isinstance(values, dict)
         found |= {f"{section}.{key}": value for key, value in values.items()} if is_section else {section: values}
-    return found | {f"data.{split}": [_given(each) for each in sets] for split, sets in recipe.data.splits.items()}
-
-
-def _given(dataset: Dataset) -> dict[str, Any]:
-    return dataset.model_dump(mode="json", exclude_defaults=True)
+    for split, sets in recipe.data.splits.items():
+        found[f"data.{split}"] = [each.model_dump(mode="json", exclude_defaults=True) for each in sets]
+    return found
 
 
 def _average(path: Path, found: Sequence[Bundle]) -> Bundle | None:
