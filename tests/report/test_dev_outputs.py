@@ -11,28 +11,18 @@ from typing import Any
 
 import numpy as np
 import pytest
-from synthetic_run import just_begun, synthetic_run
+from synthetic_run import just_begun, synthetic_run, with_outputs
 
 from nmt.parsing.brackets import score_brackets
 from nmt.parsing.tree import parse_tree
 from nmt.report.dev_outputs import length_tables, packed_sentences, score_trees, sentences
-from nmt.report.record import DevOutputs, RunRecord
+from nmt.report.record import RunRecord
 
 
-def run(
-    outputs: Sequence[Sequence[str]], name: str = "demo", task: str = "translate", score: float = 50.0
-) -> RunRecord:
+def run(outputs: Sequence[list[str]], name: str = "demo", score: float = 50.0) -> RunRecord:
     """A run whose checkpoints 100, 200, … made this of its sentences."""
-    number = len(outputs[0])
-    return replace(
-        synthetic_run(name, task, validations=len(outputs)),
-        sources=[f"source {row}" for row in range(number)],
-        references=[f"reference {row}" for row in range(number)],
-        dev_outputs=[
-            DevOutputs(step=100 * step, outputs=texts, scores=[score] * number) for step, texts in enumerate(outputs, 1)
-        ],
-        validated={"step": np.arange(1, len(outputs) + 1) * 100.0, "score": np.full(len(outputs), 12.345)},
-    )
+    references = [f"reference {row}" for row in range(len(outputs[0]))]
+    return with_outputs(outputs, references, [[score] * len(references)] * len(outputs), name)
 
 
 def unpacked(records: Sequence[RunRecord]) -> Any:
@@ -83,13 +73,11 @@ WRONG = "(TOP (S (NP (DT the)) (VP (NN house) (VBZ stands))))"
 LONG = f"(TOP (S (NP {' '.join(['(NN word)'] * 45)}) (VP (VBZ stands))))"
 
 
-def parser(references: Sequence[str], outputs: Sequence[str]) -> RunRecord:
+def parser(references: list[str], outputs: list[str]) -> RunRecord:
     """A run whose last checkpoint parsed these sentences so."""
     sources = [" ".join(parse_tree(line).leaves()) if line else "" for line in references]
-    scores = [0.0] * len(sources)
-    earlier = DevOutputs(step=100, outputs=[""] * len(sources), scores=scores)
-    dev_outputs = [earlier, DevOutputs(step=200, outputs=outputs, scores=scores)]
-    return replace(synthetic_run(task="parse"), sources=sources, references=references, dev_outputs=dev_outputs)
+    scores = [[0.0] * len(references)] * 2
+    return replace(with_outputs([references, outputs], references, scores, task="parse"), sources=sources)
 
 
 def test_scores_are_those_of_nmt_score() -> None:

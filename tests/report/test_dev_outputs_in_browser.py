@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
 import pytest
 from browser import Opened, opened
-from synthetic_run import synthetic_run
+from synthetic_run import with_outputs
 
 from nmt.report import page as pages
-from nmt.report.record import DevOutputs, RunRecord
+from nmt.report.record import RunRecord
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -23,28 +21,15 @@ ARABIC = "بيت كبير قرب النهر"
 REFERENCES = ["a big house near the river", MARKUP, ARABIC, "", *(f"line {row} of many" for row in range(5, 46))]
 
 
-def run(name: str, outputs: list[list[str]], scores: list[list[float]], task: str = "translate") -> RunRecord:
-    """A run that was validated after updates 100, 200, …"""
-    record = synthetic_run(name, task, validations=len(outputs))
-    steps = np.arange(1, len(outputs) + 1) * 100
-    return replace(
-        record,
-        sources=[f"{'Strasse' if row % 2 else 'Weg'} {row}" for row in range(1, len(outputs[0]) + 1)],
-        references=REFERENCES if task == "translate" else outputs[-1],
-        validated={**record.validated, "step": steps.astype(float), "score": steps / 10},
-        dev_outputs=[
-            DevOutputs(step=int(step), outputs=made, scores=of_each)
-            for step, made, of_each in zip(steps, outputs, scores, strict=True)
-        ],
-    )
-
-
 def translators() -> list[RunRecord]:
     first = ["a house", "", "بيت", "x", *["no, line."] * 41]
     second = ["a small house near the river", MARKUP, "بيت صغير قرب النهر", "", *REFERENCES[4:]]
     scores = [[20.0, 0.0, 30.0, 50.0, *[10.0] * 41], [60.0, 100.0, 75.0, 0.0, *[99.0] * 41]]
     other = [["a house near a river", *second[1:]]]
-    return [run("one", [first, second], scores), run("two", other, scores[1:])]
+    return [
+        with_outputs([first, second], REFERENCES, scores, "one"),
+        with_outputs(other, REFERENCES, scores[1:], "two"),
+    ]
 
 
 def write_sections(records: list[RunRecord], path: Path) -> Path:
@@ -139,7 +124,9 @@ def test_constituents_are_compared_and_drawn(browser: Browser, tmp_path: Path) -
         "(TOP (S (NP (NN dogs)) (VP (VBP bark))) (. .))",
         "(TOP (S (NP-SBJ (NN dogs)) (VP (VBP bark) (. .))))",
     )
-    record = run("parser", [[flat, "(", inside], [gold, gold, stop]], [[80.0, 0.0, 100.0], [100.0] * 3], "parse")
+    references = [gold, gold, stop]
+    scores = [[80.0, 0.0, 100.0], [100.0] * 3]
+    record = with_outputs([[flat, "(", inside], references], references, scores, "parser", "parse")
     with opened(browser, write_sections([record], tmp_path / "parser.html"), 390, "dark") as shown:
         shown.page.locator("#sentences-list > li").first.wait_for()
         shown.page.locator("#sentences-checkpoint").press("ArrowLeft")

@@ -186,12 +186,18 @@ def _links(_folder: str, names: list[str]) -> set[str]:
 def run_page(page: Path, folder: PageFolder, make: Make, slow: bool) -> int:
     """Run the blocks of a page in order, the slow ones among them only if `slow`; gives their number."""
     prepare(folder.path, begins_with(page), folder.environment, make)
-    if "opus" in begins_with(page):
-        with opus_server() as server:
+    wanted = [block for block in blocks(page) if block.marker("file") or block.is_program]
+    wanted = [block for block in wanted if block.speed == "quick" or (slow and block.speed == "slow")]
+    with contextlib.ExitStack() as held:
+        if "opus" in begins_with(page):
+            server = held.enter_context(opus_server())
             fill_opus(server, folder.path / "opus")
             folder.environment = {**folder.environment, "NMT_OPUS_URL": server.url, "NO_PROXY": "127.0.0.1"}
-            return run_blocks(page, folder, slow)
-    return run_blocks(page, folder, slow)
+        for block in wanted:
+            if (needed := block.marker("needs")) and not shutil.which(needed):
+                pytest.importorskip(needed)
+            folder.run(block)
+    return len(wanted)
 
 
 def fill_opus(server: OpusServer, texts: Path) -> None:
@@ -201,14 +207,3 @@ def fill_opus(server: OpusServer, texts: Path) -> None:
         english, other = ("".join(side[part::2]) for side in sides)
         stem = f"{name.partition('/')[0]}.en-it"
         server.archives[f"/OPUS-{name}/moses/en-it.txt.zip"] = moses_zip(stem, {"en": english, "it": other})
-
-
-def run_blocks(page: Path, folder: PageFolder, slow: bool) -> int:
-    """Run the blocks of a page in its folder; gives their number."""
-    wanted = [block for block in blocks(page) if block.marker("file") or block.is_program]
-    wanted = [block for block in wanted if block.speed == "quick" or (slow and block.speed == "slow")]
-    for block in wanted:
-        if (needed := block.marker("needs")) and not shutil.which(needed):
-            pytest.importorskip(needed)
-        folder.run(block)
-    return len(wanted)

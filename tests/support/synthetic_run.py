@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -77,6 +78,26 @@ def synthetic_run(
         data={"train": {"read": 29_000, "kept": 28_950}, "valid": {"read": 1_014, "kept": 1_014}},
         cost={"seconds": 992.0, "tokens": 6_080_000, "flops": 2.4e13, "devices": {"1 × CPU": 992.0}},
         averages=[(1, 36.5), (2, 37.1), (5, 37.6)],
+    )
+
+
+def with_outputs(
+    outputs: Sequence[list[str]],
+    references: Sequence[str],
+    scores: Sequence[list[float]],
+    name: str = "demo",
+    task: str = "translate",
+) -> RunRecord:
+    """A run whose checkpoints 100, 200, … made these outputs, a list each, with these scores."""
+    record = synthetic_run(name, task, validations=len(outputs))
+    steps = np.arange(1, len(outputs) + 1) * 100
+    made = zip(steps, outputs, scores, strict=True)
+    return replace(
+        record,
+        sources=[f"{'Strasse' if row % 2 else 'Weg'} {row}" for row in range(1, len(references) + 1)],
+        references=references,
+        dev_outputs=[DevOutputs(step=int(step), outputs=texts, scores=each) for step, texts, each in made],
+        validated={**record.validated, "step": steps.astype(float), "score": steps / 10},
     )
 
 

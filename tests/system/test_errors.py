@@ -21,11 +21,6 @@ def test_control_characters_are_escaped(character: str) -> None:
     assert shown.encode().decode("unicode_escape") == f"a{character}b"
 
 
-def assert_two_plain_lines(err: str) -> None:
-    assert [line.split(": ")[0] for line in err.split("\n")] == ["error", "hint", ""], err
-    assert err.replace("\n", "").isprintable(), ascii(err)
-
-
 @pytest.mark.parametrize(
     "content",
     ['"\\e[2J\\u202e": 1\n', 'name: "\\e[2J\\n\\u2028"\n', 'model: {"la\\e]0;x\\ayers": 3}\n', "name: \x1b[2J\n"],
@@ -54,4 +49,5 @@ def test_a_bundle_cannot_steer_the_terminal(nmt, reverse_run: Path, tmp_path: Pa
         add_info(tmp_path / f"run/step-{step:08d}", {"run": run})
     done = nmt("average", tmp_path / "run")
     assert done.code == 1
-    assert_two_plain_lines(done.err)
+    assert [line.split(": ")[0] for line in done.err.split("\n")] == ["error", "hint", ""], done.err
+    assert done.err.replace("\n", "").isprintable(), ascii(done.err)
