@@ -2,7 +2,7 @@
 SHELL := bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: install demo docs test test-slow coverage verify faults kills fuzz bench table3 lint format schema multi30k clean
+.PHONY: install demo docs test test-slow sanitize coverage verify faults kills fuzz bench table3 lint format schema multi30k clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -102,6 +102,22 @@ test-slow: $(INSTALLED)
 	.venv-argos/bin/pip install --quiet --disable-pip-version-check argos-translate-lt==1.12.1 || { rm -rf .venv-argos; false; }
 	touch $@
 
+# The C kernels in a program without Python, under sanitizers that end it at an invalid access or undefined behaviour:
+# for each instruction set that setup.py compiles them for and this processor has. Needs nothing but a C compiler.
+KERNELS := nmt/compute/native
+SANITIZERS := -fsanitize=address,undefined -fsanitize=float-cast-overflow -fno-sanitize-recover=all
+FLAGS_sse2 :=
+FLAGS_avx2 := -mavx2 -mfma
+FLAGS_avx512bw := $(FLAGS_avx2) -mavx512f -mavx512bw -mavx512dq -mavx512vl
+SANITIZED := $(addprefix build/sanitized_,$(or $(filter sse2 avx2 avx512bw,$(shell grep -m 1 flags /proc/cpuinfo)),sse2))
+
+sanitize: $(SANITIZED)
+	for program in $^; do echo $$program && $$program; done
+
+build/sanitized_%: tests/compute/driver.c $(wildcard $(KERNELS)/*.[ch])
+	mkdir -p build
+	$(CC) -O1 -g -Wall -Wextra -Werror $(SANITIZERS) $(FLAGS_$*) -I$(KERNELS) $(filter %.c,$^) -lm -o $@
+
 coverage: export OMP_NUM_THREADS := 1
 coverage: $(INSTALLED)
 	$(PYTEST) -m 'not slow' --timeout 1200 --cov --cov-report term --cov-fail-under 92
@@ -140,15 +156,19 @@ TABLE3 := base c_layers2 c_dmodel256 c_dff1024 d_dropout0.0 d_dropout0.2 d_smoot
 table3: $(INSTALLED)
 	$(VENV)/bin/python benchmarks/table3.py --data $(DATA) --rows $(TABLE3)
 
+C_SOURCES := $(wildcard $(KERNELS)/*.[ch] tests/compute/*.c)
+
 lint: $(INSTALLED)
 	$(VENV)/bin/codespell
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
+	$(VENV)/bin/clang-format --dry-run -Werror $(C_SOURCES)
 
 format: $(INSTALLED)
 	$(VENV)/bin/ruff check --fix .
 	$(VENV)/bin/ruff format .
+	$(VENV)/bin/clang-format -i $(C_SOURCES)
 
 schema: $(INSTALLED)
 	$(VENV)/bin/python -c 'import json; from nmt.recipe import json_schema; \

@@ -160,7 +160,7 @@ EXPORTED void nmt_decode(int64_t layers, int64_t count, const int64_t *which, in
 
 /* Quantise each row of x (rows, width) to 8 bits: x = (quantised - 128) * scale, where the row's scale in `scales`
  * (rows) maps its largest absolute value to 127; halves are rounded up. A row with NaN or infinity gets a non-finite
- * scale. */
+ * scale, and 128 for each number. */
 EXPORTED void nmt_quantise_rows(int64_t rows, int64_t width, const float *x, uint8_t *quantised, float *scales);
 
 /* Return the number of outputs per panel, or 0 if nmt_int8_product is not supported. */

@@ -23,6 +23,7 @@
 
 typedef float vector __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
 typedef int32_t integers __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
+typedef uint32_t naturals __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
 
 INLINE vector load(const float *from) { return *(const vector *)from; }
 
@@ -71,6 +72,21 @@ INLINE vector larger(vector a, vector b) {
 #endif
 }
 
+/* Return the integer part of each lane, and any number for NaN and for what is beyond 32 bits. C defines no conversion
+ * of these; the processor's does, and takes one instruction. */
+INLINE integers truncated(vector x) {
+#if defined(__AVX512F__)
+    return (integers)_mm512_cvttps_epi32((__m512)x);
+#elif defined(__AVX2__)
+    return (integers)_mm256_cvttps_epi32((__m256)x);
+#elif defined(__x86_64__)
+    return (integers)_mm_cvttps_epi32((__m128)x);
+#else
+    integers fits = (x > broadcast(-0x1p31f)) & (x < broadcast(0x1p31f));
+    return __builtin_convertvector((vector)((integers)x & fits), integers);
+#endif
+}
+
 INLINE float sum(vector values) {
 #if LANES > 8
     values += EIGHTS(values);
@@ -97,11 +113,11 @@ INLINE float largest(vector values) {
 
 INLINE float inverse_root(float x) { return 1.0f / __builtin_sqrtf(x); }
 
-/* Return e^x for x <= 0, by the polynomial of Cephes, within 2 ulp; return 0 below -87. */
+/* Return e^x for x <= 0, by the polynomial of Cephes, within 2 ulp; return 0 below -87 and for NaN. */
 INLINE vector exponential(vector x) {
     integers kept = x > broadcast(-87.0f);
     vector scaled = x * broadcast(1.44269504f) - broadcast(0.5f); /* so that truncation rounds to nearest */
-    integers power = __builtin_convertvector(scaled, integers);
+    integers power = truncated(scaled);
     vector n = __builtin_convertvector(power, vector);
     vector r = x - n * broadcast(0.693359375f) + n * broadcast(2.12194440e-4f);
     vector p = r * broadcast(1.9875691500e-4f) + broadcast(1.3981999507e-3f);
@@ -110,7 +126,7 @@ INLINE vector exponential(vector x) {
     p = p * r + broadcast(1.6666665459e-1f);
     p = p * r + broadcast(5.0000001201e-1f);
     p = p * r * r + r + broadcast(1.0f);
-    return (vector)((integers)(p * (vector)((power + 127) << 23)) & kept);
+    return (vector)((integers)(p * (vector)(((naturals)power + 127) << 23)) & kept);
 }
 
 #endif
