@@ -124,7 +124,7 @@ static void check_product(int64_t rows, int64_t width, int64_t outputs, const fl
 }
 
 static void check_places(int64_t rows, int64_t beam, int64_t extent) {
-    int64_t room = extent + beam, listed = (room + NMT_GROUP - 1) / NMT_GROUP * NMT_GROUP;
+    int64_t room = extent + beam, listed = (room + NMT_PLACES_AT_ONCE - 1) / NMT_PLACES_AT_ONCE * NMT_PLACES_AT_ONCE;
     float *bias = filled(rows * beam * room, 0), *before = filled(beam * extent, 0);
     int64_t *written = indices(rows * room, 8), *newest = indices(rows * beam, 1);
     for (int64_t i = 0; i < rows * beam * room; i++) bias[i] = i % room < extent && below(3) == 0 ? 0 : -1e9f;
@@ -139,7 +139,8 @@ static void check_places(int64_t rows, int64_t beam, int64_t extent) {
         for (int64_t place = 0; place < room; place++)
             if (bias[i * room + place] == 0) expect(places[i * listed + count++] == place, "places", beam, place);
         expect(count == counts[i], "counts of nmt_seen_places", beam, extent);
-        for (; count % NMT_GROUP; count++) expect(places[i * listed + count] == 0, "padding of places", beam, extent);
+        for (; count % NMT_PLACES_AT_ONCE; count++)
+            expect(places[i * listed + count] == 0, "padding of places", beam, extent);
     }
 }
 
@@ -166,7 +167,8 @@ enum { ROWS = 2, BEAM = 2 };
 /* Hypothesis k of a row sees places 0 to count - 2, and its newest, count - 1 + k. */
 static void check_attention_to_places(
     int64_t heads, int64_t key_width, int64_t value_width, int64_t count, const int64_t *which, float scale) {
-    int64_t extent = count + BEAM, room = (count + NMT_GROUP - 1) / NMT_GROUP * NMT_GROUP, chosen = which ? 3 : 4;
+    int64_t extent = count + BEAM, room = (count + NMT_PLACES_AT_ONCE - 1) / NMT_PLACES_AT_ONCE * NMT_PLACES_AT_ONCE,
+            chosen = which ? 3 : 4;
     int64_t key_head = extent * key_width, value_head = extent * value_width, *newest = indices(ROWS * BEAM, 1);
     int64_t of_keys = heads * key_width, projections = 2 * of_keys + heads * value_width;
     float *keys = floats(ROWS * heads * key_head, scale), *values = floats(ROWS * heads * value_head, 1);
@@ -197,7 +199,8 @@ static void check_attention_to_places(
 
 static void check_attention_to_rows(
     int64_t heads, int64_t key_width, int64_t value_width, int64_t count, const int64_t *which, float scale) {
-    int64_t room = (count + NMT_GROUP - 1) / NMT_GROUP * NMT_GROUP, chosen = which ? 3 : 4, lengths[] = {count, count};
+    int64_t room = (count + NMT_PLACES_AT_ONCE - 1) / NMT_PLACES_AT_ONCE * NMT_PLACES_AT_ONCE, chosen = which ? 3 : 4,
+            lengths[] = {count, count};
     int64_t key_head = room * key_width, value_head = room * value_width;
     const float *keys = floats(ROWS * heads * key_head, scale), *values = floats(ROWS * heads * value_head, 1);
     const float *queries = floats(chosen * heads * key_width, 1);

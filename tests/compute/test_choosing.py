@@ -11,15 +11,6 @@ from compiled import assert_close, numbers, pointer
 from torch import Tensor
 from torch.nn import functional as F
 
-# --- choosing what comes next -------------------------------------------------------------------------------
-
-
-def log_softmax(functions: CDLL, logits: Tensor, vocabulary: int, reserved: int) -> Tensor:
-    """The same of a copy."""
-    found = logits.clone()
-    functions.nmt_log_softmax(*logits.shape, vocabulary, reserved, found.data_ptr())
-    return found
-
 
 @pytest.mark.parametrize(("vocabulary", "width"), [(4, 4), (9, 16), (61, 64), (64, 64), (100, 128), (203, 256), (7, 9)])
 @pytest.mark.parametrize("spread", [0.0, 1.0, 80.0, 1e4])
@@ -29,19 +20,12 @@ def test_log_softmax(functions: CDLL, vocabulary: int, width: int, spread: float
     logits[:, vocabulary:] = 1e9  # must not count
     logits[1] += 7.0
     expected = logits[:, :vocabulary].double().log_softmax(-1)
-    found = log_softmax(functions, logits, vocabulary, reserved)
+    found = logits.clone()
+    functions.nmt_log_softmax(*found.shape, vocabulary, reserved, found.data_ptr())
     # The logarithm of the sum is added to the largest logit, and rounded with it.
     assert_close(found[:, reserved:vocabulary], expected[:, reserved:], magnitude=max(1.0, spread / 10))
     assert found[:, :reserved].isneginf().all()
     assert found[:, vocabulary:].isneginf().all()
-
-
-def best_extensions(functions: CDLL, log_probs: Tensor, alive: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
-    rows, beam, width = log_probs.shape
-    totals = torch.full((rows, count), math.nan)
-    parents, symbols = torch.full((2, rows, count), -7)
-    functions.nmt_best_extensions(rows, beam, width, count, *map(pointer, (log_probs, alive, totals, parents, symbols)))
-    return totals, parents, symbols
 
 
 def whole_sort(log_probs: Tensor, alive: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -64,7 +48,9 @@ def test_best_extensions(functions: CDLL, beam: int, count: int, width: int, ste
     log_probs[2, :, 1:] = -math.inf  # fewer than are wanted
     alive[1, 1:] = -math.inf
     alive[3] = -math.inf  # nothing at all
-    found, expected = best_extensions(functions, log_probs, alive, count), whole_sort(log_probs, alive, count)
+    found = torch.full((4, count), math.nan), *torch.full((2, 4, count), -7)
+    functions.nmt_best_extensions(4, beam, width, count, *map(pointer, (log_probs, alive, *found)))
+    expected = whole_sort(log_probs, alive, count)
     assert all(torch.equal(one, other) for one, other in zip(found, expected, strict=True))
 
 

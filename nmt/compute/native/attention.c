@@ -69,9 +69,9 @@ INLINE void attend(int heads, int vectors, int64_t key_width, int64_t value_widt
             vector products[LANES];
             float rests[LANES] = {0};
             for (int j = 0; j < LANES; j++) products[j] = (vector){0};
-            for (int64_t group = 0; group < filled; group += NMT_GROUP) {
+            for (int64_t group = 0; group < filled; group += NMT_PLACES_AT_ONCE) {
 #pragma GCC unroll 4
-                for (int64_t j = group; j < group + NMT_GROUP; j++) {
+                for (int64_t j = group; j < group + NMT_PLACES_AT_ONCE; j++) {
                     int64_t place = places ? places[first + j] : first + j;
                     const float *key = keys + h * key_head + place * key_step;
                     vector product = {0};
@@ -106,9 +106,9 @@ INLINE void attend(int heads, int vectors, int64_t key_width, int64_t value_widt
             store(weights[h], scores[h]);
         }
         for (int h = 0; h < heads; h++) {
-            for (int64_t group = 0; group < filled; group += NMT_GROUP) {
+            for (int64_t group = 0; group < filled; group += NMT_PLACES_AT_ONCE) {
 #pragma GCC unroll 4
-                for (int64_t j = group; j < group + NMT_GROUP; j++) {
+                for (int64_t j = group; j < group + NMT_PLACES_AT_ONCE; j++) {
                     int64_t place = places ? places[first + j] : first + j;
                     const float *value = values + h * value_head + place * value_step;
                     for (int i = 0; i < vectors; i++)

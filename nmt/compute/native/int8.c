@@ -41,13 +41,12 @@ void nmt_quantise_rows(
         }
         float scale = most.number / 127.0f;
         scales[row] = scale = scale < 1e-12f ? 1e-12f : scale;
-        if (most.bits >= 0x7f800000) { /* infinity or NaN, whose conversion to an integer C does not define */
-            for (i = 0; i < width; i++) quantised[i] = 128;
-            continue;
-        }
         float inverse = 1.0f / scale;
+        /* Infinity and NaN are not converted to integers: C leaves their result undefined. */
+        int64_t converted = most.bits < 0x7f800000 ? width : 0;
         /* Compilers pack bytes better in a scalar loop than in one of vectors. */
-        for (i = 0; i < width; i++) quantised[i] = (uint8_t)(int32_t)(x[i] * inverse + 128.5f);
+        for (i = 0; i < converted; i++) quantised[i] = (uint8_t)(int32_t)(x[i] * inverse + 128.5f);
+        for (; i < width; i++) quantised[i] = 128;
     }
 }
 

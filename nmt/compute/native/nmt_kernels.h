@@ -41,7 +41,7 @@ EXPORTED void nmt_add_bias_gelu(int64_t rows, int64_t width, float *x, const flo
 /* --- places.c: which places of the cache hypotheses attend to --------------------------------------------------- */
 
 /* Lists of places are padded, and places read, up to a multiple of this. */
-#define NMT_GROUP 4
+#define NMT_PLACES_AT_ONCE 4
 
 /* Replace hypotheses by those that `parents` (rows, beam) selects, and give each a place in `newest` (rows, beam): the
  * first ones that no hypothesis of the row attends to. `bias` (rows, beam, places) is 0 at visible places and -1e9
@@ -53,8 +53,8 @@ EXPORTED int64_t nmt_extend(int64_t rows, int64_t beam, int64_t extent, const in
     float *before, int64_t *newest);
 
 /* List the places that each hypothesis attends to, where the strided `bias` (rows, beam, extent) is 0, in `places`
- * (rows, beam, room), and their number in `counts` (rows, beam). Each list is padded with 0 to a multiple of NMT_GROUP,
- * so `room` is the extent rounded up to one; what follows in `places` is arbitrary. */
+ * (rows, beam, room), and their number in `counts` (rows, beam). Each list is padded with 0 to a multiple of
+ * NMT_PLACES_AT_ONCE, so `room` is the extent rounded up to one; what follows in `places` is arbitrary. */
 EXPORTED void nmt_seen_places(int64_t rows, int64_t beam, int64_t extent, const float *bias, int64_t bias_row,
     int64_t bias_hypothesis, int64_t room, int32_t *places, int32_t *counts);
 
@@ -66,7 +66,7 @@ EXPORTED void nmt_move_rows(int64_t count, const int64_t *from, const int64_t *t
 /* --- attention.c ------------------------------------------------------------------------------------------------ */
 
 /* Keys and values are indexed by row, head and place, with a stride for each; the numbers of a head are contiguous.
- * Places are read up to a multiple of NMT_GROUP; the excess has no effect, but must be readable and finite. */
+ * Places are read up to a multiple of NMT_PLACES_AT_ONCE; the excess has no effect, but must be readable and finite. */
 
 /* Compute self-attention for the newest position of `count` hypotheses: the indices `which` into (rows, beam), or the
  * first ones if it is null. `projected` (count, heads * (2 * key_width + value_width)) holds queries, keys and values

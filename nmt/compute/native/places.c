@@ -41,7 +41,7 @@ void nmt_seen_places(int64_t rows, int64_t beam, int64_t extent, const float *bi
                 count += of[place] == 0.0f;
             }
             *counts = count;
-            for (; count % NMT_GROUP; count++) places[count] = 0;
+            for (; count % NMT_PLACES_AT_ONCE; count++) places[count] = 0;
         }
 }
 
