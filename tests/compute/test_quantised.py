@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
-from compiled import compiled, numbers
+from compiled import numbers
 
 from nmt.compute import laid_out
 from nmt.compute.laid_out import ZERO_POINT, Int8, Int8InC
-from nmt.compute.native import INSTRUCTION_SETS
 
 WIDTHS = [1, 3, 4, 7, 8, 15, 16, 17, 31, 33, 64, 100, 511, 512]
 
@@ -17,40 +16,34 @@ def integers(low, high, *shape, seed=0):
     return torch.randint(low, high + 1, shape, generator=torch.Generator().manual_seed(seed))
 
 
-@pytest.fixture(params=list(INSTRUCTION_SETS))
-def opened(request):
-    """The functions of each library that was compiled and that this processor can run."""
-    return compiled(request.param)
-
-
 @pytest.fixture(params=["C", "PyTorch"])
-def quantise(request, opened):
+def quantise(request, functions):
     """Quantises rows, by the library or by PyTorch."""
 
     def rows(x):
         weight = torch.zeros(1, x.size(1))
-        return (Int8InC(opened, weight, None) if request.param == "C" else Int8(weight, None)).quantise_rows(x)
+        return (Int8InC(functions, weight, None) if request.param == "C" else Int8(weight, None)).quantise_rows(x)
 
     return rows
 
 
 @pytest.fixture
-def limit(opened):
+def limit(functions):
     """Largest weight that the library's product may have."""
-    if opened.nmt_int8_limit() == 0:
+    if functions.nmt_int8_limit() == 0:
         pytest.skip("this library has no product of 8-bit integers")
-    return opened.nmt_int8_limit()
+    return functions.nmt_int8_limit()
 
 
 # --- rows ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-def test_c_and_pytorch_quantise_rows_of_any_width_alike(opened, width):
+def test_c_and_pytorch_quantise_rows_of_any_width_alike(functions, width):
     for rows in (0, 1, 2, 5):
         x = numbers(rows, width) * torch.logspace(-6, 6, 5)[:rows, None]
         weight = torch.zeros(1, width)
-        quantised, scales = Int8InC(opened, weight, None).quantise_rows(x)
+        quantised, scales = Int8InC(functions, weight, None).quantise_rows(x)
         expected, plain_scales = Int8(weight, None).quantise_rows(x)
         assert torch.equal(scales, plain_scales)
         # C rounds the product and the sum once, PyTorch twice: what is almost halfway may become either neighbour.
@@ -89,12 +82,12 @@ def by_integers(quantised, scales, matrix, of_weights):
 
 
 @pytest.fixture
-def layer_of(opened, limit, monkeypatch):
+def layer_of(functions, limit, monkeypatch):
     """Makes a layer that multiplies by the library, from a matrix of integers up to `limit` and scales of its rows."""
     monkeypatch.setattr(laid_out, "largest_exact_weight", lambda: limit)
 
     def make(matrix, of_weights):
-        layer = Int8InC(opened, matrix.float() * of_weights[:, None], None)
+        layer = Int8InC(functions, matrix.float() * of_weights[:, None], None)
         layer.scales = of_weights
         layer.lay_out(matrix)
         assert layer._few
@@ -122,8 +115,8 @@ def test_the_largest_products_do_not_saturate(layer_of, limit):
     assert torch.equal(found, by_integers(quantised, scales, matrix, torch.ones(32)))
 
 
-def test_a_row_does_not_depend_on_the_others_nor_on_who_multiplies(opened, limit, monkeypatch):
-    layer, rows = Int8InC(opened, numbers(96, 64), None), numbers(7, 64, seed=1) * torch.logspace(-3, 3, 7)[:, None]
+def test_a_row_does_not_depend_on_the_others_nor_on_who_multiplies(functions, limit, monkeypatch):
+    layer, rows = Int8InC(functions, numbers(96, 64), None), numbers(7, 64, seed=1) * torch.logspace(-3, 3, 7)[:, None]
     rows[3] = 0.0
     with torch.inference_mode():
         together = layer(rows)
@@ -134,8 +127,8 @@ def test_a_row_does_not_depend_on_the_others_nor_on_who_multiplies(opened, limit
     assert torch.equal(together, by_onednn)
 
 
-def test_what_is_not_a_number_stays_in_its_row(opened, limit):
-    layer, rows = Int8InC(opened, numbers(24, 32), None), numbers(3, 32, seed=1)
+def test_what_is_not_a_number_stays_in_its_row(functions, limit):
+    layer, rows = Int8InC(functions, numbers(24, 32), None), numbers(3, 32, seed=1)
     rows[1, 30] = float("nan")
     with torch.inference_mode():
         y = layer(rows)
@@ -157,7 +150,7 @@ def test_many_rows_are_left_to_onednn_where_it_has_threads_or_amx(layer_of, monk
             assert len(left) == expected
 
 
-def test_a_matrix_that_the_product_cannot_use_is_left_to_onednn(opened, limit, monkeypatch):
+def test_a_matrix_that_the_product_cannot_use_is_left_to_onednn(functions, limit, monkeypatch):
     for width, largest, expected in ((16, limit, True), (18, limit, False), (16, limit + 1, False)):
         monkeypatch.setattr(laid_out, "largest_exact_weight", lambda largest=largest: largest)
-        assert Int8InC(opened, torch.zeros(8, width), None)._few == expected
+        assert Int8InC(functions, torch.zeros(8, width), None)._few == expected
