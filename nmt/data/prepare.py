@@ -44,8 +44,7 @@ from nmt.system.console import Console
 from nmt.system.errors import UserError
 from nmt.system.files import check_replaceable, claimed, exclusive, read_json, whole_directory, write_json
 from nmt.system.integrity import check_files, checked, intact, read_manifest, replace_manifest, write_manifest
-from nmt.text.lines import in_groups, stripped
-from nmt.text.scripts import UNSPACED
+from nmt.text.lines import UNSPACED, in_groups, stripped
 from nmt.text.sentences import SentenceSplitter, TrainedLengths
 from nmt.text.tokenizer import Tokenizer
 

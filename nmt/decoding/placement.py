@@ -27,8 +27,7 @@ from nmt.decoding.forced import TOKENS, attention_of, log_probabilities_of
 from nmt.model.transformer import Transformer
 from nmt.recipe import Decoding
 from nmt.text.alignment import GLUE, Aligned, Place, ends_of
-from nmt.text.spans import Span, find_copies, in_order
-from nmt.text.terms import Phrase, Terms, capitalised, joins, missing
+from nmt.text.terms import Phrase, Span, Terms, capitalised, find_copies, in_order, joins, missing
 from nmt.text.vocabulary import EOS, SPACE_MARK, Vocabulary
 
 MOST_VARIANTS = 16  # texts to score for one hypothesis

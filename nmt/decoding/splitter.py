@@ -11,8 +11,7 @@ from nmt.decoding.read_ahead import Part
 from nmt.recipe import Decoding
 from nmt.system.errors import UserError
 from nmt.text.sentences import STOPS, WIDE, SentenceSplitter, TrainedLengths
-from nmt.text.spans import Span
-from nmt.text.terms import Phrase, joins
+from nmt.text.terms import Phrase, Span, joins
 from nmt.text.vocabulary import Vocabulary
 
 ENDS = (tuple(STOPS + WIDE), tuple(",;:–—،؛、，；："))  # sentence and clause punctuation to cut after

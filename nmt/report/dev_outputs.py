@@ -18,7 +18,7 @@ from typing import Any
 from nmt.parsing.brackets import DELETED, Sums, score_brackets
 from nmt.parsing.tree import MalformedTree, Tree, parse_tree
 from nmt.report.record import RunRecord, labels
-from nmt.text.scripts import count_words
+from nmt.text.lines import count_words
 
 RANGES = (10, 20, 30, 40)  # upper bounds of sentence length, in words, by which scores are grouped
 

@@ -13,8 +13,7 @@ from typing import NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from nmt.text.spans import Span, find_copies
-from nmt.text.terms import Phrase, capitalised, joins
+from nmt.text.terms import Phrase, Span, capitalised, find_copies, joins
 
 STRONG = 0.5  # part of the strongest attention in a run that keeps a word in it
 CLEAR = 0.3  # attention to a source word from which an output word may stand for it

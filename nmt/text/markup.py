@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from nmt.text.alignment import AlignedLine
 from nmt.text.lines import one_line
-from nmt.text.spans import Span, find_copies
+from nmt.text.terms import Span, find_copies
 
 _CLOSING = re.compile(r"[.!?…,;:)\]}»”’\"'。！？、，；：）」』】]")
 IN_WORD = -2  # owner of a word that has tags inside it

@@ -1,26 +1,74 @@
 """Terminology tables and text to keep: phrases that a translation must contain, given its source.
 
-A phrase matches only at word boundaries: "Hund" does not match in "Hunde". In scripts without spaces, and for kept text
-that stands inside a word of the source, it matches anywhere.
+Text to keep is URLs, addresses, placeholders of message formats, and what patterns of the user match. A phrase matches
+only at word boundaries: "Hund" does not match in "Hunde". In scripts without spaces, and for kept text that stands
+inside a word of the source, it matches anywhere.
 """
 
 from __future__ import annotations
 
 import re
 import unicodedata
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, pairwise, product
+from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple
 
 from nmt.system.errors import UserError
 from nmt.text.lines import read_lines, stripped
-from nmt.text.spans import Span, compiled_formats, find_spans
 
 CASE = "case"  # third column of a case-sensitive term
-FIRST = 3  # length of the prefix by which terms are looked up
 NO_SPACES = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff]")  # Thai, Lao, Burmese, Khmer
+
+
+class Span(NamedTuple):
+    """Characters start to end - 1 of a text."""
+
+    start: int
+    end: int
+
+
+# Scripts written without spaces, in which text may follow a URL directly
+_UNSPACED = r"\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\u2fff\u3005-\u3007\u3040-\ua4cf\uac00-\ud7af\uf900-\ufaff"
+_NO_URL = rf"\s<>\"'{{}}|\\^`()«»“”„‘’…\u3000-\u303f\uff00-\uffef{_UNSPACED}"  # nor brackets and quotes
+_GROUP = rf"\([^{_NO_URL}]*\)|\{{\{{?[^{{}}\s]{{0,60}}\}}\}}?"  # a balanced bracket, or a placeholder
+_IN_URL = rf"[^{_NO_URL}]|'(?=\w)|{_GROUP}"
+_END = rf"[^{_NO_URL}.,;:!?*\]]|{_GROUP}"  # no punctuation
+_SCHEME = r"(?i:[a-z][a-z\d+]{1,19}://|www\.|(?:mailto|tel|sms|xmpp|magnet|urn):)"
+_WORD = rf"(?<=[/.=_\-])[{_UNSPACED}]++"  # of an unspaced script
+_NESTED = r"[^{}]"
+for _ in range(3):
+    _NESTED = rf"(?:[^{{}}]|\{{{_NESTED}{{0,400}}+\}})"
+# Without the space that C allows between sign and letter: 100 % sicher. After a number, % is text too: 50%-a.
+_OPTIONS = r"(?:[#0+']|-(?=[\d*]))*(?:\d{1,3}|\*)?(?:\.(?:\d{1,3}|\*)?)?"
+_LENGTH = r"(?:hh?|ll?|[qjztLw]|I64|I32)?"
+_NO_LETTER = r"(?![^\W\d_])"
+
+FORMATS = {
+    "URL": rf"(?<![A-Za-z\d]){_SCHEME}(?:{_IN_URL})*(?:{_END})",
+    "URL beside spaces": rf"(?<![^\s(<\"']){_SCHEME}(?:{_IN_URL}|{_WORD})*(?:{_END}|{_WORD})",
+    "address": r"(?<![\w.+\-])\w(?:[\w.+\-]|'(?=\w)){0,63}@\w[\w\-]{0,62}(?:\.\w[\w\-]{0,62}){1,9}",
+    "mustache": r"\$?\{{2,3}[^{}\n]{0,200}\}{2,3}|\{%[^{}\n]{0,200}%\}",  # also of Vue, i18next, Jinja
+    "ICU": rf"\{{\s?[\w.]{{1,60}}\s?,\s?(?:plural|select(?:ordinal)?|choice|number|date|time)\b{_NESTED}{{0,400}}+\}}",
+    "Ruby, JavaScript": r"[$#%]\{[^{}\n]{1,200}\}",
+    "Python, C#": r"\{\$?[\w.:\-\[\]]{0,60}(?:,-?\d{1,3})?(?:![rsa])?(?::(?:[^{}\s]|\{[^{}\s]{0,20}\}){0,30})?\}"
+    r"|\{ \w{1,60} \}",
+    "printf, named": rf"%(?:\([\w.\-]{{1,60}}\)|<\w{{1,60}}>|\d{{1,2}}\$){_OPTIONS}{_LENGTH}[A-Za-z@]",
+    "printf": rf"(?<!\d)(?<!(?<!%)\d\s)%{_OPTIONS}{_LENGTH}(?:[doxXucsSp@]|[ieEfFgGaAnC]{_NO_LETTER})",
+    "percent sign": "%%",
+    "date": rf"(?<![\d%])%(?:[EO_^]|-(?=[dmHIMSjekl]))?[A-Za-z]{_NO_LETTER}",  # strftime
+    "Qt, KDE": r"(?<![\d%])%(?:L\d\d?|[1-9])%?(?![\d%]|[.,]\d)",
+    "Windows, Symfony": r"(?<![\w%])%[A-Za-z_]\w{0,60}(?:[.\-]\w{1,60}){0,5}%(?![\w%])",
+    "variable": r"(?<![\w$])\$(?:[A-Za-z_]\w{0,60}(?:\([^()\n]{1,200}\))?|\(\w{1,60}\))",  # $t(key) is of i18next
+    "React": r"</?\d{1,3} ?/?>",
+}
+"""Patterns of what is kept, by where it comes from"""
+_MAY_HAVE = re.compile(r"[%{$@]|</?\d|:\S|www\.", re.IGNORECASE)  # any of them: most lines have nothing of this kind
+_LINK = re.compile(r"[^\w\s<>]?")  # what two spans may have between them to be one: %d/%d
+_BY_ORDER = re.compile(rf"%{_OPTIONS}{_LENGTH}[diouxXeEfFgGaAcCsSpn@]|\{{(?::[^{{}}]*)?\}}")
 
 
 class Term(NamedTuple):
@@ -57,12 +105,12 @@ class Phrase:
 
 def missing(phrases: Sequence[Phrase], source: str, translation: str) -> list[Phrase]:
     """Return the distinct phrases that a translation contains too rarely or, if kept, too often."""
-    found = []
-    for (targets, kept), group in groupby(sorted(phrases, key=_alike), _alike):
+    found, alike = [], attrgetter("targets", "kept")
+    for (targets, kept), group in groupby(sorted(phrases, key=alike), alike):
         same = list(group)
         if kept:  # inside a word of the translation only if inside one of the source
-            free = [(_is_free(source, phrase.start - 1), _is_free(source, phrase.end)) for phrase in same]
-            bounds = all(before for before, _ in free), all(after for _, after in free)
+            ends = [(phrase.start - 1, phrase.end) for phrase in same]
+            bounds = all(_is_free(source, at) for at, _ in ends), all(_is_free(source, at) for _, at in ends)
             is_missing = _count(targets[0], source, bounds) != _count(targets[0], translation, bounds)
         else:
             forms = {*targets, *(() if same[0].case else map(capitalised, targets))}
@@ -70,10 +118,6 @@ def missing(phrases: Sequence[Phrase], source: str, translation: str) -> list[Ph
             is_missing = times < len(same)
         found += same[:1] * is_missing
     return sorted(found, key=lambda phrase: phrase.start)
-
-
-def _alike(phrase: Phrase) -> tuple[tuple[str, ...], bool]:
-    return phrase.targets, phrase.kept
 
 
 def _count(phrase: str, text: str, bounds: tuple[bool, bool]) -> int:
@@ -90,25 +134,48 @@ class Terms:
 
         Raise UserError for an invalid regular expression or a blank term.
         """
-        self._own, self._formats = [_compiled(pattern) for pattern in keep], compiled_formats() if common else []
-        self._table: dict[str, list[Term]] = {}
+        self._own = [_compiled(pattern) for pattern in keep]
+        self._formats = [re.compile(pattern) for pattern in FORMATS.values()] if common else []
+        self._table = defaultdict[str, list[Term]](list)
+        lengths = defaultdict[str, set[int]](set)
         for term in table:
             if not (term.source.strip() and term.target.strip()):
                 raise UserError(
                     f"terms: a term is blank: {term.source!r}, {term.target!r}",
                     "give each source term a target term, or leave both out",
                 )
-            self._table.setdefault(_folded(term.source), []).append(term)
-        lengths: dict[str, set[int]] = {}
-        for source in self._table:
-            lengths.setdefault(source[:FIRST], set()).add(len(source))
-        self._lengths = {beginning: sorted(found, reverse=True) for beginning, found in lengths.items()}
+            source = _folded(term.source)
+            self._table[source].append(term)
+            lengths[source[0]].add(len(source))
+        self._lengths = {first: sorted(found, reverse=True) for first, found in lengths.items()}
 
     def spans(
         self, text: str, copied: Sequence[Span] = (), walls: Sequence[int] = (), linked: bool = True
     ) -> list[Span]:
-        """Return the spans of text to keep, as `find_spans` does."""
-        return find_spans(text, self._own, self._formats, copied, walls, linked)
+        """Return the spans of text to keep, in order: matches of the patterns, and `copied` ones.
+
+        Of overlapping ones the leftmost wins, then the longest. If `linked`, those that touch, or are one sign apart,
+        are joined. None crosses an offset in `walls`.
+        """
+        patterns = [*self._own, *(self._formats if _MAY_HAVE.search(text) else ())]
+        inner = {*walls, *(edge for span in copied for edge in span)}
+        found = {*copied}
+        for pattern, (start, end) in product(patterns, pairwise(sorted({0, len(text), *inner}))):
+            for match in pattern.finditer(text, start, end):
+                if inside := match[0].strip():
+                    first = text.index(inside, match.start())
+                    found.add(Span(first, first + len(inside)))
+        spans = list[Span]()
+        for span in sorted(found, key=lambda span: (span.start, -span.end)):
+            last = spans[-1] if spans else Span(0, 0)
+            if span.start < last.end:
+                continue
+            between = range(last.end, span.start + 1)
+            if linked and spans and _LINK.fullmatch(text, last.end, span.start) and inner.isdisjoint(between):
+                spans[-1] = Span(last.start, span.end)
+            else:
+                spans.append(span)
+        return spans
 
     def phrases(self, text: str, copied: Sequence[Span] = (), walls: Sequence[int] = ()) -> list[Phrase]:
         """Return text to keep and, outside it, terms, in order; the leftmost, then the longest term wins.
@@ -126,20 +193,20 @@ class Terms:
     def _terms(self, text: str, folded: str, at: int, limit: int) -> Iterator[Phrase]:
         """Yield a phrase for each term in text[at:limit]; `folded` is the text in lower case."""
         while at < limit:
-            end, terms = next(self._terms_at(text, folded, at, limit), (at + 1, []))
-            if terms:
-                targets = tuple(dict.fromkeys(term.target for term in terms))
-                yield Phrase(text[at:end], targets, at, case=any(term.case for term in terms))
-            at = end
+            found = self._term_at(text, folded, at, limit)
+            if found:
+                yield found
+            at = found.end if found else at + 1
 
-    def _terms_at(self, text: str, folded: str, at: int, limit: int) -> Iterator[tuple[int, list[Term]]]:
-        """Yield (end, terms) for terms that start at `at` and end by `limit`, longest first."""
-        beginnings = (self._lengths.get(folded[at : at + length], []) for length in range(FIRST, 0, -1))
-        for end in (at + length for lengths in beginnings for length in lengths if at + length <= limit):
-            terms = self._table.get(folded[at:end], [])
+    def _term_at(self, text: str, folded: str, at: int, limit: int) -> Phrase | None:
+        """Return the longest term that starts at `at` and ends by `limit`, if there is one."""
+        for end in (at + length for length in self._lengths.get(folded[at], ()) if at + length <= limit):
+            terms = self._table.get(folded[at:end], ())
             fitting = [term for term in terms if not term.case or text[at:end] == term.source]
             if fitting and _has_bounds(text, at, end, (joins(text[at]), joins(text[end - 1]))):
-                yield end, fitting
+                targets = tuple(dict.fromkeys(term.target for term in fitting))
+                return Phrase(text[at:end], targets, at, case=any(term.case for term in fitting))
+        return None
 
 
 def read_terms(path: Path) -> list[Term]:
@@ -160,6 +227,26 @@ def read_terms(path: Path) -> list[Term]:
             )
         table.append(Term(source, others[0], others[1:] == [CASE]))
     return table
+
+
+def find_copies(text: str, copies: Iterable[str]) -> list[Span]:
+    """Return where any of `copies` stands in a text; of overlapping ones the leftmost, then the longest."""
+    return [Span(*match.span()) for match in _any_of(copies).finditer(text)]
+
+
+def in_order(text: str, copies: Sequence[str]) -> str:
+    """Return a text whose placeholders without names or numbers, such as %s, are in the order of `copies`.
+
+    A program fills them in by their order.
+    """
+    by_order = [copy for copy in copies if _BY_ORDER.search(copy)]
+    pattern, rest = _any_of(by_order), iter(by_order)
+    return pattern.sub(lambda _: next(rest), text) if sorted(pattern.findall(text)) == sorted(by_order) else text
+
+
+def _any_of(texts: Iterable[str]) -> re.Pattern[str]:
+    """Return an expression that matches the longest of `texts`; it matches nothing if there are none."""
+    return re.compile("|".join(map(re.escape, sorted({*texts}, key=len, reverse=True))) or "(?!)")
 
 
 def joins(character: str) -> bool:

@@ -16,8 +16,7 @@ from nmt.decoding.read_ahead import Request
 from nmt.decoding.translator import Translation, Translator
 from nmt.model.transformer import Transformer
 from nmt.recipe import Decoding, Model, TokenizerSettings
-from nmt.text.spans import Span
-from nmt.text.terms import Term, Terms, missing
+from nmt.text.terms import Span, Term, Terms, missing
 from nmt.text.tokenizer import Tokenizer
 from nmt.text.vocabulary import Vocabulary
 

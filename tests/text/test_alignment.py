@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from nmt.text.alignment import Aligned, ends_of, words_of
-from nmt.text.spans import Span
+from nmt.text.terms import Span
 
 
 def aligned(

@@ -10,8 +10,7 @@ import pytest
 
 from nmt.text.alignment import GLUE, Aligned, AlignedLine, words_of
 from nmt.text.markup import LINKS, Markup
-from nmt.text.spans import Span
-from nmt.text.terms import Phrase, Terms
+from nmt.text.terms import Phrase, Span, Terms
 
 TAG = re.compile(r"</?\w[^<>]*>")
 

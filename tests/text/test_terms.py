@@ -1,13 +1,14 @@
-"""Terms and things to keep: what is found in a source, and what counts as standing in a translation."""
+"""Terms and text to keep: what is found in a source, by format, and what counts as standing in a translation."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
 from nmt.system.errors import UserError
-from nmt.text.terms import Term, Terms, missing, read_terms
+from nmt.text.terms import FORMATS, Span, Term, Terms, find_copies, in_order, missing, read_terms
 
 TABLE = [
     Term("dog", "Hund"),
@@ -49,26 +50,10 @@ def test_a_term_has_its_alternatives() -> None:
     assert (states.targets, states.case) == (("die USA",), True)
 
 
-@pytest.mark.parametrize(
-    ("text", "found"),
-    [
-        ("See https://x.org/a?b=c&d#e. It (www.y.de/q) is", ["https://x.org/a?b=c&d#e", "www.y.de/q"]),
-        ("ftp://x.org/a_(b), http://x.org", ["ftp://x.org/a_(b)", "http://x.org"]),
-        ("me@x.org, Me.Too+x@mail.x.co.uk.", ["me@x.org", "Me.Too+x@mail.x.co.uk"]),
-        ("a@b", []),
-        ("Hi {name}, {0} {{x.y}} ${z} {} { }", ["{name}", "{0}", "{{x.y}}", "${z}", "{}"]),
-        ("%s of %(n)d, %1$s %.2f %5d%%", ["%s", "%(n)d", "%1$s", "%.2f", "%5d%%"]),
-        ("20% sure, 5%ige, 100%", []),
-    ],
-)
-def test_urls_addresses_and_placeholders_are_kept(text: str, found: list[str]) -> None:
-    assert sources(text) == found
-    assert sources(text, common=False) == []
-
-
 def test_what_a_pattern_matches_is_kept_each_time() -> None:
     found = Terms([], [r"[A-Z]{2}-\d+"]).phrases("AB-1 and CD-22, AB-1 %s")
     assert [(phrase.source, phrase.start) for phrase in found] == [("AB-1", 0), ("CD-22", 9), ("AB-1", 16), ("%s", 21)]
+    assert sources("me@x.org, {name} and https://x.org", common=False) == []
 
 
 @pytest.mark.parametrize(
@@ -112,3 +97,89 @@ def test_a_wrong_line_is_named(line: str, tmp_path: Path) -> None:
 def test_a_wrong_pattern_is_named(pattern: str, problem: str) -> None:
     with pytest.raises(UserError, match=problem):
         Terms([], [pattern])
+
+
+# --- text to keep --------------------------------------------------------------------------------------------
+
+URLS = """https://x.org/a?b=c&d#e HTTPS://x.org ftp://x.org/a_(b) https://en.example.org/wiki/Bank_(geography)
+www.x.de/q mailto:me@x.org?subject=a git+ssh://x.org/%20 http://%s:%d/ https://x.org/é
+https://x.org/{id}/a?q={{q}}&b=${c} https://en.example.org/wiki/Murphy's_law"""
+BRACES = "{} {0} {name} {0:N2} {x!r:>10} {a.b[0]} {0,10} {$php} {x!r:>{width}}"
+PRINTF = "%s %d %5.2f %-10s %*d %.*f %+d %ld %lu %zu %lld %hhd %'d %@ %n"
+EXAMPLES = {
+    "URL": URLS.split(),
+    "URL beside spaces": ["https://ja.example.org/wiki/日本", "https://日本.jp/", "https://例え.jp/パス"],
+    "address": ["me@x.org", "o'neil@x.org", "Me.Too+x@mail.x.co.uk"],
+    "mustache": ["{{x.y}}", "{{ name }}", "{{#if a}}", "{{ name | upper }}", "{{{raw}}}", "${{x}}", "{% if a %}"],
+    "ICU": ["{count, plural, one {# dog} other {# {x} dogs}}", "{n,number,#.##}", "{who, select, a {b} other {c}}"],
+    "Ruby, JavaScript": ["${name}", "#{user.name}", "%{name}", "${ a + b }"],
+    "Python, C#": ["{ name }", *BRACES.split()],
+    "printf, named": ["%(name)s", "%1$s", "%2$-10d", "%<n>d", "%1$@", "%(n).2f"],
+    "printf": PRINTF.split(),
+    "percent sign": ["%%"],
+    "date": ["%Y", "%B", "%-d", "%H"],
+    "Qt, KDE": ["%1", "%9", "%L1", "%1%"],
+    "Windows, Symfony": ["%userprofile%", "%user.name%"],
+    "variable": ["$name", "$t(key)", "$(HOME)", "$HOME"],
+    "React": ["<0>", "</0>", "<1/>", "<2 />"],
+}
+PROSE = """100 % sicher|{siehe oben}|10:30|Preis: 5 $|5%ige|20% off|100%|%50 indirim|50%-a|50%'i|US$ 5|$5|a < b > c|a@b
+{ }|5 %ige Lösung|note: see below|{ a b }|see :)|100%.|3%,"""
+
+
+def found(text: str) -> list[str]:
+    return [text[slice(*span)] for span in Terms().spans(text)]
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_each_format_is_kept_whole_wherever_it_stands(name: str) -> None:
+    for example in EXAMPLES[name]:
+        for text in (example, f"Hi {example}, you", f"({example})", f"see: {example}.", f"{example} {example}"):
+            assert found(text) == [example] * text.count(example), text
+
+
+@pytest.mark.parametrize("text", re.split(r"[|\n]", PROSE))
+def test_prose_is_not_kept(text: str) -> None:
+    assert found(f"So {text} it is") == found(text) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "spans"),
+    [
+        ("%d/%d of %s%s, %s: %s %5d%%", ["%d/%d", "%s%s", "%s", "%s", "%5d%%"]),
+        ("%d.%m.%Y %H:%M", ["%d.%m.%Y", "%H:%M"]),
+        ("%1 %s in %dms, %dx%d, %luKB, %1th, pre%dfix", ["%1", "%s", "%d", "%d", "%d", "%lu", "%1", "%d"]),
+        ("https://x.org/{id}/%s", ["https://x.org/{id}/%s"]),
+        ("見てhttps://x.org/aを。", ["https://x.org/a"]),
+        (
+            "<https://x.org/a> (https://x.org/b), “https://x.org/c”",
+            ["https://x.org/a", "https://x.org/b", "https://x.org/c"],
+        ),
+    ],
+)
+def test_spans_that_belong_together_are_one(text: str, spans: list[str]) -> None:
+    assert found(text) == spans
+
+
+def test_no_span_crosses_a_wall_or_begins_in_a_copy() -> None:
+    text = "{name} and <x>%s</x> https://x.org/a"
+    spans = Terms().spans(text, [Span(11, 20)], [3, 35])
+    assert [text[slice(*span)] for span in spans] == ["<x>%s</x>", "https://x.org/"]
+
+
+def test_of_copies_that_overlap_the_longest_counts() -> None:
+    assert find_copies("%s%s %s", ["%s", "%s%s"]) == [(0, 4), (5, 7)]
+    assert find_copies("a", []) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "copies", "expected"),
+    [
+        ("%d von %s", "%s %d", "%s von %d"),
+        ("%2$s %1$d %d", "%1$d %2$s %d", "%2$s %1$d %d"),
+        ("{} %d %(a)s", "%(a)s {} %d", "{} %d %(a)s"),
+        ("%d", "%(a)s {} %d", "%d"),  # of what is missing, no order is known
+    ],
+)
+def test_placeholders_without_numbers_stay_in_their_order(text: str, copies: str, expected: str) -> None:
+    assert in_order(text, copies.split()) == expected
