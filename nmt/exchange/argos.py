@@ -20,7 +20,7 @@ from nmt.exchange import ctranslate2
 from nmt.exchange.huggingface import model_card
 from nmt.system.errors import UserError
 from nmt.system.files import whole_file
-from nmt.text.opus_mt_tokenizer import SPM
+from nmt.text.tokenizer import SPM
 
 SUFFIX = ".argosmodel"
 LONGEST = 1024  # subwords at which Argos Translate cuts off an input

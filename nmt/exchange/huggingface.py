@@ -25,8 +25,7 @@ from nmt.recipe import Dataset, Decoding, Recipe
 from nmt.recipe.yaml_files import dump
 from nmt.system.errors import UserError
 from nmt.system.files import whole_directory, write_json
-from nmt.text.opus_mt_tokenizer import ABSENT, VOCAB, origins_of
-from nmt.text.tokenizer import Tokenizer
+from nmt.text.tokenizer import ABSENT, VOCAB, Tokenizer, origins_of
 from nmt.text.vocabulary import BOS, EOS, PAD, TargetVocabulary, Vocabulary
 
 if TYPE_CHECKING:

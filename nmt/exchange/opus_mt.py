@@ -19,9 +19,8 @@ from nmt.recipe import Model, Recipe, validated
 from nmt.system.errors import UserError
 from nmt.system.files import remedy
 from nmt.system.integrity import read_manifest
-from nmt.text.opus_mt_tokenizer import ABSENT, origins_of
-from nmt.text.opus_mt_tokenizer import CONFIG as TOKENIZER
-from nmt.text.tokenizer import Tokenizer
+from nmt.text.tokenizer import ABSENT, Tokenizer, origins_of
+from nmt.text.tokenizer import CONFIG as TOKENIZER
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -1,38 +1,122 @@
-"""A model's tokenizer: training its source and target vocabularies with SentencePiece, and loading them.
+"""A model's tokenizer: its source and target vocabularies, trained here, of another kind, or of an OPUS-MT model.
 
-Text is not normalised, and characters without an entry use byte fallback, so only Marian vocabularies can lose text. A
-parser's target vocabulary, of tree symbols, is passed in.
+Text is not normalised, and characters without an entry use byte fallback, so only Marian vocabularies can lose text.
+They encode and decode text as the `MarianTokenizer` of transformers does, which does not normalise punctuation. A
+Marian folder has a SentencePiece model for each side, `source.spm` and `target.spm`, and assigns ids to their pieces in
+`vocab.json`; with `separate_vocabs` in `tokenizer_config.json`, target pieces get theirs from `target_vocab.json`.
+Pieces without an id become `<unk>`. We renumber: control symbols get our ids, and the other pieces follow in the order
+of their Marian ids.
 """
 
 from __future__ import annotations
 
 import re
-import string
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import islice
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from pathlib import Path
-from random import Random
+from typing import Annotated, Any
+
+from pydantic import BaseModel, Field, RootModel
 
 from nmt.recipe import TokenizerSettings
 from nmt.system.errors import UserError
 from nmt.system.files import remedy
-from nmt.system.integrity import content, known_files
-from nmt.text.opus_mt_tokenizer import SPM, VOCAB, read_vocabularies
-from nmt.text.subwords import train_model
-from nmt.text.vocabulary import BOS, EOS, PAD, SPACE_MARK, STAND_IN, UNK, TargetVocabulary, Vocabulary
+from nmt.system.integrity import checked, content, known_files
+from nmt.text.subwords import train_vocabulary
+from nmt.text.vocabulary import BOS, DAMAGED, EOS, PAD, SPACE_MARK, UNK, TargetVocabulary, Vocabulary, read_processor
 
 SHARED, SOURCE = "tokenizer.model", "source.model"
 """File names of a shared vocabulary and of a separate source vocabulary"""
-THREADS = 16
-"""Fixed number of SentencePiece threads: the model file records it, and the rounding of unigram sums depends on it"""
-COVERAGE, FREQUENT, ALPHABET = 0.9995, 20, 500
-"""For tokenizer.character_coverage auto: fraction of characters, occurrences of a frequent one, number of these"""
-LONGEST = 4192  # maximum bytes of a text that SentencePiece trains on: its max_sentence_length
-CUT = re.compile(rf"(?s).{{1,{LONGEST // 4}}}(?: |\Z)|.{{1,{LONGEST // 4}}}")
-RESERVED = 260  # entries for control symbols and bytes
-FORBIDDEN = {SPACE_MARK, "\u2585", "\0"}  # SentencePiece uses the first two itself, and the last ends its option
-PRINTABLE = frozenset(string.printable) - frozenset(string.whitespace)
+SPM, VOCAB = ("source.spm", "target.spm"), ("vocab.json", "target_vocab.json")
+"""File names of a Marian folder for source and target; a joint vocabulary has only the first of `VOCAB`"""
+CONFIG = "tokenizer_config.json"
+
+_CONTROL = {"<pad>": PAD, "<unk>": UNK, "</s>": EOS}
+_LITERAL = re.compile("(" + "|".join(_CONTROL) + ")")
+ABSENT = -1
+"""Marian id of a symbol missing from vocab.json"""
+
+
+class MarianVocabulary(Vocabulary):
+    """The pieces of one side, or of both sides if they share ids."""
+
+    UNSEEN = "targets that the tokenizer cannot spell"
+
+    def __init__(self, ids: Mapping[str, int], encoder: Any, decoder: Any) -> None:
+        """Renumber the pieces of vocab.json, given as `ids`; `encoder` and `decoder` are SentencePiece processors."""
+        controls = [ids.get(symbol, ABSENT) for symbol in ("<pad>", "<unk>", "", "</s>")]
+        pieces = sorted((index, piece) for piece, index in ids.items() if piece not in _CONTROL)
+        self.origins = [*controls, *(index for index, _ in pieces)]
+        """Marian id for each of our ids; `ABSENT` if there is none, as for `<s>`"""
+        self._pieces = ["<pad>", "<unk>", "<s>", "</s>", *(piece for _, piece in pieces)]
+        self._ids = {piece: index for index, piece in enumerate(self._pieces) if index != BOS}
+        self._unknown = frozenset((UNK,))
+        self._encoder, self._decoder = encoder, decoder
+        self._from_encoder = [self._index(str(encoder.id_to_piece(i))) for i in range(encoder.get_piece_size())]
+
+    def __len__(self) -> int:
+        return len(self._pieces)
+
+    def encode(self, text: str) -> list[int]:
+        """Encode one line, without `</s>`; a literal `</s>`, `<pad>` or `<unk>` becomes that control symbol."""
+        ids: list[int] = []
+        for part in filter(None, _LITERAL.split(text)):
+            if part in _CONTROL:
+                ids.append(_CONTROL[part])
+                continue
+            if language := self.language(part):
+                ids.append(self._index(language))
+                part = part.removeprefix(language)
+            ids += self._encode_plain(part, self._encoder.encode(part))
+        return ids
+
+    def language(self, text: str) -> str:
+        """Return the target-language tag at the start of the text, such as >>fra<<; empty if there is none."""
+        end = text.find("<<") if text.startswith(">>") else -1
+        return text[: end + 2] if end != -1 else ""
+
+    def encode_all(self, texts: Sequence[str]) -> list[list[int]]:
+        """Encode lines on one thread; thread-safe."""
+        rows = self._encoder.encode(list(texts), num_threads=1)
+        return [
+            self.encode(text) if text.startswith(">>") or _LITERAL.search(text) else self._encode_plain(text, row)
+            for text, row in zip(texts, rows, strict=True)
+        ]
+
+    def _encode_plain(self, text: str, row: list[int]) -> list[int]:
+        """Return the ids of a text without control symbols; `row` holds its SentencePiece ids."""
+        if self._encoder.unk_id() in row:  # vocab.json may list pieces that this side's SentencePiece model lacks
+            return [self._index(piece) for piece in self._encoder.encode(text, out_type=str)]
+        return [self._from_encoder[index] for index in row]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Decode ids to text, skipping control symbols, including `<unk>`."""
+        pieces = [self._pieces[index] for index in ids if index > EOS]
+        return str(self._decoder.decode_pieces(pieces)).replace(SPACE_MARK, " ").strip()
+
+    def spellings(self) -> list[str]:
+        """Return each piece's text by id, with spaces as U+2581; empty for control symbols."""
+        return ["" if index <= EOS else piece for index, piece in enumerate(self._pieces)]
+
+    def _piece(self, index: int) -> str:
+        return self._pieces[index]
+
+    def _index(self, piece: str) -> int:
+        return self._ids.get(piece, UNK)
+
+
+def origins_of(side: Sized) -> Sequence[int]:
+    """Return the Marian id of each symbol, indexed by our id; the two are equal for our own vocabularies."""
+    return side.origins if isinstance(side, MarianVocabulary) else range(len(side))
+
+
+class _Config(BaseModel):
+    """Schema of tokenizer_config.json; other keys are ignored."""
+
+    separate_vocabs: bool = False
+
+
+class _Ids(RootModel[dict[str, Annotated[int, Field(ge=0, strict=True)]]]):
+    """Schema of vocab.json: an id for each piece."""
 
 
 class Tokenizer:
@@ -66,24 +150,38 @@ class Tokenizer:
     def load(cls, directory: Path, target: type[TargetVocabulary] = Vocabulary) -> Tokenizer:
         """Load a directory's `tokenizer.model`, or its `source.model` and the file of a `target` vocabulary.
 
-        If there is a `source.spm`, load a Marian tokenizer (`nmt/text/opus_mt_tokenizer.py`). Raise UserError naming a
-        missing or damaged file.
+        If there is a `source.spm`, load a Marian tokenizer. Raise UserError naming a missing or damaged file.
         """
-
-        def read(name: str) -> tuple[bytes, str]:
-            return content(directory / name), str(directory / name)
 
         known = known_files(directory)
         if SPM[0] in known:
-            return cls(*read_vocabularies(known, read))
+            return cls._load_marian(directory, known)
         if SHARED in known and target is Vocabulary:
-            both = Vocabulary(*read(SHARED))
+            both = Vocabulary(*_read(directory / SHARED))
             return cls(both, both)
         if known.isdisjoint((SOURCE, target.FILE)):
             raise UserError(
                 f"{directory}: holds neither {SHARED} nor {SOURCE} and {target.FILE}", remedy(directory / SHARED)
             )
-        return cls(Vocabulary(*read(SOURCE)), target(*read(target.FILE)))
+        return cls(Vocabulary(*_read(directory / SOURCE)), target(*_read(directory / target.FILE)))
+
+    @classmethod
+    def _load_marian(cls, directory: Path, known: set[str]) -> Tokenizer:
+        """Load a Marian folder, or the vocabularies that `nmt average --format huggingface` has written as one.
+
+        `known` lists the folder's file names. Added tokens are ignored; models with embeddings for them cannot be
+        converted.
+        """
+        separate = CONFIG in known and checked(_Config, *_read(directory / CONFIG)).separate_vocabs
+        names = [*SPM, *VOCAB[: 1 + separate], *({CONFIG} & known)]
+        files = {name: content(directory / name) for name in names}
+        tables = [checked(_Ids, files[name], directory / name, DAMAGED).root for name in VOCAB[: 1 + separate]]
+        models = [(files[name], str(directory / name)) for name in SPM]
+        if own := _own(models, tables):
+            return cls(own[0], own[-1])
+        source, target = (read_processor(*model) for model in models)
+        joined = target if separate else source  # MarianTokenizer decodes a joint vocabulary with the source model
+        return cls(MarianVocabulary(tables[0], source, source), MarianVocabulary(tables[-1], target, joined), files)
 
     def files(self) -> dict[str, bytes]:
         """Return the contents of the files that `load` reads, by name."""
@@ -110,107 +208,25 @@ class Tokenizer:
         needs more.
         """
         if settings.shared:
-            both = _train("all text", (text for pair in pairs for text in pair), settings, say, threads)
+            both = train_vocabulary("all text", (text for pair in pairs for text in pair), settings, say, threads)
             return cls(both, both)
-        source = _train("source", (source for source, _ in pairs), settings, say, threads)
+        source = train_vocabulary("source", (source for source, _ in pairs), settings, say, threads)
         targets = (text for _, text in pairs)
-        return cls(source, target(targets) if target else _train("target", targets, settings, say, threads))
+        return cls(source, target(targets) if target else train_vocabulary("target", targets, settings, say, threads))
 
 
-def _train(
-    which: str, texts: Iterator[str], settings: TokenizerSettings, say: Callable[[str], None], threads: int | None
-) -> Vocabulary:
-    kind = f"tokenizer: {settings.algorithm}, {settings.vocab_size:,} pieces, {which}"
-    say(f"{kind}: reading the training data")
-    sample, seen = draw(cut_long(texts), settings.sample)
-    say(f"{kind}: training on {len(sample):,} of {seen:,} sentences")
-    coverage, required = settings.character_coverage, frozenset[str]()
-    if coverage == "auto":
-        coverage, required = COVERAGE, alphabet(sample, settings.vocab_size)
-    model = train_model(
-        _feed(sample),
-        threads,
-        model_type=settings.algorithm,
-        vocab_size=settings.vocab_size,
-        character_coverage=coverage,
-        required_chars="".join(sorted(required)),
-        byte_fallback=True,
-        normalization_rule_name="identity",
-        remove_extra_whitespaces=False,
-        pad_id=PAD,
-        unk_id=UNK,
-        bos_id=BOS,
-        eos_id=EOS,
-        num_threads=THREADS,
-        minloglevel=2,
-    )
-    if isinstance(model, str):
-        raise _explain(model, settings)
-    return Vocabulary(model, "the trained model")
+def _read(path: Path) -> tuple[bytes, str]:
+    """Return a file's content, and its name for errors."""
+    return content(path), str(path)
 
 
-def alphabet(texts: Sequence[str], vocab_size: int) -> frozenset[str]:
-    """Return the characters that need entries: printable ASCII, and the frequent ones of an alphabetic script.
-
-    Return none if they would fill a tiny vocabulary.
-    """
-    counts: Counter[str] = Counter()
-    for text in texts:
-        counts.update(text)
-    frequent = {character for character, count in counts.items() if count >= FREQUENT} - set(string.whitespace)
-    wanted = PRINTABLE | (frequent - FORBIDDEN if len(frequent) <= ALPHABET else set())
-    return wanted if len(wanted) < vocab_size - RESERVED else frozenset()
-
-
-def cut_long(texts: Iterable[str]) -> Iterator[str]:
-    """Cut texts that SentencePiece would leave out as too long, at spaces where possible."""
-    for text in texts:
-        if len(text) * 4 > LONGEST and len(text.encode()) > LONGEST:
-            yield from (part.rstrip(" ") for part in CUT.findall(text))
-        else:
-            yield text
-
-
-def draw(texts: Iterator[str], size: int) -> tuple[list[str], int]:
-    """Draw a uniform, reproducible sample of at most `size` texts; return it and the number of texts.
-
-    SentencePiece's own sample differs between processes. Only the sample is kept in memory (Vitter 1985, algorithm R).
-    """
-    sample = list(islice(texts, size))
-    random = Random(1).random
-    seen = len(sample)
-    for seen, text in enumerate(texts, size + 1):
-        place = int(random() * seen)
-        if place < size:
-            sample[place] = text
-    return sample, seen
-
-
-def _feed(texts: list[str]) -> Iterator[str]:
-    """Yield texts to the trainer, freeing each one because the trainer keeps a copy."""
-    texts.reverse()
-    while texts:
-        yield texts.pop().replace(SPACE_MARK, STAND_IN)
-
-
-def _explain(error: str, settings: TokenizerSettings) -> UserError:
-    key = f"tokenizer.vocab_size: {settings.vocab_size}"
-    if most := re.search(r"too high.*value <= (\d+)", error):
-        return UserError(
-            f"{key} is more than the training text can fill, which is {most[1]}",
-            f"--set tokenizer.vocab_size={most[1]}",
-        )
-    if least := re.search(r"required_chars\. \d+ vs (\d+)", error):
-        return UserError(
-            f"{key} is less than the {least[1]} that bytes and single characters need",
-            f"--set tokenizer.vocab_size={least[1]}, or lower tokenizer.character_coverage",
-        )
-    if "sentences_.empty()" in error:
-        return UserError(
-            "data.train: holds no text to train the tokenizer on",
-            "name files that have sentences in them; all lines of these are blank",
-        )
-    return UserError(
-        f"tokenizer: SentencePiece could not be trained: {' '.join(error.split())}",
-        f"try another tokenizer.vocab_size than {settings.vocab_size}, or a smaller tokenizer.sample",
-    )
+def _own(models: Sequence[tuple[bytes, str]], tables: Sequence[Mapping[str, int]]) -> list[Vocabulary] | None:
+    """Return our own vocabularies, one for each table, if both `models` are ours and agree with `tables`, else None."""
+    try:
+        sides = [Vocabulary(*model) for model in models]
+    except UserError:
+        return None
+    for side, table in ((sides[0], tables[0]), (sides[1], tables[-1])):
+        if "<0x00>" not in table or {piece: index for index, piece in enumerate(side.listing())} != table:
+            return None
+    return sides[: len(tables)]

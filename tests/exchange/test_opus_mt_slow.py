@@ -12,7 +12,7 @@ from marian_folders import write_tokenizer
 
 from nmt.exchange.resolve import resolve
 from nmt.model.batch import pad_ids
-from nmt.text.opus_mt_tokenizer import ABSENT
+from nmt.text.tokenizer import ABSENT
 from nmt.text.vocabulary import BOS, EOS, PAD
 
 pytestmark = pytest.mark.slow

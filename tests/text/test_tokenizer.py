@@ -18,7 +18,8 @@ from strategies import TEXT, TRICKY
 from nmt.parsing.linearization import TreeVocabulary, load_tokenizer
 from nmt.recipe import TokenizerSettings
 from nmt.system.errors import Interrupted, UserError
-from nmt.text.tokenizer import PRINTABLE, Tokenizer, alphabet, cut_long
+from nmt.text.subwords import PRINTABLE, alphabet, cut_long
+from nmt.text.tokenizer import Tokenizer
 from nmt.text.vocabulary import BOS, EOS, PAD, UNK, Vocabulary
 
 ENGLISH = "the quick dog cat sees likes tree big small red green house man woman walks jumps under over vexed"
@@ -106,7 +107,7 @@ def test_a_tokenizer_loads_from_its_files(tokenizer: Tokenizer, tmp_path: Path) 
 def test_a_sample_is_the_same_in_every_process() -> None:
     program = """
 from nmt.recipe import TokenizerSettings
-from nmt.text.tokenizer import PRINTABLE, Tokenizer, alphabet
+from nmt.text.tokenizer import Tokenizer
 pairs = [(f"the dog {n}", f"der Hund {n * n}") for n in range(2000)]
 print(Tokenizer.train(pairs, TokenizerSettings(vocab_size=300, sample=500)).source.serialized)
 """

@@ -141,7 +141,7 @@ TARGETS = (
     Target(
         marian,
         st.tuples(*map(_mistaken_json, _MARIAN)),
-        ("nmt.exchange.opus_mt", "nmt.text.opus_mt_tokenizer"),
+        ("nmt.exchange.opus_mt", "nmt.text.tokenizer"),
     ),
     Target(record, model_grammar.RECORDED, ("nmt.report.record", "nmt.training.run_files")),
 )
