@@ -192,9 +192,8 @@ class Aligned:
 
         `taken` are the words that no longer count; the chosen ones are added.
         """
-        runs = sorted(self._runs(span, taken), reverse=True)
-        if runs:
-            _, first, last = runs[0]
+        if run := max(self._runs(span, taken), default=None):
+            _, first, last = run
             taken.update(range(first, last + 1))
             part = self._part(span, first) if first == last else None
             yield part or Place(self._core(span, first, last))
@@ -334,12 +333,8 @@ class AlignedLine:
 
 def _shares(words: Sequence[Span], ends: Sequence[int]) -> NDArray[np.float64]:
     """Return (words, subwords), the share of each subword's characters that belongs to each word."""
-    shares = np.zeros((len(words), len(ends)))
-    start = 0
-    for at, end in enumerate(ends):
-        for index, word in enumerate(words):
-            if (both := min(end, word.end) - max(start, word.start)) > 0:
-                shares[index, at] = both
-        start = end
+    starts = np.array([0, *ends][: len(ends)])
+    firsts, lasts = np.array(words, int).reshape(-1, 2, 1).swapaxes(0, 1)
+    shares = np.maximum(np.minimum(lasts, ends) - np.maximum(firsts, starts), 0.0)  # (words, subwords)
     normalised: NDArray[np.float64] = shares / np.maximum(shares.sum(0), 1e-9)
     return normalised

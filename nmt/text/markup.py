@@ -40,15 +40,24 @@ LINKS = re.compile(r"(?P<pair>!?\[(?=[^\[\]]*\]\([^()\s]+(?:\s\"[^\"]*\")?\))|\]
 """Pattern for what surrounds the words of links in Markdown"""
 
 
+_Sign = tuple[str, str]
+"""A character of text, and how the line writes it; an entity may stand for several characters"""
+
+
 @dataclass(frozen=True)
 class _Token:
     """A piece of a line: a tag, text, a copied element, or the space at an edge of text."""
 
     kind: str  # open, close, tag (of neither kind), text, copy or space
     raw: str
-    text: str = ""  # of text and space, without entities
+    signs: Sequence[_Sign] = ()  # of text and space
     name: str = ""  # of tags
     end: int = 0  # offset behind it in the line
+
+    @property
+    def text(self) -> str:
+        """Text and space without entities, a copied element as it is."""
+        return "".join(sign for sign, _ in self.signs) or self.raw
 
     @property
     def breaks(self) -> bool:
@@ -88,48 +97,17 @@ class Markup:
         self.walls: list[int] = []  # offsets in the text where tags are
         self._edges = ["", ""]  # spaces at the ends of the line
         self._elements: list[_Element] = []  # by their opening tags
-        self._entities: dict[str, str] = {}  # by the characters for which they stand
-        self._signs = ""  # of the text, as the line writes them
-        self._read([*self._tokens(tags)])
+        tokens = [*_tokens_of(line, tags)]
+        self._read(tokens)
+        signs = [sign for token in tokens for sign in token.signs]
+        self._entities = {sign: raw for sign, raw in reversed(signs) if sign != raw}  # by what they stand for
         if tags is TAGS and (self._elements or self._entities):
-            self._entities = {sign: html.escape(sign) for sign in "&<" if sign not in self._signs} | self._entities
+            self._entities = {sign: html.escape(sign) for sign in "&<" if (sign, sign) not in signs} | self._entities
 
     @property
     def has_tags(self) -> bool:
         """Whether there are any tags."""
         return bool(self._elements)
-
-    def _tokens(self, tags: re.Pattern[str]) -> Iterator[_Token]:
-        run: list[tuple[str, str]] = []  # text: characters, and how the line writes them
-        at, in_pair = 0, False
-        while at < len(self.line):
-            found = tags.search(self.line, at)
-            start = found.start() if found else len(self.line)
-            run += [(character, character) for character in self.line[at:start]]
-            self._signs += self.line[at:start]
-            if not found:
-                break
-            raw, at, groups = found[0], found.end(), defaultdict(str, found.groupdict(""))
-            name, pair, sign = groups["name"].lower(), groups["pair"], one_line(html.unescape(groups["entity"]))
-            if sign and sign not in (" ", "\t", raw):
-                self._entities.setdefault(sign, raw)
-                run.append((sign, raw))
-                continue
-            if sign == raw or (pair[:1] == "]" and not in_pair):
-                run += [(character, character) for character in raw]
-                self._signs += raw
-                continue
-            yield from _parts_of(run, start)
-            run = []
-            is_closing, is_opening = bool(groups["slash"]) or pair[:1] == "]", name != "" and not raw.endswith("/>")
-            if is_opening and _COPIED.match(raw) and (end := _end_of(self.line, name, at)):
-                yield _Token("copy", self.line[start:end], end=end)
-                at = end
-                continue
-            in_pair = not is_closing if pair else in_pair
-            kind = "close" if is_closing else "open" if is_opening or pair else "tag"
-            yield _Token(kind, raw, name=name or "[" * bool(pair), end=at)
-        yield from _parts_of(run, len(self.line))
 
     def _read(self, tokens: Sequence[_Token]) -> None:
         """Build the text and the elements."""
@@ -155,7 +133,7 @@ class Markup:
                 if is_apart and self.text and not self.text[-1].isspace():
                     self.text += " "
                 is_apart, start = False, len(self.text)
-                self.text += token.text or token.raw
+                self.text += token.text
                 self.kept += [Span(start, len(self.text))] * (token.kind == "copy")
             else:
                 self.walls.append(start)
@@ -188,14 +166,16 @@ class Markup:
             inside[element.parent].append(index)
         for siblings in inside.values():
             siblings.sort(key=lambda index: (*spans[index], index), reverse=True)
-        copies = find_copies(output, [self.text[slice(*span)] for span in self.kept])
+        signs = [self._entities.get(sign, sign) for sign in output]
+        for copy in find_copies(output, [self.text[slice(*span)] for span in self.kept]):
+            signs[slice(*copy)] = output[slice(*copy)]
         written, last, around = "", 0, [-1]
         while around:
             if siblings := inside[around[-1]]:
                 index = siblings.pop()
                 around.append(index)
                 element, end = self._elements[index], spans[index].start
-                text = self._escaped(output, Span(last, end), copies)
+                text = "".join(signs[last:end])
                 if element.stands_for_space(0) and element.closing:
                     text = text.rstrip()
                 before = (written + text)[-1:]
@@ -203,23 +183,13 @@ class Markup:
             else:
                 index = around.pop()
                 end = spans[index].end if index >= 0 else len(output)
-                written += self._escaped(output, Span(last, end), copies)
+                written += "".join(signs[last:end])
                 if index >= 0:
                     element, behind = self._elements[index], output[end : end + 1]
                     written += element.closing + " " * self._needs_space(element, 1, behind)
                     end += element.stands_for_space(1) and behind.isspace()
             last = max(last, end)
         return self._edges[0] + written + self._edges[1]
-
-    def _escaped(self, output: str, span: Span, copies: Sequence[Span]) -> str:
-        """Write a span of the output, which has no part of a copy, with entities."""
-        written, at = "", span.start
-        for copy in (*copies, Span(span.end, span.end)):
-            if span.start <= copy.start and copy.end <= span.end:
-                text = output[at : copy.start]
-                written += "".join(self._entities.get(sign, sign) for sign in text) + output[slice(*copy)]
-                at = copy.end
-        return written
 
     def _spans(self, aligned: AlignedLine) -> list[Span]:
         """Return the span of each element's content in the translation, inside its parent's, outside its siblings'."""
@@ -272,12 +242,9 @@ class Markup:
     def _place(element: _Element, aligned: AlignedLine) -> int:
         """Return the offset of a tag without words in the translation, on that side of a space where it was."""
         at = aligned.between(element.start, (not element.spaces[0], not element.spaces[1]))
-        start = end = at
-        while start and aligned.output[start - 1].isspace():
-            start -= 1
-        while aligned.output[end : end + 1].isspace():
-            end += 1
-        return end if element.spaces == (True, False) else start
+        if element.spaces == (True, False):
+            return len(aligned.output) - len(aligned.output[at:].lstrip())
+        return len(aligned.output[:at].rstrip())
 
     @staticmethod
     def _needs_space(element: _Element, side: int, beside: str) -> bool:
@@ -286,17 +253,45 @@ class Markup:
         return element.start == element.end and element.spaces[side] and is_needed
 
 
-def _parts_of(run: list[tuple[str, str]], end: int) -> Iterator[_Token]:
-    """Yield text, given as characters and how the line writes them, and the spaces at its edges."""
-    count = len([*takewhile(lambda pair: pair[0].isspace(), run)])
-    rest = len([*takewhile(lambda pair: pair[0].isspace(), reversed(run[count:]))])
-    for kind, part in (
-        ("space", run[:count]),
-        ("text", run[count : len(run) - rest]),
-        ("space", run[len(run) - rest :]),
-    ):
+def _tokens_of(line: str, tags: re.Pattern[str]) -> Iterator[_Token]:
+    """Yield the pieces of a line."""
+    run = list[_Sign]()  # of text
+    at, in_pair = 0, False
+    while found := tags.search(line, at):
+        run += _plain(line[at : found.start()])
+        raw, at, groups = found[0], found.end(), defaultdict(str, found.groupdict(""))
+        name, pair, sign = groups["name"].lower(), groups["pair"], one_line(html.unescape(groups["entity"]))
+        if sign == raw or (pair[:1] == "]" and not in_pair):
+            run += _plain(raw)
+            continue
+        if sign and sign not in (" ", "\t"):
+            run.append((sign, raw))
+            continue
+        yield from _parts_of(run, found.start())
+        run = []
+        is_closing, is_opening = bool(groups["slash"]) or pair[:1] == "]", name != "" and not raw.endswith("/>")
+        if is_opening and _COPIED.match(raw) and (end := _end_of(line, name, at)):
+            yield _Token("copy", line[found.start() : end], end=end)
+            at = end
+            continue
+        in_pair = not is_closing if pair else in_pair
+        kind = "close" if is_closing else "open" if is_opening or pair else "tag"
+        yield _Token(kind, raw, name=name or "[" * bool(pair), end=at)
+    yield from _parts_of(run + _plain(line[at:]), len(line))
+
+
+def _plain(text: str) -> list[_Sign]:
+    """Return the characters of a text that stand for themselves."""
+    return [(character, character) for character in text]
+
+
+def _parts_of(run: list[_Sign], end: int) -> Iterator[_Token]:
+    """Yield text that ends at `end`, and the spaces at its edges."""
+    start = len([*takewhile(lambda sign: sign[0].isspace(), run)])
+    stop = len(run) - len([*takewhile(lambda sign: sign[0].isspace(), reversed(run[start:]))])
+    for kind, part in (("space", run[:start]), ("text", run[start:stop]), ("space", run[stop:])):
         if part:
-            yield _Token(kind, "".join(raw for _, raw in part), "".join(sign for sign, _ in part), end=end)
+            yield _Token(kind, "".join(raw for _, raw in part), part, end=end)
 
 
 def _pairs(tokens: Sequence[_Token]) -> dict[int, int]:
