@@ -39,10 +39,6 @@ def _percent(part: float, whole: float) -> float:
     return 100.0 * part / whole if whole else 0.0
 
 
-def _harmonic_mean(one: float, other: float) -> float:
-    return 2 * one * other / (one + other) if one + other else 0.0
-
-
 @dataclass(frozen=True)
 class Matches:
     """Constituent counts for one label or for all, with rates in percent."""
@@ -61,11 +57,12 @@ class Matches:
 
     @property
     def f1(self) -> float:
-        return _harmonic_mean(self.precision, self.recall)
+        both = self.precision + self.recall
+        return 2 * self.precision * self.recall / both if both else 0.0
 
 
 @dataclass
-class Sums:
+class BracketCounts:
     """Counts summed over sentences, and figures computed from them."""
 
     sentences: int = 0
@@ -92,23 +89,19 @@ class Sums:
 
     @property
     def total(self) -> Matches:
+        """Matches of valid sentences."""
         return Matches(self.gold.total(), self.test.total(), self.matched.total())
+
+    @property
+    def with_failures(self) -> Matches:
+        """Matches of all sentences, with the gold constituents of errors and skips as missed."""
+        return Matches(self.gold.total() + self.missed, self.test.total(), self.matched.total())
 
     @property
     def labels(self) -> dict[str, Matches]:
         """Matches by label, sorted by frequency in the gold, then in the hypothesis; PRT counts as ADVP."""
         order = sorted(self.gold | self.test, key=lambda label: (-self.gold[label], -self.test[label], label))
         return {label: Matches(self.gold[label], self.test[label], self.matched[label]) for label in order}
-
-    @property
-    def recall_all(self) -> float:
-        """Recall over all sentences, counting gold constituents of errors and skips as missed."""
-        return _percent(self.matched.total(), self.gold.total() + self.missed)
-
-    @property
-    def f1_all(self) -> float:
-        """Harmonic mean of precision and `recall_all`."""
-        return _harmonic_mean(self.total.precision, self.recall_all)
 
     def figures(self) -> dict[str, float]:
         """Return all figures and counts by name; figures are percentages, except `average_crossing`."""
@@ -117,10 +110,10 @@ class Sums:
 
 
 @dataclass
-class BracketScores(Sums):
+class BracketScores(BracketCounts):
     """Sums over all sentences, and separately over short ones."""
 
-    short: Sums = field(default_factory=Sums)
+    short: BracketCounts = field(default_factory=BracketCounts)
     """Sums over sentences of at most 40 gold words, punctuation included"""
     first_error: str = ""
     """Location of the first error, and how its words differ"""
@@ -246,18 +239,18 @@ def _difference(gold: list[str], test: list[str]) -> str:
     return f"{len(gold)} words without punctuation in the gold and {len(test)} in the hypothesis"
 
 
-FIGURES: dict[str, tuple[str, Callable[[Sums], float]]] = {
-    "f1": ("F1", lambda sums: sums.total.f1),  # as in EVALB, over valid sentences only
-    "f1_all": ("F1, failures missed", lambda sums: sums.f1_all),
-    "precision": ("precision", lambda sums: sums.total.precision),
-    "recall": ("recall", lambda sums: sums.total.recall),
-    "recall_all": ("recall, failures missed", lambda sums: sums.recall_all),
-    "exact": ("exact match", lambda sums: _percent(sums.exact_matches, sums.valid)),
-    "average_crossing": ("average crossing", lambda sums: sum(sums.crossings.elements()) / max(sums.valid, 1)),
-    "no_crossing": ("no crossing", lambda sums: _percent(sums.crossings[0], sums.valid)),
+FIGURES: dict[str, tuple[str, Callable[[BracketCounts], float]]] = {
+    "f1": ("F1", lambda counts: counts.total.f1),  # as in EVALB, over valid sentences only
+    "f1_all": ("F1, failures missed", lambda counts: counts.with_failures.f1),
+    "precision": ("precision", lambda counts: counts.total.precision),
+    "recall": ("recall", lambda counts: counts.total.recall),
+    "recall_all": ("recall, failures missed", lambda counts: counts.with_failures.recall),
+    "exact": ("exact match", lambda counts: _percent(counts.exact_matches, counts.valid)),
+    "average_crossing": ("average crossing", lambda counts: sum(counts.crossings.elements()) / max(counts.valid, 1)),
+    "no_crossing": ("no crossing", lambda counts: _percent(counts.crossings[0], counts.valid)),
     "two_or_less_crossing": (
         "two or less crossing",
-        lambda sums: _percent(sum(sums.crossings[number] for number in range(3)), sums.valid),
+        lambda counts: _percent(sum(counts.crossings[number] for number in range(3)), counts.valid),
     ),
 }
 COUNTS = {"sentences": "sentences", "errors": "errors", "skips": "skips", "empty": "skips: no tree"}
@@ -277,7 +270,7 @@ def report(scores: BracketScores) -> str:
     total, figures, short = scores.total, scores.figures(), scores.short.figures()
     lines = [
         f"F1 {total.f1:.2f}  precision {total.precision:.2f}  recall {total.recall:.2f}  "
-        f"failures missed {scores.f1_all:.2f}",
+        f"failures missed {scores.with_failures.f1:.2f}",
         "",
         f"{'EVALB, COLLINS.prm':24}{'all':>10}{f'≤ {SHORT} words':>14}",
     ]

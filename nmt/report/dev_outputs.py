@@ -15,7 +15,7 @@ from contextlib import suppress
 from statistics import fmean
 from typing import Any
 
-from nmt.parsing.brackets import DELETED, Sums, score_brackets
+from nmt.parsing.brackets import DELETED, BracketCounts, score_brackets
 from nmt.parsing.tree import MalformedTree, Tree, parse_tree
 from nmt.report.record import RunRecord, labels
 from nmt.text.lines import count_words
@@ -120,11 +120,12 @@ def chrf_by_length(records: Sequence[RunRecord]) -> Table | None:
     return (title, "Words", ("chrF",), ("Sentences",), rows) if rows else None
 
 
-def tables(total: Sums, by_length: Mapping[str, Sums]) -> list[Table]:
+def tables(total: BracketCounts, by_length: Mapping[str, BracketCounts]) -> list[Table]:
     """Return two tables: scores by length, where failures count as missed, and scores by label, without failures."""
     lengths = [
-        (name, (sums.f1_all, sums.total.precision, sums.recall_all), (sums.sentences, sums.skips + sums.errors))
-        for name, sums in by_length.items()
+        (name, (each.f1, each.precision, each.recall), (counts.sentences, counts.skips + counts.errors))
+        for name, counts in by_length.items()
+        for each in [counts.with_failures]
     ]
     by_label = [
         (name, (one.f1, one.precision, one.recall), (one.gold, one.test, one.matched))
@@ -137,7 +138,7 @@ def tables(total: Sums, by_length: Mapping[str, Sums]) -> list[Table]:
     ]
 
 
-def score_trees(record: RunRecord) -> tuple[Sums, Mapping[str, Sums]] | None:
+def score_trees(record: RunRecord) -> tuple[BracketCounts, Mapping[str, BracketCounts]] | None:
     """Score the trees of a parser's last checkpoint, in all and by range of sentence lengths.
 
     Return None for other models, or without trees.

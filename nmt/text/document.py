@@ -57,7 +57,7 @@ _TEXT_FIELDS = {"Subject", "Title", "Summary", "Description", "Description-en", 
 
 
 @dataclass(frozen=True)
-class Line:
+class TextLine:
     """Line that may belong to a paragraph, taken apart."""
 
     whole: str
@@ -67,7 +67,7 @@ class Line:
     text: str
 
     @classmethod
-    def of(cls, line: str) -> Line:
+    def of(cls, line: str) -> TextLine:
         """Take a line apart."""
         text = line.rstrip()
         found = _LINE.match(text.removesuffix("\\") or text)
@@ -114,7 +114,7 @@ class Piece:
     rules: tuple[str, str] = ("", "")  # lines over and under a heading
 
     @classmethod
-    def paragraph(cls, lines: Sequence[Line]) -> Piece:
+    def paragraph(cls, lines: Sequence[TextLine]) -> Piece:
         """Join lines to a paragraph; they stay if they have no words to translate."""
         whole, first, *others = [line.whole for line in lines], *lines
         if not any(_has_words(line.body) for line in lines):
@@ -222,7 +222,7 @@ def _stays(body: str, in_block: bool) -> bool:
 
 def _begins(line: str, is_rule: bool, block: Sequence[str]) -> bool:
     """Return whether a line begins a new block: after a long one, if quoted otherwise, or as a rule after a rule."""
-    quotes = [Line.of(each).quote.replace(" ", "") for each in (line, block[0])]
+    quotes = [TextLine.of(each).quote.replace(" ", "") for each in (line, block[0])]
     is_second = is_rule and len(block) == 1 and bool(_RULE.match(block[0]))
     return len(block) == LONGEST_BLOCK or quotes[0] != quotes[1] or is_second
 
@@ -243,7 +243,7 @@ def _divided(block: list[str]) -> Iterator[Piece]:
     yield from _paragraphs(texts[: len(texts) - len(heading)])
     if heading:
         rules = ("".join(frame), under[0])
-        yield replace(Piece.paragraph([Line.of(heading[0])]), lines=[*frame, *heading, *under], rules=rules)
+        yield replace(Piece.paragraph([TextLine.of(heading[0])]), lines=[*frame, *heading, *under], rules=rules)
     elif under:
         yield Piece(under)
 
@@ -257,7 +257,7 @@ def _paragraphs(block: list[str]) -> Iterator[Piece]:
             stays = not found or found[1] not in _TEXT_FIELDS
             text = field[found.end() :].rstrip() if found and not stays else ""
             yield Piece([field], text, found[0]) if found and _has_words(text) else Piece([field])
-    lines = [Line.of(line) for line in block]
+    lines = [TextLine.of(line) for line in block]
     if not lines or _is_code(lines):
         yield from (Piece([line]) for line in block)
         return
@@ -271,7 +271,7 @@ def _paragraphs(block: list[str]) -> Iterator[Piece]:
     yield Piece.paragraph(paragraph)
 
 
-def _goes_on(paragraph: Sequence[Line], line: Line, width: int) -> bool:
+def _goes_on(paragraph: Sequence[TextLine], line: TextLine, width: int) -> bool:
     """Return whether a paragraph, in a block `width` columns wide, goes on in a line."""
     first, last, is_joined = paragraph[0], paragraph[-1], len(paragraph) > 1
     if last.tail or last.is_alone or line.is_alone or (is_joined and line.start != last.start):
@@ -298,20 +298,20 @@ def _goes_on(paragraph: Sequence[Line], line: Line, width: int) -> bool:
     return room < slack
 
 
-def _needed(line: Line, following: Line) -> int:
+def _needed(line: TextLine, following: TextLine) -> int:
     """Return the columns that a line would need to have the first word of the following one too."""
     word = _CHUNK.match(following.body)
     assert word, "a line of text has a word"
     return line.end + 1 + columns(word[0])
 
 
-def _width(lines: Sequence[Line]) -> int:
+def _width(lines: Sequence[TextLine]) -> int:
     """Return the columns of the longest line, of those without a long word if there are any."""
     usual = [line for line in lines if max(map(len, line.text.split())) <= LONG_WORD]
     return max(line.end for line in usual or lines)
 
 
-def _is_verse(lines: Sequence[Line]) -> bool:
+def _is_verse(lines: Sequence[TextLine]) -> bool:
     """Return whether the lines of a block end on purpose: all begin with capitals, and not all are full."""
     if len(lines) < 3 or any(line.mark or line.text[0].islower() for line in lines):
         return False
@@ -319,7 +319,7 @@ def _is_verse(lines: Sequence[Line]) -> bool:
     return any(_needed(line, following) <= width for line, following in pairwise(lines))
 
 
-def _is_code(lines: Sequence[Line]) -> bool:
+def _is_code(lines: Sequence[TextLine]) -> bool:
     """Return whether a block is indented code: no list or options, and less than half of it reads like text."""
     if lines[0].mark.strip(" #") or lines[0].text.startswith("-") or min(line.start for line in lines) < 4:
         return False

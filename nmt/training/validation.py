@@ -217,7 +217,7 @@ def f1(references: Sequence[str], hypotheses: Sequence[str]) -> Score:
     pairs = [pair for pair in zip(references, hypotheses, strict=True) if pair[0]]
     gold = (parse_tree(reference) for reference, _ in pairs)
     found = (parse_tree(hypothesis) if hypothesis else None for _, hypothesis in pairs)
-    return Score(score_brackets(gold, found).f1_all, "EVALB|COLLINS.prm|failures:missed")
+    return Score(score_brackets(gold, found).with_failures.f1, "EVALB|COLLINS.prm|failures:missed")
 
 
 def f1_interval(references: Sequence[str], hypotheses: Sequence[str]) -> tuple[float, float]:

@@ -95,7 +95,7 @@ def test_no_words_to_score_are_a_skip(hypothesis: str, empty: int) -> None:
 
 def test_punctuation_alone_is_a_skip_of_which_nothing_is_missed() -> None:
     scores = score_brackets(map(parse_tree, ("(TOP (NP (. .)))", GOLD)), map(parse_tree, ("(TOP (X (. .)))", GOLD)))
-    assert (scores.skips, scores.errors, scores.empty, scores.f1_all) == (1, 0, 0, 100)
+    assert (scores.skips, scores.errors, scores.empty, scores.with_failures.f1) == (1, 0, 0, 100)
 
 
 def test_figures_are_divided_after_they_are_summed() -> None:
@@ -107,8 +107,8 @@ def test_figures_are_divided_after_they_are_summed() -> None:
     assert scores.total.recall == pytest.approx(75)
     assert scores.total.f1 == pytest.approx(60)
     assert scores.missed == 8
-    assert scores.recall_all == pytest.approx(25)
-    assert scores.f1_all == pytest.approx(100 / 3)
+    assert scores.with_failures.recall == pytest.approx(25)
+    assert scores.with_failures.f1 == pytest.approx(100 / 3)
     assert (scores.errors, scores.skips, scores.empty, scores.figures()["exact"]) == (1, 1, 1, 0)
 
 
