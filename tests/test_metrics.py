@@ -294,19 +294,9 @@ def test_without_sacremoses_it_says_what_to_install(monkeypatch):
     assert error.value.hint == "pip install sacremoses"
 
 
-@pytest.mark.parametrize(
-    ("path", "language"),
-    [
-        ("test.de", "de"),
-        ("data/test.2014.fr.gz", "fr"),
-        ("test.de.XZ", "de"),
-        ("ref.gz", ""),
-        ("/dev/fd/63", ""),
-        ("a.b/test", ""),
-    ],
-)
-def test_a_files_name_says_its_language(path, language):
-    assert language_of(Path(path)) == language
+def test_a_files_name_says_its_language():
+    paths = ["test.de", "data/test.2014.fr.gz", "test.de.XZ", "ref.gz", "/dev/fd/63", "a.b/test"]
+    assert [language_of(Path(path)) for path in paths] == ["de", "fr", "de", "", "", ""]
 
 
 def test_the_warning_of_tokenised_text_names_no_parameter_that_users_lack(caplog):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import json
 import re
-from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -91,58 +90,8 @@ def test_no_words_to_score_are_a_skip(hypothesis: str, empty: int) -> None:
     scores = scored(GOLD, hypothesis, GOLD)
     assert (scores.sentences, scores.errors, scores.skips, scores.empty, scores.valid) == (2, 0, 1, empty, 1)
     assert (scores.total.f1, scores.missed) == (100, 4)
-
-
-def test_punctuation_alone_is_a_skip_of_which_nothing_is_missed() -> None:
-    scores = score_brackets(map(parse_tree, ("(TOP (NP (. .)))", GOLD)), map(parse_tree, ("(TOP (X (. .)))", GOLD)))
-    assert (scores.skips, scores.errors, scores.empty, scores.with_failures.f1) == (1, 0, 0, 100)
-
-
-def test_figures_are_divided_after_they_are_summed() -> None:
-    gold = ["(TOP (S (NP (NN a)) (VP (VB b))))", "(TOP (NP (NN a)))", GOLD, GOLD]
-    tests = ["(TOP (S (NP (NN a)) (NP (VB b)) ))", "(TOP (S (NP (NP (NN a)))))", "", "(TOP (S (NN The)))"]
-    scores = score_brackets(map(parse_tree, gold), read_tree_lines(tests))
-    assert counts(scores) == (3, 6, 4)
-    assert scores.total.precision == pytest.approx(50)
-    assert scores.total.recall == pytest.approx(75)
-    assert scores.total.f1 == pytest.approx(60)
-    assert scores.missed == 8
-    assert scores.with_failures.recall == pytest.approx(25)
-    assert scores.with_failures.f1 == pytest.approx(100 / 3)
-    assert (scores.errors, scores.skips, scores.empty, scores.figures()["exact"]) == (1, 1, 1, 0)
-
-
-def test_crossings_are_those_of_the_hypothesis() -> None:
-    gold = "(S (A (X a) (X b)) (B (X c) (X d)))"
-    tests = {
-        gold: 0,
-        "(S (X a) (C (X b) (X c)) (X d))": 1,  # with two of the gold, once
-        "(S (X a) (C (C (X b) (X c) (X d))))": 2,
-        "(S (X a) (C (C (C (X b) (X c) (, ,)) (X d))))": 3,
-        "(S (C (A (X a) (X b)) (X c)) (X d))": 1,
-        "(Q (X a) (X b) (X c) (X d))": 0,
-    }
-    scores = scored(gold, *tests)
-    assert scores.crossings == Counter(tests.values())
-    assert scores.figures()["average_crossing"] == pytest.approx(7 / 6)
-    assert scores.figures()["no_crossing"] == pytest.approx(100 * 2 / 6)
-    assert scores.figures()["two_or_less_crossing"] == pytest.approx(100 * 5 / 6)
-    assert scores.figures()["exact"] == pytest.approx(100 / 6)
-
-
-def test_forty_words_of_short_sentences_count_punctuation_but_no_traces() -> None:
-    def sentence(words: int, rest: str) -> str:
-        return f"(TOP (S {'(NN a) ' * words}{rest}))"
-
-    forty = [sentence(40, "(-NONE- *) (-NONE- *)"), sentence(38, "(, ,) (. .)"), sentence(39, "(TOP x)")]
-    longer = [sentence(41, ""), sentence(40, "(. .)")]
-    gold = [*forty, *longer, forty[0], longer[0], forty[1], longer[1]]
-    tests = [*forty, *longer, "", "", "(TOP (NN b))", "(TOP (NN b))"]
-    scores = score_brackets(map(parse_tree, gold), read_tree_lines(tests))
-    assert (scores.sentences, scores.valid, scores.errors, scores.skips, scores.missed) == (9, 5, 2, 2, 4)
-    short = scores.short
-    assert (short.sentences, short.valid, short.errors, short.skips, short.missed) == (5, 3, 1, 1, 2)
-    assert (scores.total.gold, short.total.gold) == (5, 3)
+    nothing = score_brackets([parse_tree("(TOP (NP (. .)))")], [parse_tree("(TOP (X (. .)))")])  # to miss
+    assert (nothing.skips, nothing.errors, nothing.empty, nothing.missed) == (1, 0, 0, 0)
 
 
 def test_labels_are_counted_one_by_one() -> None:

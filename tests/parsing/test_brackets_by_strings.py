@@ -76,6 +76,7 @@ def naive_figures(gold: list[str], tests: list[str], longest: float) -> Figures:
         "recall": recall,
         "f1": 2 * precision * recall / (precision + recall) if matches else 0,
         "f1_all": 2 * precision * whole / (precision + whole) if matches else 0,
+        "recall_all": whole,
         "exact": 100 * exact / valid if valid else 0,
         "average_crossing": crossings / valid if valid else 0,
         "no_crossing": 100 * none / valid if valid else 0,

@@ -12,15 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from strategies import TREES
 
-from nmt.parsing.tree import (
-    MalformedTree,
-    Tree,
-    parse_tree,
-    prepare_tree,
-    read_tree_lines,
-    read_trees,
-    tree_files,
-)
+from nmt.parsing.tree import MalformedTree, Tree, parse_tree, prepare_tree, read_tree_lines, read_trees, tree_files
 from nmt.system.errors import UserError
 from nmt.text.lines import read_lines
 

@@ -115,21 +115,28 @@ def test_a_file_that_ends_before_the_other_is_named(tmp_path: Path, one: bytes, 
         next(lines)
 
 
+GZ = gzip.compress(os.urandom(3000).hex().encode() + b"\n")
+
+
 @pytest.mark.parametrize("read", [count_lines, lambda path: list(read_lines(path))], ids=["count", "read"])
-@pytest.mark.parametrize("damage", ["cut", "cut short", "crc", "body"])
-def test_a_damaged_gz_is_a_user_error_naming_the_file(
-    tmp_path: Path, read: Callable[[Path], object], damage: str
+@pytest.mark.parametrize(
+    "content",
+    [
+        GZ[: len(GZ) // 2],
+        GZ[:-1],
+        GZ[:-8] + bytes(byte ^ 255 for byte in GZ[-8:-4]) + GZ[-4:],  # another CRC
+        GZ[:20] + b"\xff" * 40 + GZ[60:],
+        bz2.compress(GZ)[:-9],
+        lzma.compress(GZ)[:-9],
+    ],
+    ids=["half", "cut short", "crc", "body", "bz2", "xz"],
+)
+def test_a_damaged_file_is_a_user_error_naming_it(
+    tmp_path: Path, read: Callable[[Path], object], content: bytes
 ) -> None:
-    whole = bytearray(gzip.compress(os.urandom(3000).hex().encode() + b"\n"))
-    content = {
-        "cut": bytes(whole[: len(whole) // 2]),
-        "cut short": bytes(whole[:-1]),
-        "crc": bytes(whole[:-8]) + bytes(byte ^ 255 for byte in whole[-8:-4]) + bytes(whole[-4:]),
-        "body": bytes(whole[:20]) + b"\xff" * 40 + bytes(whole[60:]),
-    }[damage]
-    (tmp_path / "damaged.gz").write_bytes(content)
-    with pytest.raises(UserError, match=r"damaged\.gz: cannot be read to its end"):
-        read(tmp_path / "damaged.gz")
+    (tmp_path / "damaged").write_bytes(content)
+    with pytest.raises(UserError, match="damaged: cannot be read to its end"):
+        read(tmp_path / "damaged")
 
 
 @compressed
@@ -143,22 +150,13 @@ def test_what_cannot_be_opened_is_a_user_error_naming_it(tmp_path: Path, name: s
         count_lines(tmp_path / name)
 
 
-@pytest.mark.parametrize("read", [count_lines, lambda path: list(read_lines(path))], ids=["count", "read"])
-@pytest.mark.parametrize("suffix", COMPRESS)
-def test_what_is_cut_short_is_a_user_error_in_every_format(
-    tmp_path: Path, read: Callable[[Path], object], suffix: str
-) -> None:
-    whole = COMPRESS[suffix](os.urandom(3000).hex().encode())
-    (tmp_path / "x").write_bytes(whole[:-9])
-    with pytest.raises(UserError, match=r"x: cannot be read to its end"):
-        read(tmp_path / "x")
-
-
 @pytest.mark.parametrize("name", ["x.GZ", "x.Bz2", "x.xz"])
 def test_files_are_compressed_as_their_names_say_and_read_whatever_they_are_called(tmp_path: Path, name: str) -> None:
-    with written(tmp_path / name) as stream:
-        stream.write("ä\nb\n".encode())
+    for path in (tmp_path / name, tmp_path / f"again{Path(name).suffix}"):
+        with written(path) as stream:
+            stream.write("ä\nb\n".encode())
     assert COMPRESS[Path(name).suffix.lower()]("ä\nb\n".encode())[:4] == (tmp_path / name).read_bytes()[:4]
+    assert path.read_bytes() == (tmp_path / name).read_bytes()  # neither name nor time is in it
     (tmp_path / name).rename(tmp_path / "other.gz")
     assert list(read_lines(tmp_path / "other.gz")) == ["ä", "b"]
     (tmp_path / "other.gz").rename(tmp_path / "other")
@@ -220,16 +218,6 @@ def test_text_without_a_visible_character_is_blank(text: str) -> None:
     assert stripped(text) == ""
     assert stripped(f" a{text}\u200bb ") == f"a{text}\u200bb"  # within a text they stay
     assert stripped(f"{text}🦊\u0301") != ""
-
-
-def test_a_file_ending_in_gz_is_compressed(tmp_path: Path) -> None:
-    with written(tmp_path / "x.gz") as stream:
-        stream.write(b"a\nb\n")
-    assert gzip.decompress((tmp_path / "x.gz").read_bytes()) == b"a\nb\n"
-    first = (tmp_path / "x.gz").read_bytes()
-    with written(tmp_path / "y.gz") as stream:
-        stream.write(b"a\nb\n")
-    assert (tmp_path / "y.gz").read_bytes() == first  # neither name nor time is in it
 
 
 @compressed
