@@ -127,9 +127,6 @@ class TreeVocabulary(TargetVocabulary):
         }
         return cls(json.dumps(content, ensure_ascii=False, indent=1).encode(), "the trained tree vocabulary")
 
-    def __len__(self) -> int:
-        return len(self._symbols)
-
     def starts(self) -> list[bool]:
         """Return whether each symbol, by id, is a leaf."""
         return [index in self.leaves for index in range(len(self))]
@@ -145,10 +142,6 @@ class TreeVocabulary(TargetVocabulary):
     def decode(self, ids: Sequence[int]) -> str:
         """Join the symbols with spaces, skipping control symbols."""
         return " ".join(self.pieces([index for index in ids if index > EOS]))
-
-    def pieces(self, ids: Sequence[int]) -> list[str]:
-        """Look up symbols by id."""
-        return [self._symbols[index] for index in ids]
 
     def kinds(self, words: Sequence[str]) -> list[int]:
         """Return each word's kind by the training data, an index of `fitting`."""

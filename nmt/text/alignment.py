@@ -7,7 +7,7 @@ import unicodedata
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby, pairwise
+from itertools import accumulate, groupby, pairwise
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -48,13 +48,8 @@ def ends_of(decode: Callable[[list[int]], str], ids: Sequence[int]) -> list[int]
 
     A byte that does not complete a character ends with the subword before it.
     """
-    whole, ends, last = decode(list(ids)), [], 0
-    for count in range(1, len(ids) + 1):
-        text = decode(list(ids[:count]))
-        if whole.startswith(text):
-            last = len(text)
-        ends.append(last)
-    return ends[:-1] + [len(whole)] * bool(ends)
+    texts = [decode(list(ids[:count])) for count in range(1, len(ids) + 1)]
+    return [*accumulate((len(text) if texts[-1].startswith(text) else 0 for text in texts), max)]
 
 
 class Place(NamedTuple):
@@ -180,12 +175,10 @@ class Aligned:
             for j, i in enumerate(self.weights.argmax(1))
             if i in inside and j not in taken and joins(self.output[self.words[j].start])
         ]
-        first = 0
-        for at in range(1, len(hits) + 1):
-            if at == len(hits) or not self._adjacent(hits[at - 1], hits[at]):
-                run = hits[first:at]
-                yield float(self.weights[run][:, inside].sum(1).max()), run[0], run[-1]
-                first = at
+        starts = [at for at in range(len(hits)) if at == 0 or not self._adjacent(hits[at - 1], hits[at])]
+        for start, end in pairwise([*starts, len(hits)]):
+            run = hits[start:end]
+            yield float(self.weights[run][:, inside].sum(1).max()), run[0], run[-1]
 
     def places(self, span: Span, taken: set[int]) -> Iterator[Place]:
         """Yield places in the output for a translation of a source span.

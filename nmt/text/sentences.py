@@ -68,8 +68,6 @@ LONGEST_WORD = 40  # maximum characters examined before a full stop
 _SMALL_WORD = re.compile(  # the lookbehind and possessive quantifiers prevent catastrophic backtracking
     r"(?<![\w'’\-])['’\-]*+(?P<small>\w[\w'’\-]*+)\s++(?=(?P<word>\w+))"
 )
-# Languages that mark ordinal numbers with a full stop
-_ORDINALS = {"de", "da", "no", "nb", "nn", "fi", "is", "et", "lv", "cs", "sk", "sl", "hr", "sr", "bs", "hu", "pl", "tr"}
 
 
 class SentenceSplitter:
@@ -88,8 +86,8 @@ class SentenceSplitter:
         self._starters = words("starters") or set(WORDS["en"]["starters"].split())
         self._never_last = self._starters | words("never_last")
         self._end = _ends_by(STOPS + WORDS.get(code, {}).get("stops", ""))
-        self._suffixes = ("str",) if code == "de" else ()
-        self._ordinals = code in _ORDINALS
+        self._suffixes = tuple(words("suffixes"))
+        self._ordinals = code in WORDS["marks"]["ordinals"].split()
 
     def split(self, text: str) -> list[str]:
         """Return a line's sentences, each with its trailing space; concatenated, they equal the line."""

@@ -47,14 +47,11 @@ class MarianVocabulary(Vocabulary):
         pieces = sorted((index, piece) for piece, index in ids.items() if piece not in _CONTROL)
         self.origins = [*controls, *(index for index, _ in pieces)]
         """Marian id for each of our ids; `ABSENT` if there is none, as for `<s>`"""
-        self._pieces = ["<pad>", "<unk>", "<s>", "</s>", *(piece for _, piece in pieces)]
-        self._ids = {piece: index for index, piece in enumerate(self._pieces) if index != BOS}
+        self._symbols = ["<pad>", "<unk>", "<s>", "</s>", *(piece for _, piece in pieces)]
+        self._ids = {piece: index for index, piece in enumerate(self._symbols) if index != BOS}
         self._unknown = frozenset((UNK,))
         self._encoder, self._decoder = encoder, decoder
-        self._from_encoder = [self._index(str(encoder.id_to_piece(i))) for i in range(encoder.get_piece_size())]
-
-    def __len__(self) -> int:
-        return len(self._pieces)
+        self._from_encoder = [self._ids.get(encoder.id_to_piece(i), UNK) for i in range(encoder.get_piece_size())]
 
     def encode(self, text: str) -> list[int]:
         """Encode one line, without `</s>`; a literal `</s>`, `<pad>` or `<unk>` becomes that control symbol."""
@@ -64,7 +61,7 @@ class MarianVocabulary(Vocabulary):
                 ids.append(_CONTROL[part])
                 continue
             if language := self.language(part):
-                ids.append(self._index(language))
+                ids.append(self._ids.get(language, UNK))
                 part = part.removeprefix(language)
             ids += self._encode_plain(part, self._encoder.encode(part))
         return ids
@@ -85,23 +82,17 @@ class MarianVocabulary(Vocabulary):
     def _encode_plain(self, text: str, row: list[int]) -> list[int]:
         """Return the ids of a text without control symbols; `row` holds its SentencePiece ids."""
         if self._encoder.unk_id() in row:  # vocab.json may list pieces that this side's SentencePiece model lacks
-            return [self._index(piece) for piece in self._encoder.encode(text, out_type=str)]
+            return [self._ids.get(piece, UNK) for piece in self._encoder.encode(text, out_type=str)]
         return [self._from_encoder[index] for index in row]
 
     def decode(self, ids: Sequence[int]) -> str:
         """Decode ids to text, skipping control symbols, including `<unk>`."""
-        pieces = [self._pieces[index] for index in ids if index > EOS]
+        pieces = [self._symbols[index] for index in ids if index > EOS]
         return str(self._decoder.decode_pieces(pieces)).replace(SPACE_MARK, " ").strip()
 
     def spellings(self) -> list[str]:
         """Return each piece's text by id, with spaces as U+2581; empty for control symbols."""
-        return ["" if index <= EOS else piece for index, piece in enumerate(self._pieces)]
-
-    def _piece(self, index: int) -> str:
-        return self._pieces[index]
-
-    def _index(self, piece: str) -> int:
-        return self._ids.get(piece, UNK)
+        return ["" if index <= EOS else piece for index, piece in enumerate(self._symbols)]
 
 
 def origins_of(side: Sized) -> Sequence[int]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from difflib import SequenceMatcher
+from itertools import accumulate
 from typing import Protocol
 
 import sentencepiece
@@ -43,13 +44,16 @@ class TargetVocabulary(Protocol):
     UNSEEN: str
     """Noun phrase, in messages, for texts with unknown symbols; empty if no symbol is unknown"""
     serialized: bytes
+    _symbols: list[str]
+    """All symbols, by id"""
 
     def __init__(self, serialized: bytes, name: str) -> None: ...
-    def __len__(self) -> int: ...
     def encode(self, text: str) -> list[int]: ...
     def decode(self, ids: Sequence[int]) -> str: ...
-    def pieces(self, ids: Sequence[int]) -> list[str]: ...
     def starts(self) -> list[bool]: ...
+
+    def __len__(self) -> int:
+        return len(self._symbols)
 
     def encode_all(self, texts: Sequence[str]) -> list[list[int]]:
         """Encode each text as `encode` does."""
@@ -57,7 +61,11 @@ class TargetVocabulary(Protocol):
 
     def listing(self) -> list[str]:
         """Return all symbols in order of their ids."""
-        return self.pieces(range(len(self)))
+        return list(self._symbols)
+
+    def pieces(self, ids: Iterable[int]) -> list[str]:
+        """Look up symbols by id; a word's first subword starts with U+2581."""
+        return [self._symbols[index] for index in ids]
 
 
 class Vocabulary(TargetVocabulary):
@@ -72,11 +80,10 @@ class Vocabulary(TargetVocabulary):
         self._processor = sp = read_processor(serialized, name)
         if (sp.pad_id(), sp.unk_id(), sp.bos_id(), sp.eos_id()) != (PAD, UNK, BOS, EOS):
             raise UserError(f"{name}: its control symbols do not have the ids {PAD} to {EOS}", DAMAGED)
+        self._symbols = sp.id_to_piece(list(range(sp.get_piece_size())))
+        self._ids = {symbol: index for index, symbol in enumerate(self._symbols)}
         lead_bytes = (f"<0x{byte:02X}>" for byte in (*range(0x80), *range(0xC0, 0x100)))  # UTF-8 has one per character
-        self._unknown = frozenset((UNK, *map(sp.piece_to_id, lead_bytes)))
-
-    def __len__(self) -> int:
-        return int(self._processor.get_piece_size())
+        self._unknown = frozenset((UNK, *(self._ids.get(byte, UNK) for byte in lead_bytes)))
 
     def encode(self, text: str) -> list[int]:
         """Encode one line, without `</s>`."""
@@ -90,10 +97,6 @@ class Vocabulary(TargetVocabulary):
     def decode(self, ids: Sequence[int]) -> str:
         """Decode ids to text, skipping control symbols."""
         return str(self._processor.decode([int(i) for i in ids if i > EOS])).replace(STAND_IN, SPACE_MARK)
-
-    def pieces(self, ids: Sequence[int]) -> list[str]:
-        """Look up subwords by id; a word's first subword starts with U+2581."""
-        return [self._piece(int(i)) for i in ids]
 
     def ends_in(self, text: str, ids: Sequence[int]) -> list[int]:
         """Return the offset at which each subword of an encoded text ends.
@@ -114,24 +117,22 @@ class Vocabulary(TargetVocabulary):
         added = len(spelled) - len(text)  # the space before the first word
         if spelled[added:] == text and added in (0, 1):
             return [max(0, end - added) for end in ends]
-        places, last = [0] * (len(spelled) + 1), 0
+        places = [0] * (len(spelled) + 1)
         for start, own, size in SequenceMatcher(None, spelled, text, autojunk=False).get_matching_blocks():
-            places[start : start + size] = range(own, own + size)
-            places[start + size] = own + size
-        for at, place in enumerate(places):
-            places[at] = last = max(last, place)
+            places[start : start + size + 1] = range(own, own + size + 1)
+        places = [*accumulate(places, max)]
         return [places[end] for end in ends]
 
     def find(self, word: str) -> tuple[int | None, bool]:
         """Return the subword id of `word`, else of `word` after a space, else None; and whether the match is exact."""
         for piece, exact in ((word, True), (SPACE_MARK + word, False)):
-            if (index := self._index(piece)) > EOS:
+            if (index := self._ids.get(piece, UNK)) > EOS:
                 return index, exact
         return None, False
 
     def spellings(self) -> list[str]:
         """Return each subword's text by id, with spaces as U+2581; empty for control symbols and bytes."""
-        return ["" if i <= EOS or self._processor.is_byte(i) else self._piece(i) for i in range(len(self))]
+        return ["" if i <= EOS or self._processor.is_byte(i) else symbol for i, symbol in enumerate(self._symbols)]
 
     def encode_beginning(self, text: str) -> tuple[list[int], str, list[int]]:
         """Encode a prefix of a line, ignoring leading space; its last word may be incomplete.
@@ -155,16 +156,8 @@ class Vocabulary(TargetVocabulary):
 
     def starts(self) -> list[bool]:
         """Return whether each subword, by id, begins a word."""
-        return [self.starts_word(index) for index in range(len(self))]
+        return [symbol.startswith(SPACE_MARK) for symbol in self._symbols]
 
     def starts_word(self, index: int) -> bool:
         """Return whether the subword begins a word."""
-        return self._piece(index).startswith(SPACE_MARK)
-
-    def _piece(self, index: int) -> str:
-        """Look up a subword by its id."""
-        return str(self._processor.id_to_piece(index))
-
-    def _index(self, piece: str) -> int:
-        """Look up a subword's id, or that of `<unk>` if there is no such subword."""
-        return int(self._processor.piece_to_id(piece))
+        return self._symbols[index].startswith(SPACE_MARK)
