@@ -116,6 +116,7 @@ class Markup:
         elements: dict[int, _Element] = {}  # by their first token
         around, is_apart = [-1], False
         inner = range(len(self.line) - len(self.line.lstrip()), len(self.line.rstrip()))  # without the line's edges
+        spaces = {at for at in inner if self.line[at].isspace()}
         for index, token in enumerate(tokens):
             start = len(self.text)
             if token.kind == "space":
@@ -138,16 +139,14 @@ class Markup:
             else:
                 self.walls.append(start)
                 is_apart |= token.breaks
-                behind = token.end in inner and self.line[token.end].isspace()
                 if index in openings:
                     element = elements[openings[index]]
                     element.end, element.closing = start, element.closing + token.raw
-                    element.spaces = element.spaces[0], behind
+                    element.spaces = element.spaces[0], token.end in spaces
                     around.pop()
                     continue
-                first = token.end - len(token.raw)
-                spaces = first - 1 in inner and self.line[first - 1].isspace(), behind
-                elements[index] = _Element(around[-1], start, start, token.raw, spaces=spaces, breaks=token.breaks)
+                beside = token.end - len(token.raw) - 1 in spaces, token.end in spaces
+                elements[index] = _Element(around[-1], start, start, token.raw, spaces=beside, breaks=token.breaks)
                 if index in closings:
                     around.append(len(self._elements))
                 self._elements.append(elements[index])
@@ -224,18 +223,18 @@ class Markup:
             return None
         start, end, aligned = element.start - part.source, element.end - part.source, part.aligned
         for i, word in enumerate(aligned.source_words):
-            is_inside = word.start < start < word.end or word.start < end < word.end
-            if is_inside and word.start <= start and end <= word.end:
-                text = aligned.source[slice(*word)]
-                same = [
-                    j
-                    for j, other in enumerate(aligned.words)
-                    if aligned.output[slice(*other)] == text and owners[part.word + j] in (element.parent, IN_WORD)
-                ]
-                if same:
-                    best = max(same, key=lambda j: float(aligned.weights[j, i]))
-                    shift = part.output + aligned.words[best].start - word.start
-                    return part.word + best, Span(start + shift, end + shift)
+            if not (word.start <= start < word.end and word.start < end <= word.end) or word == (start, end):
+                continue
+            text = aligned.source[slice(*word)]
+            same = [
+                j
+                for j, other in enumerate(aligned.words)
+                if aligned.output[slice(*other)] == text and owners[part.word + j] in (element.parent, IN_WORD)
+            ]
+            if same:
+                best = max(same, key=lambda j: float(aligned.weights[j, i]))
+                shift = part.output + aligned.words[best].start - word.start
+                return part.word + best, Span(start + shift, end + shift)
         return None
 
     @staticmethod
