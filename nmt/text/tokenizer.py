@@ -130,7 +130,7 @@ class Tokenizer:
         return bool(self._files)
 
     def starts(self) -> tuple[list[bool], list[bool]]:
-        """Return a list for source and for target: whether the symbol of each id begins a word or is a tree leaf."""
+        """Return a list for source and for target: whether each symbol, by id, begins a word."""
         return self.source.starts(), self.target.starts()
 
     def equals(self, other: Tokenizer) -> bool:
@@ -193,7 +193,7 @@ class Tokenizer:
     ) -> Tokenizer:
         """Learn subwords from (source, target) pairs, or from (target,) tuples if the vocabulary is shared.
 
-        `target` builds another kind of target vocabulary, such as tree symbols. `pairs` is read once per vocabulary, so
+        `target` builds a target vocabulary of another kind from its texts. `pairs` is read once per vocabulary, so
         it must not be an iterator. `say` receives progress messages. At most `threads` cores are used, which does not
         affect the result. Raise UserError naming `tokenizer.vocab_size` if the text has too few subwords to fill it, or
         needs more.

@@ -37,7 +37,7 @@ def read_processor(serialized: bytes, name: str) -> sentencepiece.SentencePieceP
 
 
 class TargetVocabulary(Protocol):
-    """Interface of target vocabularies, whether of subwords or of tree symbols."""
+    """Interface of target vocabularies, whether of subwords or of other symbols."""
 
     FILE: str
     """Name of its file if source and target have separate vocabularies"""
