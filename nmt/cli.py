@@ -11,7 +11,7 @@ from typing import NoReturn
 import click
 
 from nmt.commands import exit_codes
-from nmt.commands.help import Group, LineCommand
+from nmt.commands.command_line import CommandGroup, LineCommand, takes, version_option
 from nmt.commands.options import (
     AverageOptions,
     ParseOptions,
@@ -19,13 +19,11 @@ from nmt.commands.options import (
     ScoreOptions,
     TrainOptions,
     TranslateOptions,
-    takes,
-    version_option,
 )
 
 
 @click.group(
-    cls=Group,
+    cls=CommandGroup,
     context_settings={"help_option_names": ["-h", "--help"]},
     examples=[
         ("nmt preprocess my.yaml", "learn subwords, encode the data"),
@@ -89,7 +87,7 @@ def average(options: AverageOptions) -> None:
 
     With --format huggingface, ctranslate2 or argos, CKPTS may also be a bundle, which is exported as it is.
     """
-    from nmt.commands.average import average as run
+    from nmt.commands.train import average as run
 
     run(options)
 

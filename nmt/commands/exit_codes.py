@@ -14,7 +14,7 @@ from typing import NamedTuple, NoReturn
 import click
 from click.shell_completion import shell_complete
 
-from nmt.commands.help import Command
+from nmt.commands.command_line import Command
 from nmt.commands.streams import open_standard_streams, release
 from nmt.system.console import shown
 from nmt.system.errors import TRY_AGAIN, GroupError, Interrupted, UserError

@@ -2,216 +2,175 @@
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Callable
-from dataclasses import dataclass, field, fields
-from functools import partial, wraps
+import re
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import click
 
-from nmt import __version__
-from nmt.commands.help import MACHINE, MORE, Option
-from nmt.commands.parameter_types import (
-    DEVICE,
-    FILE,
-    FORMAT,
-    RECIPE,
-    TEXT,
-    TOKENS,
-    NumberOrAuto,
-    Text,
-    heads,
-    layer,
-    licence,
-    shares,
-)
+from nmt.commands.command_line import FILE, NumberOrAuto, Options, RecipePath, Text, argument, option, refuse
 from nmt.metrics import METRICS
-from nmt.system.console import Console
 
 if TYPE_CHECKING:
     from nmt.decoding.forced import AttentionType
 
-PARAMETER, FLAG = "parameter", "flag"  # field metadata keys: click decorator, flag's name
-AT_LEAST_1 = click.IntRange(min=1)
 WORKERS = click.IntRange(1, 256)  # above any host's number of GPUs, and any useful number of CPU workers
 
-
-def option(usage: str, help: str, type: Any = None, section: str = MORE, **keywords: Any) -> Any:
-    """Declare a dataclass field as a command-line option in a section of the help text.
-
-    `usage` is the flag and optionally a metavar, as in `--beam N`. Without `type`, the option is a boolean flag.
-    """
-    flag, _, metavar = usage.partition(" ")
-    keywords |= {"help": help, "type": type, "metavar": metavar or None, "section": section}
-    keywords["is_flag"] = type is None or None  # if False, click would accept the flag without its value
-    keywords["show_default"] = "default" in keywords
-    return field(metadata={PARAMETER: partial(click.option, flag, cls=Option, **keywords), FLAG: flag})
-
-
-def argument(**keywords: Any) -> Any:
-    """Declare a dataclass field as a positional argument; `keywords` are those of `click.argument`."""
-    return field(metadata={PARAMETER: partial(click.argument, **keywords)})
-
-
-def takes(kind: type[Any]) -> Callable[[Callable[[Any], None]], Callable[..., None]]:
-    """Return a decorator that makes a command accept the options of dataclass `kind`, as one instance of it."""
-
-    def decorate(function: Callable[[Any], None]) -> Callable[..., None]:
-        @debug_option
-        @version_option
-        @wraps(function)
-        def command(**given: Any) -> None:
-            function(kind(**given))
-
-        for each in reversed(fields(kind)):  # reversed, as decorators apply bottom-up; --help keeps field order
-            if PARAMETER in each.metadata:
-                command = each.metadata[PARAMETER](each.name)(command)
-        return command
-
-    return decorate
-
-
-def refuse(options: Any, names: str, why: str) -> None:
-    """Raise UsageError, giving `why`, for the first option set among the fields in space-separated `names`."""
-    for each in fields(options):
-        if each.name in names.split() and getattr(options, each.name):
-            raise click.UsageError(f"{each.metadata[FLAG]} {why}")
-
-
-version_option = click.version_option(__version__, message="nmt %(version)s")
-debug_option = click.option("--debug", is_flag=True, expose_value=False, help="Show tracebacks.")
-console_option = partial(
-    option, "--quiet", "Print nothing but errors on stderr.", callback=lambda context, option, quiet: Console(quiet)
-)
 in_run, in_averaged, in_output, in_machine = (
-    partial(option, section=name) for name in ("Run", "What is averaged", "Output", MACHINE)
+    partial(option, section=name) for name in ("Run", "What is averaged", "Output", "Machine")
 )
 in_files, in_search, in_drawn, in_scored, in_by_model = (
     partial(option, section=name)
     for name in ("Input and output", "Search", "Attention", "What is scored", "By a model")
 )
-threads_option = partial(in_machine, "--threads N", "CPU threads; default: all.", click.IntRange(1, 1024))
-device_option = partial(in_machine, "--device DEVICE", "auto, cpu, cuda or cuda:N.", DEVICE, default="auto")
-overrides_option = partial(option, "--set SECTION.KEY=VALUE", "Override a recipe key; repeatable.", TEXT, multiple=True)
+recipe_argument = partial(argument, type=RecipePath(read=Path))
+threads_option = partial(in_machine, "--threads N  CPU threads; default: all.", click.IntRange(1, 1024))
+device_option = partial(
+    in_machine, "--device DEVICE  auto, cpu, cuda or cuda:N.", Text("auto", "cpu", "cuda"), default="auto"
+)
+overrides_option = partial(option, "--set SECTION.KEY=VALUE  Override a recipe key; repeatable.", multiple=True)
+
+
+def shares(text: str) -> tuple[float, ...]:
+    """Parse comma-separated weights: finite, non-negative, with a positive sum."""
+    try:
+        found = tuple(map(float, text.split(",")))
+    except ValueError:
+        found = ()
+    if not all(0 <= share < math.inf for share in found) or not 0 < sum(found) < math.inf:
+        raise click.BadParameter(f"{text!r} is not a list of non-negative numbers, such as 0.3,0.7")
+    return found
+
+
+def licence(text: str) -> str:
+    """Return the identifier of a licence as the Hugging Face hub spells it, in lower case."""
+    if not re.fullmatch("[A-Za-z0-9][A-Za-z0-9.+-]*", text):
+        raise click.BadParameter(f"{text!r} is no identifier of a licence, such as cc-by-4.0")
+    return text.lower()
+
+
+def layer(text: str) -> tuple[str, int]:
+    """Parse a 1-based layer such as `5` or `encoder:5`; without a prefix it is that of cross-attention."""
+    found = re.fullmatch("(?:(encoder|decoder|cross):)?([1-9][0-9]{0,5})", text)
+    if not found:
+        raise click.BadParameter(f"{text!r} is no layer, such as 5, cross:5, encoder:5 or decoder:5")
+    return found[1] or "cross", int(found[2])
+
+
+def heads(text: str) -> tuple[int, ...]:
+    """Parse comma-separated 1-based heads; return them sorted, without duplicates."""
+    if not re.fullmatch("[1-9][0-9]{0,5}(,[1-9][0-9]{0,5})*", text):
+        raise click.BadParameter(f"{text!r} are not numbers of heads from 1 on, such as 1,2")
+    return tuple(sorted({int(head) for head in text.split(",")}))
 
 
 @dataclass(frozen=True)
-class PreprocessOptions:
+class PreprocessOptions(Options):
     """Options of `nmt preprocess`."""
 
-    recipe: Path = argument(type=RECIPE)
+    recipe: Path = recipe_argument()
     overrides: tuple[str, ...] = overrides_option(section="Recipe")
     threads: int | None = threads_option()
-    console: Console = console_option()
 
 
 @dataclass(frozen=True)
-class TrainOptions:
+class TrainOptions(Options):
     """Options of `nmt train`."""
 
-    recipe: Path = argument(type=RECIPE)
-    out: Path = in_run("--out FOLDER", "Directory of the run.", FILE, default=Path("ckpts"))
-    plan: bool = in_run("--plan", "Print parameters, memory, disk, FLOPs and time without training.")
+    recipe: Path = recipe_argument()
+    out: Path = in_run("--out FOLDER  Directory of the run.", default=Path("ckpts"))
+    plan: bool = in_run("--plan  Print parameters, memory, disk, FLOPs and time without training.")
     overrides: tuple[str, ...] = overrides_option(section="Run")
     device: str = device_option()
-    devices: int | None = in_machine(
-        "--devices N", "Number of devices to train on; default: all visible GPUs.", WORKERS
-    )
+    devices: int | None = in_machine("--devices N  Number of devices to train on; default: all visible GPUs.", WORKERS)
     threads: int | None = threads_option()
-    console: Console = console_option()
 
 
 @dataclass(frozen=True)
-class AverageOptions:
+class AverageOptions(Options):
     """Options of `nmt average`."""
 
     ckpts: tuple[Path, ...] = argument(type=FILE, nargs=-1, required=True)
     last: int | Literal["auto"] | None = in_averaged(
-        "--last N|auto",
-        "Average the newest N; auto: as many as score best on the development set. Default: decoding.average_last.",
+        "--last N|auto  Average the newest N; auto: as many as score best on the development set. Default: "
+        "decoding.average_last.",
         NumberOrAuto(min=1),
     )
-    best: int | None = in_averaged("--best N", "Average the N with the best dev scores instead.", AT_LEAST_1)
+    best: int | None = in_averaged("--best N  Average the N with the best dev scores instead.")
     weights: tuple[float, ...] | None = in_averaged(
-        "--weights W,W,…",
-        "Average several models of one shape, such as those before and after fine-tuning, with these weights.",
+        "--weights W,W,…  Average several models of one shape, such as those before and after fine-tuning, with these "
+        "weights.",
         Text(read=shares),
     )
-    out: Path | None = in_output(
-        "--out PATH", "Bundle to write; default: CKPTS/averaged, or averaged with --weights.", FILE
-    )
+    out: Path | None = in_output("--out PATH  Bundle to write; default: CKPTS/averaged, or averaged with --weights.")
     form: Literal["nmt", "huggingface", "ctranslate2", "argos"] = in_output(
-        "--format",
-        "Also export the average to --out: for transformers, CTranslate2, or Argos Translate and LibreTranslate.",
+        "--format  Also export the average to --out: for transformers, CTranslate2, or Argos Translate and "
+        "LibreTranslate.",
         click.Choice(["nmt", "huggingface", "ctranslate2", "argos"]),
         default="nmt",
     )
     quantization: Literal["float32", "int8"] | None = in_output(
-        "--quantization",
-        "Number format of the weights; default: float32 for CTranslate2, int8 for Argos Translate.",
+        "--quantization  Number format of the weights; default: float32 for CTranslate2, int8 for Argos Translate.",
         click.Choice(["float32", "int8"]),
     )
     licence: str | None = in_output(
-        "--license NAME", "Licence that the export's README.md names, such as cc-by-4.0.", Text(read=licence)
+        "--license NAME  Licence that the export's README.md names, such as cc-by-4.0.", Text(read=licence)
     )
     device: str = device_option()
     threads: int | None = threads_option()
-    console: Console = console_option()
 
 
 @dataclass(frozen=True, kw_only=True)
-class SearchOptions:
+class SearchOptions(Options):
     """Options of the commands that search with a model: `nmt translate` and `nmt parse`."""
 
     models: tuple[Path, ...] = in_files(
-        "--model",
-        "Bundle or run's directory; default: $NMT_MODEL or ckpts/. Repeat for an ensemble.",
-        FILE,
+        "--model PATH  Bundle or run's directory; default: $NMT_MODEL or ckpts/. Repeat for an ensemble.",
         multiple=True,
     )
-    source: Path | None = in_files("--input FILE", "Read from a file, plain or compressed, instead of stdin.", FILE)
-    output: Path | None = in_files("--output FILE", "Write to a file, plain, .gz, .bz2, .xz, instead of stdout.", FILE)
+    source: Path | None = in_files("--input FILE  Read from a file, plain or compressed, instead of stdin.")
+    output: Path | None = in_files("--output FILE  Write to a file, plain, .gz, .bz2, .xz, instead of stdout.")
     n_best: int | None = in_files(
-        "--n-best N",
-        "Print up to N different results per line, separated by tabs: line, rank, score, result.",
-        AT_LEAST_1,
+        "--n-best N  Print up to N different results per line, separated by tabs: line, rank, score, result."
     )
-    as_json: bool = in_files("--json", "Print one JSON object per line, with scores, subwords and more.")
+    as_json: bool = in_files("--json  Print one JSON object per line, with scores, subwords and more.")
     resume: bool = in_files(
-        "--resume",
-        "Save finished blocks beside --output and continue from them; ranks of torchrun or Slurm share the input.",
+        "--resume  Save finished blocks beside --output and continue from them; ranks of torchrun or Slurm share the "
+        "input."
     )
-    beam: int | None = in_search("--beam N", "Beam size; 1 is greedy search.", AT_LEAST_1)
-    alpha: float | None = in_search("--alpha X", "Exponent of the length penalty.", click.FloatRange(min=0))
+    beam: int | None = in_search("--beam N  Beam size; 1 is greedy search.")
+    alpha: float | None = in_search("--alpha X  Exponent of the length penalty.", click.FloatRange(min=0))
     overrides: tuple[str, ...] = overrides_option(section="Search")
     attention: Path | None = in_drawn(
-        "--attention FILE",
-        "Also show what the model attends to: in a page, .html, of the first 50 sentences, or in a figure, .svg, of "
-        "the first.",
-        FILE,
+        "--attention FILE  Also show what the model attends to: in a page, .html, of the first 50 sentences, or in a "
+        "figure, .svg, of the first."
     )
     layer: tuple[AttentionType, int] | None = in_drawn(
-        "--layer [KIND:]N",
-        "Layer of the figure, such as 5 of cross-attention, encoder:5 or decoder:5; default: cross-attention's last.",
+        "--layer [KIND:]N  Layer of the figure, such as 5 of cross-attention, encoder:5 or decoder:5; default: "
+        "cross-attention's last.",
         Text(read=layer),
     )
-    heads: tuple[int, ...] | None = in_drawn("--heads N,N,…", "Heads of the figure; default: all.", Text(read=heads))
+    heads: tuple[int, ...] | None = in_drawn("--heads N,N,…  Heads of the figure; default: all.", Text(read=heads))
     word: int | None = in_drawn(
-        "--word N", "Draw the lines of word N alone: of the output, or of the source for the encoder.", AT_LEAST_1
+        "--word N  Draw the lines of word N alone: of the output, or of the source for the encoder."
     )
     device: str = device_option()
     devices: int | None = in_machine(
-        "--devices N", "Number of workers, each on its own GPU or share of the CPU.", WORKERS
+        "--devices N  Number of workers, each on its own GPU or share of the CPU.", WORKERS
     )
     precision: str | None = in_machine(
-        "--precision FORMAT", "Precision of matrix products: auto, fp32, bf16, fp16 or int8.", FORMAT
+        "--precision FORMAT  Precision of matrix products: auto, fp32, bf16, fp16 or int8.",
+        Text("auto", "fp32", "bf16", "fp16", "int8"),
     )
-    batch_tokens: str | None = in_machine("--batch-tokens N|auto", "Padded source tokens per batch, or auto.", TOKENS)
-    strict: bool = option("--strict", "Exit with 1 if the summary counts any warnings.")
+    batch_tokens: str | None = in_machine(
+        "--batch-tokens N|auto  Padded source tokens per batch, or auto.", Text("auto")
+    )
+    strict: bool = option("--strict  Exit with 1 if the summary counts any warnings.")
     threads: int | None = threads_option()
-    console: Console = console_option()
 
     # Defaults of options that only one of the two commands has
     sample: int | None = None
@@ -255,29 +214,26 @@ class TranslateOptions(SearchOptions):
     """Options of `nmt translate`."""
 
     document: bool = in_files(
-        "--document",
-        "Translate a whole text: join broken lines into paragraphs, and keep the layout.",
+        "--document  Translate a whole text: join broken lines into paragraphs, and keep the layout."
     )
     markup: bool = in_files(
-        "--markup",
-        "Keep HTML or XML tags: translate the text without them, and put them around the words that stand for theirs.",
+        "--markup  Keep HTML or XML tags: translate the text without them, and put them around the words that stand "
+        "for theirs."
     )
     sample: int | None = in_search(
-        "--sample N",
-        "Sample N translations of each line, one per output line, instead of searching for the best.",
+        "--sample N  Sample N translations of each line, one per output line, instead of searching for the best.",
         click.IntRange(1, 1000),
     )
-    prefix: Path | None = in_search("--prefix FILE", "Begin translation N with line N of this file.", FILE)
+    prefix: Path | None = in_search("--prefix FILE  Begin translation N with line N of this file.")
     terms: Path | None = in_search(
-        "--terms FILE",
-        "Table of source term, tab, target term: translations of lines with the source term have the target term.",
-        FILE,
+        "--terms FILE  Table of source term, tab, target term: translations of lines with the source term have the "
+        "target term."
     )
     keep: tuple[str, ...] = in_search(
-        "--keep PATTERN", "Copy what this regular expression matches; repeatable.", TEXT, multiple=True
+        "--keep PATTERN  Copy what this regular expression matches; repeatable.", multiple=True
     )
     engine: Literal["nmt", "ctranslate2"] = in_machine(
-        "--engine", "Implementation of the search.", click.Choice(["nmt", "ctranslate2"]), default="nmt"
+        "--engine  Implementation of the search.", click.Choice(["nmt", "ctranslate2"]), default="nmt"
     )
 
     def check(self) -> None:
@@ -295,43 +251,40 @@ class TranslateOptions(SearchOptions):
 class ParseOptions(SearchOptions):
     """Options of `nmt parse`."""
 
-    pretty: bool = in_files("--pretty", "Draw each tree over several lines, followed by an empty one.")
+    pretty: bool = in_files("--pretty  Draw each tree over several lines, followed by an empty one.")
 
 
 @dataclass(frozen=True)
-class ScoreOptions:
+class ScoreOptions(Options):
     """Options of `nmt score`."""
 
     files: tuple[Path, ...] = argument(type=FILE, nargs=-1, metavar="REF [HYP]")
     metric: str | None = in_scored(
-        "--metric NAME,…",
-        "bleu, chrf, ter, tokenised or paper, separated by commas; default: bleu,chrf. Or brackets: F1 of trees. With "
-        "--model: perplexity (default), or logprob, which prints log-probability, tab, subwords for each line.",
+        "--metric NAME,…  bleu, chrf, ter, tokenised or paper, separated by commas; default: bleu,chrf. Or brackets: "
+        "F1 of trees. With --model: perplexity (default), or logprob, which prints log-probability, tab, subwords for "
+        "each line.",
         Text(*METRICS, "brackets", "perplexity", "logprob"),
     )
-    baseline: Path | None = in_scored("--baseline FILE", "HYP of another system, for a paired bootstrap test.", FILE)
-    more_references: tuple[Path, ...] = in_scored(
-        "--reference FILE", "A further reference; repeatable.", FILE, multiple=True
-    )
-    lowercase: bool = in_scored("--lowercase", "Ignore case, as most figures on IWSLT and Multi30k do.")
-    paper: bool = in_scored("--paper", "Add the metric paper: BLEU as the papers of 2017 counted it.")
+    baseline: Path | None = in_scored("--baseline FILE  HYP of another system, for a paired bootstrap test.")
+    more_references: tuple[Path, ...] = in_scored("--reference FILE  A further reference; repeatable.", multiple=True)
+    lowercase: bool = in_scored("--lowercase  Ignore case, as most figures on IWSLT and Multi30k do.")
+    paper: bool = in_scored("--paper  Add the metric paper: BLEU as the papers of 2017 counted it.")
     language: str | None = in_scored(
-        "--language CODE", "Language of REF, which decides what a word is; default: REF's suffix.", TEXT
+        "--language CODE  Language of REF, which decides what a word is; default: REF's suffix."
     )
-    prepared: Path | None = in_scored("--prepared FOLDER", "Also score lines near its training data separately.", FILE)
-    runs: bool = in_scored("--runs", "Treat the files as runs: print the dev score and cost of each.")
-    html: Path | None = in_scored("--html FILE", "With --runs: also write a page that compares their curves.", FILE)
-    as_json: bool = in_scored("--json", "Print one JSON object.")
+    prepared: Path | None = in_scored("--prepared FOLDER  Also score lines near its training data separately.")
+    runs: bool = in_scored("--runs  Treat the files as runs: print the dev score and cost of each.")
+    html: Path | None = in_scored("--html FILE  With --runs: also write a page that compares their curves.")
+    as_json: bool = in_scored("--json  Print one JSON object.")
     models: tuple[Path, ...] = in_by_model(
-        "--model", "Score REF by this bundle or run's directory; repeat for an ensemble.", FILE, multiple=True
+        "--model PATH  Score REF by this bundle or run's directory; repeat for an ensemble.", multiple=True
     )
     source: Path | None = in_by_model(
-        "--source FILE", "Source of REF, line by line; required if --model is a translator.", FILE
+        "--source FILE  Source of REF, line by line; required if --model is a translator."
     )
     overrides: tuple[str, ...] = overrides_option(section="By a model")
     device: str = device_option()
     threads: int | None = threads_option()
-    console: Console = console_option()
 
     @property
     def reference(self) -> Path:

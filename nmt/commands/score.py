@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-from nmt.commands.options import ScoreOptions, refuse
+from nmt.commands.command_line import refuse
+from nmt.commands.options import ScoreOptions
 from nmt.commands.streams import count_input, open_output, read_input, show
 from nmt.metrics import LABELS, METRICS, OF_WORDS
 from nmt.system.console import Advance, Console, width_of

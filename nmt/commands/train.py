@@ -1,20 +1,28 @@
-"""`nmt preprocess` and `nmt train`: prepare data; train in this process or in one process per device."""
+"""`nmt preprocess`, `nmt train` and `nmt average`: prepare data, train models, average and export them."""
 
 from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 from contextlib import ExitStack
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+import click
+
 from nmt import recipe as recipes
+from nmt.checkpoint.reading import Bundle, checkpoints, ranked
 from nmt.commands.streams import show
-from nmt.exchange.resolve import initial_bundle, with_model_of
+from nmt.exchange.resolve import initial_bundle, resolve, with_model_of
 from nmt.system.console import Console
 from nmt.system.device import World, choose_device, cores, device_of, find_device, find_world
+from nmt.system.files import check_replaceable
 
 if TYPE_CHECKING:
-    from nmt.commands.options import PreprocessOptions, TrainOptions
+    from nmt.commands.options import AverageOptions, PreprocessOptions, TrainOptions
+
+ALIKE = 0.85  # minimum ratio of worst to best dev score among checkpoints worth averaging
 
 
 def preprocess(options: PreprocessOptions) -> None:
@@ -61,8 +69,131 @@ def train(options: TrainOptions) -> None:
     with ExitStack() as held:
         start.train(recipe, options.out, console, device, threads, world, base, held)
         if recipe.training.minutes is not None and world.rank == 0:
-            from nmt.commands.average import refresh_report
             from nmt.training.validation import average_and_score
 
             average_and_score(options.out, device, console)
             refresh_report(options.out, console)
+
+
+# --- averages ------------------------------------------------------------------------------------------------
+
+
+def average(options: AverageOptions) -> None:
+    """Average a run's checkpoints or several models, and write a bundle or an export."""
+    if options.quantization and options.form not in ("ctranslate2", "argos"):
+        raise click.UsageError("--quantization needs --format ctranslate2 or argos")
+    if options.licence and options.form not in ("huggingface", "argos"):
+        raise click.UsageError("--license needs --format huggingface or argos")
+    if options.weights and (options.last or options.best or options.form != "nmt"):
+        raise click.UsageError("--weights cannot be combined with --last, --best or --format")
+    if len(options.ckpts) > 1 and not options.weights:
+        raise click.UsageError("several CKPTS need --weights, one for each, such as --weights 0.3,0.7")
+    if options.last and options.best:
+        raise click.UsageError("--last cannot be combined with --best")
+    if options.weights:
+        _mix(options, options.weights)
+    elif options.form == "nmt":
+        _average(options, options.out)
+    else:
+        export(options)
+
+
+def _average(options: AverageOptions, out: Path | None) -> Bundle:
+    """Average a run's checkpoints into a bundle, and report which updates were averaged."""
+    from nmt.training.validation import average_by_score, score_average
+
+    ckpts, last, best, console = options.ckpts[0], options.last, options.best, options.console
+    device = choose_device(options.device, options.threads)
+    if last == "auto":
+        result = average_by_score(ckpts, out, device, console)
+    else:
+        from nmt.checkpoint.averaging import average as average_checkpoints
+
+        result = average_checkpoints(ckpts, last, out, best, console)
+    result = score_average(result, ckpts, device, console)
+    if out is None:
+        refresh_report(ckpts, console)
+    steps, wanted = result.info["steps"], best or last or result.recipe.decoding.average_last
+    listed = [f"{step:,}" for step in steps]
+    updates = ", ".join(listed) if best else " to ".join(dict.fromkeys((listed[0], listed[-1])))
+    there = f"only {len(steps)} {'have a dev score' if best else 'available'}"
+    fewer = f" ({there}, {wanted} requested)" if isinstance(wanted, int) and len(steps) < wanted else ""
+    scored = f", {result.described_score}" if result.described_score else ""
+    plural = "s" if len(steps) > 1 else ""
+    console.say(f"averaged {len(steps)} checkpoint{plural}, update{plural} {updates}{fewer}{scored}: {result.path}")
+    if last != "auto":
+        _warn_of_early_checkpoints(ckpts, steps, console)
+    return result
+
+
+def _warn_of_early_checkpoints(ckpts: Path, steps: Sequence[int], console: Console) -> None:
+    """Warn if the worst averaged checkpoint scores far below the best, as happens early in training."""
+    chosen = ranked([bundle for bundle in checkpoints(ckpts) if bundle.step in steps])
+    scores = [bundle.dev_score or 0.0 for bundle in chosen]
+    if scores and min(scores) < ALIKE * max(scores):
+        ends = [f"{scores[end]:.2f} at update {chosen[end].step:,}" for end in (0, -1)]
+        console.say(f"  dev {chosen[0].task.label} was {' and '.join(ends)}: --last auto finds how many to average")
+
+
+def refresh_report(ckpts: Path, console: Console) -> None:
+    """Rewrite the run's report, if it has one, to include the averages' dev scores."""
+    from nmt.report.page import attempt
+    from nmt.training.run_files import PAGE
+
+    if (ckpts / PAGE).exists() and (problem := attempt(ckpts)) is not None:
+        console.say(f"{ckpts / PAGE} was not updated: {problem}")
+
+
+def export(options: AverageOptions) -> None:
+    """Export a bundle or a run's averaged checkpoints, and report how the exported model's search differs."""
+    from nmt.exchange import ctranslate2, huggingface
+
+    ckpts, out, console = options.ckpts[0], options.out, options.console
+    if options.form == "argos" and (
+        out is None or out.suffix != ctranslate2.ARGOS_SUFFIX
+    ):  # the suffix spares other files
+        raise click.UsageError(f"--format argos needs --out FILE{ctranslate2.ARGOS_SUFFIX}")
+    if out is None:
+        raise click.UsageError(f"--format {options.form} needs --out, the folder to write")
+    bundle, _ = resolve(ckpts)
+    if bundle.path == ckpts and (options.last or options.best):
+        raise click.UsageError(f"--last and --best need a run's directory, but {ckpts} is a bundle")
+    check = {"huggingface": huggingface.check_expressible, "argos": ctranslate2.check_packageable}
+    check.get(options.form, ctranslate2.check_expressible)(bundle)  # fail before computing the average
+    if options.form != "argos":
+        check_replaceable(out, None)
+    if bundle.path != ckpts:
+        bundle = _average(options, None)
+    if options.form == "huggingface":
+        huggingface.export(bundle, out, options.licence)
+        console.say(
+            f"exported for transformers: {out}; its search differs: the length penalty is a power of the length, and "
+            f"the cap does not depend on the input ({out / 'README.md'} lists all differences)"
+        )
+    elif options.form == "argos":
+        quantization = options.quantization or "int8"
+        ctranslate2.export_package(bundle, out, quantization, options.licence)
+        console.say(
+            f"exported for Argos Translate and LibreTranslate, in {quantization}: {out}; they search with a beam and a "
+            "length penalty of their own, split sentences in their own way, and have no terms and nothing to keep"
+        )
+    else:
+        quantization = options.quantization or "float32"
+        ctranslate2.export(bundle, out, quantization)
+        console.say(
+            f"exported for CTranslate2, in {quantization}: {out}; pass beam and α to its translate_batch, whose length "
+            "penalty is a power of the length"
+        )
+
+
+def _mix(options: AverageOptions, shares: Sequence[float]) -> None:
+    """Average models weighted by `shares` into a bundle, and report each model's share."""
+    from nmt.checkpoint.averaging import mix
+
+    if len(shares) != len(options.ckpts):
+        raise click.UsageError(f"--weights has {len(shares)} numbers for {len(options.ckpts)} models")
+    found = [resolve(path) for path in options.ckpts]
+    for (_, note), share in zip(found, shares, strict=True):
+        options.console.say(f"{share / sum(shares):.1%} of {note}")
+    result = mix([bundle for bundle, _ in found], shares, options.out or Path("averaged"))
+    options.console.say(f"averaged {len(found)} model{'s' if len(found) > 1 else ''}: {result.path}")

@@ -8,7 +8,7 @@ import click
 import pytest
 
 from nmt.cli import cli
-from nmt.commands.help import Command
+from nmt.commands.command_line import Command
 
 COMMANDS = {name: command for name, command in cli.commands.items() if isinstance(command, Command)}
 

@@ -16,7 +16,7 @@ from random_bundle import random_bundle, sentence
 from reverse_task import names, reseal
 
 from nmt.checkpoint.reading import Bundle
-from nmt.exchange.argos import export
+from nmt.exchange.ctranslate2 import export_package as export
 from nmt.recipe import Decoding
 from nmt.system.errors import UserError
 

@@ -20,7 +20,7 @@ from reverse_task import names, shell
 
 from nmt.api import Translator
 from nmt.checkpoint.reading import Bundle
-from nmt.exchange import argos, ctranslate2
+from nmt.exchange import ctranslate2
 
 ROOT = Path(__file__).parents[2]
 PYTHON = ROOT / ".venv-argos/bin/python"
@@ -89,7 +89,7 @@ def test_texts_are_those_of_ctranslate2_and_of_our_search_by_its_settings(
         return sum(one != other for one, other in zip(texts, others, strict=True))
 
     for quantization in ("float32", "int8"):
-        argos.export(bundle, tmp_path / f"{quantization}.argosmodel", quantization, None)
+        ctranslate2.export_package(bundle, tmp_path / f"{quantization}.argosmodel", quantization, None)
         theirs = run(tmp_path / quantization, lines, tmp_path / f"{quantization}.argosmodel")["texts"]
         print(f"{quantization}: {differing(theirs, plain)} and {differing(theirs, ours)} of {len(lines)} differ")
         assert differing(theirs, plain) <= (2 if quantization == "float32" else 100)
@@ -98,7 +98,7 @@ def test_texts_are_those_of_ctranslate2_and_of_our_search_by_its_settings(
 
 def test_a_package_stays_apart_from_others_and_overwrites_its_predecessor(tmp_path: Path) -> None:
     package, official, home = tmp_path / "en_de.argosmodel", tmp_path / "official.argosmodel", tmp_path / "home"
-    argos.export(random_bundle(tmp_path / "older", info={"step": 1}), package, "int8", None)
+    ctranslate2.export_package(random_bundle(tmp_path / "older", info={"step": 1}), package, "int8", None)
     with zipfile.ZipFile(package) as old, zipfile.ZipFile(official, "w") as new:
         for name in old.namelist():
             new.writestr(name.replace("nmt-en_de-random", "en_de"), old.read(name))
@@ -107,7 +107,7 @@ def test_a_package_stays_apart_from_others_and_overwrites_its_predecessor(tmp_pa
     assert before["versions"].keys() == {"en_de", "nmt-en_de-random"}
     assert before["languages"] == {"en": "English", "de": "German"}
 
-    argos.export(
+    ctranslate2.export_package(
         random_bundle(tmp_path / "newer", False, info={"step": 2}, tie_embeddings="none"), package, "int8", "mit"
     )
     shutil.rmtree(home / "argos-translate/packages/en_de")

@@ -45,7 +45,7 @@ AVAILABLE = sys.platform == "linux" and hasattr(subprocess, "_fork_exec")
 COSTLY = (  # to import; torch._dynamo is imported by optimizers
     *("torch._dynamo", "datasets.arrow_writer", "safetensors.torch", "sacrebleu", "sentencepiece"),
     *("nmt.cli", "nmt.data.prepare", "nmt.training.start"),
-    *(f"nmt.commands.{name}" for name in ("score", "translate", "average", "train")),
+    *(f"nmt.commands.{name}" for name in ("score", "translate", "train")),
 )
 SIGNALS = signal.SIGINT, signal.SIGTERM, signal.SIGHUP
 
