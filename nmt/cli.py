@@ -10,16 +10,8 @@ from typing import NoReturn
 
 import click
 
-from nmt.commands import exit_codes
+from nmt.commands import exit_codes, options
 from nmt.commands.command_line import CommandGroup, LineCommand, takes, version_option
-from nmt.commands.options import (
-    AverageOptions,
-    ParseOptions,
-    PreprocessOptions,
-    ScoreOptions,
-    TrainOptions,
-    TranslateOptions,
-)
 
 
 @click.group(
@@ -42,12 +34,12 @@ def cli() -> None:
     short_help="Train the tokenizer and encode every split.",
     examples=[("nmt preprocess my.yaml", "into data/NAME/, as the recipe names it")],
 )
-@takes(PreprocessOptions)
-def preprocess(options: PreprocessOptions) -> None:
+@takes(options.PreprocessOptions)
+def preprocess(given: options.PreprocessOptions) -> None:
     """Train the tokenizer of RECIPE on its training data and encode every split into data/NAME/."""
     from nmt.commands.train import preprocess as run
 
-    run(options)
+    run(given)
 
 
 @cli.command(
@@ -58,12 +50,12 @@ def preprocess(options: PreprocessOptions) -> None:
         ("nmt train my.yaml --set training.updates=20000 --out ckpts/long", "another length, elsewhere"),
     ],
 )
-@takes(TrainOptions)
-def train(options: TrainOptions) -> None:
+@takes(options.TrainOptions)
+def train(given: options.TrainOptions) -> None:
     """Train RECIPE, or resume the run that --out holds. The data is preprocessed first if needed."""
     from nmt.commands.train import train as run
 
-    run(options)
+    run(given)
 
 
 @cli.command(
@@ -74,8 +66,8 @@ def train(options: TrainOptions) -> None:
         ("nmt average before after --weights 0.3,0.7", "two models of one shape"),
     ],
 )
-@takes(AverageOptions)
-def average(options: AverageOptions) -> None:
+@takes(options.AverageOptions)
+def average(given: options.AverageOptions) -> None:
     """Average the newest or the best checkpoints of the run in CKPTS into one bundle, and score it on the dev set.
 
     --last auto averages the newest 1, 2, 3, 5, 8, … and all checkpoints, scores each average on the development set as
@@ -89,7 +81,7 @@ def average(options: AverageOptions) -> None:
     """
     from nmt.commands.train import average as run
 
-    run(options)
+    run(given)
 
 
 @cli.command(
@@ -102,15 +94,15 @@ def average(options: AverageOptions) -> None:
         ("nmt translate --input big.en.gz --output big.de.gz --resume", "continue where it stopped"),
     ],
 )
-@takes(TranslateOptions)
-def translate(options: TranslateOptions) -> None:
+@takes(options.TranslateOptions)
+def translate(given: options.TranslateOptions) -> None:
     """Translate lines: one line out for each line in, in order; with --sample N, N lines; with --document, paragraphs.
 
     A summary on stderr has the number of lines, the speed, and a count of each warning.
     """
     from nmt.commands.translate import translate as run
 
-    run(options)
+    run(given)
 
 
 @cli.command(
@@ -121,8 +113,8 @@ def translate(options: TranslateOptions) -> None:
         ("nmt parse --model parser --pretty", "type sentences, see their trees"),
     ],
 )
-@takes(ParseOptions)
-def parse(options: ParseOptions) -> None:
+@takes(options.ParseOptions)
+def parse(given: options.ParseOptions) -> None:
     """Parse sentences of space-separated Treebank tokens: one bracketed tree for each line in, in order.
 
     The search finds only trees over exactly the words of a line. A summary on stderr has the number of lines, the
@@ -130,7 +122,7 @@ def parse(options: ParseOptions) -> None:
     """
     from nmt.commands.translate import parse as run
 
-    run(options)
+    run(given)
 
 
 @cli.command(
@@ -143,8 +135,8 @@ def parse(options: ParseOptions) -> None:
         ("nmt score --runs ckpts/a ckpts/b", "dev score and cost of runs"),
     ],
 )
-@takes(ScoreOptions)
-def score(options: ScoreOptions) -> None:
+@takes(options.ScoreOptions)
+def score(given: options.ScoreOptions) -> None:
     """Score HYP, or stdin, against REF: detokenised text, one sentence per line.
 
     What BLEU and TER count as a word depends on the language of REF: characters of Thai, for example. The signature
@@ -168,7 +160,7 @@ def score(options: ScoreOptions) -> None:
     """
     from nmt.commands.score import score as run
 
-    run(options)
+    run(given)
 
 
 def main() -> NoReturn:

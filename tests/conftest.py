@@ -8,6 +8,7 @@ import os
 import shutil
 import signal
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Set
 from dataclasses import dataclass
@@ -124,12 +125,15 @@ def nmt(monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[byte
 
     def run(*argv: object, stdin: bytes = b"") -> Result:
         monkeypatch.setattr(sys, "argv", ["nmt", *map(str, argv)])
-        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
         capfdbinary.readouterr()
         handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
         try:
-            with pytest.raises(SystemExit) as exit_info:
-                cli.main()
+            with tempfile.TemporaryFile() as file:
+                file.write(stdin)
+                file.seek(0)
+                monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(file))
+                with pytest.raises(SystemExit) as exit_info:
+                    cli.main()
         finally:
             for number, handler in handlers.items():  # children would inherit what this process ignores
                 signal.signal(number, handler)

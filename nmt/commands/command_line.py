@@ -150,10 +150,13 @@ def takes(kind: type[Options]) -> Callable[[Callable[[Any], None]], Callable[...
     return decorate
 
 
-def refuse(options: Options, names: str, why: str) -> None:
-    """Raise UsageError, giving `why`, for the first option set among the fields in space-separated `names`."""
+def refuse(options: Options, names: str, why: str, when: object = True) -> None:
+    """Raise UsageError, giving `why`, for the first option set among the fields in space-separated `names`.
+
+    Do nothing unless `when` is true.
+    """
     for each in fields(options):
-        if each.name in names.split() and getattr(options, each.name):
+        if when and each.name in names.split() and getattr(options, each.name):
             raise click.UsageError(f"{each.metadata[FLAG]} {why}")
 
 

@@ -47,9 +47,10 @@ def run(group: click.Group) -> NoReturn:
     except BaseException as error:
         _restore_signals()
         ending = ending_of(error)
-        for line in ending.lines:
+        lines = (f"error: {ending.message}", f"hint: {ending.hint}") if ending.hint else ending.message.splitlines()
+        for line in lines:
             with suppress(OSError):  # stderr may be closed
-                click.echo(shown(line, sys.stderr) if ending.wraps else line, err=True)
+                click.echo(shown(line, sys.stderr), err=True)
         if "--debug" in sys.argv and ending.traceback:
             raise
         code = ending.code
@@ -67,36 +68,36 @@ def _restore_signals() -> None:
 
 
 class Ending(NamedTuple):
-    """Exit code and stderr lines of a command that was stopped or failed.
+    """Exit code and message of a command that was stopped or failed; an error has a hint.
 
-    `traceback` says whether --debug shows one, and `wraps` whether terminals wrap the lines.
+    `traceback` says whether --debug shows one.
     """
 
     code: int
-    lines: tuple[str, ...] = ()
+    message: str = ""
+    hint: str = ""
     traceback: bool = False
-    wraps: bool = True
 
 
 def ending_of(error: BaseException) -> Ending:
-    """Return the exit code and messages for an exception."""
+    """Return the exit code and message for an exception."""
     reports = os.environ.get("RANK") in (None, "", "0")  # only rank 0 reports
     match error:
         case UserError():
-            return Ending(1, _complaint(error.message, error.hint), traceback=True)
-        case GroupError():
-            lines = _complaint(error.message, error.hint) if error.message else ()
-            return Ending(TRY_AGAIN if error.retry else 1, lines, traceback=error.retry)
+            return Ending(1, error.message, error.hint, traceback=True)
+        case GroupError():  # without a message, another rank has reported the cause
+            code, hint = TRY_AGAIN if error.retry else 1, error.message and error.hint
+            return Ending(code, error.message, hint, traceback=error.retry)
         case Interrupted():
-            return Ending(128 + error.signal_number, (error.message,) if error.message and reports else ())
+            return Ending(128 + error.signal_number, error.message if reports else "")
         case KeyboardInterrupt() | click.Abort():
-            return Ending(128 + signal.SIGINT, ("interrupted",) if reports else ())
+            return Ending(128 + signal.SIGINT, "interrupted" if reports else "")
         case click.exceptions.Exit():
             return Ending(error.exit_code)
         case click.exceptions.NoArgsIsHelpError():  # its message is the help text
-            return Ending(error.exit_code, tuple(error.message.split("\n")), wraps=False)
+            return Ending(error.exit_code, error.message)
         case click.UsageError():
-            return Ending(error.exit_code, _complaint(*_usage(error)))
+            return Ending(error.exit_code, *_usage(error))
         case BrokenPipeError():  # the reader closed the pipe, as `head` does
             return Ending(0)
         case io.UnsupportedOperation():  # open_standard_streams has opened stdout read-only
@@ -132,11 +133,6 @@ def _usage(error: click.UsageError) -> tuple[str, str]:
     if isinstance(error, click.BadParameter | click.BadArgumentUsage) and isinstance(context.command, Command):
         hint = f"for example {context.command.examples[0][0]}; {hint}"
     return message, hint
-
-
-def _complaint(message: str, hint: str) -> tuple[str, str]:
-    """Return the lines of an error and its hint."""
-    return f"error: {message}", f"hint: {hint}"
 
 
 def stop(number: int, frame: FrameType | None) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -37,34 +38,35 @@ overrides_option = partial(option, "--set SECTION.KEY=VALUE  Override a recipe k
 
 def shares(text: str) -> tuple[float, ...]:
     """Parse comma-separated weights: finite, non-negative, with a positive sum."""
-    try:
+    with suppress(ValueError):
         found = tuple(map(float, text.split(",")))
-    except ValueError:
-        found = ()
-    if not all(0 <= share < math.inf for share in found) or not 0 < sum(found) < math.inf:
-        raise click.BadParameter(f"{text!r} is not a list of non-negative numbers, such as 0.3,0.7")
-    return found
+        if all(0 <= share < math.inf for share in found) and 0 < sum(found) < math.inf:
+            return found
+    raise click.BadParameter(f"{text!r} is not a list of non-negative numbers, such as 0.3,0.7")
+
+
+def _matched(pattern: str, text: str, problem: str) -> re.Match[str]:
+    """Match all of an option's value; raise BadParameter with the `problem` if it is malformed."""
+    if found := re.fullmatch(pattern, text):
+        return found
+    raise click.BadParameter(f"{text!r} {problem}")
 
 
 def licence(text: str) -> str:
     """Return the identifier of a licence as the Hugging Face hub spells it, in lower case."""
-    if not re.fullmatch("[A-Za-z0-9][A-Za-z0-9.+-]*", text):
-        raise click.BadParameter(f"{text!r} is no identifier of a licence, such as cc-by-4.0")
-    return text.lower()
+    return _matched("[A-Za-z0-9][A-Za-z0-9.+-]*", text, "is no identifier of a licence, such as cc-by-4.0")[0].lower()
 
 
 def layer(text: str) -> tuple[str, int]:
     """Parse a 1-based layer such as `5` or `encoder:5`; without a prefix it is that of cross-attention."""
-    found = re.fullmatch("(?:(encoder|decoder|cross):)?([1-9][0-9]{0,5})", text)
-    if not found:
-        raise click.BadParameter(f"{text!r} is no layer, such as 5, cross:5, encoder:5 or decoder:5")
+    pattern = "(?:(encoder|decoder|cross):)?([1-9][0-9]{0,5})"
+    found = _matched(pattern, text, "is no layer, such as 5, cross:5, encoder:5 or decoder:5")
     return found[1] or "cross", int(found[2])
 
 
 def heads(text: str) -> tuple[int, ...]:
     """Parse comma-separated 1-based heads; return them sorted, without duplicates."""
-    if not re.fullmatch("[1-9][0-9]{0,5}(,[1-9][0-9]{0,5})*", text):
-        raise click.BadParameter(f"{text!r} are not numbers of heads from 1 on, such as 1,2")
+    _matched("[1-9][0-9]{0,5}(,[1-9][0-9]{0,5})*", text, "are not numbers of heads from 1 on, such as 1,2")
     return tuple(sorted({int(head) for head in text.split(",")}))
 
 
@@ -176,7 +178,6 @@ class SearchOptions(Options):
     sample: int | None = None
     prefix: Path | None = None
     terms: Path | None = None
-    keep: tuple[str, ...] = ()
     document: bool = False
     markup: bool = False
     engine: Literal["nmt", "ctranslate2"] = "nmt"
@@ -199,8 +200,7 @@ class SearchOptions(Options):
         if self.pretty and (self.as_json or self.n_best):
             raise click.UsageError("--pretty cannot be combined with --json or --n-best")
         suffix = self.attention and self.attention.suffix
-        if suffix != ".svg":
-            refuse(self, "layer heads word", "goes with --attention FILE.svg")
+        refuse(self, "layer heads word", "goes with --attention FILE.svg", suffix != ".svg")
         if suffix not in (None, ".html", ".svg"):
             raise click.UsageError(f"--attention {self.attention}: must end in .html for a page, or .svg for a figure")
         if self.attention and len(self.paths) > 1:
@@ -239,12 +239,10 @@ class TranslateOptions(SearchOptions):
     def check(self) -> None:
         """Raise UsageError for incompatible options."""
         super().check()
-        if self.engine != "nmt":
-            refuse(self, "prefix terms keep markup sample", "needs --engine nmt")
-        if self.sample:
-            refuse(self, "terms keep markup n_best", "cannot be combined with --sample")
-        if self.document:
-            refuse(self, "n_best as_json resume attention sample prefix markup", "cannot be combined with --document")
+        refuse(self, "prefix terms keep markup sample", "needs --engine nmt", self.engine != "nmt")
+        refuse(self, "terms keep markup n_best", "cannot be combined with --sample", self.sample)
+        others = "n_best as_json resume attention sample prefix markup"
+        refuse(self, others, "cannot be combined with --document", self.document)
 
 
 @dataclass(frozen=True, kw_only=True)

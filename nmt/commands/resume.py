@@ -48,11 +48,9 @@ class Job:
     settings: Mapping[str, Any]
     """Everything else that affects the output, with hashes of models, keyed by user-visible name; values are JSON"""
 
-    def described(self, files: Mapping[str, Sequence[Any]] | None = None) -> dict[str, Any]:
-        """Return everything that the output depends on, by name; `files` are the inputs by `identify`, if known."""
-        files = files or {option: identify(path, None) for option, path in self.inputs.items()}
-        settings: dict[str, Any] = json.loads(json.dumps(self.settings))
-        return settings | {option: stamp[2:] for option, stamp in files.items()}
+    def files(self) -> dict[str, list[Any]]:
+        """Return the inputs by `identify`, keyed by option."""
+        return {option: identify(path, None) for option, path in self.inputs.items()}
 
     def is_done(self, say: Callable[[str], None] = lambda line: None) -> bool:
         """Return whether the output is complete; `say` why it is to be made again, if it exists.
@@ -69,7 +67,7 @@ class Job:
         if record.get("output") != hash_file(self.output):
             hint = "keep it, or remove it to have it made again"
             raise UserError(f"{self.output}: has changed since it was made", hint)
-        if differences := _differences(record.get("job", {}), self.described()):
+        if differences := _differences(record.get("job", {}), _described(self.settings, self.files())):
             say(f"{self.output}: was made with other settings or files, so it is made again: {', '.join(differences)}")
         return not differences
 
@@ -85,7 +83,7 @@ class Blocks:
         self._size: int = plan["block_lines"]
         self._numbers = range(-(-self.lines // self._size))
         self._output, self._folder, self._lock = job.output, folder_of(job.output), lock
-        self._record = {"job": job.described(plan["files"]), HASHES: {}}
+        self._record = {"job": _described(plan["settings"], plan["files"]), HASHES: {}}
         self._files = {path: plan["files"][option] for option, path in job.inputs.items()}
         self._finished: dict[int, tuple[Counts, str]] = {}  # counts and text hash by block number
 
@@ -250,19 +248,17 @@ def _agree_on_plan(path: Path, job: Job, count: Callable[[], int]) -> dict[str, 
     if before is None and (others := sorted(file.name for file in folder.glob("[!.]*"))):
         hint = "move it away, or name another --output"
         raise UserError(f"{folder}: holds {others[0]}, but no blocks of this output", hint)
-    files = {option: identify(file, None) for option, file in job.inputs.items()}
+    plan: dict[str, Any] = {"files": job.files(), "settings": job.settings}
     if before is None:
-        plan: dict[str, Any] = {"format": FORMAT, "lines": count(), "block_lines": BLOCK_LINES}
-        plan |= {"files": files, "settings": job.settings, HASHES: {}}
+        plan = {"format": FORMAT, "lines": count(), "block_lines": BLOCK_LINES, **plan, HASHES: {}}
         replace_manifest(path, plan)
         return plan
-    there = {**before["settings"], **{option: stamp[2:] for option, stamp in before["files"].items()}}
-    if differences := _differences(there, job.described(files)):
+    if differences := _differences(*(_described(each["settings"], each["files"]) for each in (before, plan))):
         raise UserError(
             f"{folder}: holds blocks made with other settings or files: {', '.join(differences)}",
             f"repeat the command that made them, or remove {folder} to start over",
         )
-    return {**before, "files": files}
+    return {**before, **plan}
 
 
 def _read_plan(path: Path) -> dict[str, Any]:
@@ -274,6 +270,11 @@ def _read_plan(path: Path) -> dict[str, Any]:
         f"{path}: damaged, or written by another version of nmt",
         f"remove {path.parent} to start over, or use the version that wrote it",
     )
+
+
+def _described(settings: Mapping[str, Any], files: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
+    """Return everything that an output depends on, by name; `files` are the inputs by `identify`."""
+    return {**json.loads(json.dumps(settings)), **{option: stamp[2:] for option, stamp in files.items()}}
 
 
 def _differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> list[str]:

@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack
+from functools import partial
 from itertools import compress
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -22,8 +23,8 @@ from nmt.system.files import open_input
 from nmt.text.lines import read_lines, read_parallel
 
 if TYPE_CHECKING:
+    from nmt.checkpoint.reading import Bundle
     from nmt.decoding.forced import ForcedDecoder, PairScores
-    from nmt.recipe import TaskName
 
 Item = TypeVar("Item")
 FEW_LINES = 20_000  # up to which BLEU's interval takes seconds; with more it is narrow
@@ -37,14 +38,13 @@ def score(options: ScoreOptions) -> None:
     if not 1 <= len(options.files) <= 2:
         raise click.BadArgumentUsage(f"score takes REF and at most one HYP, but got {len(options.files)} files")
     metrics = _metrics(options)
-    if not set(metrics) & set(METRICS):
-        refuse(options, "baseline lowercase language", f"needs --metric {', '.join(METRICS)}")
+    of_texts = set(metrics) & set(METRICS)
+    refuse(options, "baseline lowercase language", f"needs --metric {', '.join(METRICS)}", not of_texts)
     if options.models:
         refuse(options, "prepared", "cannot be combined with --model")
         return _score_by_model(options, metrics)
     refuse(options, "source overrides", "needs --model")
-    if "brackets" in metrics:
-        refuse(options, "prepared", "cannot be combined with --metric brackets")
+    refuse(options, "prepared", "cannot be combined with --metric brackets", "brackets" in metrics)
     (_score_trees if "brackets" in metrics else _score_translations)(options, metrics)
 
 
@@ -228,7 +228,7 @@ def _metrics(options: ScoreOptions) -> list[str]:
 
 
 def _forced_decoder(options: ScoreOptions) -> ForcedDecoder:
-    """Load the scoring models; raise UserError if a file or model is missing."""
+    """Load the scoring models; raise UserError if a file or model is missing, or a model is for another task."""
     for path in (options.source, options.reference):
         if path is not None and not path.is_fifo():
             open_input(path).close()  # report a missing file before loading a model
@@ -237,26 +237,20 @@ def _forced_decoder(options: ScoreOptions) -> ForcedDecoder:
     from nmt.decoding.forced import ForcedDecoder
     from nmt.system.device import choose_device
 
-    task = _scoring_task(options.models, options.source)
-    bundles, decoding = find_models(options.models, task, options.overrides, options.console)
+    check = partial(_check_task, source=options.source)
+    bundles, decoding = find_models(options.models, options.overrides, check, options.console)
     tokenizer, device = common_tokenizer(bundles), choose_device(options.device, options.threads)
     return ForcedDecoder([bundle.model(device) for bundle in bundles], tokenizer, decoding)
 
 
-def _scoring_task(paths: Sequence[Path], source: Path | None) -> TaskName:
-    """Return the task that scoring requires: translation given a source, otherwise language modelling.
-
-    Raise UserError for a translator without a source, or a language model with one.
-    """
-    from nmt.exchange.resolve import resolve
-
-    for bundle in (resolve(path)[0] for path in paths):
-        if source is None and bundle.info["task"] == "translate":
-            raise UserError(
-                f"{bundle.path}: is a translator, which scores REF given its source",
-                "add --source FILE, with the source of each line of REF",
-            )
-        if source is not None and not bundle.task.has_source:
-            problem = f"--source {source}: {bundle.path} is a language model, which reads no source"
-            raise UserError(problem, "leave out --source")
-    return "language_model" if source is None else "translate"
+def _check_task(bundle: Bundle, source: Path | None) -> None:
+    """Raise UserError unless the model is a translator, given a source, or else a language model."""
+    if source is None and bundle.info["task"] == "translate":
+        raise UserError(
+            f"{bundle.path}: is a translator, which scores REF given its source",
+            "add --source FILE, with the source of each line of REF",
+        )
+    if source is not None and not bundle.task.has_source:
+        problem = f"--source {source}: {bundle.path} is a language model, which reads no source"
+        raise UserError(problem, "leave out --source")
+    bundle.check_task("language_model" if source is None else "translate")

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Generic, TypeVar
+from typing import IO, TYPE_CHECKING, Any
 
 import click
 
@@ -22,8 +22,6 @@ from nmt.text.lines import count_lines, count_rest, decoded, read_lines
 
 if TYPE_CHECKING:
     from nmt.decoding.pipeline import LineResult
-
-Result = TypeVar("Result", bound="LineResult")
 
 
 def open_standard_streams() -> None:
@@ -69,26 +67,15 @@ def read_input(path: Path | None, console: Console, expected: str = "one sentenc
         raise UserError("stdin is closed", "name an input file, or send the lines through a pipe")
     if is_typed(path):
         console.say(f"reading from the terminal: {expected}, Ctrl-D to end")
-    descriptor = _descriptor(sys.stdin)
     # Not sys.stdin itself: Python closes it at exit, while a thread may still be waiting for input.
-    if descriptor is None:
-        return decoded(io.BufferedReader(io.BytesIO(sys.stdin.buffer.read())), "<stdin>")
-    return decoded(open(descriptor, "rb", closefd=False), "<stdin>")
+    return decoded(open(sys.stdin.fileno(), "rb", closefd=False), "<stdin>")
 
 
 def count_input(path: Path | None) -> int | None:
     """Count a file's lines or stdin's remaining lines; return None if they cannot be counted in advance."""
-    if path is not None:
-        return count_lines(path) if path.is_file() else None
-    descriptor = _descriptor(sys.stdin)
-    return None if descriptor is None else count_rest(descriptor)
-
-
-def _descriptor(stream: IO[str]) -> int | None:
-    try:
-        return stream.fileno()
-    except OSError:  # the stream has no descriptor
-        return None
+    if path is None:
+        return count_rest(sys.stdin.fileno())
+    return count_lines(path) if path.is_file() else None
 
 
 def open_output(path: Path | None, held: ExitStack) -> Callable[[str], None]:
@@ -136,10 +123,10 @@ class Counts:
             self.warnings[warning] = (before + count, min(first, line))
 
 
-class Statistics(Generic[Result]):
+class Statistics:
     """Progress, speed and warnings of a search."""
 
-    def __init__(self, doing: str, warnings: Mapping[str, Callable[[Result], int]], noun: str = "sentence") -> None:
+    def __init__(self, doing: str, warnings: Mapping[str, Callable[[Any], int]], noun: str = "sentence") -> None:
         """Label the progress with `doing` and the lines with `noun`.
 
         Each function in `warnings` counts one kind of defect in a result.
@@ -174,7 +161,7 @@ class Statistics(Generic[Result]):
         self._tokens += tokens
         self._advance(1, self.speed())
 
-    def add(self, result: Result) -> int:
+    def add(self, result: LineResult) -> int:
         """Count the next line's result; return its 1-based line number in the input."""
         self.counts.lines += 1
         number = self.before + self.counts.lines

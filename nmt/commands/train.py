@@ -13,6 +13,7 @@ import click
 
 from nmt import recipe as recipes
 from nmt.checkpoint.reading import Bundle, checkpoints, ranked
+from nmt.commands.command_line import refuse
 from nmt.commands.streams import show
 from nmt.exchange.resolve import initial_bundle, resolve, with_model_of
 from nmt.system.console import Console
@@ -80,16 +81,14 @@ def train(options: TrainOptions) -> None:
 
 def average(options: AverageOptions) -> None:
     """Average a run's checkpoints or several models, and write a bundle or an export."""
-    if options.quantization and options.form not in ("ctranslate2", "argos"):
-        raise click.UsageError("--quantization needs --format ctranslate2 or argos")
-    if options.licence and options.form not in ("huggingface", "argos"):
-        raise click.UsageError("--license needs --format huggingface or argos")
+    quantizable, licensable = ("ctranslate2", "argos"), ("huggingface", "argos")
+    refuse(options, "quantization", "needs --format ctranslate2 or argos", options.form not in quantizable)
+    refuse(options, "licence", "needs --format huggingface or argos", options.form not in licensable)
     if options.weights and (options.last or options.best or options.form != "nmt"):
         raise click.UsageError("--weights cannot be combined with --last, --best or --format")
     if len(options.ckpts) > 1 and not options.weights:
         raise click.UsageError("several CKPTS need --weights, one for each, such as --weights 0.3,0.7")
-    if options.last and options.best:
-        raise click.UsageError("--last cannot be combined with --best")
+    refuse(options, "last", "cannot be combined with --best", options.best)
     if options.weights:
         _mix(options, options.weights)
     elif options.form == "nmt":
@@ -164,26 +163,26 @@ def export(options: AverageOptions) -> None:
         check_replaceable(out, None)
     if bundle.path != ckpts:
         bundle = _average(options, None)
+    quantization = options.quantization or ("int8" if options.form == "argos" else "float32")
     if options.form == "huggingface":
         huggingface.export(bundle, out, options.licence)
-        console.say(
-            f"exported for transformers: {out}; its search differs: the length penalty is a power of the length, and "
-            f"the cap does not depend on the input ({out / 'README.md'} lists all differences)"
+        said = (
+            f"transformers: {out}; its search differs: the length penalty is a power of the length, and the cap does "
+            f"not depend on the input ({out / 'README.md'} lists all differences)"
         )
     elif options.form == "argos":
-        quantization = options.quantization or "int8"
         ctranslate2.export_package(bundle, out, quantization, options.licence)
-        console.say(
-            f"exported for Argos Translate and LibreTranslate, in {quantization}: {out}; they search with a beam and a "
-            "length penalty of their own, split sentences in their own way, and have no terms and nothing to keep"
+        said = (
+            f"Argos Translate and LibreTranslate, in {quantization}: {out}; they search with a beam and a length "
+            "penalty of their own, split sentences in their own way, and have no terms and nothing to keep"
         )
     else:
-        quantization = options.quantization or "float32"
         ctranslate2.export(bundle, out, quantization)
-        console.say(
-            f"exported for CTranslate2, in {quantization}: {out}; pass beam and α to its translate_batch, whose length "
-            "penalty is a power of the length"
+        said = (
+            f"CTranslate2, in {quantization}: {out}; pass beam and α to its translate_batch, whose length penalty is a "
+            "power of the length"
         )
+    console.say(f"exported for {said}")
 
 
 def _mix(options: AverageOptions, shares: Sequence[float]) -> None:

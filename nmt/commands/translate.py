@@ -79,14 +79,13 @@ def parse(options: ParseOptions) -> None:
     )
 
 
-def _for_this_rank(options: SearchOptions) -> tuple[SearchOptions, World]:
-    """Return this rank's world and options: its own device and threads, and a console that is quiet above rank 0.
+def _for_this_rank(options: SearchOptions, world: World) -> SearchOptions:
+    """Return this rank's options: its own device and threads, and a console that is quiet above rank 0.
 
     Raise UserError if several ranks would each search the whole input.
     """
-    world = find_world(os.environ) or World()
     if world.size == 1:
-        return options, world
+        return options
     if not options.resume:
         raise UserError(
             f"this is one of {world.size} ranks, and each would search the whole input",
@@ -95,19 +94,16 @@ def _for_this_rank(options: SearchOptions) -> tuple[SearchOptions, World]:
         )
     console = Console(options.console.quiet or world.rank > 0)
     threads = world.threads(options.threads or cores())
-    return replace(options, console=console, device=device_of(options.device, world), threads=threads), world
+    return replace(options, console=console, device=device_of(options.device, world), threads=threads)
 
 
 def find_models(
-    paths: Sequence[Path], task: TaskName, overrides: Sequence[str], console: Console
+    paths: Sequence[Path], overrides: Sequence[str], check: Callable[[Bundle], None], console: Console
 ) -> tuple[list[Bundle], Decoding]:
-    """Resolve paths to bundles and report them; return them and the first bundle's decoding settings.
-
-    Raise UserError if a bundle is for another task.
-    """
+    """Resolve paths to bundles, `check` each, and report them; return them and the first one's decoding settings."""
     found = [resolve(path) for path in paths]
     for bundle, _ in found:
-        bundle.check_task(task)
+        check(bundle)
     decoding = override_decoding(found[0][0].recipe, overrides)
     for _, note in found:
         console.say(note)
@@ -120,15 +116,15 @@ class LineSearch:
     def __init__(self, options: SearchOptions, task: TaskName) -> None:
         """Resolve the models; raise UsageError for incompatible options."""
         options.check()
+        self.world = find_world(os.environ) or World()
         self.own_console = options.console  # not quiet above rank 0, unlike `say`
-        self.options, self.world = _for_this_rank(options)
-        self.say = self.options.console.say
-        self.bundles, self.decoding = find_models(options.paths, task, options.settings, self.options.console)
-        self.complaints = 0
+        self.options = options = _for_this_rank(options, self.world)
+        self.say, self.complaints = options.console.say, 0
+        self.bundles, self.decoding = find_models(
+            options.paths, options.settings, lambda bundle: bundle.check_task(task), options.console
+        )
 
-    def run(
-        self, pipeline_of: Callable[[Saved], Pipeline[Any]], statistics: Statistics[Any], own: dict[str, Any]
-    ) -> None:
+    def run(self, pipeline_of: Callable[[Saved], Pipeline[Any]], statistics: Statistics, own: dict[str, Any]) -> None:
         """Search all lines, write the results, and report the statistics.
 
         `pipeline_of` builds the pipeline, once the output has been checked. `own` holds the values of command-specific

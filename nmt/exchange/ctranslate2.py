@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+import tomllib
 from datetime import date
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -215,21 +216,7 @@ def _transformer_spec() -> Any:
 
 ARGOS_SUFFIX = ".argosmodel"
 ARGOS_LONGEST = 1024  # subwords at which Argos Translate cuts off an input
-CODES = {"pt-br": "pb", "zh-cn": "zh", "zh-hans": "zh", "zh-hant": "zt", "zh-tw": "zt"}
-"""Codes of LibreTranslate that are not the usual ones"""
-NAMES = dict(
-    re.findall(
-        r"(\w+) ([^,]+)",
-        "af Afrikaans, ar Arabic, az Azerbaijani, be Belarusian, bg Bulgarian, bn Bengali, ca Catalan, cs Czech, "
-        "cy Welsh, da Danish, de German, el Greek, en English, eo Esperanto, es Spanish, et Estonian, eu Basque, "
-        "fa Persian, fi Finnish, fr French, ga Irish, gl Galician, he Hebrew, hi Hindi, hr Croatian, hu Hungarian, "
-        "id Indonesian, is Icelandic, it Italian, ja Japanese, ko Korean, ky Kyrgyz, lt Lithuanian, lv Latvian, "
-        "ms Malay, nb Norwegian, nl Dutch, pb Portuguese (Brazil), pl Polish, pt Portuguese, ro Romanian, ru Russian, "
-        "sk Slovak, sl Slovenian, sq Albanian, sr Serbian, sv Swedish, sw Swahili, ta Tamil, te Telugu, th Thai, "
-        "tl Tagalog, tr Turkish, uk Ukrainian, ur Urdu, vi Vietnamese, zh Chinese, zt Chinese (traditional)",
-    )
-)
-"""Display names of languages by code"""
+LANGUAGES = tomllib.loads(Path(__file__).with_name("argos_languages.toml").read_text(encoding="utf-8"))
 
 
 def export_package(bundle: Bundle, path: Path, quantization: str, licence: str | None) -> None:
@@ -242,15 +229,16 @@ def export_package(bundle: Bundle, path: Path, quantization: str, licence: str |
 
     check_packageable(bundle)
     recipe, tokenizer = bundle.recipe, bundle.tokenizer()
-    source, target = (CODES.get(code.lower(), code.lower()) for code in recipe.data.languages)
+    codes, names = LANGUAGES["codes"], LANGUAGES["names"]
+    source, target = (codes.get(code.lower(), code.lower()) for code in recipe.data.languages)
     name = re.sub(r"[^\w.-]", "_", f"nmt-{source}_{target}-{recipe.name}")
     metadata = {
         "package_version": f"{date.today():%Y.%m.%d}",  # above the versions of official packages, which start at 1.0
         "argos_version": "1.9.0",
         "from_code": source,
-        "from_name": NAMES.get(source, source),
+        "from_name": names.get(source, source),
         "to_code": target,
-        "to_name": NAMES.get(target, target),
+        "to_name": names.get(target, target),
     }
     positions = max(positions_for(recipe.model, recipe.decoding), ARGOS_LONGEST)
     card = model_card(bundle, name, sum(each.numel() for each in bundle.weights().values()), licence, "argos_card.md")

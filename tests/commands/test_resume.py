@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -71,6 +72,12 @@ def make(job: Job, most: int = 10**6) -> tuple[list[int], Counts, list[str]]:
         return made, blocks.total, said
 
 
+def stop(job: Job, lines: int = 35) -> None:
+    """Makes the output, and is killed after so many lines."""
+    with pytest.raises(Stopped):
+        make(job, lines)
+
+
 @pytest.mark.parametrize(("name", "seed"), [("out", 0), ("out.gz", 1)])
 def test_an_output_stopped_anywhere_is_the_one_never_stopped(job: Job, name: str, seed: int) -> None:
     job = replace(job, output=job.output.with_name(name))
@@ -89,52 +96,22 @@ def test_an_output_stopped_anywhere_is_the_one_never_stopped(job: Job, name: str
     assert {path.name for path in job.output.parent.iterdir()} == {name, f".{name}.job", "in"}
 
 
-BEGUN_BEFORE = {
-    "blocks.json": '{"format": 1, "lines": 3, "block_lines": 2, "files": {"--input": [6, 1795473504433318446, '
-    '"880553fca8fcea94e325ee2cfb48e5a985cc797f39a14cc6d3cedecfeb2ae4d2"]}, "settings": {"decoding.beam": 4, '
-    '"--model": ["hash"]}, "hashes": {"blocks.json": "566f55f88ec0846c"}}',
-    "00000000.json": '{"text": "19610cac9b051784", "lines": 2, "tokens": 5, "warnings": {"odd": [1, 2]}, '
-    '"hashes": {"00000000.json": "53bf20192f0d6a89"}}',
-    "00000000.txt": "A\nB\n",
-    ".claims": "",
-}
-"""Files of an output of three lines that a version with claims has begun."""
-
-
-def test_an_output_that_an_earlier_version_began_goes_on(job: Job) -> None:
-    job.inputs["--input"].write_bytes(b"a\nb\nc\n")
-    folder_of(job.output).mkdir()
-    for name, content in BEGUN_BEFORE.items():
-        (folder_of(job.output) / name).write_text(content)
-    assert make(job)[:2] == ([1], Counts(3, 7, {"odd": (2, 2)}))
-    assert job.output.read_bytes() == b"A\nB\nC\n"
-    assert not folder_of(job.output).exists()
-
-
-@pytest.mark.parametrize("damage", [Path.unlink, lambda path: path.write_bytes(b"x" * path.stat().st_size)])
-def test_a_damaged_block_is_said_and_made_again(job: Job, damage) -> None:
-    with pytest.raises(Stopped):
-        make(job, 35)
-    damage(folder_of(job.output) / "00000001.txt")
-    made, total, said = make(job)
-    assert (made, job.output.read_bytes()) == ([3, 4, 1], TEXT)
-    assert total.lines == LINES
-    assert [line.split(": ")[1] for line in said] == ["damaged; these lines are searched again"]
-
-
 @pytest.mark.parametrize(
-    "damage",
+    ("name", "damage", "again"),
     [
-        lambda path: path.write_text(path.read_text().replace('"tokens": 20', '"tokens": 21')),
-        lambda path: path.write_text('{"text": "", "lines": 10, "tokens": 1, "warnings": {"odd": 1}}'),
+        ("00000001.txt", Path.unlink, [3, 4, 1]),
+        ("00000001.txt", lambda path: path.write_bytes(b"x" * path.stat().st_size), [3, 4, 1]),
+        ("00000001.json", lambda path: path.write_text(path.read_text().replace('"tokens": 20', '"tokens": 21')), None),
+        ("00000001.json", lambda path: path.write_text('{"text": "", "lines": 10, "warnings": {"odd": 1}}'), None),
     ],
 )
-def test_a_block_with_a_damaged_record_is_made_again(job: Job, damage) -> None:
-    with pytest.raises(Stopped):
-        make(job, 35)
-    damage(folder_of(job.output) / "00000001.json")
-    assert make(job)[0] == [1, 3, 4]
-    assert job.output.read_bytes() == TEXT
+def test_a_damaged_block_is_made_again(job: Job, name: str, damage, again: list[int] | None) -> None:
+    stop(job)
+    damage(folder_of(job.output) / name)
+    made, total, said = make(job)
+    assert (made, job.output.read_bytes()) == (again or [1, 3, 4], TEXT)
+    assert total.lines == LINES
+    assert [line.split(": ")[1] for line in said] == ["damaged; these lines are searched again"] * bool(again)
 
 
 def made_by_ranks(job: Job, size: int) -> list[Blocks]:
@@ -215,21 +192,16 @@ def test_what_a_rank_joined_that_was_killed_another_joins(job: Job, waits: bool)
 
 
 def test_an_output_that_is_there_with_its_blocks_is_joined_again(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
-    def killed(*arguments: object) -> None:
-        raise Stopped
-
     with monkeypatch.context() as patched:
-        patched.setattr("nmt.commands.resume.remove_directory", killed)
-        with pytest.raises(Stopped):
-            make(job)
+        patched.setattr("nmt.commands.resume.remove_directory", Mock(side_effect=Stopped))
+        stop(job, 100)
     assert job.output.read_bytes() == TEXT
     assert make(job)[0] == []
     assert not folder_of(job.output).exists()
 
 
 def test_a_second_command_is_refused(job: Job) -> None:
-    with pytest.raises(Stopped):
-        make(job, 15)
+    stop(job, 15)
     with opened(job) as blocks:
         assert blocks
         with pytest.raises(UserError, match=r"out: another nmt is writing there"):
@@ -283,32 +255,23 @@ def test_an_output_without_a_record_is_made_again_and_one_that_was_edited_is_kep
 
 
 @pytest.mark.parametrize(
-    ("changes", "differences"),
+    ("settings", "line_7", "differences"),
     [
-        ({"settings": {"decoding.beam": 5, "--model": ["hash"]}}, "decoding.beam (4 there, 5 here)"),
-        ({"settings": {"decoding.beam": 4, "--model": ["hash"], "--new": 1}}, "--new (None there, 1 here)"),
-        ({"settings": {"--model": ["hash", "other"]}}, "decoding.beam (4 there, None here), --model"),
+        ({"decoding.beam": 5, "--model": ["hash"]}, b"line 7", "decoding.beam (4 there, 5 here)"),
+        ({"decoding.beam": 4, "--model": ["hash"], "--new": 1}, b"line 7", "--new (None there, 1 here)"),
+        ({"--model": ["hash", "other"]}, b"line 7", "decoding.beam (4 there, None here), --model"),
+        ({"decoding.beam": 4, "--model": ["hash"]}, b"line x", "--input"),
     ],
 )
-def test_blocks_of_other_settings_are_kept_and_the_difference_is_named(job: Job, changes, differences) -> None:
-    with pytest.raises(Stopped):
-        make(job, 35)
-    with pytest.raises(UserError) as error:
-        make(replace(job, **changes))
-    assert error.value.message.endswith(f"out.parts: holds blocks made with other settings or files: {differences}")
-    assert make(job)[0] == [3, 4]
-
-
-def test_blocks_of_another_input_are_kept(job: Job) -> None:
-    with pytest.raises(Stopped):
-        make(job, 35)
+def test_blocks_of_another_job_are_kept_and_the_difference_is_named(job: Job, settings, line_7, differences) -> None:
+    stop(job)
     source = job.inputs["--input"]
-    before = source.read_bytes()
-    source.write_bytes(before.replace(b"line 7\n", b"line x\n"))
-    later = source.stat().st_mtime_ns + 10**9  # many kernels stamp files by a clock that ticks every 4 to 10 ms
+    before, later = source.read_bytes(), source.stat().st_mtime_ns + 10**9  # clocks of kernels tick every 4 to 10 ms
+    source.write_bytes(before.replace(b"line 7", line_7))
     os.utime(source, ns=(later, later))
-    with pytest.raises(UserError, match=r"made with other settings or files: --input\n"):
-        make(job)
+    with pytest.raises(UserError) as error:
+        make(replace(job, settings=settings))
+    assert error.value.message.endswith(f"out.parts: holds blocks made with other settings or files: {differences}")
     source.write_bytes(before)
     assert make(job)[0] == [3, 4]
 
@@ -329,8 +292,7 @@ def test_an_input_that_changes_meanwhile_is_an_error(job: Job) -> None:
 
 @pytest.mark.parametrize("content", ["{", '{"format": 2, "hashes": {}}', None])
 def test_a_damaged_plan_is_an_error(job: Job, content: str | None) -> None:
-    with pytest.raises(Stopped):
-        make(job, 35)
+    stop(job)
     plan = folder_of(job.output) / "blocks.json"
     plan.write_text(plan.read_text().replace('"lines": 47', '"lines": 40') if content is None else content)
     with pytest.raises(UserError, match=r"blocks\.json: damaged, or written by another version"):
@@ -348,8 +310,7 @@ def test_a_folder_of_other_files_is_left_alone(job: Job) -> None:
 
 
 def test_blocks_keep_the_size_they_were_begun_with(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(Stopped):
-        make(job, 35)
+    stop(job)
     monkeypatch.setattr("nmt.commands.resume.BLOCK_LINES", 7)
     assert make(job)[0] == [3, 4]
     assert job.output.read_bytes() == TEXT
