@@ -10,7 +10,7 @@ from typing import NoReturn
 
 import click
 
-from nmt.commands import exit_codes, options
+from nmt.commands import options, process
 from nmt.commands.command_line import CommandGroup, LineCommand, takes, version_option
 
 
@@ -164,5 +164,5 @@ def score(given: options.ScoreOptions) -> None:
 
 
 def main() -> NoReturn:
-    """Run the command `nmt` with the exit codes of `nmt.commands.exit_codes.run`."""
-    exit_codes.run(cli)
+    """Run the command `nmt` with the exit codes of `nmt.commands.process.run`."""
+    process.run(cli)

@@ -21,7 +21,7 @@ from random_bundle import random_bundle
 from reverse_task import reseal
 
 from nmt.checkpoint.reading import Bundle
-from nmt.commands.streams import open_output
+from nmt.commands.process import open_output
 from nmt.decoding.ctranslate2_engine import convert
 from nmt.decoding.search import SearchEngine
 from nmt.exchange.resolve import resolve

@@ -1,4 +1,4 @@
-"""Resumable output, written in blocks by one process or by several ranks.
+"""Statistics of a search, and resumable output, written in blocks by one process or by several ranks.
 
 While `big.out` is unfinished, the folder `big.out.parts` holds:
 
@@ -18,24 +18,119 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from glob import escape
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from nmt.commands.streams import Counts, open_output
+from nmt.commands.process import open_output
 from nmt.system.compression import compressed
+from nmt.system.console import Advance, Console, unseen
 from nmt.system.device import World
 from nmt.system.errors import UserError
 from nmt.system.files import clear_parts, exclusive, identify, remove_directory, whole_file
 from nmt.system.integrity import HASHES, hash_file, read_manifest, replace_manifest
 
+if TYPE_CHECKING:
+    from nmt.decoding.pipeline import LineResult
+
 PLAN, LOCK = "blocks.json", ".lock"
 FORMAT = 1  # version of blocks.json
 BLOCK_LINES = 10_000  # a killed process loses at most one block; smaller blocks leave the device idle more often
+
+
+@dataclass
+class Counts:
+    """Counts over a range of input lines."""
+
+    lines: int = 0
+    tokens: int = 0
+    """Target symbols, including `</s>`"""
+    warnings: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """Each warning's number of occurrences and first line number"""
+
+    def add(self, other: Counts) -> None:
+        """Add the counts of other lines of the same input."""
+        self.lines += other.lines
+        self.tokens += other.tokens
+        for warning, (count, line) in other.warnings.items():
+            before, first = self.warnings.get(warning, (0, line))
+            self.warnings[warning] = (before + count, min(first, line))
+
+
+class Statistics:
+    """Progress, speed and warnings of a search."""
+
+    def __init__(self, doing: str, warnings: Mapping[str, Callable[[Any], int]], noun: str = "sentence") -> None:
+        """Label the progress with `doing` and the lines with `noun`.
+
+        Each function in `warnings` counts one kind of defect in a result.
+        """
+        self.counts = Counts()
+        self._advance: Advance = unseen
+        self.before = 0  # input lines that precede those of `counts`
+        self._doing, self._warnings, self._noun = doing, warnings, noun
+        self._tokens = 0  # since `_began`
+        self._began: float | None = None
+
+    def begin(self, before: int) -> Counts:
+        """Reset and return the counts; from now on they cover the input after its first `before` lines."""
+        self.counts, self.before = Counts(), before
+        return self.counts
+
+    @contextmanager
+    def progress(self, console: Console, total: int | None, done: int = 0) -> Iterator[None]:
+        """Show the search's progress, starting from `done` lines that an earlier run finished."""
+        with console.progress(self._doing, total, "lines", done) as self._advance:
+            yield
+
+    def timed(self, lines: Iterator[Any]) -> Iterator[Any]:
+        """Yield the lines; start the clock of `speed` at the first."""
+        for line in lines:
+            self._began = self._began or time.monotonic()
+            yield line
+
+    def searched(self, tokens: int) -> None:
+        """Count a finished line's target symbols, including `</s>`; lines may finish out of order."""
+        self.counts.tokens += tokens
+        self._tokens += tokens
+        self._advance(1, self.speed())
+
+    def add(self, result: LineResult) -> int:
+        """Count the next line's result; return its 1-based line number in the input."""
+        self.counts.lines += 1
+        number = self.before + self.counts.lines
+        if not result.parts:
+            self.searched(0)  # a blank line, which never reaches the engine
+        occurred = {warning: (count, number) for warning, occurs in self._warnings.items() if (count := occurs(result))}
+        self.counts.add(Counts(warnings=occurred))
+        return number
+
+    def speed(self) -> str:
+        """Return the target symbols per second since the first line, as text."""
+        seconds = 0.0 if self._began is None else time.monotonic() - self._began
+        return f"{self._tokens / max(seconds, 1e-9):,.0f} tokens/s"
+
+    def summary(self, typed: bool) -> str:
+        """Format lines, speed and the warnings that occurred on one line; no speed if the lines were typed."""
+        counts, known = self.counts, self.counts.warnings
+        lines = f"{counts.lines:,} {self._noun}{'' if counts.lines == 1 else 's'}"
+        found = ", ".join(f"{name} {known[name][0]:,}" for name in self._warnings if name in known)
+        return lines + ("" if typed else f", {self.speed()}") + (found and f"; {found}")
+
+    def check(self) -> None:
+        """Raise UserError if any warning occurred, with the first line number of each."""
+        known = self.counts.warnings
+        found = ["{} {:,} (first in line {:,})".format(name, *known[name]) for name in self._warnings if name in known]
+        if found:
+            raise UserError(f"--strict: {', '.join(found)}", "use the output, which is complete, or leave out --strict")
+
+
+# --- blocks ------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ import click
 
 from nmt.commands.command_line import refuse
 from nmt.commands.options import ScoreOptions
-from nmt.commands.streams import count_input, open_output, read_input, show
+from nmt.commands.process import count_input, open_output, read_input, show
 from nmt.metrics import LABELS, METRICS, OF_WORDS
 from nmt.system.console import Advance, Console, width_of
 from nmt.system.errors import UserError

@@ -14,7 +14,7 @@ import click
 from nmt import recipe as recipes
 from nmt.checkpoint.reading import Bundle, checkpoints, ranked
 from nmt.commands.command_line import refuse
-from nmt.commands.streams import show
+from nmt.commands.process import show
 from nmt.exchange.resolve import initial_bundle, resolve, with_model_of
 from nmt.system.console import Console
 from nmt.system.device import World, choose_device, cores, device_of, find_device, find_world

@@ -19,8 +19,8 @@ import click
 
 from nmt import __version__
 from nmt.checkpoint.reading import Bundle, common_tokenizer
-from nmt.commands.resume import Blocks, Job, folder_of, open_blocks, record_of
-from nmt.commands.streams import Statistics, count_input, is_typed, open_output, read_input
+from nmt.commands.process import count_input, is_typed, open_output, read_input
+from nmt.commands.resume import Blocks, Job, Statistics, folder_of, open_blocks, record_of
 from nmt.decoding.models import Saved
 from nmt.decoding.parser import Parser, drawn
 from nmt.decoding.pipeline import Pipeline

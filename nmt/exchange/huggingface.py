@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from nmt import __version__
 from nmt.checkpoint.reading import WEIGHTS, Bundle
 from nmt.checkpoint.writing import save_tensors
-from nmt.exchange.opus_mt import modules
+from nmt.exchange.opus_mt import DROPOUTS, SIZES, modules
 from nmt.recipe import Dataset, Decoding, Recipe
 from nmt.recipe.yaml_files import dump
 from nmt.system.errors import UserError
@@ -142,20 +142,13 @@ def _model_config(recipe: Recipe, tokenizer: Tokenizer) -> dict[str, Any]:
         "vocab_size": len(_rows(tokenizer.source, start=False)),
         **({"decoder_vocab_size": target_size, "share_encoder_decoder_embeddings": tied == "all"} if post else {}),
         "tie_word_embeddings": tied != "none",
-        "d_model": model.d_model,
-        "encoder_layers": model.layers,
+        **{theirs: getattr(model, ours) for theirs, ours in SIZES.items()},
         "decoder_layers": model.decoder_depth,
-        "encoder_attention_heads": model.heads,
-        "decoder_attention_heads": model.heads,
-        "encoder_ffn_dim": model.d_ff,
-        "decoder_ffn_dim": model.d_ff,
         "activation_function": model.activation,
         "layer_norm_eps": model.norm_epsilon,  # informative: transformers always uses 1e-5 in these models
         "scale_embedding": True,
         "max_position_embeddings": _longest(recipe.decoding),
-        "dropout": model.dropout,
-        "attention_dropout": model.attention_dropout,
-        "activation_dropout": model.feed_forward_dropout,
+        **{theirs: getattr(model, ours) for theirs, ours in DROPOUTS.items()},
         "is_encoder_decoder": True,
         **_ids(tokenizer),
     }

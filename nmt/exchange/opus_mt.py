@@ -28,12 +28,17 @@ if TYPE_CHECKING:
 CONFIG, GENERATION = "config.json", "generation_config.json"
 NORMS = {"marian": "post", "pegasus": "pre"}  # the recipe's model.norm by `model_type`
 ACTIVATIONS = {"relu": "relu", "swish": "silu", "silu": "silu", "gelu": "gelu"}
-REFUSED = {
-    "normalize_before": True,
-    "normalize_embedding": True,
-    "add_final_layer_norm": True,
-    "static_position_embeddings": False,
+SIZES = {"d_model": "d_model", "encoder_layers": "layers", "decoder_layers": "decoder_layers"}
+SIZES |= {f"{side}_attention_heads": "heads" for side in ("encoder", "decoder")}
+SIZES |= {f"{side}_ffn_dim": "d_ff" for side in ("encoder", "decoder")}
+DROPOUTS = {
+    "dropout": "dropout",
+    "attention_dropout": "attention_dropout",
+    "activation_dropout": "feed_forward_dropout",
 }
+"""Keys of the recipe's model section by those of config.json"""
+REFUSED = {key: True for key in ("normalize_before", "normalize_embedding", "add_final_layer_norm")}
+REFUSED |= {"static_position_embeddings": False}
 """Unsupported values in a post-norm model's config.json"""
 OUTPUT_BIAS = "final_logits_bias"
 BIAS = re.compile(r"_attn\.[qvo]\w*_proj\.bias$|^" + OUTPUT_BIAS)
@@ -164,14 +169,8 @@ class MarianBundle(Bundle):
         tied = config.get("tie_word_embeddings", True)
         biased = self._biased()
         return {
-            "layers": config.get("encoder_layers"),
-            "decoder_layers": config.get("decoder_layers"),
-            "d_model": config.get("d_model"),
-            "d_ff": config.get("encoder_ffn_dim"),
-            "heads": config.get("encoder_attention_heads"),
-            "dropout": config.get("dropout", 0.1),
-            "attention_dropout": config.get("attention_dropout", 0.0),
-            "feed_forward_dropout": config.get("activation_dropout", 0.0),
+            **{ours: config.get(theirs) for theirs, ours in SIZES.items()},
+            **{ours: config.get(theirs, 0.1 if theirs == "dropout" else 0.0) for theirs, ours in DROPOUTS.items()},
             "activation": ACTIVATIONS[config["activation_function"]],
             "norm": NORMS[config["model_type"]],
             "norm_epsilon": MARIANS_EPSILON if self._tokenizer.lossy else config.get("layer_norm_eps", MARIANS_EPSILON),

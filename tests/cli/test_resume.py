@@ -20,7 +20,7 @@ from reverse_task import reseal
 from tiny_parser import train_tokenizer, write_parser
 
 from nmt import cli
-from nmt.commands.streams import Statistics
+from nmt.commands.resume import Statistics
 from nmt.system.errors import Interrupted
 
 SMALL = "import nmt.commands.resume as blocks; blocks.BLOCK_LINES = 10"

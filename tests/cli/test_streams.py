@@ -86,7 +86,7 @@ def test_a_closed_stdin_is_one_error(reverse_run: Path) -> None:
 
 def test_a_closed_descriptor_is_not_given_to_the_next_file(tmp_path: Path) -> None:
     code = (
-        "import os, sys; from nmt.commands.streams import open_standard_streams; open_standard_streams(); "
+        "import os, sys; from nmt.commands.process import open_standard_streams; open_standard_streams(); "
         "file = open('file', 'w'); print(file.fileno(), file=file); print('lost', file=sys.stderr); "
         "os.write(1, b'lost'); os.write(2, b'lost')"
     )

@@ -102,17 +102,8 @@ def test_samples_come_on_lines_of_their_own_the_same_from_any_workers(more, nmt,
 @pytest.mark.parametrize("devices", [1, 3])
 def test_terms_of_a_table_stand_in_translations(devices: int, nmt, reverse_run: Path, tmp_path: Path) -> None:
     (tmp_path / "terms").write_text("a\tj\nb c\tno such words\nb c\tf\n")
-    arguments = (
-        "--model",
-        reverse_run / "ckpts",
-        "--devices",
-        devices,
-        "--terms",
-        tmp_path / "terms",
-        "--keep",
-        "[gh] h",
-    )
-    done = nmt("translate", *arguments, stdin=b"a b d\na b c d\nd g h e\nd e f\n")
+    arguments = ("--model", reverse_run / "ckpts", "--devices", devices, "--terms", tmp_path / "terms")
+    done = nmt("translate", *arguments, "--keep", "[gh] h", stdin=b"a b d\na b c d\nd g h e\nd e f\n")
     first, second, third, free = done.out.decode().splitlines()
     assert "j" in first.split()
     assert {"j", "f"} <= set(second.split())

@@ -16,10 +16,12 @@ from unittest.mock import Mock
 
 import pytest
 
-from nmt.commands.resume import Blocks, Job, folder_of, open_blocks, record_of
-from nmt.commands.streams import Counts
+from nmt.commands.resume import Blocks, Counts, Job, Statistics, folder_of, open_blocks, record_of
+from nmt.decoding.translator import Translation, Translator
+from nmt.recipe import Decoding
 from nmt.system.device import World
 from nmt.system.errors import UserError
+from nmt.text.terms import Phrase
 
 LINES = 47
 TEXT = b"".join(b"LINE %d\n" % number for number in range(1, LINES + 1))
@@ -314,3 +316,56 @@ def test_blocks_keep_the_size_they_were_begun_with(job: Job, monkeypatch: pytest
     monkeypatch.setattr("nmt.commands.resume.BLOCK_LINES", 7)
     assert make(job)[0] == [3, 4]
     assert job.output.read_bytes() == TEXT
+
+
+# --- what is counted of a search ----------------------------------------------------------------------------
+
+PLAIN = Translation(
+    texts=["fox"],
+    scores=[-0.125],
+    ids=[[1]],
+    alignments=[[0]],
+    log_probabilities=[[-0.5]],
+    source=[7],
+    parts=1,
+    capped=False,
+    unknown=0,
+    pairs=[([7], [1])],
+    unusual_length=False,
+    kept_from_repeating=False,
+    missing=[],
+    lost=[],
+    invented=[],
+    deleted=[],
+    loop="",
+)
+BLANK = replace(PLAIN, texts=[""], parts=0)
+
+
+def test_statistics_know_where_each_problem_was_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 10.0
+    monkeypatch.setattr("nmt.commands.resume.time.monotonic", lambda: now)
+    statistics = Statistics("searching", Translator.warnings(Decoding()))
+    assert list(statistics.timed(iter(["a line"]))) == ["a line"]
+    now = 12.0
+    split, capped, odd = replace(PLAIN, parts=3), replace(PLAIN, capped=True, parts=2), replace(PLAIN, unknown=5)
+    empty = replace(PLAIN, texts=[" "], unusual_length=True, missing=[Phrase("fox", ("Fuchs", "Füchsin"), 0)])
+    assert empty.complaints == ["missing: fox → Fuchs | Füchsin"]
+    changed = replace(PLAIN, lost=["i386", "3"], invented=["i368"], loop="la")
+    assert changed.complaints == ["lost: i386, 3; invented: i368; loop: la"]
+    for translation in [PLAIN, BLANK, split, capped, odd, odd, empty, changed]:
+        statistics.add(translation)
+        statistics.searched(1000)
+    assert statistics.summary(typed=False) == (
+        "8 sentences, 4,000 tokens/s; caps hit 1, inputs split 2, unknown characters 10, empty outputs 1, "
+        "unusual lengths 1, missing terms 1, numbers changed 1, loops 1"
+    )
+    assert Statistics("searching", Translator.warnings(Decoding())).summary(typed=False) == "0 sentences, 0 tokens/s"
+    with pytest.raises(UserError) as error:
+        statistics.check()
+    assert error.value.message == (
+        "--strict: caps hit 1 (first in line 4), inputs split 2 (first in line 3), "
+        "unknown characters 10 (first in line 5), empty outputs 1 (first in line 7), "
+        "unusual lengths 1 (first in line 7), missing terms 1 (first in line 7), "
+        "numbers changed 1 (first in line 8), loops 1 (first in line 8)"
+    )

@@ -1,4 +1,4 @@
-"""Run a command as a process: signals, exit codes and error messages."""
+"""Run a command as a process: signals, exit codes, error messages, standard streams; lines in and out."""
 
 from __future__ import annotations
 
@@ -7,17 +7,21 @@ import io
 import os
 import signal
 import sys
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
+from pathlib import Path
 from types import FrameType
-from typing import NamedTuple, NoReturn
+from typing import IO, NamedTuple, NoReturn
 
 import click
 from click.shell_completion import shell_complete
 
 from nmt.commands.command_line import Command
-from nmt.commands.streams import open_standard_streams, release
-from nmt.system.console import shown
-from nmt.system.errors import TRY_AGAIN, GroupError, Interrupted, UserError
+from nmt.system.compression import compressed
+from nmt.system.console import Console, shown
+from nmt.system.errors import TRY_AGAIN, GroupError, Interrupted, UserError, printable_lines
+from nmt.system.files import whole_file
+from nmt.text.lines import count_lines, count_rest, decoded, read_lines
 
 COMPLETE = "_NMT_COMPLETE"
 """Environment variable by which a shell requests completion: `eval "$(_NMT_COMPLETE=bash_source nmt)"`"""
@@ -140,3 +144,86 @@ def stop(number: int, frame: FrameType | None) -> None:
     if number == signal.SIGINT:
         raise KeyboardInterrupt
     raise Interrupted("hung up" if number == signal.SIGHUP else "terminated", number)
+
+
+# --- streams -----------------------------------------------------------------------------------------------------
+
+
+def open_standard_streams() -> None:
+    """Reopen standard streams that were closed when the command was started, and set their encodings.
+
+    Output to stderr is then discarded, and writing to stdout fails. Descriptors 0 to 2 are opened on /dev/null;
+    otherwise the next opened file could become descriptor 2 and receive libraries' warnings.
+    """
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
+        os.set_inheritable(descriptor, True)  # worker processes inherit them
+    os.close(descriptor)
+    if sys.stderr is None:
+        sys.stderr = open(2, "w", closefd=False)  # noqa: SIM115
+    if sys.stdout is None:
+        sys.stdout = open(1, closefd=False)  # noqa: SIM115 - read-only: writing fails, so no result is lost
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # UTF-8, whatever the locale, except on a terminal of another encoding
+            stream.reconfigure(encoding=None if stream.isatty() else "utf-8", errors="replace")
+
+
+def release(stream: IO[str]) -> None:
+    """Flush a standard stream; on failure, redirect it to /dev/null so that Python does not fail again at exit."""
+    try:
+        stream.flush()
+    except (OSError, ValueError):
+        with suppress(OSError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+def is_typed(path: Path | None) -> bool:
+    """Return whether the input is typed at a terminal; a `path` of None means stdin."""
+    return path is None and sys.stdin is not None and sys.stdin.isatty()
+
+
+def read_input(path: Path | None, console: Console, expected: str = "one sentence per line") -> Iterator[str]:
+    """Return an iterator over the lines of a file or stdin; raise UserError immediately if it is unreadable.
+
+    At a terminal, report that the command is waiting for input, and what is `expected`.
+    """
+    if path is not None:
+        return read_lines(path)
+    if sys.stdin is None:
+        raise UserError("stdin is closed", "name an input file, or send the lines through a pipe")
+    if is_typed(path):
+        console.say(f"reading from the terminal: {expected}, Ctrl-D to end")
+    # Not sys.stdin itself: Python closes it at exit, while a thread may still be waiting for input.
+    return decoded(open(sys.stdin.fileno(), "rb", closefd=False), "<stdin>")
+
+
+def count_input(path: Path | None) -> int | None:
+    """Count a file's lines or stdin's remaining lines; return None if they cannot be counted in advance."""
+    if path is None:
+        return count_rest(sys.stdin.fileno())
+    return count_lines(path) if path.is_file() else None
+
+
+def open_output(path: Path | None, held: ExitStack) -> Callable[[str], None]:
+    """Return a function that writes text and a newline to a file or stdout.
+
+    A file is complete when `held` is closed. On a terminal, control characters of a model's output are escaped.
+    """
+    is_shown = path is None and sys.stdout.isatty()
+    if path is None:
+        stream: IO[bytes] = sys.stdout.buffer
+    else:
+        stream = held.enter_context(compressed(held.enter_context(whole_file(path)), path))
+
+    flushes = path is None or (path.exists() and not path.is_file())  # a pipe's reader may wait for each line
+
+    def write(lines: str) -> None:
+        stream.write((printable_lines(lines) if is_shown else lines).encode() + b"\n")
+        if flushes:
+            stream.flush()
+
+    return write
+
+
+def show(text: str) -> None:
+    """Write text to stdout; a terminal breaks its lines between words, unless it is a JSON object."""
+    click.echo(text if text.startswith("{") else "\n".join(shown(line, sys.stdout) for line in text.split("\n")))

@@ -1,8 +1,9 @@
-"""A command as a process: a signal that comes while it is ending, and completion in shells."""
+"""A command as a process: signals while it ends, completion in shells, and what is said to somebody who types."""
 
 from __future__ import annotations
 
 import os
+import pty
 import signal
 import subprocess
 import sys
@@ -12,24 +13,24 @@ import pytest
 from click.shell_completion import BashComplete
 
 from nmt.cli import cli
-from nmt.commands.exit_codes import COMPLETE
+from nmt.commands.process import COMPLETE
 
 PROGRAM = """
 import os, sys
 import click
 from nmt.system.errors import UserError
-from nmt.commands import exit_codes
+from nmt.commands import process
 
 class Failing(click.Group):
     def invoke(self, context):
         raise UserError("it failed", "mend it")
 
-def signalled(error, ending_of=exit_codes.ending_of):
+def signalled(error, ending_of=process.ending_of):
     os.kill(os.getpid(), int(sys.argv.pop()))
     return ending_of(error)
 
-exit_codes.ending_of = signalled
-exit_codes.run(Failing(invoke_without_command=True))
+process.ending_of = signalled
+process.run(Failing(invoke_without_command=True))
 """
 
 
@@ -37,10 +38,8 @@ exit_codes.run(Failing(invoke_without_command=True))
 def test_a_signal_to_a_command_that_is_ending_is_no_traceback(number: int, rank: bool) -> None:
     environment = {**os.environ, "RANK": "1" if rank else ""}
     done = subprocess.run([sys.executable, "-c", PROGRAM, str(int(number))], env=environment, capture_output=True)
-    if rank:  # it is its launcher's
-        assert (done.returncode, done.stderr) == (1, b"error: it failed\nhint: mend it\n")
-    else:
-        assert (done.returncode, done.stderr) == (-number, b"")
+    said = b"error: it failed\nhint: mend it\n"
+    assert (done.returncode, done.stderr) == ((1, said) if rank else (-number, b""))  # it is its launcher's
 
 
 # --- completion in shells -----------------------------------------------------------------------------------
@@ -79,3 +78,27 @@ def test_options_choices_values_and_files_are_completed(
     monkeypatch.chdir(tmp_path)
     items = BashComplete(cli, {}, "nmt", COMPLETE).get_completions(words[:-1], words[-1])
     assert [f"{item.type} {item.value}" for item in items] == found
+
+
+# --- at a terminal -------------------------------------------------------------------------------------------
+
+
+def test_translate_says_what_it_waits_for_and_answers_each_line(reverse_run: Path) -> None:
+    terminal, end = pty.openpty()
+    environment, command = {**os.environ, "TERM": "xterm-256color", "CI": ""}, ["-m", "nmt", "translate", "--beam", "1"]
+    streams = {"stdin": end, "stdout": end, "stderr": end}
+    process = subprocess.Popen([sys.executable, *command], cwd=reverse_run, env=environment, **streams)
+    os.close(end)
+    shown, waits = b"", b"reading from the terminal: one sentence per line, Ctrl-D to end\r\n"
+    lines = [(b"", waits), (b"a b c\n", b"c b a\r\n"), (b"j i h\n", b"h i j\r\n")]
+    try:
+        for typed, wanted in [*lines, (b"\x04", b"2 sentences\r\n")]:  # and no speed: it would be that of typing
+            os.write(terminal, typed)
+            while wanted not in shown:
+                shown += os.read(terminal, 4096)  # fails once the command has ended
+        assert process.wait(60) == 0
+    finally:
+        process.kill()
+        process.wait()
+        os.close(terminal)
+    assert b"\x1b" not in shown  # no progress line between what is typed and what is answered
