@@ -11,13 +11,13 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import click
 import pytest
 from reverse_task import shell, write_reverse_task
 
 from nmt.cli import cli
-from nmt.system.console import Console
 
 FULL = Path("/dev/full")
 WAIT = 60.0  # seconds that no test takes
@@ -106,10 +106,7 @@ def test_a_full_stdout_is_one_error_with_a_hint(reverse_run: Path, command: str)
 
 
 def test_an_error_of_ours_is_one_line(nmt: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(path: Path | None, console: Console) -> Iterator[str]:
-        raise RuntimeError("one\ntwo")
-
-    monkeypatch.setattr("nmt.commands.score.read_input", fail)
+    monkeypatch.setattr("nmt.commands.score.read_input", Mock(side_effect=RuntimeError("one\ntwo")))
     done = nmt("score", __file__)
     assert done.code == 1
     assert re.fullmatch(r"error: RuntimeError: one\\ntwo\nhint: [^\n]+\n", done.err)

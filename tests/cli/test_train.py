@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
 import signal
 import subprocess
@@ -12,7 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 from recipe_files import RECIPES
-from reverse_task import BARE, assert_equal_to_the_bit, metrics, position, reseal, sets, shell
+from reverse_task import BARE, assert_equal_to_the_bit, metrics, position, reseal, sets, shell, write_reverse_task
 
 from nmt.checkpoint.reading import Bundle, checkpoints
 from nmt.recipe import TokenizerSettings
@@ -20,6 +21,31 @@ from nmt.system import files
 from nmt.system.errors import UserError
 from nmt.text.tokenizer import Tokenizer
 from nmt.training.run_files import RunState
+
+
+@pytest.mark.usefixtures("new_processes")
+def test_the_users_lines_work_verbatim_in_an_empty_directory(tmp_path: Path) -> None:
+    """In new processes: a forked one would not miss a module that nobody imported."""
+    write_reverse_task(tmp_path)
+    shutil.copytree(RECIPES, tmp_path / "recipes")
+    for side, name in (("a", "en"), ("b", "de")):
+        for split in ("train", "valid", "test"):
+            (tmp_path / f"{split}.{side}").rename(tmp_path / f"{split}.{name}")
+    settings = [f"data.{split}=[{{source: {split}.en, target: {split}.de}}]" for split in ("train", "valid", "test")]
+    settings += [f"data.root={tmp_path}", "tokenizer.vocab_size=280"]
+    settings += ["model={layers: 1, d_model: 16, d_ff: 16, heads: 2}"]
+    settings += ["training={updates: 6, batch_tokens: 1000, checkpoint_updates: 2, report: false}"]
+    redirected = shlex.join(sets(*settings))
+    for line in (
+        f"nmt train recipes/wmt14_en_de.yaml {redirected}",
+        "nmt average ckpts/ --last 5",
+        "cat test.en | nmt translate --beam 4 | tee output.txt | nmt score test.de",
+    ):
+        done = shell(line, tmp_path)
+        assert done.returncode == 0, (line, done.stderr.decode())
+    assert b"BLEU" in done.stdout
+    assert (tmp_path / "output.txt").read_bytes().count(b"\n") == 100
+    assert json.loads((tmp_path / "ckpts/averaged/bundle.json").read_text())["steps"] == [2, 4, 6]
 
 
 def test_a_small_model_learns_to_reverse_through_the_command_line(reverse_run: Path) -> None:

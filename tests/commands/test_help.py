@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 
 import click
 import pytest
@@ -41,3 +43,14 @@ def test_examples_are_commands_that_exist(name: str) -> None:
         program, command, *rest = re.split(r" [<>] .*?(?= [<>-]|$)", line)[0].split()
         assert program == "nmt"
         COMMANDS[command].make_context(command, rest, resilient_parsing=False)
+
+
+def test_help_loads_no_torch() -> None:
+    code = "import sys; from nmt.cli import cli\nfor a in sys.argv[1:]: cli.main(a.split(), standalone_mode=False)\n"
+    code += "heavy = {'torch', 'numpy', 'yaml', 'sentencepiece', 'rich', 'pydantic'} & set(sys.modules)\n"
+    code += "assert not heavy, heavy"
+    lines = ["--help", "translate --help"]
+    done = subprocess.run([sys.executable, "-c", code, *lines], capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr.decode()
+    for command in (b"preprocess", b"train", b"average", b"translate", b"score", b"parse"):
+        assert command in done.stdout

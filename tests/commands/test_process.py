@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pty
+import re
 import signal
 import subprocess
 import sys
@@ -40,6 +41,15 @@ def test_a_signal_to_a_command_that_is_ending_is_no_traceback(number: int, rank:
     done = subprocess.run([sys.executable, "-c", PROGRAM, str(int(number))], env=environment, capture_output=True)
     said = b"error: it failed\nhint: mend it\n"
     assert (done.returncode, done.stderr) == ((1, said) if rank else (-number, b""))  # it is its launcher's
+
+
+def test_a_hangup_that_is_ignored_stays_ignored(nmt, monkeypatch) -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # what nohup does
+    try:
+        assert re.fullmatch(rb"nmt [\d.]+\n", nmt("--version").out)
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 # --- completion in shells -----------------------------------------------------------------------------------
