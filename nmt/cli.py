@@ -94,8 +94,8 @@ def average(given: options.AverageOptions) -> None:
         ("nmt translate --input big.en.gz --output big.de.gz --resume", "continue where it stopped"),
     ],
 )
-@takes(options.TranslateOptions)
-def translate(given: options.TranslateOptions) -> None:
+@takes(options.SearchOptions, without="pretty")
+def translate(given: options.SearchOptions) -> None:
     """Translate lines: one line out for each line in, in order; with --sample N, N lines; with --document, paragraphs.
 
     A summary on stderr has the number of lines, the speed, and a count of each warning.
@@ -113,8 +113,8 @@ def translate(given: options.TranslateOptions) -> None:
         ("nmt parse --model parser --pretty", "type sentences, see their trees"),
     ],
 )
-@takes(options.ParseOptions)
-def parse(given: options.ParseOptions) -> None:
+@takes(options.SearchOptions, without="document markup sample prefix terms keep engine")
+def parse(given: options.SearchOptions) -> None:
     """Parse sentences of space-separated Treebank tokens: one bracketed tree for each line in, in order.
 
     The search finds only trees over exactly the words of a line. A summary on stderr has the number of lines, the

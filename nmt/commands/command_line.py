@@ -110,7 +110,9 @@ def option(described: str, type: Any = None, section: str = MORE, **keywords: An
     keywords |= {"help": help, "type": type, "metavar": metavar or None, "section": section}
     keywords["is_flag"] = type is None or None  # if False, click would accept the flag without its value
     keywords["show_default"] = "default" in keywords
-    return field(metadata={DECLARE: partial(click.option, flag, cls=Option, **keywords), FLAG: flag})
+    unset = () if keywords.get("multiple") else None if type else False
+    declare = partial(click.option, flag, cls=Option, **keywords)
+    return field(default=keywords.get("default", unset), metadata={DECLARE: declare, FLAG: flag})
 
 
 def argument(**keywords: Any) -> Any:
@@ -131,8 +133,11 @@ class Options:
     """Shows messages and progress; quiet with --quiet"""
 
 
-def takes(kind: type[Options]) -> Callable[[Callable[[Any], None]], Callable[..., None]]:
-    """Return a decorator that makes a command accept the options of dataclass `kind`, as one instance of it."""
+def takes(kind: type[Options], without: str = "") -> Callable[[Callable[[Any], None]], Callable[..., None]]:
+    """Return a decorator that makes a command accept the options of dataclass `kind`, as one instance of it.
+
+    `without` are the fields, separated by spaces, that are no options of this command and keep their defaults.
+    """
 
     def decorate(function: Callable[[Any], None]) -> Callable[..., None]:
         @quiet_option
@@ -143,7 +148,7 @@ def takes(kind: type[Options]) -> Callable[[Callable[[Any], None]], Callable[...
             function(kind(console=Console(quiet), **given))
 
         for each in reversed(fields(kind)):  # reversed, as decorators apply bottom-up; --help keeps field order
-            if DECLARE in each.metadata:
+            if DECLARE in each.metadata and each.name not in without.split():
                 command = each.metadata[DECLARE](each.name)(command)
         return command
 

@@ -126,7 +126,7 @@ class AverageOptions(Options):
     threads: int | None = threads_option()
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class SearchOptions(Options):
     """Options of the commands that search with a model: `nmt translate` and `nmt parse`."""
 
@@ -174,14 +174,30 @@ class SearchOptions(Options):
     strict: bool = option("--strict  Exit with 1 if the summary counts any warnings.")
     threads: int | None = threads_option()
 
-    # Defaults of options that only one of the two commands has
-    sample: int | None = None
-    prefix: Path | None = None
-    terms: Path | None = None
-    document: bool = False
-    markup: bool = False
-    engine: Literal["nmt", "ctranslate2"] = "nmt"
-    pretty: bool = False
+    # Of `nmt translate` alone, all but the last
+    sample: int | None = in_search(
+        "--sample N  Sample N translations of each line, one per output line, instead of searching for the best.",
+        click.IntRange(1, 1000),
+    )
+    prefix: Path | None = in_search("--prefix FILE  Begin translation N with line N of this file.")
+    terms: Path | None = in_search(
+        "--terms FILE  Table of source term, tab, target term: translations of lines with the source term have the "
+        "target term."
+    )
+    keep: tuple[str, ...] = in_search(
+        "--keep PATTERN  Copy what this regular expression matches; repeatable.", multiple=True
+    )
+    document: bool = in_files(
+        "--document  Translate a whole text: join broken lines into paragraphs, and keep the layout."
+    )
+    markup: bool = in_files(
+        "--markup  Keep HTML or XML tags: translate the text without them, and put them around the words that stand "
+        "for theirs."
+    )
+    engine: Literal["nmt", "ctranslate2"] = in_machine(
+        "--engine  Implementation of the search.", click.Choice(["nmt", "ctranslate2"]), default="nmt"
+    )
+    pretty: bool = in_files("--pretty  Draw each tree over several lines, followed by an empty one.")
 
     @property
     def paths(self) -> tuple[Path, ...]:
@@ -207,49 +223,10 @@ class SearchOptions(Options):
             raise click.UsageError("--attention goes with one --model: each model of an ensemble attends on its own")
         if self.attention and self.resume:
             raise click.UsageError("--attention does not go with --resume, which searches in blocks")
-
-
-@dataclass(frozen=True, kw_only=True)
-class TranslateOptions(SearchOptions):
-    """Options of `nmt translate`."""
-
-    document: bool = in_files(
-        "--document  Translate a whole text: join broken lines into paragraphs, and keep the layout."
-    )
-    markup: bool = in_files(
-        "--markup  Keep HTML or XML tags: translate the text without them, and put them around the words that stand "
-        "for theirs."
-    )
-    sample: int | None = in_search(
-        "--sample N  Sample N translations of each line, one per output line, instead of searching for the best.",
-        click.IntRange(1, 1000),
-    )
-    prefix: Path | None = in_search("--prefix FILE  Begin translation N with line N of this file.")
-    terms: Path | None = in_search(
-        "--terms FILE  Table of source term, tab, target term: translations of lines with the source term have the "
-        "target term."
-    )
-    keep: tuple[str, ...] = in_search(
-        "--keep PATTERN  Copy what this regular expression matches; repeatable.", multiple=True
-    )
-    engine: Literal["nmt", "ctranslate2"] = in_machine(
-        "--engine  Implementation of the search.", click.Choice(["nmt", "ctranslate2"]), default="nmt"
-    )
-
-    def check(self) -> None:
-        """Raise UsageError for incompatible options."""
-        super().check()
         refuse(self, "prefix terms keep markup sample", "needs --engine nmt", self.engine != "nmt")
         refuse(self, "terms keep markup n_best", "cannot be combined with --sample", self.sample)
         others = "n_best as_json resume attention sample prefix markup"
         refuse(self, others, "cannot be combined with --document", self.document)
-
-
-@dataclass(frozen=True, kw_only=True)
-class ParseOptions(SearchOptions):
-    """Options of `nmt parse`."""
-
-    pretty: bool = in_files("--pretty  Draw each tree over several lines, followed by an empty one.")
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,7 @@ from nmt.text.markup import LINKS, TAGS
 from nmt.text.terms import Terms, read_terms
 
 if TYPE_CHECKING:
-    from nmt.commands.options import ParseOptions, SearchOptions, TranslateOptions
+    from nmt.commands.options import SearchOptions
     from nmt.decoding.pipeline import LineResult
     from nmt.report.attention import AttentionView, Figure
 
@@ -48,7 +48,7 @@ MOST_NUMBERS = 10  # maximum missing blocks to list
 WITHOUT_EFFECT = {"batch_tokens", "average_last"}  # decoding settings that do not change outputs
 
 
-def translate(options: TranslateOptions) -> None:
+def translate(options: SearchOptions) -> None:
     """Translate lines with the models named by the options."""
     search = LineSearch(options, "translate")
     bundles, decoding = search.bundles, search.decoding
@@ -68,7 +68,7 @@ def translate(options: TranslateOptions) -> None:
     )
 
 
-def parse(options: ParseOptions) -> None:
+def parse(options: SearchOptions) -> None:
     """Parse lines with the models named by the options."""
     search = LineSearch(options, "parse")
     tokenizer, decoding = common_tokenizer(search.bundles), search.decoding

@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 import pytest
-from reverse_task import shell
+from reverse_task import names, shell
 
 HOSTILE = [
     *[""] * 5,
@@ -185,27 +185,22 @@ def test_the_ctranslate2_engine_writes_the_same_and_loads_no_torch(nmt, reverse_
     assert (both.code, "--engine ctranslate2: searches with one model" in both.err) == (1, True)
 
 
-def test_files_may_be_compressed_on_both_ways(nmt, reverse_run: Path, tmp_path: Path) -> None:
-    source, output = tmp_path / "in.gz", tmp_path / "out.gz"
-    source.write_bytes(gzip.compress(b"a b c d\n"))
-    done = nmt("translate", "--model", reverse_run / "ckpts", "--input", source, "--output", output, "--beam", 1)
-    assert done.code == 0
-    assert gzip.decompress(output.read_bytes()) == b"d c b a\n"
-    reference = tmp_path / "ref.gz"
-    reference.write_bytes(gzip.compress(b"d c b a\n"))
-    assert nmt("score", reference, output).out.startswith(b"BLEU 100.00\n")
-
-
-def test_an_output_takes_its_name_when_it_is_whole(nmt, reverse_run: Path, tmp_path: Path) -> None:
-    kept, broken = tmp_path / "kept", tmp_path / "broken.gz"
+def test_a_compressed_output_takes_its_name_when_it_is_whole(
+    nmt, reverse_run: Path, tmp_path: Path, monkeypatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    kept, source, content = Path("kept.gz"), Path("in.gz"), gzip.compress(b"a b c d\n" * 100)
     kept.write_text("old\n")
-    broken.write_bytes(gzip.compress(b"a b c\n" * 100)[:-4])
-    done = nmt("translate", "--model", reverse_run / "ckpts", "--input", broken, "--output", kept)
-    assert (done.code, "broken.gz: cannot be read to its end" in done.err) == (1, True)
+    source.write_bytes(content[:-4])
+    arguments = ("translate", "--model", reverse_run / "ckpts", "--input", source, "--output", kept)
+    done = nmt(*arguments)
+    assert (done.code, "in.gz: cannot be read to its end" in done.err) == (1, True)
     assert kept.read_text() == "old\n"
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["broken.gz", "kept"]
-    assert nmt("translate", "--model", reverse_run / "ckpts", "--output", kept, stdin=b"a b c\n").code == 0
-    assert kept.read_text() == "c b a\n"
+    assert names(Path()) == ["in.gz", "kept.gz"]
+    source.write_bytes(content)
+    assert nmt(*arguments).code == 0
+    assert gzip.decompress(kept.read_bytes()) == b"d c b a\n" * 100
+    assert nmt("score", kept, kept).out.startswith(b"BLEU 100.00\n")
 
 
 def test_the_model_is_found_by_flag_environment_and_default(nmt, reverse_run: Path, monkeypatch) -> None:

@@ -41,14 +41,7 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a bundle and what it was exported to; tests must not change it."""
     folder = tmp_path_factory.mktemp("exported")
     decoding = Decoding(beam=5, alpha=1.2, max_source=70, max_extra=9, min_length=2, no_repeat=3)
-    info = {
-        "step": 30,
-        "steps": [10, 30],
-        "scores": {"bleu": 33.25, "perplexity": 4.5},
-        "signatures": {"bleu": "nrefs:1|x"},
-    }
-    info |= {"cost": {"seconds": 7200, "tokens": 1234567, "flops": 3.2e15, "devices": {"2 × NVIDIA H100": 7200}}}
-    export(random_bundle(folder / "bundle", decoding=decoding, info=info, dropout=0.3), folder / "out")
+    export(random_bundle(folder / "bundle", decoding=decoding, dropout=0.3), folder / "out")
     return folder / "out"
 
 
@@ -98,7 +91,8 @@ def test_config_names_everything_in_which_transformers_has_other_defaults(export
 
 
 def test_the_hub_reads_languages_licence_and_scores_of_the_card(tmp_path: Path) -> None:
-    info = {"scores": {"bleu": 33.254, "perplexity": float("inf")}}
+    info = {"scores": {"bleu": 33.254, "perplexity": float("inf")}, "signatures": {"bleu": "a|b"}, "steps": [10, 30]}
+    info |= {"cost": {"seconds": 7200, "tokens": 1234567, "flops": 3.2e15, "devices": {"2 × NVIDIA H100": 7200}}}
     bundle = random_bundle(tmp_path / "bundle", info=info)
     export(bundle, tmp_path / "a: b", "cc-by-4.0")
     data = ModelCard.load(tmp_path / "a: b" / "README.md").data
@@ -106,6 +100,9 @@ def test_the_hub_reads_languages_licence_and_scores_of_the_card(tmp_path: Path) 
     (result,) = data.eval_results
     assert (result.task_type, result.metric_type, result.metric_value) == ("translation", "bleu", 33.25)
     assert data.model_name == "a: b"
+    card = (tmp_path / "a: b" / "README.md").read_text(encoding="utf-8")
+    for row in ("dev bleu | 33.25 (a\\|b)", "training time | 2.0 hours on 2 × NVIDIA H100", "FLOPs, counted | 3.2e+15"):
+        assert f"\n| {row} |\n" in card
     export(bundle, tmp_path / "unlicensed")
     assert ModelCard.load(tmp_path / "unlicensed" / "README.md").data.license is None
 
