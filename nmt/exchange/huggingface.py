@@ -25,7 +25,7 @@ from nmt.recipe import Dataset, Decoding, Recipe
 from nmt.recipe.yaml_files import dump
 from nmt.system.errors import UserError
 from nmt.system.files import whole_directory, write_json
-from nmt.text.tokenizer import ABSENT, VOCAB, Tokenizer, origins_of
+from nmt.text.tokenizer import NO_ID, VOCAB, Tokenizer, origins_of
 from nmt.text.vocabulary import BOS, EOS, PAD, TargetVocabulary, Vocabulary
 
 if TYPE_CHECKING:
@@ -112,8 +112,8 @@ def _tensors(weights: Mapping[str, Tensor], recipe: Recipe, tokenizer: Tokenizer
 def _rows(side: TargetVocabulary, start: bool) -> list[int]:
     """Return our id for each id of transformers; with `start`, `<s>` for the `<pad>` that begins Marian's outputs."""
     origins = origins_of(side)
-    rows = sorted((origin, index) for index, origin in enumerate(origins) if origin != ABSENT)
-    replaced = {PAD: BOS} if start and origins[BOS] == ABSENT else {}
+    rows = sorted((origin, index) for index, origin in enumerate(origins) if origin != NO_ID)
+    replaced = {PAD: BOS} if start and origins[BOS] == NO_ID else {}
     return [replaced.get(index, index) for _, index in rows]
 
 
@@ -122,9 +122,9 @@ def _ids(tokenizer: Tokenizer) -> dict[str, int | None]:
     pad, _, begin, end = origins_of(tokenizer.target)[: EOS + 1]
     return {
         "pad_token_id": min(pad, origins_of(tokenizer.source)[PAD]),  # both sides share it in transformers
-        "bos_token_id": None if begin == ABSENT else begin,
+        "bos_token_id": None if begin == NO_ID else begin,
         "eos_token_id": end,
-        "decoder_start_token_id": pad if begin == ABSENT else begin,
+        "decoder_start_token_id": pad if begin == NO_ID else begin,
         "forced_eos_token_id": None,
     }
 
@@ -159,7 +159,7 @@ def generation_config(decoding: Decoding, tokenizer: Tokenizer) -> dict[str, Any
     config: dict[str, Any] = {
         "num_beams": decoding.beam,
         "max_length": _longest(decoding),
-        "suppress_tokens": [origin for origin in origins_of(tokenizer.target)[:EOS] if origin != ABSENT],
+        "suppress_tokens": [origin for origin in origins_of(tokenizer.target)[:EOS] if origin != NO_ID],
         **_ids(tokenizer),
     }
     if decoding.beam > 1:  # transformers warns about these in greedy search

@@ -19,8 +19,8 @@ from nmt.recipe import Model, Recipe, validated
 from nmt.system.errors import UserError
 from nmt.system.files import remedy
 from nmt.system.integrity import read_manifest
-from nmt.text.tokenizer import ABSENT, Tokenizer, origins_of
 from nmt.text.tokenizer import CONFIG as TOKENIZER
+from nmt.text.tokenizer import NO_ID, Tokenizer, origins_of
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -154,7 +154,7 @@ class MarianBundle(Bundle):
         source = config.get("vocab_size")
         sizes = source, source if tokenizer.shared else config.get("decoder_vocab_size")
         for side, size in zip((tokenizer.source, tokenizer.target), sizes, strict=True):
-            found = sorted(set(origins_of(side)) - {ABSENT})
+            found = sorted(set(origins_of(side)) - {NO_ID})
             if size != len(found) or found != list(range(len(found))):
                 raise UserError(
                     f"{self.path}: its vocabulary has {len(found):,} symbols, but the model {size} by {CONFIG}",
@@ -258,11 +258,11 @@ def _embeddings(
 ) -> dict[str, Tensor]:
     """Return the source, target and output embeddings and the output bias.
 
-    `source` and `target` hold the Marian row for each of our ids, or ABSENT; `start` is the start symbol's row.
+    `source` and `target` hold the Marian row for each of our ids, or NO_ID; `start` is the start symbol's row.
     """
     both, softmax, width, tied = "model.shared.weight", "lm_head.weight", config.d_model, config.tie_embeddings
     encoder, decoder = (f"model.{side}.embed_tokens.weight" for side in ("encoder", "decoder"))
-    rows = [sum(origin != ABSENT for origin in side) for side in (source, target)]
+    rows = [sum(origin != NO_ID for origin in side) for side in (source, target)]
     if tied == "all" or both in theirs:
         sources = targets = theirs.take_one([both, encoder, decoder, *[softmax] * (tied == "all")], rows[0], width)
     else:
@@ -275,14 +275,14 @@ def _embeddings(
         found["output_embedding.weight"] = _select(theirs.take(softmax, rows[1], width), target, start)
     bias = (theirs.take(OUTPUT_BIAS, 1, rows[1])[0] if OUTPUT_BIAS in theirs else targets.new_zeros(rows[1])).float()
     if config.output_bias:
-        added = bias.new_tensor([NEVER if origin == ABSENT else 0.0 for origin in target])
+        added = bias.new_tensor([NEVER if origin == NO_ID else 0.0 for origin in target])
         found["output_bias"] = bias[_rows(target, start)] + added
     return found
 
 
 def _rows(origins: Sequence[int], start: int) -> list[int]:
-    """Return Marian's embedding row for each of our ids, `start` where it is ABSENT."""
-    return [start if origin == ABSENT else origin for origin in origins]
+    """Return Marian's embedding row for each of our ids, `start` where it is NO_ID."""
+    return [start if origin == NO_ID else origin for origin in origins]
 
 
 def _select(matrix: Tensor, origins: Sequence[int], start: int) -> Tensor:

@@ -32,7 +32,7 @@ CONFIG = "tokenizer_config.json"
 
 _CONTROL = {"<pad>": PAD, "<unk>": UNK, "</s>": EOS}
 _LITERAL = re.compile("(" + "|".join(_CONTROL) + ")")
-ABSENT = -1
+NO_ID = -1
 """Marian id of a symbol missing from vocab.json"""
 
 
@@ -43,10 +43,10 @@ class MarianVocabulary(Vocabulary):
 
     def __init__(self, ids: Mapping[str, int], encoder: Any, decoder: Any) -> None:
         """Renumber the pieces of vocab.json, given as `ids`; `encoder` and `decoder` are SentencePiece processors."""
-        controls = [ids.get(symbol, ABSENT) for symbol in ("<pad>", "<unk>", "", "</s>")]
+        controls = [ids.get(symbol, NO_ID) for symbol in ("<pad>", "<unk>", "", "</s>")]
         pieces = sorted((index, piece) for piece, index in ids.items() if piece not in _CONTROL)
         self.origins = [*controls, *(index for index, _ in pieces)]
-        """Marian id for each of our ids; `ABSENT` if there is none, as for `<s>`"""
+        """Marian id for each of our ids; `NO_ID` if there is none, as for `<s>`"""
         self._symbols = ["<pad>", "<unk>", "<s>", "</s>", *(piece for _, piece in pieces)]
         self._ids = {piece: index for index, piece in enumerate(self._symbols) if index != BOS}
         self._unknown = frozenset((UNK,))

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from unittest.mock import Mock
 
 import pytest
@@ -320,25 +321,18 @@ def test_blocks_keep_the_size_they_were_begun_with(job: Job, monkeypatch: pytest
 
 # --- what is counted of a search ----------------------------------------------------------------------------
 
-PLAIN = Translation(
-    texts=["fox"],
-    scores=[-0.125],
-    ids=[[1]],
-    alignments=[[0]],
-    log_probabilities=[[-0.5]],
-    source=[7],
-    parts=1,
-    capped=False,
-    unknown=0,
-    pairs=[([7], [1])],
-    unusual_length=False,
-    kept_from_repeating=False,
-    missing=[],
-    lost=[],
-    invented=[],
-    deleted=[],
-    loop="",
-)
+FOUND: dict[str, Any] = {
+    "texts": ["fox"],
+    "scores": [-0.125],
+    "ids": [[1]],
+    "alignments": [[0]],
+    "parts": 1,
+    "loop": "",
+}
+FOUND |= {"log_probabilities": [[-0.5]], "source": [7], "pairs": [([7], [1])], "capped": False, "unknown": 0}
+FOUND |= {"unusual_length": False, "kept_from_repeating": False}
+FOUND |= {"missing": [], "lost": [], "invented": [], "deleted": []}
+PLAIN = Translation(**FOUND)
 BLANK = replace(PLAIN, texts=[""], parts=0)
 
 

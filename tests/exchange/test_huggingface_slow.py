@@ -26,7 +26,7 @@ from nmt.exchange.resolve import resolve
 from nmt.model.batch import pad_ids
 from nmt.recipe import Decoding
 from nmt.text.lines import one_line
-from nmt.text.tokenizer import ABSENT, Vocabulary
+from nmt.text.tokenizer import NO_ID, Vocabulary
 from nmt.text.vocabulary import BOS, EOS, PAD
 
 transformers = pytest.importorskip("transformers")
@@ -165,7 +165,7 @@ def test_logits_of_a_model_of_transformers_are_theirs(written: tuple[Path, Any])
     source = pad_ids(tokenizer.source.encode_all(made_up("en", 40)), after=EOS)
     target_in = pad_ids(tokenizer.target.encode_all(made_up("de", 40)), before=BOS)
     inputs, outputs = (torch.tensor(side.origins) for side in (tokenizer.source, tokenizer.target))
-    known = outputs != ABSENT
+    known = outputs != NO_ID
     begin = torch.where(known, outputs, theirs.config.decoder_start_token_id)
     found = theirs(input_ids=inputs[source], attention_mask=source != PAD, decoder_input_ids=begin[target_in]).logits
     words = target_in != PAD
