@@ -27,7 +27,7 @@ from nmt.decoding.constraints import MakeConstraint
 from nmt.decoding.engine import Hypothesis, Source
 from nmt.decoding.search import SearchEngine
 from nmt.model.transformer import Transformer
-from nmt.parsing.linearization import TreeVocabulary
+from nmt.parsing.linearization import ANY, TreeVocabulary
 from nmt.recipe import Decoding, Model
 from nmt.system.device import choose_device
 from nmt.text.vocabulary import BOS, EOS
@@ -72,7 +72,7 @@ def random_parser() -> tuple[Transformer, TreeVocabulary, list[Source]]:
     torch.manual_seed(1)
     config = Model(layers=4, d_model=256, d_ff=1024, heads=4, tie_embeddings="target")
     pick = random.Random(1)
-    sources = [Source(number, [pick.randrange(4, 8000) for _ in range(28)], 91, 22) for number in range(70)]
+    sources = [Source(number, [pick.randrange(4, 8000) for _ in range(28)], 91, [ANY] * 22) for number in range(70)]
     return Transformer(config, 8000, len(vocabulary)).eval(), vocabulary, sources
 
 

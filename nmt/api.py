@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Literal
 
 from nmt.checkpoint.reading import common_tokenizer
-from nmt.decoding.models import Saved
 from nmt.decoding.parser import Parser
 from nmt.decoding.translator import Translator
+from nmt.decoding.workers import Saved
 from nmt.exchange.resolve import resolve
 from nmt.recipe import TaskName, override_decoding
 

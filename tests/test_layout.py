@@ -172,7 +172,7 @@ def test_only_two_modules_start_processes() -> None:
 
 
 BARE = "nmt nmt.cli nmt.system.device nmt.recipe nmt.checkpoint.reading nmt.exchange.ctranslate2 nmt.text.tokenizer"
-BARE += " nmt.text.lines nmt.exchange.resolve nmt.decoding.models nmt.data.prepare nmt.data.corpus nmt.metrics"
+BARE += " nmt.text.lines nmt.exchange.resolve nmt.decoding.workers nmt.data.prepare nmt.data.corpus nmt.metrics"
 BARE += " nmt.parsing.brackets nmt.report.record nmt.decoding.translator nmt.decoding.parser"
 HEAVY = {"torch", "datasets"}
 

@@ -21,11 +21,11 @@ from nmt import __version__
 from nmt.checkpoint.reading import Bundle, common_tokenizer
 from nmt.commands.process import count_input, is_typed, open_output, read_input
 from nmt.commands.resume import Blocks, Job, Statistics, folder_of, open_blocks, record_of
-from nmt.decoding.models import Saved
 from nmt.decoding.parser import Parser, drawn
 from nmt.decoding.pipeline import Pipeline
 from nmt.decoding.read_ahead import Request
 from nmt.decoding.translator import Translator
+from nmt.decoding.workers import Saved
 from nmt.exchange.resolve import resolve
 from nmt.recipe import Decoding, Model, TaskName, override_decoding
 from nmt.system.compression import compressed
@@ -58,7 +58,7 @@ def translate(options: SearchOptions) -> None:
     tokenizer, lengths, language = common_tokenizer(bundles), bundles[0].lengths, bundles[0].recipe.data.source or ""
     if options.engine == "ctranslate2" and decoding.no_repeat is not None:
         search.say("--engine ctranslate2 does not report where decoding.no_repeat took effect, so this is not counted")
-    warnings = dict(Translator.warnings(decoding))
+    warnings = dict(Translator.warnings)
     if options.document:
         del warnings["inputs split"]  # paragraphs are split at every sentence
     search.run(
@@ -74,7 +74,7 @@ def parse(options: SearchOptions) -> None:
     tokenizer, decoding = common_tokenizer(search.bundles), search.decoding
     search.run(
         lambda models: Parser(models, tokenizer, decoding),
-        Statistics("parsing", Parser.warnings(decoding)),
+        Statistics("parsing", Parser.warnings),
         {"--pretty": options.pretty},
     )
 

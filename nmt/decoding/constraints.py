@@ -191,7 +191,7 @@ class TreeConstraint(Constraint):
         self._places = torch.cat((self._places, places))
         heads = with_room(self._heads, 0, len(self._left))
         self._heads = with_room(heads, 1, self._beam * max(source.cap for source in sources))
-        kinds = [torch.tensor([ANY, *reversed(source.kinds or [ANY] * source.words)]) for source in sources]
+        kinds = [torch.tensor([ANY, *reversed(source.kinds)]) for source in sources]
         padded = upload(pad_sequence(kinds, batch_first=True), device)
         self._kinds_left = with_room(with_room(self._kinds_left, 0, len(self._left)), 1, padded.size(1))
         self._kinds_left[len(self._left) - len(kinds) : len(self._left), : padded.size(1)] = padded

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from nmt.recipe import Model
 from nmt.text.alignment import Aligned
 from nmt.text.terms import Phrase
 
@@ -48,18 +50,28 @@ class Prefix:
 
 @dataclass(frozen=True)
 class Source:
-    """One input of a search."""
+    """One input of a search: a line, or a part of one."""
 
     number: int  # identifier, returned with the result
     ids: list[int]  # subwords without `</s>`, at least one
     cap: int  # maximum output length in symbols, including `</s>`
-    words: int = 0  # number of leaves in its tree, less than `cap`; parsers only
-    prefix: Prefix | None = None  # forced beginning of its outputs; translators only
-    text: str = ""  # its text, if there are phrases or it is aligned
-    phrases: Sequence[Phrase] = ()  # what its outputs must contain; translators only
-    aligned: bool = False  # whether its hypotheses need `aligned`; translators only
-    kinds: Sequence[int] = ()  # of its words, for a tree's leaves; () if every leaf fits
+    kinds: Sequence[int] = ()  # of its words, which the leaves of its tree must fit; parsers only
+    text: str = ""  # translators only, as all below
+    start: int = 0  # offset of `text` in its line
+    prefix: Prefix | None = None  # forced beginning of its outputs
+    phrases: Sequence[Phrase] = ()  # what its outputs must contain
+    aligned: bool = False  # whether its hypotheses need `aligned`
     whole: Source | None = None  # as first asked for, if text to keep was left out of it
+
+    @property
+    def words(self) -> int:
+        """Number of leaves in its tree, less than `cap`."""
+        return len(self.kinds)
+
+    @property
+    def end(self) -> int:
+        """Offset of the end of `text` in its line."""
+        return self.start + len(self.text)
 
 
 class SourceQueue(Protocol):
@@ -118,3 +130,8 @@ class Pool:
         del self._sources[first:]
         self.tokens -= sum(len(source.ids) + 1 for source in taken)
         return taken
+
+
+def most_positions(models: Iterable[Model]) -> int:
+    """Return the maximum sequence length, in positions, that all models support; `sys.maxsize` if unlimited."""
+    return min((model.max_positions for model in models if model.positions == "learned"), default=sys.maxsize)

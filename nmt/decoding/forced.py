@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from nmt.decoding.beam import Found, batch_tokens
-from nmt.decoding.engine import Hypothesis
+from nmt.decoding.engine import Hypothesis, most_positions
 from nmt.model.batch import Batch, in_batches, pad_ids
 from nmt.model.operations import perplexity
 from nmt.model.transformer import Transformer
@@ -58,10 +58,10 @@ class ForcedDecoder:
     """Scorer of given outputs with one model, or with the mean probability of several that share a tokenizer."""
 
     def __init__(self, models: Sequence[Transformer], tokenizer: Tokenizer, decoding: Decoding) -> None:
-        positions = [model.config.max_positions for model in models if model.config.positions == "learned"]
-        self.max_source = min([decoding.max_source, *(longest - 1 for longest in positions)])
+        positions = most_positions(model.config for model in models)
+        self.max_source = min(decoding.max_source, positions - 1)
         """Maximum source length in subwords, excluding `</s>`; longer sources are truncated."""
-        self.max_target = min([max(LONGEST_TARGET, decoding.max_source), *positions])
+        self.max_target = min(max(LONGEST_TARGET, decoding.max_source), positions)
         """Maximum target length in subwords, including `</s>`; the rest is not scored."""
         self._models, self._tokenizer, self._batch_tokens = models, tokenizer, batch_tokens(decoding, models)
 

@@ -5,14 +5,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, NoReturn, cast
 
+from nmt.decoding.engine import Source
 from nmt.decoding.pipeline import NOTHING, LineResult, Pipeline
-from nmt.decoding.read_ahead import Line, Part, Request
+from nmt.decoding.read_ahead import Request, SplitLine
+from nmt.decoding.workers import Models
 from nmt.parsing.linearization import TreeVocabulary, escape
 from nmt.parsing.tree import TOP, Tree, read_tree_lines
 from nmt.recipe import Decoding
@@ -20,7 +22,8 @@ from nmt.system.errors import UserError
 from nmt.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
-    from nmt.decoding.constraints import MakeConstraint
+    from nmt.decoding.search import SearchEngine
+    from nmt.model.transformer import Transformer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,16 +39,20 @@ class Parse(LineResult):
 class Parser(Pipeline[Parse]):
     """Parsing model or ensemble, with its tokenizer and decoding settings (section 6.3 of the paper)."""
 
-    @staticmethod
-    def warnings(decoding: Decoding) -> Mapping[str, Callable[[Parse], int]]:
-        """Map the name of each warning to a function that counts its occurrences in a parse."""
-        return {
-            "caps hit": lambda parse: parse.capped,
-            "inputs split": lambda parse: parse.parts > 1,
-            "words cut": lambda parse: parse.cut,
-            "no outputs": lambda parse: parse.failed,
-            "unknown characters": lambda parse: parse.unknown,
-        }
+    warnings = {  # noqa: RUF012
+        "caps hit": lambda parse: parse.capped,
+        "inputs split": lambda parse: parse.parts > 1,
+        "words cut": lambda parse: parse.cut,
+        "no outputs": lambda parse: parse.failed,
+        "unknown characters": lambda parse: parse.unknown,
+    }
+
+    def __init__(
+        self, models: Transformer | Sequence[Transformer] | Models, tokenizer: Tokenizer, decoding: Decoding
+    ) -> None:
+        """Parse with a model or an ensemble."""
+        self._trees = cast(TreeVocabulary, tokenizer.target)
+        super().__init__(models, tokenizer, decoding, partial(_make_engine, self._trees, decoding))
 
     def parse(self, lines: Sequence[str]) -> list[Tree | None]:
         """Parse sentences of space-separated Treebank tokens; return their trees, in order.
@@ -60,29 +67,22 @@ class Parser(Pipeline[Parse]):
         """Raise UserError: a parser does not translate."""
         raise UserError("this model is a parser, not a translator", "call model.parse([...])")
 
-    @staticmethod
-    def constraints(tokenizer: Tokenizer, decoding: Decoding) -> list[MakeConstraint]:
-        """Return the constraint that every output is a tree over its source's words."""
-        from nmt.decoding.constraints import TreeConstraint
-
-        assert isinstance(tokenizer.target, TreeVocabulary), "a parser's target is trees"
-        return [partial(TreeConstraint, tokenizer.target)]
-
-    def split(self, request: Request) -> list[Part]:
+    def split(self, request: Request) -> list[Source]:
         """Encode a line in parts of at most decoding.max_source subwords, split between words."""
         words, limit = words_of(request.text), self.decoding.max_source
-        word_kinds = cast(TreeVocabulary, self.tokenizer.target).kinds(words)
-        parts: list[Part] = []
-        ids, kinds = list[int](), list[int]()
-        for word, kind in zip(self._encode(words), word_kinds, strict=True):
-            if kinds and len(ids) + len(word) > limit:
-                parts.append(Part(ids, len(kinds), kinds))
-                ids, kinds = [], []
-            ids += word[:limit]
-            kinds.append(kind)
-        return [*parts, Part(ids, len(kinds), kinds)] if kinds else []
+        parts: list[tuple[list[int], list[int]]] = []
+        for ids, kind in zip(self._encode(words), self._trees.kinds(words), strict=True):
+            if not parts or len(parts[-1][0]) + len(ids) > limit:
+                parts.append(([], []))
+            parts[-1][0].extend(ids[:limit])
+            parts[-1][1].append(kind)
+        return [Source(0, ids, self._cap(len(ids)), kinds) for ids, kinds in parts]
 
-    def encode_pair(self, source: str, output: str) -> tuple[list[int], list[int]]:
+    def _encode(self, words: Sequence[str]) -> list[list[int]]:
+        """Encode each word as in training: escaped, with no subword that spans two words."""
+        return self.tokenizer.source.encode_all([escape(word) for word in words])
+
+    def _encode_pair(self, source: str, output: str) -> tuple[list[int], list[int]]:
         """Encode an unsplit line and a tree over its words, in bracket notation."""
         parts, tree = self.split(Request(source)), next(read_tree_lines([output], "tree"))
         if len(parts) > 1:
@@ -91,47 +91,53 @@ class Parser(Pipeline[Parse]):
                 f"{self.decoding.max_source:,}: {source[:60]} …",
                 "raise decoding.max_source, or parse a shorter sentence",
             )
-        leaves = 0 if tree is None else len(tree.leaves())
-        if tree is None or leaves != sum(part.words for part in parts):
+        leaves, words = len(tree.leaves()) if tree else 0, len(words_of(source))
+        if tree is None or leaves != words:
             raise UserError(
-                f"the tree has {leaves:,} leaves for a line of {len(words_of(source)):,} words: {output[:60]}",
+                f"the tree has {leaves:,} leaves for a line of {words:,} words: {output[:60]}",
                 "give a tree over the words of the line, as parse returns it",
             )
-        return [symbol for part in parts for symbol in part.ids], self.tokenizer.target.encode(str(tree))
+        return [symbol for part in parts for symbol in part.ids], self._trees.encode(str(tree))
 
-    def text(self, line: Line, rank: int) -> str:
+    def _text(self, line: SplitLine, rank: int) -> str:
         """Join the trees of this `rank` from all parts, in bracket notation; "" for a blank line."""
         return str(self._tree(line, rank) or "")
 
-    def join(self, line: Line, found: Sequence[tuple[str, int]]) -> Parse:
+    def join(self, line: SplitLine, found: Sequence[tuple[str, int]]) -> Parse:
         """Build the parse of a line from (text, rank) pairs, one per output."""
         trees = [self._tree(line, rank) for _, rank in found]
         return Parse.of(line, found, self.tokenizer, trees=trees, cut=sum(map(self._is_cut, _words_of_parts(line))))
 
-    def as_json(self, number: int, parse: Parse) -> str:
-        """Format the parse of input line `number` as a JSON object on one line; a missing tree is null."""
-        hypotheses = [
-            {"tree": text or None, "score": score, "malformed": False, "tokens": self.tokenizer.target.pieces(ids)}
-            for text, score, ids in zip(parse.texts, parse.scores, parse.ids, strict=True)
-        ]
-        return self._json(number, parse, hypotheses, cut=parse.cut)
-
-    def _encode(self, words: Sequence[str]) -> list[list[int]]:
-        """Encode each word as in training: escaped, with no subword that spans two words."""
-        return self.tokenizer.source.encode_all([escape(word) for word in words])
-
-    def _tree(self, line: Line, rank: int) -> Tree | None:
+    def _tree(self, line: SplitLine, rank: int) -> Tree | None:
         """Join the trees of this `rank` from all parts under one root; return None if there are none."""
-        if any(part[rank] is NOTHING for part in line.hypotheses):
+        found = line.of_rank(rank)
+        if not found or NOTHING in found:
             return None
-        vocabulary = cast(TreeVocabulary, self.tokenizer.target)
-        found = zip(line.hypotheses, _words_of_parts(line), strict=True)
-        trees = [vocabulary.tree(part[rank].ids, words) for part, words in found]
-        return Tree(TOP, tuple(child for tree in trees for child in tree.children)) if trees else None
+        words = _words_of_parts(line)
+        trees = [self._trees.tree(each.ids, own) for each, own in zip(found, words, strict=True)]
+        return Tree(TOP, tuple(child for tree in trees for child in tree.children))
 
     def _is_cut(self, words: list[str]) -> bool:
         """Return whether a part is a single word with too many subwords."""
         return len(words) == 1 and len(self._encode(words)[0]) > self.decoding.max_source
+
+    def as_json(self, number: int, parse: Parse) -> str:
+        """Format the parse of input line `number` as a JSON object on one line; a missing tree is null."""
+        hypotheses = [
+            {"tree": text or None, "score": score, "tokens": self.tokenizer.target.pieces(ids)}
+            for text, score, ids in zip(parse.texts, parse.scores, parse.ids, strict=True)
+        ]
+        return self._json(number, parse, hypotheses, cut=parse.cut)
+
+
+def _make_engine(
+    vocabulary: TreeVocabulary, decoding: Decoding, models: Sequence[Transformer], say: Callable[[str], None]
+) -> SearchEngine:
+    """Make an engine whose outputs are trees over their sources' words."""
+    from nmt.decoding.constraints import TreeConstraint
+    from nmt.decoding.search import SearchEngine
+
+    return SearchEngine(models, decoding, [partial(TreeConstraint, vocabulary)], say)
 
 
 def drawn(number: int, parse: Parse) -> str:
@@ -145,7 +151,7 @@ def words_of(text: str) -> list[str]:
     return [word.decode() for word in text.encode(errors="replace").split()]  # str.split would also split at U+3000
 
 
-def _words_of_parts(line: Line) -> list[list[str]]:
+def _words_of_parts(line: SplitLine) -> list[list[str]]:
     """Return each part's words."""
     words = iter(words_of(line.text))
     return [list(islice(words, part.words)) for part in line.parts]

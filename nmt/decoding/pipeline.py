@@ -1,7 +1,6 @@
 """Pipeline from lines to results, for any task and engine: read ahead and split, search, join, return in order.
 
-`Pipeline._groups` is its main loop. translator.py and parser.py define the tasks. This module itself
-imports no torch.
+`Pipeline.groups` is its main loop. translator.py and parser.py define the tasks. This module itself imports no torch.
 """
 
 from __future__ import annotations
@@ -11,23 +10,21 @@ import math
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
-from functools import cache, partial
-from itertools import count
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+from functools import cache
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
+from weakref import finalize
 
-from nmt.decoding.engine import Hypothesis
-from nmt.decoding.models import Loaded, Models
-from nmt.decoding.read_ahead import Line, Part, ReadAhead, Request
-from nmt.recipe import Decoding, Model
+from nmt.decoding.engine import Hypothesis, Source, most_positions
+from nmt.decoding.read_ahead import ReadAhead, Request, SplitLine
+from nmt.decoding.workers import Loaded, MakeSearch, Models
+from nmt.recipe import Decoding
 from nmt.system.errors import UserError
 from nmt.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
-    from nmt.decoding.constraints import MakeConstraint
     from nmt.decoding.forced import Attention
-    from nmt.decoding.models import MakePlacer
     from nmt.model.transformer import Transformer
 
 NOTHING = Hypothesis([], -math.inf, finished=True)  # in place of what a search did not find
@@ -66,13 +63,13 @@ class LineResult:
         return ["no output: the model gives each a probability of 0, or no number"] * self.failed
 
     @classmethod
-    def of(cls, line: Line, found: Sequence[tuple[str, int]], tokenizer: Tokenizer, **own: Any) -> Self:
+    def of(cls, line: SplitLine, found: Sequence[tuple[str, int]], tokenizer: Tokenizer, **own: Any) -> Self:
         """Build a result from (text, rank) pairs, one per output; `own` holds the task's fields."""
         source = [symbol for part in line.parts for symbol in part.ids]
         return cls(
             texts=[text for text, _ in found],
-            scores=[sum((part[rank].score for part in line.hypotheses), 0.0) for _, rank in found],
-            ids=[[symbol for part in line.hypotheses for symbol in part[rank].ids] for _, rank in found],
+            scores=[sum((each.score for each in line.of_rank(rank)), 0.0) for _, rank in found],
+            ids=[[symbol for each in line.of_rank(rank) for symbol in each.ids] for _, rank in found],
             source=source,
             parts=len(line.parts),
             capped=not all(hypothesis.finished for _, hypothesis in line.best),
@@ -91,23 +88,34 @@ class Pipeline(ABC, Generic[Result]):
     As a context manager, it ends its workers on exit; otherwise they end when it is closed or garbage-collected.
     """
 
-    annotated = False
-    """Whether hypotheses have alignments and per-symbol log-probabilities."""
+    warnings: ClassVar[Mapping[str, Callable[[Any], int]]]
+    """Functions that count the occurrences of each warning in a result."""
 
     def __init__(
-        self, models: Transformer | Sequence[Transformer] | Models, tokenizer: Tokenizer, decoding: Decoding
+        self,
+        models: Transformer | Sequence[Transformer] | Models,
+        tokenizer: Tokenizer,
+        decoding: Decoding,
+        make: MakeSearch,
     ) -> None:
         """Search with a model or an ensemble, in this process or as `models` specifies.
 
-        Raise UserError if decoding.max_source exceeds what a model supports, or if the engine cannot be made.
+        `make` makes the engine from models in memory. Raise UserError if decoding.max_source exceeds what a model
+        supports, or if the engine cannot be made.
         """
         self.tokenizer, self.decoding, self._process = tokenizer, decoding, os.getpid()
         source = models if isinstance(models, Models) else Loaded(models)
         self._count, self._load = len(source.configs), cache(source.only)
-        self._positions = longest_served(source.configs, decoding)
-        self._held = ExitStack()
-        rules = partial(self._rules, tokenizer, decoding)
-        self.engine = self._held.enter_context(source.open(decoding, rules, self.annotated))
+        self._positions = most_positions(source.configs)
+        if decoding.max_source >= self._positions:
+            raise UserError(
+                f"decoding.max_source: must be below model.max_positions {self._positions} of this model "
+                f"(got {decoding.max_source})",
+                f"--set decoding.max_source={self._positions - 1}; longer inputs are split",
+            )
+        held = ExitStack()
+        self.engine = held.enter_context(source.open(decoding, make))
+        self._end = finalize(self, held.close)
 
     def _check_process(self) -> None:
         """Raise UserError in a fork of the process that made the pipeline: it lacks that one's threads and workers."""
@@ -117,7 +125,7 @@ class Pipeline(ABC, Generic[Result]):
 
     def close(self) -> None:
         """End the workers, if any."""
-        self._held.close()
+        self._end()
 
     def __enter__(self) -> Self:
         return self
@@ -125,47 +133,7 @@ class Pipeline(ABC, Generic[Result]):
     def __exit__(self, *raised: object) -> None:
         self.close()
 
-    @staticmethod
-    @abstractmethod
-    def warnings(decoding: Decoding) -> Mapping[str, Callable[[Any], int]]:
-        """Map the name of each warning to a function that counts its occurrences in a result."""
-
-    @staticmethod
-    @abstractmethod
-    def constraints(tokenizer: Tokenizer, decoding: Decoding) -> list[MakeConstraint]:
-        """Return the task's constraints on outputs; imports torch."""
-
-    @staticmethod
-    def placer(tokenizer: Tokenizer, decoding: Decoding) -> MakePlacer | None:
-        """Return what makes the object that puts phrases into results, if the task has any; imports torch."""
-        return None
-
-    @classmethod
-    def _rules(cls, tokenizer: Tokenizer, decoding: Decoding) -> tuple[list[MakeConstraint], MakePlacer | None]:
-        return cls.constraints(tokenizer, decoding), cls.placer(tokenizer, decoding)
-
-    @abstractmethod
-    def split(self, request: Request) -> list[Part]:
-        """Encode a line in parts; a blank line has none. Runs in the read-ahead thread."""
-
-    @abstractmethod
-    def encode_pair(self, source: str, output: str) -> tuple[list[int], list[int]]:
-        """Encode an unsplit line and an output for it.
-
-        Raise UserError if the line is too long, or if the output does not suit the task.
-        """
-
-    @abstractmethod
-    def text(self, line: Line, rank: int) -> str:
-        """Join the hypotheses of this `rank` from all parts into one text; "" for a blank line."""
-
-    @abstractmethod
-    def join(self, line: Line, found: Sequence[tuple[str, int]]) -> Result:
-        """Build the result of a line from (text, rank) pairs, one per output."""
-
-    @abstractmethod
-    def as_json(self, number: int, result: Result) -> str:
-        """Format the result of input line `number` as a JSON object on one line."""
+    # --- the way of a line
 
     def stream(
         self, lines: Iterable[str | Request], n_best: int = 1, sample: int | None = None
@@ -198,8 +166,74 @@ class Pipeline(ABC, Generic[Result]):
             raise UserError(
                 f"n-best {n_best} needs a beam at least as wide (got {self.decoding.beam})", f"use --beam {n_best}"
             )
-        read = partial(ReadAhead, lines, self._numbered(before), self._cap)
-        return self._groups(read, n_best, searched, sample)
+        return self._groups(ReadAhead(lines, self.split, before), n_best, sample, searched)
+
+    def _groups(
+        self, ahead: ReadAhead, n_best: int, sample: int | None, searched: Callable[[int], None]
+    ) -> Generator[list[Result], None, None]:
+        with ahead:
+            while ahead.wait():
+                if due := ahead.due():  # blank lines, which need no search
+                    yield [self._result(line, n_best, sample) for line in due]
+                    continue
+                if sample:
+                    search = self.engine.sample(ahead, sample)
+                else:  # hypotheses may share a text, so more than `n_best` may be needed
+                    search = self.engine.search(ahead, 1 if n_best == 1 else self.decoding.beam)
+                with closing(search):
+                    for number, hypotheses in search:
+                        found = [each for each in hypotheses if each.score > -math.inf]  # CTranslate2 gives NaN too
+                        line = ahead.put(number, found + [NOTHING] * ((sample or 1) - len(found)))
+                        if not line.missing:
+                            counted = [each for part in line.hypotheses for each in (part if sample else part[:1])]
+                            searched(sum(len(each.ids) + each.finished for each in counted))
+                        if due := ahead.due():
+                            yield [self._result(line, n_best, sample) for line in due]
+
+    @abstractmethod
+    def split(self, request: Request) -> list[Source]:
+        """Encode a line in parts; a blank line has none. Runs in the read-ahead thread."""
+
+    def _cap(self, length: int) -> int:
+        """Return the maximum output length for an input of `length` subwords."""
+        return min(length + self.decoding.max_extra, self._positions)
+
+    def _result(self, line: SplitLine, n_best: int, sample: int | None) -> Result:
+        """Join a line's parts into all samples, or into the first `n_best` distinct texts by rank.
+
+        Different hypotheses can have the same text, because a word may have several segmentations.
+        """
+        ranks = range(min(map(len, line.hypotheses), default=sample or 1))
+        if sample:
+            return self.join(line, [(self._text(line, rank), rank) for rank in ranks])
+        found: dict[str, int] = {}
+        for rank in ranks:
+            found.setdefault(self._text(line, rank), rank)
+        return self.join(line, list(found.items())[:n_best])
+
+    @abstractmethod
+    def _text(self, line: SplitLine, rank: int) -> str:
+        """Join the hypotheses of this `rank` from all parts into one text; "" for a blank line."""
+
+    @abstractmethod
+    def join(self, line: SplitLine, found: Sequence[tuple[str, int]]) -> Result:
+        """Build the result of a line from (text, rank) pairs, one per output."""
+
+    @abstractmethod
+    def as_json(self, number: int, result: Result) -> str:
+        """Format the result of input line `number` as a JSON object on one line."""
+
+    def _json(self, number: int, result: Result, hypotheses: list[dict[str, Any]], **own: Any) -> str:
+        """Format a result as JSON; `own` holds the task's fields."""
+        for hypothesis in hypotheses:
+            hypothesis["score"] = None if hypothesis["score"] == -math.inf else hypothesis["score"]  # JSON has no -inf
+        source = self.tokenizer.source.pieces(result.source)
+        counts = {"parts": result.parts, "capped": result.capped, "unknown": result.unknown}
+        return json.dumps(
+            {"line": number, "source": source, "hypotheses": hypotheses, **counts, **own}, ensure_ascii=False
+        )
+
+    # --- attention
 
     def attention(self, source: str, target: str | None = None) -> Attention:
         """Return the model's attention weights for a sentence and `target`, by default its best output.
@@ -216,15 +250,17 @@ class Pipeline(ABC, Generic[Result]):
         from nmt.decoding.forced import attend
 
         self._check_process()
-        for text in (source, target or ""):
-            if not isinstance(text, str):
-                raise TypeError("attention takes one sentence, and one target or None")
+        if not isinstance(source, str) or not isinstance(target, str | None):
+            raise TypeError("attention takes one sentence, and one target or None")
         if self._count > 1:
             raise UserError(
                 f"attention: each of the {self._count} models of an ensemble has its own", "ask for that of one model"
             )
-        found = next(self.stream([source])) if target is None else None
-        pairs = found.pairs if found else [self.encode_pair(source, target or "")]
+        if target is None:
+            (found,) = self.stream([source])
+            pairs, failed = found.pairs, found.complaints if found.failed else []
+        else:
+            pairs, failed = [self._encode_pair(source, target)], []
         if len(pairs) > 1:
             raise UserError(
                 f"the line was split into {len(pairs)} parts, which were searched one by one: {source[:60]} …",
@@ -232,8 +268,8 @@ class Pipeline(ABC, Generic[Result]):
             )
         if not pairs or not pairs[0][0]:
             raise UserError("the line is blank", "give a sentence")
-        if found and found.failed:
-            raise UserError(found.complaints[0], "give a target")
+        if failed:
+            raise UserError(failed[0], "give a target")
         longest = self._cap(self.decoding.max_source)
         if len(pairs[0][1]) >= longest:
             raise UserError(
@@ -242,92 +278,9 @@ class Pipeline(ABC, Generic[Result]):
             )
         return attend(self._load(), self.tokenizer, *pairs[0])
 
-    def _numbered(self, before: int) -> Callable[[Request], list[Part]]:
-        """Return `split` with errors that name the line; the number of the first one is `before` + 1."""
-        numbers = count(before + 1)
+    @abstractmethod
+    def _encode_pair(self, source: str, output: str) -> tuple[list[int], list[int]]:
+        """Encode an unsplit line and an output for it.
 
-        def split(request: Request) -> list[Part]:
-            number = next(numbers)
-            try:
-                return self.split(request)
-            except UserError as error:
-                raise UserError(f"line {number:,}: {error.message}", error.hint) from None
-
-        return split
-
-    def _groups(
-        self, read: Callable[[], ReadAhead], n_best: int, searched: Callable[[int], None], sample: int | None
-    ) -> Generator[list[Result], None, None]:
-        ahead = read()
-        search = None
-        try:
-            while ahead.wait():
-                if due := ahead.due():  # blank lines, which need no search
-                    yield [self._result(line, n_best, sample) for line in due]
-                    continue
-                if sample:
-                    search = self.engine.sample(ahead, sample)
-                else:  # hypotheses may share a text, so more than `n_best` may be needed
-                    search = self.engine.search(ahead, 1 if n_best == 1 else self.decoding.beam)
-                for number, hypotheses in search:
-                    given = [each for each in hypotheses if each.score > -math.inf]  # CTranslate2 gives NaN too
-                    line = ahead.put(number, given + [NOTHING] * ((sample or 1) - len(given)))
-                    if not line.missing:
-                        counted = [each for part in line.hypotheses for each in (part if sample else part[:1])]
-                        searched(sum(len(each.ids) + each.finished for each in counted))
-                    if due := ahead.due():
-                        yield [self._result(line, n_best, sample) for line in due]
-        finally:
-            ahead.close()  # first: an engine may be blocked on it
-            if search is not None:
-                search.close()
-
-    def _result(self, line: Line, n_best: int, sample: int | None) -> Result:
-        """Join a line's parts into all samples, or into the first `n_best` distinct texts by rank.
-
-        Different hypotheses can have the same text, because a word may have several segmentations.
+        Raise UserError if the line is too long, or if the output does not suit the task.
         """
-        ranks = range(min(map(len, line.hypotheses), default=sample or 1))
-        if sample:
-            return self.join(line, [(self.text(line, rank), rank) for rank in ranks])
-        found: dict[str, int] = {}
-        for rank in ranks:
-            found.setdefault(self.text(line, rank), rank)
-            if len(found) == n_best:
-                break
-        return self.join(line, list(found.items()))
-
-    def _cap(self, length: int) -> int:
-        """Return the maximum output length for an input of `length` subwords."""
-        cap = length + self.decoding.max_extra
-        return cap if self._positions is None else min(cap, self._positions)
-
-    def _json(self, number: int, result: Result, hypotheses: list[dict[str, Any]], **more: Any) -> str:
-        """Format the result of input line `number` as JSON; `more` holds the task's fields."""
-        for hypothesis in hypotheses:
-            hypothesis["score"] = None if hypothesis["score"] == -math.inf else hypothesis["score"]  # JSON has no -inf
-        line = {
-            "line": number,
-            "source": self.tokenizer.source.pieces(result.source),
-            "hypotheses": hypotheses,
-            "parts": result.parts,
-            "capped": result.capped,
-            "unknown": result.unknown,
-            **more,
-        }
-        return json.dumps(line, ensure_ascii=False)
-
-
-def longest_served(models: Iterable[Model], decoding: Decoding) -> int | None:
-    """Return the maximum sequence length, in positions, that all models support; None if unlimited.
-
-    Raise UserError if decoding.max_source is not below it.
-    """
-    positions = min((model.max_positions for model in models if model.positions == "learned"), default=None)
-    if positions is not None and decoding.max_source >= positions:
-        raise UserError(
-            f"decoding.max_source: must be below model.max_positions {positions} of this model "
-            f"(got {decoding.max_source})",
-            f"--set decoding.max_source={positions - 1}; longer inputs are split",
-        )
-    return positions

@@ -22,7 +22,7 @@ from typing import NamedTuple
 import torch
 
 from nmt.decoding.beam import Found, length_penalty
-from nmt.decoding.engine import Hypothesis, Prefix, Source
+from nmt.decoding.engine import Hypothesis, Prefix, Source, most_positions
 from nmt.decoding.forced import TOKENS, attention_of, log_probabilities_of
 from nmt.model.transformer import Transformer
 from nmt.recipe import Decoding
@@ -51,8 +51,7 @@ class Placer:
         self._formats = Terms(common=decoding.keep)
         # Most hypotheses have none of these, and need not be decoded.
         self._signs = {index for index, piece in enumerate(target.listing()) if decoding.keep and _SIGN.search(piece)}
-        positions = [model.config.max_positions for model in models if model.config.positions == "learned"]
-        self._longest = min(positions, default=1 << 30)  # symbols of an output, including `</s>`
+        self._longest = most_positions(model.config for model in models)  # symbols of an output, including `</s>`
 
     def place(self, found: Sequence[Found], n_best: int) -> tuple[list[Found], list[Source]]:
         """Return results that have their phrases and invent none, and sources that must be searched again first."""

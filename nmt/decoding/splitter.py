@@ -7,7 +7,7 @@ import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from nmt.decoding.read_ahead import Part
+from nmt.decoding.engine import Source
 from nmt.recipe import Decoding
 from nmt.system.errors import UserError
 from nmt.text.sentences import STOPS, WIDE, SentenceSplitter, TrainedLengths
@@ -35,7 +35,7 @@ class LineSplitter:
         if lengths is not None and self._how in ("auto", "sentences"):
             self._longest = min(self._limit, max(1, lengths.longest_source))
 
-    def split(self, text: str, phrases: Sequence[Phrase] = ()) -> list[Part]:
+    def split(self, text: str, phrases: Sequence[Phrase] = ()) -> list[Source]:
         """Encode a line in parts, none of which begins or ends inside one of `phrases`.
 
         What no part has stays as it is: spaces between them and at the ends of the line, text to keep that is longer
@@ -82,25 +82,21 @@ class LineSplitter:
             if any(map(str.isalnum, stretch)):
                 yield Span(at := text.index(stretch, first), at + len(stretch))
 
-    def _split(self, text: str, start: int, phrases: Sequence[Phrase]) -> list[Part]:
+    def _split(self, text: str, start: int, phrases: Sequence[Phrase]) -> Iterator[Source]:
         """Encode a stretch of a line, which begins at `start`, in parts."""
         if self._how == "none":
-            return [Part(self.encode_whole(text), start=start, text=text)]
-        if self._how != "sentences":
-            ids = self._source.encode(text)
-            if self._how == "length" or self._is_usual(text, len(ids)):
-                return list(self._cut(Part(ids, start=start, text=text), phrases))
-        parts = list[Part]()
-        for group in self._groups(text, start, phrases):
-            stripped = group.rstrip()
-            parts += self._cut(Part(self._source.encode(stripped), start=start, text=stripped), phrases)
-            start += len(group)
-        return parts
+            yield Source(0, self.encode_whole(text), 0, text=text, start=start)
+        elif self._how == "length" or (self._how == "auto" and self._is_usual(text)):
+            yield from self._cut(text, start, phrases)
+        else:
+            for group in self._groups(text, start, phrases):
+                yield from self._cut(group.rstrip(), start, phrases)
+                start += len(group)
 
-    def _is_usual(self, text: str, length: int) -> bool:
-        """Return whether a line of `length` subwords resembles the training lines."""
+    def _is_usual(self, text: str) -> bool:
+        """Return whether a line resembles the training lines."""
         assert self._lengths is not None, "auto asks for them"
-        fits = length <= min(self._longest, self._lengths.source)
+        fits = len(self._source.encode(text)) <= min(self._longest, self._lengths.source)
         return fits and len(self._sentences.split(text)) <= self._lengths.sentences
 
     def _groups(self, text: str, start: int, phrases: Sequence[Phrase]) -> Iterator[str]:
@@ -125,21 +121,21 @@ class LineSplitter:
                 yield from _joined_in_phrases(self._sentences.split_unmarked(sentence), start, phrases)
             start += len(sentence)
 
-    def _cut(self, whole: Part, phrases: Sequence[Phrase]) -> Iterator[Part]:
-        """Cut what is longer than the limit into parts of similar length within it."""
-        ids, text = whole.ids, whole.text
+    def _cut(self, text: str, start: int, phrases: Sequence[Phrase]) -> Iterator[Source]:
+        """Encode text, which begins at `start`, in parts of similar length within the limit."""
+        ids = self._source.encode(text)
         if len(ids) <= self._longest:
-            yield whole
+            yield Source(0, ids, 0, text=text, start=start)
             return
         ends = [0, *self._source.ends_in(text, ids)]  # by the number of subwords before
-        barred = {place for place, end in enumerate(ends) if _is_inside(whole.start + end, phrases)}
-        start = 0
-        while rest := len(ids) - start:
+        barred = {place for place, end in enumerate(ends) if _is_inside(start + end, phrases)}
+        first = 0
+        while rest := len(ids) - first:
             pieces = -(-rest // self._longest)
-            cut = self._best_cut(ids, start, start - (-rest // pieces), barred) if pieces > 1 else len(ids)
-            own = text[ends[start] : ends[cut]]
-            yield Part(ids[start:cut], start=whole.start + text.index(own.strip(), ends[start]), text=own.strip())
-            start = cut
+            cut = self._best_cut(ids, first, first - (-rest // pieces), barred) if pieces > 1 else len(ids)
+            own = text[ends[first] : ends[cut]].strip()
+            yield Source(0, ids[first:cut], 0, text=own, start=start + text.index(own, ends[first]))
+            first = cut
 
     def _best_cut(self, ids: list[int], start: int, ideal: int, barred: set[int]) -> int:
         """Return the best cut near `ideal`: after a sentence, else a clause, else before a word, else at the limit.
@@ -178,7 +174,7 @@ def clean(text: str) -> str:
     return text.encode(errors="replace").decode()
 
 
-def joined(line: str, parts: Sequence[Part], texts: Sequence[str]) -> tuple[str, list[int]]:
+def joined(line: str, parts: Sequence[Source], texts: Sequence[str]) -> tuple[str, list[int]]:
     """Return a line with translations in place of its parts, and the offset of each.
 
     A single space between two parts is dropped after a full-width character, as in Chinese; after others, a missing one

@@ -1,24 +1,26 @@
-"""Translation pipeline: from a line to its translation. Imports no torch.
+"""The way from a line to its translation: split, encode, search, join. Imports no torch.
 
-`Translator.split` encodes a line in parts, `Pipeline` searches the parts, and `Translator.join` joins their hypotheses.
+`Translator.split` divides a line into parts and encodes them; it runs ahead of the search, in a thread.
+`Pipeline.groups` searches the parts with the engine that `make_engine` makes. `Translator.join` puts the parts' best
+hypotheses in place of the parts, and tells what became of the line.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import accumulate, islice, repeat
+from itertools import accumulate, repeat
 from operator import add
-from typing import TYPE_CHECKING, Any, NoReturn, cast, overload
+from typing import TYPE_CHECKING, NoReturn, cast, overload
 
-from nmt.decoding.engine import Prefix
-from nmt.decoding.models import Models
+from nmt.decoding.engine import Prefix, Source
 from nmt.decoding.pipeline import NOTHING, LineResult, Pipeline
-from nmt.decoding.read_ahead import Line, Part, Request
+from nmt.decoding.read_ahead import Request, SplitLine
 from nmt.decoding.splitter import LineSplitter, clean, joined
+from nmt.decoding.workers import Models
 from nmt.recipe import Decoding
 from nmt.system.errors import UserError
 from nmt.text.alignment import Aligned, AlignedLine
@@ -32,8 +34,11 @@ from nmt.text.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
     from nmt.decoding.constraints import MakeConstraint
-    from nmt.decoding.models import MakePlacer
+    from nmt.decoding.search import SearchEngine
     from nmt.model.transformer import Transformer
+
+JSON_FIELDS = ("unusual_length", "missing", "kept_from_repeating", "lost", "invented", "deleted", "loop")
+LINE_END = re.compile(r"\r?\n")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,6 +86,20 @@ class Translation(LineResult):
 class Translator(Pipeline[Translation]):
     """Translation model or ensemble, with its tokenizer and decoding settings."""
 
+    warnings = {  # noqa: RUF012
+        "caps hit": lambda translation: translation.capped,
+        "inputs split": lambda translation: translation.parts > 1,
+        "unknown characters": lambda translation: translation.unknown,
+        "empty outputs": lambda translation: translation.empty,
+        "no outputs": lambda translation: translation.failed,
+        "unusual lengths": lambda translation: translation.unusual_length,
+        "missing terms": lambda translation: len(translation.missing),
+        "placeholders invented": lambda translation: len(translation.deleted),
+        "numbers changed": lambda translation: bool(translation.lost or translation.invented),
+        "loops": lambda translation: bool(translation.loop),
+        "repetitions avoided": lambda translation: translation.kept_from_repeating,
+    }
+
     def __init__(
         self,
         models: Transformer | Sequence[Transformer] | Models,
@@ -100,26 +119,7 @@ class Translator(Pipeline[Translation]):
         self._formats = Terms(common=decoding.keep)
         self._terms = terms or self._formats
         self._splitter = LineSplitter(tokenizer.source, decoding, lengths, language)
-        super().__init__(models, tokenizer, decoding)
-
-    @staticmethod
-    def warnings(decoding: Decoding) -> Mapping[str, Callable[[Translation], int]]:
-        """Map the name of each warning to a function that counts its occurrences in a translation."""
-        warnings: dict[str, Callable[[Translation], int]] = {
-            "caps hit": lambda translation: translation.capped,
-            "inputs split": lambda translation: translation.parts > 1,
-            "unknown characters": lambda translation: translation.unknown,
-            "empty outputs": lambda translation: translation.empty,
-            "no outputs": lambda translation: translation.failed,
-            "unusual lengths": lambda translation: translation.unusual_length,
-            "missing terms": lambda translation: len(translation.missing),
-            "placeholders invented": lambda translation: len(translation.deleted),
-            "numbers changed": lambda translation: bool(translation.lost or translation.invented),
-            "loops": lambda translation: bool(translation.loop),
-        }
-        if decoding.no_repeat is not None:
-            warnings["repetitions avoided"] = lambda translation: int(translation.kept_from_repeating)
-        return warnings
+        super().__init__(models, tokenizer, decoding, partial(_make_engine, tokenizer, decoding, annotated))
 
     @overload
     def translate(
@@ -165,43 +165,27 @@ class Translator(Pipeline[Translation]):
             raise TypeError("sample does not go with terms, keep and markup, which samples do not know")
         asked = Terms(map(_term, terms), keep, self.decoding.keep)
         prefixes = repeat("", len(texts)) if prefix is None else prefix
+        requests = [Request(text, begin, asked) for text, begin in zip(texts, prefixes, strict=True)]
         lines = [
             replace(request, text=line, prefix="" if number else request.prefix)
-            for request in (Request(text, begin, asked) for text, begin in zip(texts, prefixes, strict=True))
-            for number, line in enumerate(re.split(r"\r?\n", request.text))
+            for request in requests
+            for number, line in enumerate(LINE_END.split(request.text))
         ]
-        found = self.stream([line.without_tags() for line in lines] if markup else lines, sample=sample)
-        of_lines = [[line.texts for line in islice(found, text.count("\n") + 1)] for text in texts]
-        # For each text, its outputs: the joined first outputs of its lines, the joined second ones, and so on
-        ends = [[*re.findall(r"\r?\n", text), ""] for text in texts]
-        outputs = [
-            ["".join(map(add, each, of_text)) for each in zip(*lines, strict=False)]
-            for lines, of_text in zip(of_lines, ends, strict=True)
-        ]
+        found = iter(list(self.stream([line.without_tags() for line in lines] if markup else lines, sample=sample)))
+        outputs = []
+        for text in texts:  # its first output is the joined first outputs of its lines, and so on
+            ends = [*LINE_END.findall(text), ""]
+            of_lines = [next(found).texts for _ in ends]
+            outputs.append(["".join(map(add, of_rank, ends)) for of_rank in zip(*of_lines, strict=False)])
         return [first for first, *_ in outputs] if sample is None else outputs
 
     def parse(self, lines: Sequence[str]) -> NoReturn:
         """Raise UserError: a translator does not parse."""
         raise UserError("this model is a translator, not a parser", "call model.translate([...])")
 
-    @staticmethod
-    def constraints(tokenizer: Tokenizer, decoding: Decoding) -> list[MakeConstraint]:
-        """Return the constraints on translations: minimum length, prefix and no repeated n-grams."""
-        from nmt.decoding.constraints import MinLength, NoRepeat, PrefixConstraint
+    # --- split and encode
 
-        target = cast(Vocabulary, tokenizer.target)
-        rules: list[MakeConstraint] = [partial(MinLength, decoding.min_length), partial(PrefixConstraint, target)]
-        if decoding.no_repeat is not None:
-            rules.append(partial(NoRepeat, decoding.no_repeat))  # last: the others take precedence
-        return rules
-
-    @staticmethod
-    def placer(tokenizer: Tokenizer, decoding: Decoding) -> MakePlacer:
-        from nmt.decoding.placement import Placer
-
-        return partial(Placer, tokenizer.source, cast(Vocabulary, tokenizer.target), decoding)
-
-    def split(self, request: Request) -> list[Part]:
+    def split(self, request: Request) -> list[Source]:
         """Encode a line in parts; a line with a prefix is not split."""
         terms, markup = request.terms or self._terms, request.markup
         phrases = terms.phrases(request.text, *((markup.kept, markup.walls) if markup else ()))
@@ -209,25 +193,21 @@ class Translator(Pipeline[Translation]):
             parts, phrases = self._with_prefix(request), _beyond(terms.phrases(request.prefix), phrases)
         else:
             parts = self._splitter.split(request.text, phrases)
-        aligned = markup is not None and markup.has_tags
         return [
             replace(
                 part,
+                cap=self._cap(max(len(part.ids), part.prefix.longest if part.prefix else 0)),
                 phrases=[
                     replace(phrase, start=phrase.start - part.start)
                     for phrase in phrases
                     if part.start <= phrase.start and phrase.end <= part.end
                 ],
-                aligned=aligned,
+                aligned=markup is not None and markup.has_tags,
             )
             for part in parts
         ]
 
-    def encode_pair(self, source: str, output: str) -> tuple[list[int], list[int]]:
-        """Encode an unsplit line and a translation of it."""
-        return self._splitter.encode_whole(source), self._target.encode(clean(output))
-
-    def _with_prefix(self, request: Request) -> list[Part]:
+    def _with_prefix(self, request: Request) -> list[Source]:
         """Encode a line as one part with its prefix; raise UserError if either is too long."""
         beginning = Prefix(*self._target.encode_beginning(request.prefix), request.prefix)
         if beginning.longest > self.decoding.max_source:
@@ -236,18 +216,25 @@ class Translator(Pipeline[Translation]):
                 f"{self.decoding.max_source:,}: {request.prefix[:60]} …",
                 "shorten the prefix, or raise decoding.max_source",
             )
-        ids, text = self._splitter.encode_whole(request.text), clean(request.text).strip()
-        return [Part(ids, start=clean(request.text).index(text), text=text, prefix=beginning)] if ids else []
+        ids, text = self._splitter.encode_whole(request.text), clean(request.text)
+        start = len(text) - len(text.lstrip())
+        return [Source(0, ids, 0, text=text.strip(), start=start, prefix=beginning)] if ids else []
 
-    def text(self, line: Line, rank: int) -> str:
+    def _encode_pair(self, source: str, output: str) -> tuple[list[int], list[int]]:
+        """Encode an unsplit line and a translation of it."""
+        return self._splitter.encode_whole(source), self._target.encode(clean(output))
+
+    # --- join
+
+    def _text(self, line: SplitLine, rank: int) -> str:
         """Put the translations of this `rank` in place of the line's parts."""
         return one_line(joined(line.text, line.parts, self._texts(line, rank))[0])
 
-    def _texts(self, line: Line, rank: int) -> list[str]:
+    def _texts(self, line: SplitLine, rank: int) -> list[str]:
         """Return the parts' translations, without spaces that a model adds at their ends."""
-        return [part[rank].decoded(self._target.decode).strip(" ") for part in line.hypotheses]
+        return [each.decoded(self._target.decode).strip(" ") for each in line.of_rank(rank)]
 
-    def _with_tags(self, line: Line, markup: Markup, text: str, rank: int) -> str:
+    def _with_tags(self, line: SplitLine, markup: Markup, text: str, rank: int) -> str:
         """Put the line's tags into `text`, the joined translations of this `rank`."""
         if not line.parts:
             return markup.line
@@ -266,7 +253,7 @@ class Translator(Pipeline[Translation]):
                 last = part.end
         return markup.put(AlignedLine(text, aligned))
 
-    def join(self, line: Line, found: Sequence[tuple[str, int]]) -> Translation:
+    def join(self, line: SplitLine, found: Sequence[tuple[str, int]]) -> Translation:
         """Build the translation of a line from (text, rank) pairs, one per output."""
         lengths, text = self._lengths, found[0][0]
         phrases = [phrase for part in line.parts for phrase in part.phrases]
@@ -280,7 +267,7 @@ class Translator(Pipeline[Translation]):
             self.tokenizer,
             alignments=[_alignment(line, rank) for _, rank in found],
             log_probabilities=[
-                [score for part in line.hypotheses for score in part[rank].log_probabilities] for _, rank in found
+                [score for each in line.of_rank(rank) for score in each.log_probabilities] for _, rank in found
             ],
             unusual_length=lengths is not None
             and any(lengths.is_unusual(len(part.ids), len(best.ids)) for part, best in line.best),
@@ -296,7 +283,7 @@ class Translator(Pipeline[Translation]):
             **changes._replace(invented=changes.invented + new)._asdict(),
         )
 
-    def _unspelled(self, line: Line) -> str:
+    def _unspelled(self, line: SplitLine) -> str:
         prefixes = (part.prefix for part, best in line.best if best is NOTHING)
         given = "".join(prefix.text for prefix in prefixes if prefix)
         lost = (each for each in given if self._target.decode(self._target.encode(each)).strip() != each.strip())
@@ -304,27 +291,35 @@ class Translator(Pipeline[Translation]):
 
     def as_json(self, number: int, translation: Translation) -> str:
         """Format the translation of input line `number` as a JSON object on one line."""
-        hypotheses: list[dict[str, Any]] = [
-            {"text": text, "score": score, "tokens": self.tokenizer.target.pieces(ids)}
-            for text, score, ids in zip(translation.texts, translation.scores, translation.ids, strict=True)
-        ]
-        if self.annotated:
-            for hypothesis, alignment, scores in zip(
-                hypotheses, translation.alignments, translation.log_probabilities, strict=True
-            ):
-                hypothesis |= {"alignment": alignment, "log_probabilities": [round(score, 4) for score in scores]}
-        return self._json(
-            number,
-            translation,
-            hypotheses,
-            unusual_length=translation.unusual_length,
-            missing=list(map(str, translation.missing)),
-            kept_from_repeating=translation.kept_from_repeating,
-            lost=translation.lost,
-            invented=translation.invented,
-            deleted=translation.deleted,
-            loop=translation.loop,
-        )
+        hypotheses, said = [], (translation.alignments, translation.log_probabilities)
+        for text, score, ids, alignment, scores in zip(
+            translation.texts, translation.scores, translation.ids, *said, strict=True
+        ):
+            annotation = {"alignment": alignment, "log_probabilities": [round(score, 4) for score in scores]}
+            tokens = self.tokenizer.target.pieces(ids)
+            hypotheses.append({"text": text, "score": score, "tokens": tokens} | (annotation if self.annotated else {}))
+        own = {name: getattr(translation, name) for name in JSON_FIELDS}
+        return self._json(number, translation, hypotheses, **own | {"missing": list(map(str, translation.missing))})
+
+
+def _make_engine(
+    tokenizer: Tokenizer,
+    decoding: Decoding,
+    annotated: bool,
+    models: Sequence[Transformer],
+    say: Callable[[str], None],
+) -> SearchEngine:
+    """Make an engine whose outputs have a minimum length, their sources' prefixes and phrases, and no n-gram twice."""
+    from nmt.decoding.constraints import MinLength, NoRepeat, PrefixConstraint
+    from nmt.decoding.placement import Placer
+    from nmt.decoding.search import SearchEngine
+
+    target = cast(Vocabulary, tokenizer.target)
+    rules: list[MakeConstraint] = [partial(MinLength, decoding.min_length), partial(PrefixConstraint, target)]
+    if decoding.no_repeat is not None:
+        rules.append(partial(NoRepeat, decoding.no_repeat))  # last: the others take precedence
+    placer = partial(Placer, tokenizer.source, target, decoding)
+    return SearchEngine(models, decoding, rules, say, annotated, placer)
 
 
 def _beyond(placed: Sequence[Phrase], phrases: Sequence[Phrase]) -> list[Phrase]:
@@ -338,7 +333,7 @@ def _beyond(placed: Sequence[Phrase], phrases: Sequence[Phrase]) -> list[Phrase]
     return found
 
 
-def _alignment(line: Line, rank: int) -> list[int]:
+def _alignment(line: SplitLine, rank: int) -> list[int]:
     """Join the alignments of this `rank` from all parts, as indices into the whole source."""
     starts = accumulate((len(part.ids) for part in line.parts), initial=0)
     return [start + i for start, part in zip(starts, line.hypotheses, strict=False) for i in part[rank].alignment]

@@ -1,7 +1,8 @@
-"""Engine made of several worker processes, each of which runs an engine; imports no torch itself.
+"""Engines for models in memory or in bundles: in this process, or in several workers, which act as one engine.
 
 A worker requests sources before it runs out, so that it never waits for them. Workers are served in turn. They end with
-the process that started them, however it ends.
+the process that started them, however it ends. torch is imported only where an engine is made; spawned workers import
+it in their own processes.
 """
 
 from __future__ import annotations
@@ -13,29 +14,135 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Generator
-from contextlib import suppress
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from multiprocessing import get_context, parent_process, resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from multiprocessing.reduction import ForkingPickler
 from queue import SimpleQueue
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
+from nmt.checkpoint.reading import Bundle
 from nmt.decoding.engine import Engine, Hypothesis, Pool, Source, SourceQueue
+from nmt.recipe import Decoding
+from nmt.recipe import Model as ModelSettings
 from nmt.system.children import ending, safe_path
-from nmt.system.device import device_error, memory_error
+from nmt.system.device import choose_device, cores, device_error, find_device, is_cpu, memory_error
 from nmt.system.errors import UserError
 
+if TYPE_CHECKING:
+    from nmt.model.transformer import Transformer
+
+MOST_WORKERS = 16  # cap on the default number of CPU workers
 LOOK = 0.05  # seconds between polls of the queue while a worker waits for sources
 
+MakeSearch = Callable[["Sequence[Transformer]", Callable[[str], None]], Engine]
+"""Factory for a task's engine, given its models and a callback for reports; imports torch; picklable."""
 MakeEngine = Callable[[int, int], Engine]
 """Factory for a worker's engine, given its 0-based number and the worker count; picklable unless forked."""
 Command = tuple[str, int]  # starts a search in a worker: the engine's method, and the number of hypotheses per source
 # From a worker: ("idle",) once its engine is made or a search has ended; ("asks", tokens) to request sources of up to
 # `tokens` padded tokens; ("found", number, hypotheses) for a source; ("failed", message, hint, traceback) at exit.
 Message = tuple[Any, ...]
+
+
+class Loaded:
+    """Models in memory, searched in this process."""
+
+    def __init__(self, models: Transformer | Sequence[Transformer]) -> None:
+        self._models = list(models) if isinstance(models, Sequence) else [models]
+        self.configs = [model.config for model in self._models]
+
+    def open(self, decoding: Decoding, make: MakeSearch) -> AbstractContextManager[Engine]:
+        """Return the engine in a context manager that does nothing on exit."""
+        return nullcontext(make(self._models, lambda line: None))
+
+    def only(self) -> Transformer:
+        """Return the single model."""
+        return self._models[0]
+
+
+@dataclass(frozen=True)
+class Saved:
+    """Models in bundles, with the engine and devices to run them on."""
+
+    bundles: Sequence[Bundle]
+    """One model, or several as an ensemble."""
+    engine: Literal["nmt", "ctranslate2"]
+    device: str
+    """auto, cpu, cuda or cuda:N; with several workers, each has its own GPU."""
+    workers: int | None
+    """Number of processes; 1 means this process. None means one per thread, up to MOST_WORKERS, where `forks` applies,
+    otherwise one."""
+    threads: int | None
+    """Total CPU threads of all workers; None leaves the choice to the engine."""
+    forks: bool
+    """Whether workers on a CPU are forked to share one model; this process must then be single-threaded."""
+    say: Callable[[str], None]
+    """Callback for reports of slow operations and deviations from the requested settings."""
+
+    @property
+    def configs(self) -> Sequence[ModelSettings]:
+        """Settings of each model."""
+        return [bundle.recipe.model for bundle in self.bundles]
+
+    @contextmanager
+    def open(self, decoding: Decoding, make: MakeSearch) -> Iterator[Engine]:
+        """Yield the engine, or several workers that act as one and end with the context.
+
+        Raise UserError if the engine cannot be made.
+        """
+        if self.engine == "ctranslate2" and len(self.bundles) > 1:
+            raise UserError(
+                "--engine ctranslate2: searches with one model, not with an ensemble",
+                "use --engine nmt, or one --model",
+            )
+        of_worker: MakeEngine = partial(self._make, decoding, make)
+        forks = self.forks and self.engine == "nmt" and sys.platform == "linux" and is_cpu(self.device)
+        count = self.workers or (min(self.threads or cores(), MOST_WORKERS) if forks else 1)
+        if count == 1:
+            yield of_worker(0, 1)
+            return
+        with Workers(self._shared(of_worker) if forks else of_worker, count, forks) as workers:
+            yield workers
+
+    def only(self) -> Transformer:
+        """Load the single model into this process, in full precision."""
+        return self.bundles[0].model(choose_device(self.device, self.threads))
+
+    def _make(self, decoding: Decoding, make: MakeSearch, number: int, count: int) -> Engine:
+        """Make the engine for worker `number`, 0-based, of `count`."""
+        worker = number if count > 1 else None
+        threads = max(1, (self.threads or cores()) // count)
+        if self.engine == "ctranslate2":
+            from nmt.decoding.ctranslate2_engine import CTranslate2Engine, convert
+            from nmt.exchange.ctranslate2 import library
+
+            bundle, name = self.bundles[0], find_device(self.device, library().get_cuda_device_count(), worker)
+            return CTranslate2Engine(convert(bundle, decoding, self.say), bundle.tokenizer(), decoding, name, threads)
+        device = choose_device(self.device, threads if self.threads or count > 1 else None, worker)
+        return make([bundle.model(device) for bundle in self.bundles], self.say)
+
+    def _shared(self, make: MakeEngine) -> MakeEngine:
+        """Make one engine in this process; return a factory for forked workers, which share its read-only memory.
+
+        The threads are divided among the workers, because small operations run faster on one thread each than split
+        across threads that have to synchronise.
+        """
+        threads = self.threads or cores()
+        engine = make(0, threads)  # on one thread: forked workers would not inherit others
+
+        def share(number: int, count: int) -> Engine:
+            choose_device("cpu", max(1, threads // count))
+            return engine
+
+        return share
+
+
+Models = Loaded | Saved
 
 
 class Workers:
@@ -92,6 +199,8 @@ class Workers:
         return self._search(queue, ("sample", count))
 
     def _search(self, queue: SourceQueue, command: Command) -> Generator[tuple[int, list[Hypothesis]], None, None]:
+        if not self._workers:
+            raise UserError("the workers have ended, because the model was closed or a search was", "load it again")
         searching, self._pool, self._over = list(self._workers), Pool(), False
         try:
             for worker in searching:

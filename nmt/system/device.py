@@ -93,6 +93,13 @@ def find_device(name: str, cuda_devices: int, worker: int | None = None) -> str:
     return name
 
 
+def is_cpu(name: str) -> bool:
+    """Return whether `find_device` resolves a device name to the CPU."""
+    import torch
+
+    return find_device(name, torch.cuda.device_count()) == "cpu"
+
+
 def available_memory(device: torch.device) -> int | None:
     """Return the allocatable bytes: `host_memory`, or on a GPU those that are free or cached by PyTorch's allocator."""
     import torch

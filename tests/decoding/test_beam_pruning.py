@@ -18,7 +18,7 @@ from nmt.decoding.constraints import MakeConstraint, MinLength, NoRepeat, Prefix
 from nmt.decoding.engine import Hypothesis, Prefix, Source
 from nmt.decoding.search import SearchEngine
 from nmt.model.transformer import Transformer
-from nmt.parsing.linearization import TreeVocabulary
+from nmt.parsing.linearization import ANY, TreeVocabulary
 from nmt.recipe import Decoding
 from nmt.text.vocabulary import EOS, Vocabulary
 
@@ -66,7 +66,7 @@ CASES = {
     "minimum length": Case([partial(MinLength, 4)]),
     "repetitions": Case([partial(MinLength, 0), partial(NoRepeat, 1)]),
     "prefixes": Case([partial(MinLength, 2), partial(PrefixConstraint, LETTERS_OF)], prefix),
-    "trees": Case([partial(TreeConstraint, TREES)], lambda pick: {"words": pick.randint(1, 6)}, len(TREES)),
+    "trees": Case([partial(TreeConstraint, TREES)], lambda pick: {"kinds": [ANY] * pick.randint(1, 6)}, len(TREES)),
 }
 
 

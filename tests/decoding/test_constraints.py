@@ -16,7 +16,7 @@ from nmt.decoding.constraints import TreeConstraint
 from nmt.decoding.engine import Source
 from nmt.decoding.search import SearchEngine
 from nmt.model.cache import Ancestry, Removal
-from nmt.parsing.linearization import LEAF, TreeVocabulary
+from nmt.parsing.linearization import ANY, LEAF, TreeVocabulary
 from nmt.recipe import Decoding
 from nmt.text.vocabulary import BOS, EOS
 
@@ -102,7 +102,7 @@ def test_the_mask_is_the_rules_whatever_comes_and_goes(labels, longest_run, beam
     for step in range(100):
         if not rows or step % 8 == 0:
             words = [pick.choice((1, 2, 5, 40)) for _ in range(pick.randint(1, 9))]
-            new = [Source(0, [], cap=count + pick.choice((1, 2, 5, 60)), words=count) for count in words]
+            new = [Source(0, [], cap=count + pick.choice((1, 2, 5, 60)), kinds=[ANY] * count) for count in words]
             constraint.admit(new)
             rows += [(source, [()] + [None] * (beam - 1)) for source in new]
         log_probs = torch.zeros((len(rows), beam, len(symbols) + 3))
@@ -167,7 +167,9 @@ def random_sources(count, most_words=9, extra=14, seed=1):
     pick, found = random.Random(seed), []
     for number in range(count):
         ids = [pick.randrange(4, 40) for _ in range(pick.randint(1, most_words))]
-        found.append(Source(number, ids, cap=len(ids) + pick.randint(1, extra), words=pick.randint(1, len(ids))))
+        found.append(
+            Source(number, ids, cap=len(ids) + pick.randint(1, extra), kinds=[ANY] * pick.randint(1, len(ids)))
+        )
     return found
 
 
@@ -189,7 +191,7 @@ def test_a_wide_beam_finds_every_tree_there_is_and_nothing_else(words, cap, long
     symbols = vocabulary(2, longest_run)
     expected = all_outputs(words, cap, 2, longest_run)
     assert len(expected) < 60
-    model, source = random_model(9, len(symbols)), Source(0, [5, 6], cap, words)
+    model, source = random_model(9, len(symbols)), Source(0, [5, 6], cap, [ANY] * words)
     (found,) = search([model], [source], symbols, 60, beam=60, min_length=9)
     assert {tuple(hypothesis.ids) for hypothesis in found} == expected
     assert len(found) == len(expected)

@@ -15,7 +15,7 @@ from reverse_task import reseal
 from nmt.checkpoint.reading import Bundle
 from nmt.decoding.ctranslate2_engine import convert
 from nmt.decoding.engine import Source
-from nmt.decoding.models import Saved
+from nmt.decoding.workers import Saved
 from nmt.system.errors import UserError
 from nmt.text.tokenizer import Tokenizer
 from nmt.text.vocabulary import BOS, EOS
@@ -79,7 +79,7 @@ def sources_of(bundle, count, caps=None):
 def search(bundle, sources, n_best=1, **decoding):
     """By CTranslate2, in order."""
     with Saved([bundle], "ctranslate2", "cpu", 1, 1, False, print).open(
-        settings(bundle, decoding), lambda: ([], None), annotated=False
+        settings(bundle, decoding), pytest.fail
     ) as engine:
         return in_order(engine.search(Pile(sources), n_best), sources)
 

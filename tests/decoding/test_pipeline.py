@@ -14,10 +14,9 @@ import pytest
 from engines import Characters, Found, Mirror, Shuffling, mirrored, pipeline
 
 from nmt.decoding import read_ahead as feed_module
-from nmt.decoding.engine import Source, SourceQueue
-from nmt.decoding.pipeline import longest_served
+from nmt.decoding.engine import Source, SourceQueue, most_positions
 from nmt.decoding.read_ahead import FIRST_WINDOW, LARGEST_WINDOW
-from nmt.recipe import Decoding, Model
+from nmt.recipe import Model
 from nmt.system.errors import UserError
 
 WAIT = 60.0  # seconds after which a test gives up
@@ -69,7 +68,7 @@ def test_a_search_that_finds_nothing_costs_that_line_alone() -> None:
     assert [each.complaints for each in found if each.failed] == 2 * [
         ["no output: the model gives each a probability of 0, or no number"]
     ]
-    counts = [[occurs(each) for occurs in translator.warnings(Decoding()).values()] for each in found]
+    counts = [[occurs(each) for occurs in translator.warnings.values()] for each in found]
     assert [sum(row) for row in counts] == [0, 1, 0, 2]  # with the parts of the last one
     hypotheses = [json.loads(translator.as_json(1, each))["hypotheses"] for each in found]
     assert [[each["score"] for each in row] for row in hypotheses] == [[-1.0, -2.0], [None], [0.0], [None]]
@@ -327,7 +326,7 @@ def test_a_cap_is_the_length_and_some_within_the_models_positions(positions: int
 
 def test_an_ensemble_serves_what_each_of_its_models_does() -> None:
     models = [Model(positions="learned", max_positions=length) for length in (30, 20)]
-    assert longest_served([*models, Model()], Decoding(max_source=19)) == 20
-    assert longest_served([Model()], Decoding(max_source=10_000)) is None
+    assert most_positions([*models, Model()]) == 20
+    assert most_positions([Model()]) > 10**9
     with pytest.raises(UserError, match=r"max_source.*max_positions 20.*got 20"):
-        longest_served(models, Decoding(max_source=20))
+        pipeline(Mirror(), positions=20, max_source=20)

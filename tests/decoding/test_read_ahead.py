@@ -9,7 +9,7 @@ import pytest
 
 from nmt.decoding import read_ahead as reading
 from nmt.decoding.engine import Pool, Source
-from nmt.decoding.read_ahead import Part, ReadAhead
+from nmt.decoding.read_ahead import ReadAhead
 
 
 def test_without_waiting_nothing_is_given_that_does_not_fit() -> None:
@@ -37,13 +37,13 @@ def test_a_slow_input_is_not_read_further_ahead_than_a_fast_one(monkeypatch: pyt
             yield "a line"
         over.set()
 
-    ahead = ReadAhead(trickle(), lambda request: [Part([1])], lambda length: length)
-    begun.set()
-    assert not over.wait(0.3)  # since nothing is given out
-    assert len(taken) <= 192
-    given = 0
-    while given < 1000:  # and then all is
-        taken.extend(ahead.take(1000, wait=False))
-        while taken:
-            ahead.put(taken.pop().number, [])
-        given += len(ahead.due())
+    with ReadAhead(trickle(), lambda request: [Source(0, [1], 1)]) as ahead:
+        begun.set()
+        assert not over.wait(0.3)  # since nothing is given out
+        assert len(taken) <= 192
+        given = 0
+        while given < 1000:  # and then all is
+            taken.extend(ahead.take(1000, wait=False))
+            while taken:
+                ahead.put(taken.pop().number, [])
+            given += len(ahead.due())

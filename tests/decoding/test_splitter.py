@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from nmt.decoding.read_ahead import Part
+from nmt.decoding.engine import Source
 from nmt.decoding.splitter import LineSplitter, joined
 from nmt.recipe import Decoding
 from nmt.system.errors import UserError
@@ -207,5 +207,5 @@ def test_text_to_keep_that_is_longer_than_a_part_is_copied_around_the_search() -
     found = LineSplitter(vocabulary, Decoding(), ONE_SENTENCE).split(line, phrases)
     assert [part.text for part in found] == ["One", "two"]
     assert joined(line, found, ["Eins", "zwei"])[0] == f"Eins {kept}, zwei {kept}."
-    assert joined(f"{kept}?x", [Part([1], start=len(kept) + 1, text="x")], ["n"])[0] == f"{kept}?n"
-    assert joined(f"x!{kept}", [Part([1], start=0, text="x!")], ["n"])[0] == f"n {kept}"  # two words stay apart
+    assert joined(f"{kept}?x", [Source(0, [1], 9, text="x", start=len(kept) + 1)], ["n"])[0] == f"{kept}?n"
+    assert joined(f"x!{kept}", [Source(0, [1], 9, text="x!")], ["n"])[0] == f"n {kept}"  # two words stay apart

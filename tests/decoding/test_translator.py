@@ -85,8 +85,8 @@ def test_json_tells_all_of_a_parse_in_one_line() -> None:
         "line": 3,
         "source": ["\u25817", "\u25818", "\u25819"],
         "hypotheses": [
-            {"tree": str(TREE), "score": -0.25, "malformed": False, "tokens": ["\u25815", "\u25814"]},
-            {"tree": None, "score": -1.0, "malformed": False, "tokens": ["\u25814"]},
+            {"tree": str(TREE), "score": -0.25, "tokens": ["\u25815", "\u25814"]},
+            {"tree": None, "score": -1.0, "tokens": ["\u25814"]},
         ],
         "parts": 1,
         "capped": False,

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+from contextlib import AbstractContextManager, nullcontext
 from itertools import count
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
@@ -19,8 +20,10 @@ from typing import Any
 import pytest
 from engines import fateful, pipeline, second_refuses, shuffling
 
+from nmt.decoding import workers as workers_module
 from nmt.decoding.engine import Source
-from nmt.decoding.workers import Workers, _Worker
+from nmt.decoding.workers import Saved, Workers, _Worker
+from nmt.recipe import Decoding
 from nmt.system.errors import UserError
 
 WAIT = 60.0  # seconds after which a test gives up
@@ -93,6 +96,8 @@ def test_closing_a_stream_ends_the_workers_whatever_they_do() -> None:
         assert next(stream).texts == ["edcba"]
         stream.close()
         assert not any(process.is_alive() for process in processes)
+        with pytest.raises(UserError, match="the workers have ended"):
+            next(pipeline(engine).stream(["abcde"]))
 
 
 PARENT = """
@@ -217,6 +222,7 @@ if __name__ == "__main__":
     lines = [line.rstrip() for line in open("test.a")]
     with nmt.load("ckpts", workers=2, beam=2) as model:
         found = model.translate(lines)
+        assert model.translate(lines[:9]) == found[:9]  # the workers are still there
     assert found == nmt.load("ckpts", beam=2).translate(lines)
     print(len(found))
 """
@@ -227,3 +233,30 @@ def test_workers_of_a_program_find_what_one_process_finds(reverse_run: Path, tmp
     program.write_text(PROGRAM)
     done = subprocess.run([sys.executable, program], cwd=reverse_run, capture_output=True, text=True, check=False)
     assert (done.stdout, done.returncode) == ("100\n", 0), done.stderr
+
+
+# --- how many there are ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="workers are forked on Linux alone")
+@pytest.mark.parametrize(
+    ("forks", "workers", "threads", "expected"),
+    [(True, None, None, 6), (True, None, 3, 3), (True, 2, 3, 2), (False, None, 3, 1), (False, 2, None, 2)],
+)
+def test_a_search_on_a_cpu_has_a_forked_worker_for_each_thread_unless_told(
+    monkeypatch: pytest.MonkeyPatch, forks: bool, workers: int | None, threads: int | None, expected: int
+) -> None:
+    counts: list[int] = []
+    monkeypatch.setattr(workers_module, "cores", lambda: 6)
+    monkeypatch.setattr(workers_module, "choose_device", lambda *arguments: "cpu")
+
+    def several(make: Any, count: int, fork: bool) -> AbstractContextManager[str]:
+        counts.append(count)
+        assert fork == forks
+        return nullcontext("workers")
+
+    monkeypatch.setattr(workers_module, "Workers", several)
+    saved = Saved([], "nmt", "cpu", workers, threads, forks, print)
+    with saved.open(Decoding(), lambda models, say: "engine") as engine:
+        assert engine == ("engine" if expected == 1 else "workers")
+    assert counts == ([] if expected == 1 else [expected])

@@ -11,8 +11,8 @@ from types import SimpleNamespace
 from typing import Any
 
 from nmt.decoding.engine import Hypothesis, Source, SourceQueue
-from nmt.decoding.models import Loaded
 from nmt.decoding.translator import Translator
+from nmt.decoding.workers import Loaded
 from nmt.recipe import Decoding
 from nmt.system.errors import UserError
 
@@ -57,7 +57,7 @@ class Searched(Loaded):
         self._engine = engine
         self.configs: Any = [SimpleNamespace(positions="learned", max_positions=positions)] if positions else []
 
-    def open(self, decoding: Decoding, constraints: object, annotated: bool) -> Any:
+    def open(self, decoding: Decoding, make: object) -> Any:
         return nullcontext(self._engine)
 
     def only(self) -> Any:

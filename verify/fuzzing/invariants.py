@@ -24,7 +24,7 @@ from nmt.decoding.read_ahead import Request
 from nmt.decoding.search import SearchEngine
 from nmt.decoding.translator import Translator
 from nmt.model.transformer import Transformer
-from nmt.parsing.linearization import TreeVocabulary
+from nmt.parsing.linearization import ANY, TreeVocabulary
 from nmt.recipe import Decoding
 from nmt.system.errors import UserError
 from nmt.text.terms import Term, Terms, missing
@@ -170,7 +170,8 @@ def _parser() -> tuple[TreeVocabulary, Transformer]:
 def parse(value: dict[str, Any]) -> bool:
     """Every output of a parser's search is a tree over the words of its sentence."""
     vocabulary, model = _parser()
-    sources = [Source(number, ids, words + room, words) for number, (ids, words, room) in enumerate(value["sources"])]
+    given = enumerate(value["sources"])
+    sources = [Source(number, ids, words + room, [ANY] * words) for number, (ids, words, room) in given]
     decoding = Decoding(beam=value["beam"], alpha=0.3, batch_tokens=value["batch_tokens"])
     engine = SearchEngine([model], decoding, [partial(TreeConstraint, vocabulary)])
     for number, hypotheses in engine.search(Pile(sources), value["beam"]):
