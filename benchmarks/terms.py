@@ -23,7 +23,7 @@ from statistics import median
 import sacrebleu
 
 import nmt
-from nmt.decoding.read_ahead import Request
+from nmt.decoding.engine import Request
 from nmt.text.terms import Term, Terms, missing
 
 WORD = re.compile(r"[^\W\d_]+")

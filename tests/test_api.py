@@ -8,7 +8,7 @@ import pytest
 import reference_search
 
 from nmt.api import Translator
-from nmt.decoding.read_ahead import Request
+from nmt.decoding.engine import Request
 from nmt.decoding.search import SearchEngine
 from nmt.decoding.splitter import LineSplitter
 from nmt.recipe import Decoding, TokenizerSettings

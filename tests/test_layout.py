@@ -145,7 +145,7 @@ def test_modules_and_functions_are_short() -> None:
     assert long - KNOWN == set()
 
 
-TORCHLESS = ("engine", "workers", "read_ahead", "pipeline", "translator", "parser", "ctranslate2_engine")
+TORCHLESS = ("engine", "workers", "pipeline", "translator", "parser", "ctranslate2_engine")
 
 
 def test_text_imports_no_torch() -> None:

@@ -11,7 +11,7 @@ from contextlib import ExitStack, closing, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from io import BytesIO
-from itertools import islice, starmap, zip_longest
+from itertools import islice, zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,9 +21,9 @@ from nmt import __version__
 from nmt.checkpoint.reading import Bundle, common_tokenizer
 from nmt.commands.process import count_input, is_typed, open_output, read_input
 from nmt.commands.resume import Blocks, Job, Statistics, folder_of, open_blocks, record_of
+from nmt.decoding.engine import Request
 from nmt.decoding.parser import Parser, drawn
 from nmt.decoding.pipeline import Pipeline
-from nmt.decoding.read_ahead import Request
 from nmt.decoding.translator import Translator
 from nmt.decoding.workers import Saved
 from nmt.exchange.resolve import resolve
@@ -218,20 +218,20 @@ class LineSearch:
         if options.markup or options.document:
             tags = TAGS if options.markup else LINKS
             lines = (request.without_tags(tags) for request in map(Request.of, lines))
-        searching = pipeline.groups(
-            statistics.timed(lines), options.n_best or 1, statistics.searched, options.sample, statistics.before
+        searching = pipeline.stream(
+            statistics.timed(lines), options.n_best or 1, options.sample, statistics.searched, statistics.before
         )
-        with closing(searching) as groups:
-            for group in groups:
-                numbered = [(statistics.add(result), result) for result in group]
-                if shown := [text for text in starmap(show, numbered) if text is not None]:
-                    write("\n".join(shown))
-                for number, complaint in ((number, each) for number, result in numbered for each in result.complaints):
+        with closing(searching) as results:
+            for result in results:
+                number = statistics.add(result)
+                if (shown := show(number, result)) is not None:
+                    write(shown)
+                for complaint in result.complaints:
                     self.complaints += 1
                     if self.complaints <= MOST_COMPLAINTS:
                         self.say(f"line {number:,}: {complaint}")
-                if self.view:
-                    self.view.add([result for result in group if not result.failed])
+                if self.view and not result.failed:
+                    self.view.add(result)
 
     def _job(self, own: dict[str, Any]) -> Job:
         """Return the job of --resume: its output, inputs, models and all options that affect the output.

@@ -1,15 +1,33 @@
-"""Interface of search engines: sources in, hypotheses out. Knows nothing of lines; imports no torch."""
+"""Interface of search engines: sources in, hypotheses out; and the queue between lines and an engine.
+
+An engine knows nothing of lines: it takes sources, longest first, and returns hypotheses in any order. `ReadAhead`
+feeds it from a thread that reads lines as they arrive and splits them into parts, and returns the lines in order. This
+module imports no torch.
+"""
 
 from __future__ import annotations
 
+import re
 import sys
+import threading
+import time
+from collections import deque
 from collections.abc import Callable, Generator, Iterable, Sequence
-from dataclasses import dataclass, field
-from typing import Protocol
+from dataclasses import dataclass, field, replace
+from itertools import count
+from typing import Any, Protocol, Self
 
 from nmt.recipe import Model
+from nmt.system.errors import UserError
 from nmt.text.alignment import Aligned
-from nmt.text.terms import Phrase
+from nmt.text.markup import TAGS, Markup
+from nmt.text.terms import Phrase, Terms
+
+# Lines per window, which are sorted together: few at first, for low latency. A long line counts as several.
+FIRST_WINDOW, LARGEST_WINDOW, SUBWORDS_OF_A_LINE = 64, 2048, 64
+IN_FLIGHT = 3 * LARGEST_WINDOW  # upper bound on lines read but not yet returned
+PATIENCE = 0.05  # seconds to wait for slow input before releasing an incomplete window
+END = object()  # sentinel: no more lines
 
 
 @dataclass(frozen=True)
@@ -135,3 +153,211 @@ class Pool:
 def most_positions(models: Iterable[Model]) -> int:
     """Return the maximum sequence length, in positions, that all models support; `sys.maxsize` if unlimited."""
     return min((model.max_positions for model in models if model.positions == "learned"), default=sys.maxsize)
+
+
+# --- lines --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Request:
+    """Input line with constraints on its translation."""
+
+    text: str
+    prefix: str = ""  # forced beginning of the translation
+    terms: Terms | None = None  # terms for this line; by default the translator's
+    markup: Markup | None = None  # the line with its tags, if `text` is one without them
+
+    def __post_init__(self) -> None:
+        """Raise TypeError unless both texts are str; None is the usual mistake."""
+        for given in (self.text, self.prefix):
+            if not isinstance(given, str):
+                raise TypeError(f"a line must be str, not {type(given).__name__}")
+
+    @classmethod
+    def of(cls, line: str | Request) -> Request:
+        """Return a line as a request, which it may be already."""
+        return line if isinstance(line, Request) else cls(line)
+
+    def without_tags(self, tags: re.Pattern[str] = TAGS) -> Request:
+        """Return the request with the tags taken out of its text, to be put into the translation."""
+        markup = Markup(self.text, tags)
+        return replace(self, text=markup.text, markup=markup)
+
+
+class SplitLine:
+    """Line that has been read and split, with the hypotheses found so far."""
+
+    def __init__(self, request: Request, parts: list[Source]) -> None:
+        self.text, self.markup, self.parts = request.text, request.markup, parts
+        # Hypotheses of each part, best first; empty until the part has been searched.
+        self.hypotheses: list[list[Hypothesis]] = [[] for _ in parts]
+        self.missing = len(parts)  # number of parts not yet searched
+        self.weight = 1 + sum(len(part.ids) for part in parts) // SUBWORDS_OF_A_LINE
+
+    def of_rank(self, rank: int) -> list[Hypothesis]:
+        """Return one hypothesis of each part."""
+        return [found[rank] for found in self.hypotheses]
+
+    @property
+    def best(self) -> list[tuple[Source, Hypothesis]]:
+        """Parts with their best hypotheses, or first samples."""
+        return list(zip(self.parts, self.of_rank(0), strict=True))
+
+
+class ReadAhead:
+    """`SourceQueue` over a stream of lines, which a thread reads and splits ahead of the engine, window by window.
+
+    A window is released when full, so that fast input is batched the same way in every run. Once a window has waited
+    for input longer than PATIENCE, lines are released immediately until a window fills up again. As a context manager,
+    it reads from entry to exit.
+    """
+
+    def __init__(
+        self, lines: Iterable[str | Request], split: Callable[[Request], list[Source]], before: int = 0
+    ) -> None:
+        """`split` returns a line's parts; its errors number the lines after `before` ones that precede them."""
+        self._input, self._split, self._number = iter(lines), split, before
+        self._lines: deque[SplitLine] = deque()  # read but not yet returned, in order
+        self._load = 0  # total weight of `_lines`
+        self._searching: dict[int, tuple[SplitLine, int]] = {}  # source number to line and part index
+        self._source_numbers = count()
+        self._windows: deque[Pool] = deque()
+        self._size = FIRST_WINDOW  # target weight of the window being filled
+        self._filled = 0  # weight of the lines in that window
+        self._filling: list[Source] = []
+        self._patience = PATIENCE
+        self._asked: float | None = None  # when the thread began to wait for input; None if not waiting
+        self._ended = self._closed = False
+        self._error: BaseException | None = None
+        self._changed = threading.Condition()
+
+    def __enter__(self) -> Self:
+        threading.Thread(target=self._read, name="read-ahead", daemon=True).start()
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        """Stop the thread; if it is waiting for input, it stops at the next line."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: self._ended or self._asked is not None)
+
+    def take(self, tokens: int, wait: bool) -> list[Source]:
+        """Remove and return sources, as in `SourceQueue`; with `wait`, also return [] when a line is ready."""
+        with self._changed:
+            while not (self._closed or (wait and self._is_due())):
+                if self._windows:
+                    taken = self._windows[0].take(tokens, at_least=int(wait))
+                    if not self._windows[0]:
+                        self._windows.popleft()
+                    return taken
+                if not self._filling and (self._ended or not wait):
+                    break
+                self._wait_for_window()
+        return []
+
+    def put(self, number: int, hypotheses: list[Hypothesis]) -> SplitLine:
+        """Store a source's hypotheses, best first; return its line."""
+        with self._changed:
+            line, part = self._searching.pop(number)
+            line.hypotheses[part] = hypotheses
+            line.missing -= 1
+        return line
+
+    def due(self) -> list[SplitLine]:
+        """Remove and return the finished lines that precede the first unfinished one."""
+        found = []
+        with self._changed:
+            while self._is_due():
+                found.append(self._lines.popleft())
+                self._load -= found[-1].weight
+            self._changed.notify_all()
+        return found
+
+    def wait(self) -> bool:
+        """Between searches, wait for sources or for lines that need no search.
+
+        Return False once all lines have been returned. Re-raise an error from reading them.
+        """
+        with self._changed:
+            waiting = len(self._filling) + sum(map(len, self._windows))
+            assert len(self._searching) == waiting, "the engine ended its search before all sources taken were done"
+            while not (self._is_due() or self._windows or self._ended):
+                self._wait_for_window()
+            over = self._ended and not self._lines
+        if over and self._error is not None:
+            raise self._error
+        return not over
+
+    def _is_due(self) -> bool:
+        """Return whether the first line is finished; blank lines finish when their window is released.
+
+        Returning blank lines one at a time would make the two threads take turns.
+        """
+        return self._load > self._filled and self._lines[0].missing == 0
+
+    def _wait_for_window(self) -> None:
+        """Wait for a change; release an incomplete window that has waited too long."""
+        if self._filled and self._patience_left() <= 0.0:
+            self._patience = 0.0
+            self._release()
+        else:
+            self._changed.wait(self._patience_left() if self._filled else None)
+
+    def _patience_left(self) -> float:
+        """Return the seconds left before an incomplete window is released."""
+        waiting = 0.0 if self._asked is None else time.monotonic() - self._asked
+        return self._patience - waiting
+
+    def _release(self) -> None:
+        if self._filling:
+            self._windows.append(Pool(self._filling))
+        self._filling, self._filled = [], 0
+        self._changed.notify_all()
+
+    # --- reader thread
+
+    def _read(self) -> None:
+        try:
+            while self._wait_for_room():
+                line: Any = next(self._input, END)
+                with self._changed:
+                    if self._filled:
+                        self._patience = self._patience_left()
+                    self._asked = None
+                if line is END or self._closed:
+                    break
+                self._add(Request.of(line))
+        except BaseException as error:
+            self._error = error
+        with self._changed:
+            self._ended = True
+            self._release()
+
+    def _wait_for_room(self) -> bool:
+        """Wait until IN_FLIGHT allows the whole current window, then time the next wait; return False if closed."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._closed or self._load + self._size - self._filled <= IN_FLIGHT)
+            self._asked = time.monotonic()
+            return not self._closed
+
+    def _add(self, request: Request) -> None:
+        self._number += 1
+        try:
+            line = SplitLine(request, self._split(request))
+        except UserError as error:
+            raise UserError(f"line {self._number:,}: {error.message}", error.hint) from None
+        with self._changed:
+            if not self._filled:
+                self._changed.notify_all()
+            for index, part in enumerate(line.parts):
+                number = next(self._source_numbers)
+                self._searching[number] = (line, index)
+                self._filling.append(replace(part, number=number))
+            self._lines.append(line)
+            self._load += line.weight
+            self._filled += line.weight
+            if self._filled >= self._size:
+                self._size = min(4 * self._size, LARGEST_WINDOW)
+                self._patience = PATIENCE
+                self._release()

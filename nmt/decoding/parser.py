@@ -11,9 +11,8 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, NoReturn, cast
 
-from nmt.decoding.engine import Source
+from nmt.decoding.engine import Request, Source, SplitLine
 from nmt.decoding.pipeline import NOTHING, LineResult, Pipeline
-from nmt.decoding.read_ahead import Request, SplitLine
 from nmt.decoding.workers import Models
 from nmt.parsing.linearization import TreeVocabulary, escape
 from nmt.parsing.tree import TOP, Tree, read_tree_lines

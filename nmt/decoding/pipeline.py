@@ -1,6 +1,6 @@
 """Pipeline from lines to results, for any task and engine: read ahead and split, search, join, return in order.
 
-`Pipeline.groups` is its main loop. translator.py and parser.py define the tasks. This module itself imports no torch.
+`Pipeline.stream` is its main loop. translator.py and parser.py define the tasks. This module itself imports no torch.
 """
 
 from __future__ import annotations
@@ -16,8 +16,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
 from weakref import finalize
 
-from nmt.decoding.engine import Hypothesis, Source, most_positions
-from nmt.decoding.read_ahead import ReadAhead, Request, SplitLine
+from nmt.decoding.engine import Hypothesis, ReadAhead, Request, Source, SplitLine, most_positions
 from nmt.decoding.workers import Loaded, MakeSearch, Models
 from nmt.recipe import Decoding
 from nmt.system.errors import UserError
@@ -136,28 +135,20 @@ class Pipeline(ABC, Generic[Result]):
     # --- the way of a line
 
     def stream(
-        self, lines: Iterable[str | Request], n_best: int = 1, sample: int | None = None
+        self,
+        lines: Iterable[str | Request],
+        n_best: int = 1,
+        sample: int | None = None,
+        searched: Callable[[int], None] = lambda tokens: None,
+        before: int = 0,
     ) -> Generator[Result, None, None]:
         """Process lines as they arrive, in bounded memory; yield one result per line, in order.
 
         Each result has up to `n_best` distinct outputs, or `sample` random ones. Errors from the engine are raised
-        immediately, errors from reading `lines` after the results of all preceding lines.
-        """
-        return (result for group in self.groups(lines, n_best, sample=sample) for result in group)
-
-    def groups(
-        self,
-        lines: Iterable[str | Request],
-        n_best: int = 1,
-        searched: Callable[[int], None] = lambda tokens: None,
-        sample: int | None = None,
-        before: int = 0,
-    ) -> Generator[list[Result], None, None]:
-        """Yield results as `stream` does, but in lists of those that become ready together.
-
-        `searched` is called as soon as a non-blank line is finished, in any order, with the number of symbols in its
-        best output or in all samples, including `</s>`. Errors number the lines after the `before` first ones of the
-        input, which are not among `lines`.
+        immediately, errors from reading `lines` after the results of all preceding lines. They number the lines after
+        the `before` first ones of the input, which are not among `lines`. `searched` is called as soon as a non-blank
+        line is finished, in any order, with the number of symbols in its best output or in all samples, including
+        `</s>`.
         """
         self._check_process()
         if sample is not None and sample < 1:
@@ -166,15 +157,17 @@ class Pipeline(ABC, Generic[Result]):
             raise UserError(
                 f"n-best {n_best} needs a beam at least as wide (got {self.decoding.beam})", f"use --beam {n_best}"
             )
-        return self._groups(ReadAhead(lines, self.split, before), n_best, sample, searched)
+        found = self._search(ReadAhead(lines, self.split, before), n_best, sample, searched)
+        return (self._result(line, n_best, sample) for line in found)
 
-    def _groups(
+    def _search(
         self, ahead: ReadAhead, n_best: int, sample: int | None, searched: Callable[[int], None]
-    ) -> Generator[list[Result], None, None]:
+    ) -> Generator[SplitLine, None, None]:
+        """Search the lines' parts; yield each line once all lines before it are finished too."""
         with ahead:
             while ahead.wait():
                 if due := ahead.due():  # blank lines, which need no search
-                    yield [self._result(line, n_best, sample) for line in due]
+                    yield from due
                     continue
                 if sample:
                     search = self.engine.sample(ahead, sample)
@@ -187,8 +180,7 @@ class Pipeline(ABC, Generic[Result]):
                         if not line.missing:
                             counted = [each for part in line.hypotheses for each in (part if sample else part[:1])]
                             searched(sum(len(each.ids) + each.finished for each in counted))
-                        if due := ahead.due():
-                            yield [self._result(line, n_best, sample) for line in due]
+                        yield from ahead.due()
 
     @abstractmethod
     def split(self, request: Request) -> list[Source]:

@@ -16,7 +16,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import compress, islice, product
+from itertools import islice, product
 from typing import NamedTuple
 
 import torch
@@ -32,6 +32,9 @@ from nmt.text.vocabulary import EOS, SPACE_MARK, Vocabulary
 
 MOST_VARIANTS = 16  # texts to score for one hypothesis
 _SIGN = re.compile(r"[%{$@:<]|ww|^\u2581?w$")  # some subword of any text that FORMATS match
+
+
+Pair = tuple[Source, Hypothesis]
 
 
 class Edit(NamedTuple):
@@ -55,21 +58,23 @@ class Placer:
 
     def place(self, found: Sequence[Found], n_best: int) -> tuple[list[Found], list[Source]]:
         """Return results that have their phrases and invent none, and sources that must be searched again first."""
-        again, ready = [], []
+        again: list[Source] = []
+        ready: list[Pair] = []
         for source, hypotheses in found:
             right = [each for each in hypotheses if self.copies(source, each)]
-            bare = None if right or source.whole else self._without_kept(source)
-            if bare:
+            if not right and not source.whole and (bare := self._without_kept(source)):
                 again.append(bare)
-            else:
-                ready.append(
-                    (source, [self._without_invented(source, each) for each in (right or hypotheses)[:n_best]])
-                )
-        done = [
-            (source, [self._in_order(source, each) for each in hypotheses])
-            for source, hypotheses in self._with_kept(self._with_terms(ready))
-        ]
-        return self._with_alignment(done), again
+                continue
+            best = [self._without_invented(source, each) for each in (right or hypotheses)[:n_best]]
+            if not (source.whole or source.prefix) and any(each.kept for each in self._missing(source, best[0])):
+                best = [self._with_text(best[0], source.text)]  # it has nothing else
+            ready += [(source, each) for each in best]
+        for step in (self._with_terms, self._with_kept, self._in_order, self._with_alignment):
+            ready = step(ready)
+        done: dict[int, Found] = {}
+        for source, each in ready:
+            done.setdefault(source.number, (source, []))[1].append(each)
+        return list(done.values()), again
 
     def copies(self, source: Source, hypothesis: Hypothesis) -> bool:
         """Return whether a hypothesis has what its source keeps, and nothing else of this kind."""
@@ -103,52 +108,46 @@ class Placer:
         text, _ = without(hypothesis.decoded(self._target.decode), invented)
         return replace(self._with_text(hypothesis, text), deleted=[phrase.source for phrase in invented])
 
-    def _in_order(self, source: Source, hypothesis: Hypothesis) -> Hypothesis:
-        kept = [phrase.source for phrase in source.phrases if phrase.kept]
-        text = hypothesis.decoded(self._target.decode) if len(kept) > 1 else ""
-        ordered = in_order(text, kept)
-        return hypothesis if ordered == text else self._with_text(hypothesis, ordered)
+    def _in_order(self, found: Sequence[Pair]) -> list[Pair]:
+        done = []
+        for source, each in found:
+            kept = [phrase.source for phrase in source.phrases if phrase.kept]
+            text = each.decoded(self._target.decode) if len(kept) > 1 else ""
+            ordered = in_order(text, kept)
+            done.append((source, each if ordered == text else self._with_text(each, ordered)))
+        return done
 
     # --- terms
 
-    def _with_terms(self, found: Sequence[Found]) -> list[Found]:
+    def _with_terms(self, found: Sequence[Pair]) -> list[Pair]:
         """Write the terms into each hypothesis that lacks some; its score and rank stay as they were without them."""
-        lacks = [[bool(self._missing(source, each)) for each in many] for source, many in found]
-        lacking = [
-            (source, each) for (source, many), marks in zip(found, lacks, strict=True) for each in compress(many, marks)
-        ]
-        variants = [
-            (source, list(islice(self._variants(pair, source), MOST_VARIANTS)))
-            for pair, (source, _) in zip(self._aligned(lacking), lacking, strict=True)
-        ]
-        several = [(source, text) for source, texts in variants if len(texts) > 1 for text in texts]
+        done = list(found)
+        lacking = [at for at, pair in enumerate(found) if self._missing(*pair)]
+        aligned = self._aligned([found[at] for at in lacking])
+        texts = {
+            at: list(islice(self._variants(each, found[at][0]), MOST_VARIANTS))
+            for at, each in zip(lacking, aligned, strict=True)
+        }
+        several = [(found[at][0], text) for at, variants in texts.items() if len(variants) > 1 for text in variants]
         scores = iter(self._scores(several))
-        best = iter(
-            [max(texts, key=lambda text: next(scores)) if len(texts) > 1 else texts[0] for _, texts in variants]
-        )
-        done = []
-        for (source, many), marks in zip(found, lacks, strict=True):
-            pairs = zip(many, marks, strict=True)
-            done.append((source, [self._with_text(each, next(best)) if lack else each for each, lack in pairs]))
+        for at, variants in texts.items():
+            best = max(variants, key=lambda text: next(scores)) if len(variants) > 1 else variants[0]
+            done[at] = found[at][0], self._with_text(found[at][1], best)
         return done
 
-    def _with_alignment(self, found: Sequence[Found]) -> list[Found]:
+    def _with_alignment(self, found: Sequence[Pair]) -> list[Pair]:
         """Add the alignment of words where it is asked for; a term stands for its source words."""
-        asked = [(source, each) for source, many in found if source.aligned for each in many]
-        aligned = iter(self._aligned(asked, GLUE))
-
-        def complete(source: Source, each: Hypothesis) -> Hypothesis:
-            return replace(each, aligned=next(aligned).pinned(source.phrases)) if source.aligned else each
-
-        return [(source, [complete(source, each) for each in many]) for source, many in found]
+        aligned = iter(self._aligned([pair for pair in found if pair[0].aligned], GLUE))
+        return [
+            (source, replace(each, aligned=next(aligned).pinned(source.phrases)) if source.aligned else each)
+            for source, each in found
+        ]
 
     def _with_text(self, hypothesis: Hypothesis, text: str) -> Hypothesis:
         return replace(hypothesis, ids=self._target.encode(text), text=text)
 
-    def _aligned(
-        self, each_of: Sequence[tuple[Source, Hypothesis]], glue: frozenset[str] = frozenset()
-    ) -> list[Aligned]:
-        weights = attention_of(self._models, [(source.ids, each.ids[: self._longest - 1]) for source, each in each_of])
+    def _aligned(self, found: Sequence[Pair], glue: frozenset[str] = frozenset()) -> list[Aligned]:
+        weights = attention_of(self._models, [(source.ids, each.ids[: self._longest - 1]) for source, each in found])
         return [
             Aligned.of(
                 *(source.text, self._source.ends_in(source.text, source.ids)),
@@ -157,7 +156,7 @@ class Placer:
                 glue,
                 source.phrases,
             )
-            for (source, each), of_pair in zip(each_of, weights, strict=True)
+            for (source, each), of_pair in zip(found, weights, strict=True)
         ]
 
     def _variants(self, aligned: Aligned, source: Source) -> Iterator[str]:
@@ -207,20 +206,13 @@ class Placer:
         ]
         return replace(source, ids=self._source.encode(text), text=text, phrases=terms, whole=source)
 
-    def _with_kept(self, found: Sequence[Found]) -> list[Found]:
+    def _with_kept(self, found: Sequence[Pair]) -> list[Pair]:
         """Put text to keep back where it was left out; return the sources as they were first asked for."""
-        aligned = iter(self._aligned([(source, each) for source, many in found if source.whole for each in many]))
+        aligned = iter(self._aligned([pair for pair in found if pair[0].whole]))
         done = []
-        for source, hypotheses in found:
-            if whole := source.whole:
-                texts = [self._insert(whole, next(aligned)) for _ in hypotheses]
-            elif any(phrase.kept for phrase in self._missing(source, hypotheses[0])) and not source.prefix:
-                texts = [source.text]  # it has nothing else
-            else:
-                done.append((source, hypotheses))
-                continue
-            pairs = zip(hypotheses, texts, strict=False)
-            done.append((whole or source, [self._with_text(*pair) for pair in pairs]))
+        for source, each in found:
+            whole = source.whole
+            done.append((whole, self._with_text(each, self._insert(whole, next(aligned)))) if whole else (source, each))
         return done
 
     def _insert(self, whole: Source, aligned: Aligned) -> str:

@@ -1,7 +1,7 @@
 """The way from a line to its translation: split, encode, search, join. Imports no torch.
 
 `Translator.split` divides a line into parts and encodes them; it runs ahead of the search, in a thread.
-`Pipeline.groups` searches the parts with the engine that `make_engine` makes. `Translator.join` puts the parts' best
+`Pipeline.stream` searches the parts with the engine that `make_engine` makes. `Translator.join` puts the parts' best
 hypotheses in place of the parts, and tells what became of the line.
 """
 
@@ -16,9 +16,8 @@ from itertools import accumulate, repeat
 from operator import add
 from typing import TYPE_CHECKING, NoReturn, cast, overload
 
-from nmt.decoding.engine import Prefix, Source
+from nmt.decoding.engine import Prefix, Request, Source, SplitLine
 from nmt.decoding.pipeline import NOTHING, LineResult, Pipeline
-from nmt.decoding.read_ahead import Request, SplitLine
 from nmt.decoding.splitter import LineSplitter, clean, joined
 from nmt.decoding.workers import Models
 from nmt.recipe import Decoding

@@ -148,9 +148,9 @@ class AttentionView:
         self._kept: list[tuple[list[int], list[int]]] = []
         self._sentences = self._long = 0
 
-    def add(self, results: Iterable[LineResult]) -> None:
-        """Collect sentences, each with its best output or first sample, up to the maximum number and length."""
-        for pair in (pair for result in results for pair in result.pairs):
+    def add(self, result: LineResult) -> None:
+        """Collect a line's parts, each with its best output or first sample, up to the maximum number and length."""
+        for pair in result.pairs:
             self._sentences += 1
             fits = max(map(len, pair)) <= LONGEST
             self._long += not fits

@@ -36,7 +36,7 @@ def here(reverse_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     shutil.copy(reverse_run / "test.a", tmp_path)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("nmt.commands.resume.BLOCK_LINES", 10)
-    monkeypatch.setattr("nmt.decoding.read_ahead.PATIENCE", 60.0)  # a file is a fast input, however slow the machine is
+    monkeypatch.setattr("nmt.decoding.engine.PATIENCE", 60.0)  # a file is a fast input, however slow the machine is
     return tmp_path
 
 

@@ -26,7 +26,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def translate(nmt, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("nmt.decoding.read_ahead.PATIENCE", 60.0)  # the same batches, and so scores, in every run
+    monkeypatch.setattr("nmt.decoding.engine.PATIENCE", 60.0)  # the same batches, and so scores, in every run
     whole = ("--model", folder / "translator", "--set", "decoding.split=length")  # of the bundle no lengths are known
     return lambda *options, stdin=TEXT: nmt("translate", *whole, *options, stdin=stdin)
 

@@ -11,7 +11,7 @@ from reference_search import random_model
 
 from nmt.api import Translator
 from nmt.decoding.constraints import SubwordIndex
-from nmt.decoding.read_ahead import Request
+from nmt.decoding.engine import Request
 from nmt.model.transformer import Transformer
 from nmt.recipe import Decoding, Model, TokenizerSettings
 from nmt.text.tokenizer import Tokenizer

@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 from engines import Characters, Found, Searched
 
-from nmt.decoding.engine import Hypothesis, Source, SourceQueue
+from nmt.decoding.engine import Hypothesis, Request, Source, SourceQueue
 from nmt.decoding.parser import Parse, Parser, words_of
-from nmt.decoding.read_ahead import Request
 from nmt.parsing.linearization import MARK, WORD, TreeVocabulary
 from nmt.recipe import Decoding
 

@@ -13,9 +13,8 @@ from typing import Any
 import pytest
 from engines import Characters, Found, Mirror, Shuffling, mirrored, pipeline
 
-from nmt.decoding import read_ahead as feed_module
-from nmt.decoding.engine import Source, SourceQueue, most_positions
-from nmt.decoding.read_ahead import FIRST_WINDOW, LARGEST_WINDOW
+from nmt.decoding import engine as feed_module
+from nmt.decoding.engine import FIRST_WINDOW, LARGEST_WINDOW, Source, SourceQueue, most_positions
 from nmt.recipe import Model
 from nmt.system.errors import UserError
 
@@ -81,7 +80,7 @@ def test_every_sample_has_its_line_even_if_nothing_was_found() -> None:
 def test_a_line_that_cannot_be_encoded_is_named_by_its_number() -> None:
     lines = ["a", "", "b" * 10, "c"]
     for before, number in ((0, "3"), (2000, "2,003")):
-        found = pipeline(Mirror(), split="none", max_source=5).groups(lines, before=before)
+        found = pipeline(Mirror(), split="none", max_source=5).stream(lines, before=before)
         with pytest.raises(UserError, match=rf"^line {number}: a line that may not be split has 10 subwords"):
             list(found)
 
@@ -303,10 +302,11 @@ def test_a_split_line_is_joined_and_its_indices_run_on() -> None:
 def test_lines_are_counted_as_soon_as_they_are_searched() -> None:
     """Blank ones are not; `</s>` counts where there is one, in each part."""
     counts: list[int] = []
-    groups = pipeline(Mirror(), max_source=4).groups(["a", "", "abcdefgh", "abc"], 2, counts.append)
-    assert [translation.texts[0] for translation in next(groups)] == ["a", "", "dcba hgfe", "cba"]
+    found = pipeline(Mirror(), max_source=4).stream(["a", "", "abcdefgh", "abc"], 2, searched=counts.append)
+    assert next(found).texts[0] == "a"
     assert counts == [8 + 2, 3 + 1, 1 + 1]
-    capped = pipeline(Mirror(), max_extra=2).groups(["abc"], 1, counts.append)
+    assert [translation.texts[0] for translation in found] == ["", "dcba hgfe", "cba"]
+    capped = pipeline(Mirror(), max_extra=2).stream(["abc"], searched=counts.append)
     next(capped)
     assert counts[3:] == [3]
 

@@ -10,9 +10,8 @@ from typing import cast
 import pytest
 import torch
 
-from nmt.decoding.engine import Hypothesis, Source
+from nmt.decoding.engine import Hypothesis, Request, Source
 from nmt.decoding.placement import Edit, Placer, without, written
-from nmt.decoding.read_ahead import Request
 from nmt.decoding.translator import Translation, Translator
 from nmt.model.transformer import Transformer
 from nmt.recipe import Decoding, Model, TokenizerSettings

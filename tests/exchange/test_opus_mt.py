@@ -19,8 +19,8 @@ from safetensors.torch import load_file, save_file
 import nmt
 from nmt.checkpoint.averaging import mix
 from nmt.checkpoint.reading import Bundle, checkpoints
+from nmt.decoding.engine import Request
 from nmt.decoding.forced import ForcedDecoder
-from nmt.decoding.read_ahead import Request
 from nmt.exchange.huggingface import export
 from nmt.exchange.resolve import resolve
 from nmt.model.batch import pad_ids

@@ -18,9 +18,8 @@ from tiny_parser import make_model, train_tokenizer
 
 from nmt.data.epochs import Mixture, plan_epoch
 from nmt.decoding.constraints import MakeConstraint, MinLength, NoRepeat, TreeConstraint
-from nmt.decoding.engine import Hypothesis, Source
+from nmt.decoding.engine import Hypothesis, Request, Source
 from nmt.decoding.forced import log_probabilities_of
-from nmt.decoding.read_ahead import Request
 from nmt.decoding.search import SearchEngine
 from nmt.decoding.translator import Translator
 from nmt.model.transformer import Transformer

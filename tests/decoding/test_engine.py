@@ -7,9 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from nmt.decoding import read_ahead as reading
-from nmt.decoding.engine import Pool, Source
-from nmt.decoding.read_ahead import ReadAhead
+from nmt.decoding import engine as reading
+from nmt.decoding.engine import Pool, ReadAhead, Source
 
 
 def test_without_waiting_nothing_is_given_that_does_not_fit() -> None:
