@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Callable, Generator
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -130,3 +133,19 @@ def test_hypotheses_are_ranked_and_each_tree_stands_once() -> None:
     (parse,) = parses(Saying(say), ["."], n_best=3)
     assert parse.texts == ["(TOP (S (. .)))", "(TOP (NP (. .)))"]
     assert parse.scores == [-1.0, -3.0]
+
+
+def test_json_tells_all_of_a_parse_in_one_line() -> None:
+    serve = parser(Saying(flat))
+    (parse,) = serve.stream(["ab ."])
+    line = serve.as_json(3, replace(parse, texts=[*parse.texts, ""], scores=[-0.25, -math.inf], ids=[*parse.ids, []]))
+    assert "\n" not in line
+    assert json.loads(line) == {
+        "line": 3,
+        "source": ["a", "b", "."],
+        "hypotheses": [
+            {"tree": "(TOP (S (XX ab) (. .)))", "score": -0.25, "tokens": ["(S", "XX", "XX", ")S"]},
+            {"tree": None, "score": None, "tokens": []},
+        ],
+        **{"parts": 1, "capped": False, "unknown": 0, "cut": 0},
+    }

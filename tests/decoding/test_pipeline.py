@@ -11,12 +11,15 @@ from itertools import count
 from typing import Any
 
 import pytest
-from engines import Characters, Found, Mirror, Shuffling, mirrored, pipeline
+from engines import Alphabet, Characters, Found, Mirror, Searched, Shuffling, mirrored, pipeline
 
+from nmt.commands.translate import ranked
 from nmt.decoding import engine as feed_module
 from nmt.decoding.engine import FIRST_WINDOW, LARGEST_WINDOW, Source, SourceQueue, most_positions
-from nmt.recipe import Model
+from nmt.decoding.translator import Translator
+from nmt.recipe import Decoding, Model
 from nmt.system.errors import UserError
+from nmt.text.terms import Phrase
 
 WAIT = 60.0  # seconds after which a test gives up
 
@@ -309,6 +312,43 @@ def test_lines_are_counted_as_soon_as_they_are_searched() -> None:
     capped = pipeline(Mirror(), max_extra=2).stream(["abc"], searched=counts.append)
     next(capped)
     assert counts[3:] == [3]
+
+
+# --- as lines -----------------------------------------------------------------------------------------------
+
+
+def test_json_tells_all_in_one_line() -> None:
+    tokenizer: Any = Alphabet()
+    translator = Translator(Searched(Mirror()), tokenizer, Decoding(), annotated=True)
+    (found,) = translator.stream(["x Ab"], n_best=2)
+    said = {"texts": ['fox \u2028 "', "A x"], "lost": ["3"], "missing": [Phrase("A", ("a", "b"), 2)], "loop": "fox"}
+    line = translator.as_json(3, replace(found, **said, log_probabilities=[[-0.5, -0.123456], [-1.0]]))
+    assert "\n" not in line
+    fox, rest = ({"text": text, "score": score} for text, score in (('fox \u2028 "', -1.0), ("A x", -2.0)))
+    assert json.loads(line) == {
+        "line": 3,
+        "source": list("x Ab"),
+        "hypotheses": [
+            {**fox, "tokens": list("bA x"), "alignment": [3, 2, 1, 0], "log_probabilities": [-0.5, -0.1235]},
+            {**rest, "tokens": list("A x"), "alignment": [2, 1, 0], "log_probabilities": [-1.0]},
+        ],
+        **{"parts": 1, "capped": False, "unknown": 1, "unusual_length": False, "missing": ["A → a | b"]},
+        **{"kept_from_repeating": False, "lost": ["3"], "invented": [], "deleted": [], "loop": "fox"},
+    }
+
+
+def test_ranked_lines_tell_number_rank_score_and_text() -> None:
+    (found,) = pipeline(Mirror()).stream(["xof"], n_best=2)
+    found = replace(found, texts=['fox \u2028 "', " fo  "], scores=[-0.125, -2.0])
+    assert ranked(12, found) == '12\t1\t-0.1250\tfox \u2028 "\n12\t2\t-2.0000\tfo'
+
+
+def test_translations_have_the_spaces_at_the_ends_of_their_lines() -> None:
+    lines = pipeline(Mirror()).stream(["  abc ", "\t", "\u3000abc"])
+    assert [result.texts for result in lines] == [["  cba "], ["\t"], ["\u3000cba"]]
+
+
+# --- caps ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("positions", "cap"), [(None, 15), (100, 15), (12, 12)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -57,51 +58,64 @@ class Letters(Words):
         return False
 
 
-def parts(
-    line: str, lengths: TrainedLengths | None, split: str = "auto", words: type[Words] = Words, **more: Any
-) -> list[str]:
-    """The texts of the parts."""
+def split(line: str, phrases: Sequence[Phrase] = (), words: type[Words] = Words) -> list[Source]:
+    """The parts of a line as a model of single sentences gets them."""
     vocabulary: Any = words()
-    found = LineSplitter(vocabulary, Decoding(split=split, **more), lengths).split(line)
+    return LineSplitter(vocabulary, Decoding(), ONE_SENTENCE).split(line, phrases)
+
+
+def parts(line: str, lengths: TrainedLengths | None, how: str = "auto", **more: Any) -> list[str]:
+    """The texts of the parts."""
+    vocabulary: Any = Words()
+    found = LineSplitter(vocabulary, Decoding(split=how, **more), lengths).split(line)
     return ["".join(vocabulary.pieces(part.ids)).replace(SPACE_MARK, " ").strip() for part in found]
 
 
-TWO = "The dog sleeps. The cat is awake."
+ONE, TWO = "The dog sleeps.", "The dog sleeps. The cat is awake."
+BOTH = [ONE, "The cat is awake."]
+LONG, LONG_TOO = (" ".join([word] * 24) + " end." for word in ("Red", "Blue"))
+SHORTER = "So it is, " + " ".join(["green"] * 21) + " end."
+CLAUSES = ["one two three four five six seven,", "eight nine ten eleven twelve thirteen fourteen"]
 
 
-def test_more_sentences_than_training_had_are_translated_one_by_one() -> None:
-    assert parts(TWO, ONE_SENTENCE) == ["The dog sleeps.", "The cat is awake."]
-
-
-def test_every_part_asks_for_the_language_that_its_line_asks_for() -> None:
-    assert parts(f">>fra<< {TWO}", ONE_SENTENCE) == [">>fra<< The dog sleeps.", ">>fra<< The cat is awake."]
-    assert parts(f">>fra<< {TWO}", PARAGRAPHS) == [f">>fra<< {TWO}"]
-
-
-def test_lines_like_those_of_training_are_left_alone() -> None:
-    assert parts(TWO, PARAGRAPHS) == [TWO]
-    assert parts("The dog sleeps.", ONE_SENTENCE) == ["The dog sleeps."]
+@pytest.mark.parametrize(
+    ("line", "lengths", "how", "expected"),
+    [
+        # Lines like those of training are left alone; if they have more sentences, these are translated one by one.
+        (TWO, ONE_SENTENCE, "auto", BOTH),
+        (TWO, PARAGRAPHS, "auto", [TWO]),
+        (ONE, ONE_SENTENCE, "auto", [ONE]),
+        # Every part asks for the language that its line asks for.
+        (f">>fra<< {TWO}", ONE_SENTENCE, "auto", [f">>fra<< {one}" for one in BOTH]),
+        (f">>fra<< {TWO}", PARAGRAPHS, "auto", [f">>fra<< {TWO}"]),
+        # Sentences that are too long together are kept apart rather than cut.
+        (f"{LONG} {SHORTER} {LONG_TOO}", PARAGRAPHS, "auto", [f"{LONG} {SHORTER}", LONG_TOO]),
+        (
+            f"{SHORTER} {SHORTER} {LONG} {LONG_TOO} {LONG_TOO}",
+            PARAGRAPHS,
+            "auto",
+            [f"{SHORTER} {SHORTER}", f"{LONG} {LONG_TOO}", LONG_TOO],
+        ),
+        # A model of which no lengths are known translates each sentence.
+        (TWO, None, "auto", BOTH),
+        (TWO, None, "length", [TWO]),
+        # The user decides.
+        (TWO, ONE_SENTENCE, "length", [TWO]),
+        (TWO, ONE_SENTENCE, "none", [TWO]),
+        (TWO, PARAGRAPHS, "sentences", BOTH),
+        # A sentence longer than any in training is cut behind a clause.
+        (" ".join(CLAUSES), ONE_SENTENCE, "auto", CLAUSES),
+    ],
+)
+def test_a_line_is_split_as_training_and_the_user_say(
+    line: str, lengths: TrainedLengths | None, how: str, expected: list[str]
+) -> None:
+    assert parts(line, lengths, how) == expected
 
 
 def test_sentences_stay_together_as_they_mostly_were_in_training() -> None:
     line = " ".join(f"Sentence {n} is here." for n in range(8))
     assert [part.count(".") for part in parts(line, PARAGRAPHS)] == [3, 3, 2]
-
-
-def test_sentences_that_are_too_long_together_are_kept_apart_rather_than_cut() -> None:
-    first, third = (" ".join([word] * 24) + " end." for word in ("Red", "Blue"))
-    second = "So it is, " + " ".join(["green"] * 21) + " end."
-    assert parts(f"{first} {second} {third}", PARAGRAPHS) == [f"{first} {second}", third]
-    assert parts(f"{second} {second} {first} {third} {third}", PARAGRAPHS) == [
-        f"{second} {second}",
-        f"{first} {third}",
-        third,
-    ]
-
-
-def test_a_model_of_which_no_lengths_are_known_translates_each_sentence() -> None:
-    assert parts(TWO, None) == ["The dog sleeps.", "The cat is awake."]
-    assert parts(TWO, None, split="length") == [TWO]
 
 
 @pytest.mark.parametrize(("language", "count"), [("", 2), ("de", 1), ("en", 2)])
@@ -111,38 +125,21 @@ def test_where_its_sentences_end_its_language_tells(language: str, count: int) -
     assert len(splitter.split("Das Buch ist von Hr. Schmidt.")) == count
 
 
-def test_the_user_decides() -> None:
-    assert parts(TWO, ONE_SENTENCE, split="length") == [TWO]
-    assert parts(TWO, ONE_SENTENCE, split="none") == [TWO]
-    assert parts(TWO, PARAGRAPHS, split="sentences") == ["The dog sleeps.", "The cat is awake."]
-
-
-def test_a_sentence_longer_than_any_in_training_is_cut_behind_a_clause() -> None:
-    line = "one two three four five six seven, eight nine ten eleven twelve thirteen fourteen"
-    assert parts(line, ONE_SENTENCE) == [
-        "one two three four five six seven,",
-        "eight nine ten eleven twelve thirteen fourteen",
-    ]
-
-
 def test_without_clauses_it_is_cut_into_parts_of_about_the_same_length() -> None:
-    assert [len(part.split()) for part in parts(" ".join("abcdefghijklmnopqrstuvwxyz"), ONE_SENTENCE)] == [9, 9, 8]
-    assert [len(part) for part in parts("abcdefghijklmnopqrstuvwxyz", ONE_SENTENCE, words=Letters)] == [
-        12,
-        12,
-        2,
-    ]
+    letters = "abcdefghijklmnopqrstuvwxyz"
+    assert [len(part.ids) for part in split(" ".join(letters))] == [9, 9, 8]
+    assert [len(part.ids) for part in split(letters, words=Letters)] == [12, 12, 2]
 
 
-def test_no_part_is_longer_than_max_source() -> None:
-    for split in ("auto", "sentences", "length"):
-        found = parts(" ".join(f"w{n}" for n in range(23)), ONE_SENTENCE, split=split, max_source=5)
-        assert [len(part.split()) for part in found] == [5, 5, 5, 4, 4]
+@pytest.mark.parametrize("how", ["auto", "sentences", "length"])
+def test_no_part_is_longer_than_max_source(how: str) -> None:
+    found = parts(" ".join(f"w{n}" for n in range(23)), ONE_SENTENCE, how, max_source=5)
+    assert [len(part.split()) for part in found] == [5, 5, 5, 4, 4]
 
 
 def test_a_line_that_may_not_be_split_and_is_too_long_is_refused() -> None:
     with pytest.raises(UserError, match=r"may not be split has 6 subwords.*max_source 5: a b c d e f"):
-        parts("a b c d e f", ONE_SENTENCE, split="none", max_source=5)
+        parts("a b c d e f", ONE_SENTENCE, "none", max_source=5)
 
 
 LINES = ["A dog. B dog.  C dog.", "狗。猫。", " A dog.\tB dog. ", "狗。 猫。", "A dog. – B dog."]
@@ -150,8 +147,7 @@ LINES = ["A dog. B dog.  C dog.", "狗。猫。", " A dog.\tB dog. ", "狗。 �
 
 @pytest.mark.parametrize("line", LINES)
 def test_parts_know_where_they_are_and_are_joined_as_the_line_was(line: str) -> None:
-    vocabulary: Any = Words()
-    found = LineSplitter(vocabulary, Decoding(), ONE_SENTENCE).split(line)
+    found = split(line)
     assert len(found) > 1
     assert [line[part.start : part.end] for part in found] == [part.text for part in found]
     assert joined(line, found, [part.text for part in found])[0] == line.replace("。 ", "。")
@@ -171,8 +167,7 @@ def test_parts_know_where_they_are_and_are_joined_as_the_line_was(line: str) -> 
     ],
 )
 def test_translations_are_joined_as_the_line_was(line: str, texts: list[str], text: str) -> None:
-    vocabulary: Any = Words()
-    found = LineSplitter(vocabulary, Decoding(), ONE_SENTENCE).split(line)
+    found = split(line)
     joint, starts = joined(line, found, texts)
     assert joint == text
     assert [joint[start:].startswith(each) for start, each in zip(starts, texts, strict=True)] == [True] * len(texts)
@@ -185,26 +180,23 @@ def test_no_cut_is_inside_a_phrase() -> None:
         for first in range(len(words) - length):
             source = " ".join(words[first : first + length])
             phrase = Phrase(source, ("x",), line.index(f"{source} "))
-            vocabulary: Any = Words()
-            found = LineSplitter(vocabulary, Decoding(), ONE_SENTENCE).split(line, [phrase])
+            found = split(line, [phrase])
             assert any(source in part.text for part in found)
             assert " ".join(part.text for part in found) == line
             assert max(len(part.ids) for part in found) <= ONE_SENTENCE.longest_source
 
 
 def test_sentences_are_not_divided_inside_a_phrase() -> None:
-    vocabulary: Any = Words()
     line = "See Dr. Who. Then sleep. Then wake."
-    found = LineSplitter(vocabulary, Decoding(), ONE_SENTENCE).split(line, [Phrase("Who. Then", ("x",), 8)])
+    found = split(line, [Phrase("Who. Then", ("x",), 8)])
     assert [part.text for part in found] == ["See Dr. Who. Then sleep.", "Then wake."]
 
 
 def test_text_to_keep_that_is_longer_than_a_part_is_copied_around_the_search() -> None:
-    vocabulary: Any = Words()
     kept = " ".join("abcdefghijklmn")
     line = f"One {kept}, two {kept}."
     phrases = [Phrase(kept, (kept,), at, kept=True) for at in (4, line.rindex(kept))]
-    found = LineSplitter(vocabulary, Decoding(), ONE_SENTENCE).split(line, phrases)
+    found = split(line, phrases)
     assert [part.text for part in found] == ["One", "two"]
     assert joined(line, found, ["Eins", "zwei"])[0] == f"Eins {kept}, zwei {kept}."
     assert joined(f"{kept}?x", [Source(0, [1], 9, text="x", start=len(kept) + 1)], ["n"])[0] == f"{kept}?n"
