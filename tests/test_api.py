@@ -85,11 +85,6 @@ def test_output_does_not_depend_on_batch_mates(tokenizer, beam, changes):
     assert one_by_one.translate(SOME[:5]) == [alone[text] for text in SOME[:5]]
 
 
-def test_one_string_is_no_list_of_sentences(tokenizer):
-    with pytest.raises(TypeError, match=r"translate\(\[sentence\]\)"):
-        random_translator(tokenizer).translate("a string")
-
-
 # --- lines --------------------------------------------------------------------------------------------------
 
 
@@ -191,6 +186,8 @@ def test_an_output_that_does_not_end_is_cut_at_its_cap_and_marked(tokenizer, mon
         ({"terms": {"dog": "Hund"}}, TypeError, "pairs"),
         ({"terms": [("dog",)]}, TypeError, "pairs"),
         ({"terms": [("dog", None)]}, TypeError, "pairs"),
+        ({"texts": "a string"}, TypeError, r"translate\(\[sentence\]\)"),
+        ({"prefix": ["a", "b"]}, ValueError, "there are 2 prefixes and 1 texts"),
         ({"keep": "dog"}, TypeError, "a list of regular expressions"),
         ({"keep": ["dog"], "sample": 1}, TypeError, "sample does not go with"),
         ({"sample": 0}, UserError, "sample: must be at least 1"),
@@ -198,7 +195,7 @@ def test_an_output_that_does_not_end_is_cut_at_its_cap_and_marked(tokenizer, mon
 )
 def test_what_is_asked_wrongly_is_named(asked, error, problem, tokenizer):
     with pytest.raises(error, match=problem):
-        random_translator(tokenizer).translate(["the dog"], **asked)
+        random_translator(tokenizer).translate(**{"texts": ["the dog"], **asked})
 
 
 # --- samples ------------------------------------------------------------------------------------------------

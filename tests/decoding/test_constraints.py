@@ -1,7 +1,6 @@
 """Constrained search: trees and nothing but trees, and otherwise the search that there is without."""
 
 import json
-import math
 import random
 from dataclasses import replace
 from functools import partial
@@ -10,7 +9,7 @@ from itertools import pairwise
 import pytest
 import torch
 from queues import Pile
-from reference_search import UncachedStep, beam_search, random_model
+from reference_search import assert_same, random_model, ruled_search
 
 from nmt.decoding.constraints import TreeConstraint
 from nmt.decoding.engine import Source
@@ -18,7 +17,7 @@ from nmt.decoding.search import SearchEngine
 from nmt.model.cache import Ancestry, Removal
 from nmt.parsing.linearization import ANY, LEAF, TreeVocabulary
 from nmt.recipe import Decoding
-from nmt.text.vocabulary import BOS, EOS
+from nmt.text.vocabulary import EOS
 
 CPU = torch.device("cpu")
 FIRST_LABEL = LEAF + 1  # where XX is the only leaf
@@ -145,24 +144,6 @@ def search(models, sources, symbols, n_best=1, **decoding):
     return [hypotheses for _, hypotheses in sorted(engine.search(Pile(sources), n_best))]
 
 
-def plain_search(models, sources, symbols, **options):
-    """The plain search of steps that the rules mask, hypothesis by hypothesis."""
-    step = UncachedStep(models, [source.ids for source in sources])
-
-    def masked(ids, sentences):
-        log_probs = step(ids, sentences)
-        mask = torch.full_like(log_probs, -math.inf)
-        for row, sentence in enumerate(sentences.tolist()):
-            source = sources[sentence]
-            for k, prefix in enumerate(ids[row, :, 1:].tolist()):
-                mask[row, k, list(rules(prefix, source.words, source.cap))] = 0.0
-        return log_probs + mask
-
-    rules = partial(allowed, labels=len(symbols.labels), longest_run=symbols.longest_run)
-    with torch.inference_mode():
-        return beam_search(masked, [source.cap for source in sources], bos=BOS, eos=EOS, **options)
-
-
 def random_sources(count, most_words=9, extra=14, seed=1):
     pick, found = random.Random(seed), []
     for number in range(count):
@@ -177,13 +158,14 @@ def random_sources(count, most_words=9, extra=14, seed=1):
 def test_the_fast_search_finds_what_the_plain_one_finds(members, beam, count):
     symbols, sources = vocabulary(4, 3), random_sources(count)
     models = [random_model(40, len(symbols), favourite=FIRST_LABEL + 1, liking=2.0, seed=n) for n in range(members)]
-    expected = plain_search(models, sources, symbols, beam=beam, alpha=0.3, n_best=beam)
+    rules = partial(allowed, labels=len(symbols.labels), longest_run=symbols.longest_run)
+    expected = ruled_search(
+        *(models, sources, lambda source, ids: rules(ids, source.words, source.cap)), beam=beam, alpha=0.3, n_best=beam
+    )
     assert len({tuple(hypotheses[0].ids) for hypotheses in expected}) > count / 2  # worth comparing
     for batch_tokens in (1, 25, 5000):
         found = search(models, sources, symbols, beam, beam=beam, alpha=0.3, batch_tokens=batch_tokens)
-        for one, other in zip(found, expected, strict=True):
-            assert [h.ids for h in one] == [h.ids for h in other]
-            assert [h.score for h in one] == pytest.approx([h.score for h in other], rel=1e-6, abs=1e-5)
+        assert_same(found, expected)
 
 
 @pytest.mark.parametrize(("words", "cap", "longest_run"), [(1, 2, 2), (1, 4, 1), (2, 6, 2), (2, 7, 1)])

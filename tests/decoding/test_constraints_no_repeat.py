@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 import torch
 from queues import Pile
-from reference_search import UncachedStep, beam_search, random_model
-from torch import Tensor
+from reference_search import UncachedStep, random_model, ruled_search
 
 from nmt.decoding.constraints import NoRepeat
 from nmt.decoding.engine import Hypothesis, Source
@@ -35,19 +34,8 @@ def forbidden(ids: Sequence[int], n: int) -> list[int]:
     return [symbol for symbol in range(4, VOCABULARY) if repeats([*ids, symbol], n)]
 
 
-@torch.inference_mode()
-def plain(models: Sequence[Transformer], n: int, **options: Any) -> list[list[Hypothesis]]:
-    """The plain search of steps that the rule masks, hypothesis by hypothesis."""
-    step = UncachedStep(models, [source.ids for source in SOURCES])
-
-    def masked(ids: Tensor, sentences: Tensor) -> Tensor:
-        log_probs = step(ids, sentences)
-        for row, hypotheses in enumerate(ids[:, :, 1:].tolist()):
-            for k, own in enumerate(hypotheses):
-                log_probs[row, k, forbidden(own, n)] = -math.inf
-        return log_probs
-
-    return beam_search(masked, [source.cap for source in SOURCES], bos=BOS, eos=EOS, **options)
+def allowed(ids: Sequence[int], n: int) -> set[int]:
+    return set(range(VOCABULARY)) - set(forbidden(ids, n))
 
 
 def engine_of(models: Sequence[Transformer], n: int, **decoding: Any) -> SearchEngine:
@@ -60,7 +48,7 @@ def test_the_fast_search_finds_what_the_plain_one_finds(n: int, beam: int) -> No
     free = SearchEngine(models, Decoding(beam=beam))
     looping = sum(repeats(found[0].ids, n) for _, found in free.search(Pile(SOURCES), 1))
     assert looping > 6  # of 18: worth forbidding
-    expected = plain(models, n, beam=beam, alpha=0.6, n_best=beam)
+    expected = ruled_search(models, SOURCES, lambda source, ids: allowed(ids, n), beam=beam, alpha=0.6, n_best=beam)
     assert not any(repeats(hypothesis.ids, n) for hypotheses in expected for hypothesis in hypotheses)
     for tokens in (20, 4096):
         found = sorted(engine_of(models, n, beam=beam, batch_tokens=tokens).search(Pile(SOURCES), beam))

@@ -3,16 +3,15 @@
 import random
 
 import pytest
+import reference_search
 import torch
-from reference_search import reference_search
 
 from nmt.decoding import forced
 from nmt.decoding.beam import length_penalty
 from nmt.decoding.forced import ForcedDecoder
-from nmt.model.transformer import Transformer
-from nmt.recipe import Decoding, Model, TokenizerSettings
+from nmt.recipe import Decoding, TokenizerSettings
 from nmt.text.tokenizer import Tokenizer
-from nmt.text.vocabulary import BOS, EOS, PAD, UNK
+from nmt.text.vocabulary import BOS, EOS
 
 WORDS = ["tree", "house", "dog", "cat", "river", "garden", "sees", "likes", "the", "."]
 
@@ -33,25 +32,8 @@ def tokenizer():
 
 
 def random_model(tokenizer, seed=3, ending=0.0, **changes):
-    """A small random Transformer in fp64 whose outputs depend on the input; control symbols but `</s>` have no
-    probability, which `ending` raises."""
-    torch.manual_seed(seed)
-    settings = {"layers": 2, "d_model": 16, "d_ff": 32, "heads": 2, "tie_embeddings": "none"} | changes
-    model = Transformer(Model(**settings), len(tokenizer.source), len(tokenizer.target)).double().eval()
-    with torch.no_grad():
-        for name, weight in model.named_parameters():
-            if weight.dim() == 2 and "embedding" not in name:
-                weight.mul_(3.0)
-        rows, always = model.output_embedding.weight, torch.nn.functional.normalize(torch.randn(16).double(), dim=0)
-        rows.mul_(2.0)
-        last = model.decoder[-1].feed_forward_residual.norm if model.config.norm == "post" else model.decoder_norm
-        last.bias.add_(10.0 * always)  # a component that every state has
-        rows.sub_(torch.outer(rows @ always, always))
-        rows[[PAD, UNK, BOS]] = -20.0 * always
-        rows[EOS] += 0.1 * ending * always
-        if model.output_bias is not None:
-            model.output_bias.normal_()
-    return model
+    sizes = len(tokenizer.source), len(tokenizer.target)
+    return reference_search.random_model(*sizes, liking=ending, seed=seed, **changes)
 
 
 MODELS = [
@@ -118,7 +100,9 @@ def test_an_ensemble_takes_the_mean_of_probabilities(tokenizer):
 def test_a_hypothesis_has_the_probability_by_which_search_found_it(tokenizer, beam, changes):
     model, alpha = random_model(tokenizer, **changes), 0.6
     sources = [source for source, _ in (ids_of(tokenizer, pair) for pair in PAIRS) if source]
-    found = reference_search([model], sources, [30] * len(sources), beam=beam, alpha=alpha, n_best=beam)
+    found = reference_search.reference_search(
+        [model], sources, [30] * len(sources), beam=beam, alpha=alpha, n_best=beam
+    )
     pairs, searched = [], []
     for source, hypotheses in zip(sources, found, strict=True):
         for one in hypotheses:
@@ -151,42 +135,39 @@ def test_neither_side_of_a_batch_exceeds_batch_tokens(tokenizer, monkeypatch):
 # --- limits -------------------------------------------------------------------------------------------------
 
 
-def test_a_source_beyond_max_source_is_cut_and_counted(tokenizer):
-    model, line = random_model(tokenizer), sentence(40, seed=1)
-    source, target = ids_of(tokenizer, (line, "the dog"))
-    decoder = decoder_of(tokenizer, model, max_source=20)
-    short, long = decoder.stream([("the cat", "the dog"), (line, "the dog")])
-    assert (short.sources_cut, long.sources_cut, long.targets_cut) == (0, 1, 0)
-    assert long.log_probability == pytest.approx(plain([model], source[:20], target), abs=1e-9)
-    (whole,) = decoder_of(tokenizer, model, max_source=len(source)).stream([(line, "the dog")])
-    assert whole.sources_cut == 0
-    assert whole.log_probability == pytest.approx(plain([model], source, target), abs=1e-9)
+LINE, SHORT = sentence(40, seed=1), "the dog"
+LEARNED = {"positions": "learned", "max_positions": 12}
 
 
-def test_learned_positions_cut_both_sides_and_cuts_are_counted(tokenizer):
-    model, line = random_model(tokenizer, positions="learned", max_positions=12), sentence(40, seed=1)
-    source, target = ids_of(tokenizer, (line, line))
-    decoder = decoder_of(tokenizer, model, random_model(tokenizer))  # the other serves any length
+@pytest.mark.parametrize(
+    ("changes", "max_source", "longest_target", "pair", "kept"),
+    [
+        ({}, 20, 200, (LINE, SHORT), (20, None)),
+        ({}, 200, 200, (LINE, SHORT), (None, None)),
+        (LEARNED, 200, 200, (LINE, LINE), (11, 12)),
+        ({}, 15, 20, (SHORT, LINE), (None, 20)),
+        ({}, 30, 20, (SHORT, LINE), (None, 30)),  # as much as is seen of a source
+    ],
+)
+def test_long_lines_are_cut_and_counted(tokenizer, monkeypatch, changes, max_source, longest_target, pair, kept):
+    monkeypatch.setattr(forced, "LONGEST_TARGET", longest_target)
+    model = random_model(tokenizer, **changes)
+    sides = ids_of(tokenizer, pair)
+    source, target = (side[:length] for side, length in zip(sides, kept, strict=True))
+    assert max(map(len, sides)) < 200
+    short, found = decoder_of(tokenizer, model, max_source=max_source).stream([("cat", "cat"), pair])
+    assert (short.sources_cut, short.targets_cut, short.subwords_cut) == (0, 0, 0)
+    assert (found.sources_cut, found.targets_cut) == tuple(map(lambda length: length is not None, kept))
+    assert (found.subwords, found.subwords_cut) == (len(target), len(sides[1]) - len(target))
+    assert found.log_probability == pytest.approx(plain([model], source, target), abs=1e-9)
+
+
+def test_all_models_limit_lengths_unless_any_length_suits_them(tokenizer):
+    any_length = random_model(tokenizer, positions="sinusoidal", max_positions=12)
+    decoder = decoder_of(tokenizer, random_model(tokenizer, **LEARNED), any_length)
     assert (decoder.max_source, decoder.max_target) == (11, 12)
-    (found,) = decoder_of(tokenizer, model).stream([(line, line)])
-    assert (found.sources_cut, found.subwords, found.subwords_cut) == (1, 12, len(target) - 12)
-    assert found.log_probability == pytest.approx(plain([model], source[:11], target[:12]), abs=1e-9)
-
-
-def test_sinusoids_cut_nothing(tokenizer) -> None:
-    decoder = decoder_of(tokenizer, random_model(tokenizer, positions="sinusoidal", max_positions=12), max_source=50)
+    decoder = decoder_of(tokenizer, any_length, max_source=50)
     assert (decoder.max_source, decoder.max_target) == (50, forced.LONGEST_TARGET)
-
-
-def test_a_target_is_cut_where_its_line_would_take_too_long(tokenizer, monkeypatch):
-    monkeypatch.setattr(forced, "LONGEST_TARGET", 20, raising=False)
-    model, line = random_model(tokenizer), sentence(40, seed=1)
-    source, target = ids_of(tokenizer, ("the dog", line))
-    (found,) = decoder_of(tokenizer, model, max_source=15).stream([("the dog", line)])
-    assert (found.subwords, found.subwords_cut) == (20, len(target) - 20)
-    assert found.log_probability == pytest.approx(plain([model], source, target[:20]), abs=1e-9)
-    (found,) = decoder_of(tokenizer, model, max_source=30).stream([("the dog", line)])
-    assert found.subwords == 30  # as much as is seen of a source
 
 
 # --- streams ------------------------------------------------------------------------------------------------

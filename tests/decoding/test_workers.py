@@ -101,10 +101,9 @@ def test_closing_a_stream_ends_the_workers_whatever_they_do() -> None:
 
 
 PARENT = """
-import sys, threading
+import threading
 from engines import fateful, pipeline
-from nmt.decoding.engine import Source
-from nmt.decoding.workers import Workers, _Worker
+from nmt.decoding.workers import Workers
 
 def lines():
     yield from ("abcde", "hang")

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import pytest
@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from nmt.decoding.beam import length_penalty
-from nmt.decoding.engine import Hypothesis
+from nmt.decoding.engine import Hypothesis, Source
 from nmt.model.batch import pad_ids
 from nmt.model.transformer import Memory, Transformer
 from nmt.recipe import Model
@@ -128,6 +128,27 @@ def reference_search(
 ) -> list[list[Hypothesis]]:
     """Hypotheses for each of `sources` (ids without `</s>`), all in one batch."""
     return beam_search(UncachedStep(models, sources), caps, **options)
+
+
+@torch.inference_mode()
+def ruled_search(
+    models: Sequence[Transformer],
+    sources: Sequence[Source],
+    allowed: Callable[[Source, list[int]], Iterable[int]],
+    **options: Any,
+) -> list[list[Hypothesis]]:
+    """The plain search by a rule: `allowed` names the symbols that may follow the first ones of an output."""
+    step = UncachedStep(models, [source.ids for source in sources])
+
+    def masked(ids: Tensor, sentences: Tensor) -> Tensor:
+        log_probs = step(ids, sentences)
+        mask = torch.full_like(log_probs, -math.inf)
+        for row, sentence in enumerate(sentences.tolist()):
+            for k, first in enumerate(ids[row, :, 1:].tolist()):
+                mask[row, k, list(allowed(sources[sentence], first))] = 0.0
+        return log_probs + mask
+
+    return beam_search(masked, [source.cap for source in sources], bos=BOS, eos=EOS, **options)
 
 
 def assert_same(found: Sequence[Sequence[Hypothesis]], expected: Sequence[Sequence[Hypothesis]]) -> None:
