@@ -3,8 +3,9 @@
 import random
 
 import pytest
-import reference_search
 import torch
+from reference_search import random_model as random_model_of
+from reference_search import reference_search
 
 from nmt.decoding import forced
 from nmt.decoding.beam import length_penalty
@@ -33,7 +34,7 @@ def tokenizer():
 
 def random_model(tokenizer, seed=3, ending=0.0, **changes):
     sizes = len(tokenizer.source), len(tokenizer.target)
-    return reference_search.random_model(*sizes, liking=ending, seed=seed, **changes)
+    return random_model_of(*sizes, liking=ending, seed=seed, **changes)
 
 
 MODELS = [
@@ -100,9 +101,7 @@ def test_an_ensemble_takes_the_mean_of_probabilities(tokenizer):
 def test_a_hypothesis_has_the_probability_by_which_search_found_it(tokenizer, beam, changes):
     model, alpha = random_model(tokenizer, **changes), 0.6
     sources = [source for source, _ in (ids_of(tokenizer, pair) for pair in PAIRS) if source]
-    found = reference_search.reference_search(
-        [model], sources, [30] * len(sources), beam=beam, alpha=alpha, n_best=beam
-    )
+    found = reference_search([model], sources, [30] * len(sources), beam=beam, alpha=alpha, n_best=beam)
     pairs, searched = [], []
     for source, hypotheses in zip(sources, found, strict=True):
         for one in hypotheses:

@@ -29,6 +29,12 @@ from nmt.system.errors import UserError
 WAIT = 60.0  # seconds after which a test gives up
 
 
+def killed(connection: Connection, asks: int = 0) -> _Worker:
+    """The handle of a worker whose process has been killed."""
+    process: Any = SimpleNamespace(join=lambda: None, exitcode=-signal.SIGKILL)
+    return _Worker("worker 2 of 3", process, connection, asks)
+
+
 def test_results_are_those_of_one_engine_in_order() -> None:
     lines = [f"{number:x}" * (number % 7) for number in range(3000)]
     with Workers(shuffling, 2) as engine:
@@ -41,8 +47,7 @@ def test_results_are_those_of_one_engine_in_order() -> None:
 @pytest.mark.parametrize(("lengths", "shares"), [([5] * 10, [5, 5]), ([31, 7, 7, 7, 7], [1, 4]), ([9], [1, 0])])
 def test_a_worker_that_asks_for_everything_gets_its_share(lengths: list[int], shares: list[int]) -> None:
     engine, pipes = Workers(shuffling, 2), [Pipe() for _ in range(2)]
-    process: Any = SimpleNamespace()
-    engine._workers = [_Worker(f"worker {n}", process, here, asks=1000) for n, (here, _) in enumerate(pipes)]
+    engine._workers = [killed(here, asks=1000) for here, _ in pipes]
     queue: Any = SimpleNamespace(take=lambda tokens, wait: waiting.pop() if waiting else [])
     waiting = [[Source(number, [4] * length, cap=9) for number, length in enumerate(lengths)]]
     engine._serve(queue)
@@ -128,10 +133,8 @@ def cut_short() -> Connection:
 
 
 def test_a_worker_killed_while_it_sends_is_named() -> None:
-    process: Any = SimpleNamespace(join=lambda: None, exitcode=-signal.SIGKILL)
-    worker = _Worker("worker 2 of 3", process, cut_short())
     with pytest.raises(UserError, match=r"^worker 2 of 3 was killed by SIGKILL\n"):
-        worker.receive()
+        killed(cut_short()).receive()
 
 
 def test_a_worker_that_failed_before_it_was_sent_anything_says_why() -> None:
@@ -139,8 +142,7 @@ def test_a_worker_that_failed_before_it_was_sent_anything_says_why() -> None:
     there.send(("idle",))
     there.send(("failed", "no such key", "try another", "Traceback"))
     there.close()
-    process: Any = SimpleNamespace()
-    worker = _Worker("worker 2 of 3", process, here)
+    worker = killed(here)
     worker.send([])
     assert worker.receive() == ("idle",)
     with pytest.raises(UserError, match=r"^worker 2 of 3: no such key\n"):
@@ -149,8 +151,7 @@ def test_a_worker_that_failed_before_it_was_sent_anything_says_why() -> None:
 
 def test_what_is_sent_does_not_wait_for_the_worker_to_read_it() -> None:
     here, there = Pipe()
-    process: Any = SimpleNamespace(join=lambda: None)
-    worker = _Worker("worker 1 of 2", process, here)
+    worker = killed(here)
     sources = [Source(0, [4] * 1_000_000, cap=9)]  # more than a pipe holds
     sending = threading.Thread(target=worker.send, args=(sources,), daemon=True)
     sending.start()
