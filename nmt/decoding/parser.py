@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, NoReturn, cast
+from typing import TYPE_CHECKING, ClassVar, NoReturn, cast
 
 from nmt.decoding.engine import Request, Source, SplitLine
 from nmt.decoding.pipeline import NOTHING, LineResult, Pipeline
@@ -38,7 +38,7 @@ class Parse(LineResult):
 class Parser(Pipeline[Parse]):
     """Parsing model or ensemble, with its tokenizer and decoding settings (section 6.3 of the paper)."""
 
-    warnings = {  # noqa: RUF012
+    warnings: ClassVar = {
         "caps hit": lambda parse: parse.capped,
         "inputs split": lambda parse: parse.parts > 1,
         "words cut": lambda parse: parse.cut,
@@ -51,7 +51,7 @@ class Parser(Pipeline[Parse]):
     ) -> None:
         """Parse with a model or an ensemble."""
         self._trees = cast(TreeVocabulary, tokenizer.target)
-        super().__init__(models, tokenizer, decoding, partial(_make_engine, self._trees, decoding))
+        super().__init__(models, tokenizer, decoding, partial(self._make_engine, self._trees, decoding))
 
     def parse(self, lines: Sequence[str]) -> list[Tree | None]:
         """Parse sentences of space-separated Treebank tokens; return their trees, in order.
@@ -98,6 +98,16 @@ class Parser(Pipeline[Parse]):
             )
         return [symbol for part in parts for symbol in part.ids], self._trees.encode(str(tree))
 
+    @staticmethod
+    def _make_engine(
+        vocabulary: TreeVocabulary, decoding: Decoding, models: Sequence[Transformer], say: Callable[[str], None]
+    ) -> SearchEngine:
+        """Make an engine whose outputs are trees over their sources' words."""
+        from nmt.decoding.constraints import TreeConstraint
+        from nmt.decoding.search import SearchEngine
+
+        return SearchEngine(models, decoding, [partial(TreeConstraint, vocabulary)], say)
+
     def _text(self, line: SplitLine, rank: int) -> str:
         """Join the trees of this `rank` from all parts, in bracket notation; "" for a blank line."""
         return str(self._tree(line, rank) or "")
@@ -127,16 +137,6 @@ class Parser(Pipeline[Parse]):
             for text, score, ids in zip(parse.texts, parse.scores, parse.ids, strict=True)
         ]
         return self._json(number, parse, hypotheses, cut=parse.cut)
-
-
-def _make_engine(
-    vocabulary: TreeVocabulary, decoding: Decoding, models: Sequence[Transformer], say: Callable[[str], None]
-) -> SearchEngine:
-    """Make an engine whose outputs are trees over their sources' words."""
-    from nmt.decoding.constraints import TreeConstraint
-    from nmt.decoding.search import SearchEngine
-
-    return SearchEngine(models, decoding, [partial(TreeConstraint, vocabulary)], say)
 
 
 def drawn(number: int, parse: Parse) -> str:

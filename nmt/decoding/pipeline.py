@@ -248,11 +248,8 @@ class Pipeline(ABC, Generic[Result]):
             raise UserError(
                 f"attention: each of the {self._count} models of an ensemble has its own", "ask for that of one model"
             )
-        if target is None:
-            (found,) = self.stream([source])
-            pairs, failed = found.pairs, found.complaints if found.failed else []
-        else:
-            pairs, failed = [self._encode_pair(source, target)], []
+        found = list(self.stream([source])) if target is None else []
+        pairs = [self._encode_pair(source, target)] if target is not None else found[0].pairs
         if len(pairs) > 1:
             raise UserError(
                 f"the line was split into {len(pairs)} parts, which were searched one by one: {source[:60]} …",
@@ -260,8 +257,8 @@ class Pipeline(ABC, Generic[Result]):
             )
         if not pairs or not pairs[0][0]:
             raise UserError("the line is blank", "give a sentence")
-        if failed:
-            raise UserError(failed[0], "give a target")
+        if found and found[0].failed:
+            raise UserError(found[0].complaints[0], "give a target")
         longest = self._cap(self.decoding.max_source)
         if len(pairs[0][1]) >= longest:
             raise UserError(

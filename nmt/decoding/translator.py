@@ -1,7 +1,7 @@
 """The way from a line to its translation: split, encode, search, join. Imports no torch.
 
 `Translator.split` divides a line into parts and encodes them; it runs ahead of the search, in a thread.
-`Pipeline.stream` searches the parts with the engine that `make_engine` makes. `Translator.join` puts the parts' best
+`Pipeline.stream` searches the parts with the engine that `_make_engine` makes. `Translator.join` puts the parts' best
 hypotheses in place of the parts, and tells what became of the line.
 """
 
@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import accumulate, repeat
 from operator import add
-from typing import TYPE_CHECKING, NoReturn, cast, overload
+from typing import TYPE_CHECKING, ClassVar, NoReturn, cast, overload
 
 from nmt.decoding.engine import Prefix, Request, Source, SplitLine
 from nmt.decoding.pipeline import NOTHING, LineResult, Pipeline
@@ -85,7 +85,7 @@ class Translation(LineResult):
 class Translator(Pipeline[Translation]):
     """Translation model or ensemble, with its tokenizer and decoding settings."""
 
-    warnings = {  # noqa: RUF012
+    warnings: ClassVar = {
         "caps hit": lambda translation: translation.capped,
         "inputs split": lambda translation: translation.parts > 1,
         "unknown characters": lambda translation: translation.unknown,
@@ -118,7 +118,7 @@ class Translator(Pipeline[Translation]):
         self._formats = Terms(common=decoding.keep)
         self._terms = terms or self._formats
         self._splitter = LineSplitter(tokenizer.source, decoding, lengths, language)
-        super().__init__(models, tokenizer, decoding, partial(_make_engine, tokenizer, decoding, annotated))
+        super().__init__(models, tokenizer, decoding, partial(self._make_engine, tokenizer, decoding, annotated))
 
     @overload
     def translate(
@@ -223,6 +223,28 @@ class Translator(Pipeline[Translation]):
         """Encode an unsplit line and a translation of it."""
         return self._splitter.encode_whole(source), self._target.encode(clean(output))
 
+    # --- search
+
+    @staticmethod
+    def _make_engine(
+        tokenizer: Tokenizer,
+        decoding: Decoding,
+        annotated: bool,
+        models: Sequence[Transformer],
+        say: Callable[[str], None],
+    ) -> SearchEngine:
+        """Make an engine whose outputs are long enough, have their prefixes and phrases, and no n-gram twice."""
+        from nmt.decoding.constraints import MinLength, NoRepeat, PrefixConstraint
+        from nmt.decoding.placement import Placer
+        from nmt.decoding.search import SearchEngine
+
+        target = cast(Vocabulary, tokenizer.target)
+        rules: list[MakeConstraint] = [partial(MinLength, decoding.min_length), partial(PrefixConstraint, target)]
+        if decoding.no_repeat is not None:
+            rules.append(partial(NoRepeat, decoding.no_repeat))  # last: the others take precedence
+        placer = partial(Placer, tokenizer.source, target, decoding)
+        return SearchEngine(models, decoding, rules, say, annotated, placer)
+
     # --- join
 
     def _text(self, line: SplitLine, rank: int) -> str:
@@ -299,26 +321,6 @@ class Translator(Pipeline[Translation]):
             hypotheses.append({"text": text, "score": score, "tokens": tokens} | (annotation if self.annotated else {}))
         own = {name: getattr(translation, name) for name in JSON_FIELDS}
         return self._json(number, translation, hypotheses, **own | {"missing": list(map(str, translation.missing))})
-
-
-def _make_engine(
-    tokenizer: Tokenizer,
-    decoding: Decoding,
-    annotated: bool,
-    models: Sequence[Transformer],
-    say: Callable[[str], None],
-) -> SearchEngine:
-    """Make an engine whose outputs have a minimum length, their sources' prefixes and phrases, and no n-gram twice."""
-    from nmt.decoding.constraints import MinLength, NoRepeat, PrefixConstraint
-    from nmt.decoding.placement import Placer
-    from nmt.decoding.search import SearchEngine
-
-    target = cast(Vocabulary, tokenizer.target)
-    rules: list[MakeConstraint] = [partial(MinLength, decoding.min_length), partial(PrefixConstraint, target)]
-    if decoding.no_repeat is not None:
-        rules.append(partial(NoRepeat, decoding.no_repeat))  # last: the others take precedence
-    placer = partial(Placer, tokenizer.source, target, decoding)
-    return SearchEngine(models, decoding, rules, say, annotated, placer)
 
 
 def _beyond(placed: Sequence[Phrase], phrases: Sequence[Phrase]) -> list[Phrase]:

@@ -26,7 +26,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def translate(nmt, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("nmt.decoding.engine.PATIENCE", 60.0)  # the same batches, and so scores, in every run
+    monkeypatch.setattr("nmt.decoding.engine.PATIENCE", 60.0)  # the same batches, and so the same scores, in every run
     whole = ("--model", folder / "translator", "--set", "decoding.split=length")  # of the bundle no lengths are known
     return lambda *options, stdin=TEXT: nmt("translate", *whole, *options, stdin=stdin)
 
@@ -39,9 +39,8 @@ def shown(path: str) -> tuple[str, str]:
     return texts[0], " ".join(text for text in texts[1:] if not text.isdigit())
 
 
-@pytest.mark.parametrize("options", [[], ["--json"], ["--n-best", "2"], ["--sample", "2"], ["--precision", "int8"]])
-def test_a_page_is_written_beside_the_same_output(translate, options: list[str]) -> None:
-    plain, done = translate(*options), translate(*options, "--attention", "page.html")
+def test_a_page_is_written_beside_the_same_output(translate) -> None:
+    plain, done = translate(), translate("--attention", "page.html")
     assert (done.code, done.out) == (0, plain.out)
     assert "attention: page.html shows the first 2 sentences\n" in done.err
     page = Path("page.html").read_text()
@@ -60,10 +59,18 @@ def test_a_page_shows_the_first_sentences_that_are_not_too_long(translate, monke
     assert re.findall('"text":"(the [a-z]+)"', Path("page.html").read_text()) == ["the dog", "the cat", "the river"]
 
 
+def test_a_figure_shows_all_heads_of_the_last_cross_attention(translate) -> None:
+    done = translate("--attention", "figure.svg")
+    assert done.code == 0
+    assert "figure.svg shows the first sentence of 2" in done.err
+    caption, words = shown("figure.svg")
+    assert caption == "Encoder-decoder attention, layer 3 of 3, all 2 heads"
+    assert words.endswith("</s> the dog sees the river . </s>")
+
+
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        ([], "Encoder-decoder attention, layer 3 of 3, all 2 heads"),
         (["--layer", "2", "--heads", "2"], "Encoder-decoder attention, layer 2 of 3, head 2 of 2"),
         (["--layer", "encoder:1"], "Encoder self-attention, layer 1 of 2, all 2 heads"),
         (["--layer", "encoder:2", "--word", "5"], "Encoder self-attention, layer 2 of 2, all 2 heads: “river”"),
@@ -74,11 +81,8 @@ def test_a_page_shows_the_first_sentences_that_are_not_too_long(translate, monke
 def test_a_figure_shows_the_layer_and_the_heads_that_are_asked_for(
     translate, options: list[str], expected: str
 ) -> None:
-    done = translate("--attention", "figure.svg", *options)
-    assert (done.code, "figure.svg shows the first sentence of 2" in done.err) == (0, True)
-    caption, words = shown("figure.svg")
-    assert caption == expected
-    assert options or words.endswith("</s> the dog sees the river . </s>")
+    assert translate("--attention", "figure.svg", *options).code == 0
+    assert shown("figure.svg")[0] == expected
 
 
 def test_a_word_that_the_sentence_lacks_is_refused(translate) -> None:
@@ -86,6 +90,13 @@ def test_a_word_that_the_sentence_lacks_is_refused(translate) -> None:
     assert done.code == 1
     assert "error: --word 7: the source of the first sentence has 6 words\nhint: " in done.err
     assert list(Path().iterdir()) == [Path("out")]
+
+
+@pytest.mark.parametrize("options", [["--json"], ["--n-best", "2"], ["--sample", "2"], ["--precision", "int8"]])
+def test_it_goes_with_other_ways_to_show_results(translate, options: list[str]) -> None:
+    plain, done = translate(*options), translate(*options, "--attention", "page.html")
+    assert (done.code, done.out) == (0, plain.out)
+    assert Path("page.html").read_text().count('id="weights-') == 2
 
 
 def test_a_parser_has_pages_too(nmt, folder: Path, tmp_path: Path) -> None:
