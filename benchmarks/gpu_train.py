@@ -63,8 +63,8 @@ def time_class(
         results.add(row, plain=median(lambda: plain.train(arrays)))
     few = [each[: max(1, len(each) // PART)] for each in rows]
     operations = ours.trainer.model.operations
-    rows = operations.chunk_rows(ours.trainer.model.output_embedding.num_embeddings)
-    with patch.object(operations, "chunk_rows", lambda vocabulary: max(1, rows // PART)):  # as many chunks
+    chunk = operations.chunk_rows(ours.trainer.model.output_embedding.num_embeddings)
+    with patch.object(operations, "chunk_rows", lambda vocabulary: max(1, chunk // PART)):  # as many chunks
         results.add(row, host=median(lambda: ours.train(made(few))))
     results.add(row, made_before=median(lambda: ours.perform(beforehand)))
     return own / 1000, beforehand

@@ -88,7 +88,7 @@ def libraries() -> Iterator[Kernels | None]:
 
 def use(library: Kernels | None) -> None:
     """Make engines use a library from now on, or PyTorch alone."""
-    choice.kernels = lambda: library  # type: ignore[assignment]
+    setattr(choice, "kernels", lambda: library)  # noqa: B010
 
 
 @torch.inference_mode()

@@ -19,7 +19,6 @@ import pytest
 
 from nmt.commands.resume import Blocks, Counts, Job, Statistics, folder_of, open_blocks, record_of
 from nmt.decoding.translator import Translation, Translator
-from nmt.recipe import Decoding
 from nmt.system.device import World
 from nmt.system.errors import UserError
 from nmt.text.terms import Phrase
@@ -339,7 +338,7 @@ BLANK = replace(PLAIN, texts=[""], parts=0)
 def test_statistics_know_where_each_problem_was_first(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 10.0
     monkeypatch.setattr("nmt.commands.resume.time.monotonic", lambda: now)
-    statistics = Statistics("searching", Translator.warnings(Decoding()))
+    statistics = Statistics("searching", Translator.warnings)
     assert list(statistics.timed(iter(["a line"]))) == ["a line"]
     now = 12.0
     split, capped, odd = replace(PLAIN, parts=3), replace(PLAIN, capped=True, parts=2), replace(PLAIN, unknown=5)
@@ -354,7 +353,7 @@ def test_statistics_know_where_each_problem_was_first(monkeypatch: pytest.Monkey
         "8 sentences, 4,000 tokens/s; caps hit 1, inputs split 2, unknown characters 10, empty outputs 1, "
         "unusual lengths 1, missing terms 1, numbers changed 1, loops 1"
     )
-    assert Statistics("searching", Translator.warnings(Decoding())).summary(typed=False) == "0 sentences, 0 tokens/s"
+    assert Statistics("searching", Translator.warnings).summary(typed=False) == "0 sentences, 0 tokens/s"
     with pytest.raises(UserError) as error:
         statistics.check()
     assert error.value.message == (
