@@ -18,7 +18,7 @@ from reverse_task import assert_equal_to_the_bit, metrics, sets
 
 from nmt.checkpoint.reading import Bundle, checkpoints, new_model
 from nmt.checkpoint.writing import save_bundle
-from nmt.data.corpus import ABSENT, Corpus
+from nmt.data.corpus import NO_SOURCE, Corpus
 from nmt.recipe import load
 from nmt.system.console import Console
 from nmt.system.device import World
@@ -82,7 +82,7 @@ def translator(run: Path, tmp_path: Path) -> Path:
     source = ["data.source=de", "data.train=[{source: a, target: b}]", "data.valid=[]"]
     recipe, tokenizer = load(run / "recipe.yaml", source), checkpoints(run / "ckpts")[-1].tokenizer()
     model = new_model(recipe, tokenizer)
-    info = {"run": "x", "step": 1, "data": "x"}
+    info = {"run": "x", "step": 1, "data": "x", "train_data": "x", "dev_set": "x"}
     save_bundle(tmp_path / "translator", dict(model.named_parameters()), recipe, tokenizer, info)
     return tmp_path / "translator"
 
@@ -99,7 +99,7 @@ def test_prepared_data_has_the_lines_alone(run: Path) -> None:
     lengths = corpus.target_lengths
     assert report["mean length of targets"] == pytest.approx(float(lengths.mean()), abs=0.006)
     assert sum(report["lengths"]["target"].values()) == len(lengths) == 400
-    assert (corpus.has_source, set(corpus.source_lengths)) == (False, {ABSENT})
+    assert (corpus.has_source, set(corpus.source_lengths)) == (False, {NO_SOURCE})
     assert corpus.longest() == lengths.max()
     assert sorted(path.name for path in (run / "data/cycle").glob("*.model")) == ["tokenizer.model"]
 

@@ -106,7 +106,7 @@ def _average(options: AverageOptions, out: Path | None) -> Bundle:
     if last == "auto":
         result = average_by_score(ckpts, out, device, console)
     else:
-        from nmt.checkpoint.averaging import average as average_checkpoints
+        from nmt.checkpoint.writing import average as average_checkpoints
 
         result = average_checkpoints(ckpts, last, out, best, console)
     result = score_average(result, ckpts, device, console)
@@ -187,7 +187,7 @@ def export(options: AverageOptions) -> None:
 
 def _mix(options: AverageOptions, shares: Sequence[float]) -> None:
     """Average models weighted by `shares` into a bundle, and report each model's share."""
-    from nmt.checkpoint.averaging import mix
+    from nmt.checkpoint.writing import mix
 
     if len(shares) != len(options.ckpts):
         raise click.UsageError(f"--weights has {len(shares)} numbers for {len(options.ckpts)} models")

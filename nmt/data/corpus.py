@@ -19,12 +19,14 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from nmt.data.pairs import LENGTH_STEP, Pair
+from nmt.data.pairs import Pair
+from nmt.recipe import Data
 from nmt.system.errors import UserError
 from nmt.system.files import not_read, regular, remedy
 from nmt.text.vocabulary import SPACE_MARK, UNK, TargetVocabulary, Vocabulary
 
 EXAMPLES = 3  # dropped pairs shown for each reason
+LENGTH_STEP = 10  # width of report.json's length classes, in subwords
 HELD_OUT = "set aside for valid and test, duplicates included"
 Ids = NDArray[np.int32]
 Rows = NDArray[np.int64]
@@ -81,16 +83,13 @@ class PairEncoder:
     """Encoder and filter for chunks of pairs, with a vocabulary per side."""
 
     vocabularies: Sequence[TargetVocabulary]
-    max_length: int
-    max_ratio: float
-    evaluation: frozenset[Pair]
-    """Evaluation pairs to count in the training split"""
-    keep_all: bool
+    data: Data
+    keep_all: bool = False
     """Whether to keep all pairs and their texts, so that evaluation splits stay aligned and comparable"""
+    evaluation: frozenset[Pair] = frozenset()
+    """Evaluation pairs to count in the training split"""
     held_out: frozenset[str] = frozenset()
     """Sources of pairs that `valid` and `test` take from the training split"""
-    unit: str = "pairs"
-    """Word for pairs in the names of `EncodedChunk.counts`"""
 
     @cached_property
     def _alphabets(self) -> list[frozenset[str]]:
@@ -138,7 +137,7 @@ class PairEncoder:
 
     def _defect(self, pair: Pair) -> str | None:
         """Return the defect of a pair's texts, if any, for which a training pair is not used."""
-        what = f"{self.unit} kept though" if self.keep_all else "dropped as"
+        what = f"{self.data.task.unit} kept though" if self.keep_all else "dropped as"
         if not all(pair):
             return f"{what} empty"
         if "\ufffd" in "".join(pair):  # what bytes that are not UTF-8 become; few texts have it
@@ -158,8 +157,8 @@ class PairEncoder:
         """Count pairs that occur in an evaluation split, and pairs of which only the source does."""
         known = self._evaluation_sources
         for pair in [pair for pair in pairs if pair[0] in known]:
-            both = pair in self.evaluation
-            counts[f"{self.unit} also in valid or test" if both else "source sentences also in valid or test"] += 1
+            what = self.data.task.unit if pair in self.evaluation else "source sentences"
+            counts[f"{what} also in valid or test"] += 1
 
     def _fitting(
         self,
@@ -170,8 +169,8 @@ class PairEncoder:
     ) -> NDArray[np.bool_]:
         """Return a mask (pairs,) of the pairs within the length limits; drop the others."""
         shorter, longer = (extreme.reduce([side.lengths for side in sides]) for extreme in (np.minimum, np.maximum))
-        is_long = longer > self.max_length
-        is_uneven = ~is_long & (longer > self.max_ratio * shorter)
+        is_long = longer > self.data.max_length
+        is_uneven = ~is_long & (longer > self.data.max_ratio * shorter)
         for reason, found in (("dropped as too long", is_long), ("dropped for their length ratio", is_uneven)):
             if found.any():
                 dropped[reason] += [(int(lines[row]), pairs[row]) for row in np.flatnonzero(found).tolist()]
@@ -205,7 +204,7 @@ def encode_chunks(encoder: PairEncoder, chunks: Iterable[Chunk], threads: int) -
 
 
 SIDES = ("source", "target")  # columns of ids; a language model has only a target
-ABSENT = -1  # length of a missing source: adding 1 for `</s>` gives 0 tokens
+NO_SOURCE = -1  # length of a missing source: adding 1 for `</s>` gives 0 tokens
 
 END = b"\xff\xff\xff\xff\0\0\0\0"  # end-of-stream marker of Arrow's IPC format
 READ_AHEAD = 1 << 20  # bytes per read
@@ -231,7 +230,7 @@ def _lists(sentences: Sentences) -> pa.ListArray:
 
 
 class Lengths(NamedTuple):
-    """Lengths (pairs,) in subwords, excluding `</s>`; a language model's sources have the length ABSENT."""
+    """Lengths (pairs,) in subwords, excluding `</s>`; a language model's sources have the length NO_SOURCE."""
 
     source: Ids
     target: Ids
@@ -276,8 +275,8 @@ class Corpus:
 
     @property
     def source_lengths(self) -> Ids:
-        """(pairs,) source lengths in subwords, excluding `</s>`; ABSENT for a language model."""
-        return np.full(len(self), ABSENT, np.int32) if self._source is None else self._source.all_lengths()
+        """(pairs,) source lengths in subwords, excluding `</s>`; NO_SOURCE for a language model."""
+        return np.full(len(self), NO_SOURCE, np.int32) if self._source is None else self._source.all_lengths()
 
     @property
     def target_lengths(self) -> Ids:
@@ -290,7 +289,7 @@ class Corpus:
 
     def lengths(self, rows: Rows) -> Lengths:
         """Return the lengths of the pairs at `rows`."""
-        absent = np.full(len(rows), ABSENT, np.int32)
+        absent = np.full(len(rows), NO_SOURCE, np.int32)
         return Lengths(absent if self._source is None else self._source.spans(rows)[1], self._target.spans(rows)[1])
 
     def sources(self, rows: Rows) -> tuple[Rows, Ids]:

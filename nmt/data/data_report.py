@@ -1,4 +1,4 @@
-"""What preparing found: report.json, overlap.json, and their summary for the screen."""
+"""What preparing found: report.json, the overlap of evaluation splits with training, and a summary for the screen."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from itertools import accumulate, chain
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import RootModel
 
-from nmt.data.corpus import ABSENT, Corpus
-from nmt.data.held_out import NEAR, WORDS
-from nmt.data.pairs import LENGTH_STEP
+from nmt.data.corpus import LENGTH_STEP, NO_SOURCE, Corpus, Sentences
 from nmt.recipe import Data
 from nmt.system.errors import UserError, printable
 from nmt.system.files import read_json
@@ -26,6 +26,12 @@ OVERLAP = "overlap.json"
 """For each line of an evaluation split, the fraction of its n-grams that occur in training"""
 RANGES = 12
 """Maximum ranges of lengths that are shown"""
+WORDS = 4
+"""Words of an n-gram"""
+NEAR = 0.5
+"""Minimum fraction of a source's n-grams, also in training, that makes it near to the training data"""
+
+LARGEST = np.uint64(2**64 - 1)
 
 
 class _Report(RootModel[dict[str, dict[str, Any]]]):
@@ -51,16 +57,67 @@ def training_pairs(prepared: Path) -> int | None:
 def mean_lengths(prepared: Path) -> tuple[float, float] | None:
     """Return the mean source and target length of the training split; None if nothing is prepared.
 
-    A language model's source length is ABSENT.
+    A language model's source length is NO_SOURCE.
     """
     train = read_report(prepared)["train"] if (prepared / REPORT).exists() else {}
-    source, target = train.get("mean length of sources", ABSENT), train.get("mean length of targets")
+    source, target = train.get("mean length of sources", NO_SOURCE), train.get("mean length of targets")
     return (source, target) if source and target else None
 
 
 def set_sizes(prepared: Path) -> list[int]:
     """Return the number of pairs kept from each training set, in order."""
     return list(read_report(prepared)["train"]["kept by set"])
+
+
+class Overlap:
+    """The n-grams of words that evaluation sources share with the training sources.
+
+    A source with fewer words than an n-gram counts as one n-gram, which only an equal source shares.
+    """
+
+    def __init__(self, starts: Sequence[bool], sources: Sentences) -> None:
+        """Look for the n-grams of evaluation `sources`; `starts` tells whether each symbol begins a word."""
+        self._starts = np.array(starts)
+        self._grams, self._owners = self._ngrams(sources)
+        self._known = np.unique(np.append(self._grams, LARGEST))  # so that each n-gram has a place
+        self._seen = np.zeros(len(self._known), bool)
+        self._count = len(sources.lengths)
+
+    def add(self, sources: Sentences) -> None:
+        """Note the n-grams that occur in training sources."""
+        grams, _ = self._ngrams(sources)
+        places = np.searchsorted(self._known, grams)
+        self._seen[places[self._known[places] == grams]] = True
+
+    def shares(self) -> NDArray[np.float64]:
+        """Return the fraction of each evaluation source's n-grams that occur in training: (sources,)."""
+        seen = self._seen[np.searchsorted(self._known, self._grams)]
+        totals = np.bincount(self._owners, minlength=self._count)
+        shares: NDArray[np.float64] = np.bincount(self._owners, seen, minlength=self._count) / totals.clip(min=1)
+        return shares
+
+    def _ngrams(self, sentences: Sentences) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
+        """Return the hash of each n-gram, and the number of its sentence: (n-grams,) each."""
+        rows = np.repeat(np.arange(len(sentences.lengths)), sentences.lengths)
+        is_first = np.diff(rows, prepend=-1) > 0  # of a sentence
+        first = np.flatnonzero(self._starts[sentences.ids] | is_first)  # of a word
+        within = np.arange(len(rows)) - np.repeat(first, np.diff(first, append=len(rows)))
+        words = np.add.reduceat(_mixed(sentences.ids.astype(np.uint64) + _mixed(within.astype(np.uint64))), first)
+        owners = rows[first]
+        hashes, count = np.zeros_like(words), len(words)
+        following, theirs = np.pad(words, (0, WORDS)), np.pad(owners, (0, WORDS), constant_values=-1)
+        for place in range(WORDS):  # 0 stands for words beyond the end of a sentence
+            is_inside = theirs[place : place + count] == owners
+            hashes = _mixed(hashes + np.where(is_inside, following[place : place + count], np.uint64(0)))
+        kept = is_inside | is_first[first]
+        return hashes[kept], owners[kept]
+
+
+def _mixed(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Scramble 64-bit integers (the finaliser of SplitMix64), modulo 2^64."""
+    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return values ^ (values >> np.uint64(31))
 
 
 class _Shares(RootModel[dict[str, list[float]]]):

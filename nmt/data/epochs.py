@@ -21,11 +21,10 @@ from nmt.data.corpus import Corpus, Ids, Rows
 from nmt.recipe import Training
 from nmt.system.errors import UserError
 from nmt.system.files import wait_for, whole_directory
-from nmt.system.integrity import check_files, write_manifest
 
 AHEAD = 2  # number of updates to prefetch
-ORDER, BOUNDS, MANIFEST = "order.npy", "bounds.npy", "plan.json"
-BLOCK = 1 << 20  # pairs per block; bounds the memory of intermediate arrays
+ORDER, BOUNDS = "order.npy", "bounds.npy"
+PAIRS_AT_ONCE = 1 << 20  # bounds the memory of intermediate arrays
 
 
 @dataclass(frozen=True)
@@ -105,8 +104,10 @@ def _sort(
     random_bits = 64 - row_bits - ((longest + 1) * span).bit_length()
     assert random_bits > 0, "too many pairs to sort"
     packed = np.empty(count, dtype=np.uint64)
-    for begin in range(0, count, BLOCK):
-        part = np.arange(begin, min(begin + BLOCK, count)) if rows is None else rows[begin : begin + BLOCK]
+    for begin in range(0, count, PAIRS_AT_ONCE):
+        part = (
+            np.arange(begin, min(begin + PAIRS_AT_ONCE, count)) if rows is None else rows[begin : begin + PAIRS_AT_ONCE]
+        )
         source, target = source_lengths[part].astype(np.int64), target_lengths[part].astype(np.int64)
         longer, difference = np.maximum(source, target), source - target
         key = longer * span + longest + np.where(longer % 2 == 0, difference, -difference)
@@ -120,7 +121,10 @@ def _sort(
 
 def _cuts(order: NDArray[np.int32] | Rows, source_lengths: Ids, target_lengths: Ids, batch_tokens: int) -> Rows:
     """Fill updates with pairs up to `batch_tokens`; return their boundaries in `order`: (updates + 1,)."""
-    cuts, block = [0], max(BLOCK, batch_tokens + 1)  # a block holds any update, as a pair has at least one token
+    cuts, block = (
+        [0],
+        max(PAIRS_AT_ONCE, batch_tokens + 1),
+    )  # a block holds any update, as a pair has at least one token
     while (first := cuts[-1]) < len(order):
         part = order[first : first + block]
         tokens = [np.append(0, lengths[part].astype(np.int64) + 1) for lengths in (source_lengths, target_lengths)]
@@ -157,27 +161,18 @@ class EpochPlans:
         key = hashlib.sha256(json.dumps(shaping).encode()).hexdigest()[:12]
         folder = self.out / f".epoch-{epoch}-{key}"
         if self.leads and not (folder / ORDER).exists():
-            self.forget(range(epoch - AHEAD, epoch))  # other ranks may lag by up to AHEAD updates
+            remove_plans(self.out, range(epoch - AHEAD, epoch))  # other ranks may lag by up to AHEAD updates
             lengths = self.corpus.source_lengths, self.corpus.target_lengths
             made = plan_epoch(*lengths, self.settings.batch_tokens, self.settings.seed, epoch, self.mixture)
             with whole_directory(folder, ORDER) as part:
                 np.save(part / ORDER, made.order)
                 np.save(part / BOUNDS, made.bounds)
-                write_manifest(part / MANIFEST, {})
         wait_for(folder / ORDER, 60 * self.settings.timeout_minutes, self.check)
         return EpochPlan(*(np.load(folder / name, mmap_mode="r") for name in (ORDER, BOUNDS)))
 
-    def forget(self, keep: Collection[int] = ()) -> None:
-        """Delete all plans except those of the epochs in `keep`."""
-        for old in self.out.glob(".epoch-*"):
-            if int(old.name.split("-")[1]) not in keep:
-                shutil.rmtree(old, ignore_errors=True)
 
-
-def remove_damaged_plans(out: Path) -> None:
-    """Delete damaged plans from a run directory; rank 0 recreates them."""
-    for folder in out.glob(".epoch-*"):
-        try:
-            check_files(folder / MANIFEST)
-        except UserError:
-            shutil.rmtree(folder, ignore_errors=True)
+def remove_plans(out: Path, keep: Collection[int] = ()) -> None:
+    """Delete the plans in a run directory except those of the epochs in `keep`."""
+    for old in out.glob(".epoch-*"):
+        if int(old.name.split("-")[1]) not in keep:
+            shutil.rmtree(old, ignore_errors=True)

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, suppress
 from fnmatch import fnmatchcase
 from glob import escape
-from itertools import zip_longest
+from itertools import chain, repeat
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -56,11 +56,11 @@ def fingerprints(manifest: Mapping[str, Any]) -> dict[str, str]:
     `data` is of everything; `train_data` of what ties a run: training sets, what is taken from them, languages, limits
     and tokenizer; `dev_set` of the development set, as scores on another one are not comparable.
     """
-    contents = manifest.get("contents", {})
+    contents = manifest["contents"]
     taken = {split: [dataset for dataset in sets if "take" in dataset[0]] for split, sets in contents.items()}
-    ties = [manifest.get(key) for key in ("languages", "limits", "tokenizer")]
-    train = _digest([*ties, contents.get("train"), taken])
-    return {"data": manifest["fingerprint"], "train_data": train, "dev_set": _digest(contents.get("valid"))}
+    ties = [manifest[key] for key in ("languages", "limits", "tokenizer")]
+    train = _digest([*ties, contents["train"], taken])
+    return {"data": manifest["fingerprint"], "train_data": train, "dev_set": _digest(contents["valid"])}
 
 
 def fingerprints_of(folder: Path) -> dict[str, str]:
@@ -97,56 +97,54 @@ def find(out: Path, data: Mapping[str, Any]) -> Path | None:
     return None
 
 
-def identify(
-    recipe: Recipe, tokenizer_from: Path | None, seen: dict[str, list[Any]] | None = None
-) -> tuple[Path | None, dict[str, Any]]:
-    """Return the folder with the recipe's data, if any, and the recipe's inputs and settings with their fingerprint.
-
-    Files in `seen`, from calls before, are read again only if their size or time has changed.
-    """
-    first, seen = dict[str, Any](), {} if seen is None else seen
+def identify(recipe: Recipe, tokenizer_from: Path | None) -> tuple[Path | None, dict[str, Any]]:
+    """Return the folder with the recipe's data, if any, and the recipe's inputs and settings with their fingerprint."""
+    first: dict[str, Any] = {}
     for path, before in manifests(directory(recipe)):
-        inputs = _inputs(recipe, tokenizer_from, before, seen)
+        inputs = _inputs(recipe, tokenizer_from, before)
         if inputs["fingerprint"] == before.get("fingerprint"):
-            return path, inputs | {"files": before["files"] | seen}
-        first = first or inputs | {"files": seen}
+            return path, inputs | {"files": before["files"] | inputs["files"]}
+        first = first or inputs
     return None, first
 
 
-def _inputs(
-    recipe: Recipe, tokenizer_from: Path | None, before: Mapping[str, Any], seen: dict[str, list[Any]]
-) -> dict[str, Any]:
+_stamps: dict[Path, list[Any]] = {}  # size, time and hash of the files that this process has read
+
+
+def _inputs(recipe: Recipe, tokenizer_from: Path | None, before: Mapping[str, Any]) -> dict[str, Any]:
     """Return the recipe's inputs and settings with their fingerprint; `before` is the manifest of prepared data.
 
-    Add the size, time and hash of each existing file to `seen`. A missing one counts as unchanged if `before` has a
+    Files are read again only if their size or time has changed. A missing one counts as unchanged if `before` has a
     file of its name, perhaps in another folder, since training needs only the prepared data.
     """
-    contents: dict[str, list[Any]] = {split: [] for split in recipe.data.splits}
-    known = before.get("files", {})
-    for split, datasets in recipe.data.splits.items():
-        for dataset, older in zip_longest(datasets, before.get("contents", {}).get(split, [])[: len(datasets)]):
-            described, paths, hashes = describe(dataset, recipe.data), input_files(dataset, recipe.data), list[Any]()
-            unchanged = older[1] if older and older[0] == described else []
-            for number, path in enumerate(paths):
+    data, known, stamps = recipe.data, before.get("files", {}), dict[str, list[Any]]()
+    contents: dict[str, list[Any]] = {split: [] for split in data.splits}
+    for split, datasets in data.splits.items():
+        older = chain(before.get("contents", {}).get(split, ()), repeat((None, [])))
+        for dataset, (settings, hashes_before) in zip(datasets, older, strict=False):
+            described, hashes = describe(dataset, data), list[Any]()
+            unchanged = hashes_before if settings == described else []
+            for number, path in enumerate(input_files(dataset, data)):
                 # The place of the cache may differ where only prepared data was copied to.
                 name = str(path) if dataset.opus is None else f"opus:{dataset.opus}"
                 end = f"*/{PurePath(name).name}"  # with wildcards, if the data set is a pattern of trees
                 if path.exists():
-                    seen[name] = files.identify(path, seen.get(name) or known.get(name))
-                    hashes.append(seen[name][-1])
+                    key = path.absolute()
+                    stamps[name] = _stamps[key] = files.identify(path, _stamps.get(key) or known.get(name))
+                    hashes.append(stamps[name][-1])
                 elif any(fnmatchcase(f"/{old}", end) or fnmatchcase(f"/{old}", f"{end}/*") for old in known):
                     hashes += unchanged if dataset.trees else unchanged[number : number + 1]
             contents[split].append([described, hashes])
     given = load_tokenizer(tokenizer_from).files() if tokenizer_from else {}
     what = {
         "format": FORMAT,
-        "languages": recipe.data.languages,
+        "languages": data.languages,
         "contents": contents,
-        "limits": [recipe.data.max_length, recipe.data.max_ratio],
+        "limits": [data.max_length, data.max_ratio],
         "tokenizer": {name: hashlib.sha256(content).hexdigest() for name, content in given.items()}
         or recipe.tokenizer.model_dump(),
     }
-    return {"fingerprint": _digest(what), **what}
+    return {"fingerprint": _digest(what), **what, "files": stamps}
 
 
 def _digest(what: object) -> str:

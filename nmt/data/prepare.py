@@ -7,7 +7,8 @@ identifies the inputs and settings and has the hashes of the other files.
 
 from __future__ import annotations
 
-import os
+import hashlib
+import heapq
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
@@ -33,11 +34,9 @@ from nmt.data.corpus import (
     schema_of,
     table_of,
 )
-from nmt.data.data_report import OVERLAP, REPORT, summary
+from nmt.data.data_report import NEAR, OVERLAP, REPORT, Overlap, summary
 from nmt.data.folders import MANIFEST, directory, read_fingerprint
-from nmt.data.held_out import NEAR, Overlap, take
-from nmt.data.opus import Archive
-from nmt.data.pairs import Notes, Pair, check_inputs, read_pairs
+from nmt.data.pairs import Archive, Notes, Pair, check_inputs, read_pairs
 from nmt.parsing.linearization import TreeVocabulary, load_tokenizer
 from nmt.recipe import Data, Dataset, Recipe
 from nmt.system.console import Console
@@ -73,11 +72,11 @@ def prepare(
     if input files are missing or misaligned, or if existing prepared data is damaged. An error leaves existing prepared
     data unchanged.
     """
-    out, is_new, seen = directory(recipe), False, dict[str, list[Any]]()
+    out, is_new = directory(recipe), False
     while True:
-        path, inputs = folders.identify(recipe, tokenizer_from, seen)
+        path, inputs = folders.identify(recipe, tokenizer_from)
         if path is None:
-            is_new |= _write(recipe, console, threads, tokenizer_from, seen)
+            is_new |= _write(recipe, console, threads, tokenizer_from)
             continue
         if path != out:
             with claimed(_lock(out), alone=True) as is_alone:
@@ -101,13 +100,8 @@ def _lock(out: Path) -> Path:
     return out.parent / f".{out.name}.lock"
 
 
-def _write(
-    recipe: Recipe, console: Console, threads: int, tokenizer_from: Path | None, seen: dict[str, list[Any]]
-) -> bool:
-    """Prepare the recipe's data unless another process has just done it; return whether this one did.
-
-    `seen` has what is known of files, as for `identify`.
-    """
+def _write(recipe: Recipe, console: Console, threads: int, tokenizer_from: Path | None) -> bool:
+    """Prepare the recipe's data unless another process has just done it; return whether this one did."""
     out, data, splits = directory(recipe), recipe.data, recipe.data.splits
     check_replaceable(out, MANIFEST)
     for each in chain.from_iterable(splits.values()):
@@ -115,7 +109,7 @@ def _write(
             Archive(each.opus, data.languages).download(console)
     totals = {split: check_inputs(datasets, data) for split, datasets in splits.items()}
     with exclusive(_lock(out), str(out), console.say, wait=True):
-        path, inputs = folders.identify(recipe, tokenizer_from, seen)
+        path, inputs = folders.identify(recipe, tokenizer_from)
         if path is not None:
             return False
         path = folders.beside(out, inputs["fingerprint"]) if read_fingerprint(out) else out
@@ -126,15 +120,13 @@ def _write(
             for name, content in tokenizer.files().items():
                 (part / name).write_bytes(content)
             overlap = {split: _overlap(pairs, tokenizer) for split, pairs in texts.items()}
-            for split, datasets in splits.items():
+            for split in splits:
                 encoder = _encoder(split, data, tokenizer, texts, held_out)
                 notes = Counter[str]()
                 chunks = encode_chunks(encoder, _chunks(split, data, held_out, notes), threads)
-                names = [_name(dataset) for dataset in datasets]
                 add = [each.add for each in overlap.values()] if split == "train" else []
                 with console.progress(f"encoding {split}", totals[split], data.task.unit) as advance:
-                    sides = SIDES[-len(data.languages) :]
-                    report[split] = _write_split(part / f"{split}.arrow", chunks, sides, names, advance, add) | +notes
+                    report[split] = _write_split(part, split, data, chunks, advance, add) | +notes
             _check_some_kept(report["train"], data)
             lengths, several = _measure_lengths(recipe, Corpus(part / "train.arrow"), tokenizer)
             if lengths is not None:
@@ -143,7 +135,7 @@ def _write(
             _write_overlap(part, overlap, report)
             _write_texts(part, held_out, data)
             write_json(part / REPORT, report)
-            _check_unchanged(inputs, folders.identify(recipe, tokenizer_from, dict(inputs["files"]))[1])
+            _check_unchanged(inputs, folders.identify(recipe, tokenizer_from)[1])
             write_manifest(part / MANIFEST, inputs)
         path = folders.promote(path, out)
         folders.remove_unused(out)
@@ -175,13 +167,38 @@ def _tokenizer(
     return Tokenizer.train(text, recipe.tokenizer, console.say, trees, threads)
 
 
+def take(pairs: Iterable[Pair], sizes: Mapping[str, int]) -> dict[str, list[Pair]]:
+    """Return as many pairs as each split takes, of distinct sources, in the order of the training data.
+
+    The sources with the smallest hashes are taken, first for the last split, so that adding a split or more pairs to an
+    earlier one leaves the test set as it is. A repeated source gives its first pair. Pairs with an empty or undecodable
+    side are not taken. Fewer are returned if the data has too few sources.
+    """
+    wanted = sum(sizes.values())
+    heap: list[tuple[int, int, Pair]] = []  # the smallest hashes so far, negated, with pair number and pair
+    inside: set[int] = set()
+    for number, pair in enumerate(pairs):
+        key = int.from_bytes(hashlib.blake2b(pair[0].encode(), digest_size=8).digest(), "big")
+        if all(pair) and "\ufffd" not in "".join(pair) and key not in inside:
+            inside.add(key)
+            heapq.heappush(heap, (-key, number, pair))
+            if len(heap) > wanted:
+                inside.remove(-heapq.heappop(heap)[0])
+    ordered = [entry[1:] for entry in sorted(heap, reverse=True)]
+    found = {}
+    for split in reversed(list(sizes)):
+        found[split] = [pair for _, pair in sorted(ordered[: sizes[split]])]
+        ordered = ordered[sizes[split] :]
+    return found
+
+
 def _taken(data: Data) -> HeldOut:
     """Return the pairs that valid and test take; raise UserError if the training data has too few sources."""
     if not data.taken:
         return {}
-    held_out, wanted = take(_pairs("train", data), data.taken), sum(data.taken.values())
+    held_out, wanted = take(_pairs("train", data, {}), data.taken), sum(data.taken.values())
     found, sources = sum(map(len, held_out.values())), _sources(held_out)
-    if found < wanted or all(pair[0] in sources for pair in _pairs("train", data)):
+    if found < wanted or all(pair[0] in sources for pair in _pairs("train", data, {})):
         keys = " and ".join(f"data.{split}" for split in data.taken)
         raise UserError(
             f"{keys}: take {wanted:,} sources, but data.train has only {found:,}, some of which are to train on",
@@ -196,7 +213,7 @@ def _sources(held_out: HeldOut) -> frozenset[str]:
 
 def _evaluation_pairs(split: str, data: Data, held_out: HeldOut) -> list[Pair]:
     """Return the pairs of valid or test; raise UserError if it has data sets, but none of its pairs can be scored."""
-    pairs = [*_pairs(split, data, held_out)]
+    pairs = list(_pairs(split, data, held_out))
     if data.splits[split] and not any(map(all, pairs)):
         raise UserError(
             f"data.{split}: none of the {len(pairs):,} {data.task.unit} read can be scored: a side of each is blank",
@@ -227,9 +244,9 @@ def _encoder(
     """Return a split's encoder; that of the training split counts overlaps with `texts`, those of the others."""
     sides = (tokenizer.source, tokenizer.target)[-len(data.languages) :]
     if split != "train":
-        return PairEncoder(sides, data.max_length, data.max_ratio, frozenset(), True, unit=data.task.unit)
-    others, sources = frozenset(chain.from_iterable(texts.values())), _sources(held_out)
-    return PairEncoder(sides, data.max_length, data.max_ratio, others, False, sources, data.task.unit)
+        return PairEncoder(sides, data, keep_all=True)
+    others = frozenset(chain.from_iterable(texts.values()))
+    return PairEncoder(sides, data, evaluation=others, held_out=_sources(held_out))
 
 
 def _overlap(pairs: Sequence[Pair], tokenizer: Tokenizer) -> Overlap:
@@ -241,23 +258,22 @@ def _overlap(pairs: Sequence[Pair], tokenizer: Tokenizer) -> Overlap:
 
 
 def _write_split(
-    path: Path,
+    part: Path,
+    split: str,
+    data: Data,
     chunks: Iterable[EncodedChunk],
-    sides: Sequence[str],
-    names: Sequence[str],
     advance: Callable[[int], None],
     add: Sequence[Callable[[Sentences], None]],
 ) -> dict[str, Any]:
-    """Write a split made of the data sets `names`, and `add` its sources; return its section of the report."""
+    """Write a split, and `add` its sources; return its section of the report."""
     from datasets.arrow_writer import ArrowWriter  # takes seconds to import
 
-    counts: Counter[str] = Counter()
-    lengths = [Counter[int]() for _ in sides]
-    as_bytes: Counter[str] = Counter()
+    names, sides = [_name(dataset) for dataset in data.splits[split]], SIDES[-len(data.languages) :]
+    counts, as_bytes, lengths = Counter[str](), Counter[str](), [Counter[int]() for _ in sides]
     examples: dict[str, list[str]] = defaultdict(list)
     read, kept, subwords = [0] * len(names), [0] * len(names), np.zeros(len(sides))
     schema = schema_of(sides)
-    with ArrowWriter(path=os.fspath(path), schema=schema, writer_batch_size=CHUNK) as file:
+    with ArrowWriter(path=str(part / f"{split}.arrow"), schema=schema, writer_batch_size=CHUNK) as file:
         for chunk in chunks:
             file.write_table(table_of(chunk, schema))
             counts += chunk.counts
@@ -328,28 +344,22 @@ def _check_some_kept(train: dict[str, Any], data: Data) -> None:
 
 
 def _chunks(split: str, data: Data, held_out: HeldOut, notes: Notes = None) -> Iterator[Chunk]:
+    """Yield a split's pairs, stripped of surrounding whitespace, and empty if nothing in them is visible.
+
+    Trees are not stripped, since their last word may be a no-break space.
+    """
     first = 1
     for index, dataset in enumerate(data.splits[split]):
-        for chunk in in_groups(_pairs_of(dataset, split, data, held_out, notes), CHUNK, CHUNK_TEXT):
+        pairs: Iterable[Pair] = read_pairs(dataset, data, notes) if dataset.take is None else held_out[split]
+        if not data.task.has_trees:
+            pairs = (tuple(map(stripped, pair)) for pair in pairs)
+        for chunk in in_groups(pairs, CHUNK, CHUNK_TEXT):
             yield Chunk(index, first, chunk)
             first += len(chunk)
 
 
-def _pairs(split: str, data: Data, held_out: HeldOut | None = None) -> Iterator[Pair]:
-    """Yield the pairs of a split's data sets."""
-    for dataset in data.splits[split]:
-        yield from _pairs_of(dataset, split, data, held_out or {})
-
-
-def _pairs_of(dataset: Dataset, split: str, data: Data, held_out: HeldOut, notes: Notes = None) -> Iterable[Pair]:
-    """Return the pairs of a data set, stripped of surrounding whitespace, and empty if nothing in them is visible.
-
-    Trees are not stripped, since their last word may be a no-break space.
-    """
-    if dataset.take is not None:
-        return held_out[split]
-    pairs = read_pairs(dataset, data, notes)
-    return (tuple(map(stripped, pair)) for pair in pairs) if dataset.trees is None else pairs
+def _pairs(split: str, data: Data, held_out: HeldOut) -> Iterator[Pair]:
+    return chain.from_iterable(chunk.pairs for chunk in _chunks(split, data, held_out))
 
 
 def trained_lengths(prepared: Path) -> TrainedLengths | None:
@@ -365,9 +375,7 @@ def _measure_lengths(recipe: Recipe, corpus: Corpus, tokenizer: Tokenizer) -> tu
     rows = np.unique(np.linspace(0, len(corpus) - 1, SAMPLE).astype(np.int64))
     sources, targets = corpus.lengths(rows)
     splitter = SentenceSplitter(recipe.data.source)
-    sentences = []
-    for chunk in np.array_split(rows, -(-len(rows) // 1000)):
-        for ids, length in zip(*corpus.sources(chunk), strict=True):
-            sentences.append(len(splitter.split(tokenizer.source.decode(ids[:length]))))
+    texts = (tokenizer.source.decode(corpus.sources(row)[0][0]) for row in rows[:, None])
+    sentences = [len(splitter.split(text)) for text in texts]
     lengths = TrainedLengths.of(recipe.data.source, sources.tolist(), targets.tolist(), sentences)
     return lengths, sum(count > 1 for count in sentences) / len(sentences)

@@ -18,7 +18,7 @@ import torch
 
 from nmt.checkpoint.reading import Bundle, survey
 from nmt.compute import choice
-from nmt.data.corpus import ABSENT
+from nmt.data.corpus import NO_SOURCE
 from nmt.data.data_report import mean_lengths, training_pairs
 from nmt.data.folders import directory, identify
 from nmt.exchange.resolve import initial_bundle, resolve
@@ -33,7 +33,7 @@ from nmt.training.validation import Validation
 
 # Source and target lengths assumed without prepared data: roughly the means of WMT14 English-German, and of the
 # Treebank's section 23 (23.5 words and 18.3 constituents per sentence).
-ASSUMED_LENGTHS = {"translate": (28.0, 28.0), "parse": (28.0, 60.0), "language_model": (ABSENT, 28.0)}
+ASSUMED_LENGTHS = {"translate": (28.0, 28.0), "parse": (28.0, 60.0), "language_model": (NO_SOURCE, 28.0)}
 ASSUMED_SYMBOLS = 57  # brackets of 26 labels, as in the Treebank and GUM, XX, and 4 special symbols
 UPDATING = 0.85  # of training.minutes; the rest goes to validation
 EFFICIENCY = 0.5  # training throughput relative to matrix multiplications; assumed, not measured, on GPUs
@@ -49,7 +49,7 @@ class Plan:
     flops_per_update: float  # forward and backward; a multiply-add counts as two
     memory_bytes: float  # per device: weights, gradients, Adam's moments, activations and one chunk of logits
     vocabularies: tuple[int, int]  # sizes of source and target vocabulary
-    lengths: tuple[float, float]  # mean source and target length in subwords or tree symbols; ABSENT without a source
+    lengths: tuple[float, float]  # mean source and target length in subwords or tree symbols, or NO_SOURCE
     assumed: bool  # whether lengths and tree symbols are assumed rather than taken from prepared data
     pairs: int | None  # for training, if prepared
 
@@ -60,7 +60,7 @@ def make_plan(recipe: Recipe, device: torch.device, devices: int = 1) -> Plan:
     # The folder of the data or, if it is not up to date, that of the same name
     prepared = identify(recipe, initial.path if initial else None)[0] or directory(recipe)
     lengths = mean_lengths(prepared)
-    if lengths and (lengths[0] == ABSENT) == recipe.task.has_source:
+    if lengths and (lengths[0] == NO_SOURCE) == recipe.task.has_source:
         lengths = None  # prepared for pairs but the task is a language model, or vice versa
     source, target = lengths or ASSUMED_LENGTHS[recipe.task.name]
     vocabulary = symbols = recipe.tokenizer.vocab_size

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from nmt.checkpoint.reading import FP32_MAX, MANIFEST, POSITION, Bundle, checkpoint_folders, load_weights, new_model
 from nmt.data.corpus import Corpus
-from nmt.data.epochs import remove_damaged_plans
+from nmt.data.epochs import remove_plans
 from nmt.data.folders import directory, fingerprints, fingerprints_of, identify
 from nmt.data.prepare import prepare
 from nmt.exchange.resolve import initial_bundle, with_model_of
@@ -78,7 +78,7 @@ def _open(
     data, which stays until `held` closes, as does the lock.
     """
     lock_directory(out, directory(recipe), held, console.say)
-    remove_damaged_plans(out)  # before other ranks continue and memory-map them
+    remove_plans(out)  # which an interruption may have damaged, before other ranks map them
     found, damaged = find_checkpoints(out)
     resumed = found[0] if found else None
     # A resumed run needs only its own checkpoint, not the bundle of training.init_from.

@@ -27,7 +27,7 @@ from nmt.checkpoint.writing import Checkpoints, add_info
 from nmt.compute.choice import for_training
 from nmt.data.corpus import Corpus
 from nmt.data.data_report import figures_of, read_report, set_sizes
-from nmt.data.epochs import AHEAD, EpochPlans, Mixture
+from nmt.data.epochs import AHEAD, EpochPlans, Mixture, remove_plans
 from nmt.data.folders import directory, fingerprints_of
 from nmt.data.prepare import trained_lengths
 from nmt.model.batch import Batch
@@ -253,7 +253,7 @@ class Run:
                     if self.state.step > before:  # the cost now includes the last validation
                         add_info(checkpoint_path(self.out, self.state.step), {"cost": self.state.cost})
         if leads:
-            self.epochs.forget()
+            remove_plans(self.out)
             for line in farewell(
                 self.recipe, self.out, self.state, self.best, self.sample, self.is_out_of_time, before
             ):

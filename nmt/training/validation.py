@@ -11,9 +11,8 @@ from typing import Any
 
 import torch
 
-from nmt.checkpoint.averaging import Mean, average, averageable
 from nmt.checkpoint.reading import AVERAGED, MANIFEST, Bundle, best, checkpoints, load_weights
-from nmt.checkpoint.writing import add_info, save_bundle
+from nmt.checkpoint.writing import Mean, add_info, average, averageable, save_bundle
 from nmt.compute.choice import for_scoring
 from nmt.data.corpus import Corpus, Rows
 from nmt.data.epochs import plan_epoch

@@ -16,10 +16,9 @@ from reverse_task import reseal
 from safetensors.torch import save_file
 
 import nmt
-from nmt.checkpoint import averaging as runs
-from nmt.checkpoint.averaging import average
+from nmt.checkpoint import writing
 from nmt.checkpoint.reading import LARGEST_FIGURE, Bundle, checkpoint_folders, checkpoints, prune, ranked, read_tensors
-from nmt.checkpoint.writing import add_info
+from nmt.checkpoint.writing import add_info, average
 from nmt.exchange.resolve import resolve
 from nmt.recipe import TASKS, TokenizerSettings
 from nmt.system.errors import UserError
@@ -205,7 +204,7 @@ def test_an_average_is_of_as_many_checkpoints_as_the_recipe_of_the_newest_says(c
 def test_an_average_is_refused_its_place_before_anything_is_computed(nmt, ckpts: Path, monkeypatch) -> None:
     shutil.rmtree(ckpts / "averaged")
     (ckpts / "averaged").write_text("precious")
-    monkeypatch.setattr(runs, "Mean", pytest.fail)
+    monkeypatch.setattr(writing.Mean, "add", pytest.fail)
     done = nmt("average", ckpts)
     assert done.code == 1
     assert done.err == (

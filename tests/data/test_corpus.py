@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from prepared import WORDS
+from prepared import WORDS, recipe
 
 from nmt.data import prepare as preparation
 from nmt.data.corpus import Chunk, Corpus, PairEncoder, encode_chunks
@@ -151,7 +151,7 @@ def vocabularies(given: Path) -> tuple[Vocabulary | TreeVocabulary, ...]:
 
 
 def test_chunks_come_in_order_whichever_is_ready_first(given: Path) -> None:
-    encoder = PairEncoder(vocabularies(given), 256, 9.0, frozenset(), keep_all=False)
+    encoder = PairEncoder(vocabularies(given), recipe().data)
     sizes = [400, 1, 300, 1, 1, 200]
     chunks = [Chunk(n, 1, [("q " * size, "q " * size)] * size) for n, size in enumerate(sizes)]
     assert [(chunk.dataset, chunk.read) for chunk in encode_chunks(encoder, chunks, 3)] == list(enumerate(sizes))

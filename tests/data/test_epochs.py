@@ -88,7 +88,7 @@ def test_a_plan_is_a_pure_function_of_seed_and_epoch() -> None:
 @given(lengths=LENGTHS, batch_tokens=st.integers(61, 200), block=st.integers(1, 80))
 def test_blocks_cut_as_a_plain_loop_does(lengths: Lengths, batch_tokens: int, block: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(epochs, "BLOCK", block)
+        patch.setattr(epochs, "PAIRS_AT_ONCE", block)
         plan = plan_epoch(*lengths, batch_tokens, 1, 0)
     cuts, sums = [0], [0, 0]
     for place, row in enumerate(plan.order.tolist()):
@@ -104,7 +104,7 @@ def test_blocks_cut_as_a_plain_loop_does(lengths: Lengths, batch_tokens: int, bl
 
 def test_blocks_sort_as_one_sort_does(monkeypatch: pytest.MonkeyPatch) -> None:
     lengths = drawn(1000)
-    monkeypatch.setattr(epochs, "BLOCK", 64)
+    monkeypatch.setattr(epochs, "PAIRS_AT_ONCE", 64)
     order = plan_epoch(*lengths, 400, 1, 0).order
     assert sorted(order.tolist()) == list(range(1000))
     longer = np.maximum(*lengths)[order].astype(int)
@@ -117,7 +117,7 @@ def test_blocks_sort_as_one_sort_does(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.timeout(60)  # it may go round for ever
 def test_an_update_may_fill_a_block_exactly(monkeypatch: pytest.MonkeyPatch) -> None:
     empty = arrays([(0, 0)] * 200)  # a token a pair: batch_tokens pairs an update
-    monkeypatch.setattr(epochs, "BLOCK", 1)
+    monkeypatch.setattr(epochs, "PAIRS_AT_ONCE", 1)
     assert [len(update) for update in updates(plan_epoch(*empty, 50, 1, 0))] == [50] * 4
 
 

@@ -205,10 +205,10 @@ def test_a_failure_in_the_middle_keeps_what_was_prepared(monkeypatch: pytest.Mon
 
     original = preparation._write_split
 
-    def fail_in_valid(path: Path, *rest: Any) -> Any:
-        if path.name == "valid.arrow":
+    def fail_in_valid(part: Path, split: str, *rest: Any) -> Any:
+        if split == "valid":
             raise KeyboardInterrupt
-        return original(path, *rest)
+        return original(part, split, *rest)
 
     monkeypatch.setattr(preparation, "_write_split", fail_in_valid)
     with pytest.raises(KeyboardInterrupt):

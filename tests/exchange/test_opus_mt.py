@@ -17,8 +17,8 @@ from reverse_task import sets
 from safetensors.torch import load_file, save_file
 
 import nmt
-from nmt.checkpoint.averaging import mix
 from nmt.checkpoint.reading import Bundle, checkpoints
+from nmt.checkpoint.writing import mix
 from nmt.decoding.engine import Request
 from nmt.decoding.forced import ForcedDecoder
 from nmt.exchange.huggingface import export

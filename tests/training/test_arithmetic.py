@@ -8,7 +8,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from nmt.compute import choice
-from nmt.data.corpus import ABSENT
+from nmt.data.corpus import NO_SOURCE
 from nmt.model.operations import band
 from nmt.model.transformer import Transformer
 from nmt.recipe import Model
@@ -79,7 +79,7 @@ def test_flops_of_a_language_model_have_no_part_of_a_source(window: int | None) 
     flops = forward_flops(Transformer(config, None, 50), None, torch.full((3, target), 6))
     looks = 2 * config.heads * (config.key_width + config.value_width) * config.layers * 3
     seen = sum(min(position, window or target) for position in range(1, target + 1))
-    on = lengths(*[ABSENT] * 3), lengths(*[target - 1] * 3)
+    on = lengths(*[NO_SOURCE] * 3), lengths(*[target - 1] * 3)
     # PyTorch computes what the mask then drops
     assert training_flops(config, 50, *on) == pytest.approx(3 * (flops - looks * (target**2 - seen)), rel=1e-12)
 

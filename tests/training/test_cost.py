@@ -11,7 +11,7 @@ from recipe_files import RECIPES
 from tiny_treebank import write_treebank
 
 from nmt.compute import choice
-from nmt.data.corpus import ABSENT
+from nmt.data.corpus import NO_SOURCE
 from nmt.data.data_report import mean_lengths
 from nmt.data.prepare import prepare
 from nmt.model.transformer import Transformer
@@ -73,7 +73,7 @@ def test_a_language_models_plan_has_one_side(tmp_path: Path, norm: str) -> None:
     assert rows["parameters"] == f"{size:,}"
     before = make_plan(recipe, CPU)
     assert before.flops_per_update == pytest.approx(
-        training_flops(recipe.model, 266, np.array([ABSENT]), np.array([28])) * 25_000 / 29
+        training_flops(recipe.model, 266, np.array([NO_SOURCE]), np.array([28])) * 25_000 / 29
     )
     pair = make_plan(recipe.model_copy(update={"data": recipe.data.model_copy(update={"source": "de"})}), CPU)
     assert before.flops_per_update < 0.6 * pair.flops_per_update
@@ -81,7 +81,7 @@ def test_a_language_models_plan_has_one_side(tmp_path: Path, norm: str) -> None:
     (tmp_path / "train.en").write_text("a b c d\n" * 100)
     prepare(recipe, Console(quiet=True), 1)
     after = make_plan(recipe, CPU)
-    assert after.lengths == mean_lengths(Path("data/lm")) == (ABSENT, after.lengths[1])
+    assert after.lengths == mean_lengths(Path("data/lm")) == (NO_SOURCE, after.lengths[1])
     assert not after.assumed
     assert f"{after.lengths[1]:g} subwords each" in plan_run(recipe, CPU)
     translator = recipe.model_copy(update={"data": recipe.data.model_copy(update={"source": "de"})})

@@ -191,7 +191,7 @@ HEAD = 128  # bytes of a NumPy file before its numbers
     [
         ("order.npy", lambda content: content[:HEAD] + content[HEAD:][::-1]),
         ("bounds.npy", lambda content: content[:HEAD]),
-        ("plan.json", None),
+        ("bounds.npy", None),
     ],
 )
 def test_a_plan_that_was_damaged_is_made_again(
@@ -199,7 +199,7 @@ def test_a_plan_that_was_damaged_is_made_again(
 ) -> None:
     train("training.updates=4", *BARE, out="whole")
     with monkeypatch.context() as patch:
-        patch.setattr("nmt.data.epochs.EpochPlans.forget", lambda *given: None)  # as if it were killed
+        patch.setattr("nmt.training.trainer.remove_plans", lambda *given: None)  # as if it were killed
         train("training.updates=2", *BARE)
     (path,) = (task / "ckpts").glob(f".epoch-0-*/{name}")
     content = path.read_bytes()

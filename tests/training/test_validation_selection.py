@@ -12,9 +12,8 @@ import pytest
 import torch
 from reverse_task import reseal
 
-from nmt.checkpoint.averaging import average
 from nmt.checkpoint.reading import Bundle, checkpoints, read_tensors
-from nmt.checkpoint.writing import add_info
+from nmt.checkpoint.writing import add_info, average
 from nmt.metrics import Comparison, Estimate
 from nmt.system.console import Console
 from nmt.training import validation as selection

@@ -13,9 +13,8 @@ from opus_server import OpusServer, moses_zip, opus_server
 from prepared import QUIET, fingerprint, recipe, sentences, snapshot, table
 from said import Lines
 
-from nmt.data import opus
-from nmt.data.opus import Archive
-from nmt.data.pairs import read_pairs
+from nmt.data import pairs
+from nmt.data.pairs import Archive, read_pairs
 from nmt.data.prepare import prepare
 from nmt.system.errors import UserError
 from nmt.system.files import sha256
@@ -227,7 +226,7 @@ def stocked(server: OpusServer) -> OpusServer:
         ("Europarl/v9", ("en", "de"), "for de-en OPUS has Europarl/v7, Europarl/v8"),
         ("europarl/v8", ("en", "de"), "of the 2 corpora that OPUS has for de-en take Europarl"),
         ("Books/v1", ("en", "de"), "of the 2 corpora that OPUS has for de-en take Europarl or Tatoeba"),
-        ("Europarl/v8", ("en", "ger"), f"look at {opus.PAGES} for corpora, versions and languages"),
+        ("Europarl/v8", ("en", "ger"), f"look at {pairs.PAGES} for corpora, versions and languages"),
     ],
 )
 def test_an_unknown_name_is_refused_with_what_there_is(
@@ -249,4 +248,4 @@ def test_a_name_without_a_version_is_refused_with_the_versions(stocked: OpusServ
 
 def test_without_the_api_the_hint_is_a_link(stocked: OpusServer) -> None:
     stocked.api_is_up = False
-    assert refusal("Europarl/v9").hint.startswith(f"look at {opus.PAGES} ")
+    assert refusal("Europarl/v9").hint.startswith(f"look at {pairs.PAGES} ")

@@ -9,9 +9,8 @@ import pytest
 from prepared import OUT, QUIET, recipe, report, sentences, table, write
 
 from nmt.data.corpus import HELD_OUT, concatenate
-from nmt.data.data_report import near_lines
-from nmt.data.held_out import Overlap, take
-from nmt.data.prepare import prepare
+from nmt.data.data_report import Overlap, near_lines
+from nmt.data.prepare import prepare, take
 from nmt.system.errors import UserError
 
 PAIRS = [(f"source {number % 80}", f"target {number}") for number in range(100)]  # 20 sources come twice
