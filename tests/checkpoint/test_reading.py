@@ -87,14 +87,22 @@ def test_the_best_by_dev_score_are_averaged_and_used(ckpts: Path) -> None:
     assert resolve(ckpts)[0].path == result.path  # as no checkpoint is newer than the choice
 
 
-def test_the_best_language_model_has_the_lowest_perplexity(ckpts: Path) -> None:
-    for step, perplexity in ((200, 3.0), (400, 9.0), (600, 3.0), (800, 12.0)):
-        edit(ckpts / f"step-{step:08d}", task="language_model", scores={"perplexity": perplexity})
-    found = checkpoints(ckpts)
-    assert [bundle.step for bundle in ranked(found)] == [800, 400, 200, 600]  # of equals the later
+@pytest.mark.parametrize(
+    ("task", "metric", "scores", "ranks", "note"),
+    [
+        ("language_model", "perplexity", [3.0, 9.0, 3.0, 12.0], [800, 400, 200, 600], "best dev ppl, 3.00"),
+        ("parse", "f1", [61.5, 70.25, 70.25, 69.0], [200, 800, 400, 600], "best dev F1, 70.25"),
+    ],
+)
+def test_tasks_rank_by_their_metric_and_of_equals_the_later(
+    ckpts: Path, task: str, metric: str, scores: list[float], ranks: list[int], note: str
+) -> None:
+    for step, score in zip((200, 400, 600, 800), scores, strict=True):
+        edit(ckpts / f"step-{step:08d}", task=task, scores={"perplexity": 2.0, metric: score})
+    assert [bundle.step for bundle in ranked(checkpoints(ckpts))] == ranks
     shutil.rmtree(ckpts / "averaged")
-    bundle, note = resolve(ckpts)
-    assert (bundle.step, note) == (600, f"model: {bundle.path} (best dev ppl, 3.00)")
+    bundle, said = resolve(ckpts)
+    assert (bundle.step, said) == (600, f"model: {bundle.path} ({note})")
     prune(ckpts, 1)
     assert [bundle.step for bundle in checkpoints(ckpts)] == [600, 800]
 
@@ -148,12 +156,6 @@ def test_half_precision_weights_are_summed_in_single(ckpts: Path) -> None:
         reseal(path.parent)
     result = read_tensors(average(ckpts, last=2).path / "model.safetensors")
     assert all(bool((tensor == 1024.5).all()) for tensor in result.values())
-
-
-def test_pruning_keeps_the_newest_and_the_best(ckpts: Path) -> None:
-    edit(ckpts / "step-00000200", scores={"chrf": 100.5, "perplexity": 2.0})
-    prune(ckpts, keep_last=1)
-    assert [bundle.step for bundle in checkpoints(ckpts)] == [200, 800]
 
 
 def test_a_damaged_checkpoint_hides_no_other(nmt, ckpts: Path) -> None:
@@ -272,18 +274,6 @@ def test_an_average_does_not_take_the_place_of_a_checkpoint(ckpts: Path) -> None
     with pytest.raises(UserError, match="is a checkpoint, and its training state would be lost"):
         average(ckpts, last=2, out=ckpts / "step-00000400")
     assert (ckpts / "step-00000400/training.safetensors").exists()
-
-
-# --- what a model is for ------------------------------------------------------------------------------------
-
-
-def test_parsers_are_compared_by_f1(ckpts: Path) -> None:
-    shutil.rmtree(ckpts / "averaged")
-    for step, f1 in ((200, 61.5), (400, 70.25), (600, 70.25), (800, 69.0)):
-        edit(ckpts / f"step-{step:08d}", task="parse", scores={"f1": f1, "perplexity": 2.0})
-    bundle, note = resolve(ckpts)
-    assert bundle.step == 600
-    assert note == f"model: {bundle.path} (best dev F1, 70.25)"
 
 
 def test_a_bundle_json_that_is_no_mapping_is_damaged(nmt, ckpts: Path) -> None:

@@ -2,32 +2,20 @@
 
 from __future__ import annotations
 
-import random
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
-from prepared import WORDS, recipe
+from prepared import OUT, QUIET, recipe, sentences, write
 
 from nmt.data import prepare as preparation
 from nmt.data.corpus import Chunk, Corpus, PairEncoder, encode_chunks
-from nmt.parsing.linearization import TreeVocabulary
-from nmt.recipe import Recipe
-from nmt.system.console import Console
 from nmt.system.errors import UserError
 from nmt.text.tokenizer import Tokenizer
-from nmt.text.vocabulary import Vocabulary
 
 CHUNK = 20
-
-
-def sentences(count: int, seed: int) -> list[str]:
-    draw = random.Random(seed)
-    return [" ".join(draw.choices(WORDS, k=draw.randint(3, 8))) for _ in range(count)]
-
-
 SOURCE, TARGET = sentences(70, 1), sentences(70, 2)
 VALID = ["a dog", "", "tree\u2028house"], ["ein Hund", "leer", ""]
 
@@ -36,16 +24,13 @@ VALID = ["a dog", "", "tree\u2028house"], ["ein Hund", "leer", ""]
 def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Prepared data of several record batches: three full ones and a rest, and an empty split."""
     folder = tmp_path_factory.mktemp("corpus")
-    for name, lines in (("a.en", SOURCE), ("a.de", TARGET), ("v.en", VALID[0]), ("v.de", VALID[1])):
-        (folder / name).write_text("".join(line + "\n" for line in lines), encoding="utf-8")
-    data = {"name": "x", "source": "en", "target": "de", "root": str(folder)}
-    data |= {"train": [{"source": "a.en", "target": "a.de"}], "valid": [{"source": "v.en", "target": "v.de"}]}
-    recipe = Recipe.model_validate({"name": "x", "data": data, "tokenizer": {"vocab_size": 300}})
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         patch.setattr(preparation, "CHUNK", CHUNK)
-        preparation.prepare(recipe, Console(quiet=True), 1)
-    return folder / "data" / "x"
+        for name, lines in (("a.en", SOURCE), ("a.de", TARGET), ("v.en", VALID[0]), ("v.de", VALID[1])):
+            write(name, lines)
+        preparation.prepare(recipe(data={"test": []}), QUIET, 1)
+    return folder / OUT
 
 
 def test_rows_are_what_was_encoded(prepared: Path) -> None:
@@ -76,12 +61,10 @@ def test_rows_know_their_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     for name, count in (("first", 30), ("second", 25)):
         for side, lines in (("en", SOURCE), ("de", TARGET)):
             kept = ["" if number % 10 == 3 else line for number, line in enumerate(lines[:count], 1)]
-            Path(f"{name}.{side}").write_text("".join(line + "\n" for line in kept), encoding="utf-8")
+            write(f"{name}.{side}", kept)
     sets = [{"source": f"{name}.en", "target": f"{name}.de"} for name in ("first", "second")]
-    data = {"name": "x", "source": "en", "target": "de", "train": sets}
-    recipe = Recipe.model_validate({"name": "x", "data": data, "tokenizer": {"vocab_size": 300}})
-    preparation.prepare(recipe, Console(quiet=True), 1)
-    corpus = Corpus(tmp_path / "data/x/train.arrow")
+    preparation.prepare(recipe(data={"train": sets, "valid": [], "test": []}), QUIET, 1)
+    corpus = Corpus(OUT / "train.arrow")
     expected = [n for n in range(1, 31) if n % 10 != 3] + [30 + n for n in range(1, 26) if n % 10 != 3]
     assert corpus.lines(np.arange(len(corpus))) == expected
     assert corpus.lines(np.array([40, 0, 27])) == [expected[40], 1, expected[27]]
@@ -142,16 +125,9 @@ def test_tables_of_another_kind_are_named(
     assert caught.value.hint
 
 
-# --- chunks of pairs to ids, in threads ---------------------------------------------------------------------
-
-
-def vocabularies(given: Path) -> tuple[Vocabulary | TreeVocabulary, ...]:
-    tokenizer = Tokenizer.load(given)
-    return tokenizer.source, tokenizer.target
-
-
 def test_chunks_come_in_order_whichever_is_ready_first(given: Path) -> None:
-    encoder = PairEncoder(vocabularies(given), recipe().data)
+    tokenizer = Tokenizer.load(given)
+    encoder = PairEncoder((tokenizer.source, tokenizer.target), recipe().data)
     sizes = [400, 1, 300, 1, 1, 200]
     chunks = [Chunk(n, 1, [("q " * size, "q " * size)] * size) for n, size in enumerate(sizes)]
     assert [(chunk.dataset, chunk.read) for chunk in encode_chunks(encoder, chunks, 3)] == list(enumerate(sizes))

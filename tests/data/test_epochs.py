@@ -47,28 +47,16 @@ def seen(plan: EpochPlan) -> Counter[int]:
 
 @settings(max_examples=150)
 @given(lengths=LENGTHS, batch_tokens=st.integers(61, 400), seed=st.integers(0, 5), epoch=st.integers(0, 5))
-def test_every_pair_is_in_an_epoch_exactly_once(lengths: Lengths, batch_tokens: int, seed: int, epoch: int) -> None:
+def test_updates_have_every_pair_once_and_as_many_as_fit(
+    lengths: Lengths, batch_tokens: int, seed: int, epoch: int
+) -> None:
     plan = plan_epoch(*lengths, batch_tokens, seed, epoch)
     assert sorted(row for update in updates(plan) for row in update) == list(range(len(lengths[0])))
     assert all(updates(plan))  # none is empty
-
-
-@settings(max_examples=150)
-@given(lengths=LENGTHS, batch_tokens=st.integers(61, 400))
-def test_batch_tokens_bounds_each_side_in_real_tokens_with_end_symbols(lengths: Lengths, batch_tokens: int) -> None:
-    plan = plan_epoch(*lengths, batch_tokens, 1, 0)
-    for rows in updates(plan):
-        for side in lengths:
-            assert sum(int(side[row]) + 1 for row in rows) <= batch_tokens
-
-
-@settings(max_examples=150)
-@given(lengths=LENGTHS, batch_tokens=st.integers(61, 400))
-def test_an_update_takes_as_many_pairs_as_fit(lengths: Lengths, batch_tokens: int) -> None:
-    plan = plan_epoch(*lengths, batch_tokens, 1, 0)
-    for begin, end in plan.bounds.tolist():
+    for begin, end in plan.bounds.tolist():  # batch_tokens limits each side in tokens with `</s>`
+        rows, with_next = plan.order[begin:end], plan.order[begin : end + 1]
+        assert all(int(side[rows].sum()) + len(rows) <= batch_tokens for side in lengths)
         if end < len(plan.order):
-            with_next = plan.order[begin : end + 1]
             assert any(int(side[with_next].sum()) + len(with_next) > batch_tokens for side in lengths)
 
 

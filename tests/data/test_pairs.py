@@ -220,22 +220,12 @@ def test_a_file_without_records_is_a_user_error(tmp_path: Path, name: str) -> No
 
 
 @pytest.mark.parametrize(
-    "records",
-    [
-        [{"en": 1, "de": "eins"}],
-        [{"en": ["one"], "de": "eins"}],
-        ["one"],
-        [{"translation": {"en": "a", "de": "b"}}, {"translation": None}],
-    ],
-)
-def test_a_record_that_is_no_text_is_a_user_error(tmp_path: Path, records: list[Any]) -> None:
-    (tmp_path / "a.jsonl").write_bytes(jsonl(records))
-    assert "a.jsonl" in refusal(tmp_path, file="a.jsonl").message
-
-
-@pytest.mark.parametrize(
     ("name", "content"),
     [
+        ("a.jsonl", jsonl([{"en": 1, "de": "eins"}])),
+        ("a.jsonl", jsonl([{"en": ["one"], "de": "eins"}])),
+        ("a.jsonl", jsonl(["one"])),
+        ("a.jsonl", jsonl([{"translation": {"en": "a", "de": "b"}}, {"translation": None}])),
         ("a.jsonl", b'{"en": "one", "de": "eins"}\n{"en": "two", "de":\n'),
         ("a.jsonl", b"not json\n"),
         ("a.jsonl.gz", gzip.compress(b'{"en": "one", "de": "eins"}\n' * 100, mtime=0)[:-20]),
@@ -244,7 +234,7 @@ def test_a_record_that_is_no_text_is_a_user_error(tmp_path: Path, records: list[
         ("a.tsv.gz", gzip.compress(b"one\teins\n" * 100, mtime=0)[:-10]),
     ],
 )
-def test_a_broken_file_is_a_user_error_naming_it(tmp_path: Path, name: str, content: bytes) -> None:
+def test_a_broken_file_or_record_is_a_user_error_naming_it(tmp_path: Path, name: str, content: bytes) -> None:
     (tmp_path / name).write_bytes(content)
     assert str(tmp_path / name) in refusal(tmp_path, file=name).message
 
@@ -340,23 +330,11 @@ def test_a_description_tells_settings_apart_but_not_file_names(tmp_path: Path) -
     data = data_below(tmp_path)
     alike = (Dataset(file="a.tsv"), Dataset(file="b.tsv"), Dataset(file="c.tsv", weight=2))
     assert [describe(dataset, data) for dataset in alike] == 3 * [describe(alike[0], data)]
-    descriptions = [
-        describe(dataset, data)
-        for dataset in (
-            Dataset(file="a.tsv"),
-            Dataset(file="a.tsv", fields=("2", "1")),
-            Dataset(hub="x"),
-            Dataset(hub="y"),
-            Dataset(hub="x", config="de-en"),
-            Dataset(hub="x", split="test"),
-            Dataset(hub="x", revision="v2"),
-            Dataset(hub="x", data_files=("a.parquet",)),
-        )
-    ]
-    trees = Dataset(trees="a.mrg")
-    descriptions += [
-        describe(trees, tree_data(tmp_path, **settings))
-        for settings in ({}, {"functional_tags": True}, {"traces": True})
-    ]
+    differing = [{"file": "a.tsv"}, {"file": "a.tsv", "fields": ("2", "1")}, {"hub": "x"}, {"hub": "y"}]
+    differing += [{"hub": "x", key: value} for key, value in (("config", "de-en"), ("split", "test"))]
+    differing += [{"hub": "x", key: value} for key, value in (("revision", "v2"), ("data_files", ("a.parquet",)))]
+    descriptions = [describe(Dataset.model_validate(dataset), data) for dataset in differing]
+    trees, settings = Dataset(trees="a.mrg"), ({}, {"functional_tags": True}, {"traces": True})
+    descriptions += [describe(trees, tree_data(tmp_path, **each)) for each in settings]
     assert len({json.dumps(description, sort_keys=True) for description in descriptions}) == len(descriptions)
     assert describe(trees, tree_data(tmp_path)) == describe(Dataset(trees="b.mrg", weight=2), tree_data(tmp_path))

@@ -115,28 +115,22 @@ def test_a_download_that_is_cut_goes_on_where_it_was(server: OpusServer, cache: 
     assert downloaded(cache) == ["de-en.txt.zip"]
 
 
-def test_a_server_that_stays_away_is_an_error_and_the_next_run_goes_on(server: OpusServer, cache: Path) -> None:
+@pytest.mark.parametrize("left", ["a part", "all, but not read"])
+def test_a_server_that_stays_away_is_an_error_and_the_next_run_goes_on(
+    server: OpusServer, cache: Path, left: str
+) -> None:
     server.cuts = [100_000, 0]
     error = refusal()
     assert error.message.startswith(f"Demo/v1: cannot be downloaded from {server.url}{PATH}, after 100,000 bytes: ")
     assert str(cache / "Demo" / "v1" / "de-en.txt.zip") in error.hint
-    [part] = downloaded(cache)
-    assert part.endswith(".part")
-    server.asked.clear()
-    assert download().read_bytes() == LONG
-    assert server.asked == [f"HEAD {PATH}", f"GET {PATH} bytes=99999-"]
-    assert downloaded(cache) == ["de-en.txt.zip"]
-
-
-def test_a_download_that_was_complete_but_not_read_is_not_made_again(server: OpusServer, cache: Path) -> None:
-    """As when the command is stopped while it reads the texts."""
-    server.cuts = [100_000, 0]
-    refusal()
     [part] = cache.rglob("*.part")
-    part.write_bytes(LONG)
+    if left != "a part":  # as when the command is stopped while it reads the texts
+        part.write_bytes(LONG)
+    begin = part.stat().st_size - 1
     server.asked.clear()
     assert download().read_bytes() == LONG
-    assert server.asked == [f"HEAD {PATH}", f"GET {PATH} bytes={len(LONG) - 1}-"]
+    assert server.asked == [f"HEAD {PATH}", f"GET {PATH} bytes={begin}-"]
+    assert downloaded(cache) == ["de-en.txt.zip"]
 
 
 def test_a_file_that_has_changed_on_the_server_is_downloaded_from_its_beginning(
@@ -240,12 +234,9 @@ def test_an_unknown_name_is_refused_with_what_there_is(
     assert [path for path in cache.rglob("*") if path.suffix != ".lock"] == []
 
 
-def test_a_name_without_a_version_is_refused_with_the_versions(stocked: OpusServer) -> None:
+def test_a_name_without_a_version_is_refused_with_the_versions_or_a_link(stocked: OpusServer) -> None:
     error = refusal("Europarl")
     assert error.message == "Europarl: give the version of this corpus of OPUS, too"
     assert error.hint == "for de-en OPUS has Europarl/v7, Europarl/v8"
-
-
-def test_without_the_api_the_hint_is_a_link(stocked: OpusServer) -> None:
     stocked.api_is_up = False
     assert refusal("Europarl/v9").hint.startswith(f"look at {pairs.PAGES} ")

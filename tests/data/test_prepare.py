@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from prepared import OUT, QUIET, WORDS, recipe, report, sentences, snapshot, table, write
 
-from nmt.data import prepare as measuring
 from nmt.data import prepare as preparation
+from nmt.data.corpus import HELD_OUT
 from nmt.data.data_report import set_sizes
-from nmt.data.prepare import directory, prepare, trained_lengths
+from nmt.data.prepare import prepare, take, trained_lengths
 from nmt.decoding.splitter import LineSplitter
-from nmt.recipe import Decoding, Recipe
+from nmt.recipe import Decoding
 from nmt.system.console import Console
 from nmt.system.errors import UserError
 from nmt.text.sentences import TrainedLengths
@@ -276,6 +276,49 @@ def test_sizes_that_are_not_said_are_a_user_error(content: str | None) -> None:
     assert "\n" not in caught.value.message
 
 
+# --- pairs set aside ----------------------------------------------------------------------------------------
+
+PAIRS = [(f"source {number % 80}", f"target {number}") for number in range(100)]  # 20 sources come twice
+
+
+def test_taken_pairs_have_distinct_sources_that_no_order_changes() -> None:
+    found = take(PAIRS, {"valid": 10, "test": 20})
+    sources = [pair[0] for split in found.values() for pair in split]
+    assert len(set(sources)) == 30
+    assert all(pair == next(each for each in PAIRS if each[0] == pair[0]) for pair in found["test"])
+    shuffled = random.Random(1).sample(PAIRS, len(PAIRS))
+    again = take(shuffled, {"valid": 10, "test": 20})
+    assert {pair[0] for pair in again["test"]} == {pair[0] for pair in found["test"]}
+    assert {pair[0] for pair in take([*PAIRS, ("new", "neu")], {"test": 20})["test"]} <= {
+        *(pair[0] for pair in found["test"]),
+        "new",
+    }
+    assert take(PAIRS, {"valid": 5, "test": 20})["test"] == found["test"]  # whatever valid takes
+    assert len(take([*PAIRS, ("", "x"), ("x", ""), ("\ufffd", "x")], {"test": 100})["test"]) == 80
+
+
+def test_what_valid_and_test_take_is_not_trained_on() -> None:
+    source, target = [*sentences(100, 1), *sentences(20, 1)], sentences(120, 2)
+    write("a.en", source)
+    write("a.de", target)
+    prepare(recipe(data={"valid": {"take": 7}, "test": [{"take": 11}]}), QUIET, 1)
+    texts = {split: table(split)["source_text"].to_pylist() for split in ("valid", "test")}
+    assert [len(texts["valid"]), len(texts["test"])] == [7, 11]
+    held = {*texts["valid"], *texts["test"]}
+    assert len(held) == 18
+    kept = [number for number, text in enumerate(source, 1) if text not in held]
+    assert table("train")["line"].to_pylist() == kept
+    assert report("train")[HELD_OUT] == 120 - len(kept)
+    assert (OUT / "test.en").read_text().splitlines() == texts["test"]
+    assert (OUT / "test.de").read_text().splitlines() == [target[source.index(text)] for text in texts["test"]]
+    for wanted in (500, len(set(source))):  # something is to be left for training
+        with pytest.raises(UserError, match=rf"data\.valid: take {wanted} sources, but data\.train has only"):
+            prepare(recipe(data={"valid": {"take": wanted}}), QUIET, 1)
+    assert not prepare(recipe(data={"valid": {"take": 7}, "test": [{"take": 11}]}), QUIET, 1).is_new
+    assert prepare(recipe(data={"valid": {"take": 8}, "test": [{"take": 11}]}), QUIET, 1).is_new
+    assert table("test")["source_text"].to_pylist() == texts["test"]
+
+
 # --- lengths of prepared pairs ------------------------------------------------------------------------------
 
 
@@ -283,47 +326,38 @@ def sentence(draw: random.Random, words: int) -> str:
     return f"A {' '.join(draw.choices(WORDS, k=words))}."
 
 
-def measured(lines: list[tuple[str, str]], target: str = "de") -> tuple[TrainedLengths | None, Tokenizer]:
-    """Lengths of training pairs as `nmt preprocess` measures them, and the tokenizer."""
-    Path("a.en").write_text("".join(f"{source}\n" for source, _ in lines))
-    Path("a.de").write_text("".join(f"{translation}\n" for _, translation in lines))
-    data: dict[str, Any] = {"name": "x", "target": target, "train": [{"target": "a.de"}]}
-    if target == "de":
-        data |= {"source": "en", "train": [{"source": "a.en", "target": "a.de"}]}
-    recipe = Recipe.model_validate({"name": "x", "data": data, "tokenizer": {"vocab_size": 300}})
-    prepare(recipe, Console(quiet=True), 1)
-    out = directory(recipe)
-    tokenizer = Tokenizer.load(out)
-    return trained_lengths(out), tokenizer
+def measured(lines: list[str], **data: Any) -> tuple[TrainedLengths | None, Tokenizer]:
+    """Lengths of training pairs, whose sides are equal, as `nmt preprocess` measures them, and the tokenizer."""
+    write("a.en", lines)
+    write("a.de", lines)
+    prepare(recipe(data={"valid": [], "test": [], **data}), QUIET, 1)
+    return trained_lengths(OUT), Tokenizer.load(OUT)
 
 
 @pytest.mark.parametrize("sample", [10_000, 70])
 def test_lengths_are_those_of_the_training_pairs(sample: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(measuring, "SAMPLE", sample)
+    monkeypatch.setattr(preparation, "SAMPLE", sample)
     draw = random.Random(1)
-    lines = [(source, source) for source in (sentence(draw, 3 + n % 5) for n in range(300))]
+    lines = [sentence(draw, 3 + n % 5) for n in range(300)]
     lengths, tokenizer = measured(lines)
     assert lengths is not None
     assert (lengths.language, lengths.sentences, lengths.usual_sentences) == ("en", 1, 1)
-    longest = max(len(tokenizer.source.encode(source)) for source, _ in lines)
+    longest = max(len(tokenizer.source.encode(source)) for source in lines)
     assert 0.7 * longest <= lengths.source <= lengths.longest_source <= longest
     assert lengths.least_ratio == lengths.greatest_ratio == 1.0
 
 
 def test_a_model_trained_on_several_sentences_a_line_gets_such_lines_whole() -> None:
     draw = random.Random(1)
-    lines = []
-    for n in range(300):
-        source = " ".join(sentence(draw, 5) for _ in range(3 + n % 3))
-        lines.append((source, source))
+    lines = [" ".join(sentence(draw, 5) for _ in range(3 + n % 3)) for n in range(300)]
     lengths, tokenizer = measured(lines)
     assert lengths is not None
     assert (lengths.sentences, lengths.usual_sentences) == (5, 4)
     splitter = LineSplitter(tokenizer.source, Decoding(), lengths)
-    assert [len(splitter.split(source)) for source, _ in lines[:50]] == [1] * 50
+    assert [len(splitter.split(source)) for source in lines[:50]] == [1] * 50
     assert len(splitter.split(" ".join(sentence(draw, 5) for _ in range(20)))) == 5
 
 
 def test_a_language_model_has_none() -> None:
-    draw = random.Random(1)
-    assert measured([("", sentence(draw, 5)) for _ in range(100)], target="en")[0] is None
+    lines = [sentence(random.Random(n), 5) for n in range(100)]
+    assert measured(lines, source=None, train=[{"target": "a.de"}])[0] is None

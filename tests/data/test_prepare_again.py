@@ -44,18 +44,6 @@ def test_touching_a_file_changes_nothing_but_what_is_known_of_its_time() -> None
     assert after == before
 
 
-def test_data_prepared_without_hashes_is_not_prepared_anew() -> None:
-    """As earlier versions left it."""
-    prepare(recipe(), QUIET, 1)
-    path = OUT / "fingerprint.json"
-    values = json.loads(path.read_text())
-    del values["hashes"]
-    path.write_text(json.dumps(values))
-    os.utime("a.en", ns=(1, 1))
-    assert not prepare(recipe(), QUIET, 1).is_new
-    assert "hashes" not in json.loads(path.read_text())
-
-
 @pytest.mark.parametrize("change", ["touched", "moved"])
 def test_unchanged_content_is_read_once_more_and_not_at_every_start(
     change: str, monkeypatch: pytest.MonkeyPatch
@@ -88,13 +76,6 @@ def test_prepared_data_that_cannot_be_written_is_good_to_train_from(monkeypatch:
     monkeypatch.setattr(Path, "replace", refuse)
     assert not prepare(recipe(), QUIET, 1).is_new
     assert snapshot() == before
-
-
-def test_files_that_are_gone_are_not_needed_any_more() -> None:
-    prepare(recipe(), QUIET, 1)
-    for name in ("a.en", "a.de", "v.en"):
-        os.unlink(name)
-    assert not prepare(recipe(), QUIET, 1).is_new
 
 
 def test_settings_of_model_training_and_decoding_do_not_matter() -> None:

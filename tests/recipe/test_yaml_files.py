@@ -10,7 +10,6 @@ import pytest
 from recipe_files import BASE, RECIPES, Write, refusal
 
 from nmt.recipe import load
-from nmt.system.errors import UserError
 
 # --- YAML ---------------------------------------------------------------------------------------------------
 
@@ -77,39 +76,27 @@ def test_a_name_that_looks_like_another_type_survives_saving(write: Write, name:
     assert load(write(recipe.to_yaml(), "saved.yaml")) == recipe
 
 
-# --- weights of training sets -------------------------------------------------------------------------------
+# --- hostile recipes ----------------------------------------------------------------------------------------
 
-
-def test_aliases_of_aliases_are_counted_as_what_they_stand_for(tmp_path: Path) -> None:
-    lines = ["name: a", "a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
-    lines += [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]" for i in range(1, 12)]  # 10¹² values
-    path = tmp_path / "bomb.yaml"
-    path.write_text("\n".join(lines))
-    with pytest.raises(UserError, match=r"bomb\.yaml: nested too deeply, or more than 10,000 values"):
-        load(path)
-
-
+ALIASES = ["name: a", "a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
+ALIASES += [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]" for i in range(1, 12)]  # 10¹² values
 MERGED = ["a: &a {x: 1, y: 2}"]
-
-
 MERGED += [f"{new}: &{new} {{!!merge <<: [*{old}, *{old}, *{old}]}}" for old, new in pairwise("abcdefghijklmnopqrst")]
 
 
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
+        ("\n".join(ALIASES), ": nested too deeply, or more than 10,000 values"),
         ("\n".join(MERGED), ":2: not valid YAML: recipes have no tags, such as tag:yaml.org,2002:merge"),  # 3¹⁹ values
         (f"#{'-' * 1_000_000}", ": has more than 1,000,000 characters"),
     ],
-    ids=["merged mappings", "characters"],
+    ids=["aliases", "merged mappings", "characters"],
 )
 def test_a_recipe_cannot_be_endless(tmp_path: Path, text: str, problem: str) -> None:
     path = tmp_path / "bomb.yaml"
     path.write_text(text)
-    assert refusal(path).message == f"{path}{problem}"
-
-
-# --- hostile recipes ----------------------------------------------------------------------------------------
+    assert refusal(path).message.startswith(f"{path}{problem}")
 
 
 @pytest.mark.parametrize(

@@ -46,7 +46,7 @@ def test_every_flipped_byte_of_a_manifest_is_found(folder: Path) -> None:
     key = whole.index(b'"hashes"')
     for at in range(len(whole) - 1):
         if at in range(key + 1, key + 7):
-            continue  # it would be a manifest without hashes, as earlier versions wrote them
+            continue  # it would be a manifest whose hashes somebody has deleted
         flip(path, at)
         with pytest.raises(UserError, match=r"bundle\.json: damaged"):
             read_manifest(path)
