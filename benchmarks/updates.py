@@ -75,5 +75,5 @@ class Ours:
 
 def again(rows: Sequence[range]) -> Plan:
     """Return a plan whose every epoch has the same updates."""
-    plan = EpochPlan(np.arange(rows[-1].stop), np.array([(each.start, each.stop) for each in rows]))
+    plan = EpochPlan(np.arange(rows[-1].stop, dtype=np.int32), np.array([(each.start, each.stop) for each in rows]))
     return lambda epoch: plan

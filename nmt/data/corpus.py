@@ -107,33 +107,27 @@ class PairEncoder:
 
     def encode(self, chunk: Chunk) -> EncodedChunk:
         """Encode and filter a chunk; thread-safe."""
-        counts: Counter[str] = Counter()
         dropped: dict[str, list[tuple[int, Pair]]] = defaultdict(list)
-        lines, pairs = self._usable(chunk, dropped)
-        self._count_leaks(pairs, counts)
+        usable: list[tuple[int, Pair]] = []
+        for numbered in enumerate(chunk.pairs, chunk.first):
+            if reason := self._defect(numbered[1]):
+                dropped[reason].append(numbered)
+            if self.keep_all or not reason:
+                usable.append(numbered)
+        lines, pairs = np.array([line for line, _ in usable], dtype=np.int64), [pair for _, pair in usable]
+        counts = Counter(self._leak(pair) for pair in pairs if pair[0] in self._evaluation_sources)
         columns = zip(*pairs, strict=True) if pairs else [()] * len(self.vocabularies)
         rows = [vocabulary.encode_all(texts) for vocabulary, texts in zip(self.vocabularies, columns, strict=True)]
         if reason := self.vocabularies[-1].UNSEEN:
             counts[reason] = sum(UNK in ids for ids in rows[-1])
         sides = [concatenate(side) for side in rows]
         as_bytes = self._as_bytes(pairs)
-        if not self.keep_all and not (kept := self._fitting(sides, lines, pairs, dropped)).all():
+        if not self.keep_all and not (kept := self._fitting(sides, usable, dropped)).all():
             sides, lines = [side.only(kept) for side in sides], lines[kept]
         counts.update({reason: len(found) for reason, found in dropped.items()})
         examples = {reason: found[:EXAMPLES] for reason, found in dropped.items() if reason != HELD_OUT}
         texts = pairs if self.keep_all else None
         return EncodedChunk(chunk.dataset, len(chunk.pairs), sides, lines, texts, +counts, examples, as_bytes)
-
-    def _usable(self, chunk: Chunk, dropped: dict[str, list[tuple[int, Pair]]]) -> tuple[NDArray[np.int64], list[Pair]]:
-        """Return the line numbers (pairs,) and texts of usable pairs; unless `keep_all`, drop the defective ones."""
-        lines, pairs = [], []
-        for line, pair in enumerate(chunk.pairs, chunk.first):
-            if reason := self._defect(pair):
-                dropped[reason].append((line, pair))
-            if self.keep_all or not reason:
-                lines.append(line)
-                pairs.append(pair)
-        return np.array(lines, dtype=np.int64), pairs
 
     def _defect(self, pair: Pair) -> str | None:
         """Return the defect of a pair's texts, if any, for which a training pair is not used."""
@@ -153,19 +147,12 @@ class PairEncoder:
                 found.update(filter(rare.__contains__, text))
         return found
 
-    def _count_leaks(self, pairs: Sequence[Pair], counts: Counter[str]) -> None:
-        """Count pairs that occur in an evaluation split, and pairs of which only the source does."""
-        known = self._evaluation_sources
-        for pair in [pair for pair in pairs if pair[0] in known]:
-            what = self.data.task.unit if pair in self.evaluation else "source sentences"
-            counts[f"{what} also in valid or test"] += 1
+    def _leak(self, pair: Pair) -> str:
+        """Return what is counted of a pair whose source occurs in an evaluation split."""
+        return f"{self.data.task.unit if pair in self.evaluation else 'source sentences'} also in valid or test"
 
     def _fitting(
-        self,
-        sides: Sequence[Sentences],
-        lines: NDArray[np.int64],
-        pairs: Sequence[Pair],
-        dropped: dict[str, list[tuple[int, Pair]]],
+        self, sides: Sequence[Sentences], usable: Sequence[tuple[int, Pair]], dropped: dict[str, list[tuple[int, Pair]]]
     ) -> NDArray[np.bool_]:
         """Return a mask (pairs,) of the pairs within the length limits; drop the others."""
         shorter, longer = (extreme.reduce([side.lengths for side in sides]) for extreme in (np.minimum, np.maximum))
@@ -173,7 +160,7 @@ class PairEncoder:
         is_uneven = ~is_long & (longer > self.data.max_ratio * shorter)
         for reason, found in (("dropped as too long", is_long), ("dropped for their length ratio", is_uneven)):
             if found.any():
-                dropped[reason] += [(int(lines[row]), pairs[row]) for row in np.flatnonzero(found).tolist()]
+                dropped[reason] += [usable[row] for row in np.flatnonzero(found).tolist()]
         kept: NDArray[np.bool_] = ~(is_long | is_uneven)
         return kept
 

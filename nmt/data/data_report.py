@@ -64,11 +64,6 @@ def mean_lengths(prepared: Path) -> tuple[float, float] | None:
     return (source, target) if source and target else None
 
 
-def set_sizes(prepared: Path) -> list[int]:
-    """Return the number of pairs kept from each training set, in order."""
-    return list(read_report(prepared)["train"]["kept by set"])
-
-
 class Overlap:
     """The n-grams of words that evaluation sources share with the training sources.
 

@@ -24,14 +24,14 @@ from nmt.system.files import wait_for, whole_directory
 
 AHEAD = 2  # number of updates to prefetch
 ORDER, BOUNDS = "order.npy", "bounds.npy"
-PAIRS_AT_ONCE = 1 << 20  # bounds the memory of intermediate arrays
+SLICE = 1 << 20  # pairs at a time; bounds the memory of intermediate arrays
 
 
 @dataclass(frozen=True)
 class EpochPlan:
     """The updates of one epoch."""
 
-    order: NDArray[np.int32] | Rows
+    order: NDArray[np.int32]
     """(pairs,) corpus rows, sorted by length"""
     bounds: Rows
     """(updates, 2) start and end of each update in `order`; updates are shuffled"""
@@ -95,19 +95,17 @@ def plan_epoch(
 
 def _sort(
     source_lengths: Ids, target_lengths: Ids, rows: Rows | None, random: np.random.Generator
-) -> NDArray[np.int32] | Rows:
+) -> NDArray[np.int32]:
     """Sort rows by length: key, random tie-breaker and row are packed into 64 bits and sorted in place."""
     longest = int(max(source_lengths.max(initial=0), target_lengths.max(initial=0))) + 1
     span = 2 * longest + 1
     count = len(source_lengths) if rows is None else len(rows)
     row_bits = max(1, (len(source_lengths) - 1).bit_length())
     random_bits = 64 - row_bits - ((longest + 1) * span).bit_length()
-    assert random_bits > 0, "too many pairs to sort"
+    assert row_bits < 32, "too many pairs: rows are 32-bit numbers"
     packed = np.empty(count, dtype=np.uint64)
-    for begin in range(0, count, PAIRS_AT_ONCE):
-        part = (
-            np.arange(begin, min(begin + PAIRS_AT_ONCE, count)) if rows is None else rows[begin : begin + PAIRS_AT_ONCE]
-        )
+    for begin in range(0, count, SLICE):
+        part = np.arange(begin, min(begin + SLICE, count)) if rows is None else rows[begin : begin + SLICE]
         source, target = source_lengths[part].astype(np.int64), target_lengths[part].astype(np.int64)
         longer, difference = np.maximum(source, target), source - target
         key = longer * span + longest + np.where(longer % 2 == 0, difference, -difference)
@@ -116,17 +114,14 @@ def _sort(
         packed[begin : begin + len(part)] = high | part.astype(np.uint64)
     packed.sort()
     packed &= np.uint64((1 << row_bits) - 1)
-    return packed.astype(np.int32) if row_bits < 32 else packed.astype(np.int64)
+    return packed.astype(np.int32)
 
 
-def _cuts(order: NDArray[np.int32] | Rows, source_lengths: Ids, target_lengths: Ids, batch_tokens: int) -> Rows:
+def _cuts(order: NDArray[np.int32], source_lengths: Ids, target_lengths: Ids, batch_tokens: int) -> Rows:
     """Fill updates with pairs up to `batch_tokens`; return their boundaries in `order`: (updates + 1,)."""
-    cuts, block = (
-        [0],
-        max(PAIRS_AT_ONCE, batch_tokens + 1),
-    )  # a block holds any update, as a pair has at least one token
+    cuts, size = [0], max(SLICE, batch_tokens + 1)  # a slice holds any update, as a pair has at least one token
     while (first := cuts[-1]) < len(order):
-        part = order[first : first + block]
+        part = order[first : first + size]
         tokens = [np.append(0, lengths[part].astype(np.int64) + 1) for lengths in (source_lengths, target_lengths)]
         sums = [np.cumsum(side) for side in tokens]
         is_last, begin = first + len(part) == len(order), 0
@@ -134,7 +129,7 @@ def _cuts(order: NDArray[np.int32] | Rows, source_lengths: Ids, target_lengths: 
             ends = [int(np.searchsorted(side, side[begin] + batch_tokens, side="right")) - 1 for side in sums]
             end = max(min(ends), begin + 1)
             if end == len(part) and not is_last:
-                break  # the update may continue in the next block
+                break  # the update may continue in the next slice
             begin = end
             cuts.append(first + end)
     return np.array(cuts, dtype=np.int64)

@@ -241,16 +241,15 @@ class Training(Settings):
                 f"device_tokens: must not exceed batch_tokens {self.batch_tokens} (got {self.device_tokens})",
                 f"--set training.device_tokens={self.batch_tokens}",
             )
+        falls = f"schedule: {self.schedule} falls to zero at training.updates {self.updates:,}"
         if self.schedule in ("linear", "cosine") and self.updates <= self.warmup:
             raise Refusal(
-                f"schedule: {self.schedule} falls to zero at training.updates {self.updates:,}, which must be more "
-                f"than training.warmup (got {self.warmup:,})",
+                f"{falls}, which must be more than training.warmup (got {self.warmup:,})",
                 f"--set training.warmup={max(1, self.updates // 10)}, or more updates",
             )
         if self.schedule in ("linear", "cosine") and self.minutes is not None:
             raise Refusal(
-                f"schedule: {self.schedule} falls to zero at training.updates {self.updates:,}, but training.minutes "
-                f"may end the run before (got {self.minutes:g})",
+                f"{falls}, but training.minutes may end the run before (got {self.minutes:g})",
                 "--set training.schedule=inverse_sqrt, or training.minutes=null and as many training.updates as fit",
             )
         if self.init_state and self.init_from is None:

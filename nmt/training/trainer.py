@@ -26,7 +26,7 @@ from nmt.checkpoint.reading import Bundle, checkpoint_path, prune
 from nmt.checkpoint.writing import Checkpoints, add_info
 from nmt.compute.choice import for_training
 from nmt.data.corpus import Corpus
-from nmt.data.data_report import figures_of, read_report, set_sizes
+from nmt.data.data_report import figures_of, read_report
 from nmt.data.epochs import AHEAD, EpochPlans, Mixture, remove_plans
 from nmt.data.folders import directory, fingerprints_of
 from nmt.data.prepare import trained_lengths
@@ -222,7 +222,8 @@ class Run:
         self.samples: Samples | None = None
         if leads and (scorer := self.validation) is not None and scorer.sources:
             self.samples = Samples(out, scorer.sources, scorer.references, scorer.each, self.console.say)
-        mixture = Mixture(set_sizes(prepared), [dataset.weight for dataset in recipe.data.train])
+        report = read_report(prepared)
+        mixture = Mixture(report["train"]["kept by set"], [dataset.weight for dataset in recipe.data.train])
         self.epochs = EpochPlans(out, data["train_data"], corpus, mixture, recipe.training, leads, self.group.check)
         self.page = Page(out, self.console, wanted=leads and recipe.training.report)
         self.checkpoints = Checkpoints(out, recipe, tokenizer)
@@ -237,7 +238,7 @@ class Run:
         parameters = sum(parameter.numel() for parameter in trainer.model.parameters())
         by = multiplier(trainer.dtype) if trainer.device.type == "cpu" else None
         place = os.path.relpath(directory(recipe).resolve(), out.resolve())
-        self.about = about_run(parameters, base, by, figures_of(read_report(prepared)) if leads else {}, place)
+        self.about = about_run(parameters, base, by, figures_of(report) if leads else {}, place)
 
     def train(self) -> None:
         """Train to completion from the current state; report the outcome and the cost."""

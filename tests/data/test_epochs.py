@@ -76,7 +76,7 @@ def test_a_plan_is_a_pure_function_of_seed_and_epoch() -> None:
 @given(lengths=LENGTHS, batch_tokens=st.integers(61, 200), block=st.integers(1, 80))
 def test_blocks_cut_as_a_plain_loop_does(lengths: Lengths, batch_tokens: int, block: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(epochs, "PAIRS_AT_ONCE", block)
+        patch.setattr(epochs, "SLICE", block)
         plan = plan_epoch(*lengths, batch_tokens, 1, 0)
     cuts, sums = [0], [0, 0]
     for place, row in enumerate(plan.order.tolist()):
@@ -92,7 +92,7 @@ def test_blocks_cut_as_a_plain_loop_does(lengths: Lengths, batch_tokens: int, bl
 
 def test_blocks_sort_as_one_sort_does(monkeypatch: pytest.MonkeyPatch) -> None:
     lengths = drawn(1000)
-    monkeypatch.setattr(epochs, "PAIRS_AT_ONCE", 64)
+    monkeypatch.setattr(epochs, "SLICE", 64)
     order = plan_epoch(*lengths, 400, 1, 0).order
     assert sorted(order.tolist()) == list(range(1000))
     longer = np.maximum(*lengths)[order].astype(int)
@@ -105,22 +105,8 @@ def test_blocks_sort_as_one_sort_does(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.timeout(60)  # it may go round for ever
 def test_an_update_may_fill_a_block_exactly(monkeypatch: pytest.MonkeyPatch) -> None:
     empty = arrays([(0, 0)] * 200)  # a token a pair: batch_tokens pairs an update
-    monkeypatch.setattr(epochs, "PAIRS_AT_ONCE", 1)
+    monkeypatch.setattr(epochs, "SLICE", 1)
     assert [len(update) for update in updates(plan_epoch(*empty, 50, 1, 0))] == [50] * 4
-
-
-def test_rows_beyond_32_bits_of_order_are_kept_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Many(np.ndarray):  # type: ignore[type-arg]
-        def __len__(self) -> int:
-            return 2**32
-
-    few = drawn(50)
-    many = tuple(side.view(Many) for side in few)
-    rows = np.arange(50)
-    order = epochs._sort(*many, rows, np.random.default_rng(1))
-    assert order.dtype == np.int64
-    assert sorted(order.tolist()) == list(range(50))
-    assert epochs._sort(*few, rows, np.random.default_rng(1)).dtype == np.int32
 
 
 def test_lengths_may_leave_a_single_bit_for_chance() -> None:

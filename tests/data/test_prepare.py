@@ -12,7 +12,7 @@ from prepared import OUT, QUIET, WORDS, recipe, report, sentences, snapshot, tab
 
 from nmt.data import prepare as preparation
 from nmt.data.corpus import HELD_OUT
-from nmt.data.data_report import set_sizes
+from nmt.data.data_report import read_report
 from nmt.data.prepare import prepare, take, trained_lengths
 from nmt.decoding.splitter import LineSplitter
 from nmt.recipe import Decoding
@@ -259,7 +259,7 @@ def several() -> list[dict[str, Any]]:
 def test_the_report_says_where_each_training_set_begins(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(preparation, "CHUNK", 25)
     prepare(recipe(data={"train": several()}), QUIET, 2)
-    assert report("train")["kept by set"] == set_sizes(OUT) == [118, 0, 30]
+    assert report("train")["kept by set"] == [118, 0, 30]
     assert report("train")["kept"] == table("train").num_rows == 148
     rows, vocabulary = table("train"), Tokenizer.load(OUT).source
     assert rows["source"][118].as_py() == vocabulary.encode(sentences(30, 7)[0])
@@ -272,7 +272,7 @@ def test_sizes_that_are_not_said_are_a_user_error(content: str | None) -> None:
     if content is not None:
         (OUT / "report.json").write_text(content)
     with pytest.raises(UserError, match=r"data/x/report\.json: ") as caught:
-        set_sizes(OUT)
+        read_report(OUT)
     assert "\n" not in caught.value.message
 
 
