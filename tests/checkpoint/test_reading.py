@@ -217,15 +217,9 @@ def test_an_average_is_refused_its_place_before_anything_is_computed(nmt, ckpts:
 
 @pytest.mark.parametrize(
     ("name", "changes"),
-    [
-        ("model.safetensors", True),
-        ("recipe.yaml", True),
-        ("tokenizer.model", True),
-        ("training.safetensors", False),
-        ("training.json", False),
-        ("notes.txt", False),
-    ],
-)
+    [("model.safetensors", True), ("recipe.yaml", True), ("tokenizer.model", True),
+     ("training.safetensors", False), ("training.json", False), ("notes.txt", False)],
+)  # fmt: skip
 def test_the_content_of_a_bundle_is_what_outputs_depend_on(ckpts: Path, name: str, changes: bool) -> None:
     path = checkpoints(ckpts)[-1].path
     before = Bundle.read(path).content()

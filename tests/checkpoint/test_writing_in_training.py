@@ -134,22 +134,27 @@ def test_a_gpu_copies_to_the_host_and_the_thread_waits_for_it_there(
     assert read_tensors(path / "model.safetensors")["w"].eq(1).all()
 
 
-def test_training_goes_on_meanwhile_and_saved_is_said_once_it_is(
+def test_training_goes_on_meanwhile_and_saved_and_scored_is_said_once_it_is(
     written: Checkpoints, gate: threading.Event, tmp_path: Path
 ) -> None:
     gate.clear()
     said = Told()
     path = write(written, 1, said)
+    written.add(path, {"scores": {"chrf": 3.0}, "unscored": False}, said.that("scores"))
     written.check()
     assert (said, steps(tmp_path)) == ([], [])
     gate.set()
-    written._waiting[0][0].result()
+    for future, _, _ in written._waiting:
+        future.result()
     assert (said, steps(tmp_path)) == ([], [1])
     written.check()
-    assert said == [path.name]
+    assert said == [path.name, "scores"]
     written.check()
     written.wait()
-    assert said == [path.name]
+    assert said == [path.name, "scores"]
+    info = Bundle.read(path).info
+    assert (info["run"], info["step"], info["data"], info["unscored"]) == ("r", 1, "d", False)
+    assert info["scores"] == {"chrf": 3.0}
 
 
 def test_checkpoints_are_written_in_turn_and_old_ones_removed(written: Checkpoints, tmp_path: Path) -> None:
@@ -223,21 +228,6 @@ def test_a_wait_for_a_full_disk_ends_with_its_error(written: Checkpoints, monkey
     with pytest.raises(UserError, match="step-00000001: the disk is full"):
         write(written, 3, Told())
     written.wait()  # nothing more is told
-
-
-def test_scores_are_added_once_the_checkpoint_is_there(
-    written: Checkpoints, gate: threading.Event, tmp_path: Path
-) -> None:
-    gate.clear()
-    said = Told()
-    path = write(written, 1, said)
-    written.add(path, {"scores": {"chrf": 3.0}, "unscored": False}, said.that("scores"))
-    gate.set()
-    written.wait()
-    assert said == [path.name, "scores"]
-    info = Bundle.read(path).info
-    assert info["scores"] == {"chrf": 3.0}
-    assert (info["run"], info["step"], info["data"], info["unscored"]) == ("r", 1, "d", False)
 
 
 @pytest.mark.parametrize("place", ["weights", "sync"])

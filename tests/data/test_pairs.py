@@ -32,6 +32,8 @@ PAIRS = [
     ("2020-01-01", "007"),
 ]
 
+TRANSLATIONS = [{"translation": {"de": target, "en": source}} for source, target in PAIRS]
+
 
 @pytest.fixture(autouse=True)
 def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,14 +101,12 @@ def jsonl_escaped(root: Path) -> dict[str, Any]:
 
 
 def jsonl_with_translations(root: Path) -> dict[str, Any]:
-    records = [{"translation": {"de": target, "en": source}} for source, target in PAIRS]
-    (root / "a.jsonl").write_bytes(jsonl(records))
+    (root / "a.jsonl").write_bytes(jsonl(TRANSLATIONS))
     return {"file": "a.jsonl"}
 
 
 def jsonl_with_fields(root: Path) -> dict[str, Any]:
-    records = [{"text": source, "translation": target} for source, target in PAIRS]
-    (root / "a.jsonl").write_bytes(jsonl(records))
+    (root / "a.jsonl").write_bytes(jsonl([{"text": source, "translation": target} for source, target in PAIRS]))
     return {"file": "a.jsonl", "fields": ["text", "translation"]}
 
 
@@ -273,16 +273,12 @@ def test_the_hub_is_asked_for_what_the_data_set_says(tmp_path: Path, monkeypatch
 
     def load_dataset(*arguments: Any, **options: Any) -> list[Any]:
         asked.append((*arguments, *options.values()))
-        return [{"translation": {"de": target, "en": source}} for source, target in PAIRS]
+        return TRANSLATIONS
 
     monkeypatch.setattr(datasets, "load_dataset", load_dataset)
     assert read(tmp_path, hub="wmt/wmt14", config="de-en", split="validation") == PAIRS
-    files = {
-        "split": "validation[:50%]",
-        "revision": "refs/convert/parquet",
-        "data_files": ["a/*.parquet", "b.parquet"],
-    }
-    assert read(tmp_path, hub="wmt/wmt14", **files) == PAIRS
+    files = {"revision": "refs/convert/parquet", "data_files": ["a/*.parquet", "b.parquet"]}
+    assert read(tmp_path, hub="wmt/wmt14", split="validation[:50%]", **files) == PAIRS
     assert asked == [
         ("wmt/wmt14", "de-en", "validation", None, None),
         ("wmt/wmt14", None, "validation[:50%]", "refs/convert/parquet", {"validation": files["data_files"]}),
@@ -292,8 +288,8 @@ def test_the_hub_is_asked_for_what_the_data_set_says(tmp_path: Path, monkeypatch
 def test_files_of_a_data_set_make_up_its_split(tmp_path: Path) -> None:
     """A folder in place of a name on the hub."""
     (tmp_path / "set" / "de-en").mkdir(parents=True)
-    for name, pairs in (("train", PAIRS[:5]), ("more", PAIRS[5:]), ("other", [("not", "this")])):
-        records = [{"translation": {"de": target, "en": source}} for source, target in pairs]
+    other = [{"translation": {"de": "not", "en": "this"}}]
+    for name, records in (("train", TRANSLATIONS[:5]), ("more", TRANSLATIONS[5:]), ("other", other)):
         (tmp_path / "set" / "de-en" / f"{name}.jsonl").write_bytes(jsonl(records))
     files = ["de-en/train.jsonl", "de-en/mo*.jsonl"]
     assert read(tmp_path, hub=str(tmp_path / "set"), split="test", data_files=files) == PAIRS
