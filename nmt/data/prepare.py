@@ -10,9 +10,8 @@ from __future__ import annotations
 import hashlib
 import heapq
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -26,9 +25,7 @@ from nmt.data.corpus import (
     SIDES,
     Chunk,
     Corpus,
-    EncodedChunk,
     PairEncoder,
-    Sentences,
     concatenate,
     encode_chunks,
     schema_of,
@@ -102,39 +99,19 @@ def _lock(out: Path) -> Path:
 
 def _write(recipe: Recipe, console: Console, threads: int, tokenizer_from: Path | None) -> bool:
     """Prepare the recipe's data unless another process has just done it; return whether this one did."""
-    out, data, splits = directory(recipe), recipe.data, recipe.data.splits
+    out, data = directory(recipe), recipe.data
     check_replaceable(out, MANIFEST)
-    for each in chain.from_iterable(splits.values()):
+    for each in chain.from_iterable(data.splits.values()):
         if each.opus is not None:
             Archive(each.opus, data.languages).download(console)
-    totals = {split: check_inputs(datasets, data) for split, datasets in splits.items()}
+    totals = {split: check_inputs(datasets, data) for split, datasets in data.splits.items()}
     with exclusive(_lock(out), str(out), console.say, wait=True):
         path, inputs = folders.identify(recipe, tokenizer_from)
         if path is not None:
             return False
         path = folders.beside(out, inputs["fingerprint"]) if read_fingerprint(out) else out
         with whole_directory(path, MANIFEST) as part:
-            held_out, report = _taken(data), dict[str, Any]()
-            texts = {split: _evaluation_pairs(split, data, held_out) for split in ("valid", "test")}
-            tokenizer = _tokenizer(recipe, totals["train"], console, tokenizer_from, held_out, threads)
-            for name, content in tokenizer.files().items():
-                (part / name).write_bytes(content)
-            overlap = {split: _overlap(pairs, tokenizer) for split, pairs in texts.items()}
-            for split in splits:
-                encoder = _encoder(split, data, tokenizer, texts, held_out)
-                notes = Counter[str]()
-                chunks = encode_chunks(encoder, _chunks(split, data, held_out, notes), threads)
-                add = [each.add for each in overlap.values()] if split == "train" else []
-                with console.progress(f"encoding {split}", totals[split], data.task.unit) as advance:
-                    report[split] = _write_split(part, split, data, chunks, advance, add) | +notes
-            _check_some_kept(report["train"], data)
-            lengths, several = _measure_lengths(recipe, Corpus(part / "train.arrow"), tokenizer)
-            if lengths is not None:
-                write_json(part / LENGTHS, lengths.model_dump())
-                report["train"]["sources with several sentences"] = round(several * report["train"]["kept"])
-            _write_overlap(part, overlap, report)
-            _write_texts(part, held_out, data)
-            write_json(part / REPORT, report)
+            report, tokenizer = _Preparation(recipe, console, threads, totals).write(part, tokenizer_from)
             _check_unchanged(inputs, folders.identify(recipe, tokenizer_from)[1])
             write_manifest(part / MANIFEST, inputs)
         path = folders.promote(path, out)
@@ -149,22 +126,6 @@ def _check_unchanged(inputs: dict[str, Any], now: dict[str, Any]) -> None:
     before, after = ({(name, stamp[-1]) for name, stamp in each["files"].items()} for each in (inputs, now))
     for name, _ in before ^ after:
         raise UserError(f"{name}: has changed while it was read", "run this again once nothing writes to it")
-
-
-HeldOut = Mapping[str, Sequence[Pair]]
-"""Pairs set aside from the training data, by split"""
-
-
-def _tokenizer(
-    recipe: Recipe, total: int | None, console: Console, tokenizer_from: Path | None, held_out: HeldOut, threads: int
-) -> Tokenizer:
-    """Load the tokenizer of a bundle, or train one; `total` is the number of training pairs, if known."""
-    if tokenizer_from is not None:
-        console.say(f"tokenizer: from {tokenizer_from}")
-        return load_tokenizer(tokenizer_from)
-    data, text = recipe.data, _TokenizerText(recipe.data, total, console, _sources(held_out))
-    trees = partial(TreeVocabulary.train, pos_tags=data.pos_tags) if data.task.has_trees else None
-    return Tokenizer.train(text, recipe.tokenizer, console.say, trees, threads)
 
 
 def take(pairs: Iterable[Pair], sizes: Mapping[str, int]) -> dict[str, list[Pair]]:
@@ -192,61 +153,159 @@ def take(pairs: Iterable[Pair], sizes: Mapping[str, int]) -> dict[str, list[Pair
     return found
 
 
-def _taken(data: Data) -> HeldOut:
-    """Return the pairs that valid and test take; raise UserError if the training data has too few sources."""
-    if not data.taken:
-        return {}
-    held_out, wanted = take(_pairs("train", data, {}), data.taken), sum(data.taken.values())
-    found, sources = sum(map(len, held_out.values())), _sources(held_out)
-    if found < wanted or all(pair[0] in sources for pair in _pairs("train", data, {})):
-        keys = " and ".join(f"data.{split}" for split in data.taken)
-        raise UserError(
-            f"{keys}: take {wanted:,} sources, but data.train has only {found:,}, some of which are to train on",
-            "take fewer of them",
-        )
-    return held_out
+class _Preparation:
+    """The steps of preparing a recipe's data, which share the pairs that are set aside and the evaluation splits."""
 
+    def __init__(self, recipe: Recipe, console: Console, threads: int, totals: Mapping[str, int | None]) -> None:
+        """Read the evaluation splits; `totals` are the numbers of pairs by split, if known.
 
-def _sources(held_out: HeldOut) -> frozenset[str]:
-    return frozenset(pair[0] for pairs in held_out.values() for pair in pairs)
+        Raise UserError if they cannot be scored, or if the training data has too few sources for what they take.
+        """
+        self._recipe, self._data, self._console, self._threads = recipe, recipe.data, console, threads
+        self._totals = totals
+        self._held_out: Mapping[str, Sequence[Pair]] = {}
+        if taken := self._data.taken:
+            self._held_out = take(self._pairs("train"), taken)
+        self._sources = frozenset(pair[0] for pairs in self._held_out.values() for pair in pairs)
+        self._check_taken(taken)
+        self._texts = {split: self._evaluation_pairs(split) for split in ("valid", "test")}
 
-
-def _evaluation_pairs(split: str, data: Data, held_out: HeldOut) -> list[Pair]:
-    """Return the pairs of valid or test; raise UserError if it has data sets, but none of its pairs can be scored."""
-    pairs = list(_pairs(split, data, held_out))
-    if data.splits[split] and not any(map(all, pairs)):
-        raise UserError(
-            f"data.{split}: none of the {len(pairs):,} {data.task.unit} read can be scored: a side of each is blank",
-            f"name files that have sentences in them, or leave out data.{split}",
-        )
-    return pairs
-
-
-@dataclass(frozen=True)
-class _TokenizerText:
-    """Training pairs as the encoder receives them, without those set aside; iterating displays progress."""
-
-    data: Data
-    total: int | None
-    console: Console
-    held_out: frozenset[str]
+    def write(self, part: Path, tokenizer_from: Path | None) -> tuple[dict[str, Any], Tokenizer]:
+        """Write all files but the manifest to a directory; return the report and the tokenizer."""
+        tokenizer, data = self._tokenizer(tokenizer_from), self._data
+        for name, content in tokenizer.files().items():
+            (part / name).write_bytes(content)
+        overlap = {split: _overlap(pairs, tokenizer) for split, pairs in self._texts.items()}
+        report = {split: self._write_split(split, part, tokenizer, list(overlap.values())) for split in data.splits}
+        _check_some_kept(report["train"], data)
+        lengths, several = _measure_lengths(self._recipe, Corpus(part / "train.arrow"), tokenizer)
+        if lengths is not None:
+            write_json(part / LENGTHS, lengths.model_dump())
+            report["train"]["sources with several sentences"] = round(several * report["train"]["kept"])
+        shares = {split: each.shares() for split, each in overlap.items()}
+        for split, found in shares.items():
+            report[split]["near to training"] = int((found >= NEAR).sum())
+        write_json(part / OVERLAP, {split: found.round(2).tolist() for split, found in shares.items()})
+        for split, pairs in self._held_out.items():
+            for ending, side in zip(data.endings, zip(*pairs, strict=True), strict=True):
+                (part / f"{split}.{ending}").write_text("".join(f"{text}\n" for text in side), encoding="utf-8")
+        write_json(part / REPORT, report)
+        return report, tokenizer
 
     def __iter__(self) -> Iterator[Pair]:
-        with self.console.progress("reading for the tokenizer", self.total, self.data.task.unit) as advance:
-            for chunk in _chunks("train", self.data, {}):
-                yield from (pair for pair in chunk.pairs if pair[0] not in self.held_out)
+        """Yield the training pairs as the encoder receives them, without those set aside, for the tokenizer."""
+        total, unit = self._totals["train"], self._data.task.unit
+        with self._console.progress("reading for the tokenizer", total, unit) as advance:
+            for chunk in self._chunks("train"):
+                yield from (pair for pair in chunk.pairs if pair[0] not in self._sources)
                 advance(len(chunk.pairs))
 
+    def _tokenizer(self, tokenizer_from: Path | None) -> Tokenizer:
+        """Load the tokenizer of a bundle, or train one."""
+        if tokenizer_from is not None:
+            self._console.say(f"tokenizer: from {tokenizer_from}")
+            return load_tokenizer(tokenizer_from)
+        trees = partial(TreeVocabulary.train, pos_tags=self._data.pos_tags) if self._data.task.has_trees else None
+        return Tokenizer.train(self, self._recipe.tokenizer, self._console.say, trees, self._threads)
 
-def _encoder(
-    split: str, data: Data, tokenizer: Tokenizer, texts: Mapping[str, Sequence[Pair]], held_out: HeldOut
-) -> PairEncoder:
-    """Return a split's encoder; that of the training split counts overlaps with `texts`, those of the others."""
-    sides = (tokenizer.source, tokenizer.target)[-len(data.languages) :]
-    if split != "train":
-        return PairEncoder(sides, data, keep_all=True)
-    others = frozenset(chain.from_iterable(texts.values()))
-    return PairEncoder(sides, data, evaluation=others, held_out=_sources(held_out))
+    def _check_taken(self, taken: Mapping[str, int]) -> None:
+        """Raise UserError unless as many pairs are set aside as are `taken`, and sources are left to train on."""
+        wanted, found = sum(taken.values()), sum(map(len, self._held_out.values()))
+        if found < wanted or (taken and all(pair[0] in self._sources for pair in self._pairs("train"))):
+            raise UserError(
+                f"{' and '.join(f'data.{split}' for split in taken)}: take {wanted:,} sources, but data.train has only "
+                f"{found:,}, some of which are to train on",
+                "take fewer of them",
+            )
+
+    def _evaluation_pairs(self, split: str) -> list[Pair]:
+        """Return the pairs of valid or test; raise UserError if it has data sets, but no pair that can be scored."""
+        pairs = list(self._pairs(split))
+        if self._data.splits[split] and not any(map(all, pairs)):
+            raise UserError(
+                f"data.{split}: none of the {len(pairs):,} {self._data.task.unit} read can be scored: a side of each "
+                "is blank",
+                f"name files that have sentences in them, or leave out data.{split}",
+            )
+        return pairs
+
+    def _chunks(self, split: str, notes: Notes = None) -> Iterator[Chunk]:
+        """Yield a split's pairs, stripped of surrounding whitespace, and empty if nothing in them is visible.
+
+        Trees are not stripped, since their last word may be a no-break space.
+        """
+        first = 1
+        for index, dataset in enumerate(self._data.splits[split]):
+            is_taken = dataset.take is not None
+            pairs: Iterable[Pair] = self._held_out[split] if is_taken else read_pairs(dataset, self._data, notes)
+            if not self._data.task.has_trees:
+                pairs = (tuple(map(stripped, pair)) for pair in pairs)
+            for chunk in in_groups(pairs, CHUNK, CHUNK_TEXT):
+                yield Chunk(index, first, chunk)
+                first += len(chunk)
+
+    def _pairs(self, split: str) -> Iterator[Pair]:
+        return chain.from_iterable(chunk.pairs for chunk in self._chunks(split))
+
+    def _encoder(self, split: str, tokenizer: Tokenizer) -> PairEncoder:
+        """Return a split's encoder; that of the training split counts overlaps with the others."""
+        sides = (tokenizer.source, tokenizer.target)[-len(self._data.languages) :]
+        if split != "train":
+            return PairEncoder(sides, self._data, keep_all=True)
+        return PairEncoder(
+            sides, self._data, False, frozenset(chain.from_iterable(self._texts.values())), self._sources
+        )
+
+    def _write_split(self, split: str, part: Path, tokenizer: Tokenizer, overlap: Sequence[Overlap]) -> dict[str, Any]:
+        """Write a split, add the sources of training to `overlap`, and return the split's section of the report."""
+        from datasets.arrow_writer import ArrowWriter  # takes seconds to import
+
+        unit, notes, sides = self._data.task.unit, Counter[str](), SIDES[-len(self._data.languages) :]
+        names = [_name(dataset) for dataset in self._data.splits[split]]
+        counts, as_bytes, lengths = Counter[str](), Counter[str](), {side: Counter[int]() for side in sides}
+        examples: dict[str, list[str]] = defaultdict(list)
+        read, kept, subwords = [0] * len(names), [0] * len(names), np.zeros(len(sides))
+        schema = schema_of(sides)
+        chunks = encode_chunks(self._encoder(split, tokenizer), self._chunks(split, notes), self._threads)
+        with (
+            self._console.progress(f"encoding {split}", self._totals[split], unit) as advance,
+            ArrowWriter(path=str(part / f"{split}.arrow"), schema=schema, writer_batch_size=CHUNK) as file,
+        ):
+            for chunk in chunks:
+                file.write_table(table_of(chunk, schema))
+                counts += chunk.counts
+                for count, found_lengths in zip(lengths.values(), chunk.length_classes(), strict=True):
+                    count.update(found_lengths)
+                as_bytes += chunk.as_bytes
+                for reason, found in chunk.examples.items():
+                    before = sum(read[: chunk.dataset])
+                    examples[reason] += [
+                        f"{names[chunk.dataset]}:{line - before}: {_shown(pair)}" for line, pair in found
+                    ]
+                read[chunk.dataset] += chunk.read
+                kept[chunk.dataset] += len(chunk.lines)
+                subwords += [len(side.ids) for side in chunk.sides]
+                for each in overlap if split == "train" else ():
+                    each.add(chunk.sides[0])
+                advance(chunk.read)
+            if not sum(read):
+                file.write_table(schema.empty_table())
+            file.finalize()
+        means = (subwords / max(1, sum(kept))).round(2).tolist()
+        return {
+            "read": sum(read),
+            "kept": sum(kept),
+            "kept by set": kept,
+            **dict(sorted(counts.items())),
+            **{f"mean length of {side}s": mean for side, mean in zip(sides, means, strict=True)},
+            "lengths": {side: {str(top): n for top, n in sorted(found.items())} for side, found in lengths.items()},
+            "examples": {reason: found[:EXAMPLES] for reason, found in sorted(examples.items())},
+            "spelled as bytes": {
+                "characters": len(as_bytes),
+                "most often": dict(as_bytes.most_common(MOST_CHARACTERS)),
+            },
+            **+notes,
+        }
 
 
 def _overlap(pairs: Sequence[Pair], tokenizer: Tokenizer) -> Overlap:
@@ -255,72 +314,6 @@ def _overlap(pairs: Sequence[Pair], tokenizer: Tokenizer) -> Overlap:
     pieces = zip(vocabulary.starts(), vocabulary.listing(), strict=True)
     starts = [begins or UNSPACED.match(piece) is not None for begins, piece in pieces]  # else a line is one word
     return Overlap(starts, concatenate(vocabulary.encode_all([pair[0] for pair in pairs])))
-
-
-def _write_split(
-    part: Path,
-    split: str,
-    data: Data,
-    chunks: Iterable[EncodedChunk],
-    advance: Callable[[int], None],
-    add: Sequence[Callable[[Sentences], None]],
-) -> dict[str, Any]:
-    """Write a split, and `add` its sources; return its section of the report."""
-    from datasets.arrow_writer import ArrowWriter  # takes seconds to import
-
-    names, sides = [_name(dataset) for dataset in data.splits[split]], SIDES[-len(data.languages) :]
-    counts, as_bytes, lengths = Counter[str](), Counter[str](), [Counter[int]() for _ in sides]
-    examples: dict[str, list[str]] = defaultdict(list)
-    read, kept, subwords = [0] * len(names), [0] * len(names), np.zeros(len(sides))
-    schema = schema_of(sides)
-    with ArrowWriter(path=str(part / f"{split}.arrow"), schema=schema, writer_batch_size=CHUNK) as file:
-        for chunk in chunks:
-            file.write_table(table_of(chunk, schema))
-            counts += chunk.counts
-            for count, found_lengths in zip(lengths, chunk.length_classes(), strict=True):
-                count.update(found_lengths)
-            as_bytes += chunk.as_bytes
-            for reason, found in chunk.examples.items():
-                before = sum(read[: chunk.dataset])
-                examples[reason] += [f"{names[chunk.dataset]}:{line - before}: {_shown(pair)}" for line, pair in found]
-            read[chunk.dataset] += chunk.read
-            kept[chunk.dataset] += len(chunk.lines)
-            subwords += [len(side.ids) for side in chunk.sides]
-            for each in add:
-                each(chunk.sides[0])
-            advance(chunk.read)
-        if not sum(read):
-            file.write_table(schema.empty_table())
-        file.finalize()
-    means = (subwords / max(1, sum(kept))).round(2).tolist()
-    return {
-        "read": sum(read),
-        "kept": sum(kept),
-        "kept by set": kept,
-        **dict(sorted(counts.items())),
-        **{f"mean length of {side}s": mean for side, mean in zip(sides, means, strict=True)},
-        "lengths": {
-            side: {str(top): count for top, count in sorted(counted.items())}
-            for side, counted in zip(sides, lengths, strict=True)
-        },
-        "examples": {reason: found[:EXAMPLES] for reason, found in sorted(examples.items())},
-        "spelled as bytes": {"characters": len(as_bytes), "most often": dict(as_bytes.most_common(MOST_CHARACTERS))},
-    }
-
-
-def _write_overlap(part: Path, overlap: Mapping[str, Overlap], report: dict[str, dict[str, Any]]) -> None:
-    """Write overlap.json, and count the sources near to training in the report."""
-    shares = {split: each.shares() for split, each in overlap.items()}
-    for split, found in shares.items():
-        report[split]["near to training"] = int((found >= NEAR).sum())
-    write_json(part / OVERLAP, {split: found.round(2).tolist() for split, found in shares.items()})
-
-
-def _write_texts(part: Path, held_out: HeldOut, data: Data) -> None:
-    """Write the pairs set aside from the training data as text files, such as test.en and test.de."""
-    for split, pairs in held_out.items():
-        for ending, side in zip(data.endings, zip(*pairs, strict=True), strict=True):
-            (part / f"{split}.{ending}").write_text("".join(f"{text}\n" for text in side), encoding="utf-8")
 
 
 def _name(dataset: Dataset) -> str:
@@ -341,25 +334,6 @@ def _check_some_kept(train: dict[str, Any], data: Data) -> None:
             f"data.train: none of the {train['read']:,} {data.task.unit} read is usable: {', '.join(reasons)}",
             f"raise data.max_length {data.max_length} or data.max_ratio {data.max_ratio:g}, or name other files",
         )
-
-
-def _chunks(split: str, data: Data, held_out: HeldOut, notes: Notes = None) -> Iterator[Chunk]:
-    """Yield a split's pairs, stripped of surrounding whitespace, and empty if nothing in them is visible.
-
-    Trees are not stripped, since their last word may be a no-break space.
-    """
-    first = 1
-    for index, dataset in enumerate(data.splits[split]):
-        pairs: Iterable[Pair] = read_pairs(dataset, data, notes) if dataset.take is None else held_out[split]
-        if not data.task.has_trees:
-            pairs = (tuple(map(stripped, pair)) for pair in pairs)
-        for chunk in in_groups(pairs, CHUNK, CHUNK_TEXT):
-            yield Chunk(index, first, chunk)
-            first += len(chunk)
-
-
-def _pairs(split: str, data: Data, held_out: HeldOut) -> Iterator[Pair]:
-    return chain.from_iterable(chunk.pairs for chunk in _chunks(split, data, held_out))
 
 
 def trained_lengths(prepared: Path) -> TrainedLengths | None:

@@ -203,14 +203,14 @@ def test_a_failure_in_the_middle_keeps_what_was_prepared(monkeypatch: pytest.Mon
     before = snapshot()
     write("v.en", sentences(9, 30))
 
-    original = preparation._write_split
+    original = preparation.PairEncoder
 
-    def fail_in_valid(part: Path, split: str, *rest: Any) -> Any:
-        if split == "valid":
+    def fail_in_valid(*given: Any, keep_all: bool = False) -> Any:
+        if keep_all:
             raise KeyboardInterrupt
-        return original(part, split, *rest)
+        return original(*given)
 
-    monkeypatch.setattr(preparation, "_write_split", fail_in_valid)
+    monkeypatch.setattr(preparation, "PairEncoder", fail_in_valid)
     with pytest.raises(KeyboardInterrupt):
         prepare(recipe(), QUIET, 1)
     assert snapshot() == before
