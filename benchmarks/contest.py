@@ -138,7 +138,7 @@ def random_bundle(folder: Path, model: Mapping[str, object], vocabulary: int) ->
     recipe = recipes.load(recipe_file)
     torch.manual_seed(1)
     transformer = Transformer(recipe.model, vocabulary, vocabulary)
-    info = {"run": "random", "step": 0, "data": "", "train_data": "", "dev_set": ""}
+    info = {"run": "random", "step": 0, "data": ""}
     words = random_vocabulary(vocabulary)
     save_bundle(folder / "bundle", dict(transformer.named_parameters()), recipe, Tokenizer(words, words), info)
     return Bundle.read(folder / "bundle")

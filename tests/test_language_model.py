@@ -82,7 +82,7 @@ def translator(run: Path, tmp_path: Path) -> Path:
     source = ["data.source=de", "data.train=[{source: a, target: b}]", "data.valid=[]"]
     recipe, tokenizer = load(run / "recipe.yaml", source), checkpoints(run / "ckpts")[-1].tokenizer()
     model = new_model(recipe, tokenizer)
-    info = {"run": "x", "step": 1, "data": "x", "train_data": "x", "dev_set": "x"}
+    info = {"run": "x", "step": 1, "data": "x"}
     save_bundle(tmp_path / "translator", dict(model.named_parameters()), recipe, tokenizer, info)
     return tmp_path / "translator"
 

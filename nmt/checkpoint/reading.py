@@ -76,8 +76,8 @@ class _Info(BaseModel):
     run: str
     step: Count
     data: str
-    train_data: str
-    dev_set: str
+    train_data: str = ""  # of a model of transformers, training and development data are unknown
+    dev_set: str = ""
     scores: dict[str, float] = {}  # infinite or NaN if training diverged
     signatures: dict[str, str] = {}
     interval: tuple[float, float] | None = Field(None, strict=False)
@@ -125,7 +125,7 @@ class Bundle:
 
     def is_scored_on(self, data: Mapping[str, Any]) -> bool:
         """Return whether scores are of the development set of `data`, the fingerprints in another bundle's info."""
-        return bool(self.info["dev_set"] == data["dev_set"])
+        return self.info.get("dev_set") == data.get("dev_set")
 
     @property
     def is_poor(self) -> bool:

@@ -24,7 +24,7 @@ from nmt.system.errors import UserError
 from nmt.text.tokenizer import Tokenizer
 from nmt.training.run_files import clear_leftovers
 
-INFO = {"run": "r", "data": "d", "train_data": "t", "dev_set": "v"}
+INFO = {"run": "r", "data": "d"}
 DATA = {"name": "x", "source": "a", "target": "b", "train": [{"file": "x.tsv"}]}
 RECIPE = Recipe.model_validate({"name": "x", "data": DATA, "training": {"keep_last": 2}})
 

@@ -63,11 +63,5 @@ def write_bundle(
         decoding=decoding or Decoding(max_source=70, max_extra=9),
     )
     weights = dict(transformer.float().named_parameters())
-    save_bundle(
-        path,
-        weights,
-        recipe,
-        tokenizer_of_words(shared),
-        {"run": "r", "step": 3, "data": "d", "train_data": "t", "dev_set": "v"} | (info or {}),
-    )
+    save_bundle(path, weights, recipe, tokenizer_of_words(shared), {"run": "r", "step": 3, "data": "d"} | (info or {}))
     return Bundle.read(path)

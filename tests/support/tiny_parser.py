@@ -48,10 +48,4 @@ def write_parser(path: Path, tokenizer: Tokenizer, seed: int = 3) -> None:
         }
     )
     weights = {name: weight.float() for name, weight in make_model(tokenizer, seed=seed).named_parameters()}
-    save_bundle(
-        path,
-        weights,
-        recipe,
-        tokenizer,
-        {"run": "tiny", "step": 1} | dict.fromkeys(("data", "train_data", "dev_set"), "none"),
-    )
+    save_bundle(path, weights, recipe, tokenizer, {"run": "tiny", "step": 1, "data": "none"})
