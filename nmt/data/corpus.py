@@ -26,7 +26,6 @@ from nmt.system.files import not_read, regular, remedy
 from nmt.text.vocabulary import SPACE_MARK, UNK, TargetVocabulary, Vocabulary
 
 EXAMPLES = 3  # dropped pairs shown for each reason
-LENGTH_STEP = 10  # width of report.json's length classes, in subwords
 HELD_OUT = "set aside for valid and test, duplicates included"
 Ids = NDArray[np.int32]
 Rows = NDArray[np.int64]
@@ -72,11 +71,6 @@ class EncodedChunk:
     as_bytes: Counter[str]
     """Counts of characters that byte fallback encodes"""
 
-    def length_classes(self) -> list[Counter[int]]:
-        """Count each side's sentences by length class, keyed by its upper bound in subwords."""
-        classes = (np.maximum(1, -(-side.lengths // LENGTH_STEP)) for side in self.sides)
-        return [Counter((each * LENGTH_STEP).tolist()) for each in classes]
-
 
 @dataclass(frozen=True)
 class PairEncoder:
@@ -93,12 +87,10 @@ class PairEncoder:
 
     @cached_property
     def _alphabets(self) -> list[frozenset[str]]:
-        """Characters with an entry, by side; empty for tree symbols."""
+        """Characters with an entry, by side; none of tree symbols, which are the last side."""
+        sides = [each for each in self.vocabularies if isinstance(each, Vocabulary)]
         return [
-            frozenset(text.replace(SPACE_MARK, " ") for text in each.spellings() if len(text) == 1)
-            if isinstance(each, Vocabulary)
-            else frozenset()
-            for each in self.vocabularies
+            frozenset(text.replace(SPACE_MARK, " ") for text in each.spellings() if len(text) == 1) for each in sides
         ]
 
     @cached_property
@@ -143,7 +135,7 @@ class PairEncoder:
         found: Counter[str] = Counter()
         for texts, alphabet in zip(zip(*pairs, strict=True), self._alphabets, strict=False):
             text = "".join(texts)
-            if alphabet and (rare := set(text) - alphabet):
+            if rare := set(text) - alphabet:
                 found.update(filter(rare.__contains__, text))
         return found
 
@@ -175,7 +167,6 @@ def encode_chunks(encoder: PairEncoder, chunks: Iterable[Chunk], threads: int) -
     """Encode chunks with `threads` threads; yield them in order."""
     pool = ThreadPoolExecutor(threads)
     waiting: deque[Future[EncodedChunk]] = deque()
-    collecting = gc.isenabled()
     gc.disable()  # scanning millions of lists, which form no cycles, took 8% of the time
     try:
         for chunk in chunks:  # the queue is bounded: a large corpus may not fit into memory
@@ -186,8 +177,7 @@ def encode_chunks(encoder: PairEncoder, chunks: Iterable[Chunk], threads: int) -
             yield waiting.popleft().result()
     finally:
         pool.shutdown(cancel_futures=True)
-        if collecting:
-            gc.enable()
+        gc.enable()
 
 
 SIDES = ("source", "target")  # columns of ids; a language model has only a target

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import RootModel
 
-from nmt.data.corpus import LENGTH_STEP, NO_SOURCE, Corpus, Sentences
+from nmt.data.corpus import NO_SOURCE, SIDES, Corpus, Sentences
 from nmt.recipe import Data
 from nmt.system.errors import UserError, printable
 from nmt.system.files import read_json
@@ -24,6 +24,8 @@ REPORT = "report.json"
 """Counts of pairs read, kept and dropped, and lengths, by split"""
 OVERLAP = "overlap.json"
 """For each line of an evaluation split, the fraction of its n-grams that occur in training"""
+LENGTH_STEP = 10
+"""Width of a length class, in subwords"""
 RANGES = 12
 """Maximum ranges of lengths that are shown"""
 WORDS = 4
@@ -133,6 +135,17 @@ def near_lines(prepared: Path, references: Sequence[str]) -> list[bool]:
         f"{prepared}: REF is not the target side of {' or '.join(shares)} there",
         "give the test set that the data was prepared with, or leave out --prepared",
     )
+
+
+def length_figures(corpus: Corpus) -> dict[str, Any]:
+    """Return the mean length of each side of a split, and its sentences by length class, keyed by the upper bound."""
+    means, classes = {}, {}
+    for side, lengths in zip(SIDES, (corpus.source_lengths, corpus.target_lengths), strict=True):
+        if side == "target" or corpus.has_source:
+            means[f"mean length of {side}s"] = float(np.round(lengths.sum() / max(1, len(lengths)), 2))
+            counts = np.bincount(np.maximum(1, -(-lengths // LENGTH_STEP))).tolist()
+            classes[side] = {str(LENGTH_STEP * number): count for number, count in enumerate(counts) if count}
+    return {**means, "lengths": classes}
 
 
 def length_ranges(classes: Mapping[str, int]) -> dict[str, int]:

@@ -31,7 +31,7 @@ from nmt.data.corpus import (
     schema_of,
     table_of,
 )
-from nmt.data.data_report import NEAR, OVERLAP, REPORT, Overlap, summary
+from nmt.data.data_report import NEAR, OVERLAP, REPORT, Overlap, length_figures, summary
 from nmt.data.folders import MANIFEST, directory, read_fingerprint
 from nmt.data.pairs import Archive, Notes, Pair, check_inputs, read_pairs
 from nmt.parsing.linearization import TreeVocabulary, load_tokenizer
@@ -262,20 +262,18 @@ class _Preparation:
 
         unit, notes, sides = self._data.task.unit, Counter[str](), SIDES[-len(self._data.languages) :]
         names = [_name(dataset) for dataset in self._data.splits[split]]
-        counts, as_bytes, lengths = Counter[str](), Counter[str](), {side: Counter[int]() for side in sides}
+        counts, as_bytes = Counter[str](), Counter[str]()
         examples: dict[str, list[str]] = defaultdict(list)
-        read, kept, subwords = [0] * len(names), [0] * len(names), np.zeros(len(sides))
-        schema = schema_of(sides)
+        read, kept = [0] * len(names), [0] * len(names)
+        path, schema = part / f"{split}.arrow", schema_of(sides)
         chunks = encode_chunks(self._encoder(split, tokenizer), self._chunks(split, notes), self._threads)
         with (
             self._console.progress(f"encoding {split}", self._totals[split], unit) as advance,
-            ArrowWriter(path=str(part / f"{split}.arrow"), schema=schema, writer_batch_size=CHUNK) as file,
+            ArrowWriter(path=str(path), schema=schema, writer_batch_size=CHUNK) as file,
         ):
             for chunk in chunks:
                 file.write_table(table_of(chunk, schema))
                 counts += chunk.counts
-                for count, found_lengths in zip(lengths.values(), chunk.length_classes(), strict=True):
-                    count.update(found_lengths)
                 as_bytes += chunk.as_bytes
                 for reason, found in chunk.examples.items():
                     before = sum(read[: chunk.dataset])
@@ -284,21 +282,18 @@ class _Preparation:
                     ]
                 read[chunk.dataset] += chunk.read
                 kept[chunk.dataset] += len(chunk.lines)
-                subwords += [len(side.ids) for side in chunk.sides]
                 for each in overlap if split == "train" else ():
                     each.add(chunk.sides[0])
                 advance(chunk.read)
             if not sum(read):
                 file.write_table(schema.empty_table())
             file.finalize()
-        means = (subwords / max(1, sum(kept))).round(2).tolist()
         return {
             "read": sum(read),
             "kept": sum(kept),
             "kept by set": kept,
             **dict(sorted(counts.items())),
-            **{f"mean length of {side}s": mean for side, mean in zip(sides, means, strict=True)},
-            "lengths": {side: {str(top): n for top, n in sorted(found.items())} for side, found in lengths.items()},
+            **length_figures(Corpus(path)),
             "examples": {reason: found[:EXAMPLES] for reason, found in sorted(examples.items())},
             "spelled as bytes": {
                 "characters": len(as_bytes),
