@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from pathlib import Path
 
 import pytest
 from prepared import OUT, QUIET, recipe, report, write
@@ -25,24 +24,17 @@ def test_a_source_shares_the_ngrams_that_training_has() -> None:
 
 
 @pytest.mark.usefixtures("workplace")
-def test_lines_without_spaces_are_near_by_what_is_smaller_than_a_line() -> None:
+@pytest.mark.parametrize("spaced", [True, False])
+def test_near_lines_are_found_by_the_references_of_a_split(spaced: bool) -> None:
+    """Of lines without spaces by what is smaller than a line."""
     draw = random.Random(1)
-    characters = [chr(0x4E00 + number) for number in range(60)]
-    lines = ["".join(draw.choices(characters, k=20)) + "。" for _ in range(100)]
-    write("a.en", lines)
-    write("a.de", lines)
-    write("t.en", [lines[0][:-2] + "一。", lines[1][:15] + "。", "".join(draw.choices(characters, k=20))])
-    write("t.de", ["eins", "zwei", "drei"])
-    prepare(recipe(tokenizer={"vocab_size": 400}), QUIET, 1)
-    assert near_lines(OUT, ["eins", "zwei", "drei"]) == [True, True, False]
-
-
-@pytest.mark.usefixtures("workplace")
-def test_near_lines_are_found_by_the_references_of_a_split() -> None:
-    known = (Path("a.en")).read_text().splitlines()[:2]
-    write("t.en", [*known, "x x x x x"])
+    words = [chr(0x4E00 + number) for number in range(60)]
+    lines = [(" " if spaced else "").join([*draw.choices(words, k=20), "。"]) for _ in range(101)]
+    write("a.en", lines[:100])
+    write("a.de", lines[:100])
+    write("t.en", [lines[0][:-1] + words[0], lines[1][:20] + "。", lines[100]])
     write("t.de", ["eins", " zwei ", "drei"])
-    prepare(recipe(), QUIET, 1)
+    prepare(recipe(tokenizer={"vocab_size": 380}), QUIET, 1)
     assert near_lines(OUT, ["eins", "zwei", "drei"]) == [True, True, False]
     assert report("test")["near to training"] == 2
     with pytest.raises(UserError, match="REF is not the target side of valid or test"):

@@ -49,27 +49,20 @@ def test_every_pair_is_encoded_in_order_without_symbols_at_its_ends() -> None:
         assert rows["line"].to_pylist() == list(range(1, count + 1))
 
 
-def test_evaluation_splits_keep_every_line() -> None:
-    write("v.en", ["", "a", "x" * 3000, "a", "bad \ufffd", "a dog"])
-    write("v.de", ["", "", "b", "y " * 3000, "b", "der Hund"])
-    prepare(recipe(data={"max_length": 50, "max_ratio": 2.0}), QUIET, 1)
-    assert table("valid").num_rows == 6
+def test_evaluation_splits_keep_every_line_and_tell_what_cannot_be_scored_well(
+    given: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write("v.en", ["a dog", "a \u200b", "\u200b\ufeff", "x" * 3000, "a", b"caf\xe9"])
+    write("v.de", ["Hund", "", "x", "b", "y " * 3000, b"Caf\xe9"])
+    prepare(recipe(data={"max_length": 50, "max_ratio": 2.0}), Console(False), 1, tokenizer_from=given)
     assert table("valid")["line"].to_pylist() == [1, 2, 3, 4, 5, 6]
     assert report("valid")["read"] == report("valid")["kept"] == 6
     assert not [key for key in report("valid") if key.startswith("dropped")]
-
-
-def test_what_cannot_be_scored_well_in_evaluation_splits_is_counted_and_shown(
-    given: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    write("v.en", ["a dog", "a \u200b", "\u200b\ufeff", b"caf\xe9"])
-    write("v.de", ["Hund", "", "x", b"Caf\xe9"])
-    prepare(recipe(), Console(False), 1, tokenizer_from=given)
     assert report("valid")["pairs kept though empty"] == 2
     assert report("valid")["pairs kept though not UTF-8 or with U+FFFD"] == 1
     shown = capsys.readouterr().err
     assert ", 2 pairs kept though empty, 1 pairs kept though not UTF-8 or with U+FFFD\n" in shown
-    assert "  pairs kept though not UTF-8 or with U+FFFD: v.en:4: caf\ufffd ||| Caf\ufffd\n" in shown
+    assert "  pairs kept though not UTF-8 or with U+FFFD: v.en:6: caf\ufffd ||| Caf\ufffd\n" in shown
 
 
 @pytest.mark.parametrize(
