@@ -222,8 +222,7 @@ class Run:
         self.samples: Samples | None = None
         if leads and (scorer := self.validation) is not None and scorer.sources:
             self.samples = Samples(out, scorer.sources, scorer.references, scorer.each, self.console.say)
-        report = read_report(prepared)
-        mixture = Mixture(report["train"]["kept by set"], [dataset.weight for dataset in recipe.data.train])
+        mixture = Mixture(read_report(prepared)["train"]["kept by set"], [each.weight for each in recipe.data.train])
         self.epochs = EpochPlans(out, data["train_data"], corpus, mixture, recipe.training, leads, self.group.check)
         self.page = Page(out, self.console, wanted=leads and recipe.training.report)
         self.checkpoints = Checkpoints(out, recipe, tokenizer)
@@ -238,7 +237,7 @@ class Run:
         parameters = sum(parameter.numel() for parameter in trainer.model.parameters())
         by = multiplier(trainer.dtype) if trainer.device.type == "cpu" else None
         place = os.path.relpath(directory(recipe).resolve(), out.resolve())
-        self.about = about_run(parameters, base, by, figures_of(report) if leads else {}, place)
+        self.about = about_run(parameters, base, by, figures_of(read_report(prepared)) if leads else {}, place)
 
     def train(self) -> None:
         """Train to completion from the current state; report the outcome and the cost."""
