@@ -54,7 +54,7 @@ class NewerFormat(UserError):
 
 
 POOR = 50.0  # dev perplexity above which a model has learnt too little to be of use
-Count = Annotated[int, Field(ge=0, lt=2**63)]
+Natural = Annotated[int, Field(ge=0, lt=2**63)]
 Figure = Annotated[float, Field(ge=0, le=LARGEST_FIGURE)]
 
 
@@ -74,19 +74,19 @@ class _Info(BaseModel):
     format: Literal[1]
     task: TaskName
     run: str
-    step: Count
+    step: Natural
     data: str
     train_data: str = ""  # of a model of transformers, training and development data are unknown
     dev_set: str = ""
     scores: dict[str, float] = {}  # infinite or NaN if training diverged
     signatures: dict[str, str] = {}
     interval: tuple[float, float] | None = Field(None, strict=False)
-    steps: list[Count] = []
+    steps: list[Natural] = []
     cost: _Cost = _Cost()
     lossy: bool = False
     unscored: bool = False
     lengths: TrainedLengths | None = None
-    without_improvement: Count = 0
+    without_improvement: Natural = 0
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ import pydantic.dataclasses
 from pydantic import BaseModel, ConfigDict, FiniteFloat, ValidationError
 
 from nmt import __version__
-from nmt.checkpoint.reading import CHECKPOINT, POSITION, Bundle, Count, Figure, NewerFormat, best, checkpoint_folders
+from nmt.checkpoint.reading import CHECKPOINT, POSITION, Bundle, Figure, Natural, NewerFormat, best, checkpoint_folders
 from nmt.recipe import Recipe, Task, Training
 from nmt.system.errors import UserError
 from nmt.system.files import JsonLines, OutOfResources, clear_parts, exclusive, regular, remedy, whole_file
@@ -50,13 +50,13 @@ Say = Callable[[str], None]
 class RunState:
     """Progress and cost of a run, as stored in training.json."""
 
-    step: Count  # updates done, including skipped ones
-    epoch: Count
-    offset: Count  # updates done in this epoch
-    skipped: Count = 0  # updates without effect, because a gradient was not finite
-    device_tokens: Count = 0  # micro-batch size, which affects rounding; 0 until chosen
+    step: Natural  # updates done, including skipped ones
+    epoch: Natural
+    offset: Natural  # updates done in this epoch
+    skipped: Natural = 0  # updates without effect, because a gradient was not finite
+    device_tokens: Natural = 0  # micro-batch size, which affects rounding; 0 until chosen
     place: str = ""  # devices for which that size was chosen, such as 8 × NVIDIA H200
-    tokens: Count = 0  # target tokens processed
+    tokens: Natural = 0  # target tokens processed
     flops: Figure = 0.0  # forward and backward, over all devices
     seconds: Figure = 0.0  # of training and validation, over all resumptions
     device_seconds: Figure = 0.0  # `seconds` × number of devices
