@@ -80,9 +80,9 @@ PYTEST := $(VENV)/bin/python -m pytest -q -n 2 --dist worksteal  # two tests at 
 # library at once.
 AVX2 := ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 MKL_ENABLE_INSTRUCTIONS=AVX2
 NUMERICS := $(addprefix tests/model/test_,$(addsuffix .py,cache operations layers transformer)) \
-  $(addprefix tests/compute/test_,$(addsuffix .py,cpu_training ways)) \
+  $(addprefix tests/compute/test_,$(addsuffix .py,choice_precision cpu_training ways)) \
   $(addprefix tests/decoding/test_,beam.py forced.py sampling.py search.py) tests/test_api.py tests/test_api_parser.py \
-  $(addprefix tests/training/test_,$(addsuffix .py,arithmetic_precision loss optimizer trainer trainer_out_of_memory))
+  $(addprefix tests/training/test_,$(addsuffix .py,loss optimizer trainer trainer_out_of_memory))
 
 test: export OMP_NUM_THREADS := 1
 test: $(INSTALLED)

@@ -14,9 +14,8 @@ from functools import partial
 import torch
 
 from counts import large_size, product_flops, synchronize
-from nmt.compute.choice import for_training
+from nmt.compute.choice import device_name, for_training
 from nmt.system.device import choose_device
-from nmt.training.arithmetic import device_name
 from results import Results, parser
 from synthetic import MODELS, VOCABULARY
 

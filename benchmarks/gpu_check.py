@@ -32,7 +32,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from contest import Pile, random_vocabulary
-from nmt.compute.choice import for_training
+from nmt.compute.choice import factors_rounded, for_training, set_precision
 from nmt.data.corpus import Corpus
 from nmt.decoding.constraints import MakeConstraint, MinLength, NoRepeat, PrefixConstraint, TreeConstraint
 from nmt.decoding.engine import Prefix, Source
@@ -43,7 +43,6 @@ from nmt.recipe import Decoding, Model, Training
 from nmt.system.console import Console
 from nmt.system.device import World, choose_device
 from nmt.text.vocabulary import EOS
-from nmt.training.arithmetic import factors_rounded, set_precision
 from nmt.training.batches import Update, make_batch
 from nmt.training.distributed import Group, Requests
 from nmt.training.loss import smoothed_cross_entropy

@@ -24,13 +24,14 @@ import numpy as np
 import torch
 
 from counts import add_kernels, graphs, host_waits, large_size, product_flops, profiler
+from nmt.compute.choice import set_precision
 from nmt.data.corpus import Corpus
 from nmt.model.transformer import Transformer
 from nmt.recipe import Training
 from nmt.system.console import Console
 from nmt.system.device import choose_device
-from nmt.training.arithmetic import set_precision, training_flops
 from nmt.training.batches import Update
+from nmt.training.cost import training_flops
 from plain import PlainTraining, PlainTransformer
 from results import Results, parser, section, settings_of
 from synthetic import CLASSES, MODELS, VOCABULARY, write_classes

@@ -16,13 +16,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from nmt.compute.choice import product_dtype
 from nmt.data.corpus import Corpus, Rows
 from nmt.data.epochs import AHEAD
 from nmt.decoding.engine import Source
 from nmt.model.batch import Batch, in_batches, pad_ids
 from nmt.recipe import Model, Training
 from nmt.text.vocabulary import BOS, EOS, PAD
-from nmt.training.arithmetic import autocast_dtype
 from nmt.training.batches import make_batch, prefetched, split_update
 from nmt.training.optimizer import learning_rate
 
@@ -242,7 +242,7 @@ class PlainTraining:
         )
         self._model = torch.compile(model, dynamic=True) if compiled else model
         self._width = model.source_embedding.embedding_dim
-        self._autocast = autocast_dtype(settings.precision, device, self._width)
+        self._autocast = product_dtype(settings.precision, device, self._width) == torch.bfloat16
         self.step = 0
         model.train()
 
@@ -277,7 +277,7 @@ class PlainTraining:
         return total
 
     def _loss(self, batch: Batch) -> Tensor:
-        with torch.autocast(self._device.type, self._autocast, enabled=self._autocast is not None):
+        with torch.autocast(self._device.type, torch.bfloat16, enabled=self._autocast):
             return smoothed_loss(self._model, batch, self._settings.label_smoothing)
 
     def _batches(self, rows: Rows) -> list[Batch]:

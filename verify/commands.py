@@ -33,7 +33,7 @@ def prepare() -> None:
         import_module(module)
     refreshing: Any = import_module("nmt.training.progress")
     refreshing.Child = _ForkedReport
-    flops: Any = import_module("nmt.training.arithmetic")
+    flops: Any = import_module("nmt.training.cost")
     flops.measured_flops = lambda device, dtype: 1e11
 
 

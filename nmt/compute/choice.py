@@ -19,7 +19,8 @@ import math
 import platform
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache, partial
 from pathlib import Path
 from typing import NamedTuple, cast
@@ -103,6 +104,67 @@ def _amd_family() -> int:
     text = CPUINFO.read_text(errors="replace") if CPUINFO.exists() else platform.processor()  # the latter on Windows
     family = re.search(r"family\s*:?\s*(\d+)", text, re.IGNORECASE)
     return int(family[1]) if family and "AuthenticAMD" in text else 0
+
+
+def multiplier(dtype: torch.dtype) -> str:
+    """Return what multiplies matrices of `dtype` on a CPU: bf16, by oneDNN, or the library for fp32."""
+    return "bf16" if dtype == torch.bfloat16 else fp32_multiplier()
+
+
+def device_name(device: torch.device, with_threads: bool = True, dtype: torch.dtype = torch.float32) -> str:
+    """Return the name of a device that multiplies in `dtype`.
+
+    Examples are NVIDIA H200, CPU (2 threads, oneDNN) and, without threads, CPU, bf16.
+    """
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    by = {ONEDNN: ", oneDNN", "bf16": ", bf16"}.get(multiplier(dtype), "")
+    threads = torch.get_num_threads()
+    return f"CPU ({threads} thread{'s' if threads > 1 else ''}{by})" if with_threads else f"CPU{by}"
+
+
+# --- precision of training --------------------------------------------------------------------------------------------
+
+
+def product_dtype(precision: str, device: torch.device, d_model: int) -> torch.dtype:
+    """Return the operand dtype of most matrix multiplications under `training.precision`; bf16 is by autocast.
+
+    "auto" picks bf16 only where hardware makes it faster than fp32: on GPUs that do not emulate it, and on CPUs from
+    the d_model on that `narrowest_in_bf16` returns. fp16 is never used, as it would need loss scaling.
+    """
+    if precision == "auto":
+        if device.type == "cuda":
+            is_faster = torch.cuda.is_bf16_supported(including_emulation=False)
+        else:
+            is_faster = device.type == "cpu" and d_model >= narrowest_in_bf16()
+        precision = "bf16" if is_faster else "fp32"
+    return {"bf16": torch.bfloat16, "fp64": torch.float64}.get(precision, torch.float32)
+
+
+@contextmanager
+def factors_rounded(precision: str) -> Iterator[None]:
+    """Set the precision of fp32 matrix multiplications to `training.precision` for the duration of the block.
+
+    PyTorch's "medium" rounds operands to bf16 and accumulates in fp32 on CPUs with AMX, and has no effect on other
+    CPUs; its "high" is TF32 on GPUs. "highest" is set explicitly because PyTorch's default varies.
+    """
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision({"bf32": "medium", "tf32": "high"}.get(precision, "highest"))
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+def set_precision(model: Transformer, precision: str, device: torch.device) -> None:
+    """Convert the model to `training.precision`; raise UserError if the device does not support it."""
+    only = {"tf32": ("cuda", "GPUs", "fp32, or bf32"), "bf32": ("cpu", "CPUs", "bf16, or tf32")}
+    kind, devices, others = only.get(precision, (device.type, "", ""))
+    if device.type != kind:
+        problem = f"training.precision: {precision} is for {devices}, not for {device.type}"
+        raise UserError(problem, f"--set training.precision={others}")
+    if precision == "fp64":
+        model.double()
 
 
 # --- search -----------------------------------------------------------------------------------------------------------

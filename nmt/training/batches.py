@@ -19,6 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from nmt.compute.choice import device_name, product_dtype
 from nmt.data.corpus import Corpus, Ids, Lengths, Rows
 from nmt.data.epochs import EpochPlan
 from nmt.model.batch import Batch, Packing, Sequences
@@ -27,7 +28,6 @@ from nmt.system import torch_internals
 from nmt.system.console import Console
 from nmt.system.errors import UserError
 from nmt.text.vocabulary import BOS, EOS, PAD
-from nmt.training.arithmetic import device_name, product_dtype
 from nmt.training.distributed import Group
 from nmt.training.run_files import RunState
 

@@ -8,6 +8,8 @@ Parameters and FLOPs are exact for these. Memory includes the activations kept f
 from __future__ import annotations
 
 import math
+import re
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,10 +17,11 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from nmt.checkpoint.reading import Bundle, survey
-from nmt.compute import choice
-from nmt.data.corpus import NO_SOURCE
+from nmt.compute.choice import device_name, factors_rounded, for_training, fp32_multiplier, product_dtype
+from nmt.data.corpus import NO_SOURCE, Ids
 from nmt.data.data_report import mean_lengths, training_pairs
 from nmt.data.folders import directory, identify
 from nmt.exchange.resolve import initial_bundle, resolve
@@ -27,7 +30,6 @@ from nmt.parsing.linearization import load_tokenizer
 from nmt.recipe import CPU_DEVICE_TOKENS, Model, Recipe, Training
 from nmt.system.console import Console, clock, figure
 from nmt.system.errors import UserError, printable
-from nmt.training.arithmetic import measured_flops, product_dtype, training_flops
 from nmt.training.run_files import COST
 from nmt.training.validation import Validation
 
@@ -76,7 +78,7 @@ def make_plan(recipe: Recipe, device: torch.device, devices: int = 1) -> Plan:
     micro = min(recipe.training.device_tokens or at_most, share)
     activations = 4.0 * micro * kept_per_token(recipe.model, (source + 1) / longer, (target + 1) / longer)
     pair = np.array([source]), np.array([target])
-    rows = choice.for_training(device, torch.float32).chunk_rows(symbols)
+    rows = for_training(device, torch.float32).chunk_rows(symbols)
     return Plan(
         parameters=parameters,
         micro_batches=math.ceil(share / micro),
@@ -106,7 +108,7 @@ def plan_run(recipe: Recipe, device: torch.device, devices: int = 1) -> str:
     plan, training = make_plan(recipe, device, devices), recipe.training
     dtype = product_dtype(training.precision, device, recipe.model.d_model)
     peak = measured_flops(device, dtype)
-    by = "" if device.type != "cpu" else " in bf16" if dtype == torch.bfloat16 else f" by {choice.fp32_multiplier()}"
+    by = "" if device.type != "cpu" else " in bf16" if dtype == torch.bfloat16 else f" by {fp32_multiplier()}"
     at_work = 1 if device.type == "cpu" else devices  # workers share the CPU
     seconds = plan.flops_per_update / (EFFICIENCY * peak * at_work)
     on = f"{devices} devices, {device.type}" if devices > 1 else str(device)
@@ -173,6 +175,98 @@ def _bytes(count: float) -> str:
             return f"{count:.3g} {unit}"
         count /= 1000
     return f"{count:.3g} TB"
+
+
+# --- FLOPs: of updates, counted, and of devices, known or measured ---------------------------------------
+
+# Peak dense bf16 FLOP/s with fp32 accumulation, from NVIDIA's data sheets. Keys are patterns; the first match wins.
+PEAKS = {
+    "H[12]00 NVL": 835e12,
+    "H100 PCIe": 756e12,
+    "G?H200|H100": 989e12,
+    "B200": 2250e12,
+    "A[18]00": 312e12,
+    "A40": 149.7e12,
+    "A10G": 70e12,
+    "A10": 125e12,
+    "L40S": 362e12,
+    "L40": 181e12,
+    "L4": 121e12,
+    "RTX 4090": 165.2e12,
+    "RTX 3090": 71e12,
+}
+
+# Sustained single-precision FLOP/s that the paper assumes for each GPU (section 6.1, footnote 5).
+SUSTAINED = {"K80": 2.8e12, "K40": 3.7e12, "M40": 6.0e12, "P100": 9.5e12}
+
+
+def training_flops(model: Model, vocabulary: int, source_lengths: Ids, target_lengths: Ids) -> float:
+    """Return forward and backward FLOPs for pairs with the given lengths (pairs,), in subwords without `</s>`.
+
+    Count the matrix multiplications of layers, attention and output projection, without padding; the rest
+    (biases, LayerNorm, dropout, activations, softmax, the optimizer) is well below 1%. Each weight costs 2 FLOPs per
+    token forward, a multiplication and an addition, and 4 backward.
+    """
+    lengths = source_lengths.astype(np.float64) + 1, target_lengths.astype(np.float64) + 1
+    source, target = (float(side.sum()) for side in lengths)
+    width = model.heads * (model.key_width + model.value_width)  # total width of keys and values
+    half = model.d_model * width  # weights of the query and output projections; key and value have as many
+    feed_forward = 2 * model.d_model * model.d_ff
+    seen_by_source = attended(lengths[0], model.reach(causal=False) or (math.inf, math.inf))
+    seen_by_target = attended(lengths[1], model.reach(causal=True) or (math.inf, 0))
+    encoder = source * (2 * half + feed_forward) + width * seen_by_source
+    own = target * (2 * half + feed_forward) + width * seen_by_target
+    cross = half * (target + source) + width * float((lengths[0] * lengths[1]).sum()) if source else 0.0
+    softmax = target * model.d_model * vocabulary
+    return 3.0 * 2.0 * (model.layers * encoder + model.decoder_depth * (own + cross) + softmax)
+
+
+def attended(lengths: NDArray[np.float64], reach: tuple[float, float]) -> float:
+    """Return the number of (query, key) pairs in self-attention over sequences of the given lengths.
+
+    Each position attends to itself and to at most `reach` = (before, after) neighbours, fewer near the ends of a
+    sequence.
+    """
+    total = lengths.sum()
+    for most in reach:
+        near = np.minimum(lengths, most + 1)
+        far = lengths - near
+        total += (near * (near - 1) / 2).sum() + (far * min(most, lengths.max(initial=0))).sum()
+    return float(total)
+
+
+def peak_flops(device: torch.device) -> float | None:
+    """Return a GPU's peak bf16 FLOP/s from `PEAKS`; None if unknown, or for a partition of a GPU (MIG)."""
+    name = device_name(device)
+    if re.search(r"\b(MIG|Laptop|Ti|D)\b", name):  # partitions, and variants of another speed
+        return None
+    return next((peak for key, peak in PEAKS.items() if re.search(rf"\b({key})\b", name)), None)
+
+
+def measured_flops(device: torch.device, dtype: torch.dtype) -> float:
+    """Return the FLOP/s of training-sized matrix multiplications in `dtype`, measured over 0.2 s."""
+    rows = 8192 if device.type == "cuda" else 1024
+    x, weight = (torch.randn(size, 512, device=device, dtype=dtype) for size in (rows, 2048))
+    linear = for_training(device, dtype).linear
+
+    def seconds(count: int) -> float:
+        began = time.perf_counter()
+        for _ in range(count):
+            product = linear(x, weight)
+        float(product[0, 0])  # synchronises with the device
+        return time.perf_counter() - began
+
+    with factors_rounded("fp32"):
+        seconds(3)
+        count = max(1, int(0.2 / seconds(1)))
+        return 2.0 * rows * 512 * 2048 * count / seconds(count)
+
+
+def sustained_flops(device: torch.device) -> float:
+    """Return the single-precision FLOP/s for the paper's cost estimate, from `SUSTAINED` or else measured."""
+    name = device_name(device)
+    known = (flops for key, flops in SUSTAINED.items() if re.search(rf"\b{key}[cmst]?\b", name))
+    return next(known, None) or measured_flops(device, torch.float32)
 
 
 # --- the table of runs ------------------------------------------------------------------------------------

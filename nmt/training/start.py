@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from nmt.checkpoint.reading import FP32_MAX, MANIFEST, POSITION, Bundle, checkpoint_folders, load_weights, new_model
+from nmt.compute.choice import set_precision
 from nmt.data.corpus import Corpus
 from nmt.data.epochs import remove_plans
 from nmt.data.folders import directory, fingerprints, fingerprints_of, identify
@@ -35,7 +36,6 @@ from nmt.system.files import remedy, set_aside, wait_for
 from nmt.text.lines import read_lines
 from nmt.text.tokenizer import Tokenizer
 from nmt.text.vocabulary import Vocabulary
-from nmt.training.arithmetic import set_precision
 from nmt.training.distributed import STOPS, Group
 from nmt.training.run_files import ELSEWHERE, BestScore, RunState, changes, find_checkpoints, lock_directory
 from nmt.training.trainer import Run, Trainer

@@ -24,7 +24,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from nmt.checkpoint.reading import Bundle, checkpoint_path, prune
 from nmt.checkpoint.writing import Checkpoints, add_info
-from nmt.compute.choice import for_training
+from nmt.compute.choice import factors_rounded, for_training, multiplier, product_dtype
 from nmt.data.corpus import Corpus
 from nmt.data.data_report import figures_of, read_report
 from nmt.data.epochs import AHEAD, EpochPlans, Mixture, remove_plans
@@ -38,8 +38,8 @@ from nmt.system import torch_internals
 from nmt.system.console import Console
 from nmt.system.errors import Interrupted, UserError
 from nmt.system.files import JsonLines, replace_json, whole_file
-from nmt.training.arithmetic import factors_rounded, multiplier, product_dtype, training_flops
 from nmt.training.batches import MicroBatches, Update, prefetched
+from nmt.training.cost import training_flops
 from nmt.training.distributed import Group, Requests, stop_requests
 from nmt.training.loss import Divergence, Objective, compile_parts
 from nmt.training.optimizer import Optimizer

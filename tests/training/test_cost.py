@@ -19,8 +19,7 @@ from nmt.parsing.linearization import load_tokenizer
 from nmt.recipe import Model, Recipe, load
 from nmt.system.console import Console
 from nmt.training import cost as plans
-from nmt.training.arithmetic import training_flops
-from nmt.training.cost import kept_per_token, make_plan, plan_run
+from nmt.training.cost import kept_per_token, make_plan, plan_run, training_flops
 from nmt.training.progress import sparkline
 
 CPU = torch.device("cpu")

@@ -24,7 +24,7 @@ from nmt.system.device import World
 from nmt.system.errors import UserError
 from nmt.system.files import JsonLines
 from nmt.training import progress
-from nmt.training.arithmetic import training_flops
+from nmt.training.cost import training_flops
 from nmt.training.distributed import Group
 from nmt.training.progress import Meter, Progress
 from nmt.training.run_files import RunState, forget_after

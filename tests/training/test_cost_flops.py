@@ -12,7 +12,7 @@ from nmt.data.corpus import NO_SOURCE
 from nmt.model.operations import band
 from nmt.model.transformer import Transformer
 from nmt.recipe import Model
-from nmt.training.arithmetic import attended, measured_flops, peak_flops, training_flops
+from nmt.training.cost import attended, measured_flops, peak_flops, training_flops
 
 
 @pytest.fixture
