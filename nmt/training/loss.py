@@ -154,7 +154,7 @@ def compile_parts(objective: Objective, backend: str = "inductor") -> None:
 
 
 MANY = 10  # consecutive skipped updates that end a run
-REMEDY = "lower training.learning_rate_scale, raise training.warmup or set training.clip_norm; "
+REMEDY = "lower training.learning_rate_scale, raise training.warmup or set training.clip_norm; checkpoints are intact"
 
 
 class Divergence:
@@ -189,11 +189,8 @@ class Divergence:
                 raise UserError(
                     f"training diverged: {MANY} updates in a row had gradients that are not finite, update {first} "
                     f"(data.train, {len(lines):,} lines: {shown}) and those after it",
-                    REMEDY + "checkpoints are intact",
+                    REMEDY,
                 )
         norm = float(get_total_norm([parameter.detach() for parameter in self._parameters]))
         if not math.isfinite(norm):
-            raise UserError(
-                f"training diverged: the norm of the weights is {norm} after update {self._state.step}",
-                REMEDY + "earlier checkpoints are intact",
-            )
+            raise UserError(f"training diverged: at update {self._state.step} the weights have norm {norm}", REMEDY)

@@ -10,7 +10,7 @@ import shlex
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -41,11 +41,7 @@ class Progress:
     def __init__(self, console: Console, metrics: JsonLines, goal: str, advance: Advance, board: Any = None) -> None:
         """`goal` follows the number of updates in messages."""
         self._console, self._metrics, self._goal, self._board = console, metrics, goal, board
-        self._advance, self._figures = advance, ""
-
-    def advance(self) -> None:
-        """Advance the progress bar by one update."""
-        self._advance(1)
+        self.advance, self._figures = advance, ""
 
     def log(self, figures: dict[str, Any], seconds_left: float) -> None:
         """Record and display the training metrics since the last call."""
@@ -54,7 +50,7 @@ class Progress:
         rate, speed = f"lr {figures['learning_rate']:.2e}", f"{figures['tokens_per_second']:,.0f} tok/s"
         if self._console.live:
             self._figures = GAP.join([loss, speed, perplexity, rate])
-            self._advance(0, self._figures, seconds_left)
+            self.advance(0, self._figures, seconds_left)
         else:
             parts = [f"update {figures['step']}{self._goal}", loss, perplexity, rate, speed]
             self._console.say(GAP.join([*parts, f"{clock(seconds_left)} left"]))
@@ -62,9 +58,9 @@ class Progress:
     @contextmanager
     def validating(self) -> Iterator[None]:
         """Display a notice instead of metrics while the development set is scored."""
-        self._advance(0, "scoring the dev set")
+        self.advance(0, "scoring the dev set")
         yield
-        self._advance(0, self._figures)
+        self.advance(0, self._figures)
 
     def checkpoint(self, step: int, path: Path, scores: str = "", examples: Sequence[DevExample] = ()) -> None:
         """Report a saved checkpoint, with its dev scores if any; show TensorBoard examples of its outputs."""
@@ -91,20 +87,18 @@ def show_progress(
 
     Raise UserError if TensorBoard is requested but not installed.
     """
-    with ExitStack() as stack:
-        board = None
-        if leads and settings.tensorboard:
-            try:
-                from torch.utils.tensorboard import SummaryWriter
-            except ImportError:
-                raise UserError(
-                    "training.tensorboard: the package tensorboard is not installed", "pip install tensorboard"
-                ) from None
-            board = stack.enter_context(SummaryWriter(str(metrics.path.with_name("tensorboard")), purge_step=step + 1))
-        total = settings.updates if settings.minutes is None else None
-        bar = console.progress("training", total, "updates", done=step, every=None)  # `log` prints the lines
-        goal = "" if total is None else f"/{total}"
-        yield Progress(console, metrics, goal, stack.enter_context(bar), board)
+    board: AbstractContextManager[Any] = nullcontext()
+    if leads and settings.tensorboard:
+        try:
+            from torch.utils.tensorboard import SummaryWriter
+        except ImportError:
+            problem = "training.tensorboard: the package tensorboard is not installed"
+            raise UserError(problem, "pip install tensorboard") from None
+        board = SummaryWriter(str(metrics.path.with_name("tensorboard")), purge_step=step + 1)
+    total = settings.updates if settings.minutes is None else None
+    bar = console.progress("training", total, "updates", done=step, every=None)  # `log` prints the lines
+    with board as opened, bar as advance:
+        yield Progress(console, metrics, "" if total is None else f"/{total}", advance, opened)
 
 
 class Meter:
@@ -115,19 +109,9 @@ class Meter:
         self._state, self._group, self._peak = state, group, peak_flops(group.device)
         self._sustained = sustained_flops(group.device)
         self._place = f"{group.size} × {device_name(group.device, dtype=dtype)}"
-        self._last = time.perf_counter()
-        self._reset()
-
-    def _reset(self) -> None:
-        """Reset all sums and timers."""
-        self._began = time.perf_counter()
-        self._waited = 0.0
-        self._loss: Tensor | float = 0.0
-        self._nll: Tensor | float = 0.0
-        self._cells = 0
-        self._norms: list[Tensor] = []
-        self._tokens = self._target_tokens = 0
-        self._flops = 0.0
+        self._last = self._began = time.perf_counter()
+        self._waited = 0.0  # seconds
+        self._updates: list[tuple[Any, ...]] = []  # loss, nll, cells, target tokens, tokens, FLOPs and norm of each
 
     def waiting(self, items: Iterable[T]) -> Iterator[T]:
         """Yield the items, timing the wait for each."""
@@ -142,12 +126,9 @@ class Meter:
         self._state.tokens += lengths.target_tokens
         self._state.flops += flops
         self.tick()
-        loss, nll, cells = map(sum, zip(*losses, strict=True))
-        self._loss, self._nll, self._cells = self._loss + loss, self._nll + nll, self._cells + cells
-        self._target_tokens += lengths.target_tokens
-        self._tokens += lengths.source_tokens + lengths.target_tokens
-        self._flops += flops
-        self._norms.append(norm)
+        own = map(sum, zip(*losses, strict=True))
+        tokens = lengths.source_tokens + lengths.target_tokens
+        self._updates.append((*own, lengths.target_tokens, tokens, flops, norm))
 
     def tick(self) -> None:
         """Add the time since the last tick to the run's cost, and the paper's estimate of its FLOPs (section 6.1)."""
@@ -160,29 +141,30 @@ class Meter:
 
     def figures(self) -> dict[str, float]:
         """Return the metrics over all ranks since the last call, and reset."""
-        sums = float(self._loss), float(self._nll), self._cells  # synchronises with the GPU
-        loss, nll, cells = self._group.total(*sums)
-        norms = torch.stack(self._norms)
+        *columns, each_norm = zip(*self._updates, strict=True)
+        *own, target_tokens, tokens, flops = (float(sum(column)) for column in columns)  # synchronises with the GPU
+        loss, nll, cells = self._group.total(*own)
+        norms = torch.stack(each_norm)
         seconds = time.perf_counter() - self._began
         memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # peak resident memory
         memory *= 1 if sys.platform == "darwin" else 1024  # in bytes on macOS, else in KiB
         if self._group.device.type == "cuda":
             memory = torch.cuda.max_memory_allocated(self._group.device)
         figures = {
-            "loss": loss / self._target_tokens,
-            "perplexity": perplexity(nll, self._target_tokens),
+            "loss": loss / target_tokens,
+            "perplexity": perplexity(nll, target_tokens),
             "gradient_norm": float(norms[norms.isfinite()].mean()),
-            "tokens_per_second": self._target_tokens / seconds,
-            "tokens_per_update": self._target_tokens / len(self._norms),
-            "seconds_per_update": seconds / len(self._norms),
-            "padding": 1.0 - self._tokens / cells,
+            "tokens_per_second": target_tokens / seconds,
+            "tokens_per_update": target_tokens / len(norms),
+            "seconds_per_update": seconds / len(norms),
+            "padding": 1.0 - tokens / cells,
             "data_wait": self._waited / seconds,
             "memory_bytes": memory,
-            "flops_per_second": self._flops / seconds,
+            "flops_per_second": flops / seconds,
         }
         if self._peak is not None:
             figures["mfu"] = figures["flops_per_second"] / (self._peak * self._group.size)
-        self._reset()
+        self._updates, self._waited, self._began = [], 0.0, time.perf_counter()
         return figures
 
 

@@ -82,9 +82,7 @@ class RunState:
             if state.step == checkpoint.step >= state.skipped:
                 return state
             problem = f"its position is not that of update {checkpoint.step}"
-        raise UserError(
-            f"{checkpoint.path}: its training state is not complete: {problem}", remedy(checkpoint.path / POSITION)
-        )
+        raise incomplete(checkpoint, problem)
 
     def seconds_left(self, training: Training) -> float:
         """Return the seconds until the last update within training.minutes; infinity without them."""
@@ -107,6 +105,12 @@ class RunState:
         """The run's cost so far as plain values, excluding work lost when a process was killed."""
         values = asdict(self)
         return {name: values[name] for name in COST}
+
+
+def incomplete(checkpoint: Bundle, problem: object) -> UserError:
+    """Return the error that a checkpoint's training state lacks something."""
+    file = checkpoint.path / POSITION
+    return UserError(f"{checkpoint.path}: its training state is not complete: {problem}", remedy(file))
 
 
 @dataclass
@@ -140,12 +144,12 @@ def lock_directory(out: Path, data: Path, held: ExitStack, say: Say) -> None:
     if Path(os.path.realpath(out)).is_relative_to(os.path.realpath(data)):
         raise UserError(f"--out {out}: is inside the prepared data", "name another directory")
     entries = {path.name for path in out.iterdir()} if out.is_dir() else set()
-    of_a_run = sorted(name for name in entries if name in (".lock", METRICS) or CHECKPOINT.fullmatch(name))
-    if not of_a_run and any(not name.startswith(".") and name != "lost+found" for name in entries):
+    steps = sorted(name for name in entries if CHECKPOINT.fullmatch(name))
+    is_run = steps or entries & {".lock", METRICS}
+    if not is_run and any(not name.startswith(".") and name != "lost+found" for name in entries):
         raise UserError(f"--out {out}: holds other files and no run", "name another directory, or an empty one")
-    for path in (out / name for name in of_a_run if CHECKPOINT.fullmatch(name)):
-        if not path.is_dir():
-            raise UserError(f"{path}: has the name of a checkpoint and is not a directory", "move it away")
+    for path in (out / name for name in steps if not (out / name).is_dir()):
+        raise UserError(f"{path}: has the name of a checkpoint and is not a directory", "move it away")
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:

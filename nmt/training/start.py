@@ -18,7 +18,7 @@ from uuid import uuid4
 import torch
 from torch import Tensor
 
-from nmt.checkpoint.reading import FP32_MAX, MANIFEST, POSITION, Bundle, checkpoint_folders, load_weights, new_model
+from nmt.checkpoint.reading import FP32_MAX, MANIFEST, Bundle, checkpoint_folders, load_weights, new_model
 from nmt.compute.choice import set_precision
 from nmt.data.corpus import Corpus
 from nmt.data.epochs import remove_plans
@@ -32,12 +32,12 @@ from nmt.system.children import command, safe_path
 from nmt.system.console import Console
 from nmt.system.device import GIB, World, available_memory
 from nmt.system.errors import TRY_AGAIN, GroupError, Interrupted, UserError
-from nmt.system.files import remedy, set_aside, wait_for
+from nmt.system.files import set_aside, wait_for
 from nmt.text.lines import read_lines
 from nmt.text.tokenizer import Tokenizer
 from nmt.text.vocabulary import Vocabulary
 from nmt.training.distributed import STOPS, Group
-from nmt.training.run_files import ELSEWHERE, BestScore, RunState, changes, find_checkpoints, lock_directory
+from nmt.training.run_files import ELSEWHERE, BestScore, RunState, changes, find_checkpoints, incomplete, lock_directory
 from nmt.training.trainer import Run, Trainer
 
 
@@ -144,21 +144,18 @@ def resume(trainer: Trainer, checkpoint: Bundle, recipe: Recipe, tokenizer: Toke
     Raise UserError if the checkpoint has a different tokenizer or does not fit the model.
     """
     if not tokenizer.equals(checkpoint.tokenizer()):
-        raise UserError(
-            f"{trainer.corpus.path}: has another tokenizer than the run's checkpoint {checkpoint.path}", ELSEWHERE
-        )
+        raise UserError(f"{trainer.corpus.path}: has another tokenizer than {checkpoint.path}", ELSEWHERE)
     state, before = restore(trainer, checkpoint), checkpoint.recipe
     if before.training.device_tokens != recipe.training.device_tokens:
         state.device_tokens = 0
-    if _shape_of_epochs(before) != _shape_of_epochs(recipe):
+    # What determines how epochs are split into updates
+    old, new = (
+        (of.training.batch_tokens, of.training.seed, [d.weight for d in of.data.train]) for of in (before, recipe)
+    )
+    if old != new:
         state.epoch, state.offset = state.epoch + 1, 0  # the rest of this epoch would be split differently
         trainer.console.say(f"batches differ from before: continuing with epoch {state.epoch}")
     return state
-
-
-def _shape_of_epochs(recipe: Recipe) -> tuple[Any, ...]:
-    """Return the settings that determine how epochs are split into updates."""
-    return recipe.training.batch_tokens, recipe.training.seed, [dataset.weight for dataset in recipe.data.train]
 
 
 def restore(trainer: Trainer, checkpoint: Bundle) -> RunState:
@@ -171,9 +168,7 @@ def restore(trainer: Trainer, checkpoint: Bundle) -> RunState:
     try:
         trainer.optimizer.load(checkpoint.moments(), state.step - state.skipped)
     except (KeyError, ValueError) as error:
-        raise UserError(
-            f"{checkpoint.path}: its training state is not complete: {error}", remedy(checkpoint.path / POSITION)
-        ) from None
+        raise incomplete(checkpoint, error) from None
     return state
 
 

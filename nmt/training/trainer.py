@@ -98,7 +98,7 @@ class Trainer:
         state.epoch, state.offset = update.epoch, update.offset + 1
         self.meter.add(losses, update.lengths, flops, norm)
         self.divergence.note(update.rows, skipped)
-        self.progress.advance()
+        self.progress.advance(1)
         if state.step == 1 or state.step % self.settings.log_updates == 0:
             self._log()
         elif state.step % CHECKED == 0:

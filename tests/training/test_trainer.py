@@ -92,9 +92,8 @@ def test_weights_that_are_not_finite_stop_the_run() -> None:
     model = torch.nn.Linear(2, 2)
     torch.nn.init.constant_(model.weight, math.inf)
     divergence = Divergence(model, None, Console(quiet=True), RunState(step=7, epoch=0, offset=7))  # type: ignore[arg-type]
-    with pytest.raises(UserError, match="the norm of the weights is inf after update 7") as caught:
+    with pytest.raises(UserError, match="at update 7 the weights have norm inf"):
         divergence.check()
-    assert caught.value.hint.endswith("; earlier checkpoints are intact")
 
 
 def test_many_in_a_row_stop_the_run_and_name_the_lines(train, inject, task) -> None:
