@@ -312,9 +312,7 @@ def use_packing(model: Model, settings: Training, device: torch.device) -> bool:
 
     Raise UserError if packing is required but not supported.
     """
-    if settings.packing != "auto" and not settings.packing:
-        return False
-    if device.type == "cpu":  # CPUs can pack any model, but train faster on padded batches
+    if device.type == "cpu" or not settings.packing:  # CPUs can pack any model, but train faster on padded batches
         return settings.packing is True
     obstacle = _obstacle(model, settings, device)
     if obstacle is not None and settings.packing is True:
@@ -325,22 +323,19 @@ def use_packing(model: Model, settings: Training, device: torch.device) -> bool:
 
 def _obstacle(model: Model, settings: Training, device: torch.device) -> tuple[str, str] | None:
     """Return why the packed-attention kernel cannot train the model on this GPU, and a hint; None if it can."""
-    otherwise = ", or training.packing=auto"
-    if not torch.backends.cuda.is_flash_attention_available() or torch.version.hip is not None:
-        return "this build of PyTorch has no FlashAttention for NVIDIA's GPUs", "--set training.packing=auto"
-    if torch_internals.find("torch.nn.attention.varlen:varlen_attn") is None:
-        return "this version of PyTorch has no attention of packed sequences", "--set training.packing=auto"
+    is_built = torch.backends.cuda.is_flash_attention_available() and torch.version.hip is None
+    if not is_built or torch_internals.find("torch.nn.attention.varlen:varlen_attn") is None:
+        return "this PyTorch has no FlashAttention of packed sequences", "--set training.packing=auto"
     if torch.cuda.get_device_capability(device) < OLDEST:
         return f"{torch.cuda.get_device_name(device)} is too old for it", "--set training.packing=auto"
+    otherwise = ", or training.packing=auto"
     if product_dtype(settings.precision, device, model.d_model) != torch.bfloat16:
         return f"training.precision is {settings.precision}", f"--set training.precision=bf16{otherwise}"
     if model.attention_dropout > 0.0:
         return f"model.attention_dropout is {model.attention_dropout}", f"--set model.attention_dropout=0{otherwise}"
     key, value = model.key_width, model.value_width
     if key != value or key % HEAD_STEP or key > WIDEST_HEAD:
-        return (
-            f"a head's keys have {key} numbers and its values {value}, which must be equally many, a multiple of "
-            f"{HEAD_STEP}, at most {WIDEST_HEAD}",
-            f"change model.d_k, d_v or heads{otherwise}",
-        )
+        rule = f"equally many, a multiple of {HEAD_STEP}, at most {WIDEST_HEAD}"
+        reason = f"a head's keys have {key} numbers and its values {value}, which must be {rule}"
+        return reason, f"change model.d_k, d_v or heads{otherwise}"
     return None

@@ -341,18 +341,17 @@ def table(runs: Sequence[RunSummary], width: int = 0) -> str:
     cells = [run.cells() for run in runs]
     rows = [list(cells[0]), *(list(row.values()) for row in cells)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines, stacked = [], list[str]()
+    lines, stacked, named = list[str](), list[str](), list[str]()
+    heads = max(map(len, rows[0]))
     for model, *figures, devices in rows:
-        aligned = [cell.rjust(width) for cell, width in zip(figures, widths[1:-1], strict=True)]
-        lines.append("  ".join([model.ljust(widths[0]), *aligned, devices]))
-        stacked += [f"{model}, on {devices}", "  " + "  ".join(aligned)]
-    if 0 < width < max(map(len, lines)):
-        lines = stacked[1:]
+        aligned = "  ".join(cell.rjust(width) for cell, width in zip(figures, widths[1:-1], strict=True))
+        lines.append(f"{model:{widths[0]}}  {aligned}  {devices}")
+        title = f"{model}, on {devices}"
+        stacked += [title, f"  {aligned}"]
+        named += [title, *(f"  {name:{heads}}  {cell}" for name, cell in zip(rows[0][1:-1], figures, strict=True))]
     if 0 < width < len(stacked[1]):
-        heads = max(map(len, rows[0]))
-        lines = []
-        for model, *figures, devices in rows[1:]:
-            named = zip(rows[0][1:-1], figures, strict=True)
-            lines += [f"{model}, on {devices}", *(f"  {name:{heads}}  {cell}" for name, cell in named)]
+        lines = named[len(rows[0]) - 1 :]  # not the heading, whose names each row repeats
+    elif 0 < width < max(map(len, lines)):
+        lines = stacked[1:]
     signatures = {f"dev {run.bundle.task.label}: {run.signature}": None for run in runs if run.signature}
     return "\n".join(map(printable, (*lines, *signatures)))

@@ -55,10 +55,8 @@ def slurm_meeting_point(environment: Mapping[str, str]) -> tuple[str, int]:
     first = re.match(r"(?:[^,\[]|\[[^\]]*\])*", nodes)  # node7,node9 or node[003-017,020],login1 or r[1-2]n[1-8]-ib
     host = re.sub(r"\[(\d+)[^\]]*\]", r"\1", first[0] if first else "")
     if not host:
-        raise UserError(
-            "Slurm names no nodes in SLURM_STEP_NODELIST",
-            "set MASTER_ADDR to the name of the first host, and MASTER_PORT",
-        )
+        hint = "set MASTER_ADDR to the name of the first host, and MASTER_PORT"
+        raise UserError("Slurm names no nodes in SLURM_STEP_NODELIST", hint)
     return host, FIRST_PORT + int(environment.get("SLURM_JOB_ID") or 0) % PORTS
 
 
@@ -265,10 +263,8 @@ class Group:
             ranks.setdefault(text, []).append(str(rank))
         if len(ranks) > 1:
             each = (f"rank{'s' * (len(those) > 1)} {', '.join(those)} at {text}" for text, those in ranks.items())
-            raise UserError(
-                f"the ranks do not start from the same state: {'; '.join(each)}",
-                "run the same command again once all hosts see the same files in --out and data/",
-            )
+            hint = "run the same command again once all hosts see the same files in --out and data/"
+            raise UserError(f"the ranks do not start from the same state: {'; '.join(each)}", hint)
 
     @contextmanager
     def guard(self, doing: str, hint: str = "") -> Iterator[None]:
@@ -332,8 +328,7 @@ def stop_requests(escalate: bool) -> Iterator[list[int]]:
         if escalate:
             signal.signal(number, before[number])
 
-    handlers = {int(number): signal.getsignal(number) for number in STOPS}
-    before = {number: handler for number, handler in handlers.items() if handler is not signal.SIG_IGN}
+    before = {int(n): handler for n in STOPS if (handler := signal.getsignal(n)) is not signal.SIG_IGN}
     try:
         for number in before:
             signal.signal(number, note)

@@ -72,17 +72,14 @@ class RunState:
         wrong type, or if the update number is wrong.
         """
         found = checkpoint.position()
-        values = found if isinstance(found, dict) else {}
         try:
-            state = replace(cls(**values), **checkpoint.cost)
+            state = replace(cls(**(found if isinstance(found, dict) else {})), **checkpoint.cost)
         except ValidationError as error:
             names = error.errors()[0]["loc"] or ("a name",)  # Pydantic gives no location for a key that is not a string
-            problem = f"{names[0]} is missing or of the wrong kind"
-        else:
-            if state.step == checkpoint.step >= state.skipped:
-                return state
-            problem = f"its position is not that of update {checkpoint.step}"
-        raise incomplete(checkpoint, problem)
+            raise incomplete(checkpoint, f"{names[0]} is missing or of the wrong kind") from None
+        if not state.step == checkpoint.step >= state.skipped:
+            raise incomplete(checkpoint, f"its position is not that of update {checkpoint.step}")
+        return state
 
     def seconds_left(self, training: Training) -> float:
         """Return the seconds until the last update within training.minutes; infinity without them."""
@@ -187,10 +184,8 @@ def find_checkpoints(out: Path) -> tuple[list[Bundle], dict[Path, str]]:
         except UserError as error:
             damaged[path] = error.message
     if damaged and not readable:
-        raise UserError(
-            f"{out}: all checkpoints are damaged; the newest: {next(iter(damaged.values()))}",
-            f"copy a whole checkpoint into {out}, or start a new run: --out OTHER",
-        )
+        hint = f"copy a whole checkpoint into {out}, or start a new run: --out OTHER"
+        raise UserError(f"{out}: all checkpoints are damaged; the newest: {next(iter(damaged.values()))}", hint)
     return readable, damaged
 
 

@@ -104,13 +104,10 @@ def _check_origin(origin: Bundle, recipe: Recipe) -> None:
     """Raise UserError unless the checkpoint of training.init_from is intact and at an update below training.updates."""
     origin.check()
     RunState.of(origin)
-    updates = recipe.training.updates
-    if origin.step >= updates:
-        raise UserError(
-            f"training.updates: {updates:,} are not more than the {origin.step:,} of training.init_from {origin.path}, "
-            "which count as well",
-            f"--set training.updates={2 * origin.step}, or remove training.init_state",
-        )
+    updates, step = recipe.training.updates, origin.step
+    if step >= updates:
+        problem = f"training.updates: {updates:,} are not more than the {step:,} of training.init_from {origin.path}"
+        raise UserError(problem, f"--set training.updates={2 * step}, or remove training.init_state")
 
 
 def make_trainer(recipe: Recipe, prepared: Path, group: Group, console: Console, checkpoint: Bundle | None) -> Trainer:
@@ -144,7 +141,8 @@ def resume(trainer: Trainer, checkpoint: Bundle, recipe: Recipe, tokenizer: Toke
     Raise UserError if the checkpoint has a different tokenizer or does not fit the model.
     """
     if not tokenizer.equals(checkpoint.tokenizer()):
-        raise UserError(f"{trainer.corpus.path}: has another tokenizer than {checkpoint.path}", ELSEWHERE)
+        problem = f"has another tokenizer than the run's checkpoint {checkpoint.path}"
+        raise UserError(f"{trainer.corpus.path}: {problem}", ELSEWHERE)
     state, before = restore(trainer, checkpoint), checkpoint.recipe
     if before.training.device_tokens != recipe.training.device_tokens:
         state.device_tokens = 0
@@ -203,9 +201,9 @@ def check_memory(parameters: int, settings: Training, device: torch.device, rank
     needed = 4 * parameters * (8 if settings.precision == "fp64" else 4) * ranks
     there = available_memory(device)
     if there is not None and needed > there:
+        need = f"need {needed / GIB:,.1f} GiB for weights, gradients and Adam's moments"
         raise UserError(
-            f"model: its {parameters:,} parameters need {needed / GIB:,.1f} GiB for weights, gradients and Adam's "
-            f"moments, but {there / GIB:,.1f} GiB of memory are available ({device})",
+            f"model: its {parameters:,} parameters {need}, but {there / GIB:,.1f} GiB are available ({device})",
             "lower model.d_model, model.d_ff, model.layers or tokenizer.vocab_size; nmt train --plan counts parameters",
         )
 
@@ -223,10 +221,8 @@ def count_workers(device: str, devices: int | None) -> int:
     if devices > 1 and ":" in device:
         raise UserError(f"--devices {devices}: --device {device} is one device", "use --device cuda, or no --devices")
     if on_gpu and devices > (there := torch.cuda.device_count()):
-        raise UserError(
-            f"--devices {devices}: this machine has {there} CUDA devices",
-            f"use --devices {there}" if there else "use --device cpu",
-        )
+        hint = f"use --devices {there}" if there else "use --device cpu"
+        raise UserError(f"--devices {devices}: this machine has {there} CUDA devices", hint)
     return devices
 
 
@@ -251,10 +247,8 @@ def launch(workers: int, arguments: Sequence[str], out: Path, console: Console) 
         killed = {rank: signal.Signals(-code) for rank, code in ends.items() if code < 0 and -code != signal.SIGTERM}
         died = ", ".join(f"rank {rank} was killed by {by.name}" for rank, by in killed.items()) or "the group broke"
         if restart > RESTARTS:
-            raise UserError(
-                f"{died}, after {RESTARTS} restarts without another checkpoint",
-                "if memory ran out, lower training.device_tokens; then run the same command again, which resumes",
-            )
+            hint = "if memory ran out, lower training.device_tokens; then run the same command again, which resumes"
+            raise UserError(f"{died}, after {RESTARTS} restarts without another checkpoint", hint)
         console.say(f"{died}: restart {restart} of {RESTARTS}, from the last checkpoint")
 
 
@@ -272,16 +266,9 @@ def _run_group(workers: int, arguments: Sequence[str]) -> dict[int, int]:
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
-    config = LaunchConfig(
-        min_nodes=1,
-        max_nodes=1,
-        nproc_per_node=workers,
-        run_id=uuid4().hex,
-        rdzv_backend="c10d",
-        rdzv_endpoint="localhost:0",
-        local_addr="localhost",
-        max_restarts=0,  # PyTorch would also restart after permanent errors
-    )
+    meeting: dict[str, Any] = {"rdzv_backend": "c10d", "rdzv_endpoint": "localhost:0", "local_addr": "localhost"}
+    # No restarts: PyTorch would also restart after permanent errors.
+    config = LaunchConfig(1, 1, workers, run_id=uuid4().hex, max_restarts=0, **meeting)
     if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # keep it ignored under nohup
         config.signals_to_handle = "SIGTERM,SIGINT,SIGQUIT"
     try:
@@ -324,34 +311,25 @@ def use_embeddings(model: Transformer, tokenizer: Tokenizer, settings: Training,
 
 def read_vectors(path: Path, vocabulary: Vocabulary, d_model: int) -> tuple[Tensor, Tensor]:
     """Read vocabulary rows (n,) and their vectors (n, d_model); raise UserError if the file does not fit."""
-    rows: dict[int, list[float]] = {}
-    exact: set[int] = set()
+    found: dict[bool, dict[int, list[float]]] = {False: {}, True: {}}  # by whether a subword has the word's spelling
+    hint = f"use word2vec's text format: a word and {d_model} numbers on each line, separated by spaces"
     for number, line in enumerate(read_lines(path), 1):
         word, *cells = line.rstrip().split(" ")
         if number == 1 and len(cells) == 1:  # header: vocabulary size and dimension
             continue
         if len(cells) != d_model:
-            raise UserError(
-                f"{path}:{number}: the vector has {len(cells)} numbers, but model.d_model is {d_model}",
-                f"use word2vec's text format: a word and {d_model} numbers on each line, separated by spaces",
-            )
+            raise UserError(f"{path}:{number}: has {len(cells)} numbers, but model.d_model is {d_model}", hint)
         index, is_exact = vocabulary.find(word)
-        if index is None or (index in exact and not is_exact):
+        if index is None:
             continue
         vector = [math.nan]
         with suppress(ValueError):
             vector = [float(cell) for cell in cells]
         if not all(abs(component) <= FP32_MAX for component in vector):  # false for NaN
-            raise UserError(
-                f"{path}:{number}: one of {' '.join(cells[:4])} … is not a number",
-                f"give the word {d_model} numbers, separated by spaces",
-            )
-        rows[index] = vector
-        if is_exact:
-            exact.add(index)
+            raise UserError(f"{path}:{number}: one of {' '.join(cells[:4])} … is not a number", hint)
+        found[is_exact][index] = vector
+    rows = found[False] | found[True]
     if not rows:
-        raise UserError(
-            f"{path}: has no vector for any of the {len(vocabulary):,} subwords",
-            "name vectors of this side's language, with words spelled as in the training data",
-        )
+        hint = "name vectors of this side's language, with words spelled as in the training data"
+        raise UserError(f"{path}: has no vector for any of the {len(vocabulary):,} subwords", hint)
     return torch.tensor(list(rows)), torch.tensor(list(rows.values()))

@@ -126,7 +126,15 @@ class Trainer:
             last = self._forward(batches[-1])
         ran_out, stop, checkpoint, finish = self.group.largest(last is None, *requests)
         agreed = Requests(stop, bool(checkpoint), bool(finish))
-        if ran_out or last is None or not self._all_reduce(last[0] * scale, batches[-1]):
+        if ran_out or last is None:
+            return None, agreed
+        try:
+            with self.group.guard("adding up gradients"):
+                (last[0] * scale).backward()
+        except torch.OutOfMemoryError:
+            if self.group.size > 1:  # the other ranks are already exchanging gradients
+                hint = f"--set training.device_tokens={max(1, batches[-1].target_out.numel() // 2)}"
+                raise UserError(f"{self.device}: out of memory", hint) from None
             return None, agreed
         return [*losses, (last[0].detach(), last[1], batches[-1].num_cells)], agreed
 
@@ -146,18 +154,6 @@ class Trainer:
         """Suspend the exchange of gradients during the block."""
         return self._parallel.no_sync() if self._parallel is not None else nullcontext()
 
-    def _all_reduce(self, loss: Tensor, batch: Batch) -> bool:
-        """Run the last backward pass, which all-reduces the gradients; return whether memory sufficed."""
-        try:
-            with self.group.guard("adding up gradients"):
-                loss.backward()
-        except torch.OutOfMemoryError:
-            if self.group.size > 1:  # the other ranks are already exchanging gradients
-                hint = f"--set training.device_tokens={max(1, batch.target_out.numel() // 2)}"
-                raise UserError(f"{self.device}: out of memory", hint) from None
-            return False
-        return True
-
     def _halve_micro_batches(self) -> None:
         """Halve the micro-batch size and, on all ranks, discard the update that ran out of memory."""
         state = self.state
@@ -169,15 +165,11 @@ class Trainer:
                 self._forward(self.micro_batches.batch(np.empty(0, np.int64), 1))[0].backward()
             self.optimizer.clear()
         if state.device_tokens == 1:
-            raise UserError(
-                f"{self.device}: out of memory at update {state.step} with one sentence at a time",
-                "use a smaller model, or lower data.max_length",
-            )
+            problem = f"{self.device}: out of memory at update {state.step} with one sentence at a time"
+            raise UserError(problem, "use a smaller model, or lower data.max_length")
         state.device_tokens //= 2
-        self.console.say(
-            f"update {state.step}: out of memory; from here on micro-batches have half the size, "
-            f"{state.device_tokens:,} tokens"
-        )
+        halved = f"micro-batches have half the size, {state.device_tokens:,} tokens"
+        self.console.say(f"update {state.step}: out of memory; from here on {halved}")
 
     def _log(self) -> None:
         """Log the metrics since the last log line; this synchronises with the GPU."""
@@ -311,10 +303,8 @@ class Run:
                 if self._is_done():
                     return
                 if agreed.stop:
-                    raise Interrupted(
-                        f"stopped at update {state.step}, saved in {self.out}; to resume, run the same command again",
-                        agreed.stop,
-                    )
+                    said = f"stopped at update {state.step}, saved in {self.out}"
+                    raise Interrupted(f"{said}; to resume, run the same command again", agreed.stop)
 
     def _requests(self, signals: list[int], saved: RunState) -> Requests:
         """Return this rank's requests for the next update; `saved` is the state of the last checkpoint."""

@@ -66,19 +66,15 @@ class Validation:
         """
         longest = corpus.longest() + 1
         if recipe.model.positions == "learned" and longest > recipe.model.max_positions:
-            raise UserError(
-                f"data.valid: its longest sentence has {longest:,} subwords, more than model.max_positions "
-                f"{recipe.model.max_positions:,}",
-                f"leave that sentence out, or --set model.max_positions={longest}",
-            )
+            too_many = f"{longest:,} subwords, more than model.max_positions {recipe.model.max_positions:,}"
+            hint = f"leave that sentence out, or --set model.max_positions={longest}"
+            raise UserError(f"data.valid: its longest sentence has {too_many}", hint)
         self._corpus, self._tokenizer, self._group, self._lengths = corpus, tokenizer, group, lengths
         self._decoding = recipe.decoding.model_copy(update={"beam": recipe.training.valid_beam or recipe.decoding.beam})
         self._task, self._language = recipe.task, recipe.data.target
         self.sources, self.references = corpus.texts() if self._task.has_source else ([], [])
         if self._task.has_trees and not any(self.references):
-            raise UserError(
-                "data.valid: none of its trees has words", "name trees that have words, or leave data.valid out"
-            )
+            raise UserError("data.valid: none of its trees has words", "name trees with words, or leave data.valid out")
         pairs = enumerate(zip(self.sources, self.references, strict=True))
         # A corrector leaves some lines as they are, and a tree without words is blank on both sides.
         may_copy = recipe.data.source == recipe.data.target or self._task.has_trees
@@ -95,10 +91,8 @@ class Validation:
         prepared, recipe = find_prepared(bundle, run or bundle.path.parent), bundle.recipe
         corpus = Corpus(intact(prepared / "valid.arrow"))
         if not len(corpus):
-            raise UserError(
-                f"{bundle.path}: its recipe has no development set, data.valid",
-                f"average a number of your choice: nmt average {bundle.path.parent} --last N",
-            )
+            hint = f"average a number of your choice: nmt average {bundle.path.parent} --last N"
+            raise UserError(f"{bundle.path}: its recipe has no development set, data.valid", hint)
         group = Group(World(), recipe.training.timeout_minutes)
         return cls(corpus, bundle.tokenizer(), recipe, group, bundle.lengths)
 
@@ -110,7 +104,11 @@ class Validation:
             if not self._task.has_source:
                 return DevScores(scores, {"perplexity": "per subword, </s> counted"})
             hypotheses = self._search(model)
-        found = {"f1": f1(self.references, hypotheses)} if self._task.has_trees else self._scored(hypotheses)
+        if self._task.has_trees:
+            found = {"f1": f1(self.references, hypotheses)}
+        else:
+            names = (self._task.metric, *self._task.others)
+            found = score(*self._counted(hypotheses), names, language=self._language)
         scores = {name: one.score for name, one in found.items()} | scores
         return DevScores(scores, {name: one.signature for name, one in found.items()}, hypotheses)
 
@@ -120,9 +118,8 @@ class Validation:
         if self._task.has_trees:
             info["interval"] = f1_interval(self.references, dev.hypotheses)
         elif self._task.has_source:
-            info["interval"] = score_interval(
-                self._task.metric, *self._counted(dev.hypotheses), language=self._language
-            )
+            counted = self._counted(dev.hypotheses)
+            info["interval"] = score_interval(self._task.metric, *counted, language=self._language)
         return info
 
     def each(self, references: Sequence[str], hypotheses: Sequence[str]) -> list[float]:
@@ -140,7 +137,7 @@ class Validation:
     def compare_splits(self, model: Transformer, rows: Sequence[int]) -> Comparison:
         """Compare the score of dev lines split at every sentence with that of the same lines split by auto."""
         sources, references = [self.sources[row] for row in rows], [self.references[row] for row in rows]
-        both = [self._translator(model, self._split(way)) for way in ("sentences", "auto")]
+        both = [self._pipeline(model, self._split(way)) for way in ("sentences", "auto")]
         ours, others = ([result.texts[0] for result in each.stream(sources)] for each in both)
         name = self._task.metric
         found = score(ours, [references], [name], others, language=self._language)[name].comparison
@@ -163,9 +160,6 @@ class Validation:
         if self._task.name == "translate" and (warning := unknown_words(self._language, self.references)):
             yield f"{warning}; name their language by data.target, such as zh, ja or th"
 
-    def _scored(self, hypotheses: Sequence[str]) -> dict[str, Score]:
-        return score(*self._counted(hypotheses), (self._task.metric, *self._task.others), language=self._language)
-
     def _counted(self, hypotheses: Sequence[str]) -> tuple[list[str], list[list[str]]]:
         """Return the hypotheses and references that count."""
         return [hypotheses[row] for row in self._rows], [[self.references[row] for row in self._rows]]
@@ -173,18 +167,16 @@ class Validation:
     def _split(self, way: str) -> Decoding:
         return self._decoding.model_copy(update={"split": way})
 
-    def _translator(self, model: Transformer, decoding: Decoding) -> Translator:
+    def _pipeline(self, model: Transformer, decoding: Decoding) -> Parser | Translator:
+        if self._task.has_trees:
+            return Parser(model, self._tokenizer, decoding)
         return Translator(model, self._tokenizer, decoding, self._lengths)
 
     def _search(self, model: Transformer) -> list[str]:
         """Return one hypothesis per source, as a line; blank if the parser found no tree."""
         rank, size = self._group.rank, self._group.size
-        pipeline = (
-            Parser(model, self._tokenizer, self._decoding)
-            if self._task.has_trees
-            else self._translator(model, self._decoding)
-        )
-        own = [result.texts[0] for result in pipeline.stream(self.sources[rank::size])]
+        stream = self._pipeline(model, self._decoding).stream(self.sources[rank::size])
+        own = [result.texts[0] for result in stream]
         hypotheses = [""] * len(self.sources)
         for other, texts in enumerate(self._group.gather(own)):
             hypotheses[other::size] = texts
@@ -202,10 +194,8 @@ def find_prepared(bundle: Bundle, run: Path) -> Path:
     if found := next(filter(None, (find(place, bundle.info) for place in places)), None):
         return found
     problem = "was prepared from other data or settings" if places[0].exists() else "holds no prepared data"
-    raise UserError(
-        f"{places[0]}: {problem}, but the development set of {bundle.path} is needed",
-        f"run this where the model was trained, or prepare the data: nmt preprocess {bundle.path / 'recipe.yaml'}",
-    )
+    hint = f"run this where the model was trained, or prepare the data: nmt preprocess {bundle.path / 'recipe.yaml'}"
+    raise UserError(f"{places[0]}: {problem}, but the development set of {bundle.path} is needed", hint)
 
 
 def f1(references: Sequence[str], hypotheses: Sequence[str]) -> Score:
@@ -253,10 +243,8 @@ def _negative_log_likelihood(model: Transformer, corpus: Corpus, rows: Rows, dev
         return -float(token_log_probabilities([model], batch).sum(dtype=torch.float64))
     except torch.OutOfMemoryError:
         if len(rows) == 1:
-            raise UserError(
-                f"{device}: out of memory with one sentence of data.valid",
-                "leave long sentences out of data.valid, or train without it: --set data.valid=[]",
-            ) from None
+            hint = "leave long sentences out of data.valid, or train without it: --set data.valid=[]"
+            raise UserError(f"{device}: out of memory with one sentence of data.valid", hint) from None
     torch.cuda.empty_cache()  # outside `except`, so the traceback's tensors are freed
     middle = len(rows) // 2
     halves = rows[:middle], rows[middle:]

@@ -73,7 +73,7 @@ def test_a_model_whose_training_state_does_not_fit_is_refused(
         monkeypatch.setattr(start, "available_memory", lambda device, there=there: there)
         check_memory(2**20, settings, cpu, ranks)
     monkeypatch.setattr(start, "available_memory", lambda device: needed - 1)
-    with pytest.raises(UserError, match=r"1,048,576 parameters need 0\.0 GiB .* 0\.0 GiB of memory are available"):
+    with pytest.raises(UserError, match=r"1,048,576 parameters need 0\.0 GiB .* 0\.0 GiB are available"):
         check_memory(2**20, settings, cpu, ranks)
 
 
@@ -81,7 +81,7 @@ def test_a_run_that_cannot_fit_says_what_it_needs_and_what_there_is(nmt: Callabl
     done = nmt("train", "recipe.yaml", "--device", "cpu", "--set", "model.d_model=100000")
     assert (done.code, done.out) == (1, b"")
     assert re.fullmatch(
-        r"error: model: its [\d,]+ parameters need [\d,]+\.\d GiB .*, but [\d,]+\.\d GiB of memory are available .*\n"
+        r"error: model: its [\d,]+ parameters need [\d,]+\.\d GiB .*, but [\d,]+\.\d GiB are available .*\n"
         r"hint: lower model\.d_model.*\n",
         done.err,
     ), done.err

@@ -12,12 +12,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from padded import padded
 
-from nmt.model.batch import Batch, pad_ids
+from nmt.model.batch import Batch
 from nmt.text.vocabulary import BOS, EOS, PAD
 from nmt.training.batches import ALIGNED, SIZES, Packer, deal_update, largest_batch
 
-Ids = list[list[int]]
 LONGEST = 10
 IDS = st.lists(st.integers(4, 999), max_size=LONGEST - 1)
 PAIRS = st.lists(st.tuples(IDS, IDS), min_size=1, max_size=40)
@@ -30,12 +30,6 @@ def lengths(*pairs: tuple[int, int]) -> list[NDArray[np.int32]]:
 def test_an_update_that_fits_is_one_part() -> None:
     assert [len(part) for part in deal_update(*lengths(*[(9, 4), (3, 8)] * 5), 70)] == [10]
     assert [len(part) for part in deal_update(*lengths(*[(9, 4), (3, 8)] * 5), 69)] == [5, 5]
-
-
-def padded(sources: Ids | None, targets: Ids) -> Batch:
-    out = pad_ids(targets, after=EOS)
-    known = out.flatten().nonzero().squeeze(1)
-    return Batch(None if sources is None else pad_ids(sources, after=EOS), pad_ids(targets, before=BOS), out, known)
 
 
 @settings(max_examples=100)

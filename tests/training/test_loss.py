@@ -1,18 +1,18 @@
 """The chunked loss against PyTorch's, in value and gradients, and how it adds up over micro-batches."""
 
 from functools import partial
+from itertools import islice
 
 import pytest
 import torch
+from padded import padded
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn import functional as F
 
 from nmt.compute.gpu import GPU
-from nmt.model.batch import Batch, pad_ids
 from nmt.model.operations import PLAIN
 from nmt.model.transformer import Transformer
 from nmt.recipe import Model
-from nmt.text.vocabulary import BOS, EOS
 from nmt.training.loss import Objective
 from nmt.training.loss import smoothed_cross_entropy as smoothed_cross_entropy_by
 
@@ -163,15 +163,8 @@ def test_what_learns_nothing_gets_no_gradient(monkeypatch, frozen):
 PAIRS = [([5, 7, 4], [6, 8]), ([9], [4, 4, 5, 10, 7, 9]), ([8, 8, 6, 5, 4, 9], [7]), ([4], []), ([6, 10], [5, 6, 7])]
 
 
-def batch_of(pairs, extra=0):
-    targets = [target for _, target in pairs]
-    parts = (
-        pad_ids([source for source, _ in pairs], after=EOS),
-        pad_ids(targets, before=BOS),
-        pad_ids(targets, after=EOS),
-    )
-    padded = [F.pad(part, (0, extra)) for part in parts]
-    return Batch(*padded, real=(padded[-1] != 0).flatten().nonzero().squeeze(1))
+def batch_of(pairs):
+    return padded(*map(list, zip(*pairs, strict=True)))
 
 
 def tiny(**changes):
@@ -227,11 +220,9 @@ def test_the_objective_under_autocast_is_that_of_fp32_but_for_rounding(changes):
 
 @pytest.mark.parametrize("sizes", [[1] * 5, [2, 3], [4, 1]])
 def test_micro_batches_over_global_tokens_give_the_gradients_of_one_batch(sizes):
-    objective, begin, parts = Objective(tiny(), 0.1), 0, []
-    for size in sizes:
-        parts.append(batch_of(PAIRS[begin : begin + size]))
-        begin += size
-    assert begin == len(PAIRS)
+    objective, pairs = Objective(tiny(), 0.1), iter(PAIRS)
+    parts = [batch_of(islice(pairs, size)) for size in sizes]
+    assert next(pairs, None) is None
     whole, summed = gradients_of(objective, [batch_of(PAIRS)]), gradients_of(objective, parts)
     for found, right in zip(summed, whole, strict=True):
         assert right.any()

@@ -9,12 +9,13 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from padded import padded as pairs_of
 from torch._dynamo.testing import CompileCounterWithBackend
 
-from nmt.model.batch import Batch, pad_ids
+from nmt.model.batch import Batch
+from nmt.model.operations import Operations
 from nmt.model.transformer import Transformer
 from nmt.recipe import Model
-from nmt.text.vocabulary import BOS, EOS
 from nmt.training.batches import make_batch
 from nmt.training.loss import Objective, compile_parts
 
@@ -34,9 +35,7 @@ def batch(draw: random.Random, padded: bool, pairs: int) -> Batch:
     for width in (longest, max(1, longest + draw.randint(-3, 3))):
         lengths = [width, *(draw.randint(0, width) if padded else width for _ in range(pairs - 1))]
         rows.append([[draw.randint(4, 59) for _ in range(length)] for length in lengths])
-    source, target = rows
-    out = pad_ids(target, after=EOS)
-    return Batch(pad_ids(source, after=EOS), pad_ids(target, before=BOS), out, out.flatten().nonzero().squeeze(1))
+    return pairs_of(*rows)
 
 
 def check_same(compiled: Objective, plain: Objective, batches: list[Batch], tolerance: float) -> None:
@@ -54,7 +53,7 @@ def check_same(compiled: Objective, plain: Objective, batches: list[Batch], tole
 @pytest.fixture(autouse=True)
 def _few_rows(fresh_graphs: None, monkeypatch: pytest.MonkeyPatch) -> None:
     # so that many a batch is some chunks and a rest
-    monkeypatch.setattr("nmt.training.loss.chunk_rows", lambda *_: 100)
+    monkeypatch.setattr(Operations, "chunk_rows", lambda *_: 100)
 
 
 @pytest.mark.slow  # what a GPU compiles

@@ -132,8 +132,8 @@ def test_frozen_vectors_stay_exactly_as_they_are_while_others_learn(shared, tmp_
 @pytest.mark.parametrize(
     ("lines", "told"),
     [
-        (["{word} 1 2 3 4", "unknown 1 2 3"], "2: the vector has 3 numbers, but model.d_model is 4"),
-        (["2 4", "{word} 1 2 3 4", "unknown 1 1 1 1 1"], "3: the vector has 5 numbers, but model.d_model is 4"),
+        (["{word} 1 2 3 4", "unknown 1 2 3"], "2: has 3 numbers, but model.d_model is 4"),
+        (["2 4", "{word} 1 2 3 4", "unknown 1 1 1 1 1"], "3: has 5 numbers, but model.d_model is 4"),
         *(
             (["1 4", f"{{word}} 1 2 {cell} 4"], f"2: one of 1 2 {cell} 4 … is not a number")
             for cell in ("three", "nan", "-inf", "1e39")  # the last is infinite in fp32

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -17,10 +16,9 @@ from nmt.checkpoint.reading import checkpoints
 from nmt.compute.gpu import GPU
 from nmt.data.corpus import Corpus
 from nmt.data.epochs import plan_epoch
-from nmt.model.batch import Batch
 from nmt.system.console import Console
 from nmt.system.errors import UserError
-from nmt.training.loss import MANY, Divergence, Objective
+from nmt.training.loss import MANY, Divergence
 from nmt.training.optimizer import Optimizer
 from nmt.training.run_files import RunState
 from nmt.training.trainer import Trainer
@@ -30,14 +28,11 @@ SMALL = small("updates: 12, log_updates: 4", *BARE)
 
 SCORED = "data.name=reverse", "data.valid=[{source: valid.a, target: valid.b}]"
 
-Losses = tuple[Tensor, Tensor]
-Forward = Callable[[Objective, Batch], Losses]
 
-
-def not_finite(value: float, *numbers: int) -> Callable[[int, Batch, Forward, Objective], Losses]:
+def not_finite(value: float, *numbers: int):
     """Losses and gradients of some calls times a value."""
 
-    def losses(number: int, batch: Batch, forward: Forward, objective: Objective) -> Losses:
+    def losses(number, batch, forward, objective):
         loss, nll = forward(objective, batch)
         return (loss * value, nll * value) if number in numbers else (loss, nll)
 
@@ -180,7 +175,7 @@ def test_factors_are_rounded_in_updates_alone(
     def note(where: str) -> None:
         seen[where].add(torch.get_float32_matmul_precision())
 
-    def losses(_: int, batch: Batch, forward: Forward, objective: Objective) -> Losses:
+    def losses(_, batch, forward, objective):
         loss, nll = forward(objective, batch)
         assert torch.is_autocast_enabled("cpu") == (precision == "bf16")
         note("forward")
@@ -202,7 +197,7 @@ def test_factors_are_rounded_in_updates_alone(
 def test_padding_is_the_share_of_cells_that_hold_none(train, inject, task) -> None:
     cells = padding = 0
 
-    def losses(number: int, batch: Batch, forward: Forward, objective: Objective) -> Losses:
+    def losses(number, batch, forward, objective):
         nonlocal cells, padding
         if number > 1:
             cells += batch.source.numel() + batch.target_out.numel()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,21 +11,16 @@ import torch.distributed as dist
 from reverse_task import BARE, assert_equal_to_the_bit, position, small
 from torch import Tensor
 
-from nmt.model.batch import Batch
 from nmt.system.device import World
 from nmt.system.errors import GroupError
 from nmt.training.distributed import Group
-from nmt.training.loss import Objective
 from nmt.training.trainer import Trainer
 
 SMALL = small("updates: 8, log_updates: 4", *BARE)
 
-Losses = tuple[Tensor, Tensor]
-Forward = Callable[[Objective, Batch], Losses]
 
-
-def out_of_memory(above: int) -> Callable[[int, Batch, Forward, Objective], Losses]:
-    def losses(number: int, batch: Batch, forward: Forward, objective: Objective) -> Losses:
+def out_of_memory(above: int):
+    def losses(number, batch, forward, objective):
         if batch.source.numel() > above and len(batch.source) > 1:
             raise torch.OutOfMemoryError("full")
         return forward(objective, batch)
@@ -52,7 +46,7 @@ def test_micro_batches_are_halved_where_memory_runs_out(train, inject, task) -> 
 def test_a_probe_that_runs_out_of_memory_leaves_no_gradients(train, inject, task, monkeypatch) -> None:
     train("training.device_tokens=125", out="plain")
 
-    def losses(number: int, batch: Batch, forward: Forward, objective: Objective) -> Losses:
+    def losses(number, batch, forward, objective):
         if number == 1:  # the backward pass gets through the decoder
 
             def fail(gradient: Tensor) -> None:
@@ -79,7 +73,7 @@ def test_a_probe_counts_gradients_beside_the_activations_of_a_later_micro_batch(
     """On a GPU, the peak is that of allocated memory; here, of gradients there are while activations are, in bytes."""
     peak, measured = 0, []
 
-    def losses(number: int, batch: Batch, forward: Forward, objective: Objective) -> Losses:
+    def losses(number, batch, forward, objective):
         nonlocal peak
         there = sum(parameter.grad.nbytes for parameter in objective.parameters() if parameter.grad is not None)
         peak = max(peak, there)
@@ -113,7 +107,7 @@ def test_memory_may_run_out_in_the_backward_pass(train, inject, task) -> None:
 
     for number in (1, 2):  # of a micro-batch that is added up, and of the last one
 
-        def losses(call: int, batch: Batch, forward: Forward, objective: Objective, number: int = number) -> Losses:
+        def losses(call, batch, forward, objective, number=number):
             loss, nll = forward(objective, batch)
             return (Full.apply(loss) if call == number else loss), nll
 
@@ -128,7 +122,7 @@ def test_a_halved_size_is_kept_when_the_run_is_resumed(train, inject, task) -> N
     train("training.updates=5", out="parts")
     sizes = []
 
-    def losses(number: int, batch: Batch, forward: Forward, objective: Objective) -> Losses:
+    def losses(number, batch, forward, objective):
         sizes.append(batch.source.numel())
         return forward(objective, batch)
 
@@ -139,7 +133,7 @@ def test_a_halved_size_is_kept_when_the_run_is_resumed(train, inject, task) -> N
 
 
 def test_one_pair_that_is_too_much_is_told(train, inject, task) -> None:
-    def losses(number: int, batch: Batch, forward: Forward, objective: Objective) -> Losses:
+    def losses(number, batch, forward, objective):
         raise torch.OutOfMemoryError("full")
 
     inject(losses)
@@ -149,7 +143,7 @@ def test_one_pair_that_is_too_much_is_told(train, inject, task) -> None:
 
 
 def test_a_gpu_that_fails_is_told_in_a_line(train, inject, task) -> None:
-    def losses(number: int, batch: Batch, forward: Forward, objective: Objective) -> Losses:
+    def losses(number, batch, forward, objective):
         raise torch.AcceleratorError("CUDA error: uncorrectable ECC error encountered\nmore of it")
 
     inject(losses)

@@ -8,17 +8,17 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from padded import Ids, padded
 from reverse_task import BARE, metrics, parameters, small
 from torch import Tensor
 from torch._dynamo.testing import CompileCounterWithBackend
 
 from nmt.compute.gpu import GPU as OnGPU
-from nmt.model.batch import Batch, pad_ids
+from nmt.model.batch import Batch
 from nmt.model.operations import Operations
 from nmt.model.transformer import Transformer
 from nmt.recipe import Model, Training
 from nmt.system.errors import UserError
-from nmt.text.vocabulary import BOS, EOS
 from nmt.training.batches import Packer, deal_update, use_packing
 from nmt.training.loss import Objective, compile_parts
 
@@ -26,8 +26,6 @@ SMALL = small("device_tokens: 260, updates: 8, log_updates: 4", *BARE)
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
 LONGEST = 21
-
-Ids = list[list[int]]
 
 
 def tiny(has_source: bool = True, **settings: object) -> Transformer:
@@ -41,12 +39,6 @@ def sentences(seed: int, count: int = 14) -> tuple[Ids, Ids]:
     draw = np.random.default_rng(seed)
     sides = ([draw.integers(4, 60, length).tolist() for length in draw.integers(0, LONGEST, count)] for _ in range(2))
     return next(sides), next(sides)
-
-
-def batch(sources: Ids, targets: Ids, has_source: bool) -> Batch:
-    out = pad_ids(targets, after=EOS)
-    known = out.flatten().nonzero().squeeze(1)
-    return Batch(pad_ids(sources, after=EOS) if has_source else None, pad_ids(targets, before=BOS), out, known)
 
 
 def results(objective: Objective, batches: list[Batch]) -> list[Tensor]:
@@ -79,13 +71,14 @@ def assert_same(found: list[Tensor], expected: list[Tensor]) -> None:
 def test_losses_and_gradients_are_those_of_padded_batches(settings: dict[str, object], has_source: bool) -> None:
     objective = Objective(tiny(has_source, **settings), 0.1)
     sources, targets = sentences(1)
-    expected = results(objective, [batch(sources, targets, has_source)])
+    expected = results(objective, [padded(sources if has_source else None, targets)])
     lengths = [np.array([len(ids) for ids in side], np.int32) for side in (sources, targets)]
     for devices in (1, 2):
         parts = deal_update(*lengths, 100, devices)
         assert len(parts) > 1
-        padded = [batch([sources[i] for i in part], [targets[i] for i in part], has_source) for part in parts]
-        assert_same(results(objective, [Packer(100, LONGEST).pack(each, 100) for each in padded]), expected)
+        each = [[[side[i] for i in part] for side in (sources, targets)] for part in parts]
+        batches = [padded(source if has_source else None, target) for source, target in each]
+        assert_same(results(objective, [Packer(100, LONGEST).pack(batch, 100) for batch in batches]), expected)
 
 
 def weights_of(query: Tensor, key: Tensor, queries: Tensor, keys: Tensor, window: list[int]) -> Tensor:
@@ -144,9 +137,9 @@ TASKS = [{}, {"attention_window": 5}, {"positions": "words"}]
 @pytest.mark.parametrize("settings", TASKS, ids=["base", "window", "words"])
 def test_the_kernel_is_asked_for_the_same(settings: dict[str, object], has_source: bool) -> None:
     objective = Objective(tiny(has_source, **settings), 0.1)
-    padded = batch(*sentences(2), has_source)
-    packed = Packer(400, LONGEST).pack(padded, 400)
-    assert_same(results(objective, [packed]), results(objective, [padded]))
+    sources, targets = sentences(2)
+    batch = padded(sources if has_source else None, targets)
+    assert_same(results(objective, [Packer(400, LONGEST).pack(batch, 400)]), results(objective, [batch]))
 
 
 @pytest.mark.usefixtures("kernel", "fresh_graphs")
@@ -157,7 +150,7 @@ def test_layers_are_compiled_to_one_graph_each_for_packed_batches_of_any_size() 
     compiled.softmax = plain.softmax  # sees tokens, packed or not
     same, _ = sentences(1)
     for sides in ((same, same), sentences(2, 3), sentences(3, 40)):  # a size that both sides have, and others
-        packed = Packer(700, LONGEST).pack(batch(*sides, True), 700)
+        packed = Packer(700, LONGEST).pack(padded(*sides), 700)
         assert_same(results(compiled, [packed]), results(plain, [packed]))
     assert counter.frame_count == 3  # of the embedding, the encoder and the decoder
 
