@@ -210,7 +210,7 @@ def python() -> Iterator[str]:
         "After `import nmt`, programs may use these names. [Translate](../translate.md#from-python) and "
         "[Parse](../parse.md#from-python) have examples. Other names of the package may change at any time."
     )
-    for name in nmt._HOMES:
+    for name in ("load", *nmt._HOMES):
         yield from described(getattr(nmt, name), f"nmt.{name}")
     for result in (Translation, Parse):
         yield from described(result, result.__name__)

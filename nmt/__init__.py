@@ -4,16 +4,32 @@
     model = nmt.load("ckpts/")
     model.translate(["I like trees."])  # a parser: model.parse(["I like trees ."])
 
-Names are imported on first use, so the command line can answer before torch loads.
+Nothing is printed, and a line's result does not depend on the rest of its batch. Names are imported on first use, so
+the command line can answer before torch loads.
 """
 
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from nmt.decoding.parser import Parser
+    from nmt.decoding.translator import Translator
+    from nmt.model.transformer import Transformer
+    from nmt.parsing.tree import Tree
+    from nmt.recipe import Model, Recipe
+    from nmt.system.errors import UserError
 
 __version__ = "0.1.0"
+__all__ = ["Model", "Parser", "Recipe", "Transformer", "Translator", "Tree", "UserError", "__version__", "load"]
 
+ModelPath = str | os.PathLike[str]
 _HOMES = {
-    "load": "nmt.api",
     "Translator": "nmt.decoding.translator",
     "Parser": "nmt.decoding.parser",
     "Transformer": "nmt.model.transformer",
@@ -23,19 +39,52 @@ _HOMES = {
     "UserError": "nmt.system.errors",
 }
 
-__all__ = ["Model", "Parser", "Recipe", "Transformer", "Translator", "Tree", "UserError", "__version__", "load"]
-
-if TYPE_CHECKING:
-    from nmt.api import load
-    from nmt.decoding.parser import Parser
-    from nmt.decoding.translator import Translator
-    from nmt.model.transformer import Transformer
-    from nmt.parsing.tree import Tree
-    from nmt.recipe import Model, Recipe
-    from nmt.system.errors import UserError
-
 
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'nmt' has no attribute {name!r}")
     return getattr(import_module(_HOMES[name]), name)
+
+
+def load(
+    path: ModelPath | Sequence[ModelPath],
+    device: str = "auto",
+    *,
+    engine: Literal["nmt", "ctranslate2"] = "nmt",
+    workers: int = 1,
+    threads: int | None = None,
+    **decoding: object,
+) -> Translator | Parser:
+    """Load a bundle or a run's directory, as in `nmt.load("ckpts/", beam=8)`; several paths form an ensemble.
+
+    Other keywords override the first bundle's decoding settings, such as `beam` and `precision`. `device` is auto, cpu,
+    cuda or cuda:N. If `workers` is above 1, that many spawned processes share the lines and, on a CPU, the `threads`;
+    the program's main module must then be importable (`if __name__ == "__main__":`). `close` or leaving a `with` block
+    stops them.
+
+    Raise UserError if a model, key, value or device does not exist, if the tokenizers differ, or if a model is a
+    language model, which only `nmt score` uses.
+    """
+    from nmt.checkpoint.reading import common_tokenizer
+    from nmt.decoding.parser import Parser
+    from nmt.decoding.translator import Translator
+    from nmt.decoding.workers import Saved
+    from nmt.exchange.resolve import resolve
+    from nmt.recipe import TaskName, override_decoding
+
+    paths = [path] if isinstance(path, str | os.PathLike) else path
+    bundles = [resolve(Path(path))[0] for path in paths]
+    tokenizer = common_tokenizer(bundles)
+    task: TaskName = "parse" if bundles[0].task.has_trees else "translate"
+    for bundle in bundles:
+        bundle.check_task(task)
+    settings = override_decoding(bundles[0].recipe, [f"{key}={json.dumps(v)}" for key, v in decoding.items()])
+    models = Saved(bundles, engine, device, workers, threads, forks=False, say=_silent)
+    if task == "parse":
+        return Parser(models, tokenizer, settings)
+    lengths, language = bundles[0].lengths, bundles[0].recipe.data.source or ""
+    return Translator(models, tokenizer, settings, lengths, language=language)
+
+
+def _silent(line: str) -> None:
+    """Discard a message. Spawned workers import this function by name, so it is not a lambda."""

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 import reference_search
 
-from nmt.api import Translator
+from nmt import Translator
 from nmt.decoding.engine import Request
 from nmt.decoding.search import SearchEngine
 from nmt.decoding.splitter import LineSplitter

@@ -10,7 +10,7 @@ import pytest
 from tiny_parser import DECODING, make_model, train_tokenizer, write_parser
 
 import nmt
-from nmt.api import Parser, Translator
+from nmt import Parser, Translator
 from nmt.decoding.parser import words_of
 from nmt.parsing.brackets import DELETED
 from nmt.parsing.linearization import XX, TreeVocabulary, escape

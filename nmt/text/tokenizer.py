@@ -21,8 +21,18 @@ from nmt.recipe import TokenizerSettings
 from nmt.system.errors import UserError
 from nmt.system.files import remedy
 from nmt.system.integrity import checked, content, known_files
-from nmt.text.subwords import train_vocabulary
-from nmt.text.vocabulary import BOS, DAMAGED, EOS, PAD, SPACE_MARK, UNK, TargetVocabulary, Vocabulary, read_processor
+from nmt.text.vocabulary import (
+    BOS,
+    DAMAGED,
+    EOS,
+    PAD,
+    SPACE_MARK,
+    UNK,
+    TargetVocabulary,
+    Vocabulary,
+    read_processor,
+    train_vocabulary,
+)
 
 SHARED, SOURCE = "tokenizer.model", "source.model"
 """File names of a shared vocabulary and of a separate source vocabulary"""

@@ -9,7 +9,7 @@ import pytest
 import torch
 from reference_search import random_model
 
-from nmt.api import Translator
+from nmt import Translator
 from nmt.decoding.constraints import SubwordIndex
 from nmt.decoding.engine import Request
 from nmt.model.transformer import Transformer

@@ -9,7 +9,7 @@ from random_bundle import random_bundle, tokenizer_of_words
 from tiny_parser import make_model, train_tokenizer
 
 import nmt
-from nmt.api import Parser, Translator
+from nmt import Parser, Translator
 from nmt.decoding.forced import Attention, AttentionType, Tokens, attend
 from nmt.recipe import Decoding
 from nmt.system.errors import UserError

@@ -18,7 +18,7 @@ import torch
 from random_bundle import random_bundle
 from reverse_task import names, shell
 
-from nmt.api import Translator
+from nmt import Translator
 from nmt.checkpoint.reading import Bundle
 from nmt.exchange import ctranslate2
 

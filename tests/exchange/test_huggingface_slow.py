@@ -19,7 +19,7 @@ from marian import logits
 from marian_folders import write_tokenizer
 from random_bundle import random_bundle, sentence
 
-from nmt.api import Translator
+from nmt import Translator
 from nmt.checkpoint.reading import Bundle
 from nmt.exchange.huggingface import export
 from nmt.exchange.resolve import resolve

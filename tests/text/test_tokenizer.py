@@ -18,9 +18,8 @@ from strategies import TEXT, TRICKY
 from nmt.parsing.linearization import TreeVocabulary, load_tokenizer
 from nmt.recipe import TokenizerSettings
 from nmt.system.errors import Interrupted, UserError
-from nmt.text.subwords import PRINTABLE, alphabet, cut_long
 from nmt.text.tokenizer import Tokenizer
-from nmt.text.vocabulary import BOS, EOS, PAD, UNK, Vocabulary
+from nmt.text.vocabulary import BOS, EOS, PAD, PRINTABLE, UNK, Vocabulary, alphabet, cut_long
 
 ENGLISH = "the quick dog cat sees likes tree big small red green house man woman walks jumps under over vexed"
 GERMAN = "der die Hund Katze sieht mag Baum groß klein rot grün Haus Mann Frau geht läuft unter über"

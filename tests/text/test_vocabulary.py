@@ -17,7 +17,7 @@ import pytest
 from nmt.recipe import TokenizerSettings
 from nmt.system.children import Child
 from nmt.system.errors import Interrupted, UserError
-from nmt.text import subwords
+from nmt.text import vocabulary
 from nmt.text.tokenizer import Tokenizer
 
 PAIRS = [(f"the dog sees {number} cats", f"der Hund sieht {number} Katzen") for number in range(200)]
@@ -92,14 +92,14 @@ def test_a_child_that_dies_is_one_error(monkeypatch: pytest.MonkeyPatch, number:
         yield from ["a b c"] * 5000
         os.kill(children[0].pid, number)
 
-    monkeypatch.setattr(subwords, "Child", start)
+    monkeypatch.setattr(vocabulary, "Child", start)
     with pytest.raises(UserError, match=f"tokenizer: SentencePiece was killed by {number.name}") as caught:
-        subwords.train_model(texts(), None, vocab_size=300)
+        vocabulary.train_model(texts(), None, vocab_size=300)
     assert "tokenizer.sample" in caught.value.hint
 
 
 def test_what_sentencepiece_refuses_before_it_reads_is_told_as_it_says_it() -> None:
-    answer = subwords.train_model(iter(["a b c"] * 500_000), None, no_such_option=1)
+    answer = vocabulary.train_model(iter(["a b c"] * 500_000), None, no_such_option=1)
     assert isinstance(answer, str)
     assert "no_such_option" in answer
 
