@@ -18,15 +18,8 @@ from processes import Ended, forked, wait
 
 IMPORTED = (
     *("torch._dynamo", "datasets.arrow_writer", "safetensors.torch", "sacrebleu", "sentencepiece"),
-    *(
-        "nmt.cli",
-        "nmt.decoding.translator",
-        "nmt.decoding.parser",
-        "nmt.data.prepare",
-        "nmt.training.start",
-        "nmt.report.page",
-        "nmt.exchange.huggingface",
-    ),
+    *("nmt.cli", "nmt.decoding.translator", "nmt.decoding.parser", "nmt.data.prepare", "nmt.training.start"),
+    *("nmt.report.page", "nmt.exchange.huggingface"),
     *("nmt.commands.translate", "nmt.commands.train"),
 )
 PATIENCE = 120  # seconds that a command may take

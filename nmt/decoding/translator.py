@@ -201,7 +201,7 @@ class Translator(Pipeline[Translation]):
                     for phrase in phrases
                     if part.start <= phrase.start and phrase.end <= part.end
                 ],
-                aligned=markup is not None and markup.has_tags,
+                aligned=markup is not None and bool(markup.walls),
             )
             for part in parts
         ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, groupby, pairwise
 from typing import NamedTuple, Self
@@ -26,21 +26,15 @@ def words_of(text: str, glue: frozenset[str] = frozenset(), whole: Sequence[Span
 
     A character of `glue` joins the words on both sides of it to one. Each span in `whole` is one word, in order.
     """
-    found: list[Span] = []
     joined = [joins(character) for character in text]
-    for at in range(1, len(text) - 1):
-        joined[at] = joined[at] or (text[at] in glue and joins(text[at - 1]) and joins(text[at + 1]))
-    start = 0
-    for span in (*whole, Span(len(text), len(text))):
-        for is_word, run in groupby(range(start, span.start), key=joined.__getitem__):
-            places = list(run)
-            if is_word:
-                found.append(Span(places[0], places[-1] + 1))
-            else:
-                found += [Span(at, at + 1) for at in places if not text[at].isspace()]
-        found += [span] * (span.end > span.start)
-        start = span.end
-    return found
+    keys: list[int | None] = [None if character.isspace() else at for at, character in enumerate(text)]
+    for at, character in enumerate(text):
+        if joined[at] or (character in glue and 0 < at < len(text) - 1 and joined[at - 1] and joined[at + 1]):
+            keys[at] = -1
+    for number, span in enumerate(whole, len(text)):
+        keys[slice(*span)] = [number] * (span.end - span.start)
+    words = [list(places) for key, places in groupby(range(len(text)), key=keys.__getitem__) if key is not None]
+    return [Span(places[0], places[-1] + 1) for places in words]
 
 
 def ends_of(decode: Callable[[list[int]], str], ids: Sequence[int]) -> list[int]:
@@ -112,9 +106,9 @@ class Aligned:
         weights = self.weights.copy()
         taken: set[int] = set()
         for phrase in phrases:
-            inside = self._inside(Span(phrase.start, phrase.end))
+            inside = _touched(self.source_words, Span(phrase.start, phrase.end))
             places = [
-                [j for j, word in enumerate(self.words) if word.start < found.end() and found.start() < word.end]
+                _touched(self.words, Span(*found.span()))
                 for target in phrase.targets
                 for found in re.finditer(re.escape(target), self.output, 0 if phrase.case else re.IGNORECASE)
             ]
@@ -132,7 +126,7 @@ class Aligned:
         `free` is (words,). Words in it that stand for others count against it, and are not at its ends. Punctuation
         belongs to a run if the span alone has it.
         """
-        inside = self._inside(span)
+        inside = _touched(self.source_words, span)
         if not (inside and free.any()):
             return None
         shares = self.weights[:, inside].sum(1) / np.maximum(self.weights.sum(1), 1e-9)
@@ -163,73 +157,52 @@ class Aligned:
         likely = int(attention.argmax())
         return Span(likely, likely + 1) if found is None and attention[likely] >= LIKELY else found
 
-    def _inside(self, span: Span) -> list[int]:
-        """Return the indices of the source words that a span of the source touches."""
-        return [i for i, word in enumerate(self.source_words) if word.start < span.end and span.start < word.end]
-
-    def _runs(self, span: Span, taken: Collection[int]) -> Iterator[tuple[float, int, int]]:
-        """Yield (attention, first, last) for runs of output words that attend most to words of a source span."""
-        inside = self._inside(span)
-        hits = [
-            j
-            for j, i in enumerate(self.weights.argmax(1))
-            if i in inside and j not in taken and joins(self.output[self.words[j].start])
-        ]
-        starts = [at for at in range(len(hits)) if at == 0 or not self._adjacent(hits[at - 1], hits[at])]
-        for start, end in pairwise([*starts, len(hits)]):
-            run = hits[start:end]
-            yield float(self.weights[run][:, inside].sum(1).max()), run[0], run[-1]
-
     def places(self, span: Span, taken: set[int]) -> Iterator[Place]:
         """Yield places in the output for a translation of a source span.
 
-        `taken` are the words that no longer count; the chosen ones are added.
+        They are those of the words that attend most to it, or beside the word that attends to it at all. `taken` are
+        the words that no longer count; the chosen ones are added.
         """
-        if run := max(self._runs(span, taken), default=None):
-            _, first, last = run
-            taken.update(range(first, last + 1))
-            part = self._part(span, first) if first == last else None
-            yield part or Place(self._core(span, first, last))
-            return
-        mass = self.weights[:, self._inside(span)].sum(1)
+        inside = _touched(self.source_words, span)
+        mass, favourites = self.weights[:, inside].sum(1), self.weights.argmax(1)  # (words,)
         free = [j for j, word in enumerate(self.words) if j not in taken and joins(self.output[word.start])]
         if not free:
             yield Place(Span(len(self.output), len(self.output)), before=" ")
             return
-        best = max(free, key=lambda j: float(mass[j]))
-        taken.add(best)
-        if part := self._part(span, best):
+        hits = [j for j in free if favourites[j] in inside]
+        starts = [at for at, j in enumerate(hits) if at == 0 or not self._adjacent(hits[at - 1], j)]
+        runs = [hits[start:end] for start, end in pairwise([*starts, len(hits)])]
+        alone = [max(free, key=mass.__getitem__)]
+        best = max(runs, key=lambda run: (self.weights[run][:, inside].sum(1).max(), run)) if hits else alone
+        first, last = best[0], best[-1]
+        taken.update(range(first, last + 1))
+        if first == last and (part := self._part(inside, first)):
             yield part
-            return
-        word, other = self.words[best], int(self.weights[best].argmax())
-        if mass[best] >= CLEAR:
-            yield Place(word)
-            if self.weights[:, other].argmax() != best:  # what else it stands for has another word
-                return
-        yield Place(Span(word.start, word.start), after=" ")
-        yield Place(Span(word.end, word.end), before=" ")
+        elif hits:  # without weak words at its ends; for one source word the last word, since an article attends to it
+            strong = first + np.flatnonzero(mass[first : last + 1] >= STRONG * mass[first : last + 1].max())
+            start = strong[0 if len(inside) > 1 else -1]
+            yield Place(Span(self.words[start].start, self.words[strong[-1]].end))
+        else:
+            word, is_clear = self.words[first], mass[first] >= CLEAR
+            if is_clear:
+                yield Place(word)
+            if not is_clear or self.weights[:, favourites[first]].argmax() == first:  # its own source has no other word
+                yield Place(Span(word.start, word.start), after=" ")
+                yield Place(Span(word.end, word.end), before=" ")
 
-    def _core(self, span: Span, first: int, last: int) -> Span:
-        """Return the span of a run without weak words at its ends; for one source word, of its last word.
-
-        An article often attends to its noun, which follows it.
-        """
-        inside = self._inside(span)
-        attention = self.weights[first : last + 1, inside].sum(1)
-        strong = np.flatnonzero(attention >= STRONG * attention.max())
-        start = first + int(strong[0 if len(inside) > 1 else -1])
-        return Span(self.words[start].start, self.words[first + int(strong[-1])].end)
-
-    def _part(self, span: Span, j: int) -> Place | None:
-        """Return the place of one part of the compound j, if its other part stands for another source word."""
-        word, inside = self.words[j], self._inside(span)
+    def _part(self, inside: Sequence[int], j: int) -> Place | None:
+        """Return the place of one part of the compound j, if its other part stands for a source word not `inside`."""
+        word = self.words[j]
         at = [k for k, end in enumerate(self.ends) if word.start < end <= word.end]
         owners = self.of_subwords[at].argmax(1).tolist()
         others = {i for i in owners if i not in inside}
         own = [i in inside for i in owners]
-        is_parted = len([key for key, _ in groupby(own)]) == 2  # one part's subwords, then the other's
-        near = {inside[0] - 1, inside[-1] + 1}
-        if not is_parted or not others <= near or any(self.weights[:, i].argmax() != j for i in others):
+        is_parted = len([*groupby(own)]) == 2  # one part's subwords, then the other's
+        if (
+            not is_parted
+            or not others <= {inside[0] - 1, inside[-1] + 1}
+            or any(self.weights[:, i].argmax() != j for i in others)
+        ):
             return None
         split = own.index(own[-1])
         middle = self.ends[at[split - 1]]
@@ -310,18 +283,22 @@ class AlignedLine:
         """
         first = max(0, bisect_right(self._parts, span.start, key=lambda part: part.source) - 1)
         last = bisect_left(self._parts, span.end, key=lambda part: part.source)
-        runs = []
+        edges = list[int]()
         for source, _, word, part in self._parts[first:last]:
             run = part.run(Span(span.start - source, span.end - source), free[word : word + len(part.words)])
-            if run:
-                runs.append(Span(word + run.start, word + run.end))
-        whole = Span(runs[0].start, runs[-1].end) if runs else None
+            edges += [word + edge for edge in run or ()]
+        whole = Span(edges[0], edges[-1]) if edges else None
         return whole if whole and free[slice(*whole)].all() else None
 
     def between(self, at: int, bound: tuple[bool, bool]) -> int:
         """Return where in the output something belongs that stood at an offset of the source, as `Aligned.between`."""
         part = self.part(at)
         return part.output + part.aligned.between(at - part.source, "", bound, 0)[0] if part else 0
+
+
+def _touched(words: Sequence[Span], span: Span) -> list[int]:
+    """Return the indices of the words that a span touches."""
+    return [i for i, word in enumerate(words) if word.start < span.end and span.start < word.end]
 
 
 def _shares(words: Sequence[Span], ends: Sequence[int]) -> NDArray[np.float64]:

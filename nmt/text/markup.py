@@ -85,6 +85,34 @@ class _Element:
         edge = self.closing[:1] if side else self.opening[-1:]
         return (self.breaks or edge.isspace()) and not self.spaces[side]
 
+    def needs_space(self, side: int, beside: str) -> bool:
+        """Return whether tags without words had a space on a side where now a word is, or punctuation before them."""
+        is_needed = beside != "" and not beside.isspace() and (side == 0 or not _CLOSING.match(beside))
+        return self.start == self.end and self.spaces[side] and is_needed
+
+    def place(self, aligned: AlignedLine) -> int:
+        """Return the offset of a tag without words in the translation, on that side of a space where it was."""
+        at = aligned.between(self.start, (not self.spaces[0], not self.spaces[1]))
+        if self.spaces == (True, False):
+            return len(aligned.output) - len(aligned.output[at:].lstrip())
+        return len(aligned.output[:at].rstrip())
+
+    def in_same_word(self, line: AlignedLine, owners: NDArray[np.int_]) -> tuple[int, Span] | None:
+        """Return the word and the span of content inside a word such as H<sub>2</sub>O, if the translation has it."""
+        if not (part := line.part(self.start)):
+            return None
+        start, end, aligned = self.start - part.source, self.end - part.source, part.aligned
+        for i, word in enumerate(aligned.source_words):
+            if not (word.start <= start < word.end and word.start < end <= word.end) or word == (start, end):
+                continue
+            text = aligned.source[slice(*word)]
+            same = [j for j, other in enumerate(aligned.words) if aligned.output[slice(*other)] == text]
+            if free := [j for j in same if owners[part.word + j] in (self.parent, IN_WORD)]:
+                best = max(free, key=lambda j: float(aligned.weights[j, i]))
+                shift = part.output + aligned.words[best].start - word.start
+                return part.word + best, Span(start + shift, end + shift)
+        return None
+
 
 class Markup:
     """A line of markup, taken apart into its text and its tags."""
@@ -94,7 +122,7 @@ class Markup:
         self.line = line
         self.text = ""  # of two spaces with nothing but tags between them, it has the first
         self.kept: list[Span] = []  # of the text: elements that are copied, with their tags
-        self.walls: list[int] = []  # offsets in the text where tags are
+        self.walls: list[int] = []  # offsets in the text where tags are, one for each
         self._edges = ["", ""]  # spaces at the ends of the line
         self._elements: list[_Element] = []  # by their opening tags
         tokens = [*_tokens_of(line, tags)]
@@ -103,11 +131,6 @@ class Markup:
         self._entities = {sign: raw for sign, raw in reversed(signs) if sign != raw}  # by what they stand for
         if tags is TAGS and (self._elements or self._entities):
             self._entities = {sign: html.escape(sign) for sign in "&<" if (sign, sign) not in signs} | self._entities
-
-    @property
-    def has_tags(self) -> bool:
-        """Whether there are any tags."""
-        return bool(self._elements)
 
     def _read(self, tokens: Sequence[_Token]) -> None:
         """Build the text and the elements."""
@@ -178,14 +201,14 @@ class Markup:
                 if element.stands_for_space(0) and element.closing:
                     text = text.rstrip()
                 before = (written + text)[-1:]
-                written += text + " " * self._needs_space(element, 0, before) + element.opening
+                written += text + " " * element.needs_space(0, before) + element.opening
             else:
                 index = around.pop()
                 end = spans[index].end if index >= 0 else len(output)
                 written += "".join(signs[last:end])
                 if index >= 0:
                     element, behind = self._elements[index], output[end : end + 1]
-                    written += element.closing + " " * self._needs_space(element, 1, behind)
+                    written += element.closing + " " * element.needs_space(1, behind)
                     end += element.stands_for_space(1) and behind.isspace()
             last = max(last, end)
         return self._edges[0] + written + self._edges[1]
@@ -197,7 +220,7 @@ class Markup:
         with_words: dict[int, list[int]] = defaultdict(list)  # by their parents
         others = []
         for index, element in enumerate(self._elements):
-            if same := self._in_same_word(element, aligned, owners):
+            if same := element.in_same_word(aligned, owners):
                 spans[index], owners[same[0]] = same[1], IN_WORD
             elif run := aligned.run(Span(element.start, element.end), owners == element.parent):
                 owners[slice(*run)] = index
@@ -208,48 +231,13 @@ class Markup:
         for index in others:
             element = self._elements[index]
             around = Span(0, len(aligned.output)) if element.parent < 0 else spans[element.parent]
-            at = self._place(element, aligned)
+            at = element.place(aligned)
             for other in with_words[element.parent]:
                 if spans[other].start < at < spans[other].end:
                     at = spans[other].start if index < other else spans[other].end
             at = min(max(at, around.start), around.end)
             spans[index] = Span(at, at)
         return spans
-
-    @staticmethod
-    def _in_same_word(element: _Element, line: AlignedLine, owners: NDArray[np.int_]) -> tuple[int, Span] | None:
-        """Return the word and the span of content inside a word such as H<sub>2</sub>O, if the translation has it."""
-        if not (part := line.part(element.start)):
-            return None
-        start, end, aligned = element.start - part.source, element.end - part.source, part.aligned
-        for i, word in enumerate(aligned.source_words):
-            if not (word.start <= start < word.end and word.start < end <= word.end) or word == (start, end):
-                continue
-            text = aligned.source[slice(*word)]
-            same = [
-                j
-                for j, other in enumerate(aligned.words)
-                if aligned.output[slice(*other)] == text and owners[part.word + j] in (element.parent, IN_WORD)
-            ]
-            if same:
-                best = max(same, key=lambda j: float(aligned.weights[j, i]))
-                shift = part.output + aligned.words[best].start - word.start
-                return part.word + best, Span(start + shift, end + shift)
-        return None
-
-    @staticmethod
-    def _place(element: _Element, aligned: AlignedLine) -> int:
-        """Return the offset of a tag without words in the translation, on that side of a space where it was."""
-        at = aligned.between(element.start, (not element.spaces[0], not element.spaces[1]))
-        if element.spaces == (True, False):
-            return len(aligned.output) - len(aligned.output[at:].lstrip())
-        return len(aligned.output[:at].rstrip())
-
-    @staticmethod
-    def _needs_space(element: _Element, side: int, beside: str) -> bool:
-        """Return whether tags without words had a space on a side where now a word is, or punctuation before them."""
-        is_needed = beside != "" and not beside.isspace() and (side == 0 or not _CLOSING.match(beside))
-        return element.start == element.end and element.spaces[side] and is_needed
 
 
 def _tokens_of(line: str, tags: re.Pattern[str]) -> Iterator[_Token]:
