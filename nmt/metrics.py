@@ -43,17 +43,17 @@ class Moses:
             from sacremoses import MosesTokenizer
             from sacremoses.corpus import NonbreakingPrefixes
         except ImportError as error:
-            raise UserError(
-                f"BLEU of Moses' words: sacremoses is not installed: {error}", "pip install sacremoses"
-            ) from None
+            problem = f"BLEU of Moses' words: sacremoses is not installed: {error}"
+            raise UserError(problem, "pip install sacremoses") from None
         # Moses has rules for Chinese, but takes what stands between two marks for a word
         known = sorted(code for code in set(NonbreakingPrefixes().available_langs.values()) if not tokenizer_of(code))
         language = re.split("[-_]", language)[0]
         if language not in known:  # sacremoses would silently use the rules for English
-            raise UserError(
-                f"BLEU of Moses' words: the language of the reference, {language!r}, is none of {', '.join(known)}",
-                "give --language CODE, or a reference whose name ends in it, such as test.de; else take --metric bleu",
+            problem = f"the language of the reference, {language!r}, is none of {', '.join(known)}"
+            hint = (
+                "give --language CODE, or a reference whose name ends in it, such as test.de; else take --metric bleu"
             )
+            raise UserError(f"BLEU of Moses' words: {problem}", hint)
         self._tokenizer = MosesTokenizer(language)
         self.signature = f"sacremoses-{version('sacremoses')}-{language}"
 
@@ -158,15 +158,14 @@ def score(
         others[f"reference {number}" if len(references) > 1 else "reference"] = reference
     for which, lines in others.items():
         if len(lines) != len(hypotheses):
-            raise UserError(
-                f"the hypothesis has {len(hypotheses):,} lines and {which} has {len(lines):,}",
-                "give both the same number of lines; line N of one translates the same sentence as line N of the other",
+            problem = f"the hypothesis has {len(hypotheses):,} lines and {which} has {len(lines):,}"
+            hint = (
+                "give both the same number of lines; line N of one translates the same sentence as line N of the other"
             )
+            raise UserError(problem, hint)
     if not hypotheses:
-        raise UserError(
-            "nothing to score: hypothesis and reference have no lines",
-            "name files with a sentence on each line; HYP may come from stdin",
-        )
+        hint = "name files with a sentence on each line; HYP may come from stdin"
+        raise UserError("nothing to score: hypothesis and reference have no lines", hint)
     made = {name: _metric(name, language, lowercase, references, moses) for name in metrics}
     if baseline is not None:
         return {name: _compare(hypotheses, baseline, metric) for name, metric in made.items()}

@@ -141,12 +141,30 @@ def score_files(gold: Path, hypotheses: Iterable[str], name: str = "<stdin>") ->
 
 
 def _score(pairs: Iterable[tuple[Tree, Tree | None]], scores: BracketScores) -> BracketScores:
+    """Add each sentence to the overall sums and, if it is short, to those of short sentences."""
     for gold, hypothesis in pairs:
-        _add(scores, gold, hypothesis)
+        length, words, brackets = _scored(gold)
+        _, tested, found = _scored(hypothesis) if hypothesis else (0, [], [])
+        matched = list((Counter(brackets) & Counter(found)).elements())
+        crossings = _crossings(brackets, found)
+        for each in (scores, scores.short) if length <= SHORT else (scores,):
+            each.sentences += 1
+            if tested and tested == words:
+                each.gold.update(label for label, _, _ in brackets)
+                each.test.update(label for label, _, _ in found)
+                each.matched.update(label for label, _, _ in matched)
+                each.exact_matches += len(matched) == len(brackets) == len(found)
+                each.crossings[crossings] += 1
+            else:
+                each.skips += not tested
+                each.empty += hypothesis is None
+                each.errors += bool(tested)
+                each.missed += len(brackets)
+        if scores.errors and not scores.first_error:
+            scores.first_error = f"tree {scores.sentences:,}: {_difference(words, tested)}"
     if not scores.sentences:
-        raise UserError(
-            "nothing to score: there are no trees", "name a file or a folder of trees as REF, and their parses as HYP"
-        )
+        hint = "name a file or a folder of trees as REF, and their parses as HYP"
+        raise UserError("nothing to score: there are no trees", hint)
     return scores
 
 
@@ -155,11 +173,9 @@ def _pairs(gold: Iterable[Tree], hypotheses: Iterable[Tree | None]) -> Iterator[
     for before, (tree, test) in enumerate(zip_longest(trees, tests, fillvalue="")):  # "" marks the side that has ended
         if isinstance(tree, str) or isinstance(test, str):
             rest = before + 1 + sum(1 for _ in (tests if isinstance(tree, str) else trees))
-            counts = (before, rest) if isinstance(tree, str) else (rest, before)
-            raise UserError(
-                "the gold has {:,} trees and the hypothesis {:,}".format(*counts),
-                "parse the sentence of tree N of the gold on line N; leave a line empty where there is no tree",
-            )
+            ours, theirs = (before, rest) if isinstance(tree, str) else (rest, before)
+            hint = "parse the sentence of tree N of the gold on line N; leave a line empty where there is no tree"
+            raise UserError(f"the gold has {ours:,} trees and the hypothesis {theirs:,}", hint)
         yield tree, test
 
 
@@ -172,29 +188,6 @@ def _with_one_root(gold: Tree, hypothesis: Tree | None, notes: Counter[str]) -> 
 
 def _as_top(tree: Tree) -> Tree:
     return Tree(TOP, tree.children) if tree.label in ROOTS else tree
-
-
-def _add(scores: BracketScores, gold: Tree, hypothesis: Tree | None) -> None:
-    """Add a sentence to the overall sums and, if it is short, to those of short sentences."""
-    length, words, brackets = _scored(gold)
-    _, tested, found = _scored(hypothesis) if hypothesis else (0, [], [])
-    matched = list((Counter(brackets) & Counter(found)).elements())
-    crossings = _crossings(brackets, found)
-    for each in (scores, scores.short) if length <= SHORT else (scores,):
-        each.sentences += 1
-        if tested and tested == words:
-            each.gold.update(label for label, _, _ in brackets)
-            each.test.update(label for label, _, _ in found)
-            each.matched.update(label for label, _, _ in matched)
-            each.exact_matches += len(matched) == len(brackets) == len(found)
-            each.crossings[crossings] += 1
-        else:
-            each.skips += not tested
-            each.empty += hypothesis is None
-            each.errors += bool(tested)
-            each.missed += len(brackets)
-    if scores.errors and not scores.first_error:
-        scores.first_error = f"tree {scores.sentences:,}: {_difference(words, tested)}"
 
 
 def _scored(tree: Tree) -> tuple[int, list[str], list[Bracket]]:
@@ -232,10 +225,8 @@ def _crossings(gold: Iterable[Bracket], found: Iterable[Bracket]) -> int:
 def _difference(gold: list[str], test: list[str]) -> str:
     for number, (one, other) in enumerate(zip(gold, test, strict=False), 1):
         if one != other:
-            return (
-                f"word {number}, without punctuation, is {reprlib.repr(one)} in the gold and {reprlib.repr(other)} in "
-                "the hypothesis"
-            )
+            one, other = reprlib.repr(one), reprlib.repr(other)
+            return f"word {number}, without punctuation, is {one} in the gold and {other} in the hypothesis"
     return f"{len(gold)} words without punctuation in the gold and {len(test)} in the hypothesis"
 
 
@@ -258,10 +249,8 @@ COUNTS = {"sentences": "sentences", "errors": "errors", "skips": "skips", "empty
 
 def as_dict(scores: BracketScores) -> dict[str, Any]:
     """Return all figures and counts for JSON, with `short` for short sentences and `labels` for each label."""
-    labels = {
-        label: vars(counts) | {name: getattr(counts, name) for name in ("f1", "precision", "recall")}
-        for label, counts in scores.labels.items()
-    }
+    rates = "f1", "precision", "recall"
+    labels = {label: vars(one) | {name: getattr(one, name) for name in rates} for label, one in scores.labels.items()}
     return scores.figures() | {"short": scores.short.figures(), "labels": labels}
 
 
@@ -274,9 +263,9 @@ def report(scores: BracketScores) -> str:
         "",
         f"{'EVALB, COLLINS.prm':24}{'all':>10}{f'≤ {SHORT} words':>14}",
     ]
-    for names, form in ((COUNTS, ","), ({name: text for name, (text, _) in FIGURES.items()}, ".2f")):
-        for name, text in names.items():
-            lines.append(f"{text:24}{figures[name]:>10{form}}{short[name]:>14{form}}")
+    names = [(name, text, ",") for name, text in COUNTS.items()]
+    names += [(name, text, ".2f") for name, (text, _) in FIGURES.items()]
+    lines += [f"{text:24}{figures[name]:>10{form}}{short[name]:>14{form}}" for name, text, form in names]
     lines += ["", f"{'label':14}{'gold':>10}{'test':>10}{'matched':>10}{'precision':>11}{'recall':>9}{'F1':>9}"]
     for label, one in scores.labels.items():
         counts = f"{one.gold:>10,}{one.test:>10,}{one.matched:>10,}"

@@ -11,6 +11,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -100,22 +101,17 @@ class TreeVocabulary(TargetVocabulary):
 
         Raise UserError if no tree has a constituent below TOP.
         """
-        labels: Counter[str] = Counter()
-        tagged: Counter[tuple[str, str]] = Counter()
-        longest_run = 0
+        labels, tagged, longest_run = Counter[str](), Counter[tuple[str, str]](), 0
         for text in filter(None, trees):  # targets may be blank
-            tree, run = parse_tree(text), 0
+            tree = parse_tree(text)
             tagged.update(tree.pos())
-            for symbol in linearise(tree):
-                run = run + 1 if symbol[0] == "(" else 0
-                longest_run = max(longest_run, run)
-                if run:
-                    labels[symbol[1:]] += 1
+            for is_opening, symbols in groupby(linearise(tree), lambda symbol: symbol[0] == "("):
+                opened = [symbol[1:] for symbol in symbols if is_opening]
+                labels.update(opened)
+                longest_run = max(longest_run, len(opened))
         if not labels:
-            raise UserError(
-                "data.train: no tree has a constituent, so there is nothing to train a parser on",
-                "name trees that have brackets above the tags, such as (TOP (NP (NN tree)))",
-            )
+            hint = "name trees that have brackets above the tags, such as (TOP (NP (NN tree)))"
+            raise UserError("data.train: no tree has a constituent, so there is nothing to train a parser on", hint)
         tags = Counter(tag for _, tag in tagged.elements())
         punctuation, ambiguous = _decide(tagged)
         content = {

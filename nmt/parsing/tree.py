@@ -11,7 +11,7 @@ import reprlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from itertools import groupby, islice
+from itertools import groupby
 from pathlib import Path
 
 from nmt.system.errors import UserError
@@ -57,7 +57,7 @@ class Tree:
 
     def leaves(self) -> list[str]:
         """Return the words."""
-        return [word for tag, word in self.symbols() if tag and word]
+        return [word for word, _ in self.pos()]
 
     def pos(self) -> list[tuple[str, str]]:
         """Return (word, tag) for every preterminal."""
@@ -203,21 +203,21 @@ def _parse(lines: Iterable[str], notes: Counter[str]) -> Iterator[Tree]:
     """
     outer: list[tuple[str, list[Tree | str]]] = []  # labels and children of enclosing brackets
     label, children = "", list[Tree | str]()  # of the innermost bracket, or of the file
-    begun, size = ("", 0, 0), 0  # position of the outermost bracket: line, line number and token index
+    begun, size = (0, 0), 0  # line and column of the outermost bracket
     for number, line in enumerate(lines, 1):
         size = len(line) + (size if outer else 0)
         if size > LONGEST:
-            first, column = (begun[1], _column(begun[0], begun[2])) if outer else (number, 1)
-            raise MalformedTree(f"a tree has at most {LONGEST:,} characters", first, column)
+            raise MalformedTree(f"a tree has at most {LONGEST:,} characters", *(begun if outer else (number, 1)))
         if not outer and _COMMENT.match(line):
             notes[COMMENTED] += bool(_NESTED.search(line))
             continue
-        for index, (tag, word, opener, name, closer, atom) in enumerate(_TOKEN.findall(line)):
+        for token in _TOKEN.finditer(line):
+            tag, word, opener, name, closer, atom = token.groups("")
             has_word = bool(children) and isinstance(children[0], str)  # if so, the innermost bracket must close next
             if tag and not has_word:
                 children.append(Tree(tag, (word,)))
             elif opener and not has_word:
-                begun = begun if outer else (line, number, index)
+                begun = begun if outer else (number, token.start() + 1)
                 outer.append((label, children))
                 label, children = name, []
             elif closer and outer and children:
@@ -230,13 +230,12 @@ def _parse(lines: Iterable[str], notes: Counter[str]) -> Iterator[Tree]:
                 children.append(atom)
             else:
                 reason = _reason(closer, str(children[0]) if has_word else atom, bool(outer), label)
-                raise MalformedTree(reason, number, _column(line, index))
+                raise MalformedTree(reason, number, token.start() + 1)
         if not outer:
             yield from children  # type: ignore[misc]
             children = []
     if outer:
-        line, number, index = begun
-        raise MalformedTree("this bracket is never closed", number, _column(line, index))
+        raise MalformedTree("this bracket is never closed", *begun)
 
 
 def _reason(closer: str, word: str, inside: bool, label: str) -> str:
@@ -247,11 +246,6 @@ def _reason(closer: str, word: str, inside: bool, label: str) -> str:
     if inside:
         return f"a word must stand alone with its tag: (TAG {shown[1:-1]})"
     return f"{shown} stands outside of brackets"
-
-
-def _column(line: str, index: int) -> int:
-    """Return the 1-based column of the line's token `index`."""
-    return next(islice(_TOKEN.finditer(line), index, None)).start() + 1
 
 
 # --- preparation ------------------------------------------------------------------------------------------------

@@ -9,14 +9,13 @@ any line, since joined files have it inside. `nmt/system/compression.py` decompr
 from __future__ import annotations
 
 import io
-import itertools
 import os
 import re
 import stat
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from functools import partial
-from itertools import zip_longest
+from itertools import count, zip_longest
 from typing import TypeVar
 from zipfile import BadZipFile
 
@@ -80,13 +79,15 @@ def read_lines(path: str | os.PathLike[str]) -> Iterator[str]:
 
     Raise UserError if the file cannot be opened or read, or as `decoded` does.
     """
-    held = ExitStack()
-    return _lines(held, held.enter_context(_opened(path)), path)
 
+    def lines() -> Iterator[str]:
+        with _opened(path) as stream:
+            yield ""
+            yield from decoded(stream, path)
 
-def _lines(held: ExitStack, stream: io.BufferedReader, path: str | os.PathLike[str]) -> Iterator[str]:
-    with held:
-        yield from decoded(stream, path)
+    found = lines()
+    next(found)  # opens the file
+    return found
 
 
 @contextmanager
@@ -105,11 +106,8 @@ def read_parallel(source: str | os.PathLike[str], target: str | os.PathLike[str]
     for number, (one, other) in enumerate(zip_longest(read_lines(source), read_lines(target))):
         if one is None or other is None:
             ended, longer = (source, target) if one is None else (target, source)
-            raise UserError(
-                f"{ended} ends after {number:,} lines and {longer} goes on: "
-                "line N of one must translate line N of the other",
-                REALIGN,
-            )
+            problem = f"{ended} ends after {number:,} lines and {longer} goes on"
+            raise UserError(f"{problem}: line N of one must translate line N of the other", REALIGN)
         yield one, other
 
 
@@ -129,16 +127,16 @@ def count_rest(descriptor: int) -> int | None:
     """Count an open file's remaining lines without moving its position; return None unless it is a regular file."""
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         return None
-    starts = itertools.count(os.lseek(descriptor, 0, os.SEEK_CUR), BLOCK)
+    starts = count(os.lseek(descriptor, 0, os.SEEK_CUR), BLOCK)
     return _count(iter(lambda: os.pread(descriptor, BLOCK, next(starts)), b""))
 
 
 def _count(blocks: Iterator[bytes]) -> int:
-    count, last = 0, b"\n"
+    found, last = 0, b"\n"
     for block in blocks:
-        count += block.count(b"\n")
+        found += block.count(b"\n")
         last = block
-    return count + (not last.endswith(b"\n"))
+    return found + (not last.endswith(b"\n"))
 
 
 def one_line(text: str) -> str:

@@ -140,10 +140,8 @@ class Terms:
         lengths = defaultdict[str, set[int]](set)
         for term in table:
             if not (term.source.strip() and term.target.strip()):
-                raise UserError(
-                    f"terms: a term is blank: {term.source!r}, {term.target!r}",
-                    "give each source term a target term, or leave both out",
-                )
+                problem = f"terms: a term is blank: {term.source!r}, {term.target!r}"
+                raise UserError(problem, "give each source term a target term, or leave both out")
             source = _folded(term.source)
             self._table[source].append(term)
             lengths[source[0]].add(len(source))
@@ -191,22 +189,18 @@ class Terms:
         return sorted(found, key=lambda phrase: phrase.start)
 
     def _terms(self, text: str, folded: str, at: int, limit: int) -> Iterator[Phrase]:
-        """Yield a phrase for each term in text[at:limit]; `folded` is the text in lower case."""
+        """Yield the longest term at each place in text[at:limit], outside those before; `folded` is in lower case."""
         while at < limit:
-            found = self._term_at(text, folded, at, limit)
-            if found:
-                yield found
-            at = found.end if found else at + 1
-
-    def _term_at(self, text: str, folded: str, at: int, limit: int) -> Phrase | None:
-        """Return the longest term that starts at `at` and ends by `limit`, if there is one."""
-        for end in (at + length for length in self._lengths.get(folded[at], ()) if at + length <= limit):
-            terms = self._table.get(folded[at:end], ())
-            fitting = [term for term in terms if not term.case or text[at:end] == term.source]
-            if fitting and _has_bounds(text, at, end, (joins(text[at]), joins(text[end - 1]))):
-                targets = tuple(dict.fromkeys(term.target for term in fitting))
-                return Phrase(text[at:end], targets, at, case=any(term.case for term in fitting))
-        return None
+            for end in (at + length for length in self._lengths.get(folded[at], ()) if at + length <= limit):
+                terms = self._table.get(folded[at:end], ())
+                fitting = [term for term in terms if not term.case or text[at:end] == term.source]
+                if fitting and _has_bounds(text, at, end, (joins(text[at]), joins(text[end - 1]))):
+                    targets = tuple(dict.fromkeys(term.target for term in fitting))
+                    yield Phrase(text[at:end], targets, at, case=any(term.case for term in fitting))
+                    at = end
+                    break
+            else:
+                at += 1
 
 
 def read_terms(path: Path) -> list[Term]:
@@ -216,16 +210,16 @@ def read_terms(path: Path) -> list[Term]:
     """
     table = []
     for number, line in enumerate(read_lines(path), 1):
-        source, *others = (column.strip() for column in line.split("\t"))
+        source, target, *others = (*(column.strip() for column in line.split("\t")), "")
         if not stripped(line):
             continue
-        if not source or not others or not others[0] or others[1:] not in ([], [""], [CASE]):
-            raise UserError(
-                f"{path}:{number}: is no source term, tab, target term, and perhaps another tab and {CASE!r}: "
-                f"{line[:60].strip()!r}",
-                "write two or three columns; another target for the same source goes on a line of its own",
+        if not (source and target) or others not in ([], [""], ["", ""], [CASE, ""]):
+            problem = (
+                f"is no source term, tab, target term, and perhaps another tab and {CASE!r}: {line[:60].strip()!r}"
             )
-        table.append(Term(source, others[0], others[1:] == [CASE]))
+            hint = "write two or three columns; another target for the same source goes on a line of its own"
+            raise UserError(f"{path}:{number}: {problem}", hint)
+        table.append(Term(source, target, CASE in others))
     return table
 
 
@@ -279,11 +273,9 @@ def _compiled(pattern: str) -> re.Pattern[str]:
     try:
         compiled = re.compile(pattern)
     except (re.error, OverflowError, RecursionError) as error:
-        raise UserError(
-            f"--keep: {pattern!r} is no regular expression: {error}", "escape what has a meaning in one: \\. \\( \\["
-        ) from None
+        hint = "escape what has a meaning in one: \\. \\( \\["
+        raise UserError(f"--keep: {pattern!r} is no regular expression: {error}", hint) from None
     if compiled.search(""):
-        raise UserError(
-            f"--keep: {pattern!r} matches an empty text", "let it match at least one character, as in [A-Z]+"
-        )
+        hint = "let it match at least one character, as in [A-Z]+"
+        raise UserError(f"--keep: {pattern!r} matches an empty text", hint)
     return compiled

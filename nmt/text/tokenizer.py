@@ -21,18 +21,7 @@ from nmt.recipe import TokenizerSettings
 from nmt.system.errors import UserError
 from nmt.system.files import remedy
 from nmt.system.integrity import checked, content, known_files
-from nmt.text.vocabulary import (
-    BOS,
-    DAMAGED,
-    EOS,
-    PAD,
-    SPACE_MARK,
-    UNK,
-    TargetVocabulary,
-    Vocabulary,
-    read_processor,
-    train_vocabulary,
-)
+from nmt.text.vocabulary import BOS, DAMAGED, EOS, PAD, SPACE_MARK, UNK, TargetVocabulary, Vocabulary, read_processor
 
 SHARED, SOURCE = "tokenizer.model", "source.model"
 """File names of a shared vocabulary and of a separate source vocabulary"""
@@ -161,9 +150,8 @@ class Tokenizer:
             both = Vocabulary(*_read(directory / SHARED))
             return cls(both, both)
         if known.isdisjoint((SOURCE, target.FILE)):
-            raise UserError(
-                f"{directory}: holds neither {SHARED} nor {SOURCE} and {target.FILE}", remedy(directory / SHARED)
-            )
+            problem = f"{directory}: holds neither {SHARED} nor {SOURCE} and {target.FILE}"
+            raise UserError(problem, remedy(directory / SHARED))
         return cls(Vocabulary(*_read(directory / SOURCE)), target(*_read(directory / target.FILE)))
 
     @classmethod
@@ -209,11 +197,11 @@ class Tokenizer:
         needs more.
         """
         if settings.shared:
-            both = train_vocabulary("all text", (text for pair in pairs for text in pair), settings, say, threads)
+            both = Vocabulary.train("all text", (text for pair in pairs for text in pair), settings, say, threads)
             return cls(both, both)
-        source = train_vocabulary("source", (source for source, _ in pairs), settings, say, threads)
+        source = Vocabulary.train("source", (source for source, _ in pairs), settings, say, threads)
         targets = (text for _, text in pairs)
-        return cls(source, target(targets) if target else train_vocabulary("target", targets, settings, say, threads))
+        return cls(source, target(targets) if target else Vocabulary.train("target", targets, settings, say, threads))
 
 
 def _read(path: Path) -> tuple[bytes, str]:
@@ -227,7 +215,6 @@ def _own(models: Sequence[tuple[bytes, str]], tables: Sequence[Mapping[str, int]
         sides = [Vocabulary(*model) for model in models]
     except UserError:
         return None
-    for side, table in ((sides[0], tables[0]), (sides[1], tables[-1])):
-        if "<0x00>" not in table or {piece: index for index, piece in enumerate(side.listing())} != table:
-            return None
-    return sides[: len(tables)]
+    listings = [{piece: index for index, piece in enumerate(side.listing())} for side in sides]
+    is_own = listings == [tables[0], tables[-1]] and all("<0x00>" in table for table in tables)
+    return sides[: len(tables)] if is_own else None

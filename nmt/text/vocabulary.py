@@ -21,7 +21,7 @@ from contextlib import closing, suppress
 from difflib import SequenceMatcher
 from itertools import accumulate, chain, islice
 from multiprocessing.connection import Connection
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, Protocol, Self, cast
 
 import sentencepiece
 
@@ -99,6 +99,47 @@ class Vocabulary(TargetVocabulary):
         self._ids = {symbol: index for index, symbol in enumerate(self._symbols)}
         lead_bytes = (f"<0x{byte:02X}>" for byte in (*range(0x80), *range(0xC0, 0x100)))  # UTF-8 has one per character
         self._unknown = frozenset((UNK, *(self._ids.get(byte, UNK) for byte in lead_bytes)))
+
+    @classmethod
+    def train(
+        cls,
+        which: str,
+        texts: Iterator[str],
+        settings: TokenizerSettings,
+        say: Callable[[str], None],
+        threads: int | None,
+    ) -> Self:
+        """Learn the subwords of texts on at most `threads` cores; `which` names the texts in the messages to `say`.
+
+        Raise UserError naming `tokenizer.vocab_size` if the texts have too few subwords to fill it, or need more.
+        """
+        kind = f"tokenizer: {settings.algorithm}, {settings.vocab_size:,} pieces, {which}"
+        say(f"{kind}: reading the training data")
+        sample, seen = draw(cut_long(texts), settings.sample)
+        say(f"{kind}: training on {len(sample):,} of {seen:,} sentences")
+        coverage, required = settings.character_coverage, frozenset[str]()
+        if coverage == "auto":
+            coverage, required = COVERAGE, alphabet(sample, settings.vocab_size)
+        model = train_model(
+            _feed(sample),
+            threads,
+            model_type=settings.algorithm,
+            vocab_size=settings.vocab_size,
+            character_coverage=coverage,
+            required_chars="".join(sorted(required)),
+            byte_fallback=True,
+            normalization_rule_name="identity",
+            remove_extra_whitespaces=False,
+            pad_id=PAD,
+            unk_id=UNK,
+            bos_id=BOS,
+            eos_id=EOS,
+            num_threads=THREADS,
+            minloglevel=2,
+        )
+        if isinstance(model, str):
+            raise _explain(model, settings)
+        return cls(model, "the trained model")
 
     def encode(self, text: str) -> list[int]:
         """Encode one line, without `</s>`."""
@@ -189,42 +230,6 @@ CUT = re.compile(rf"(?s).{{1,{LONGEST_TEXT // 4}}}(?: |\Z)|.{{1,{LONGEST_TEXT //
 RESERVED = 260  # entries for control symbols and bytes
 FORBIDDEN = {SPACE_MARK, "\u2585", "\0"}  # SentencePiece uses the first two itself, and the last ends its option
 PRINTABLE = frozenset(string.printable) - frozenset(string.whitespace)
-
-
-def train_vocabulary(
-    which: str, texts: Iterator[str], settings: TokenizerSettings, say: Callable[[str], None], threads: int | None
-) -> Vocabulary:
-    """Learn the subwords of texts on at most `threads` cores; `which` names the texts in the messages to `say`.
-
-    Raise UserError naming `tokenizer.vocab_size` if the texts have too few subwords to fill it, or need more.
-    """
-    kind = f"tokenizer: {settings.algorithm}, {settings.vocab_size:,} pieces, {which}"
-    say(f"{kind}: reading the training data")
-    sample, seen = draw(cut_long(texts), settings.sample)
-    say(f"{kind}: training on {len(sample):,} of {seen:,} sentences")
-    coverage, required = settings.character_coverage, frozenset[str]()
-    if coverage == "auto":
-        coverage, required = COVERAGE, alphabet(sample, settings.vocab_size)
-    model = train_model(
-        _feed(sample),
-        threads,
-        model_type=settings.algorithm,
-        vocab_size=settings.vocab_size,
-        character_coverage=coverage,
-        required_chars="".join(sorted(required)),
-        byte_fallback=True,
-        normalization_rule_name="identity",
-        remove_extra_whitespaces=False,
-        pad_id=PAD,
-        unk_id=UNK,
-        bos_id=BOS,
-        eos_id=EOS,
-        num_threads=THREADS,
-        minloglevel=2,
-    )
-    if isinstance(model, str):
-        raise _explain(model, settings)
-    return Vocabulary(model, "the trained model")
 
 
 def alphabet(texts: Sequence[str], vocab_size: int) -> frozenset[str]:
