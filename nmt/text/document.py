@@ -70,9 +70,7 @@ class TextLine:
     def of(cls, line: str) -> TextLine:
         """Take a line apart."""
         text = line.rstrip()
-        found = _LINE.match(text.removesuffix("\\") or text)
-        assert found, "the expression matches any line"
-        return cls(line, *found.groups())
+        return cls(line, *_LINE.findall(text.removesuffix("\\") or text)[0])
 
     @property
     def start(self) -> int:
@@ -116,14 +114,13 @@ class Piece:
     @classmethod
     def paragraph(cls, lines: Sequence[TextLine]) -> Piece:
         """Join lines to a paragraph; they stay if they have no words to translate."""
-        whole, first, *others = [line.whole for line in lines], *lines
+        whole, first, last = [line.whole for line in lines], lines[0], lines[-1]
         if not any(_has_words(line.body) for line in lines):
             return cls(whole)
-        text = _NO_SPACE.sub("", "\n".join([first.text, *(line.body for line in others)])).replace("\n", " ")
         before = first.quote + first.indent + first.mark
-        if not others:
+        text = _NO_SPACE.sub("", "\n".join([first.text, *(line.body for line in lines[1:])])).replace("\n", " ")
+        if last is first:
             return cls(whole, text, before, tail=first.tail)
-        last = others[-1]
         return cls(whole, _STRETCHED.sub(" ", text), before, last.quote + last.indent, last.tail, _width(lines))
 
     def lay_out(self, translation: str) -> str:
@@ -300,9 +297,7 @@ def _goes_on(paragraph: Sequence[TextLine], line: TextLine, width: int) -> bool:
 
 def _needed(line: TextLine, following: TextLine) -> int:
     """Return the columns that a line would need to have the first word of the following one too."""
-    word = _CHUNK.match(following.body)
-    assert word, "a line of text has a word"
-    return line.end + 1 + columns(word[0])
+    return line.end + 1 + columns(_CHUNK.findall(following.body)[0])
 
 
 def _width(lines: Sequence[TextLine]) -> int:

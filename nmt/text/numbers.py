@@ -15,9 +15,7 @@ from typing import NamedTuple
 
 _DIGIT = re.compile(r"\d")
 # Thai, Burmese, Khmer, Japanese, Chinese and Korean, whose words or endings touch numbers
-_UNSPACED = re.compile(
-    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]"
-)  # Thai to Korean
+_UNSPACED = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
 _TOKEN = re.compile(  # a number, or a name with digits
     r"(?<![^\W_])(?:\d{1,3}(?:[ '’]\d{3})+(?:[.,]\d+)?(?![^\W_])"  # 1 000
     r"|[^\W_]*\d[^\W_]*(?:[.,][^\W_]*\d[^\W_]*)*)"  # 1,000.5, 3.11 and i386; hyphens, colons and slashes part two
@@ -80,9 +78,8 @@ def _changed(source: str, output: str, asked: str) -> tuple[list[str], list[str]
 
 def _loop(text: str) -> tuple[int, str]:
     """Return how often the longest loop of a text repeats something, and what; (0, "") if there is none."""
-    found = (match for match in _LOOP.finditer(text + " ") if len(match[0]) >= SHORTEST_LOOP)
-    longest = max(found, key=lambda match: len(match[0]), default=None)
-    if longest is None:
+    longest = max(_LOOP.finditer(text + " "), key=lambda match: len(match[0]), default=None)
+    if longest is None or len(longest[0]) < SHORTEST_LOOP:
         return 0, ""
     repeated = longest[1] or longest[2]
     return len(longest[0]) // len(repeated), repeated.strip()

@@ -103,8 +103,7 @@ class SentenceSplitter:
         for found in _SMALL_WORD.finditer(sentence):
             small, word = found["small"], found["word"]
             begins = small[0].islower() and word[0].isupper() and word.lower() in self._openers
-            if begins and small not in self._never_last:
-                starts.append(found.end())
+            starts += [found.end()] * (begins and small not in self._never_last)
         return [sentence[start:end] for start, end in pairwise([*starts, len(sentence)])]
 
     def _starts(self, text: str) -> Iterator[int]:
@@ -119,11 +118,9 @@ class SentenceSplitter:
 
     def _ends(self, text: str, start: int, end: re.Match[str], word: str, has_case: bool) -> bool:
         """Return whether the sentence that starts at `start` ends at the punctuation `end`, before `word`."""
-        if end["wide"]:
-            if _INSIDE.match(text, end.start()):
-                return False
-            # Text directly after a quotation, as in 「…。」と言った, continues the sentence.
-            return not end["closed"] or text[end.end()] in _OPENING or text[end.end() - 1].isspace()
+        if end["wide"]:  # text directly after a quotation, as in 「…。」と言った, continues the sentence
+            is_apart = not end["closed"] or text[end.end()] in _OPENING or text[end.end() - 1].isspace()
+            return is_apart and not _INSIDE.match(text, end.start())
         if not end["stop"]:
             return True  # a line or paragraph separator
         of_cased_script = not _CASELESS.match(text, end.start() - 1) and not _CASELESS.match(word)
@@ -145,17 +142,13 @@ class SentenceSplitter:
         `first` tells whether `last` is the first word of its sentence.
         """
         lower, starts = last.lower(), word.lower() in self._starters
-        if first and last.isdigit():
+        if (first and last.isdigit()) or lower in self._before_more or lower.endswith(self._suffixes):
             return False  # 1. First of a list
-        if lower in self._before_more or lower.endswith(self._suffixes):
-            return False
         if _INITIALS.match(last) and not (len(last) == 1 and last.islower()):
             return starts
         if lower in self._before_numbers:
             return not word[:1].isdigit()
-        if lower in self._before_either or (self._ordinals and _ORDINAL.match(last)):
-            return starts
-        return True
+        return starts or not (lower in self._before_either or (self._ordinals and _ORDINAL.match(last)))
 
 
 # --- lengths ---------------------------------------------------------------------------------------------------

@@ -102,18 +102,13 @@ class Vocabulary(TargetVocabulary):
 
     @classmethod
     def train(
-        cls,
-        which: str,
-        texts: Iterator[str],
-        settings: TokenizerSettings,
-        say: Callable[[str], None],
-        threads: int | None,
+        cls, side: str, texts: Iterator[str], settings: TokenizerSettings, say: Callable[[str], None], cores: int | None
     ) -> Self:
-        """Learn the subwords of texts on at most `threads` cores; `which` names the texts in the messages to `say`.
+        """Learn the subwords of texts on at most `cores` cores; `side` names the texts in the messages to `say`.
 
         Raise UserError naming `tokenizer.vocab_size` if the texts have too few subwords to fill it, or need more.
         """
-        kind = f"tokenizer: {settings.algorithm}, {settings.vocab_size:,} pieces, {which}"
+        kind = f"tokenizer: {settings.algorithm}, {settings.vocab_size:,} pieces, {side}"
         say(f"{kind}: reading the training data")
         sample, seen = draw(cut_long(texts), settings.sample)
         say(f"{kind}: training on {len(sample):,} of {seen:,} sentences")
@@ -122,7 +117,7 @@ class Vocabulary(TargetVocabulary):
             coverage, required = COVERAGE, alphabet(sample, settings.vocab_size)
         model = train_model(
             _feed(sample),
-            threads,
+            cores,
             model_type=settings.algorithm,
             vocab_size=settings.vocab_size,
             character_coverage=coverage,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import re
 from pathlib import Path
 
 import pytest
@@ -98,12 +97,12 @@ def test_labels_are_counted_one_by_one() -> None:
     gold = "(TOP (S (NP-SBJ (NN a)) (PRT (RP b)) (VP (VB c))))"
     labels = scored(gold, "(TOP (S (NP (NN a)) (ADVP (RP b)) (NP (VB c)) ))", "").labels
     assert list(labels) == ["NP", "ADVP", "S", "VP"]
-    assert {label: (one.matched, one.test, one.gold) for label, one in labels.items()} == {
-        "NP": (1, 2, 1),
-        "ADVP": (1, 1, 1),
-        "S": (1, 1, 1),
-        "VP": (0, 0, 1),
-    }
+    assert [(one.matched, one.test, one.gold) for one in labels.values()] == [
+        (1, 2, 1),
+        (1, 1, 1),
+        (1, 1, 1),
+        (0, 0, 1),
+    ]
     assert labels["NP"].f1 == pytest.approx(200 / 3)
     assert (labels["VP"].precision, labels["VP"].recall, labels["VP"].f1) == (0, 0, 0)
 
@@ -140,6 +139,8 @@ def test_roots_of_the_gold_are_taken_for_those_of_the_hypothesis(tmp_path: Path,
     scores = score_files(gold, [line.replace("(TOP", "(ROOT") for line in HYPOTHESES.splitlines()])
     both = root == "ROOT"  # then it counts, as EVALB has it
     assert (scores.total.f1, scores.total.gold) == (100, 7 if both else 5)
+    gold.write_text("(S (NP (NN a))) (ROOT (S (NP (NN a))))")  # S is no root
+    assert counts(score_files(gold, ["(TOP (NP (NN a)))", "(S (NP (NN a)))"])) == (3, 3, 4)
 
 
 def test_what_counts_or_is_read_otherwise_is_told(nmt, tmp_path: Path) -> None:
@@ -152,11 +153,6 @@ def test_what_counts_or_is_read_otherwise_is_told(nmt, tmp_path: Path) -> None:
     for note in ("1 trees left out as comments", "1 identifiers and codes left out", "1 traces without -NONE-"):
         assert f"gold: {note}\n" in done.err
     assert "gold: 1 roots 'ROOT' count as constituents: both trees have them\n" in done.err
-
-
-def test_roots_that_are_constituents_count(tmp_path: Path) -> None:
-    (tmp_path / "gold").write_text("(S (NP (NN a))) (ROOT (S (NP (NN a))))")
-    assert counts(score_files(tmp_path / "gold", ["(TOP (NP (NN a)))", "(S (NP (NN a)))"])) == (3, 3, 4)
 
 
 def test_gold_may_be_a_treebank_folder_and_hypotheses_come_through_a_pipe(nmt, tmp_path: Path) -> None:
@@ -193,11 +189,9 @@ def test_json_holds_figures_of_all_of_short_ones_and_of_labels(nmt, tmp_path: Pa
 
 def test_the_report_has_every_figure_and_label() -> None:
     text = report(scored(GOLD, GOLD, GOLD.replace("VP", "XP"), ""))
-    assert re.search(r"^sentences +3 +3$", text, re.M)
-    assert re.search(r"^skips: no tree +1 +1$", text, re.M)
-    assert re.search(r"^exact match +50\.00 +50\.00$", text, re.M)
-    assert re.search(r"^F1, failures missed +70\.00 +70\.00$", text, re.M)
-    assert re.search(r"^VP +2 +1 +1 +100\.00 +50\.00 +66\.67$", text, re.M)
+    lines = [" ".join(line.split()) for line in text.splitlines()]
+    expected = {"sentences 3 3", "skips: no tree 1 1", "exact match 50.00 50.00", "F1, failures missed 70.00 70.00"}
+    assert expected | {"VP 2 1 1 100.00 50.00 66.67"} <= {*lines}
     assert max(map(len, text.splitlines())) <= 80
 
 

@@ -70,10 +70,8 @@ def test_leaves_may_be_tags_which_the_tree_then_has() -> None:
 
 
 def test_the_longest_run_of_opening_brackets_is_counted() -> None:
-    assert VOCABULARY.longest_run == 2
-    assert TreeVocabulary.train(["(TOP (A (B (C (x y) (D (E (x y)))))))"]).longest_run == 3
-    assert TreeVocabulary.train(["(TOP (A (x y)) (A (B (x y))))"]).longest_run == 2
-    assert TreeVocabulary.train(["(TOP (A (x y)))", "(TOP (A (x y)))"]).longest_run == 1
+    trees = ["(TOP (A (B (C (x y) (D (E (x y)))))))", "(TOP (A (x y)) (A (B (x y))))", "(TOP (A (x y)))"]
+    assert [TreeVocabulary.train([tree] * 2).longest_run for tree in trees] == [3, 2, 1]
 
 
 def test_labels_that_training_had_not_are_unknown() -> None:

@@ -111,21 +111,13 @@ def test_the_drawing_has_a_line_for_each_constituent() -> None:
         ("(S (NN\na\n))\n(S\n(NN a))(S (NN a)\n)", ["(S (NN a))"] * 3),
         ("(NP(DT the)(NN cat))", ["(NP (DT the) (NN cat))"]),
         ("% one\n# (two\n (NN a)\n\n; three )\n*x*x* four\n(NN b)\n# five", ["(NN a)", "(NN b)"]),
-        ("(S\n# (NN a)\n)", None),  # within a tree nothing is a comment
         ("(S (# #)\n(% %)\n(; ;))", ["(S (# #) (% %) (; ;))"]),
         ("(S (NN a\u00a0b\u2028c\x85d))", ["(S (NN a\u00a0b\u2028c\x85d))"]),
     ],
 )
 @pytest.mark.parametrize("name", ["x.mrg", "x.trees.gz"])
-def test_trees_are_read_however_they_stand_on_lines(
-    tmp_path: Path, name: str, text: str, trees: list[str] | None
-) -> None:
-    path = write(tmp_path / name, text)
-    if trees is None:
-        with pytest.raises(UserError):
-            list(read_trees(path))
-    else:
-        assert list(map(str, read_trees(path))) == trees
+def test_trees_are_read_however_they_stand_on_lines(tmp_path: Path, name: str, text: str, trees: list[str]) -> None:
+    assert list(map(str, read_trees(write(tmp_path / name, text)))) == trees
 
 
 HOSTILE = st.lists(st.sampled_from(["(", ")", "(", ")", " ", "\n", "a", "b", "(a b)"]), max_size=14).map("".join)
@@ -160,14 +152,13 @@ def test_what_is_no_tree_is_an_error_and_nothing_else_is(text: str) -> None:
 MALFORMED = [
     ("(S (NP (NN a))", 1, 1, "this bracket is never closed"),
     ("(NN a)\n\n  (S (NP (NN a))\n(NN b)\n", 3, 3, "this bracket is never closed"),
-    ("(S (NN a)))", 1, 11, "there is no bracket to close"),
     ("(NN a)\n )", 2, 2, "there is no bracket to close"),
     ("()", 1, 2, "nothing stands in ()"),
-    ("(S (NP ) (VP (VB a)))", 1, 8, "nothing stands in (NP)"),
     ("(S\n  (NN\n ))", 3, 2, "nothing stands in (NN)"),
     ("(S ((NN a) ()))", 1, 13, "nothing stands in ()"),
     ("(S (NN a) b)", 1, 11, "a word must stand alone with its tag: (TAG b)"),
     ("(S a (NN b))", 1, 6, "a word must stand alone with its tag: (TAG a)"),
+    ("(S\n# (NN a)\n)", 2, 3, "a word must stand alone with its tag: (TAG #)"),  # no comment within a tree
     ("words (NN a)", 1, 1, "'words' stands outside of brackets"),
     ("(NN a) words", 1, 8, "'words' stands outside of brackets"),
 ]
@@ -239,9 +230,7 @@ def test_identifiers_codes_and_traces_of_penn_helsinki_trees_are_no_words(tmp_pa
 
 @pytest.mark.parametrize("text", ["(S (VB 0=is) (NP (NN 2=it) (. 1=?)))", "(TOP (NN 0=Rain))"])
 def test_discontinuous_brackets_are_refused(tmp_path: Path, text: str) -> None:
-    with pytest.raises(
-        UserError, match=r"x\.mrg: tree 2: is in discontinuous brackets, with a number before each word"
-    ):
+    with pytest.raises(UserError, match=r"x\.mrg: tree 2: is in discontinuous brackets, with a number before each"):
         list(read_trees(write(tmp_path / "x.mrg", f"(S (NN 0=a) (NN b))\n{text}")))
     assert [str(tree) for tree in read_tree_lines([text])] == [text]  # a parser's words are those of its input
 
@@ -268,11 +257,9 @@ def test_hypotheses_stand_one_on_a_line_and_an_empty_one_is_none(tmp_path: Path)
 @pytest.mark.parametrize(
     ("line", "column", "reason"),
     [
-        ("(S (NN a)", 1, "this bracket is never closed"),
         ("(NN a) (NN b)", 1, "2 trees stand where one must"),
         ("# comment", 1, "0 trees stand where one must"),
         ("((()))", 4, "nothing stands in ()"),
-        ("null", 1, "'null' stands outside of brackets"),
     ],
 )
 def test_a_hypothesis_that_is_no_tree_is_an_error(tmp_path: Path, line: str, column: int, reason: str) -> None:
@@ -341,10 +328,7 @@ def naively(tree: Tree, at_top: bool = True) -> list[Tree]:
 
 
 def naive_label(label: str) -> str:
-    for n, character in enumerate(label):
-        if character in "-=":
-            return label[:n] if n else label
-    return label
+    return label if label[:1] in ("-", "=") else re.split("[-=]", label)[0]
 
 
 @given(tree=TREES)

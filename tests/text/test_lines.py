@@ -119,24 +119,13 @@ GZ = gzip.compress(os.urandom(3000).hex().encode() + b"\n")
 
 
 @pytest.mark.parametrize("read", [count_lines, lambda path: list(read_lines(path))], ids=["count", "read"])
-@pytest.mark.parametrize(
-    "content",
-    [
-        GZ[: len(GZ) // 2],
-        GZ[:-1],
-        GZ[:-8] + bytes(byte ^ 255 for byte in GZ[-8:-4]) + GZ[-4:],  # another CRC
-        GZ[:20] + b"\xff" * 40 + GZ[60:],
-        bz2.compress(GZ)[:-9],
-        lzma.compress(GZ)[:-9],
-    ],
-    ids=["half", "cut short", "crc", "body", "bz2", "xz"],
-)
-def test_a_damaged_file_is_a_user_error_naming_it(
-    tmp_path: Path, read: Callable[[Path], object], content: bytes
-) -> None:
-    (tmp_path / "damaged").write_bytes(content)
-    with pytest.raises(UserError, match="damaged: cannot be read to its end"):
-        read(tmp_path / "damaged")
+def test_a_damaged_file_is_a_user_error_naming_it(tmp_path: Path, read: Callable[[Path], object]) -> None:
+    other_crc = GZ[:-8] + bytes(byte ^ 255 for byte in GZ[-8:-4]) + GZ[-4:]
+    cut_short = GZ[: len(GZ) // 2], GZ[:-1], bz2.compress(GZ)[:-9], lzma.compress(GZ)[:-9]
+    for content in (*cut_short, other_crc, GZ[:20] + b"\xff" * 40 + GZ[60:]):
+        (tmp_path / "damaged").write_bytes(content)
+        with pytest.raises(UserError, match="damaged: cannot be read to its end"):
+            read(tmp_path / "damaged")
 
 
 @compressed

@@ -129,9 +129,6 @@ def test_quantiles_are_values_that_so_many_do_not_exceed() -> None:
     sources = list(range(1, 1001))
     found = TrainedLengths.of("en", sources, [2 * length + 1 for length in sources], [1] * 600 + [2] * 395 + [9] * 5)
     assert found == trained("en", 2, 1, 990, 999, 2.0, 2.0)
-
-
-def test_a_few_pairs_have_lengths_too() -> None:
     assert TrainedLengths.of("en", [3], [7], [1]) == trained("en", 1, 1, 3, 3, 2.0, 2.0)
     assert TrainedLengths.of("en", [3, 9], [3, 19], [1, 3]) == trained("en", 3, 1, 9, 9, 1.0, 2.0)
 

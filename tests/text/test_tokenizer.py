@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import random
 import re
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -17,7 +16,7 @@ from strategies import TEXT, TRICKY
 
 from nmt.parsing.linearization import TreeVocabulary, load_tokenizer
 from nmt.recipe import TokenizerSettings
-from nmt.system.errors import Interrupted, UserError
+from nmt.system.errors import UserError
 from nmt.text.tokenizer import Tokenizer
 from nmt.text.vocabulary import BOS, EOS, PAD, PRINTABLE, UNK, Vocabulary, alphabet, cut_long
 
@@ -80,8 +79,7 @@ def test_a_text_is_cut_only_if_it_is_too_long_and_at_spaces_if_there_are_any() -
 
 
 def test_control_symbols_give_no_text(tokenizer: Tokenizer) -> None:
-    ids = tokenizer.source.encode("the dog")
-    assert tokenizer.source.decode([BOS, *ids, EOS, PAD, UNK]) == "the dog"
+    assert tokenizer.source.decode([BOS, *tokenizer.source.encode("the dog"), EOS, PAD, UNK]) == "the dog"
     assert (PAD, UNK, BOS, EOS) == (0, 1, 2, 3)
 
 
@@ -157,19 +155,6 @@ def test_an_impossible_size_names_the_key_and_a_size_that_works(algorithm: str, 
     assert offered is not None
     assert offered[1] in caught.value.message
     assert len(train(int(offered[1]), algorithm).source) == int(offered[1])
-
-
-class Stopping(str):
-    """A text with which a signal comes."""
-
-    def replace(self, *arguments: object) -> str:
-        raise Interrupted("terminated", signal.SIGTERM)
-
-
-def test_a_signal_stops_training_and_is_no_error_of_sentencepiece() -> None:
-    pairs = [*PAIRS, (Stopping("the"), "der")]
-    with pytest.raises(Interrupted, match="terminated"):
-        Tokenizer.train(pairs, TokenizerSettings(vocab_size=300))
 
 
 def test_a_broken_model_file_is_a_user_error_naming_it(tmp_path: Path) -> None:
