@@ -183,11 +183,9 @@ def _with_one_root(gold: Tree, hypothesis: Tree | None, notes: Counter[str]) -> 
     if hypothesis and gold.label == hypothesis.label:
         notes[f"roots '{gold.label}' count as constituents: both trees have them"] += gold.label in ROOTS - {TOP}
         return gold, hypothesis
-    return _as_top(gold), hypothesis and _as_top(hypothesis)
-
-
-def _as_top(tree: Tree) -> Tree:
-    return Tree(TOP, tree.children) if tree.label in ROOTS else tree
+    if hypothesis and hypothesis.label in ROOTS:
+        hypothesis = Tree(TOP, hypothesis.children)
+    return Tree(TOP, gold.children) if gold.label in ROOTS else gold, hypothesis
 
 
 def _scored(tree: Tree) -> tuple[int, list[str], list[Bracket]]:

@@ -166,7 +166,8 @@ def read_trees(path: str | os.PathLike[str], notes: Counter[str] | None = None) 
         number, before = 0, notes[COMMENTED]
         try:
             for number, tree in enumerate(_parse(read_lines(file), notes), 1):
-                if _is_discontinuous(tree):
+                words = tree.leaves()
+                if {word[: word.find("=") + 1] for word in words} == {f"{place}=" for place in range(len(words))}:
                     problem = f"{file}: tree {number:,}: is in discontinuous brackets, with a number before each word"
                     raise UserError(problem, "write it in the Penn Treebank's brackets, for example with discodop")
                 if (found := _without_codes(tree, notes)) is not None:
@@ -288,12 +289,6 @@ def _rebuilt(tree: Tree, root: str, name: Callable[[str], str], leaf: Callable[[
         elif (found := leaf(label, word)) is not None:
             siblings.append(found)
     return Tree(root, tuple(top)) if top else None
-
-
-def _is_discontinuous(tree: Tree) -> bool:
-    """Return whether each word follows its position, as in `(VB 0=is)`."""
-    words = tree.leaves()
-    return {word[: word.find("=") + 1] for word in words} == {f"{place}=" for place in range(len(words))}
 
 
 def _without_codes(tree: Tree, notes: Counter[str]) -> Tree | None:

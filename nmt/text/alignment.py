@@ -131,10 +131,8 @@ class Aligned:
             return None
         shares = self.weights[:, inside].sum(1) / np.maximum(self.weights.sum(1), 1e-9)
         scores = shares - STRONG
-        own, others = (
-            {self.source[slice(*word)] for i, word in enumerate(self.source_words) if (i in inside) == is_own}
-            for is_own in (True, False)
-        )
+        signs = [self.source[slice(*word)] for word in self.source_words]
+        own, others = {signs[i] for i in inside}, {sign for i, sign in enumerate(signs) if i not in inside}
         attention = self.weights[:, inside].sum(1) * free
         for j, word in enumerate(self.words):
             if unicodedata.category(self.output[word.start])[0] in "PS":  # punctuation or a symbol
@@ -306,5 +304,4 @@ def _shares(words: Sequence[Span], ends: Sequence[int]) -> NDArray[np.float64]:
     starts = np.array([0, *ends][: len(ends)])
     firsts, lasts = np.array(words, int).reshape(-1, 2, 1).swapaxes(0, 1)
     shares = np.maximum(np.minimum(lasts, ends) - np.maximum(firsts, starts), 0.0)  # (words, subwords)
-    normalised: NDArray[np.float64] = shares / np.maximum(shares.sum(0), 1e-9)
-    return normalised
+    return np.asarray(shares / np.maximum(shares.sum(0), 1e-9), np.float64)

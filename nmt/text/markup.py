@@ -143,12 +143,11 @@ class Markup:
         for index, token in enumerate(tokens):
             start = len(self.text)
             if token.kind == "space":
+                is_apart |= index - 1 in closings or index + 1 in openings
                 if index - 1 in closings:
                     elements[index - 1].opening += token.raw
-                    is_apart = True
                 elif index + 1 in openings:
                     elements[openings[index + 1]].closing = token.raw
-                    is_apart = True
                 elif index in (0, len(tokens) - 1):
                     self._edges[index > 0] = token.raw
                 elif self.text and not self.text[-1].isspace():

@@ -10,7 +10,6 @@ import re
 import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Callable
-from functools import partial
 from typing import NamedTuple
 
 _DIGIT = re.compile(r"\d")
@@ -64,8 +63,8 @@ def _changed(source: str, output: str, asked: str) -> tuple[list[str], list[str]
     source, output = _normalized(source), _normalized(output)
     here, there = _TOKEN.findall(source), _TOKEN.findall(output)
     lost, invented = _unmatched(here, there, _folded, lambda token: [_folded(token)])
-    lost, invented = _unmatched(lost, invented, _key, partial(_pieces, text=output))
-    invented, lost = _unmatched(invented, lost, _key, partial(_pieces, text=source))
+    lost, invented = _unmatched(lost, invented, _key, lambda token: _pieces(token, output))
+    invented, lost = _unmatched(invented, lost, _key, lambda token: _pieces(token, source))
     lost, invented = _unmatched(lost, invented, _measure, lambda token: [_measure(token)])
     # Once is enough for a name, which may become a pronoun. A number or name that the source has is no invention.
     wanted = set(_TOKEN.findall(_normalized(asked)))

@@ -232,9 +232,7 @@ def alphabet(texts: Sequence[str], vocab_size: int) -> frozenset[str]:
 
     Return none if they would fill a tiny vocabulary.
     """
-    counts: Counter[str] = Counter()
-    for text in texts:
-        counts.update(text)
+    counts = Counter(chain.from_iterable(texts))
     frequent = {character for character, count in counts.items() if count >= FREQUENT} - set(string.whitespace)
     wanted = PRINTABLE | (frequent - FORBIDDEN if len(frequent) <= ALPHABET else set())
     return wanted if len(wanted) < vocab_size - RESERVED else frozenset()
