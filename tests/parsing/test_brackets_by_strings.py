@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+from collections import Counter
 from copy import deepcopy
 from itertools import pairwise
 
@@ -38,52 +39,47 @@ def naive_tree(line: str) -> tuple[list[str], list[tuple[str, int, int]], int]:
 
 def naive_figures(gold: list[str], tests: list[str], longest: float) -> Figures:
     """What EVALB prints, of sentences with at most so many words, and F1 with failures missed."""
-    sentences = errors = skips = matches = in_gold = in_test = missed = exact = none = few = crossings = 0
+    sums: Counter[str] = Counter()
     for one, other in zip(gold, tests, strict=True):
         words, brackets, length = naive_tree(one)
         test_words, test_brackets, _ = naive_tree(other)
         if length > longest:
             continue
-        sentences += 1
-        if test_words == []:
-            skips += 1
-            missed += len(brackets)
-        elif test_words != words:
-            errors += 1
-            missed += len(brackets)
-        else:
-            left, match = list(test_brackets), 0
-            for label, start, end in brackets:
-                for alike in {"ADVP": ["ADVP", "PRT"], "PRT": ["ADVP", "PRT"]}.get(label, [label]):
-                    if (alike, start, end) in left:
-                        left.remove((alike, start, end))
-                        match += 1
-                        break
-            crossing = 0
-            for _, *span in test_brackets:
-                mine = set(range(*span))
-                theirs = [set(range(start, end)) for _, start, end in brackets]
-                crossing += any(mine & other and mine - other and other - mine for other in theirs)
-            matches, in_gold, in_test = matches + match, in_gold + len(brackets), in_test + len(test_brackets)
-            exact += len(brackets) == len(test_brackets) == match
-            crossings, none, few = crossings + crossing, none + (crossing == 0), few + (crossing <= 2)
-    valid = sentences - errors - skips
-    precision = 100 * matches / in_test if in_test else 0
-    recall = 100 * matches / in_gold if in_gold else 0
-    whole = 100 * matches / (in_gold + missed) if in_gold + missed else 0
+        sums["sentences"] += 1
+        if test_words == [] or test_words != words:
+            sums["errors" if test_words else "skips"] += 1
+            sums["missed"] += len(brackets)
+            continue
+        left, match = list(test_brackets), 0
+        for label, start, end in brackets:
+            for alike in {"ADVP": ["ADVP", "PRT"], "PRT": ["ADVP", "PRT"]}.get(label, [label]):
+                if (alike, start, end) in left:
+                    left.remove((alike, start, end))
+                    match += 1
+                    break
+        crossing = 0
+        for _, *span in test_brackets:
+            mine = set(range(*span))
+            theirs = [set(range(start, end)) for _, start, end in brackets]
+            crossing += any(mine & other and mine - other and other - mine for other in theirs)
+        sums.update(matches=match, gold=len(brackets), test=len(test_brackets), crossings=crossing, none=crossing == 0)
+        sums.update(few=crossing <= 2, exact=len(brackets) == len(test_brackets) == match)
+    valid = sums["sentences"] - sums["errors"] - sums["skips"] or 1
+    precision = 100 * sums["matches"] / (sums["test"] or 1)
+    recall, whole = (100 * sums["matches"] / (count or 1) for count in (sums["gold"], sums["gold"] + sums["missed"]))
     figures = {
         "precision": precision,
         "recall": recall,
-        "f1": 2 * precision * recall / (precision + recall) if matches else 0,
-        "f1_all": 2 * precision * whole / (precision + whole) if matches else 0,
+        "f1": 2 * precision * recall / (precision + recall) if sums["matches"] else 0,
+        "f1_all": 2 * precision * whole / (precision + whole) if sums["matches"] else 0,
         "recall_all": whole,
-        "exact": 100 * exact / valid if valid else 0,
-        "average_crossing": crossings / valid if valid else 0,
-        "no_crossing": 100 * none / valid if valid else 0,
-        "two_or_less_crossing": 100 * few / valid if valid else 0,
+        "exact": 100 * sums["exact"] / valid,
+        "average_crossing": sums["crossings"] / valid,
+        "no_crossing": 100 * sums["none"] / valid,
+        "two_or_less_crossing": 100 * sums["few"] / valid,
     }
-    whole_numbers = {"sentences": sentences, "errors": errors, "skips": skips}
-    return {name: f"{value:.2f}" for name, value in (figures | whole_numbers).items()}
+    figures |= {name: sums[name] for name in ("sentences", "errors", "skips")}
+    return {name: f"{value:.2f}" for name, value in figures.items()}
 
 
 # --- random trees, as nested lists: [label, child, ...], a leaf being [tag, word] -------------------------------------

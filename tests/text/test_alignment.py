@@ -48,10 +48,8 @@ def test_subwords_end_where_their_text_ends_and_bytes_with_their_character() -> 
 
 
 def test_an_article_that_attends_to_its_noun_stays() -> None:
-    pair = aligned(
-        "the dogs see", "die Hunde sehen", {("die", "dogs"): 0.6, ("Hunde", "dogs"): 0.9, ("sehen", "see"): 0.9}
-    )
-    assert places(pair, "dogs") == [("", "Hunde", "")]
+    weights = {("die", "dogs"): 0.6, ("Hunde", "dogs"): 0.9, ("sehen", "see"): 0.9}
+    assert places(aligned("the dogs see", "die Hunde sehen", weights), "dogs") == [("", "Hunde", "")]
 
 
 @pytest.mark.parametrize(

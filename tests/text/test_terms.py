@@ -151,10 +151,7 @@ def test_prose_is_not_kept(text: str) -> None:
         ("%1 %s in %dms, %dx%d, %luKB, %1th, pre%dfix", ["%1", "%s", "%d", "%d", "%d", "%lu", "%1", "%d"]),
         ("https://x.org/{id}/%s", ["https://x.org/{id}/%s"]),
         ("見てhttps://x.org/aを。", ["https://x.org/a"]),
-        (
-            "<https://x.org/a> (https://x.org/b), “https://x.org/c”",
-            ["https://x.org/a", "https://x.org/b", "https://x.org/c"],
-        ),
+        ("<https://x.org/a> (http://x.org), “www.x.org”", ["https://x.org/a", "http://x.org", "www.x.org"]),
     ],
 )
 def test_spans_that_belong_together_are_one(text: str, spans: list[str]) -> None:
