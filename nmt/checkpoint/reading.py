@@ -82,6 +82,7 @@ class _Info(BaseModel):
     signatures: dict[str, str] = {}
     interval: tuple[float, float] | None = Field(None, strict=False)
     steps: list[Natural] = []
+    curve: list[dict[str, float]] = []
     cost: _Cost = _Cost()
     lossy: bool = False
     unscored: bool = False

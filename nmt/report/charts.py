@@ -26,9 +26,9 @@ class Chart:
     about: str
     digits: str
     """Format specification of its values"""
-    logged: str | None = None
+    logged: str = ""
     """Key of the training curve in `RunRecord.logged`"""
-    validated: str | None = None
+    validated: str = ""
     """Key of the dev curve in `RunRecord.validated`"""
     best: str = "lowest"
     """Extreme that the summary names: `lowest` or `highest`"""
@@ -62,22 +62,6 @@ CHARTS = (
 
 
 @dataclass(frozen=True)
-class Points:
-    """Points of a curve; all arrays have shape (points,)."""
-
-    updates: Column
-    tokens: Column
-    """Target tokens, in millions"""
-    hours: Column
-    values: Column
-    """NaN leaves a gap in the line"""
-
-    def at(self, rows: NDArray[np.intp]) -> Points:
-        """Return the points with these indices."""
-        return Points(self.updates[rows], self.tokens[rows], self.hours[rows], self.values[rows])
-
-
-@dataclass(frozen=True)
 class Curve:
     """A run's training or dev curve in a chart."""
 
@@ -85,25 +69,25 @@ class Curve:
     """Index of the run on the page"""
     part: str
     """`training` or `dev`"""
-    whole: Points
-    thin: Points
-    """Downsampled points, which are drawn"""
-    smoothed: Points | None
-    """Moving average, drawn in front of `thin`; None for dev, short and smooth curves"""
+    points: Mapping[str, Column]
+    """Columns of shape (points,): updates, tokens in millions, hours and values, where NaN leaves a gap in the line"""
+    is_smoothed: bool
+    """Whether a moving average is drawn in front of it: not of dev, short and smooth curves"""
 
 
 def curve(record: RunRecord, run: int, chart: Chart, part: str) -> Curve | None:
-    """Return a run's curve in a chart; None if it has no finite value."""
+    """Return a run's curve in a chart; None if it has no finite value.
+
+    A language model's dev score is its perplexity, which has a chart of its own.
+    """
     figures, key = (record.validated, chart.validated) if part == "dev" else (record.logged, chart.logged)
-    if key is None or key not in figures or not np.isfinite(figures[key]).any():
+    is_elsewhere = key == "score" and record.task.metric == "perplexity"
+    if key not in figures or is_elsewhere or not np.isfinite(figures[key]).any():
         return None
     values = figures[key] * (100 if chart.percent else 1)
-    whole = Points(figures["step"], figures["tokens"] / 1e6, figures["seconds"] / 3600, values)
-    smooth = None
-    if chart.noisy and part == "training" and len(values) >= SMOOTHED_FROM:
-        rows = np.unique(np.linspace(0, len(values) - 1, POINTS // 4).astype(np.intp))
-        smooth = Points(whole.updates, whole.tokens, whole.hours, smoothed(values)).at(rows)
-    return Curve(run, part, whole, whole.at(thinned(values)), smooth)
+    points = {"updates": figures["step"], "tokens": figures["tokens"] / 1e6, "hours": figures["seconds"] / 3600}
+    is_smoothed = chart.noisy and part == "training" and len(values) >= SMOOTHED_FROM
+    return Curve(run, part, {**points, "values": values}, is_smoothed)
 
 
 def thinned(values: Column, most: int = POINTS) -> NDArray[np.intp]:
@@ -142,16 +126,16 @@ def smoothed(values: Column) -> Column:
 
 def summary(found: Curve, chart: Chart) -> str:
     """Describe a curve's first, best and last value."""
-    finite = np.isfinite(found.whole.values)
-    values, steps = found.whole.values[finite], found.whole.updates[finite]
+    finite = np.isfinite(found.points["values"])
+    values, steps = found.points["values"][finite], found.points["updates"][finite]
     best = int(values.argmin() if chart.best == "lowest" else values.argmax())
-    written = [written_value(value, chart) for value in (values[0], values[best], values[-1])]
+    told = [f"{written_value(values[row], chart)} at {steps[row]:,.0f}" for row in (0, best, -1)]
+    first = told[0].replace("at", "at update")
     if len(values) == 1:
-        return f"{written[0]} at update {steps[0]:,.0f}"
-    first, last = f"{written[0]} at update {steps[0]:,.0f}", f"{written[2]} at {steps[-1]:,.0f}"
+        return first
     if best == len(values) - 1:
-        return f"{first}, {chart.best} and last {last}"
-    return f"{first}, {chart.best} {written[1]} at {steps[best]:,.0f}, last {last}"
+        return f"{first}, {chart.best} and last {told[2]}"
+    return f"{first}, {chart.best} {told[1]}, last {told[2]}"
 
 
 def written_value(value: float, chart: Chart) -> str:
@@ -164,69 +148,66 @@ def table(curves: Sequence[Curve], chart: Chart) -> list[list[str]]:
 
     A training curve's value is the last one logged by then. A run that ended earlier has a dash.
     """
-    dev = [found.whole.updates for found in curves if found.part == "dev"]
-    steps = np.unique(np.concatenate(dev or [found.whole.updates for found in curves]))
+    dev = [found.points["updates"] for found in curves if found.part == "dev"]
+    steps = np.unique(np.concatenate(dev or [found.points["updates"] for found in curves]))
     if len(steps) > ROWS:
-        steps = steps[np.unique(np.linspace(0, len(steps) - 1, ROWS).astype(np.intp))]
+        steps = steps[spaced(len(steps), ROWS)]
     return [[f"{step:,.0f}", *(written_value(_value_at(found, step), chart) for found in curves)] for step in steps]
 
 
 def _value_at(found: Curve, step: float) -> float:
-    steps = found.whole.updates
+    steps = found.points["updates"]
     row = int(np.searchsorted(steps, step, side="right")) - 1
     missing = row < 0 or step > steps[-1] or (found.part == "dev" and steps[row] != step)
-    return float("nan") if missing else float(found.whole.values[row])
+    return float("nan") if missing else float(found.points["values"][row])
+
+
+def spaced(count: int, most: int) -> NDArray[np.intp]:
+    """Return at most `most` of `count` indices, evenly spaced, among them the first and the last."""
+    return np.unique(np.linspace(0, count - 1, most).astype(np.intp))
 
 
 # --- template values -------------------------------------------------------------------------------------------------
 
-PARTS = ("training", "dev")
 LONG = 2  # hours from which on time is in hours, else in minutes
 
 
 def content(records: Sequence[RunRecord]) -> Mapping[str, Any] | None:
     """Return the values for the section's template; None if there are no curves."""
     names = labels(records)
-    shown = [(chart, curves) for chart in CHARTS if (curves := _curves(records, chart))]
+    kinds = [(run, record, part) for run, record in enumerate(records) for part in ("training", "dev")]
+    shown: dict[Chart, list[Curve]] = {}
+    for chart in CHARTS:
+        for run, record, part in kinds:
+            if found := curve(record, run, chart, part):
+                shown.setdefault(chart, []).append(found)
     if not shown:
         return None
-    drawn = [found for _, curves in shown for found in curves]
-    hours = max(float(np.nanmax(found.whole.hours, initial=0.0)) for found in drawn)
+    drawn = [found for curves in shown.values() for found in curves]
+    hours = max(float(np.nanmax(found.points["hours"], initial=0.0)) for found in drawn)
     return {
         "time": "hours" if hours >= LONG else "minutes",
-        "charts": [_described(chart, curves, records, names) for chart, curves in shown],
+        "charts": [_described(chart, curves, records, names) for chart, curves in shown.items()],
         "runs": names,
         "without": [name for record, name in zip(records, names, strict=True) if not record.step],
-        "windows": sorted({window(len(found.whole.values)) for found in drawn if found.smoothed}),
+        "windows": sorted({window(len(found.points["values"])) for found in drawn if found.is_smoothed}),
     }
-
-
-def _curves(records: Sequence[RunRecord], chart: Chart) -> list[Curve]:
-    """Return a chart's curves, except a language model's dev score: it is the perplexity, which has its own chart."""
-    return [
-        found
-        for run, record in enumerate(records)
-        if not (chart.name == "score" and record.task.metric == "perplexity")
-        for part in PARTS
-        if (found := curve(record, run, chart, part)) is not None
-    ]
 
 
 def _described(
     chart: Chart, curves: Sequence[Curve], records: Sequence[RunRecord], names: Sequence[str]
 ) -> dict[str, Any]:
     """Return a chart's values for the template, `figures` for curves.js; `names` are the runs' labels."""
-    headings = [names[found.run] if len(records) > 1 else "" for found in curves]
-    if len(records) == 1 or len({found.part for found in curves}) > 1:
-        named = zip(headings, curves, strict=True)
-        headings = [f"{name}, {found.part}" if name else found.part for name, found in named]
+    form = "{1}" if len(records) == 1 else "{0}, {1}" if len({found.part for found in curves}) > 1 else "{0}"
+    headings = [form.format(names[found.run], found.part) for found in curves]
     measures = dict.fromkeys(records[found.run].task.label for found in curves)
-    lines = [line for found, heading in zip(curves, headings, strict=True) for line in _lines(found, heading)]
+    named = list(zip(headings, curves, strict=True))
+    lines = [line for heading, found in named for line in _lines(found, heading)]
     return {
         "name": chart.name,
         "title": f"Dev {' and '.join(measures)}" if chart.name == "score" else chart.title,
         "about": chart.about,
-        "summaries": [(f.run, heading, summary(f, chart)) for heading, f in zip(headings, curves, strict=True)],
+        "summaries": [(found.run, heading, summary(found, chart)) for heading, found in named],
         "headings": headings,
         "rows": table(curves, chart),
         "figures": {"name": chart.name, "axis": chart.axis, "digits": chart.digits, "lines": lines},
@@ -234,14 +215,16 @@ def _described(
 
 
 def _lines(found: Curve, name: str) -> Iterator[dict[str, Any]]:
-    """Yield a curve's lines for curves.js, back to front: a smoothed line is drawn in front of a faint one."""
-    styles = [("faint", found.thin), ("smooth", found.smoothed)] if found.smoothed else [("", found.thin)]
-    for style, points in styles:
-        packed = {key: _packed(column) for key, column in vars(points).items()}
+    """Yield a curve's lines for curves.js, back to front: a smoothed line is drawn in front of a faint one.
+
+    Columns are base64 of single precision: shorter than digits, and precise enough for a screen.
+    """
+    values = found.points["values"]
+    lines = [("", values, thinned(values))]
+    if found.is_smoothed:
+        lines = [("faint", *lines[0][1:]), ("smooth", smoothed(values), spaced(len(values), POINTS // 4))]
+    for style, drawn, rows in lines:
+        with np.errstate(over="ignore"):
+            columns = {k: column[rows].astype("<f4") for k, column in {**found.points, "values": drawn}.items()}
+        packed = {key: base64.b64encode(column.tobytes()).decode() for key, column in columns.items()}
         yield {"run": found.run, "name": name, "dev": found.part == "dev", "style": style, **packed}
-
-
-def _packed(column: Column) -> str:
-    """Encode a column as base64 of single precision: shorter than digits, and precise enough for a screen."""
-    with np.errstate(over="ignore"):
-        return base64.b64encode(column.astype("<f4").tobytes()).decode("ascii")

@@ -19,12 +19,12 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jinja2
 import numpy as np
 
-from nmt.report import charts, dev_outputs, provenance
+from nmt.report import charts, sections
 from nmt.report.record import RunRecord, labels, read_run
 from nmt.system.console import clock
 from nmt.system.errors import UserError
@@ -43,23 +43,15 @@ JINJA = jinja2.Environment(
 JINJA.policies["json.dumps_kwargs"] = {"separators": (",", ":")}  # the default sorts keys
 
 
-class Section(NamedTuple):
-    """A section of the page, with an entry in its table of contents."""
-
-    name: str
-    """Anchor, and stem of the template NAME.html and of NAME.css and NAME.js, which are optional"""
-    title: str
-    content: Callable[[Sequence[RunRecord]], Mapping[str, Any] | None]
-    """Returns the template's `content`; None omits the section"""
-
-
-SECTIONS = (
-    Section("curves", "Curves", charts.content),
-    Section("sentences", "Dev sentences", dev_outputs.packed_sentences),
-    Section("lengths", "Scores by length", dev_outputs.length_tables),
-    Section("recipe", "Recipe and cost", provenance.recipes_and_costs),
-    Section("data", "Data", provenance.prepared_data),
-)
+SECTIONS: dict[str, tuple[str, Callable[[Sequence[RunRecord]], Mapping[str, Any] | None]]] = {
+    "curves": ("Curves", charts.content),
+    "sentences": ("Dev sentences", sections.packed_sentences),
+    "lengths": ("Scores by length", sections.length_tables),
+    "recipe": ("Recipe and cost", sections.recipes_and_costs),
+    "data": ("Data", sections.prepared_data),
+}
+"""By name, which is the anchor and the stem of NAME.html, NAME.css and NAME.js: a section's title, and what returns the
+template's `content`; None omits the section"""
 
 
 def write_page(records: Sequence[RunRecord], path: Path) -> None:
@@ -67,22 +59,18 @@ def write_page(records: Sequence[RunRecord], path: Path) -> None:
 
     Raise UserError if `path` cannot be written.
     """
-    shown = [(section, content) for section in SECTIONS if (content := section.content(records)) is not None]
-    html = render(
-        "page.html",
-        ["colours", "page", "brackets", "words", *(section.name for section, _ in shown)],
-        overview=overview(records),
-        sections=[{"name": section.name, "title": section.title, "content": content} for section, content in shown],
-        written=datetime.now(UTC),
-    )
+    contents = {name: (title, content(records)) for name, (title, content) in SECTIONS.items()}
+    shown = {name: section for name, section in contents.items() if section[1] is not None}
+    parts = ["colours", "page", "brackets", "words", *shown]
+    html = render("page.html", parts, overview=overview(records), sections=shown, written=datetime.now(UTC))
     with whole_file(path) as stream:
         stream.write(html.encode())
 
 
 def render(template: str, parts: Sequence[str], **values: Any) -> str:
     """Render a template with `values` and with the styles and scripts of `parts`; the page can run no other scripts."""
-    sources = {suffix: [(TEMPLATES / part).with_suffix(suffix) for part in parts] for suffix in (".css", ".js")}
-    styles, scripts = ([path.read_text("utf-8") for path in paths if path.exists()] for paths in sources.values())
+    paths = ([(TEMPLATES / part).with_suffix(suffix) for part in parts] for suffix in (".css", ".js"))
+    styles, scripts = ([path.read_text("utf-8") for path in each if path.exists()] for each in paths)
     digests = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts]
     allowed = " ".join(f"'sha256-{digest}'" for digest in digests)
     policy = f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; img-src data: blob:; font-src data:"
@@ -109,14 +97,12 @@ def overview(records: Sequence[RunRecord]) -> Mapping[str, Any]:
     """Return the values for the overview, the top of the page."""
     names = labels(records)
     runs = [_run(record, name) for record, name in zip(records, names, strict=True)]
-    signatures = {f"Dev {r.task.labels.get(n, n)}: {s}": None for r in records for n, s in r.signatures.items()}
-    title = names[0] if len(names) == 1 else f"{len(names)} runs compared"
-    under_way = any(run["progress"] == "Under way" for run in runs)
+    signatures = dict.fromkeys(f"Dev {r.task.labels.get(n, n)}: {s}" for r in records for n, s in r.signatures.items())
     return {
-        "title": title,
+        "title": names[0] if len(names) == 1 else f"{len(names)} runs compared",
         "runs": runs,
-        "signatures": list(signatures),
-        "reload": RELOAD if under_way else None,
+        "signatures": signatures,
+        "reload": RELOAD if any(run["progress"] == "Under way" for run in runs) else None,
     }
 
 
@@ -135,79 +121,60 @@ def _run(record: RunRecord, name: str) -> Mapping[str, Any]:
         "Trained on": None if examples is None else f"{examples:,} {record.task.unit}",
         "Target tokens seen": None if tokens is None else short(tokens),
         "FLOPs": None if cost.get("flops") is None else f"{cost['flops']:.2g}",
-        "Devices": ", ".join(cost.get("devices", ())) or None,
+        "Devices": ", ".join(cost.get("devices", ())),
         "Seed": str(recipe.training.seed),
         "Version": about.version and f"nmt {about.version}",
     }
     return {
         "name": name,
-        "path": str(record.path),
-        "what": _what(record),
+        "record": record,
         "model": _model(record),
         "parameters": None if about.parameters is None else short(about.parameters),
-        "step": record.step,
         "goal": f"of {updates:,}" if budget == math.inf else f"in {clock(taken or 0.0)} of {clock(budget)}",
         "share": 1.0 if finished else min(1.0, share),
         "progress": "Finished" if finished else "Under way" if record.step else "Not yet begun",
-        "label": record.task.label,
-        "validates": bool(recipe.data.valid),
         "headline": _headline(record, best),
         "facts": {term: text for term, text in facts.items() if text},
-        "command": about.command,
         "cells": _cells(record, best, taken),
     }
 
 
-def _headline(record: RunRecord, best: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-    """Return the dev score of the model that `nmt translate` uses, with its interval if known; None without scores."""
+def _headline(record: RunRecord, best: tuple[float, int] | None) -> tuple[float, str, str] | None:
+    """Return the dev score of the model that `nmt translate` uses, its name and details; None without scores."""
     label, average = record.task.label, record.average
     if average is None or average.dev_score is None:
-        return best and {"score": best["score"], "what": f"best dev {label}, at update {best['step']:,}", "more": ""}
+        return best and (best[0], f"best dev {label}, at update {best[1]:,}", "")
     steps, interval = average.info["steps"], average.info.get("interval")
     of = f"the average of {len(steps)} checkpoints" if len(steps) > 1 else f"update {steps[0]:,}"
     more = [f"95% interval {interval[0]:.2f} to {interval[1]:.2f}"] if interval else []
     more += [f"{name} {average.scores[key]:.2f}" for key, name in record.task.others.items() if key in average.scores]
-    if best and steps != [best["step"]]:
-        more.append(f"best checkpoint: {best['score']:.2f}, update {best['step']:,}")
-    what = f"dev {label} of {of}"
-    return {"score": average.dev_score, "what": what, "more": "; ".join(more)}
+    if best and steps != [best[1]]:
+        more.append(f"best checkpoint: {best[0]:.2f}, update {best[1]:,}")
+    return average.dev_score, f"dev {label} of {of}", "; ".join(more)
 
 
 Cell = tuple[str, float | str]
 """Text and sort key"""
 
 
-def _cells(record: RunRecord, best: Mapping[str, Any] | None, taken: float | None) -> dict[str, Cell]:
+def _cells(record: RunRecord, best: tuple[float, int] | None, taken: float | None) -> dict[str, Cell]:
     """Return a run's cells in the table that compares runs, by column."""
     cost, task, average = record.cost, record.task, record.average
-    model, devices = _model(record), ", ".join(cost.get("devices", ())) or UNKNOWN
-
-    def cell(number: float | None, write: Callable[[float], str]) -> Cell:
-        return (UNKNOWN, -1.0) if number is None else (write(number), number)
-
-    def scored(score: float | None) -> Cell:
-        return cell(score and task.sign * score, lambda rank: f"{task.label} {abs(rank):.2f}")
-
-    return {
-        "Averaged model": scored(average.dev_score if average else None),
-        "Best checkpoint": scored(best["score"] if best else None),
-        "Updates": cell(record.step or int(record.validated["step"].max(initial=0)), "{:,}".format),
-        "Time": cell(taken, clock),
-        "FLOPs counted": cell(cost.get("flops"), "{:.1e}".format),
-        "FLOPs by the paper": cell(cost.get("estimated_flops"), "{:.1e}".format),
-        "Target tokens": cell(cost.get("tokens"), short),
-        "Parameters": cell(record.about.parameters, short),
-        "Model": (model, model),
-        "Devices": (devices, devices),
+    scores = average.dev_score if average else None, best[0] if best else None
+    averaged, single = (score and task.sign * score for score in scores)  # sorted by rank
+    numbers: dict[str, tuple[float | None, Callable[[float], str]]] = {
+        "Averaged model": (averaged, lambda rank: f"{task.label} {abs(rank):.2f}"),
+        "Best checkpoint": (single, lambda rank: f"{task.label} {abs(rank):.2f}"),
+        "Updates": (record.step or int(record.validated["step"].max(initial=0)), "{:,}".format),
+        "Time": (taken, clock),
+        "FLOPs counted": (cost.get("flops"), "{:.1e}".format),
+        "FLOPs by the paper": (cost.get("estimated_flops"), "{:.1e}".format),
+        "Target tokens": (cost.get("tokens"), short),
+        "Parameters": (record.about.parameters, short),
     }
-
-
-def _what(record: RunRecord) -> str:
-    """Describe the task and its languages."""
-    task, data = record.task, record.recipe.data
-    if task.has_source and not task.has_trees:
-        return f"{task.noun.capitalize()} from {data.source} to {data.target}"
-    return f"{task.noun.capitalize()} of {data.source if task.has_trees else data.target}"
+    texts = {"Model": _model(record), "Devices": ", ".join(cost.get("devices", ())) or UNKNOWN}
+    cells = {name: (UNKNOWN, -1.0) if n is None else (write(n), n) for name, (n, write) in numbers.items()}
+    return cells | {name: (text, text) for name, text in texts.items()}
 
 
 def _model(record: RunRecord) -> str:
@@ -217,13 +184,11 @@ def _model(record: RunRecord) -> str:
     return f"{encoder}{model.decoder_depth} layers, d_model {model.d_model:,}, d_ff {model.d_ff:,}, {model.heads} heads"
 
 
-def _best(record: RunRecord) -> Mapping[str, Any] | None:
+def _best(record: RunRecord) -> tuple[float, int] | None:
     """Return the best dev score, the latest in a tie, with its update; None if there is none."""
-    ranks = list(map(record.task.rank, record.validated["score"]))
-    if max(ranks, default=-np.inf) == -np.inf:
-        return None
-    position = max(range(len(ranks)), key=lambda index: (ranks[index], index))
-    return {"score": float(record.validated["score"][position]), "step": int(record.validated["step"][position])}
+    scored = zip(record.validated["score"], record.validated["step"], strict=True)
+    score, step = max(scored, key=lambda point: (record.task.rank(point[0]), point[1]), default=(math.nan, 0))
+    return (float(score), int(step)) if math.isfinite(score) else None
 
 
 def _latest(record: RunRecord, name: str) -> float | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -113,11 +113,15 @@ def read_run(path: Path) -> RunRecord:
     Damaged checkpoints and lines are skipped.
     """
     found, _ = survey(path)
-    recipe = _recipe(path, found)
-    task, about, average = recipe.task, _about(path), _average(path, found)
-    base = _base(about)
-    logged, validated = read_figures(path / METRICS, task)
-    scored = zip(map(task.rank, validated["score"]), validated["step"], strict=True)
+    recipe, about, average = _recipe(path, found), About(), _average(path, found)
+    with suppress(UserError, ValidationError):
+        about = About.model_validate(read_json(path / ABOUT))
+    base = None
+    with suppress(UserError):
+        base = about.base and recipes.validated(about.base, ABOUT)
+    curve, metric = average.info.get("curve", []) if average else [], recipe.task.metric
+    logged, validated = read_figures(path / METRICS, recipe.task)
+    scored = zip(map(recipe.task.rank, validated["score"]), validated["step"], strict=True)
     best = int(max(scored, default=(0, 0))[1])
     sources, references, outputs = read_samples(path / SAMPLES, lambda sizes: choose(sizes, best))
     now, before = plain(recipe), plain(base or recipes.without_settings(recipe))
@@ -127,7 +131,7 @@ def read_run(path: Path) -> RunRecord:
         validated=validated,
         logged=logged,
         base={key: value for key, value in before.items() if "." in key and value != now[key]},
-        base_name=base.name if base is not None else None,
+        base_name=base.name if base else None,
         about=about,
         average=average if average and (not found or average.step >= found[-1].step) else None,
         signatures=next((bundle.signatures for bundle in reversed(found) if bundle.signatures), {}),
@@ -136,7 +140,7 @@ def read_run(path: Path) -> RunRecord:
         dev_outputs=outputs,
         data={name: split.model_dump(by_alias=True, exclude_unset=True) for name, split in about.data.items()},
         cost=found[-1].cost if found else {},
-        averages=_averages(average),
+        averages=[(point["last"], point[metric]) for point in curve if {"last", metric} <= point.keys()],
     )
 
 
@@ -159,24 +163,20 @@ def read_figures(path: Path, task: Task) -> tuple[dict[str, Column], dict[str, C
     step has several lines, the last one counts. Dev scores before `new_dev_set` are left out: they are not comparable.
     """
     names = (*LOGGED, *(f"valid_{name}" for name in task.labels), "new_dev_set")
-    table = np.array(list(_lines(path, names))).reshape(-1, len(names))
+    rows = []
+    with suppress(OSError):
+        for line in path.read_bytes().splitlines():
+            with suppress(ValueError, TypeError, AttributeError, RecursionError):  # damaged, or not an object
+                values = json.loads(line, parse_int=float)
+                rows.append([math.nan if (value := values.get(name)) is None else float(value) for name in names])
+    table = np.array(rows).reshape(-1, len(names))
     columns = dict(zip(names, np.where(np.isfinite(table), table, np.nan).T, strict=True))
     dev = {name: columns[name] for name in ("step", "seconds", "tokens")}
     dev |= {name: columns[f"valid_{name}"] for name in (*task.others, "perplexity")}
     dev |= {"score": columns[f"valid_{task.metric}"]}
-    logged = _rows({name: columns[name] for name in LOGGED}, ~np.isnan(columns["learning_rate"]))
     is_scored = ~(np.isnan(dev["score"]) & np.isnan(dev["perplexity"]))
     is_scored[: max(np.flatnonzero(columns["new_dev_set"] == 1), default=0)] = False
-    return logged, _rows(dev, is_scored)
-
-
-def _lines(path: Path, names: Sequence[str]) -> Iterator[list[float]]:
-    """Yield the named metrics for each line."""
-    with suppress(OSError):
-        for line in path.read_bytes().splitlines() if path.is_file() else ():
-            with suppress(ValueError, TypeError, AttributeError, RecursionError):  # damaged, or not an object
-                values = json.loads(line, parse_int=float)
-                yield [math.nan if (value := values.get(name)) is None else float(value) for name in names]
+    return _rows({name: columns[name] for name in LOGGED}, ~np.isnan(columns["learning_rate"])), _rows(dev, is_scored)
 
 
 def _rows(columns: Mapping[str, Column], chosen: NDArray[np.bool_]) -> dict[str, Column]:
@@ -212,20 +212,6 @@ def _recipe(path: Path, found: Sequence[Bundle]) -> Recipe:
     )
 
 
-def _about(path: Path) -> About:
-    """Read run.json; return an empty one if it is missing or damaged."""
-    with suppress(UserError, ValidationError):
-        return About.model_validate(read_json(path / ABOUT))
-    return About()
-
-
-def _base(about: About) -> Recipe | None:
-    """Return the extended recipe; None if there is none or it is invalid."""
-    with suppress(UserError):
-        return None if about.base is None else recipes.validated(about.base, ABOUT)
-    return None
-
-
 def plain(recipe: Recipe) -> dict[str, Any]:
     """Return a recipe's values as plain types, keyed by `section.key`; data sets without their defaults."""
     found: dict[str, Any] = {}
@@ -248,12 +234,3 @@ def _average(path: Path, found: Sequence[Bundle]) -> Bundle | None:
         if average.info["run"] == newest.info["run"] and average.is_scored_on(newest.info):
             return average
     return None
-
-
-def _averages(average: Bundle | None) -> list[tuple[int, float]]:
-    """Return each average that `nmt average --last auto` tried: its number of checkpoints and dev score."""
-    curve = average.info.get("curve") if average else None
-    if average is None or not isinstance(curve, list):
-        return []
-    points = [(point.get("last"), point.get(average.task.metric)) for point in curve if isinstance(point, dict)]
-    return [(last, score) for last, score in points if isinstance(last, int) and isinstance(score, float)]

@@ -37,10 +37,10 @@ def test_a_smoothed_curve_is_the_mean_of_the_window() -> None:
 
 
 def test_only_long_noisy_curves_are_smoothed() -> None:
-    assert found(BY_NAME["loss"], logged=500).smoothed is not None
-    assert found(BY_NAME["loss"], logged=50).smoothed is None
-    assert found(BY_NAME["learning_rate"], logged=500).smoothed is None
-    assert found(BY_NAME["perplexity"], "dev", logged=500, validations=200).smoothed is None
+    assert found(BY_NAME["loss"], logged=500).is_smoothed
+    assert not found(BY_NAME["loss"], logged=50).is_smoothed
+    assert not found(BY_NAME["learning_rate"], logged=500).is_smoothed
+    assert not found(BY_NAME["perplexity"], "dev", logged=500, validations=200).is_smoothed
 
 
 def test_a_summary_tells_the_first_the_best_and_the_last_value() -> None:

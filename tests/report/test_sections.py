@@ -1,4 +1,4 @@
-"""What checkpoints made of the development set: sentences as they are packed into the page, and scores by length."""
+"""Dev sentences as the page packs them, scores by length, recipes and costs, and what became of the data."""
 
 from __future__ import annotations
 
@@ -11,12 +11,21 @@ from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 from synthetic_run import just_begun, synthetic_run, with_outputs
 
 from nmt.parsing.brackets import score_brackets
 from nmt.parsing.tree import parse_tree
-from nmt.report.dev_outputs import length_tables, packed_sentences, score_trees, sentences
+from nmt.recipe import validated
 from nmt.report.record import RunRecord
+from nmt.report.sections import (
+    length_tables,
+    packed_sentences,
+    prepared_data,
+    recipes_and_costs,
+    score_trees,
+    table_rows,
+)
 
 
 def run(outputs: Sequence[list[str]], name: str = "demo", score: float = 50.0) -> RunRecord:
@@ -50,7 +59,7 @@ def test_checkpoints_have_their_updates_and_dev_scores() -> None:
 
 
 def test_runs_on_one_development_set_share_it() -> None:
-    packed = sentences([run([["a"]]), run([["b"]], "other"), run([["c", "d"]], "longer")])
+    packed = unpacked([run([["a"]]), run([["b"]], "other"), run([["c", "d"]], "longer")])
     assert [one["set"] for one in packed["runs"]] == [0, 0, 1]
     assert [len(one["sources"]) for one in packed["sets"]] == [1, 2]
 
@@ -118,3 +127,92 @@ def test_translators_share_a_table_of_mean_chrf_by_length() -> None:
 
 def test_runs_without_outputs_and_references_without_words_have_no_scores() -> None:
     assert length_tables([just_begun(synthetic_run()), parser([""], [""])]) is None
+
+
+# --- recipe and cost --------------------------------------------------------------------------------------------
+
+
+def test_the_whole_recipe_is_shown_and_what_differs_from_the_base_is_marked() -> None:
+    record = replace(synthetic_run(), base={"training.updates": 100_000, "data.train": []})
+    [shown] = recipes_and_costs([record])["runs"]
+    assert validated(yaml.safe_load("\n".join(line for line, _ in shown["lines"])), "report") == record.recipe
+    marked = [line.strip() for line, differs in shown["lines"] if differs]
+    assert marked == ["train:", "- source: a", "target: b", "updates: 4000"]
+    assert [(key, base) for key, _, base in shown["changes"]] == [("training.updates", "100000"), ("data.train", "[]")]
+    assert shown["changes"][0] == ("training.updates", "4000", "100000")
+
+
+def test_keys_in_which_runs_differ_have_the_value_of_each() -> None:
+    runs = [synthetic_run(name, logged=logged) for name, logged in (("one", 100), ("two", 200), ("two", 200))]
+    assert recipes_and_costs(runs)["differences"] == [
+        ("data.name", ["one", "two", "two"]),
+        ("training.updates", ["2000", "4000", "4000"]),
+    ]
+    assert recipes_and_costs(runs[:1])["differences"] == []
+
+
+def test_costs_are_told_where_they_are_known() -> None:
+    cost = {"seconds": 5000.0, "tokens": 4_909_478, "flops": 6.89e13, "estimated_flops": None}
+    runs = [replace(synthetic_run(), cost=each) for each in ({**cost, "devices": {"1 × CPU": 5000.0}}, {})]
+    known, unknown = recipes_and_costs(runs)["runs"]
+    assert {name: value for name, value, _ in known["cost"]} == {
+        "Hardware": "1 × CPU",
+        "Time": "1h23m",
+        "Target tokens": "4,909,478",
+        "FLOPs, counted": "6.89 × 10¹³",
+    }
+    assert unknown["cost"] == []
+
+
+def test_of_the_averages_that_were_tried_the_best_is_marked_or_of_equal_ones_that_of_the_fewest() -> None:
+    [shown] = recipes_and_costs([replace(synthetic_run(), averages=[(5, 34.0), (1, 32.0), (8, 34.0)])])["runs"]
+    assert shown["averages"] == [(1, 32.0, False), (5, 34.0, True), (8, 34.0, False)]
+
+
+# --- data -------------------------------------------------------------------------------------------------------
+
+TRAIN = {
+    "read": 1000,
+    "kept": 950,
+    "kept by set": [900, 50],
+    "dropped as empty": 10,
+    "dropped as too long": 40,
+    "pairs also in valid or test": 3,
+    "source sentences also in valid or test": 7,
+    "mean length of sources": 15.5,
+    "mean length of targets": 16.74,
+    "lengths": {"source": {"10": 40, "20": 910}, "target": {"20": 950}},
+}
+VALID = {"read": 20, "kept": 20, "kept by set": [20], "mean length of sources": 8.0, "mean length of targets": 9.0}
+
+
+def test_the_table_tells_what_was_read_kept_and_dropped_and_why() -> None:
+    assert dict(table_rows([TRAIN, VALID])) == {
+        "read": ["1,000", "20"],
+        "kept": ["950", "20"],
+        "kept of each set": ["900 + 50", "20"],
+        "dropped": ["50 (5.00%)", "0"],
+        "dropped as empty": ["10 (1.00%)", "0"],
+        "dropped as too long": ["40 (4.00%)", "0"],
+        "pairs also in valid or test": ["3 (0.30%)", "0"],
+        "source sentences also in valid or test": ["7 (0.70%)", "0"],
+        "mean length of sources": ["15.50", "8.00"],
+        "mean length of targets": ["16.74", "9.00"],
+    }
+
+
+def test_runs_on_the_same_data_share_its_tables() -> None:
+    one, other = synthetic_run("one"), synthetic_run("other")
+    found = prepared_data([one, other, replace(one, data={"train": TRAIN}), replace(one, data={})])
+    assert found is not None
+    assert [data["name"] for data in found["sets"]] == ["one and other", "one"]
+    assert prepared_data([replace(one, data={})]) is None
+
+
+def test_lengths_of_source_and_target_are_apart() -> None:
+    found = prepared_data([replace(synthetic_run("one"), data={"train": TRAIN})])
+    assert found is not None
+    assert found["sets"][0]["lengths"] == [
+        ("train", "source", {"1–10": 40, "11–20": 910}),
+        ("train", "target", {"1–10": 0, "11–20": 950}),
+    ]

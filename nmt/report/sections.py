@@ -1,0 +1,268 @@
+"""The sections of a run's page beside its curves: dev sentences, scores by length, recipe and cost, prepared data."""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+import zlib
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from operator import attrgetter
+from statistics import fmean
+from typing import Any
+
+from nmt.data.corpus import HELD_OUT
+from nmt.data.data_report import length_ranges
+from nmt.parsing.brackets import DELETED, BracketCounts, score_brackets
+from nmt.parsing.tree import MalformedTree, Tree, parse_tree
+from nmt.recipe.yaml_files import dump
+from nmt.report.record import RunRecord, labels, plain
+from nmt.system.console import clock
+from nmt.text.lines import count_words
+
+# --- dev sentences ------------------------------------------------------------------------------------------------
+# To keep the page small, an output shared by several checkpoints is stored once, and a sentence's outputs are adjacent,
+# which helps deflate. The page inflates the outputs, and compares only those on display with the references.
+
+
+def packed_sentences(records: Sequence[RunRecord]) -> Mapping[str, Any] | None:
+    """Compress the distinct development sets and the outputs for `sentences.js`, and name the units it compares.
+
+    Return None without outputs.
+    """
+    shown = [record for record in records if record.dev_outputs]
+    if not shown:
+        return None
+    sets: dict[tuple[tuple[str, ...], tuple[str, ...]], int] = {}
+    runs = []
+    for name, record in zip(labels(shown), shown, strict=True):
+        texts = tuple(record.sources), tuple(record.references)
+        runs.append({"set": sets.setdefault(texts, len(sets)), "name": name, **_run(record)})
+    distinct = [{"sources": sources, "references": references} for sources, references in sets]
+    values = {"sets": distinct, "runs": runs, "unscored": sorted(DELETED)}
+    written = json.dumps(values, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
+    parts = sorted({"constituents" if record.task.has_trees else "words" for record in shown})
+    return {"packed": base64.b64encode(zlib.compress(written)).decode(), "parts": " or ".join(parts)}
+
+
+def _run(record: RunRecord) -> dict[str, Any]:
+    task, data = record.task, record.recipe.data
+    scored = zip(record.validated["step"], record.validated["score"], strict=True)
+    dev_scores = {step: round(float(score), 2) for step, score in scored if math.isfinite(score)}
+    steps = [checkpoint.step for checkpoint in record.dev_outputs]
+    return {
+        "languages": [data.source, data.source if task.has_trees else data.target],
+        "trees": task.has_trees,
+        "metric": task.label,
+        "measure": "F1" if task.has_trees else "chrF",
+        "steps": steps,
+        "devScores": [dev_scores.get(step) for step in steps],
+        "sentences": [_sentence(record, number) for number in range(len(record.sources))],
+    }
+
+
+def _sentence(record: RunRecord, number: int) -> list[list[Any]]:
+    """Return a sentence's distinct outputs, their scores, and the index of each checkpoint's output."""
+    outputs = [checkpoint.outputs[number] for checkpoint in record.dev_outputs]
+    distinct = list(dict.fromkeys(outputs))
+    given = [distinct.index(output) for output in outputs]
+    scores = [record.dev_outputs[outputs.index(output)].scores[number] for output in distinct]
+    return [distinct, [round(score, 1) for score in scores], given]
+
+
+# --- scores by length ---------------------------------------------------------------------------------------------
+
+RANGES = (10, 20, 30, 40)  # upper bounds of sentence length, in words, by which scores are grouped
+NAMES = ("1–10", "11–20", "21–30", "31–40", "41 and more")
+Row = tuple[str, Sequence[float], Sequence[int]]
+"""Name of a length range or label; scores, 0 to 100; counts"""
+Table = tuple[str, str, Sequence[str], Sequence[str], Sequence[Row]]
+"""Title; headings of the names, the scores and the counts; rows"""
+
+
+def length_tables(records: Sequence[RunRecord]) -> Mapping[str, Any] | None:
+    """Return a table of all translators, and those of each parser with trees; None without outputs."""
+    parsers = [
+        {"name": name, "step": record.dev_outputs[-1].step, "total": scores[0], "tables": _tables(*scores)}
+        for name, record in zip(labels(records), records, strict=True)
+        if (scores := score_trees(record))
+    ]
+    translators = _chrf_by_length(records)
+    return {"translators": translators, "parsers": parsers} if translators or parsers else None
+
+
+def _chrf_by_length(records: Sequence[RunRecord]) -> Table | None:
+    """Return the mean chrF of each translator's last checkpoint by length of the source; None without outputs.
+
+    In scripts without spaces, the length is in characters.
+    """
+    scores: dict[tuple[int, str], list[float]] = {}
+    for name, record in zip(labels(records), records, strict=True):
+        if record.dev_outputs and not record.task.has_trees:
+            for source, score in zip(record.sources, record.dev_outputs[-1].scores, strict=True):
+                place = bisect_left(RANGES, count_words(source))
+                scores.setdefault((place, f", {name}" if len(records) > 1 else ""), []).append(score)
+    found = sorted(scores.items(), key=lambda item: item[0][0])  # runs keep their order
+    rows = [(NAMES[place] + name, (fmean(each),), (len(each),)) for (place, name), each in found]
+    title = "Mean chrF at the last checkpoint, by the length of sources"
+    return (title, "Words", ("chrF",), ("Sentences",), rows) if rows else None
+
+
+def _tables(total: BracketCounts, by_length: Mapping[str, BracketCounts]) -> list[Table]:
+    """Return two tables: scores by length, where failures count as missed, and scores by label, without failures."""
+    heads, figures = ("F1", "Precision", "Recall"), attrgetter("f1", "precision", "recall")
+    lengths = [
+        (name, figures(each.with_failures), (each.sentences, each.skips + each.errors))
+        for name, each in by_length.items()
+    ]
+    by_label = [(name, figures(one), (one.gold, one.test, one.matched)) for name, one in total.labels.items()]
+    return [
+        ("By the length of sentences, failures missed", "Words", heads, ("Sentences", "Failures"), lengths),
+        ("By label, without failures", "Label", heads, ("Reference", "Output", "Matched"), by_label),
+    ]
+
+
+def score_trees(record: RunRecord) -> tuple[BracketCounts, Mapping[str, BracketCounts]] | None:
+    """Score the trees of a parser's last checkpoint, in all and by range of sentence lengths.
+
+    Return None for other models, or without trees.
+    """
+    if not record.task.has_trees or not record.dev_outputs:
+        return None
+    ranges: dict[int, list[tuple[Tree, Tree | None]]] = {}
+    outputs = record.dev_outputs[-1].outputs
+    for source, reference, output in zip(record.sources, record.references, outputs, strict=True):
+        if gold := _tree(reference):
+            ranges.setdefault(bisect_left(RANGES, source.count(" ") + 1), []).append((gold, _tree(output)))
+    if not ranges:
+        return None
+    by_length = {NAMES[place]: score_brackets(*zip(*ranges[place], strict=True)) for place in sorted(ranges)}
+    total = score_brackets(*zip(*(pair for pairs in ranges.values() for pair in pairs), strict=True))
+    return total, by_length
+
+
+def _tree(line: str) -> Tree | None:
+    """Parse a tree; return None for a blank or malformed line."""
+    with suppress(MalformedTree):
+        return parse_tree(line)
+    return None
+
+
+# --- recipe and cost ----------------------------------------------------------------------------------------------
+
+
+def recipes_and_costs(records: Sequence[RunRecord]) -> Mapping[str, Any]:
+    """Return each run's recipe, changed keys, cost and averages, and the keys in which the recipes differ.
+
+    The best average is marked; in a tie, it is the one of the fewest checkpoints.
+    """
+    runs, recipes = [], [plain(record.recipe) for record in records]
+    for name, record, recipe in zip(labels(records), records, recipes, strict=True):
+        tried = sorted(record.averages)
+        best = max(tried, key=lambda average: record.task.rank(average[1]), default=None)
+        runs.append(
+            {
+                "name": name,
+                "base": record.base_name or "the defaults",
+                "changes": [(key, _one_line(recipe[key]), _one_line(value)) for key, value in record.base.items()],
+                "lines": list(_recipe_lines(recipe, record.base)),
+                "cost": _cost_facts(record.cost),
+                "label": record.task.label,
+                "averages": [(*average, average == best) for average in tried],
+            }
+        )
+    cells = {key: [_one_line(recipe[key]) for recipe in recipes] for key in recipes[0] if key != "name"}
+    return {"runs": runs, "differences": [(key, values) for key, values in cells.items() if len(set(values)) > 1]}
+
+
+def _recipe_lines(recipe: Mapping[str, Any], base: Mapping[str, Any]) -> Iterator[tuple[str, bool]]:
+    """Yield the recipe's YAML lines, and for each whether its value differs from the base recipe's."""
+    before = ""
+    for name, value in recipe.items():
+        section, _, key = name.rpartition(".")
+        if section and section != before:
+            yield f"{section}:", False
+        before = section
+        for line in dump({key: value}).splitlines():
+            yield f"  {line}" if section else line, name in base
+
+
+def _one_line(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _cost_facts(cost: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    """Return the name, value and note of each known field of `nmt.training.run_files.COST`."""
+    devices = cost.get("devices", {})
+    facts = [("Hardware", name, f"for {clock(used)}" if len(devices) > 1 else "") for name, used in devices.items()]
+    estimate = "time × devices × what such a device sustains in single precision"
+    for key, name, write, note in (
+        ("seconds", "Time", clock, "training and validation, over all resumptions"),
+        ("tokens", "Target tokens", "{:,}".format, ""),
+        ("estimated_flops", "FLOPs, the paper's estimate", scientific, estimate),
+        ("flops", "FLOPs, counted", scientific, "matrix products of the forward and backward passes"),
+    ):
+        if cost.get(key) is not None:
+            facts.append((name, write(cost[key]), note))
+    return facts
+
+
+def scientific(figure: float) -> str:
+    """Format a number as 6.89 × 10¹³."""
+    mantissa, exponent = f"{figure:.2e}".split("e")
+    return f"{mantissa} × 10{str(int(exponent)).translate(str.maketrans('-0123456789', '⁻⁰¹²³⁴⁵⁶⁷⁸⁹'))}"
+
+
+# --- data ---------------------------------------------------------------------------------------------------------
+
+
+def prepared_data(records: Sequence[RunRecord]) -> Mapping[str, Any] | None:
+    """Return tables and histograms of the runs' data, from report.json; runs with the same data share them."""
+    sets: dict[str, list[RunRecord]] = {}
+    for record in records:
+        if record.data:
+            sets.setdefault(json.dumps(record.data, sort_keys=True), []).append(record)
+    shown = []
+    for runs in sets.values():
+        splits = {name: figures for name, figures in runs[0].data.items() if figures["read"]}
+        lengths = [
+            (split, side, length_ranges(classes))
+            for split, figures in splits.items()
+            for side, classes in figures.get("lengths", {}).items()
+            if classes
+        ]
+        shown.append(
+            {
+                "name": " and ".join(dict.fromkeys(run.recipe.data.name or run.recipe.name for run in runs)),
+                "splits": list(splits),
+                "rows": list(table_rows(list(splits.values()))),
+                "leaked": splits.get("train", {}).get(f"{runs[0].task.unit} also in valid or test"),
+                "lengths": lengths,
+            }
+        )
+    return {"sets": shown} if shown else None
+
+
+def table_rows(splits: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, list[str]]]:
+    """Yield a label and a text per split for each row: read, kept, dropped by reason, overlaps, mean lengths."""
+    for name in ("read", "kept"):
+        yield name, [f"{figures[name]:,}" for figures in splits]
+    by_set = [figures.get("kept by set", ()) for figures in splits]
+    if any(len(kept) > 1 for kept in by_set):
+        yield "kept of each set", [" + ".join(f"{one:,}" for one in kept) for kept in by_set]
+    lost = [figures["read"] - figures["kept"] - figures.get(HELD_OUT, 0) for figures in splits]
+    yield "dropped", [_count(count, figures["read"]) for count, figures in zip(lost, splits, strict=True)]
+    others = dict.fromkeys(name for figures in splits for name in figures)
+    for name in sorted(others, key=lambda name: (name.startswith("mean "), not name.startswith("dropped"))):
+        if name.startswith("mean "):
+            yield name, [f"{figures[name]:.2f}" if name in figures else "" for figures in splits]
+        elif name not in ("read", "kept", "kept by set", "lengths"):
+            yield name, [_count(figures.get(name, 0), figures["read"]) for figures in splits]
+
+
+def _count(count: int, whole: int) -> str:
+    """Format a count with its percentage of `whole`."""
+    share = 100 * count / whole
+    return f"{count:,} ({share:.2f}%)" if share >= 0.01 else f"{count:,} (< 0.01%)" if count else "0"
