@@ -18,9 +18,8 @@ from nmt.data.corpus import Corpus
 from nmt.data.epochs import AHEAD, EpochPlan, plan_epoch
 from nmt.model.transformer import Transformer
 from nmt.recipe import Training
-from nmt.system.console import Console, unseen
+from nmt.system.console import Console, JsonLines, unseen
 from nmt.system.device import World
-from nmt.system.files import JsonLines
 from nmt.training.batches import Update, prefetched
 from nmt.training.distributed import Group, Requests
 from nmt.training.progress import Progress

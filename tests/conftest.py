@@ -23,7 +23,7 @@ from hypothesis import settings
 from reverse_task import BARE, sets, shell, write_reverse_task
 
 from nmt import cli
-from nmt.system.files import exclusive
+from nmt.system.processes import exclusive
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser

@@ -167,7 +167,7 @@ def test_only_two_modules_start_processes() -> None:
         for name, _ in imports_of(path)
         if name.split(".")[0] in ("subprocess", "multiprocessing") and not name.endswith(".Connection")
     }
-    assert starting == {"nmt.system.children", "nmt.decoding.workers"}
+    assert starting == {"nmt.system.processes", "nmt.decoding.workers"}
 
 
 BARE = "nmt nmt.cli nmt.system.device nmt.recipe nmt.checkpoint.reading nmt.exchange.ctranslate2 nmt.text.tokenizer"

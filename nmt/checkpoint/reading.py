@@ -21,11 +21,10 @@ from pydantic import BaseModel, ConfigDict, Field
 from nmt import recipe as recipes
 from nmt.parsing.linearization import TreeVocabulary, load_tokenizer
 from nmt.recipe import TASKS, Recipe, Task, TaskName
+from nmt.system import files
 from nmt.system.console import figure
 from nmt.system.device import memory_error
 from nmt.system.errors import UserError
-from nmt.system.files import OutOfResources, read_json, remedy, remove_directory
-from nmt.system.integrity import check_files, checked, hash_file, intact, read_manifest
 from nmt.text.sentences import TrainedLengths
 from nmt.text.tokenizer import Tokenizer
 
@@ -169,19 +168,19 @@ class Bundle:
     @classmethod
     def read(cls, path: Path) -> Bundle:
         """Read a bundle's metadata; raise UserError if `path` is not a bundle or its format is newer."""
-        info = read_manifest(path / MANIFEST)
+        info = files.read_manifest(path / MANIFEST)
         known = info.get("format")
         if type(known) is int and known > FORMAT:
             raise NewerFormat(
                 f"{path}: has bundle format {known}, but this version reads {FORMAT}", "install a newer version of nmt"
             )
-        checked(_Info, info, path / MANIFEST)
+        files.checked(_Info, info, path / MANIFEST)
         return cls(path, info)
 
     @cached_property
     def recipe(self) -> Recipe:
         """The recipe, with all keys resolved."""
-        return recipes.load(intact(self.path / "recipe.yaml"), alone=True)
+        return recipes.load(files.intact(self.path / "recipe.yaml"), alone=True)
 
     def tokenizer(self) -> Tokenizer:
         """Read the tokenizer; raise UserError if it is missing, damaged or for another task."""
@@ -223,20 +222,20 @@ class Bundle:
 
     def position(self) -> Any:
         """Read a checkpoint's training.json."""
-        return read_json(intact(self.path / POSITION))
+        return files.read_json(files.intact(self.path / POSITION))
 
     def content(self) -> dict[str, Any]:
         """Return the values that determine outputs: file hashes by name, and the lengths at which lines are split."""
         kinds, others = (".safetensors", ".yaml", ".model", ".spm", ".json"), (MANIFEST, MOMENTS, POSITION)
-        files = [file for file in sorted(self.path.iterdir()) if file.suffix in kinds and file.name not in others]
-        return {"lengths": self.info.get("lengths"), **{file.name: hash_file(file) for file in files}}
+        kept = [file for file in sorted(self.path.iterdir()) if file.suffix in kinds and file.name not in others]
+        return {"lengths": self.info.get("lengths"), **{file.name: files.hash_file(file) for file in kept}}
 
     def check(self) -> None:
         """Read all files, including a checkpoint's training state; raise UserError naming the first damaged one.
 
         Each file's hash is checked once per process.
         """
-        check_files(self.path / MANIFEST)
+        files.check_files(self.path / MANIFEST)
         self.tokenizer()
         self.weights()
         if CHECKPOINT.fullmatch(self.path.name):
@@ -286,14 +285,14 @@ def tensors_of(path: Path) -> Iterator[Path]:
     from safetensors import SafetensorError
 
     try:
-        yield intact(path)
+        yield files.intact(path)
     except FileNotFoundError:  # safetensors raises it for any file it cannot open; this one was just hashed
-        raise OutOfResources(f"{path}: cannot be opened", "run this again") from None
+        raise files.OutOfResources(f"{path}: cannot be opened", "run this again") from None
     except (SafetensorError, OSError, ValueError, TypeError, RuntimeError) as error:  # torch's: bad shape, failed mmap
         if memory_error(error):
             raise
         problem = str(error).partition("\n")[0]  # without torch's stack trace
-        raise UserError(f"{path}: damaged or not readable: {problem}", remedy(path)) from None
+        raise UserError(f"{path}: damaged or not readable: {problem}", files.remedy(path)) from None
 
 
 def read_tensors(path: Path, dtypes: Sequence[str] = WEIGHT_DTYPES) -> dict[str, Tensor]:
@@ -315,9 +314,10 @@ def read_tensors(path: Path, dtypes: Sequence[str] = WEIGHT_DTYPES) -> dict[str,
 def check_numbers(path: Path, name: str, dtype: str, known: Sequence[str], extremes: Sequence[float]) -> None:
     """Raise UserError if a tensor's `dtype` is not among the `known`, or if `extremes` are NaN or outside fp32."""
     if dtype not in known:
-        raise UserError(f"{path}: tensor {name}: holds numbers of type {dtype}, not {' or '.join(known)}", remedy(path))
+        problem = f"holds numbers of type {dtype}, not {' or '.join(known)}"
+        raise UserError(f"{path}: tensor {name}: {problem}", files.remedy(path))
     if not all(abs(extreme) <= FP32_MAX for extreme in extremes):  # false for NaN
-        raise UserError(f"{path}: tensor {name}: holds values that are infinite or not a number", remedy(path))
+        raise UserError(f"{path}: tensor {name}: holds values that are infinite or not a number", files.remedy(path))
 
 
 def checkpoint_path(directory: Path, step: int) -> Path:
@@ -369,7 +369,7 @@ def prune(directory: Path, keep_last: int) -> None:
     keep = {bundle.path for bundle in (*found[-keep_last:], best(found)) if bundle}
     for bundle in found:
         if bundle.path not in keep:
-            remove_directory(bundle.path)
+            files.remove_directory(bundle.path)
 
 
 def common_tokenizer(bundles: Sequence[Bundle]) -> Tokenizer:

@@ -26,11 +26,10 @@ from nmt.checkpoint.reading import (
     ranked,
 )
 from nmt.recipe import Recipe
+from nmt.system import files
 from nmt.system.console import Console
 from nmt.system.device import memory_error
 from nmt.system.errors import UserError
-from nmt.system.files import check_replaceable, whole_directory, write_json
-from nmt.system.integrity import read_manifest, replace_manifest, write_manifest
 from nmt.text.tokenizer import Tokenizer
 
 
@@ -43,7 +42,7 @@ def save_bundle(
     training: tuple[Mapping[str, Tensor], Mapping[str, Any]] | None = None,
 ) -> None:
     """Write a bundle or, with `training` (tensors, JSON values), a checkpoint; raise UserError if that fails."""
-    with whole_directory(path, MANIFEST) as part:
+    with files.whole_directory(path, MANIFEST) as part:
         save_tensors(part / WEIGHTS, weights, path)
         (part / "recipe.yaml").write_text(recipe.to_yaml(), encoding="utf-8")
         for name, content in tokenizer.files().items():
@@ -51,9 +50,9 @@ def save_bundle(
         if training is not None:
             tensors, values = training
             save_tensors(part / MOMENTS, tensors, path)
-            write_json(part / POSITION, values)
+            files.write_json(part / POSITION, values)
         lossy = {"lossy": True} if tokenizer.lossy else {}
-        write_manifest(part / MANIFEST, {"format": FORMAT, "task": recipe.task.name, **lossy, **info})
+        files.write_manifest(part / MANIFEST, {"format": FORMAT, "task": recipe.task.name, **lossy, **info})
 
 
 def save_tensors(file: Path, tensors: Mapping[str, Tensor], directory: Path) -> None:
@@ -74,7 +73,7 @@ def save_tensors(file: Path, tensors: Mapping[str, Tensor], directory: Path) -> 
 
 def add_info(path: Path, info: Mapping[str, Any]) -> None:
     """Add or replace values in a bundle's bundle.json."""
-    replace_manifest(path / MANIFEST, read_manifest(path / MANIFEST) | dict(info))
+    files.replace_manifest(path / MANIFEST, files.read_manifest(path / MANIFEST) | dict(info))
 
 
 PENDING = 2  # maximum checkpoints that are being or yet to be written, each with a copy of its tensors in memory
@@ -210,7 +209,7 @@ def averageable(directory: Path, out: Path | None) -> tuple[list[Bundle], Path]:
         raise UserError(
             f"--out {path}: is a checkpoint, and its training state would be lost", "name another directory"
         )
-    check_replaceable(path, MANIFEST)
+    files.check_replaceable(path, MANIFEST)
     return found, path
 
 
@@ -265,7 +264,7 @@ def mix(models: Sequence[Bundle], shares: Sequence[float], out: Path) -> Bundle:
     The shares are non-negative and are normalised by their sum, which must be positive. Raise UserError if the models'
     tasks, tokenizers or weight shapes differ.
     """
-    check_replaceable(out, MANIFEST)
+    files.check_replaceable(out, MANIFEST)
     last, total = models[-1], sum(shares)
     parts = [(model, share / total) for model, share in zip(models, shares, strict=True)]
     for model in models[:-1]:

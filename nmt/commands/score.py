@@ -17,9 +17,9 @@ from nmt.commands.command_line import refuse
 from nmt.commands.options import ScoreOptions
 from nmt.commands.process import count_input, open_output, read_input, show
 from nmt.metrics import LABELS, METRICS, OF_WORDS
+from nmt.system.compression import open_input
 from nmt.system.console import Advance, Console, width_of
 from nmt.system.errors import UserError
-from nmt.system.files import open_input
 from nmt.text.lines import read_lines, read_parallel
 
 if TYPE_CHECKING:

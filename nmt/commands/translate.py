@@ -28,11 +28,11 @@ from nmt.decoding.translator import Translator
 from nmt.decoding.workers import Saved
 from nmt.exchange.resolve import resolve
 from nmt.recipe import Decoding, Model, TaskName, override_decoding
-from nmt.system.compression import compressed
+from nmt.system.compression import compressed, open_input
 from nmt.system.console import Console
 from nmt.system.device import World, cores, device_of, find_world
 from nmt.system.errors import Interrupted, UserError
-from nmt.system.files import open_input, whole_file
+from nmt.system.files import whole_file
 from nmt.text.document import KEPT, Document
 from nmt.text.lines import read_lines
 from nmt.text.markup import LINKS, TAGS

@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 from nmt.data.corpus import Corpus, Ids, Rows
 from nmt.recipe import Training
 from nmt.system.errors import UserError
-from nmt.system.files import wait_for, whole_directory
+from nmt.system.files import whole_directory
+from nmt.system.processes import wait_for
 
 AHEAD = 2  # number of updates to prefetch
 ORDER, BOUNDS = "order.npy", "bounds.npy"

@@ -29,7 +29,8 @@ from nmt.recipe import Data, Dataset
 from nmt.system.compression import members
 from nmt.system.console import Console
 from nmt.system.errors import UserError
-from nmt.system.files import LARGEST, exclusive
+from nmt.system.files import LARGEST
+from nmt.system.processes import exclusive
 from nmt.text.lines import REALIGN, count_lines, one_line, read_lines, read_parallel, stripped
 
 Pair = tuple[str, ...]

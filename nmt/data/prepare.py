@@ -36,10 +36,10 @@ from nmt.data.folders import MANIFEST, directory, read_fingerprint
 from nmt.data.pairs import Archive, Notes, Pair, check_inputs, read_pairs
 from nmt.parsing.linearization import TreeVocabulary, load_tokenizer
 from nmt.recipe import Data, Dataset, Recipe
+from nmt.system import files
 from nmt.system.console import Console
 from nmt.system.errors import UserError
-from nmt.system.files import check_replaceable, claimed, exclusive, read_json, whole_directory, write_json
-from nmt.system.integrity import check_files, checked, intact, read_manifest, replace_manifest, write_manifest
+from nmt.system.processes import claimed, exclusive
 from nmt.text.lines import UNSPACED, in_groups, stripped
 from nmt.text.sentences import SentenceSplitter, TrainedLengths
 from nmt.text.tokenizer import Tokenizer
@@ -82,11 +82,11 @@ def prepare(
             if not folders.use(path, inputs["fingerprint"], used):  # another process has renamed it
                 continue
             if not is_new:
-                check_files(path / MANIFEST)
-            before = read_manifest(path / MANIFEST)
+                files.check_files(path / MANIFEST)
+            before = files.read_manifest(path / MANIFEST)
             if before["files"] != inputs["files"]:  # touched: record the new times, to skip hashing the files next time
                 with suppress(UserError):  # prepared data may be read-only
-                    replace_manifest(path / MANIFEST, before | inputs)
+                    files.replace_manifest(path / MANIFEST, before | inputs)
             if held is not None:
                 held.push(used.pop_all())
             return Prepared(path, is_new)
@@ -100,7 +100,7 @@ def _lock(out: Path) -> Path:
 def _write(recipe: Recipe, console: Console, threads: int, tokenizer_from: Path | None) -> bool:
     """Prepare the recipe's data unless another process has just done it; return whether this one did."""
     out, data = directory(recipe), recipe.data
-    check_replaceable(out, MANIFEST)
+    files.check_replaceable(out, MANIFEST)
     for each in chain.from_iterable(data.splits.values()):
         if each.opus is not None:
             Archive(each.opus, data.languages).download(console)
@@ -110,10 +110,10 @@ def _write(recipe: Recipe, console: Console, threads: int, tokenizer_from: Path 
         if path is not None:
             return False
         path = folders.beside(out, inputs["fingerprint"]) if read_fingerprint(out) else out
-        with whole_directory(path, MANIFEST) as part:
+        with files.whole_directory(path, MANIFEST) as part:
             report, tokenizer = _Preparation(recipe, console, threads, totals).write(part, tokenizer_from)
             _check_unchanged(inputs, folders.identify(recipe, tokenizer_from)[1])
-            write_manifest(part / MANIFEST, inputs)
+            files.write_manifest(part / MANIFEST, inputs)
         path = folders.promote(path, out)
         folders.remove_unused(out)
     for line in summary(path, report, tokenizer, data):
@@ -180,16 +180,16 @@ class _Preparation:
         _check_some_kept(report["train"], data)
         lengths, several = _measure_lengths(self._recipe, Corpus(part / "train.arrow"), tokenizer)
         if lengths is not None:
-            write_json(part / LENGTHS, lengths.model_dump())
+            files.write_json(part / LENGTHS, lengths.model_dump())
             report["train"]["sources with several sentences"] = round(several * report["train"]["kept"])
         shares = {split: each.shares() for split, each in overlap.items()}
         for split, found in shares.items():
             report[split]["near to training"] = int((found >= NEAR).sum())
-        write_json(part / OVERLAP, {split: found.round(2).tolist() for split, found in shares.items()})
+        files.write_json(part / OVERLAP, {split: found.round(2).tolist() for split, found in shares.items()})
         for split, pairs in self._held_out.items():
             for ending, side in zip(data.endings, zip(*pairs, strict=True), strict=True):
                 (part / f"{split}.{ending}").write_text("".join(f"{text}\n" for text in side), encoding="utf-8")
-        write_json(part / REPORT, report)
+        files.write_json(part / REPORT, report)
         return report, tokenizer
 
     def __iter__(self) -> Iterator[Pair]:
@@ -334,7 +334,7 @@ def _check_some_kept(train: dict[str, Any], data: Data) -> None:
 def trained_lengths(prepared: Path) -> TrainedLengths | None:
     """Return the lengths of the prepared training pairs; None unless they are a translator's."""
     path = prepared / LENGTHS
-    return checked(TrainedLengths, read_json(intact(path)), path) if path.exists() else None
+    return files.checked(TrainedLengths, files.read_json(files.intact(path)), path) if path.exists() else None
 
 
 def _measure_lengths(recipe: Recipe, corpus: Corpus, tokenizer: Tokenizer) -> tuple[TrainedLengths | None, float]:

@@ -29,9 +29,9 @@ from nmt.checkpoint.reading import Bundle
 from nmt.decoding.engine import Engine, Hypothesis, Pool, Source, SourceQueue
 from nmt.recipe import Decoding
 from nmt.recipe import Model as ModelSettings
-from nmt.system.children import ending, safe_path
 from nmt.system.device import choose_device, cores, device_error, find_device, is_cpu, memory_error
 from nmt.system.errors import UserError
+from nmt.system.processes import ending, safe_path
 
 if TYPE_CHECKING:
     from nmt.model.transformer import Transformer

@@ -15,7 +15,7 @@ import re
 import struct
 import zlib
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
@@ -24,7 +24,7 @@ from typing import IO, cast
 from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile
 
 from nmt.system.errors import UserError
-from nmt.system.files import not_read
+from nmt.system.files import reading
 
 zstd = import_module("compression.zstd") if find_spec("_zstd") else None  # since Python 3.14
 FORMATS = {".gz": ("gzip", gzip), ".bz2": ("bzip2", bz2), ".xz": ("xz", lzma), ".zst": ("zstd", zstd)}
@@ -33,6 +33,14 @@ MAGIC = re.compile(rb"(\x1f\x8b\x08)|(BZh[1-9](?:1AY&SY|\x17rE8P\x90))|(\xfd7zXZ
 """The first bytes of files, a group for each of FORMATS"""
 DAMAGED = (OSError, EOFError, zlib.error, lzma.LZMAError, *((zstd.ZstdError,) if zstd else ()))
 """What reading a damaged file raises"""
+
+UNREADABLE = "check the path and its permissions"
+
+
+def open_input(path: str | os.PathLike[str]) -> io.BufferedReader:
+    """Open a file for reading bytes as they are; raise UserError on failure."""
+    with reading(Path(path), UNREADABLE):
+        return Path(path).open("rb")
 
 
 def split_suffix(name: str | os.PathLike[str]) -> tuple[str, str]:
@@ -72,11 +80,9 @@ def decompressed(stream: io.BufferedReader, name: str | os.PathLike[str]) -> Ite
 @contextmanager
 def compressed(stream: IO[bytes], path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
     """Yield a stream that writes to `stream`, compressed if the suffix of `path` says so."""
-    if suffix := split_suffix(path)[1]:
-        with _open(stream, "wb", suffix, path) as file:
-            yield file
-    else:
-        yield stream
+    suffix = split_suffix(path)[1]
+    with _open(stream, "wb", suffix, path) if suffix else nullcontext(stream) as file:
+        yield file
 
 
 # --- zip archives ---------------------------------------------------------------------------------------------------
@@ -130,10 +136,8 @@ def members(archive: Path, endings: Sequence[str]) -> tuple[Member, ...]:
 def _opened(path: Path) -> Iterator[ZipFile]:
     """Open a zip archive; convert the errors of the block to UserError. Files opened in the block outlive it."""
     try:
-        with ZipFile(path) as archive:
+        with reading(path, UNREADABLE), ZipFile(path) as archive:
             yield archive
-    except OSError as error:
-        raise not_read(path, error, "check the path and its permissions") from None
     except BAD_ARCHIVE as error:
         raise UserError(
             f"{path}: is not a zip archive that can be read: {error}", f"copy or download {path} again"

@@ -1,4 +1,4 @@
-"""Messages and progress on stderr: plain lines in logs, a live display on terminals.
+"""Messages and progress on stderr: plain lines in logs, a live display on terminals; and logs of JSON lines.
 
 All commands write through this module, which gives them a uniform look. Terminals break lines between words and show
 errors, hints and the best checkpoint in colours that are readable on both white and black; files and pipes get plain
@@ -7,14 +7,17 @@ lines.
 
 from __future__ import annotations
 
+import errno
+import json
 import os
 import re
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from textwrap import TextWrapper
-from typing import IO, TYPE_CHECKING, Protocol
+from typing import IO, TYPE_CHECKING, Any, Protocol
 
 from nmt.system.errors import printable
 
@@ -244,3 +247,30 @@ class Work:
         if self.total is None:
             return [f"{clock(now - self._began)} so far"]
         return [f"{clock((now - self._began) / did * max(self.total - self.done, 0))} left"] if did else []
+
+
+class JsonLines:
+    """A log of JSON lines. Lines that cannot be written are lost, which is reported once, and no others."""
+
+    def __init__(self, path: Path, say: Callable[[str], None], head: Any = None) -> None:
+        """Append to `path`; `say` reports a failure. An empty file gets the line `head` first, unless it is None."""
+        self.path, self.head = path, b"" if head is None else _line(head)
+        self._say, self._failed = say, False
+
+    def append(self, value: Any) -> None:
+        """Append a whole line or, if the disk is full for example, nothing."""
+        try:
+            with self.path.open("ab", buffering=0) as file:
+                end = file.tell()
+                text = _line(value) if end else self.head + _line(value)
+                if file.write(text) < len(text):  # the disk or a quota is full, or the file as large as may be
+                    file.truncate(end)
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        except OSError as error:
+            if not self._failed:
+                self._say(f"{self.path}: lines cannot be written, but the run continues: {error.strerror}")
+            self._failed = True
+
+
+def _line(value: Any) -> bytes:
+    return json.dumps(value, ensure_ascii=False).encode() + b"\n"

@@ -311,11 +311,8 @@ def memory_limit(groups: Path = GROUPS, own: Path = OWN) -> int | None:
 
 def _folders(controller: str, groups: Path, own: Path) -> Iterator[Path]:
     """Yield the directories of the process's cgroups for `controller` and of their ancestors; none outside Linux."""
-    try:
-        entries = [line.split(":", 2) for line in own.read_text().splitlines()]
-    except OSError:
-        return
-    for _, controllers, path in (entry for entry in entries if len(entry) == 3):
+    for line in own.read_text().splitlines() if own.exists() else ():
+        _, controllers, path = line.split(":", 2)
         if not controllers or controller in controllers.split(","):
             group = PurePosixPath(path)
             # In a container, the cgroup is mounted at the root, whatever its path outside.

@@ -1,37 +1,58 @@
-"""Files and directories: atomic writes, reads that raise UserError, locks and hashes."""
+"""Files and directories: atomic writes, reads that raise UserError, and hashes that detect damage.
+
+A directory's manifest (`bundle.json` of a bundle, `fingerprint.json` of prepared data or `converted.json` of a
+conversion) holds under `hashes` the xxh3_64 of every other file and of its own contents. Files are verified when read.
+This detects accidents such as bit rot or an incomplete copy, not attackers, who could also change the hashes. Who edits
+a file deletes `hashes`; nothing is verified then.
+"""
 
 from __future__ import annotations
 
 import errno
-import fcntl
 import hashlib
 import json
 import os
 import re
 import shutil
 import stat
-import time
-from collections.abc import Callable, Collection, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from glob import escape
-from io import BufferedReader
 from itertools import count
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Annotated, Any, TypeVar
+
+import xxhash
+from pydantic import BaseModel, Field, ValidationError
 
 from nmt.system.errors import UserError
 
 OPEN_ALREADY = re.compile(r"/dev/(stdout|stderr|fd/[0-9]+)|/proc/[^/]+/fd/[0-9]+")
-LOOK = 0.1  # seconds between polls for a file
 LARGEST = 1 << 25  # maximum bytes of a file to read whole: no vocabulary is larger, and its parsed JSON fits into 1 GiB
 FULL = (errno.ENOSPC, errno.EDQUOT)
 SHORT = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)  # out of resources: the file may be intact
 NO_FOLDERS = (errno.EINVAL, errno.EBADF, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EACCES)  # see `_sync`
-NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)  # from flock on NFS or Lustre without lock support
 
 
 class OutOfResources(UserError):
     """Failure to read a possibly intact file for lack of memory or file descriptors."""
+
+
+@contextmanager
+def writing(path: Path, codes: Collection[int] | None = None) -> Iterator[None]:
+    """Convert an OSError (with an errno in `codes`, if given) to a UserError about writing `path`."""
+    try:
+        yield
+    except OSError as error:
+        if codes is not None and error.errno not in codes:
+            raise
+        if error.errno in FULL:
+            hint = "free some space and run the same command again"
+            raise UserError(f"{path}: the disk is full", hint) from None
+        raise UserError(
+            f"{path}: cannot be written: {error.strerror or error}",
+            f"check {path.parent} and its permissions, or name another place",
+        ) from None
 
 
 @contextmanager
@@ -45,7 +66,7 @@ def whole_directory(path: Path, replaceable: str | None) -> Iterator[Path]:
         path = Path(os.path.realpath(path))
     part, old = _part(path), path.with_name(f".{path.name}@old.tmp")
     try:
-        with _naming(path):
+        with writing(path):
             clear_parts(path.parent, escape(path.name))
             check_replaceable(path, replaceable)
             part.mkdir(parents=True)
@@ -72,14 +93,14 @@ def whole_file(path: Path) -> Iterator[IO[bytes]]:
     target = Path(os.path.realpath(path))
     part = path if direct else _part(target)
     try:
-        with _naming(path):
+        with writing(path):
             if not direct:
                 clear_parts(target.parent, escape(target.name))
             stream = part.open("ab" if direct else "wb")
-        with _naming(path, FULL), stream:  # other errors may come from anything in the block
+        with writing(path, FULL), stream:  # other errors may come from anything in the block
             yield stream
         if not direct:
-            with _naming(path):
+            with writing(path):
                 if target.exists():
                     shutil.copymode(target, part)
                 _sync(part)
@@ -148,29 +169,9 @@ def set_aside(path: Path) -> Path:
     """
     names = (f"damaged-{path.name}" + (f"-{number}" if number > 1 else "") for number in count(1))
     free = next(other for other in map(path.with_name, names) if not os.path.lexists(other))
-    try:
+    with writing(free):
         path.rename(free)
-    except OSError as error:
-        raise UserError(
-            f"{path}: cannot be renamed to {free.name}: {error.strerror}", "move it away, and run this again"
-        ) from None
     return free
-
-
-def wait_for(path: Path, patience: float, meanwhile: Callable[[], None]) -> None:
-    """Wait up to `patience` seconds until another process, perhaps on another host, has written `path`.
-
-    Call `meanwhile` between polls; it may raise to abort the wait. Raise UserError on timeout.
-    """
-    until = time.monotonic() + patience
-    while not path.exists():
-        if time.monotonic() > until:
-            raise UserError(
-                f"{path}: another process did not write it within {patience:,.0f} s",
-                "give an --out that all hosts share, or raise training.timeout_minutes",
-            )
-        meanwhile()
-        time.sleep(LOOK)
 
 
 def remove_directory(path: Path) -> None:
@@ -178,50 +179,6 @@ def remove_directory(path: Path) -> None:
     gone = path.parent / f".{path.name}@gone.tmp"
     path.rename(gone)
     shutil.rmtree(gone, ignore_errors=True)
-
-
-@contextmanager
-def exclusive(lock: Path, what: str, say: Callable[[str], None], wait: bool = False) -> Iterator[None]:
-    """Hold the lock file `lock` while the block runs.
-
-    If another process on this machine holds it, `say` so and wait if `wait`, else raise UserError. If the file system
-    does not support locks, `say` so and run the block anyway.
-    """
-    with _naming(Path(what)):
-        lock.parent.mkdir(parents=True, exist_ok=True)
-        file = lock.open("ab")
-    with file:
-        try:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                if not wait:
-                    raise UserError(f"{what}: another nmt is writing there", "wait until it ends, or stop it") from None
-                say(f"{what}: another nmt is writing there; waiting until it ends")
-                fcntl.flock(file, fcntl.LOCK_EX)
-        except OSError as error:
-            if error.errno not in NO_LOCKS:
-                raise
-            say(f"{what}: cannot be locked ({error.strerror}): see that no other nmt writes there meanwhile")
-        yield
-
-
-@contextmanager
-def claimed(path: Path, alone: bool) -> Iterator[bool]:
-    """Lock an existing file while the block runs, alone or with others; yield whether it may be used so.
-
-    Do not wait. Where a file cannot be locked, anybody may use it with others, and nobody alone.
-    """
-    with ExitStack() as held:
-        try:
-            # Without waiting for somebody to write, if a pipe stands in its place.
-            file = os.open(path, (os.O_RDWR if alone else os.O_RDONLY) | os.O_NONBLOCK)
-            held.callback(os.close, file)
-            fcntl.flock(file, (fcntl.LOCK_EX if alone else fcntl.LOCK_SH) | fcntl.LOCK_NB)
-            is_free = True
-        except OSError as error:
-            is_free = not alone and not isinstance(error, BlockingIOError)
-        yield is_free
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -235,50 +192,13 @@ def replace_json(path: Path, value: Any) -> None:
         stream.write(_json(value).encode())
 
 
-class JsonLines:
-    """A log of JSON lines. Lines that cannot be written are lost, which is reported once, and no others."""
-
-    def __init__(self, path: Path, say: Callable[[str], None], head: Any = None) -> None:
-        """Append to `path`; `say` reports a failure. An empty file gets the line `head` first, unless it is None."""
-        self.path, self.head = path, b"" if head is None else _line(head)
-        self._say, self._failed = say, False
-
-    def append(self, value: Any) -> None:
-        """Append a whole line or, if the disk is full for example, nothing."""
-        try:
-            with self.path.open("ab", buffering=0) as file:
-                end = file.tell()
-                text = _line(value) if end else self.head + _line(value)
-                if file.write(text) < len(text):  # the disk or a quota is full, or the file as large as may be
-                    file.truncate(end)
-                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        except OSError as error:
-            if not self._failed:
-                self._say(f"{self.path}: lines cannot be written, but the run continues: {error.strerror}")
-            self._failed = True
-
-
-def regular(path: Path) -> Path:
-    """Return `path` if it is a regular file or a link to one; else raise UserError.
-
-    Opening a pipe or device in its place could block forever.
-    """
+@contextmanager
+def reading(path: Path, hint: str) -> Iterator[None]:
+    """Convert an OSError of the block to a UserError about reading `path`, as `not_read` does."""
     try:
-        mode = path.stat().st_mode
+        yield
     except OSError as error:
-        raise not_read(path, error, remedy(path)) from None
-    if not stat.S_ISREG(mode):
-        raise UserError(f"{path}: is not a regular file", remedy(path))
-    return path
-
-
-def open_input(path: str | os.PathLike[str]) -> BufferedReader:
-    """Open a file for reading bytes as they are; raise UserError on failure."""
-    path = Path(path)
-    try:
-        return path.open("rb")
-    except OSError as error:
-        raise not_read(path, error, "check the path and its permissions") from None
+        raise not_read(path, error, hint) from None
 
 
 def not_read(path: Path, error: OSError, hint: str) -> UserError:
@@ -287,6 +207,18 @@ def not_read(path: Path, error: OSError, hint: str) -> UserError:
     if error.errno in SHORT:
         return OutOfResources(problem, "run this again once other programs have ended, or raise the limit: ulimit -a")
     return UserError(problem, hint)
+
+
+def regular(path: Path) -> Path:
+    """Return `path` if it is a regular file or a link to one; else raise UserError.
+
+    Opening a pipe or device in its place could block forever.
+    """
+    with reading(path, remedy(path)):
+        mode = path.stat().st_mode
+    if not stat.S_ISREG(mode):
+        raise UserError(f"{path}: is not a regular file", remedy(path))
+    return path
 
 
 def remedy(path: Path) -> str:
@@ -301,11 +233,9 @@ def remedy(path: Path) -> str:
 
 def read_whole(path: Path) -> bytes:
     """Read a regular file; raise UserError naming it if it is unreadable or larger than LARGEST bytes."""
-    try:
+    with reading(path, remedy(path)):
         if (size := regular(path).stat().st_size) <= LARGEST:
             return path.read_bytes()
-    except OSError as error:
-        raise not_read(path, error, remedy(path)) from None
     raise UserError(f"{path}: damaged: has {size:,} bytes, more than {LARGEST:,}", remedy(path))
 
 
@@ -321,10 +251,6 @@ def _json(value: Any) -> str:
     return json.dumps(value, indent=2, ensure_ascii=False) + "\n"
 
 
-def _line(value: Any) -> bytes:
-    return json.dumps(value, ensure_ascii=False).encode() + b"\n"
-
-
 def sha256(path: Path) -> str:
     """Return the SHA-256 of a file's contents, in hexadecimal."""
     return digest(path, hashlib.sha256, f"make it readable: chmod u+r {path}")
@@ -332,11 +258,8 @@ def sha256(path: Path) -> str:
 
 def digest(path: Path, kind: Callable[[], Any], hint: str) -> str:
     """Return a hash of a file's contents, in hexadecimal; raise UserError with `hint` if it cannot be read."""
-    try:
-        with regular(path).open("rb", buffering=0) as stream:
-            return hashlib.file_digest(stream, kind).hexdigest()
-    except OSError as error:
-        raise not_read(path, error, hint) from None
+    with reading(path, hint), regular(path).open("rb", buffering=0) as stream:
+        return hashlib.file_digest(stream, kind).hexdigest()
 
 
 def identify(path: Path, before: list[Any] | None) -> list[Any]:
@@ -344,23 +267,6 @@ def identify(path: Path, before: list[Any] | None) -> list[Any]:
     status = path.stat()
     stamp = [status.st_size, status.st_mtime_ns]
     return before if before and before[:2] == stamp else [*stamp, sha256(path) if path.is_file() else None]
-
-
-@contextmanager
-def _naming(path: Path, codes: Collection[int] | None = None) -> Iterator[None]:
-    """Convert an OSError (with an errno in `codes`, if given) to a UserError about writing `path`."""
-    try:
-        yield
-    except OSError as error:
-        if codes is not None and error.errno not in codes:
-            raise
-        if error.errno in FULL:
-            hint = "free some space and run the same command again"
-            raise UserError(f"{path}: the disk is full", hint) from None
-        raise UserError(
-            f"{path}: cannot be written: {error.strerror or error}",
-            f"check {path.parent} and its permissions, or name another place",
-        ) from None
 
 
 def _sync(path: Path) -> None:
@@ -374,3 +280,118 @@ def _sync(path: Path) -> None:
     except OSError as error:
         if error.errno not in NO_FOLDERS or not path.is_dir():
             raise
+
+
+# --- hashes ---------------------------------------------------------------------------------------------------------
+
+MANIFESTS = ("bundle.json", "fingerprint.json", "converted.json")  # contain their directory's hashes
+HASHES = "hashes"
+M = TypeVar("M", bound=BaseModel)
+
+FileName = Annotated[str, Field(pattern=r"^[^/]*$")]  # an untrusted manifest must not name files elsewhere
+
+
+class _Manifest(BaseModel):
+    """Validated part of a manifest."""
+
+    hashes: dict[FileName, str] = {}
+
+
+_unchanged: set[tuple[Path, int, int, str]] = set()  # files verified by this process: path, size, mtime and hash
+
+
+def write_manifest(path: Path, values: Mapping[str, Any]) -> None:
+    """Write a manifest: `values` with the hashes of all files in its directory and of its own contents."""
+    hashes = {file.name: hash_file(file) for file in sorted(path.parent.iterdir()) if file != path}
+    write_json(path, _sealed(path, {**values, HASHES: hashes}))
+
+
+def replace_manifest(path: Path, values: Mapping[str, Any]) -> None:
+    """Atomically replace a manifest, keeping the file hashes in `values`."""
+    replace_json(path, _sealed(path, values))
+
+
+def _sealed(path: Path, values: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return `values` with the hash of the manifest's own contents, if it has hashes."""
+    if HASHES not in values:
+        return values
+    return {**values, HASHES: {**values[HASHES], path.name: _hash_values(path, values)}}
+
+
+def checked(kind: type[M], given: object, name: str | Path, hint: str | None = None) -> M:
+    """Validate JSON, as bytes or parsed, as a model of type `kind`; raise UserError with the first problem.
+
+    `name` is the file's name; `hint` defaults to its `remedy`.
+    """
+    try:
+        return kind.model_validate_json(given) if isinstance(given, bytes) else kind.model_validate(given)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+    where = "".join(f"{part}: " for part in first["loc"])[:200]
+    problem = "is not a JSON object" if first["type"] == "model_type" else first["msg"].replace("Input should", "must")
+    raise UserError(f"{name}: damaged: {where}{problem}", hint or remedy(Path(name)))
+
+
+def read_manifest(path: Path) -> dict[str, Any]:
+    """Read a JSON object and verify its own hash, if any; raise UserError if it is missing or damaged."""
+    values = read_json(path)
+    hashes = checked(_Manifest, values, path).hashes
+    if HASHES in values and hashes.get(path.name) != _hash_values(path, values):
+        raise _damaged(path)
+    return dict(values)
+
+
+def intact(path: Path) -> Path:
+    """Verify a file against its hash in the directory's manifest, if any; return `path`.
+
+    Raise UserError if it is damaged, missing or not a regular file. A process hashes a file once unless it changes.
+    """
+    status = regular(path).stat()
+    expected = next((_hashes(path.parent / name) for name in MANIFESTS if os.path.lexists(path.parent / name)), {})
+    if path.name in expected:
+        known = (path.absolute(), status.st_size, status.st_mtime_ns, str(expected[path.name]))
+        if known not in _unchanged and hash_file(path) != expected[path.name]:
+            raise _damaged(path)
+        _unchanged.add(known)
+    return path
+
+
+def content(path: Path) -> bytes:
+    """Read and verify a file's bytes; raise UserError as `read_whole` and `intact` do."""
+    found = read_whole(path)  # before hashing, since this limits the size
+    intact(path)
+    return found
+
+
+def known_files(folder: Path) -> set[str]:
+    """Return the names of files that are in a directory or listed by its manifest."""
+    there = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
+    return there.union(*(_hashes(folder / name) for name in there.intersection(MANIFESTS)))
+
+
+def check_files(manifest: Path) -> None:
+    """Verify all files listed by a manifest; raise UserError naming the first that is missing or damaged."""
+    for name in _hashes(manifest):
+        if name != manifest.name:
+            intact(manifest.parent / name)
+
+
+def hash_file(path: Path) -> str:
+    """Return the xxh3_64 of a file's contents, in hexadecimal."""
+    return digest(path, xxhash.xxh3_64, remedy(path))
+
+
+def _hashes(manifest: Path) -> dict[str, Any]:
+    return dict(read_manifest(manifest).get(HASHES, {}))
+
+
+def _hash_values(path: Path, values: Mapping[str, Any]) -> str:
+    """Hash a manifest's values except this hash itself, regardless of whitespace and key order."""
+    others = {name: value for name, value in values[HASHES].items() if name != path.name}
+    return xxhash.xxh3_64_hexdigest(json.dumps({**values, HASHES: others}, sort_keys=True).encode())
+
+
+def _damaged(path: Path) -> UserError:
+    edited = "; or, if somebody edited it, delete `hashes` from the .json file that has them"
+    hint = remedy(path) + (edited if path.suffix in (".json", ".yaml") else "")
+    return UserError(f"{path}: damaged: its content is not what was written", hint)

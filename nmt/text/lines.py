@@ -19,9 +19,8 @@ from itertools import count, zip_longest
 from typing import TypeVar
 from zipfile import BadZipFile
 
-from nmt.system.compression import DAMAGED, FORMATS, Member, decompressed, suffix_of
+from nmt.system.compression import DAMAGED, FORMATS, Member, decompressed, open_input, suffix_of
 from nmt.system.errors import UserError
-from nmt.system.files import open_input
 
 BLOCK = 1 << 20  # bytes read at a time when counting lines
 LONGEST = 1 << 24  # maximum bytes in a line: a small .gz file can expand to gigabytes without a newline

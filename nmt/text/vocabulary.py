@@ -25,8 +25,8 @@ from typing import TYPE_CHECKING, Protocol, Self, cast
 
 import sentencepiece
 
-from nmt.system.children import Child, ending
 from nmt.system.errors import UserError
+from nmt.system.processes import Child, ending
 
 if TYPE_CHECKING:
     from nmt.recipe import TokenizerSettings

@@ -22,10 +22,10 @@ from nmt.compute.choice import device_name
 from nmt.data.corpus import Lengths
 from nmt.model.operations import perplexity
 from nmt.recipe import Recipe, Training
-from nmt.system.children import Child
-from nmt.system.console import GAP, Advance, Console, clock, figure
+from nmt.system.console import GAP, Advance, Console, JsonLines, clock, figure
 from nmt.system.errors import Interrupted, UserError
-from nmt.system.files import JsonLines, clear_parts
+from nmt.system.files import clear_parts
+from nmt.system.processes import Child
 from nmt.training.cost import peak_flops, sustained_flops
 from nmt.training.distributed import Group
 from nmt.training.run_files import METRICS, PAGE, BestScore, DevExample, RunState

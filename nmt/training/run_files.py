@@ -23,8 +23,10 @@ from pydantic import BaseModel, ConfigDict, FiniteFloat, ValidationError
 from nmt import __version__
 from nmt.checkpoint.reading import CHECKPOINT, POSITION, Bundle, Figure, Natural, NewerFormat, best, checkpoint_folders
 from nmt.recipe import Recipe, Task, Training
+from nmt.system.console import JsonLines
 from nmt.system.errors import UserError
-from nmt.system.files import JsonLines, OutOfResources, clear_parts, exclusive, regular, remedy, whole_file
+from nmt.system.files import OutOfResources, clear_parts, regular, remedy, whole_file
+from nmt.system.processes import exclusive
 
 METRICS = "metrics.jsonl"
 ABOUT = "run.json"

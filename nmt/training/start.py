@@ -28,11 +28,11 @@ from nmt.exchange.resolve import initial_bundle, with_model_of
 from nmt.model.transformer import Transformer
 from nmt.parsing.linearization import load_tokenizer
 from nmt.recipe import Recipe, Training
-from nmt.system.children import command, safe_path
 from nmt.system.console import Console
 from nmt.system.device import GIB, World, available_memory
 from nmt.system.errors import TRY_AGAIN, GroupError, Interrupted, UserError
-from nmt.system.files import set_aside, wait_for
+from nmt.system.files import set_aside
+from nmt.system.processes import command, safe_path, wait_for
 from nmt.text.lines import read_lines
 from nmt.text.tokenizer import Tokenizer
 from nmt.text.vocabulary import Vocabulary

@@ -35,9 +35,9 @@ from nmt.model.transformer import Transformer
 from nmt.parsing.linearization import load_tokenizer
 from nmt.recipe import Recipe, Training
 from nmt.system import torch_internals
-from nmt.system.console import Console
+from nmt.system.console import Console, JsonLines
 from nmt.system.errors import Interrupted, UserError
-from nmt.system.files import JsonLines, replace_json, whole_file
+from nmt.system.files import replace_json, whole_file
 from nmt.training.batches import MicroBatches, Update, prefetched
 from nmt.training.cost import training_flops
 from nmt.training.distributed import Group, Requests, stop_requests

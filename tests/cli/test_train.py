@@ -17,7 +17,7 @@ from reverse_task import BARE, assert_equal_to_the_bit, metrics, position, resea
 
 from nmt.checkpoint.reading import Bundle, checkpoints
 from nmt.recipe import TokenizerSettings
-from nmt.system import files
+from nmt.system import processes
 from nmt.system.errors import UserError
 from nmt.text.tokenizer import Tokenizer
 from nmt.training.run_files import RunState
@@ -72,7 +72,7 @@ def test_workers_of_a_host_share_its_threads(nmt, monkeypatch) -> None:
 
 
 def test_one_directory_has_one_training_at_a_time(nmt, task: Path) -> None:
-    with files.exclusive(task / "ckpts/.lock", "ckpts", print):
+    with processes.exclusive(task / "ckpts/.lock", "ckpts", print):
         done = nmt("train", "recipe.yaml", "--set", "training.updates=1")
     assert done.code == 1
     assert "error: ckpts: another nmt is writing there" in done.err

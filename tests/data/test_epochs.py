@@ -21,7 +21,7 @@ from nmt.data import epochs
 from nmt.data.corpus import Corpus
 from nmt.data.epochs import EpochPlan, EpochPlans, Mixture, plan_epoch
 from nmt.recipe import Training
-from nmt.system import files
+from nmt.system import processes
 from nmt.system.errors import UserError
 
 
@@ -171,7 +171,7 @@ def test_a_plan_is_made_once_and_mapped_from_disk(tmp_path: Path, monkeypatch: p
 
 def test_a_rank_waits_for_the_plan_that_another_is_making(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     waiting, got = threading.Event(), list[EpochPlan]()
-    monkeypatch.setattr(files.time, "sleep", lambda seconds: waiting.set())
+    monkeypatch.setattr(processes.time, "sleep", lambda seconds: waiting.set())
     thread = threading.Thread(target=lambda: got.append(plans(tmp_path, leads=False).plan(0)))
     thread.start()
     assert waiting.wait(60)

@@ -90,7 +90,7 @@ def serve_subprocess(find: Callable[[], Server]) -> None:
     """Has the subprocesses of this process that are `python -m nmt`, or ranks, be started by a server."""
     if not AVAILABLE:
         return
-    from nmt.system.children import command
+    from nmt.system.processes import command
 
     original = subprocess._fork_exec  # type: ignore[attr-defined]
     starts = [sys.executable, "-m", "nmt"], command("nmt")

@@ -1,5 +1,6 @@
 """Which device and which place in a group a process has; cores and memory that control groups grant; GPUs that fail."""
 
+import math
 import os
 
 import numpy as np
@@ -23,11 +24,18 @@ from nmt.system.device import (
 from nmt.system.errors import UserError
 
 
-@pytest.mark.parametrize("name", ["gpu", "cuda:", "cpu:0", "cuda:99", "cuda:０", ""])
-def test_other_devices_are_refused_by_name(name):
-    with pytest.raises(UserError, match=f"--device {name}: ") as error:
-        choose_device(name, None)
-    assert ("no such device" in error.value.message) == (name != "cuda:99")
+@pytest.mark.parametrize(
+    ("name", "there", "worker", "problem"),
+    [
+        *((name, 0, None, f"{name}: no such device") for name in ("gpu", "cuda:", "cpu:0", "cuda:０", "")),
+        ("cuda:99", 0, None, "cuda:99: this machine has 0 CUDA devices"),
+        ("auto", 2, 2, "cuda:2: this machine has 2 CUDA devices"),  # the third worker
+        ("cuda:1", 2, 0, "cuda:1: is one device"),
+    ],
+)
+def test_devices_that_are_not_there_are_refused_by_name(name, there, worker, problem):
+    with pytest.raises(UserError, match=f"--device {problem}"):
+        find_device(name, there, worker)
 
 
 @pytest.mark.parametrize(
@@ -37,13 +45,6 @@ def test_other_devices_are_refused_by_name(name):
 )  # fmt: skip
 def test_every_worker_has_a_gpu_of_its_own(name, there, worker, chosen):
     assert find_device(name, there, worker) == chosen
-
-
-def test_workers_need_as_many_gpus():
-    with pytest.raises(UserError, match="--device cuda:2: this machine has 2 CUDA devices"):
-        find_device("auto", 2, 2)
-    with pytest.raises(UserError, match="--device cuda:1: is one device"):
-        find_device("cuda:1", 2, 0)
 
 
 @pytest.mark.parametrize(("name", "allowed"), [("cpu", True), ("cuda", False)])
@@ -112,6 +113,7 @@ def test_each_rank_of_a_host_has_a_device_of_its_own(gpus):
     found = [device_of("auto", place) for place in places]
     # of a launcher that shows each rank one GPU alone, that one is cuda:0
     assert found == {0: ["auto"] * 8, 1: ["cuda:0"] * 8, 4: [f"cuda:{n}" for n in (0, 1, 2, 3)] * 2}[gpus]
+    assert [device_of(name, World()) for name in ("auto", "cuda:3", "cpu")] == ["auto", "cuda:3", "cpu"]  # alone
 
 
 def test_ranks_of_torchrun_share_the_cores_that_tasks_of_slurm_have_for_themselves():
@@ -120,27 +122,19 @@ def test_ranks_of_torchrun_share_the_cores_that_tasks_of_slurm_have_for_themselv
     assert World(5, 8, 1, 4, has_own_cores=True).threads(8) == 8
 
 
-def test_a_process_alone_has_the_device_it_is_told(gpus):
-    for name in ("auto", "cuda", "cuda:3", "cpu"):
-        assert device_of(name, World()) == name
-
-
 # --- threads ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("quota", "expected"), [(None, 64), (2.0, 2), (1.5, 2), (0.1, 1), (100.0, 64)])
-def test_cores_are_no_more_than_the_quota(monkeypatch, quota, expected):
+@pytest.mark.parametrize(
+    ("quota", "cpus", "expected"),
+    [(None, "", 64), (2.0, "", 2), (1.5, "", 2), (0.1, "", 1), (100.0, "", 64),
+     (None, "8", 8), (None, "100", 64), (None, "0", 1), (None, "many", 64), (4.0, "8", 4)],
+)  # fmt: skip
+def test_cores_are_no_more_than_the_quota_and_what_slurm_reserves(monkeypatch, quota, cpus, expected):
     monkeypatch.setattr(device.os, "sched_getaffinity", lambda process: set(range(64)), raising=False)
     monkeypatch.setattr(device, "cpu_quota", lambda: quota)
-    assert cores() == expected
-
-
-@pytest.mark.parametrize(("cpus", "expected"), [("8", 8), ("100", 64), ("0", 1), ("many", 64)])
-def test_cores_are_no_more_than_slurm_reserves(monkeypatch, cpus, expected):
-    monkeypatch.setattr(device.os, "sched_getaffinity", lambda process: set(range(64)), raising=False)
-    monkeypatch.setattr(device, "cpu_quota", lambda: None)
     monkeypatch.setenv("SLURM_CPUS_PER_TASK", cpus)
-    assert cores() == 64  # of a batch script, whose processes share the cores of its tasks
+    assert cores() == min(64, math.ceil(quota or 64))  # of a batch script, whose processes share its tasks' cores
     monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "2")
     assert cores() == expected
 
@@ -197,7 +191,6 @@ def control_groups(folder, own, limits):
         (["1:cpuset:/"], {"cpuset/cpu.cfs_quota_us": "100000", "cpuset/cpu.cfs_period_us": "100000"}, None),
         (["0::/"], {"cpu.max": "0 0"}, None),
         (["0::/"], {"cpu.max": "much"}, None),
-        (["what is this"], {}, None),
     ],
 )  # fmt: skip
 def test_the_quota_of_a_container_is_read(tmp_path, own, limits, quota):

@@ -1,9 +1,10 @@
-"""Directories that exist whole or not at all; JSON; digests."""
+"""Directories and files that exist whole or not at all; locks; manifests that tell which file is damaged."""
 
 from __future__ import annotations
 
 import errno
 import fcntl
+import json
 import os
 import resource
 import shutil
@@ -16,20 +17,27 @@ from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
+from pydantic import BaseModel
 
+from nmt.system.console import JsonLines
 from nmt.system.errors import Interrupted, UserError
 from nmt.system.files import (
-    JsonLines,
+    check_files,
+    checked,
     clear_parts,
-    exclusive,
+    intact,
     read_json,
+    read_manifest,
     remove_directory,
     replace_json,
+    replace_manifest,
     set_aside,
     whole_directory,
     whole_file,
     write_json,
+    write_manifest,
 )
+from nmt.system.processes import exclusive
 
 
 def tree(folder: Path) -> dict[str, str]:
@@ -91,15 +99,6 @@ def test_a_directory_that_cannot_be_removed_now_is_gone_all_the_same(
     assert len(list(tmp_path.iterdir())) == 1
     clear_parts(tmp_path, "out")
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
-def test_a_full_disk_is_a_user_error_and_leaves_what_was_there(tmp_path: Path, code: int) -> None:
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "a").write_text("1")
-    with pytest.raises(UserError, match="out: the disk is full"), whole_directory(tmp_path / "out", "a"):
-        raise OSError(code, os.strerror(code))
-    assert tree(tmp_path) == {"out/a": "1"}
 
 
 def test_lines_are_written_whole_or_not_at_all_and_a_full_disk_is_reported_once(tmp_path: Path) -> None:
@@ -219,20 +218,6 @@ def test_whoever_holds_the_lock_clears_parts_of_other_hosts_too(tmp_path: Path) 
     assert tree(tmp_path) == {"step-00000010/a": "half"}
 
 
-def test_a_killed_process_leaves_a_part_that_the_next_one_removes(tmp_path: Path) -> None:
-    program = (
-        "import os, sys; from pathlib import Path\n"
-        "from nmt.system.files import replace_json, whole_file, whole_directory\n"
-        "os.fsync = lambda descriptor: os._exit(9)\n"
-        "replace_json(Path(sys.argv[1]), 1)\n"
-    )
-    target = tmp_path / "x.json"
-    assert subprocess.run([sys.executable, "-c", program, target]).returncode == 9
-    assert [path.name.startswith(".x.json@") for path in tmp_path.iterdir()] == [True]
-    replace_json(target, 2)
-    assert [path.name for path in tmp_path.iterdir()] == ["x.json"]
-
-
 def test_what_is_set_aside_never_takes_the_place_of_another(tmp_path: Path) -> None:
     for content in "123":
         (tmp_path / "step").write_text(content)
@@ -248,11 +233,14 @@ def test_json_that_is_missing_or_broken_is_a_user_error_naming_the_file(tmp_path
         read_json(tmp_path / "x.json")
 
 
-def test_only_a_directory_of_the_same_kind_is_replaced(tmp_path: Path) -> None:
+def test_only_a_directory_of_the_same_kind_is_replaced_and_not_on_a_full_disk(tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "precious").write_text("1")
     with pytest.raises(UserError, match="out: holds other files"), whole_directory(tmp_path / "out", "a"):
         pass
+    for code in (errno.ENOSPC, errno.EDQUOT):
+        with pytest.raises(UserError, match="out: the disk is full"), whole_directory(tmp_path / "out", "precious"):
+            raise OSError(code, os.strerror(code))
     assert tree(tmp_path) == {"out/precious": "1"}
 
 
@@ -390,3 +378,91 @@ def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     if Path("/dev/full").exists():
         with pytest.raises(UserError, match="/dev/full: the disk is full"), whole_file(Path("/dev/full")) as stream:
             stream.write(b"1")
+
+
+# --- manifests ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A directory of two files and their manifest."""
+    (tmp_path / "weights").write_bytes(bytes(1000))
+    (tmp_path / "words").write_bytes(b"one two")
+    write_manifest(tmp_path / "bundle.json", {"format": 1, "score": 0.1, "name": "größer \u2028"})
+    return tmp_path
+
+
+def flip(path: Path, at: int) -> None:
+    """Flips the lowest bit of one byte, a second after the file was written."""
+    content, later = bytearray(path.read_bytes()), path.stat().st_mtime_ns + 10**9
+    content[at] ^= 1
+    path.write_bytes(content)
+    os.utime(path, ns=(later, later))  # many kernels stamp files by a clock that ticks every 4 to 10 ms
+
+
+@pytest.mark.parametrize("at", [0, 500, 999])
+def test_one_flipped_byte_is_found_and_named(folder: Path, at: int) -> None:
+    intact(folder / "weights")  # what was checked before is checked again after a change
+    flip(folder / "weights", at)
+    for check in (lambda: intact(folder / "weights"), lambda: check_files(folder / "bundle.json")):
+        with pytest.raises(UserError, match="weights: damaged: its content is not what was written") as caught:
+            check()
+        assert caught.value.hint
+
+
+def test_every_flipped_byte_of_a_manifest_is_found(folder: Path) -> None:
+    path = folder / "bundle.json"
+    whole = path.read_bytes()
+    key = whole.index(b'"hashes"')
+    for at in range(len(whole) - 1):
+        if at in range(key + 1, key + 7):
+            continue  # it would be a manifest whose hashes somebody has deleted
+        flip(path, at)
+        with pytest.raises(UserError, match=r"bundle\.json: damaged"):
+            read_manifest(path)
+        path.write_bytes(whole)
+
+
+def test_a_manifest_may_change_and_keeps_the_hashes_of_files(folder: Path) -> None:
+    path = folder / "bundle.json"
+    replace_manifest(path, read_manifest(path) | {"score": 2})
+    assert read_manifest(path)["score"] == 2
+    check_files(path)
+    flip(folder / "words", 0)
+    with pytest.raises(UserError, match="words: damaged"):
+        check_files(path)
+
+
+def test_files_without_hashes_are_taken_as_they_are(folder: Path) -> None:
+    path = folder / "bundle.json"
+    path.write_text(json.dumps({"format": 1}))
+    flip(folder / "words", 0)
+    check_files(path)
+    assert intact(folder / "words").read_bytes() == b"nne two"
+    replace_manifest(path, read_manifest(path) | {"score": 2})
+    assert read_manifest(path) == {"format": 1, "score": 2}
+
+
+def test_what_is_missing_or_no_regular_file_is_named_without_opening_it(folder: Path) -> None:
+    for name, replace in (("words", os.mkfifo), ("weights", os.mkdir), ("bundle.json", os.mkfifo)):
+        path = folder / name
+        path.unlink()
+        with pytest.raises(UserError, match=f"{name}: cannot be read: No such file") as caught:
+            check_files(folder / "bundle.json")
+        assert caught.value.hint
+        replace(path)
+        with pytest.raises(UserError, match=f"{name}: is not a regular file") as caught:
+            check_files(folder / "bundle.json")
+        assert caught.value.hint
+        if name != "bundle.json":
+            os.rename(path, folder.parent / f"{folder.name}-{name}")
+            path.write_bytes({"words": b"one two", "weights": bytes(1000)}[name])
+
+
+def test_of_several_wrong_values_the_first_is_named() -> None:
+    class Counts(BaseModel):
+        lines: int
+        tokens: int
+
+    with pytest.raises(UserError, match=r"counts\.json: damaged: lines: must be a valid integer"):
+        checked(Counts, {"lines": [], "tokens": []}, "counts.json")

@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 from strategies import CONTENT
 
 from nmt.system.compression import compressed as compressing
+from nmt.system.compression import open_input
 from nmt.system.errors import UserError
-from nmt.system.files import open_input
 from nmt.text.lines import count_lines, count_rest, decoded, in_groups, read_lines, read_parallel, stripped
 
 LINE = st.text(st.characters(exclude_characters="\n\r", exclude_categories=["Cs"]))

@@ -15,8 +15,8 @@ from types import FrameType
 import pytest
 
 from nmt.recipe import TokenizerSettings
-from nmt.system.children import Child
 from nmt.system.errors import Interrupted, UserError
+from nmt.system.processes import Child
 from nmt.text import vocabulary
 from nmt.text.tokenizer import Tokenizer
 

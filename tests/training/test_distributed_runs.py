@@ -19,7 +19,7 @@ from ranks import ranks_of
 from reverse_task import BARE, assert_equal_to_the_bit, metrics, parameters, position, sets, small
 
 from nmt.checkpoint.reading import checkpoints
-from nmt.system.files import exclusive
+from nmt.system.processes import exclusive
 from nmt.training.validation import Validation
 
 SMALL = small("updates: 20, log_updates: 1, device_tokens: 130, report: false", "model.dropout=0", *BARE)

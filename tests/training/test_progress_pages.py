@@ -48,7 +48,7 @@ def served(monkeypatch: pytest.MonkeyPatch) -> Any:
     def serve(program: str) -> None:
         monkeypatch.setattr(Page, "_start", START)
         call = [sys.executable, "-S", "-c", program]
-        monkeypatch.setattr("nmt.system.children.command", lambda name, out: [*call, out])
+        monkeypatch.setattr("nmt.system.processes.command", lambda name, out: [*call, out])
 
     return serve
 

@@ -12,9 +12,9 @@ import pytest
 from torch.distributed.launcher import api
 
 from nmt.checkpoint.reading import checkpoint_path
-from nmt.system.children import SAFE, command
 from nmt.system.console import Console
 from nmt.system.errors import TRY_AGAIN, GroupError, Interrupted, UserError
+from nmt.system.processes import SAFE, command
 from nmt.training import start as launcher
 from nmt.training.start import count_workers, launch
 

@@ -26,8 +26,7 @@ from nmt.checkpoint.reading import Bundle, checkpoints
 from nmt.checkpoint.writing import Checkpoints, add_info
 from nmt.data.epochs import EpochPlan, EpochPlans
 from nmt.recipe import Training
-from nmt.system.console import Console
-from nmt.system.files import JsonLines
+from nmt.system.console import Console, JsonLines
 from nmt.training import run_files
 from nmt.training.distributed import Requests
 from nmt.training.progress import Progress, show_progress

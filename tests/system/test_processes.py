@@ -14,9 +14,9 @@ import pytest
 
 from nmt import __version__
 from nmt.recipe import TokenizerSettings
-from nmt.system import children
-from nmt.system.children import SAFE, Child, command, safe_path
+from nmt.system import processes
 from nmt.system.errors import UserError
+from nmt.system.processes import SAFE, Child, command, safe_path
 from nmt.text.tokenizer import Tokenizer
 
 NAMES = "tokenize random numbers copy html json typing signal importlib runpy torch sentencepiece numpy jinja2 nmt"
@@ -61,10 +61,10 @@ def test_a_child_imports_the_nmt_of_its_parent_and_no_neighbour_of_it(
     for name in NAMES.replace(" nmt", "").split():
         shutil.copy(hostile / f"work/{name}.py", checkout)
     packed_at = Path(shutil.make_archive(str(hostile / "packed"), "zip", checkout))
-    monkeypatch.setattr(children, "FOLDER", packed_at if packed else checkout)
+    monkeypatch.setattr(processes, "FOLDER", packed_at if packed else checkout)
     with safe_path():
         found = subprocess.run(command("nmt.place", "a b"), capture_output=True, text=True, check=True).stdout
-    assert found == f"a foreign line\n{children.FOLDER}/nmt/__init__.py a b\n"
+    assert found == f"a foreign line\n{processes.FOLDER}/nmt/__init__.py a b\n"
 
 
 @pytest.mark.parametrize("before", [None, "1"])
@@ -77,7 +77,7 @@ def test_the_environment_is_put_back(monkeypatch: pytest.MonkeyPatch, before: st
     assert os.environ[SAFE] == (before or "")  # empty counts as unset
 
 
-@pytest.mark.parametrize("what", ["sys.executable", "nmt.system.children.Pipe"])
+@pytest.mark.parametrize("what", ["sys.executable", "nmt.system.processes.Pipe"])
 def test_a_process_that_cannot_be_started_is_an_error_of_the_machine(
     monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
