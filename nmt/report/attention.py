@@ -12,7 +12,7 @@ import unicodedata
 import zlib
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING
 
 import numpy as np
 
@@ -55,7 +55,10 @@ def page(attentions: Iterable[Attention], title: str, note: str) -> str:
     for attention in attentions:
         arrays = {kind: getattr(attention, kind) for kind in TITLES}
         shapes = {kind: array.shape for kind, array in arrays.items()}
-        sides = {side: _tokens(attention, side) for side in ("source", "target_in", "target_out")}
+        sides = {}
+        for side in ("source", "target_in", "target_out"):
+            each = getattr(attention, side)
+            sides[side] = {"tokens": each.tokens, "words": each.words, "wordOf": each.word_of, "text": each.text}
         probabilities = np.exp(attention.log_probabilities).round(3).tolist()
         sentences.append({"shapes": shapes, **sides, "probabilities": probabilities})
         rounded = np.rint(np.concatenate([array.ravel() for array in arrays.values()]) * LEVELS).astype(np.uint8)
@@ -64,11 +67,6 @@ def page(attentions: Iterable[Attention], title: str, note: str) -> str:
     content = {"sentences": sentences, "levels": LEVELS, **shared}
     parts = ["colours", "attention", "views"]
     return render("attention.html", parts, title=title, note=note, content=content, weights=weights)
-
-
-def _tokens(attention: Attention, side: str) -> dict[str, Any]:
-    tokens = getattr(attention, side)
-    return {"tokens": tokens.tokens, "words": tokens.words, "wordOf": tokens.word_of, "text": tokens.text}
 
 
 # --- the figure ---------------------------------------------------------------------------------------------------
@@ -114,7 +112,7 @@ def figure(attention: Attention, kind: AttentionType, layer: int, heads: Sequenc
         [],
         title=title,
         texts=[NO_XML.sub("\ufffd", side.text) for side in ((queries,) if kind == "encoder" else (queries, keys))],
-        words=[list(zip(above, rows[0], strict=True)), list(zip(below, rows[1], strict=True))],
+        words=[list(zip(*row, strict=True)) for row in zip((above, below), rows, strict=True)],
         chosen=word,
         lines=lines,
         size=(width + 2 * MARGIN, top + HEIGHT + max(map(_pixels, below)) + MARGIN),

@@ -139,6 +139,5 @@ def _opened(path: Path) -> Iterator[ZipFile]:
         with reading(path, UNREADABLE), ZipFile(path) as archive:
             yield archive
     except BAD_ARCHIVE as error:
-        raise UserError(
-            f"{path}: is not a zip archive that can be read: {error}", f"copy or download {path} again"
-        ) from None
+        problem = f"{path}: is not a zip archive that can be read: {error}"
+        raise UserError(problem, f"copy or download {path} again") from None

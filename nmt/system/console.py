@@ -53,14 +53,12 @@ def unseen(more: int, figures: str | None = None, left: float | None = None) -> 
 
 def clock(seconds: float) -> str:
     """Format a duration in seconds as 45s, 12m, 3h05m or 2d04h."""
-    minutes = round(seconds / 60)
     if seconds < 90:
         return f"{seconds:.0f}s"
-    if minutes < 60:
-        return f"{minutes}m"
-    if minutes < 48 * 60:
-        return f"{minutes // 60}h{minutes % 60:02}m"
-    return f"{minutes // 1440}d{minutes % 1440 // 60:02}h"
+    hours, minutes = divmod(round(seconds / 60), 60)
+    if hours < 48:
+        return f"{hours}h{minutes:02}m" if hours else f"{minutes}m"
+    return f"{hours // 24}d{hours % 24:02}h"
 
 
 def figure(value: float) -> str:

@@ -81,15 +81,11 @@ def find_device(name: str, cuda_devices: int, worker: int | None = None) -> str:
         raise UserError(f"--device {name}: no such device", "use auto, cpu, cuda or cuda:1")
     if worker is not None and name.startswith("cuda"):
         if ":" in name:
-            raise UserError(
-                f"--device {name}: is one device, but there are several workers", "use --device cuda, or no --devices"
-            )
+            raise UserError(f"--device {name}: is one device for several workers", "use --device cuda, or no --devices")
         name = f"cuda:{worker}"
     kind, _, index = name.partition(":")
     if kind == "cuda" and int(index or 0) >= cuda_devices:
-        raise UserError(
-            f"--device {name}: this machine has {cuda_devices} CUDA devices", "use another --device, such as cpu"
-        )
+        raise UserError(f"--device {name}: this machine has {cuda_devices} CUDA devices", "use another, such as cpu")
     return name
 
 
@@ -144,9 +140,8 @@ class Download:
         import torch
 
         self._copies = [tensor.to("cpu", non_blocking=True) for tensor in tensors]
-        self._there: torch.cuda.Event | None = None
-        if tensors[0].is_cuda:
-            self._there = torch.cuda.Event()
+        self._there = torch.cuda.Event() if tensors[0].is_cuda else None
+        if self._there is not None:
             self._there.record(torch.cuda.current_stream(tensors[0].device))
 
     def read(self) -> list[Tensor]:
@@ -179,9 +174,7 @@ def device_error(error: BaseException | None) -> UserError | None:
         return None
     failures = r"^(CUDA (driver )?error|cuDNN error|Triton Error \[CUDA\])(?!.*no kernel image).*"
     found = re.search(failures, str(error), re.MULTILINE)
-    hint = (
-        "run the same command again; if it fails again, look for the GPU's faults: dmesg | grep Xid, or nvidia-smi -q"
-    )
+    hint = "run this again; if it fails again, look for the GPU's faults: dmesg | grep Xid, or nvidia-smi -q"
     return UserError(found[0], hint) if found else None
 
 
@@ -192,10 +185,8 @@ def _let_segments_grow(device: torch.device) -> None:
     """
     import torch
 
-    if os.environ.keys() & {"PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"}:
-        return
     set_allocator = torch_internals.find("torch:_C._accelerator_setAllocatorSettings")
-    if set_allocator is None:
+    if set_allocator is None or os.environ.keys() & {"PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"}:
         return
     try:
         set_allocator("expandable_segments:True")
@@ -210,12 +201,10 @@ def _keep_memory() -> None:
     Reallocating it would cost a page fault per page: 5% of a training update.
     """
     os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")  # PyTorch reads this on its first large allocation
-    try:
+    with suppress(OSError, TypeError, AttributeError):  # another C library
         mallopt = ctypes.CDLL(None).mallopt
-    except (OSError, TypeError, AttributeError):
-        return
-    mallopt(-1, -1)  # M_TRIM_THRESHOLD: never trim the heap
-    mallopt(-4, 0)  # M_MMAP_MAX: no separate mappings, which `free` would unmap
+        mallopt(-1, -1)  # M_TRIM_THRESHOLD: never trim the heap
+        mallopt(-4, 0)  # M_MMAP_MAX: no separate mappings, which `free` would unmap
 
 
 # --- ranks: processes started by torchrun, by Slurm or by `nmt train` ------------------------------------------

@@ -46,13 +46,11 @@ def writing(path: Path, codes: Collection[int] | None = None) -> Iterator[None]:
     except OSError as error:
         if codes is not None and error.errno not in codes:
             raise
-        if error.errno in FULL:
-            hint = "free some space and run the same command again"
-            raise UserError(f"{path}: the disk is full", hint) from None
-        raise UserError(
-            f"{path}: cannot be written: {error.strerror or error}",
-            f"check {path.parent} and its permissions, or name another place",
-        ) from None
+        problem, hint = "the disk is full", "free some space and run the same command again"
+        if error.errno not in FULL:
+            problem = f"cannot be written: {error.strerror or error}"
+            hint = f"check {path.parent} and its permissions, or name another place"
+        raise UserError(f"{path}: {problem}", hint) from None
 
 
 @contextmanager
