@@ -218,6 +218,20 @@ def test_whoever_holds_the_lock_clears_parts_of_other_hosts_too(tmp_path: Path) 
     assert tree(tmp_path) == {"step-00000010/a": "half"}
 
 
+def test_a_killed_process_leaves_a_part_that_the_next_one_removes(tmp_path: Path) -> None:
+    program = (
+        "import os, sys; from pathlib import Path\n"
+        "from nmt.system.files import replace_json\n"
+        "os.fsync = lambda descriptor: os._exit(9)\n"
+        "replace_json(Path(sys.argv[1]), 1)\n"
+    )
+    target = tmp_path / "x.json"
+    assert subprocess.run([sys.executable, "-c", program, target]).returncode == 9
+    assert [path.name.startswith(".x.json@") for path in tmp_path.iterdir()] == [True]
+    replace_json(target, 2)
+    assert [path.name for path in tmp_path.iterdir()] == ["x.json"]
+
+
 def test_what_is_set_aside_never_takes_the_place_of_another(tmp_path: Path) -> None:
     for content in "123":
         (tmp_path / "step").write_text(content)
