@@ -33,6 +33,8 @@ from nmt.text.vocabulary import BOS, EOS, SPACE_MARK, TargetVocabulary, Vocabula
 WINDOW, WINDOW_TEXT = 2048, 1 << 22  # upper bounds on pairs and (roughly) characters per window
 LONGEST_TARGET = 8192  # subwords; time per line is quadratic in its length
 
+Pair = tuple[list[int], list[int]]  # ids of a source and of an output
+
 
 class PairScores(NamedTuple):
     """Scores of one pair of lines, or their sums over several pairs."""
@@ -89,13 +91,13 @@ class ForcedDecoder:
 
 
 @torch.inference_mode()
-def log_probabilities_of(
-    models: Sequence[Transformer], pairs: Sequence[tuple[list[int], list[int]]], batch_tokens: int
-) -> list[Tensor]:
+def log_probabilities_of(models: Sequence[Transformer], pairs: Sequence[Pair], batch_tokens: int) -> list[Tensor]:
     """Return fp64 log-probabilities (symbols,) of each non-empty target given its source; sources exclude `</s>`.
 
     Pairs of similar length share a batch, of at most `batch_tokens` padded tokens per side unless it is a single pair.
+    Symbols beyond the models' last position have none.
     """
+    pairs = _cut(models, pairs)
     has_source, device = models[0].has_source, models[0].output_embedding.weight.device
     results = [torch.empty(0)] * len(pairs)
     sizes = [(max(len(source) + 1, len(target)), len(target)) for source, target in pairs]
@@ -133,29 +135,28 @@ TOKENS = 4096  # batch size for annotation, in padded tokens; alignment counts b
 def annotate(models: Sequence[Transformer], found: Sequence[Found]) -> list[Found]:
     """Return `found` with alignments and per-symbol log-probabilities added to its hypotheses.
 
-    `models` compute both in full precision, whatever the precision of the search.
+    Both are None for symbols beyond the models' last position, as a text with terms may have. `models` compute both in
+    full precision, whatever the precision of the search.
     """
     pairs = [(source.ids, each.ids) for source, hypotheses in found for each in hypotheses if each.ids]
-    alignments, scores = iter(align(models, pairs)), iter(log_probabilities_of(models, pairs, TOKENS))
+    weights, scores = iter(attention_of(models, pairs)), iter(log_probabilities_of(models, pairs, TOKENS))
 
     def complete(each: Hypothesis) -> Hypothesis:
-        return replace(each, alignment=next(alignments), log_probabilities=next(scores).tolist())
+        alignment, log_probabilities = next(weights).argmax(-1).tolist(), next(scores).tolist()
+        beyond = [None] * (len(each.ids) - len(alignment))
+        return replace(each, alignment=alignment + beyond, log_probabilities=log_probabilities + beyond)
 
     return [(source, [complete(each) if each.ids else each for each in hypotheses]) for source, hypotheses in found]
 
 
-def align(models: Sequence[Transformer], pairs: Sequence[tuple[list[int], list[int]]]) -> list[list[int]]:
-    """Return, for each (source, output) pair, the index of the most attended source subword for each output subword."""
-    return [weights.argmax(-1).tolist() for weights in attention_of(models, pairs)]
-
-
 @torch.inference_mode()
-def attention_of(models: Sequence[Transformer], pairs: Sequence[tuple[list[int], list[int]]]) -> list[Tensor]:
+def attention_of(models: Sequence[Transformer], pairs: Sequence[Pair]) -> list[Tensor]:
     """Return each pair's cross-attention weights (output subwords, source subwords), by which they are aligned.
 
     They are averaged over heads, models and all decoder layers but the first, which knows the output least. Neither
-    side includes `</s>`, and attention to it is left out.
+    side includes `</s>`, and attention to it is left out. Subwords beyond the models' last position have none.
     """
+    pairs = _cut(models, pairs)
     device = models[0].output_embedding.weight.device
     found = [torch.empty(0)] * len(pairs)
     for rows in in_batches([(sum(map(len, pair)) + 1,) for pair in pairs], TOKENS):
@@ -166,6 +167,12 @@ def attention_of(models: Sequence[Transformer], pairs: Sequence[tuple[list[int],
             ids, output = pairs[row]
             found[row] = of_pair[: len(output), : len(ids)]
     return found
+
+
+def _cut(models: Sequence[Transformer], pairs: Sequence[Pair]) -> list[Pair]:
+    """Cut the outputs of (source, output) pairs to the positions that the models have."""
+    positions = most_positions(model.config for model in models)
+    return [(source, output[:positions]) for source, output in pairs]
 
 
 AttentionType = Literal["encoder", "decoder", "cross"]

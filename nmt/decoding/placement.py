@@ -22,7 +22,7 @@ from typing import NamedTuple
 import torch
 
 from nmt.decoding.beam import Found, length_penalty
-from nmt.decoding.engine import Hypothesis, Prefix, Source, most_positions
+from nmt.decoding.engine import Hypothesis, Prefix, Source
 from nmt.decoding.forced import TOKENS, attention_of, log_probabilities_of
 from nmt.model.transformer import Transformer
 from nmt.recipe import Decoding
@@ -54,7 +54,6 @@ class Placer:
         self._formats = Terms(common=decoding.keep)
         # Most hypotheses have none of these, and need not be decoded.
         self._signs = {index for index, piece in enumerate(target.listing()) if decoding.keep and _SIGN.search(piece)}
-        self._longest = most_positions(model.config for model in models)  # symbols of an output, including `</s>`
 
     def place(self, found: Sequence[Found], n_best: int) -> tuple[list[Found], list[Source]]:
         """Return results that have their phrases and invent none, and sources that must be searched again first."""
@@ -147,11 +146,11 @@ class Placer:
         return replace(hypothesis, ids=self._target.encode(text), text=text)
 
     def _aligned(self, found: Sequence[Pair], glue: frozenset[str] = frozenset()) -> list[Aligned]:
-        weights = attention_of(self._models, [(source.ids, each.ids[: self._longest - 1]) for source, each in found])
+        weights = attention_of(self._models, [(source.ids, each.ids) for source, each in found])
         return [
             Aligned.of(
                 *(source.text, self._source.ends_in(source.text, source.ids)),
-                *(self._target.decode(each.ids), ends_of(self._target.decode, each.ids[: self._longest - 1])),
+                *(self._target.decode(each.ids), ends_of(self._target.decode, each.ids[: len(of_pair)])),
                 of_pair.double().numpy(),
                 glue,
                 source.phrases,
@@ -186,9 +185,9 @@ class Placer:
     def _scores(self, texts: Sequence[tuple[Source, str]]) -> list[float]:
         """Return the scores that a search would give, of as many symbols as the models support."""
         targets = self._target.encode_all([text for _, text in texts])
-        pairs = [(source.ids, [*each, EOS][: self._longest]) for (source, _), each in zip(texts, targets, strict=True)]
+        pairs = [(source.ids, [*each, EOS]) for (source, _), each in zip(texts, targets, strict=True)]
         totals = log_probabilities_of(self._models, pairs, TOKENS)
-        lengths = torch.tensor([len(target) for _, target in pairs])
+        lengths = torch.tensor(list(map(len, totals)))
         penalties = length_penalty(lengths, self._alpha).tolist()
         return [float(total.sum()) / penalty for total, penalty in zip(totals, penalties, strict=True)]
 

@@ -44,9 +44,10 @@ LINE_END = re.compile(r"\r?\n")
 class Translation(LineResult):
     """Translations of one line."""
 
-    alignments: list[list[int]]
-    """For each subword of each output, the index of its most attended subword in `source`; empty unless requested."""
-    log_probabilities: list[list[float]]
+    alignments: list[list[int | None]]
+    """For each subword of each output, the index of its most attended subword in `source`; empty unless requested. None
+    for subwords beyond the model's last position, as below."""
+    log_probabilities: list[list[float | None]]
     """For each subword of each output, its log-probability given those before it, in nats; empty unless requested."""
     unusual_length: bool
     """Whether a part's output-to-source length ratio is outside the usual range of the training pairs."""
@@ -316,7 +317,8 @@ class Translator(Pipeline[Translation]):
         for text, score, ids, alignment, scores in zip(
             translation.texts, translation.scores, translation.ids, *said, strict=True
         ):
-            annotation = {"alignment": alignment, "log_probabilities": [round(score, 4) for score in scores]}
+            rounded = [None if score is None else round(score, 4) for score in scores]
+            annotation = {"alignment": alignment, "log_probabilities": rounded}
             tokens = self.tokenizer.target.pieces(ids)
             hypotheses.append({"text": text, "score": score, "tokens": tokens} | (annotation if self.annotated else {}))
         own = {name: getattr(translation, name) for name in JSON_FIELDS}
@@ -334,10 +336,11 @@ def _beyond(placed: Sequence[Phrase], phrases: Sequence[Phrase]) -> list[Phrase]
     return found
 
 
-def _alignment(line: SplitLine, rank: int) -> list[int]:
+def _alignment(line: SplitLine, rank: int) -> list[int | None]:
     """Join the alignments of this `rank` from all parts, as indices into the whole source."""
     starts = accumulate((len(part.ids) for part in line.parts), initial=0)
-    return [start + i for start, part in zip(starts, line.hypotheses, strict=False) for i in part[rank].alignment]
+    parts = zip(starts, line.of_rank(rank), strict=False)
+    return [None if at is None else start + at for start, each in parts for at in each.alignment]
 
 
 def _term(pair: tuple[str, ...]) -> Term:

@@ -11,7 +11,7 @@ from queues import Pile
 from nmt.decoding import beam
 from nmt.decoding import forced as annotation
 from nmt.decoding.engine import Hypothesis, Source
-from nmt.decoding.forced import align, annotate
+from nmt.decoding.forced import annotate, attention_of
 from nmt.decoding.search import SearchEngine
 from nmt.model.transformer import Transformer
 from nmt.recipe import Decoding, Model
@@ -58,7 +58,7 @@ def test_alignments_are_the_mean_of_all_heads_and_layers_but_the_first(
 ) -> None:
     model, pairs = tiny(decoder_layers, window=window), some_pairs(60)
     monkeypatch.setattr(annotation, "TOKENS", 100)  # several batches
-    found = align([model], pairs)
+    found = [weights.argmax(-1).tolist() for weights in attention_of([model], pairs)]
     assert found == [expected([model], *pair, slice(first, None)) for pair in pairs]
     assert sum(len(set(places)) > 1 for places in found) > 20
 
@@ -95,11 +95,10 @@ def test_an_engine_that_annotates_finds_what_it_finds_without(monkeypatch: pytes
         found = dict(engine.search(Pile(sources), 2))
         assert sorted(found) == sorted(plain)
         for source in sources:
-            pairs = [(source.ids, each.ids) for each in plain[source.number]]
-            assert [each.ids for each in found[source.number]] == [ids for _, ids in pairs]
-            assert [each.alignment for each in found[source.number]] == align([model], pairs)
-            for each, again in zip(found[source.number], probabilities([model], pairs), strict=True):
-                assert each.log_probabilities == pytest.approx(again, abs=1e-4)
+            ((_, expected_of),) = annotate([model], [(source, plain[source.number])])
+            for each, again in zip(found[source.number], expected_of, strict=True):
+                assert (each.ids, each.alignment) == (again.ids, again.alignment)
+                assert each.log_probabilities == pytest.approx(again.log_probabilities, abs=1e-4)
 
 
 def test_nothing_is_held_back_while_there_is_nothing_else() -> None:
@@ -118,7 +117,7 @@ def test_nothing_is_held_back_while_there_is_nothing_else() -> None:
 
 def test_what_ends_together_is_annotated_together(monkeypatch: pytest.MonkeyPatch) -> None:
     counts = []
-    monkeypatch.setattr(annotation, "align", lambda models, pairs: counts.append(len(pairs)) or align(models, pairs))
+    monkeypatch.setattr(annotation, "attention_of", lambda *given: counts.append(len(given[1])) or attention_of(*given))
     sources = [Source(number, [97 + number % 20, 98, 99, 100], cap=4) for number in range(100)]
     assert len(list(engine_of(tiny().float()).search(Pile(sources), 1))) == 100
     assert counts == [12] * 8 + [4]  # sources of 5 subwords in batches of 60

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections import Counter
 from collections.abc import Sequence
@@ -108,10 +109,16 @@ def test_outputs_beyond_a_models_last_position_are_cut_for_scores_alone(tokenize
     torch.manual_seed(5)
     config = Model(layers=1, d_model=16, d_ff=32, heads=2, positions="learned", max_positions=12)
     model = Transformer(config, len(tokenizer.source), len(tokenizer.source)).eval()
-    serve = Translator(model, tokenizer, Decoding(max_source=8, max_extra=5))
+    serve = Translator(model, tokenizer, Decoding(max_source=8, max_extra=5), annotated=True)
     terms = Terms([Term("dog", "one two three four five six seven")])
     (result,) = serve.stream([Request("dog", terms=terms)])
     assert result.missing == []
+    for annotation in (*result.alignments, *result.log_probabilities):
+        assert None not in annotation[:12]
+        assert set(annotation[12:]) == {None}
+        assert len(annotation) == len(result.ids[0])
+    (hypothesis,) = json.loads(serve.as_json(1, result))["hypotheses"]
+    assert hypothesis["alignment"][12:] == hypothesis["log_probabilities"][12:] != []
 
 
 INVENTED = "the %s dog {x} sees"
