@@ -143,7 +143,7 @@ class TreeConstraint(Constraint):
     Every hypothesis can therefore be completed within its cap by the remaining leaves, closing brackets and `</s>`.
 
     Open brackets form a linked list. Each hypothesis has a head, which encodes the label of the innermost open bracket
-    and the place of the previous head. Descendants share the rest of the list.
+    and the slot of the previous head. Descendants share the rest of the list.
     """
 
     def __init__(self, vocabulary: TreeVocabulary, ancestry: Ancestry) -> None:
@@ -160,8 +160,8 @@ class TreeConstraint(Constraint):
         ids = torch.empty((0, beam), dtype=torch.int64, device=device)
         # (n, 3, k): leaves left, brackets that may still open, and brackets that may open in a row
         self._left = ids.new_empty((0, 3, beam))
-        self._head = self._places = ids  # (n, k): place · kinds + kind, or 0; place of the next head
-        self._heads = ids.new_empty((0, 0))  # (rows, places): the previous heads
+        self._head = self._slots = ids  # (n, k): slot · kinds + kind, or 0; slot of the next head
+        self._heads = ids.new_empty((0, 0))  # (rows, slots): the previous heads
         # (rows, words + 1): the next word's kind, by the number of leaves left
         self._kinds_left = ids.new_empty((0, 0))
 
@@ -185,10 +185,10 @@ class TreeConstraint(Constraint):
     def admit(self, sources: Sequence[Source]) -> None:
         left = [[source.words, (source.cap - source.words - 1) // 2, self._run] for source in sources]
         device = self._head.device
-        places = torch.arange(self._beam, device=device).expand(len(sources), -1)
+        slots = torch.arange(self._beam, device=device).expand(len(sources), -1)
         self._left = torch.cat((self._left, upload(left, device)[:, :, None].expand(-1, -1, self._beam)))
-        self._head = torch.cat((self._head, torch.zeros_like(places)))
-        self._places = torch.cat((self._places, places))
+        self._head = torch.cat((self._head, torch.zeros_like(slots)))
+        self._slots = torch.cat((self._slots, slots))
         heads = with_room(self._heads, 0, len(self._left))
         self._heads = with_room(heads, 1, self._beam * max(source.cap for source in sources))
         kinds = [torch.tensor([ANY, *reversed(source.kinds)]) for source in sources]
@@ -212,16 +212,16 @@ class TreeConstraint(Constraint):
         self._left.transpose(1, 2).sub_(F.embedding(symbols, self._spent))
         self._left[:, 2].clamp_max_(self._run)
         head = self._head.gather(1, parents)
-        heads = self._heads[: len(head)].scatter_(1, self._places, head)
+        heads = self._heads[: len(head)].scatter_(1, self._slots, head)
         outer = heads.gather(1, head // self._kinds)
-        inner = (self._places * self._kinds).add_(symbols).sub_(self._openers.start - 1)
+        inner = (self._slots * self._kinds).add_(symbols).sub_(self._openers.start - 1)
         head = torch.where(symbols < self._openers.start, head, inner)
         self._head = torch.where(symbols < self._closers.start, head, outer)
-        self._places += self._beam
+        self._slots += self._beam
 
     def leave(self, removal: Removal) -> None:
         removal.move(self._heads, self._kinds_left)
-        self._left, self._head, self._places = map(removal.keep, (self._left, self._head, self._places))
+        self._left, self._head, self._slots = map(removal.keep, (self._left, self._head, self._slots))
 
 
 LAST = "\U0010ffff"  # sorts after every text

@@ -81,22 +81,16 @@ class Parser(Pipeline[Parse]):
         """Encode each word as in training: escaped, with no subword that spans two words."""
         return self.tokenizer.source.encode_all([escape(word) for word in words])
 
-    def _encode_pair(self, source: str, output: str) -> tuple[list[int], list[int]]:
-        """Encode an unsplit line and a tree over its words, in bracket notation."""
-        parts, tree = self.split(Request(source)), next(read_tree_lines([output], "tree"))
-        if len(parts) > 1:
-            raise UserError(
-                f"a line that may not be split has more subwords than decoding.max_source "
-                f"{self.decoding.max_source:,}: {source[:60]} …",
-                "raise decoding.max_source, or parse a shorter sentence",
-            )
+    def _encode_pair(self, source: str, output: str) -> list[tuple[list[int], list[int]]]:
+        """Encode a line and a tree over its words, in bracket notation."""
+        tree = next(read_tree_lines([output], "tree"))
         leaves, words = len(tree.leaves()) if tree else 0, len(words_of(source))
-        if tree is None or leaves != words:
+        if leaves != words:
             raise UserError(
                 f"the tree has {leaves:,} leaves for a line of {words:,} words: {output[:60]}",
                 "give a tree over the words of the line, as parse returns it",
             )
-        return [symbol for part in parts for symbol in part.ids], self._trees.encode(str(tree))
+        return [(part.ids, self._trees.encode(str(tree))) for part in self.split(Request(source))]
 
     @staticmethod
     def _make_engine(

@@ -248,17 +248,18 @@ class Pipeline(ABC, Generic[Result]):
             raise UserError(
                 f"attention: each of the {self._count} models of an ensemble has its own", "ask for that of one model"
             )
-        found = list(self.stream([source])) if target is None else []
-        pairs = [self._encode_pair(source, target)] if target is not None else found[0].pairs
-        if len(pairs) > 1:
+        if target is None:
+            (found,) = self.stream([source])
+            if found.failed:
+                raise UserError(found.complaints[0], "give a target")
+            pairs = found.pairs
+        else:
+            pairs = self._encode_pair(source, target)
+        if len(pairs) != 1:
             raise UserError(
-                f"the line was split into {len(pairs)} parts, which were searched one by one: {source[:60]} …",
-                "give one sentence at a time",
+                f"attention: the line is searched in {len(pairs)} parts, not in one: {source[:60]}",
+                f"give one sentence, of at most decoding.max_source {self.decoding.max_source:,} subwords",
             )
-        if not pairs or not pairs[0][0]:
-            raise UserError("the line is blank", "give a sentence")
-        if found and found[0].failed:
-            raise UserError(found[0].complaints[0], "give a target")
         longest = self._cap(self.decoding.max_source)
         if len(pairs[0][1]) >= longest:
             raise UserError(
@@ -268,8 +269,8 @@ class Pipeline(ABC, Generic[Result]):
         return attend(self._load(), self.tokenizer, *pairs[0])
 
     @abstractmethod
-    def _encode_pair(self, source: str, output: str) -> tuple[list[int], list[int]]:
-        """Encode an unsplit line and an output for it.
+    def _encode_pair(self, source: str, output: str) -> list[tuple[list[int], list[int]]]:
+        """Encode a line and an output for it as one pair; return another number if it is blank or cannot be one.
 
         Raise UserError if the line is too long, or if the output does not suit the task.
         """

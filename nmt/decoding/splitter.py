@@ -70,9 +70,8 @@ class LineSplitter:
         """Yield the spans of a line, from `start` on, that are translated: all but text to keep that is too long."""
         ends = [len(text)]
         for phrase in reversed(phrases):
-            # Every character is at most four subwords. Beside other text, a span may have one more at each end.
-            may_be_long = phrase.kept and self._how != "none" and 4 * len(phrase.source) + 2 > self._longest
-            if may_be_long and len(self._source.encode(phrase.source)) + 2 > self._longest:
+            # Beside other text, a span may have one more subword at each end.
+            if phrase.kept and self._how != "none" and len(self._source.encode(phrase.source)) + 2 > self._longest:
                 ends += [phrase.end, phrase.start]
         bounds = [start, *reversed(ends)]
         for first, end in zip(bounds[::2], bounds[1::2], strict=True):
@@ -128,7 +127,7 @@ class LineSplitter:
             yield Source(0, ids, 0, text=text, start=start)
             return
         ends = [0, *self._source.ends_in(text, ids)]  # by the number of subwords before
-        barred = {place for place, end in enumerate(ends) if _is_inside(start + end, phrases)}
+        barred = {cut for cut, end in enumerate(ends) if _is_inside(start + end, phrases)}
         first = 0
         while rest := len(ids) - first:
             pieces = -(-rest // self._longest)
@@ -143,14 +142,13 @@ class LineSplitter:
         `barred` are cuts inside phrases, used only if there is no other.
         """
         last = start + self._longest
-        near = range(start + max(1, self._longest // 2), last + 1)
-        free = [place for place in near if place not in barred]
+        free = [cut for cut in range(start + max(1, self._longest // 2), last + 1) if cut not in barred]
         free = free or [max({*range(start + 1, last + 1)} - barred, default=last)]
-        places = sorted(free, key=lambda place: abs(place - ideal))
-        words = [place for place in places if self._source.starts_word(ids[place])]
+        cuts = sorted(free, key=lambda cut: abs(cut - ideal))
+        words = [cut for cut in cuts if self._source.starts_word(ids[cut])]
         pieces = self._source.pieces(ids[start:last])
-        found = (place for ends in ENDS for place in words or places if pieces[place - start - 1].endswith(ends))
-        return next(found, words[0] if words else max(places))
+        found = (cut for ends in ENDS for cut in words or cuts if pieces[cut - start - 1].endswith(ends))
+        return next(found, words[0] if words else max(cuts))
 
 
 def _joined_in_phrases(pieces: Iterable[str], start: int, phrases: Sequence[Phrase]) -> Iterator[str]:

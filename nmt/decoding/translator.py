@@ -220,9 +220,10 @@ class Translator(Pipeline[Translation]):
         start = len(text) - len(text.lstrip())
         return [Source(0, ids, 0, text=text.strip(), start=start, prefix=beginning)] if ids else []
 
-    def _encode_pair(self, source: str, output: str) -> tuple[list[int], list[int]]:
+    def _encode_pair(self, source: str, output: str) -> list[tuple[list[int], list[int]]]:
         """Encode an unsplit line and a translation of it."""
-        return self._splitter.encode_whole(source), self._target.encode(clean(output))
+        ids = self._splitter.encode_whole(source)
+        return [(ids, self._target.encode(clean(output)))] if ids else []
 
     # --- search
 
@@ -347,5 +348,5 @@ def _term(pair: tuple[str, ...]) -> Term:
     """Make a term from a pair of strings; raise TypeError for anything else, such as a single string."""
     if not isinstance(pair, tuple | list) or len(pair) < 2 or not all(isinstance(text, str) for text in pair[:2]):
         raise TypeError(f"terms takes pairs of a source term and a target term, not {pair!r}")
-    source, target = (one_line(text).encode(errors="replace").decode() for text in pair[:2])  # like input lines
+    source, target = (clean(one_line(text)) for text in pair[:2])  # like input lines
     return Term(source, target, *map(bool, pair[2:]))
