@@ -126,17 +126,19 @@ class Pool:
 
     def __init__(self, sources: Iterable[Source] = ()) -> None:
         self._sources: list[Source] = []  # longest last
-        self.tokens = 0  # of all sources, including `</s>` but not padding
         self.add(sources)
 
     def __len__(self) -> int:
         return len(self._sources)
 
+    @property
+    def tokens(self) -> int:
+        """Number of tokens of all sources, including `</s>` but not padding."""
+        return sum(len(source.ids) + 1 for source in self._sources)
+
     def add(self, sources: Iterable[Source]) -> None:
         """Add sources and restore the order."""
-        before = len(self._sources)
         self._sources += sources
-        self.tokens += sum(len(source.ids) + 1 for source in self._sources[before:])
         self._sources.sort(key=lambda source: (len(source.ids), -source.number))
 
     def take(self, tokens: int, at_least: int) -> list[Source]:
@@ -147,7 +149,6 @@ class Pool:
         first = max(0, len(self._sources) - count)
         taken = self._sources[first:][::-1]
         del self._sources[first:]
-        self.tokens -= sum(len(source.ids) + 1 for source in taken)
         return taken
 
 

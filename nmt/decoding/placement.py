@@ -16,7 +16,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import islice, product
+from itertools import compress, islice, product
 from typing import NamedTuple
 
 import torch
@@ -120,19 +120,19 @@ class Placer:
 
     def _with_terms(self, found: Sequence[Pair]) -> list[Pair]:
         """Write the terms into each hypothesis that lacks some; its score and rank stay as they were without them."""
-        done = list(found)
-        lacking = [at for at, pair in enumerate(found) if self._missing(*pair)]
-        aligned = self._aligned([found[at] for at in lacking])
-        texts = {
-            at: list(islice(self._variants(each, found[at][0]), MOST_VARIANTS))
-            for at, each in zip(lacking, aligned, strict=True)
-        }
-        several = [(found[at][0], text) for at, variants in texts.items() if len(variants) > 1 for text in variants]
-        scores = iter(self._scores(several))
-        for at, variants in texts.items():
-            best = max(variants, key=lambda text: next(scores)) if len(variants) > 1 else variants[0]
-            done[at] = found[at][0], self._with_text(found[at][1], best)
-        return done
+        lacks = [bool(self._missing(*pair)) for pair in found]
+        lacking = list(compress(found, lacks))
+        texts = [
+            list(islice(self._variants(each, source), MOST_VARIANTS))
+            for (source, _), each in zip(lacking, self._aligned(lacking), strict=True)
+        ]
+        several = zip(lacking, texts, strict=True)
+        scores = iter(self._scores([(source, text) for (source, _), of in several if len(of) > 1 for text in of]))
+        best = (max(of, key=lambda text: next(scores)) if len(of) > 1 else of[0] for of in texts)
+        return [
+            (source, self._with_text(each, next(best)) if is_lacking else each)
+            for (source, each), is_lacking in zip(found, lacks, strict=True)
+        ]
 
     def _with_alignment(self, found: Sequence[Pair]) -> list[Pair]:
         """Add the alignment of words where it is asked for; a term stands for its source words."""
@@ -199,7 +199,7 @@ class Placer:
         if not cuts or not any(map(joins, text)):
             return None
         terms = [
-            replace(phrase, start=phrase.start - sum(len(cut.text) for cut in cuts if cut.start < phrase.start))
+            replace(phrase, start=phrase.start - sum(cut.end - cut.start for cut in cuts if cut.start < phrase.start))
             for phrase in source.phrases
             if not phrase.kept
         ]
@@ -216,11 +216,11 @@ class Placer:
 
     def _insert(self, whole: Source, aligned: Aligned) -> str:
         fixed, removed, edits = self._fixed(whole.prefix), 0, []
-        kept = [phrase for phrase in whole.phrases if phrase.kept]
+        kept, padded = [phrase for phrase in whole.phrases if phrase.kept], f" {whole.text} "
         for phrase, cut in zip(kept, without(whole.text, kept)[1], strict=True):
-            bound = (not _is_space(whole.text, phrase.start - 1), not _is_space(whole.text, phrase.end))
+            bound = (not padded[phrase.start].isspace(), not padded[phrase.end + 1].isspace())
             edits.append(aligned.between(cut.start - removed, phrase.source, bound, fixed))
-            removed += len(cut.text)
+            removed += cut.end - cut.start
         found, last = "", 0
         for at, new in sorted(edits, key=lambda edit: edit[0]):
             apart = " " if found and at == last and not (found[-1].isspace() or new[0].isspace()) else ""
@@ -228,15 +228,8 @@ class Placer:
         return found + aligned.output[last:]
 
 
-class Cut(NamedTuple):
-    """Text that was taken out of a source, and where it began."""
-
-    start: int
-    text: str
-
-
-def without(text: str, phrases: Sequence[Phrase]) -> tuple[str, list[Cut]]:
-    """Return a text without what is kept, nor the space that would be left beside it, and what was taken out."""
+def without(text: str, phrases: Sequence[Phrase]) -> tuple[str, list[Span]]:
+    """Return a text without what is kept, nor the space that would be left beside it, and the spans taken out."""
     cuts, rest, last = [], "", 0
     for phrase in phrases:
         if not phrase.kept:
@@ -246,7 +239,7 @@ def without(text: str, phrases: Sequence[Phrase]) -> tuple[str, list[Cut]]:
             start -= 1
         elif start == 0 and text[end : end + 1] == " ":
             end += 1
-        cuts.append(Cut(start, text[start:end]))
+        cuts.append(Span(start, end))
         rest, last = rest + text[last:start], end
     return rest + text[last:], cuts
 
@@ -257,7 +250,3 @@ def written(text: str, edits: Sequence[Edit]) -> str:
     for span, new in sorted(edits, key=lambda edit: edit.span):
         found, last = found + text[last : span.start] + new, span.end
     return (found + text[last:]) if text else found.strip()
-
-
-def _is_space(text: str, at: int) -> bool:
-    return not 0 <= at < len(text) or text[at].isspace()

@@ -139,6 +139,6 @@ def test_a_parser_attends_between_words_and_symbols_of_trees() -> None:
     for target, problem in (("(TOP (S (XX dog)))", "1 leaves .* 4 words"), ("", "0 leaves"), ("(S", "never closed")):
         with pytest.raises(UserError, match=problem):
             parser.attention("the dog sees it", target)
-    with pytest.raises(UserError, match="in [2-9] parts") as error:
+    with pytest.raises(UserError, match=r"in [2-9] parts") as error:
         parser.attention("dog " * 60, f"(TOP (S {'(XX dog)' * 60}))")
     assert "decoding.max_source 48" in error.value.hint
