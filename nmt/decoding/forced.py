@@ -97,23 +97,31 @@ def log_probabilities_of(models: Sequence[Transformer], pairs: Sequence[Pair], b
     Pairs of similar length share a batch, of at most `batch_tokens` padded tokens per side unless it is a single pair.
     Symbols beyond the models' last position have none.
     """
-    pairs = _cut(models, pairs)
-    has_source, device = models[0].has_source, models[0].output_embedding.weight.device
-    results = [torch.empty(0)] * len(pairs)
     sizes = [(max(len(source) + 1, len(target)), len(target)) for source, target in pairs]
-    for rows in in_batches(sizes, batch_tokens):
-        sources, targets = zip(*(pairs[row] for row in rows), strict=True)
+    results = [torch.empty(0)] * len(pairs)
+    for rows, batch in _batches(models, pairs, sizes, batch_tokens):
+        tokens = token_log_probabilities(models, batch).double().cpu()
+        for row, of_target in zip(rows, tokens.split(batch.target_out.count_nonzero(1).tolist()), strict=True):
+            results[row] = of_target
+    return results
+
+
+def _batches(
+    models: Sequence[Transformer], pairs: Sequence[Pair], sizes: Sequence[tuple[int, ...]], most: int
+) -> Iterator[tuple[Sequence[int], Batch]]:
+    """Yield rows of pairs of similar `sizes`, and their batch, in which targets end at the models' last position."""
+    positions = most_positions(model.config for model in models)
+    has_source, device = models[0].has_source, models[0].output_embedding.weight.device
+    for rows in in_batches(sizes, most):
+        targets = [pairs[row][1][:positions] for row in rows]
         target_out = pad_ids(targets)
         batch = Batch(
-            source=pad_ids(sources, after=EOS) if has_source else None,
+            source=pad_ids([pairs[row][0] for row in rows], after=EOS) if has_source else None,
             target_in=pad_ids([target[:-1] for target in targets], before=BOS),
             target_out=target_out,
             real=target_out.flatten().nonzero().flatten(),
         )
-        tokens = token_log_probabilities(models, batch.to(device)).double().cpu()
-        for row, of_target in zip(rows, tokens.split(list(map(len, targets))), strict=True):
-            results[row] = of_target
-    return results
+        yield rows, batch.to(device)
 
 
 def token_log_probabilities(models: Sequence[Transformer], batch: Batch) -> Tensor:
@@ -156,23 +164,15 @@ def attention_of(models: Sequence[Transformer], pairs: Sequence[Pair]) -> list[T
     They are averaged over heads, models and all decoder layers but the first, which knows the output least. Neither
     side includes `</s>`, and attention to it is left out. Subwords beyond the models' last position have none.
     """
-    pairs = _cut(models, pairs)
-    device = models[0].output_embedding.weight.device
+    sizes = [(sum(map(len, pair)) + 1,) for pair in pairs]
     found = [torch.empty(0)] * len(pairs)
-    for rows in in_batches([(sum(map(len, pair)) + 1,) for pair in pairs], TOKENS):
-        source = pad_ids([pairs[row][0] for row in rows], after=EOS).to(device)
-        target_in = pad_ids([pairs[row][1][:-1] for row in rows], before=BOS).to(device)
-        weights = torch.stack([model.cross_attention(source, target_in) for model in models]).mean(0).cpu()
-        for row, of_pair in zip(rows, weights, strict=True):  # of_pair is (output, source), both padded
+    for rows, batch in _batches(models, pairs, sizes, TOKENS):
+        assert batch.source is not None, "language models have no cross-attention"
+        each = [model.cross_attention(batch.source, batch.target_in) for model in models]
+        for row, weights in zip(rows, torch.stack(each).mean(0).cpu(), strict=True):  # (output, source), both padded
             ids, output = pairs[row]
-            found[row] = of_pair[: len(output), : len(ids)]
+            found[row] = weights[: len(output), : len(ids)]
     return found
-
-
-def _cut(models: Sequence[Transformer], pairs: Sequence[Pair]) -> list[Pair]:
-    """Cut the outputs of (source, output) pairs to the positions that the models have."""
-    positions = most_positions(model.config for model in models)
-    return [(source, output[:positions]) for source, output in pairs]
 
 
 AttentionType = Literal["encoder", "decoder", "cross"]

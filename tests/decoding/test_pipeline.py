@@ -15,7 +15,7 @@ from engines import Alphabet, Characters, Found, Mirror, Searched, Shuffling, mi
 
 from nmt.commands.translate import ranked
 from nmt.decoding import engine as feed_module
-from nmt.decoding.engine import FIRST_WINDOW, LARGEST_WINDOW, Source, SourceQueue, most_positions
+from nmt.decoding.engine import FIRST_WINDOW, LARGEST_WINDOW, Pool, ReadAhead, Source, SourceQueue, most_positions
 from nmt.decoding.translator import Translator
 from nmt.recipe import Decoding, Model
 from nmt.system.errors import UserError
@@ -40,7 +40,9 @@ def reader() -> threading.Thread | None:
 @pytest.fixture(autouse=True)
 def _no_thread_is_left() -> Iterator[None]:
     yield
-    assert_reader_ends()
+    if thread := reader():
+        thread.join(WAIT)
+        assert not thread.is_alive()
 
 
 @pytest.fixture
@@ -159,6 +161,19 @@ def test_a_first_line_that_takes_long_does_not_let_the_rest_run_away(length: int
     results.close()
 
 
+def test_without_waiting_nothing_is_given_that_does_not_fit() -> None:
+    def sources() -> Pool:
+        return Pool([Source(0, [1, 2, 3], 9), Source(1, [1], 9), Source(2, [1], 9)])
+
+    assert sources().take(3, at_least=0) == []
+    assert [source.number for source in sources().take(3, at_least=1)] == [0]
+    assert [source.number for source in sources().take(8, at_least=0)] == [0, 1]
+    pool = sources()
+    assert [source.number for source in pool.take(1000, at_least=1)] == [0, 1, 2]
+    assert not pool
+    assert pool.take(1000, at_least=1) == []
+
+
 # --- slow inputs --------------------------------------------------------------------------------------------
 
 
@@ -197,6 +212,30 @@ def test_a_search_under_way_admits_lines_as_they_come() -> None:
     assert texts(Patient(), lines()) == ["ba", "dc"]
 
 
+def test_a_slow_input_is_not_read_further_ahead_than_a_fast_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (("PATIENCE", 0.0), ("LARGEST_WINDOW", 64), ("IN_FLIGHT", 192)):
+        monkeypatch.setattr(feed_module, name, value)
+    begun, over, taken = threading.Event(), threading.Event(), list[Source]()
+
+    def trickle() -> Iterator[str]:
+        begun.wait()
+        for _ in range(1000):
+            taken.extend(ahead.take(1000, wait=False))  # by an engine that has room, while the input keeps it waiting
+            yield "a line"
+        over.set()
+
+    with ReadAhead(trickle(), lambda request: [Source(0, [1], 1)]) as ahead:
+        begun.set()
+        assert not over.wait(0.3)  # since nothing is given out
+        assert len(taken) <= 192
+        given = 0
+        while given < 1000:  # and then all is
+            taken.extend(ahead.take(1000, wait=False))
+            while taken:
+                ahead.put(taken.pop().number, [])
+            given += len(ahead.due())
+
+
 # --- errors and ends ----------------------------------------------------------------------------------------
 
 
@@ -218,14 +257,6 @@ def test_an_error_of_the_engine_is_raised_at_once_and_ends_the_thread() -> None:
 
     with pytest.raises(ValueError, match="out of memory"):
         texts(Broken(), ("ab" for _ in count()))
-    assert_reader_ends()
-
-
-def assert_reader_ends() -> None:
-    thread = reader()
-    if thread is not None:
-        thread.join(WAIT)
-        assert not thread.is_alive()
 
 
 def test_closing_does_not_wait_for_an_input_that_says_nothing() -> None:
@@ -241,10 +272,11 @@ def test_closing_does_not_wait_for_an_input_that_says_nothing() -> None:
     assert next(results).texts == ["ba"]
     results.close()
     assert engine.closed
-    assert (thread := reader()) is not None
+    thread = reader()
+    assert thread is not None
     assert thread.daemon  # so that the program can end too
     more.set()
-    assert_reader_ends()
+    thread.join(WAIT)
     assert engine.batches == [["ab"]]
 
 

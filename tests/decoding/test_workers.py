@@ -124,17 +124,12 @@ if __name__ == "__main__":
 """
 
 
-def cut_short() -> Connection:
-    """A connection whose other end was closed in the middle of a message."""
+def test_a_worker_killed_while_it_sends_is_named() -> None:
     here, there = Pipe()
     os.write(there.fileno(), struct.pack("!i", 20_000) + b"a beginning")
     there.close()
-    return here
-
-
-def test_a_worker_killed_while_it_sends_is_named() -> None:
     with pytest.raises(UserError, match=r"^worker 2 of 3 was killed by SIGKILL\n"):
-        killed(cut_short()).receive()
+        killed(here).receive()
 
 
 def test_a_worker_that_failed_before_it_was_sent_anything_says_why() -> None:
