@@ -39,9 +39,9 @@ class Hypothesis:
     finished: bool  # whether it ended with `</s>` rather than at the cap
     # For each symbol, the index of the source subword with the largest attention weight; empty unless requested. None
     # for a symbol beyond the model's last position, as below.
-    alignment: list[int | None] = field(default_factory=list)
+    alignment: Sequence[int | None] = field(default_factory=list)
     # Log-probability of each symbol given those before it, in nats; empty unless requested.
-    log_probabilities: list[float | None] = field(default_factory=list)
+    log_probabilities: Sequence[float | None] = field(default_factory=list)
     kept_from_repeating: bool = False  # whether `decoding.no_repeat` ever forbade the most probable symbol
     aligned: Aligned | None = None  # its words and those of its source; None unless requested
     text: str | None = None  # its text, where terms were written into it; otherwise that of `ids`

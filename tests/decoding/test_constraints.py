@@ -1,4 +1,4 @@
-"""Constrained search: trees and nothing but trees, and otherwise the search that there is without."""
+"""Constrained search: trees and nothing but trees, and otherwise the search that there is without; spellings."""
 
 import json
 import random
@@ -11,7 +11,7 @@ import torch
 from queues import Pile
 from reference_search import assert_same, random_model, ruled_search
 
-from nmt.decoding.constraints import TreeConstraint
+from nmt.decoding.constraints import SubwordIndex, TreeConstraint
 from nmt.decoding.engine import Source
 from nmt.decoding.search import SearchEngine
 from nmt.model.cache import Ancestry, Removal
@@ -204,3 +204,16 @@ def test_a_leaf_fits_its_word(beam, batch_tokens):
         for source, (best,) in zip(sources, search([model], sources, symbols, **options), strict=True):
             leaves = [symbol - LEAF for symbol in best.ids if symbol in symbols.leaves]
             assert all(symbols.fitting[kind][leaf] for kind, leaf in zip(source.kinds, leaves, strict=True))
+
+
+# --- prefixes -----------------------------------------------------------------------------------------------
+
+
+def test_spellings_lead_to_the_end_by_every_path():
+    spelling = SubwordIndex(["", "a", "ab", "b", "bc", "abc", "c", "x"])
+    assert spelling.steps("ab") == [{1: 1, 2: 2, 5: 2}, {3: 2, 4: 2}]
+    assert spelling.steps("") == []
+    assert spelling.steps("ay") is None
+    assert spelling.steps("yb") is None
+    assert spelling.steps("abx") == [{1: 1, 2: 2}, {3: 2}, {7: 3}]
+    assert spelling.steps("abcx") == [{1: 1, 2: 2, 5: 3}, {3: 2, 4: 3}, {6: 3}, {7: 4}]

@@ -1,4 +1,4 @@
-"""Terms and kept text in translations: always there, whatever a model says and however it is batched."""
+"""Prefixes, terms and kept text in translations: always there, whatever a model says and however it is batched."""
 
 from __future__ import annotations
 
@@ -6,10 +6,13 @@ import json
 import random
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
+from itertools import product, starmap
 from typing import cast
 
 import pytest
 import torch
+from reference_search import random_model
 
 from nmt.decoding.engine import Hypothesis, Request, Source
 from nmt.decoding.placement import Edit, Placer, without, written
@@ -18,7 +21,7 @@ from nmt.model.transformer import Transformer
 from nmt.recipe import Decoding, Model, TokenizerSettings
 from nmt.text.terms import Span, Term, Terms, missing
 from nmt.text.tokenizer import Tokenizer
-from nmt.text.vocabulary import Vocabulary
+from nmt.text.vocabulary import EOS, Vocabulary
 
 TEXTS = ["the dog sees the house", "a cat likes the tree", "the tree sees a dog", "cats like houses and dogs"]
 TABLE = [
@@ -38,6 +41,10 @@ KEPT = [
 ]
 
 
+PREFIXES = ["", "the", "th", "The d", "the dog ", "the  dog", "zebra", "x", "a cat, ", "été 日本", "\u2581", "  cat"]
+PREFIXES += ["a\tb", "."]
+
+
 @pytest.fixture(scope="module")
 def tokenizer() -> Tokenizer:
     return Tokenizer.train([(text, text[::-1]) for text in TEXTS] * 20, TokenizerSettings(vocab_size=340))
@@ -48,6 +55,11 @@ def model_of(tokenizer: Tokenizer, seed: int = 5) -> Transformer:
     size = len(tokenizer.source)
     model = Transformer(Model(layers=1, d_model=16, d_ff=32, heads=2), size, size)
     return model.double().eval()  # else scores differ between batches by their rounding
+
+
+@pytest.fixture(scope="module")
+def model(tokenizer: Tokenizer) -> Transformer:
+    return model_of(tokenizer)
 
 
 def translations(
@@ -75,9 +87,9 @@ def test_every_hypothesis_holds_its_phrases(beam: int, models: int, tokenizer: T
         assert result.scores == sorted(result.scores, reverse=True)
 
 
-@pytest.mark.parametrize(("beam", "tokens"), [(1, 20), (4, 64)])
+@pytest.mark.parametrize(("beam", "tokens"), [(1, 20), (3, 1), (3, 20), (4, 64)])
 def test_the_batch_makes_no_difference(beam: int, tokens: int, tokenizer: Tokenizer) -> None:
-    requests = [*with_terms(TEXTS), *KEPT, *with_terms(KEPT), *TEXTS]
+    requests = [*with_terms(TEXTS), *KEPT, *with_terms(KEPT), *TEXTS, *starmap(Request, product(TEXTS, PREFIXES))]
     expected = [result.texts for result in translations(tokenizer, requests, beam, beam=beam)]
     assert [
         result.texts for result in translations(tokenizer, requests, beam, beam=beam, batch_tokens=tokens)
@@ -190,3 +202,77 @@ def test_what_is_kept_leaves_no_spaces_behind(text: str, rest: str) -> None:
         at = cut.start - sum(other.end - other.start for other in cuts if other < cut)
         found = found[:at] + text[slice(*cut)] + found[at:]
     assert found == text
+
+
+# --- prefixes -----------------------------------------------------------------------------------------------
+
+
+def speaking_words(tokenizer: Tokenizer, seed: int) -> Transformer:
+    """A random model whose likeliest outputs consist of words of these texts, each of one subword."""
+    model = random_model(len(tokenizer.source), len(tokenizer.source), liking=3.0, seed=seed)
+    words = {f"\u2581{word}" for text in TEXTS for word in text.split()}
+    other = [index for index, piece in enumerate(tokenizer.target.spellings()) if piece not in words and index > EOS]
+    with torch.no_grad():
+        model.output_embedding.weight[other] = 0.0
+    return model
+
+
+def begins_with(output: str, prefix: str) -> bool:
+    """Whether an output is as its prefix asks: spaces around a whole output are no part of it."""
+    return output.startswith(prefix.lstrip()) or output == prefix.strip()
+
+
+def translator(model: Transformer, tokenizer: Tokenizer, **decoding: object) -> Translator:
+    settings = {"beam": 3, "max_extra": 6, **decoding}
+    return Translator(model, tokenizer, Decoding.model_validate(settings))
+
+
+@pytest.mark.parametrize("prefix", PREFIXES)
+@pytest.mark.parametrize("beam", [1, 4])
+def test_every_output_begins_with_its_prefix_and_may_go_on(
+    prefix: str, beam: int, model: Transformer, tokenizer: Tokenizer
+) -> None:
+    serve = translator(model, tokenizer, beam=beam, max_extra=20)
+    for result in serve.stream([Request(text, prefix) for text in TEXTS], n_best=beam):
+        assert all(begins_with(text, prefix) for text in result.texts)
+
+
+def test_other_lines_are_translated_as_without(model: Transformer, tokenizer: Tokenizer) -> None:
+    serve = translator(model, tokenizer)
+    alone = list(serve.stream(TEXTS, n_best=3))
+    mixed = list(serve.stream([Request(text, "the " if n % 2 else "") for n, text in enumerate(TEXTS)], n_best=3))
+    for n in range(0, len(TEXTS), 2):
+        assert mixed[n].scores == pytest.approx(alone[n].scores, abs=1e-5)
+        assert replace(mixed[n], scores=alone[n].scores) == alone[n]
+    assert mixed[1].texts != alone[1].texts
+
+
+@pytest.mark.parametrize("seeds", [(1,), (2,), (4,), (1, 4)])
+def test_a_prefix_of_what_is_found_anyway_changes_nothing(tokenizer: Tokenizer, seeds: tuple[int, ...]) -> None:
+    models = [speaking_words(tokenizer, seed) for seed in seeds]
+    serve = Translator(models, tokenizer, Decoding(beam=1, min_length=4, max_extra=6))
+    outputs, compared = set(), 0
+    for text, free in zip(TEXTS, serve.stream(TEXTS), strict=True):
+        output = free.texts[0]
+        assert not free.capped  # with a prefix more symbols are allowed
+        assert tokenizer.target.encode(output) == free.ids[0]  # only the last word of a prefix has several spellings
+        beginnings = [output[:length] for length in range(1, len(output))]
+        assert serve.translate([text] * len(beginnings), beginnings) == [output] * len(beginnings)
+        outputs.add(output)
+        compared += len(beginnings)
+    assert compared >= 40
+    assert len(outputs) > 1
+
+
+def test_learned_positions_have_room_for_every_prefix_that_is_allowed(tokenizer: Tokenizer) -> None:
+    config = Model(layers=1, d_model=16, d_ff=32, heads=2, positions="learned", max_positions=20)
+    short = Transformer(config, len(tokenizer.source), len(tokenizer.source)).eval()
+    (found,) = translator(short, tokenizer, max_source=19).translate(["a dog"], prefix=["the dog sees the h"])
+    assert found.startswith("the dog sees the h")
+
+
+def test_translate_takes_a_prefix_for_each_sentence(model: Transformer, tokenizer: Tokenizer) -> None:
+    serve = translator(model, tokenizer)
+    found = serve.translate(TEXTS[:2], prefix=["a d", ""])
+    assert found[0].startswith("a d")
+    assert found[1] == serve.translate(TEXTS[1:2])[0]
