@@ -127,7 +127,7 @@ def task_of(source: object, target: object) -> TaskName:
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
 PAIRS = (".tsv", ".jsonl", ".parquet", ".zip")
 TEXTS = (".tsv", ".jsonl")  # formats of pairs that may be compressed
-
+SIDES_GO_TOGETHER = "source and target go together: one text file for each side"
 
 FieldName = Annotated[str, BeforeValidator(lambda name: str(name) if type(name) is int else name, str | int)]
 """Name of a field, or number of a column"""
@@ -176,18 +176,12 @@ class Dataset(Settings):
 
     @model_validator(mode="after")
     def _one_origin(self) -> Self:
-        origins = ("target", "file", "opus", "sacrebleu", "hub", "trees", "take")
-        given = [key for key in origins if getattr(self, key) is not None]
         if self.source is not None and self.target is None:
-            raise Refusal(
-                "source and target go together: one text file for each side",
-                "add target, the text file of translations",
-            )
-        if len(given) != 1:
-            raise Refusal(
-                "needs exactly one of: source and target, file, opus, sacrebleu, hub, trees, take",
-                "keep one of them, such as {source: train.en, target: train.de}",
-            )
+            raise Refusal(SIDES_GO_TOGETHER, "add target, the text file of translations")
+        origins = ("target", "file", "opus", "sacrebleu", "hub", "trees", "take")
+        if sum(getattr(self, key) is not None for key in origins) != 1:
+            problem = "needs exactly one of: source and target, file, opus, sacrebleu, hub, trees, take"
+            raise Refusal(problem, "keep one of them, such as {source: train.en, target: train.de}")
         if self.opus is not None and not re.fullmatch(r"\w[\w.-]*(/\w[\w.-]*)?", self.opus):
             raise Refusal(f"opus: must be CORPUS/VERSION (got {self.opus})", "write it as OPUS does: Europarl/v8")
         for key in ("config", "revision", "data_files"):
@@ -196,16 +190,12 @@ class Dataset(Settings):
         if self.fields is not None and (self.file is None or self.format == ".zip") and self.hub is None:
             raise Refusal("fields: goes with hub, .tsv, .jsonl and .parquet; other data has none", "remove fields")
         if self.file is not None and self.format is None:
-            raise Refusal(
-                f"file: must end in one of {', '.join(PAIRS)}; {' and '.join(TEXTS)} may be followed by one of "
-                f"{', '.join(FORMATS)} (got {self.file})",
-                "rename the file to what it is, or name two text files by source and target",
-            )
+            endings = f"{', '.join(PAIRS)}; {' and '.join(TEXTS)} may be followed by one of {', '.join(FORMATS)}"
+            problem = f"file: must end in one of {endings} (got {self.file})"
+            raise Refusal(problem, "rename the file to what it is, or name two text files by source and target")
         if self.fields and self.format == ".tsv" and not all(re.fullmatch("[1-9][0-9]*", each) for each in self.fields):
-            raise Refusal(
-                f"fields: of a .tsv are column numbers counted from 1 (got {list(self.fields)})",
-                "give numbers, such as [1, 2]",
-            )
+            problem = f"fields: of a .tsv are column numbers counted from 1 (got {list(self.fields)})"
+            raise Refusal(problem, "give numbers, such as [1, 2]")
         return self
 
     @property
@@ -256,36 +246,23 @@ class Data(Settings):
     @model_validator(mode="after")
     def _fits_the_task(self) -> Self:
         if self.source == "":
-            raise Refusal(
-                "source: must not be empty; without it a language model of the targets is trained",
-                "name a language, such as en, or remove data.source",
-            )
+            raise Refusal("source: must not be empty", "name a language, such as en, or remove data.source")
         if self.task.has_trees and self.source is None:
-            raise Refusal(
-                f"source: must be given with data.target: {TREE}, which makes a parser",
-                "add data.source, the language of the sentences, such as en",
-            )
+            raise Refusal(f"source: must be given with data.target: {TREE}", "name the language of the sentences")
         for key in ("functional_tags", "traces", "pos_tags"):
             if getattr(self, key) and not self.task.has_trees:
-                raise Refusal(
-                    f"{key}: is for trees, and needs data.target: {TREE} (got {self.target})",
-                    f"remove {key}, or set data.target to {TREE}",
-                )
+                problem = f"{key}: is for trees, and needs data.target: {TREE} (got {self.target})"
+                raise Refusal(problem, f"remove {key}, or set data.target to {TREE}")
         for split, datasets in self.splits.items():
             for index, dataset in enumerate(datasets):
                 self._check_task(f"{split}.{index}", dataset)
                 self._check_fields(f"{split}.{index}", dataset)
                 if split != "train" and dataset.weight != 1:
-                    raise Refusal(
-                        f"{split}.{index}.weight: is for training sets; in {split} every pair counts once "
-                        f"(got {dataset.weight:g})",
-                        "remove the weight",
-                    )
+                    problem = f"{split}.{index}.weight: is for training sets (got {dataset.weight:g})"
+                    raise Refusal(problem, "remove the weight")
                 if split == "train" and dataset.take is not None:
-                    raise Refusal(
-                        f"train.{index}.take: is for valid and test, which take pairs of train (got {dataset.take})",
-                        "name a file of training pairs, such as {file: train.tsv}",
-                    )
+                    problem = f"train.{index}.take: is for valid and test (got {dataset.take})"
+                    raise Refusal(problem, "name a file of training pairs, such as {file: train.tsv}")
             if sum(dataset.take is not None for dataset in datasets) > 1:
                 raise Refusal(f"{split}: take stands more than once", "take the sum of both")
         return self
@@ -298,41 +275,27 @@ class Data(Settings):
     def _check_task(self, where: str, dataset: Dataset) -> None:
         """Refuse a data set of a kind that does not fit the task."""
         if self.task.has_trees and dataset.trees is None and dataset.take is None:
-            raise Refusal(
-                f"{where}: must be trees, {{trees: NAME}}, since data.target is {TREE}",
-                "name trees, such as {trees: wsj/22}, or set data.target to a language",
-            )
+            problem = f"{where}: must be trees, {{trees: NAME}}, since data.target is {TREE}"
+            raise Refusal(problem, "name trees, such as {trees: wsj/22}, or set data.target to a language")
         if not self.task.has_trees and dataset.trees is not None:
-            raise Refusal(
-                f"{where}.trees: needs data.target: {TREE}, which makes a parser (got {self.target})",
-                f"--set data.target={TREE}, or name two text files by source and target",
-            )
+            problem = f"{where}.trees: needs data.target: {TREE}, which makes a parser (got {self.target})"
+            raise Refusal(problem, f"--set data.target={TREE}, or name two text files by source and target")
         for key in ("source", "opus", "sacrebleu"):
             if not self.task.has_source and (given := getattr(dataset, key)) is not None:
-                raise Refusal(
-                    f"{where}.{key}: needs data.source; without it a language model is trained, on target, "
-                    f"file or hub (got {given})",
-                    f"add data.source, such as en, or remove {key}",
-                )
+                problem = f"{where}.{key}: needs data.source; without it a language model is trained (got {given})"
+                raise Refusal(problem, f"add data.source, such as en, or remove {key}")
         if self.task.has_source and dataset.target is not None and dataset.source is None:
-            raise Refusal(
-                f"{where}: source and target go together: one text file for each side",
-                "add source, the text file that target translates",
-            )
+            raise Refusal(f"{where}: {SIDES_GO_TOGETHER}", "add source, the text file that target translates")
 
     def _check_fields(self, where: str, dataset: Dataset) -> None:
         """Refuse a number of `fields` that does not fit the task; a language model's .tsv needs one."""
         if dataset.fields is not None and len(dataset.fields) != len(self.languages):
             sides = "the source's and the target's" if self.task.has_source else "the target's, without data.source"
-            raise Refusal(
-                f"{where}.fields: must be {len(self.languages)}, {sides} (got {list(dataset.fields)})",
-                f"name them: fields: [{'SOURCE, ' if self.task.has_source else ''}TARGET]",
-            )
+            problem = f"{where}.fields: must be {len(self.languages)}, {sides} (got {list(dataset.fields)})"
+            raise Refusal(problem, f"name them: fields: [{'SOURCE, ' if self.task.has_source else ''}TARGET]")
         if not self.task.has_source and dataset.fields is None and dataset.format == ".tsv":
-            raise Refusal(
-                f"{where}.fields: must name the column of the target without data.source",
-                "name the second column, for example: fields: [2]",
-            )
+            problem = f"{where}.fields: must name the column of the target without data.source"
+            raise Refusal(problem, "name the second column, for example: fields: [2]")
 
     @property
     def task(self) -> Task:

@@ -23,6 +23,7 @@ from nmt.recipe.data import NAME, TASKS, Data, Dataset, Task, task_of
 from nmt.recipe.settings import Decoding, Model, Refusal, Settings, TokenizerSettings, Training
 from nmt.recipe.yaml_files import Origins, Tree, dump, find_recipe, override, read_file
 from nmt.system.errors import UserError
+from nmt.system.files import remedy
 
 MINUTES, UPDATES = "checkpoint_minutes", "checkpoint_updates"  # of which the one given last counts
 
@@ -62,23 +63,16 @@ class Recipe(Settings):
         for key, (value, reason) in self.task.fixed.items():
             section, name = key.split(".")
             if (given := getattr(getattr(self, section), name)) != value:
-                raise Refusal(
-                    f"{key}: must be {json.dumps(value)} {self.task.condition}, since {reason} "
-                    f"(got {json.dumps(given)})",
-                    f"--set {key}={json.dumps(value)}",
-                )
+                needed = f"{json.dumps(value)} {self.task.condition}, since {reason} (got {json.dumps(given)})"
+                raise Refusal(f"{key}: must be {needed}", f"--set {key}={json.dumps(value)}")
         if self.model.tie_embeddings == "all" and not self.tokenizer.shared:
-            raise Refusal(
-                "model.tie_embeddings: all needs one vocabulary; with tokenizer.shared: false use target or none",
-                "--set model.tie_embeddings=target",
-            )
-        longest = self.data.max_length + 1
-        if self.training.batch_tokens < longest:
-            raise Refusal(
-                f"training.batch_tokens: must be at least {longest}, data.max_length and one end symbol "
-                f"(got {self.training.batch_tokens})",
-                f"--set training.batch_tokens={longest}, or lower data.max_length",
-            )
+            problem = "model.tie_embeddings: all needs one vocabulary; with tokenizer.shared: false use target or none"
+            raise Refusal(problem, "--set model.tie_embeddings=target")
+        longest, tokens = self.data.max_length + 1, self.training.batch_tokens
+        if tokens < longest:
+            problem = f"must be at least {longest}, data.max_length and one end symbol (got {tokens})"
+            hint = f"--set training.batch_tokens={longest}, or lower data.max_length"
+            raise Refusal(f"training.batch_tokens: {problem}", hint)
         if self.training.patience is not None and not self.data.valid:
             raise Refusal("training.patience: needs data.valid", "add data.valid, or remove training.patience")
         limits = {"data.max_length": self.data.max_length}
@@ -86,12 +80,10 @@ class Recipe(Settings):
             limits["decoding.max_source"] = self.decoding.max_source
         longest = max(limits.values()) + 1
         if self.model.positions == "learned" and longest > self.model.max_positions:
-            raise Refusal(
-                f"model.max_positions: must be at least {longest} for "
-                f"{' and '.join(f'{key} {limit}' for key, limit in limits.items())} with one end symbol "
-                f"(got {self.model.max_positions})",
-                f"--set model.max_positions={longest}, or lower {' and '.join(limits)}",
-            )
+            those = " and ".join(f"{key} {limit}" for key, limit in limits.items())
+            problem = f"must be at least {longest} for {those} with one end symbol (got {self.model.max_positions})"
+            hint = f"--set model.max_positions={longest}, or lower {' and '.join(limits)}"
+            raise Refusal(f"model.max_positions: {problem}", hint)
         return self
 
     def to_yaml(self) -> str:
@@ -153,16 +145,12 @@ def _read(path: Path, extended_by: tuple[Path, ...] = (), alone: bool = False) -
     base_name = tree.pop("extends", None)
     if base_name is None:
         return tree, origins, None
+    where = f"{origins[('extends',)]}: extends"
     if alone:
-        raise UserError(
-            f"{origins[('extends',)]}: extends: the recipe of a model has all its keys in this file",
-            "take the file from another copy of the model",
-        )
+        raise UserError(f"{where}: the recipe of a model has all its keys in this file", remedy(path))
     if not isinstance(base_name, str):
-        raise UserError(
-            f"{origins[('extends',)]}: extends: must be a file name (got {base_name!r})",
-            "name one recipe, relative to this file, as in extends: base.yaml",
-        )
+        hint = "name one recipe, relative to this file, as in extends: base.yaml"
+        raise UserError(f"{where}: must be a file name (got {base_name!r})", hint)
     base, base_origins, _ = _read(find_recipe(path.parent / base_name, base_name), (*extended_by, real))
     _name_data(base, tree)
     return _merged(base, tree), base_origins | origins, base
@@ -221,10 +209,8 @@ def override_decoding(recipe: Recipe, overrides: Sequence[str]) -> Decoding:
     for setting in overrides:
         key = setting.split("=")[0].strip()
         if "." in key and not key.startswith("decoding."):
-            raise UserError(
-                f"--set {setting}: only keys of decoding can be set here",
-                f"use one of {', '.join(f'decoding.{name}' for name in Decoding.model_fields)}",
-            )
+            known = ", ".join(f"decoding.{name}" for name in Decoding.model_fields)
+            raise UserError(f"--set {setting}: only keys of decoding can be set here", f"use one of {known}")
         override(tree, origins, setting if "." in key else f"decoding.{setting}")
     return validated(tree, "--set", origins).decoding
 
@@ -237,18 +223,18 @@ def _explain(problem: ErrorDetails, path: tuple[str, ...]) -> tuple[tuple[str, .
         if colon and " " not in key:
             return (*path, *key.split(".")), text, refusal.hint
         return path, str(refusal), refusal.hint
-    if problem["type"] == "missing":
-        return path, "must be given", f"add {'.'.join(path)} to the recipe; recipes/schema.json describes all keys"
-    if problem["type"] == "extra_forbidden":
-        return path, f"unknown key (value {given})", _nearest_key(path)
-    if problem["type"] == "string_pattern_mismatch":  # only names have a pattern
-        text = f"must be a name of letters, digits and . _ - (got {given})"
-        return path, text, "begin with a letter or digit, and leave out spaces and slashes"
-    if problem["type"] == "tuple_type":
-        return path, f"must be a list (got {given})", "write it between [ and ], even if it has one item"
-    if problem["type"] == "model_type":
-        example = "{source: train.en, target: train.de}" if len(path) > 1 else "{key: value}"
-        return path, f"must be keys with their values (got {given})", f"write them like {example}"
+    match problem["type"]:
+        case "missing":
+            return path, "must be given", f"add {'.'.join(path)} to the recipe; recipes/schema.json describes all keys"
+        case "extra_forbidden":
+            return path, f"unknown key (value {given})", _nearest_key(path)
+        case "string_pattern_mismatch":  # only names have a pattern
+            return path, f"must be a name of letters, digits and . _ - (got {given})", "begin with a letter or digit"
+        case "tuple_type":
+            return path, f"must be a list (got {given})", "write it between [ and ], even if it has one item"
+        case "model_type":
+            example = "{source: train.en, target: train.de}" if len(path) > 1 else "{key: value}"
+            return path, f"must be keys with their values (got {given})", f"write them like {example}"
     allowed = re.findall(r"'([^']+)'", problem.get("ctx", {}).get("expected", ""))
     near = difflib.get_close_matches(str(problem["input"]), allowed, n=1, cutoff=0.5)
     hint = f"did you mean {near[0]}?" if near else "correct the value, or remove the key where it has a default"

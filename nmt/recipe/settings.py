@@ -5,9 +5,9 @@ All their defaults are defined here, except the task-dependent ones in `nmt/reci
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 CPU_DEVICE_TOKENS = 4096
 """Default of training.device_tokens on a CPU"""
@@ -38,6 +38,25 @@ class Settings(BaseModel):
     )
 
 
+def _or_auto(kinds: tuple[type, ...], least: float, most: float, number: str) -> BeforeValidator:
+    """Return a validator with one message for the two types of a number or auto."""
+
+    def check(value: Any) -> Any:
+        if value != "auto" and not (type(value) in kinds and least <= value <= most):
+            raise Refusal(f"must be {number} from {least} to {most}, or auto (got {value!r})", "auto is the default")
+        return value
+
+    return BeforeValidator(check)
+
+
+Coverage = Annotated[
+    Annotated[float, Field(ge=0.98, le=1)] | Literal["auto"], _or_auto((int, float), 0.98, 1, "a number")
+]
+BatchTokens = Annotated[
+    Annotated[int, Field(ge=1, le=MOST_TOKENS)] | Literal["auto"], _or_auto((int,), 1, MOST_TOKENS, "a whole number")
+]
+
+
 class TokenizerSettings(Settings):
     """SentencePiece vocabularies, trained on the training split only."""
 
@@ -47,21 +66,12 @@ class TokenizerSettings(Settings):
     """Size of each SentencePiece vocabulary, including 4 control symbols and 256 bytes; tree symbols do not count."""
     shared: bool = True
     """Whether both languages share a vocabulary. A parser always has two, a language model one."""
-    character_coverage: Annotated[float, Field(ge=0.98, le=1)] | Literal["auto"] = "auto"
+    character_coverage: Coverage = "auto"
     """Fraction of the training text's characters that get entries; byte fallback encodes the others. auto: 0.9995,
     plus printable ASCII and every character that occurs 20 times, unless these are more than 500, as in Chinese or
     Japanese, or would fill the vocabulary."""
     sample: int = Field(10_000_000, ge=101, lt=2**31)
     """Maximum number of randomly drawn sentences to train on."""
-
-    @field_validator("character_coverage", mode="before")
-    @classmethod
-    def _coverage(cls, value: object) -> object:
-        if value != "auto" and not (type(value) in (int, float) and 0.98 <= value <= 1):  # type: ignore[operator]
-            raise Refusal(
-                f"must be a number from 0.98 to 1, or auto (got {value!r})", "--set tokenizer.character_coverage=auto"
-            )
-        return value
 
 
 class Model(Settings):
@@ -115,17 +125,12 @@ class Model(Settings):
     def _widths(self) -> Self:
         multiple = {"sinusoidal": 2, "learned": 1, "words": 4}[self.positions]
         if self.d_model % multiple:
-            raise Refusal(
-                f"d_model: must be a multiple of {multiple} with positions: {self.positions} (got {self.d_model})",
-                f"--set model.d_model={-(-self.d_model // multiple) * multiple}",
-            )
+            problem = f"d_model: must be a multiple of {multiple} with positions: {self.positions} (got {self.d_model})"
+            raise Refusal(problem, f"--set model.d_model={-(-self.d_model // multiple) * multiple}")
         if self.d_model % self.heads and (self.d_k is None or self.d_v is None):
-            fitting = [h for h in range(1, self.d_model + 1) if self.d_model % h == 0]
-            near = sorted(sorted(fitting, key=lambda h: abs(h - self.heads))[:3])
-            raise Refusal(
-                f"heads: must divide d_model {self.d_model} unless d_k and d_v are given (got {self.heads})",
-                f"set model.heads to one of {', '.join(map(str, near))}",
-            )
+            fitting = max(h for h in range(1, self.heads) if self.d_model % h == 0)
+            problem = f"heads: must divide d_model {self.d_model} unless d_k and d_v are given (got {self.heads})"
+            raise Refusal(problem, f"--set model.heads={fitting}")
         return self
 
     @property
@@ -232,41 +237,26 @@ class Training(Settings):
     @model_validator(mode="after")
     def _agree(self) -> Self:
         if not all(0 <= beta < 1 for beta in self.adam_betas):
-            raise Refusal(
-                f"adam_betas: must be at least 0 and below 1 (got {list(self.adam_betas)})",
-                "--set 'training.adam_betas=[0.9, 0.98]', as in the paper",
-            )
+            problem = f"adam_betas: must be at least 0 and below 1 (got {list(self.adam_betas)})"
+            raise Refusal(problem, "--set 'training.adam_betas=[0.9, 0.98]', as in the paper")
         if self.device_tokens is not None and self.device_tokens > self.batch_tokens:
-            raise Refusal(
-                f"device_tokens: must not exceed batch_tokens {self.batch_tokens} (got {self.device_tokens})",
-                f"--set training.device_tokens={self.batch_tokens}",
-            )
-        falls = f"schedule: {self.schedule} falls to zero at training.updates {self.updates:,}"
-        if self.schedule in ("linear", "cosine") and self.updates <= self.warmup:
-            raise Refusal(
-                f"{falls}, which must be more than training.warmup (got {self.warmup:,})",
-                f"--set training.warmup={max(1, self.updates // 10)}, or more updates",
-            )
-        if self.schedule in ("linear", "cosine") and self.minutes is not None:
-            raise Refusal(
-                f"{falls}, but training.minutes may end the run before (got {self.minutes:g})",
-                "--set training.schedule=inverse_sqrt, or training.minutes=null and as many training.updates as fit",
-            )
+            problem = f"device_tokens: must not exceed batch_tokens {self.batch_tokens} (got {self.device_tokens})"
+            raise Refusal(problem, f"--set training.device_tokens={self.batch_tokens}")
+        if self.schedule in ("linear", "cosine"):
+            falls = f"schedule: {self.schedule} falls to zero at training.updates {self.updates:,}"
+            if self.updates <= self.warmup:
+                problem = f"{falls}, which must be more than training.warmup (got {self.warmup:,})"
+                raise Refusal(problem, f"--set training.warmup={max(1, self.updates // 10)}, or more updates")
+            if self.minutes is not None:
+                problem = f"{falls}, but training.minutes may end the run before (got {self.minutes:g})"
+                raise Refusal(problem, "--set training.schedule=inverse_sqrt, or training.minutes=null")
+        vectors = self.source_embeddings or self.target_embeddings
         if self.init_state and self.init_from is None:
-            raise Refusal(
-                "init_state: needs init_from, the checkpoint to go on from",
-                "--set training.init_from=ckpts/step-00010000, or remove init_state",
-            )
-        if self.init_state and (self.source_embeddings or self.target_embeddings):
-            raise Refusal(
-                "init_state: does not go with source_embeddings or target_embeddings, of which it has no moments",
-                "remove them: the checkpoint has its embeddings",
-            )
-        if self.freeze_embeddings and not (self.source_embeddings or self.target_embeddings):
-            raise Refusal(
-                "freeze_embeddings: needs source_embeddings or target_embeddings",
-                "name a word2vec file by one of these, or remove freeze_embeddings",
-            )
+            raise Refusal("init_state: needs init_from", "--set training.init_from=ckpts, or remove init_state")
+        if self.init_state and vectors:
+            raise Refusal(f"init_state: does not go with other embeddings (got {vectors})", "remove one of the two")
+        if self.freeze_embeddings and not vectors:
+            raise Refusal("freeze_embeddings: needs source_embeddings or target_embeddings", "add one, or remove it")
         return self
 
 
@@ -302,7 +292,7 @@ class Decoding(Settings):
     """Sample only from the smallest set of most probable subwords whose probabilities sum to at least this."""
     seed: int = Field(1, ge=0, lt=2**63)
     """Seed for sampling."""
-    batch_tokens: Annotated[int, Field(ge=1, le=MOST_TOKENS)] | Literal["auto"] = "auto"
+    batch_tokens: BatchTokens = "auto"
     """Maximum source tokens in a batch, including padding. auto is 2,048 on a CPU, proportionally fewer for a beam
     above 4 or more than 4 samples; on a GPU, as many as fit into free memory, halved whenever a search runs out."""
     precision: Literal["auto", "fp32", "bf16", "fp16", "int8"] = "auto"
@@ -311,22 +301,9 @@ class Decoding(Settings):
     average_last: int = Field(5, ge=1, le=MOST_UPDATES)
     """Number of checkpoints that `nmt average` averages by default."""
 
-    @field_validator("batch_tokens", mode="before")
-    @classmethod
-    def _tokens(cls, value: object) -> object:
-        if value != "auto" and (type(value) is not int or not 1 <= value <= MOST_TOKENS):
-            raise Refusal(
-                f"must be a whole number from 1 to {MOST_TOKENS}, or auto (got {value!r})",
-                f"--set decoding.batch_tokens={CPU_BATCH_TOKENS}, or auto",
-            )
-        return value
-
     @model_validator(mode="after")
     def _lengths(self) -> Self:
         if self.min_length > self.max_extra:
-            raise Refusal(
-                f"min_length: must not exceed max_extra {self.max_extra}, the room that the shortest input has "
-                f"(got {self.min_length})",
-                f"--set decoding.min_length={self.max_extra}, or raise decoding.max_extra",
-            )
+            problem = f"min_length: must not exceed max_extra {self.max_extra} (got {self.min_length})"
+            raise Refusal(problem, f"--set decoding.min_length={self.max_extra}, or raise decoding.max_extra")
         return self

@@ -52,13 +52,6 @@ for _tag, _pattern, _first in (
     Loader.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(f"^(?:{_pattern})$"), list(_first))
 
 
-def _float(loader: Loader, node: yaml.ScalarNode) -> float:
-    return float(str(loader.construct_scalar(node)).replace("_", "").replace(".inf", "inf"))
-
-
-Loader.add_constructor("tag:yaml.org,2002:float", _float)
-
-
 class Dumper(yaml.SafeDumper):
     """YAML dumper that quotes any string that `Loader` would not read as a string."""
 
@@ -91,13 +84,10 @@ def read_file(path: Path) -> tuple[Tree, Origins]:
         tree, node = _parse(text)
     except NOT_YAML as error:
         raise UserError(f"{path}{_format_error(error)}", "correct it there, or take another copy") from None
-    tree = {} if tree is None else tree
-    if not isinstance(tree, dict):
-        raise UserError(
-            f"{path}: a recipe is a mapping of sections, this is a {type(tree).__name__}",
-            "begin with a line such as name: my_model; recipes/ holds examples",
-        )
-    return tree, _locate(node, str(path))
+    if not isinstance(tree, dict | None):
+        problem = f"{path}: a recipe is a mapping of sections, this is a {type(tree).__name__}"
+        raise UserError(problem, "begin with a line such as name: my_model; recipes/ holds examples")
+    return tree or {}, _locate(node, str(path))
 
 
 def _parse(text: str) -> tuple[Any, yaml.Node]:
@@ -121,10 +111,8 @@ def _locate(node: yaml.Node, file: str, path: tuple[str, ...] = (), found: Origi
     """
     found = {} if found is None else found
     if len(path) > MOST_LEVELS or len(found) > MOST_VALUES:
-        raise UserError(
-            f"{file}: nested too deeply, or more than {MOST_VALUES:,} values, each alias counted as what it stands for",
-            "write keys as section.key, such as training.updates, and remove what is not a key of a recipe",
-        )
+        problem = f"nested too deeply, or more than {MOST_VALUES:,} values, each alias counted as what it stands for"
+        raise UserError(f"{file}: {problem}", "remove what is not a key of a recipe")
     items: list[tuple[str, yaml.Node, yaml.Node]] = []
     if isinstance(node, yaml.MappingNode):
         items = [(key.value, key, value) for key, value in node.value]
@@ -133,10 +121,8 @@ def _locate(node: yaml.Node, file: str, path: tuple[str, ...] = (), found: Origi
     for name, marked, value in items:
         key, line = (*path, name), marked.start_mark.line + 1
         if key in found:
-            raise UserError(
-                f"{file}:{line}: {'.'.join(key)}: is already in line {found[key].rpartition(':')[2]}",
-                "keep one of the two, with what belongs to both",
-            )
+            problem = f"{file}:{line}: {'.'.join(key)}: is already in line {found[key].rpartition(':')[2]}"
+            raise UserError(problem, "keep one of the two, with what belongs to both")
         found[key] = f"{file}:{line}"
         _locate(value, file, key, found)
     return found
@@ -152,9 +138,7 @@ def override(tree: Tree, origins: Origins, setting: str) -> None:
     try:
         value, node = _parse(text)
     except NOT_YAML:
-        raise UserError(
-            f"--set {shown}: the value is not valid YAML", "quote it, as in --set 'name=\"a: b\"'"
-        ) from None
+        raise UserError(f"--set {shown}: the value is not valid YAML", "quote it: --set 'name=\"a: b\"'") from None
     _locate(node, f"--set {shown}", tuple(parts))
     for depth, part in enumerate(parts[:-1], 1):
         if part not in tree:

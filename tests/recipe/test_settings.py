@@ -172,14 +172,6 @@ def test_names_that_would_leave_their_folder_are_refused(write: Write) -> None:
         assert ": name: " in refusal(write(BASE.replace("name: tiny", f"name: {name}"))).message
 
 
-@pytest.mark.parametrize(("text", "line"), [("name: x\n\tdata: 3\n", 2), ("name: x\ndata: [\n", 3), ("a: b: c\n", 1)])
-def test_what_is_not_yaml_is_named_with_its_line(write: Write, text: str, line: int) -> None:
-    path = write(text)
-    message = refusal(path).message
-    assert message.startswith(f"{path}:{line}: not valid YAML: ")
-    assert "string>" not in message
-
-
 # --- weights of training sets -------------------------------------------------------------------------------
 
 

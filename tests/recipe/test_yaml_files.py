@@ -35,23 +35,24 @@ def test_duplicate_keys_are_refused(write: Write) -> None:
     assert refusal(path).message == f"{path}:8: model.layers: is already in line 7"
 
 
+NOT_YAML = ["name: [", "name: !!python/object/apply:os.getcwd []", "training: {updates: !!int abc}", "a: b: c\n"]
+NOT_YAML += ["training: {report: !!bool maybe}", "name: !!timestamp 9999-12-31T23:59:59-23:00"]
+
+
 @pytest.mark.parametrize(
-    "text",
+    ("text", "where"),
     [
-        "name: [",
-        "- a\n- b",
-        "name: \x01",
-        "? [a]\n: b",
-        "name: !!python/object/apply:os.getcwd []",
-        "training: {updates: !!int abc}",
-        "training: {report: !!bool maybe}",
-        "name: !!timestamp 9999-12-31T23:59:59-23:00",
-        "model: &m {layers: *m}",
+        *((text, ":1: not valid YAML: ") for text in NOT_YAML),
+        ("name: x\n\tdata: 3\n", ":2: not valid YAML: "),
+        ("name: x\ndata: [\n", ":3: not valid YAML: "),
+        *((text, ":") for text in ("- a\n- b", "name: \x01", "? [a]\n: b", "model: &m {layers: *m}")),
     ],
 )
-def test_what_is_no_recipe_at_all_is_refused_with_its_file(write: Write, text: str) -> None:
+def test_what_is_no_recipe_at_all_is_refused_with_file_and_line(write: Write, text: str, where: str) -> None:
     path = write(text)
-    assert str(path) in refusal(path).message
+    message = refusal(path).message
+    assert message.startswith(f"{path}{where}")
+    assert "string>" not in message or where == ":"
 
 
 def test_a_file_that_is_not_utf8_is_refused_with_its_name(tmp_path: Path) -> None:
