@@ -89,9 +89,8 @@ class PairEncoder:
     def _alphabets(self) -> list[frozenset[str]]:
         """Characters with an entry, by side; none of tree symbols, which are the last side."""
         sides = [each for each in self.vocabularies if isinstance(each, Vocabulary)]
-        return [
-            frozenset(text.replace(SPACE_MARK, " ") for text in each.spellings() if len(text) == 1) for each in sides
-        ]
+        characters = ((text for text in side.spellings() if len(text) == 1) for side in sides)
+        return [frozenset(text.replace(SPACE_MARK, " ") for text in side) for side in characters]
 
     @cached_property
     def _evaluation_sources(self) -> frozenset[str]:
@@ -236,11 +235,14 @@ class Corpus:
             if pages[-len(END) :] != END:  # Arrow accepts a file truncated between record batches
                 raise OSError("it is cut short")
             mapped = pa.py_buffer(pages)
-            self._table = _checked(pa.ipc.open_stream(mapped).read_all())
+            self._table = table = pa.ipc.open_stream(mapped).read_all()
             source, target = SIDES
-            self.has_source = source in self._table.column_names  # false for a language model
-            self._source = _Column(self._table[source], mapped) if self.has_source else None
-            self._target = _Column(self._table[target], mapped)
+            self.has_source = source in table.column_names  # false for a language model
+            if not table.schema.equals(schema_of(SIDES if self.has_source else [target])):
+                raise ValueError(f"its columns are {', '.join(f'{each.name} ({each.type})' for each in table.schema)}")
+            table.validate(full=True)  # also checks list offsets, which later index the mapped file unchecked
+            self._source = _Column(table[source], mapped) if self.has_source else None
+            self._target = _Column(table[target], mapped)
         except OSError as error:
             raise not_read(path, error, remedy(path)) from None
         except (ValueError, pa.ArrowException) as error:  # mmap raises ValueError for an empty file
@@ -285,16 +287,6 @@ class Corpus:
     def texts(self) -> tuple[list[str], list[str]]:
         """Return the source and target texts of an evaluation split."""
         return self._table["source_text"].to_pylist(), self._table["target_text"].to_pylist()
-
-
-def _checked(table: pa.Table) -> pa.Table:
-    """Return `table` if its schema and lists are valid; else raise ValueError."""
-    sides = SIDES if SIDES[0] in table.column_names else SIDES[1:]
-    for field in schema_of(sides):
-        if field.name not in table.column_names or table.schema.field(field.name).type != field.type:
-            raise ValueError(f"it has no column {field.name} of the type {field.type}")
-    table.validate(full=True)  # also checks list offsets, which later index the mapped file unchecked
-    return table
 
 
 class _Column:

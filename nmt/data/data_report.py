@@ -130,10 +130,8 @@ def near_lines(prepared: Path, references: Sequence[str]) -> list[bool]:
     for split, found in shares.items():
         if len(found) == len(lines) and Corpus(intact(prepared / f"{split}.arrow")).texts()[1] == lines:
             return [share >= NEAR for share in found]
-    raise UserError(
-        f"{prepared}: REF is not the target side of {' or '.join(shares)} there",
-        "give the test set that the data was prepared with, or leave out --prepared",
-    )
+    problem = f"{prepared}: REF is not the target side of {' or '.join(shares)} there"
+    raise UserError(problem, "give the test set that the data was prepared with, or leave out --prepared")
 
 
 def length_figures(corpus: Corpus) -> dict[str, Any]:

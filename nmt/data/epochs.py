@@ -46,38 +46,33 @@ class EpochPlan:
         return self.order[begin:end].astype(np.int64)
 
 
-@dataclass(frozen=True)
-class Mixture:
-    """Sampling weights of the training sets."""
+Mixture = Sequence[tuple[int, float]]
+"""Of each training set, in the order of the corpus: its pairs, and how often an epoch passes over them; 1.5 repeats a
+random half"""
 
-    sizes: Sequence[int]
-    """Number of pairs in each set; the corpus concatenates the sets"""
-    weights: Sequence[float]
-    """Passes over each set per epoch; 1.5 repeats a random half of its pairs"""
 
-    def draw(self, random: np.random.Generator) -> Rows | None:
-        """Sample an epoch's rows, with repetitions; return None if each occurs once.
+def _draw(mixture: Mixture, random: np.random.Generator) -> Rows | None:
+    """Sample an epoch's rows, with repetitions; return None if each occurs once.
 
-        Raise UserError if the weights leave no rows.
-        """
-        if all(weight == 1.0 for weight in self.weights):
-            return None
-        parts, first = [np.empty(0, np.int64)], 0
-        for size, weight in zip(self.sizes, self.weights, strict=True):
-            whole = int(weight)
-            parts += [np.arange(first, first + size)] * whole
-            parts.append(first + random.choice(size, round((weight - whole) * size), replace=False))
-            first += size
-        rows = np.concatenate(parts)
-        if not len(rows):
-            raise UserError(
-                "data.train: its weights are so small that an epoch has no pair", "raise the weight of a training set"
-            )
-        return rows
+    Raise UserError if the weights leave no rows.
+    """
+    if all(weight == 1.0 for _, weight in mixture):
+        return None
+    parts, first = list[Rows](), 0
+    for size, weight in mixture:
+        whole = int(weight)
+        parts += [np.arange(first, first + size)] * whole
+        parts.append(first + random.choice(size, round((weight - whole) * size), replace=False))
+        first += size
+    rows = np.concatenate(parts)
+    if not len(rows):
+        problem = "data.train: its weights are so small that an epoch has no pair"
+        raise UserError(problem, "raise the weight of a training set")
+    return rows
 
 
 def plan_epoch(
-    source_lengths: Ids, target_lengths: Ids, batch_tokens: int, seed: int, epoch: int, mixture: Mixture | None = None
+    source_lengths: Ids, target_lengths: Ids, batch_tokens: int, seed: int, epoch: int, mixture: Mixture = ()
 ) -> EpochPlan:
     """Group pairs of similar length into updates of at most `batch_tokens` tokens on each side.
 
@@ -87,7 +82,7 @@ def plan_epoch(
     broken at random, and updates are shuffled. Each pair occurs once, or as often as `mixture` draws it.
     """
     random = np.random.default_rng((seed, epoch))
-    order = _sort(source_lengths, target_lengths, mixture.draw(random) if mixture else None, random)
+    order = _sort(source_lengths, target_lengths, _draw(mixture, random), random)
     cuts = _cuts(order, source_lengths, target_lengths, batch_tokens)
     bounds = np.stack((cuts[:-1], cuts[1:]), axis=1)
     random.shuffle(bounds)
@@ -153,7 +148,8 @@ class EpochPlans:
 
     def plan(self, epoch: int) -> EpochPlan:
         """Return an epoch's plan; raise UserError if the leading rank does not write it in time."""
-        shaping = [self.data, self.mixture.weights, self.settings.batch_tokens, self.settings.seed, epoch]
+        weights = [weight for _, weight in self.mixture]
+        shaping = [self.data, weights, self.settings.batch_tokens, self.settings.seed, epoch]
         key = hashlib.sha256(json.dumps(shaping).encode()).hexdigest()[:12]
         folder = self.out / f".epoch-{epoch}-{key}"
         if self.leads and not (folder / ORDER).exists():

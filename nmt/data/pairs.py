@@ -74,26 +74,17 @@ def check_inputs(datasets: Sequence[Dataset], data: Data) -> int | None:
                 root = "" if path.is_absolute() else f" (data.root is {data.root})"
                 raise UserError(f"{path}: no such file{root}", "--set data.root=FOLDER says where relative names begin")
             if not path.is_file():
-                raise UserError(
-                    f"{path}: is not a regular file, but data is read several times",
-                    "write what it gives to a file, and name that in the recipe",
-                )
-    sizes = []
+                raise UserError(f"{path}: is not a regular file, but data is read several times", "write it to a file")
+    sizes = list[int | None]()
     for dataset in datasets:
-        if dataset.take is not None:
-            sizes.append(dataset.take)
-            continue
-        if (files := _text_files(dataset, data)) is None:
-            continue
-        counts = [count_lines(path) for path in files]
+        files = _text_files(dataset, data) or ()
+        counts: list[int | None] = [count_lines(path) for path in files] or [dataset.take]
         if counts[0] != counts[-1]:
-            raise UserError(
-                f"{files[0]} has {counts[0]:,} lines and {files[-1]} has {counts[-1]:,}: "
-                "line N of one must translate line N of the other",
-                REALIGN,
-            )
+            problem = f"{files[0]} has {counts[0]:,} lines and {files[-1]} has {counts[-1]:,}"
+            raise UserError(f"{problem}: line N of one must translate line N of the other", REALIGN)
         sizes.append(counts[0])
-    return sum(sizes) if len(sizes) == len(datasets) else None
+    known = [size for size in sizes if size is not None]
+    return sum(known) if len(known) == len(sizes) else None
 
 
 def _text_files(dataset: Dataset, data: Data) -> tuple[os.PathLike[str], ...] | None:
@@ -134,10 +125,8 @@ def _read_tsv(path: Path, fields: Sequence[str]) -> Iterator[Pair]:
         if not stripped(line):
             cells = [""] * (max(columns) + 1)
         elif len(cells) <= max(columns):
-            raise UserError(
-                f"{path}:{number}: has no column {max(columns) + 1} (columns: {len(cells)})",
-                "separate the columns by tabs, or name others by the data set's `fields`, which counts from 1",
-            )
+            problem = f"{path}:{number}: has no column {max(columns) + 1} (columns: {len(cells)})"
+            raise UserError(problem, "separate columns by tabs, or name others by `fields`, which counts from 1")
         yield tuple([cells[column] for column in columns])
 
 
@@ -152,21 +141,14 @@ def _read_records(dataset: Dataset, data: Data) -> Iterator[Pair]:
     for number, record in enumerate(records, 1):
         if isinstance(record.get("translation"), dict):
             record = record["translation"]  # WMT's data sets nest the languages here
-        missing = [field for field in fields if field not in record]
-        if missing:
-            raise UserError(
-                f"{where}: record {number:,} has no field {missing[0]!r}, it has {', '.join(map(str, record))}",
-                "name the two fields: fields: [SOURCE, TARGET]" if data.source else "name it: fields: [TARGET]",
-            )
-        values = [record[field] for field in fields]
-        if not all(isinstance(value, str | None) for value in values):
-            raise UserError(
-                f"{where}: record {number:,}: {' and '.join(fields)} must be text",
-                f"name fields that hold text: fields: [{'SOURCE, ' if data.source else ''}TARGET]",
-            )
-        yield tuple(map(_text, values))
+        for field in fields:
+            if not isinstance(record.get(field, 0), str | None):  # missing, or not text
+                problem = f"record {number:,} has no text field {field!r}, it has {', '.join(map(str, record))}"
+                sides = "SOURCE, TARGET" if data.source else "TARGET"
+                raise UserError(f"{where}: {problem}", f"name fields that hold text: fields: [{sides}]")
+        yield tuple(_text(record[field]) for field in fields)
     if not number:
-        raise UserError(f"{where}: holds no records", "name a data set with at least one record, or leave this one out")
+        raise UserError(f"{where}: holds no records", "name a data set that has some, or leave this one out")
 
 
 def _text(value: str | None) -> str:
@@ -198,9 +180,7 @@ def _read_parquet(path: Path) -> Iterator[dict[str, Any]]:
         for batch in pyarrow.parquet.ParquetFile(path).iter_batches():
             yield from batch.to_pylist()
     except (OSError, ValueError, pyarrow.ArrowException) as error:  # ValueError: a text or column name is not UTF-8
-        raise UserError(
-            f"{path}: cannot be read: {_reason(error)}", "name a whole Parquet file, or take another copy of this one"
-        ) from None
+        raise UserError(f"{path}: cannot be read: {_reason(error)}", "take another copy of this file") from None
 
 
 def _read_hub(dataset: Dataset, data: Data) -> Iterator[dict[str, Any]]:
@@ -248,15 +228,12 @@ def find_test_set(name: str, source: str, target: str) -> tuple[Path, Path]:
 
     if name not in DATASETS:
         near = difflib.get_close_matches(name, DATASETS, n=3, cutoff=0.4)
-        raise UserError(
-            f"{name}: sacreBLEU knows no such test set",
-            f"did you mean {' or '.join(near)}?" if near else "name one that sacrebleu --list shows",
-        )
+        hint = f"did you mean {' or '.join(near)}?" if near else "name one that sacrebleu --list shows"
+        raise UserError(f"{name}: sacreBLEU knows no such test set", hint)
     pairs, pair = DATASETS[name].langpairs, f"{source}-{target}"
     if pair not in pairs:
-        raise UserError(
-            f"{name}: sacreBLEU does not have this test set for {pair}", f"take one of {', '.join(sorted(pairs))}"
-        )
+        problem = f"{name}: sacreBLEU does not have this test set for {pair}"
+        raise UserError(problem, f"take one of {', '.join(sorted(pairs))}")
     stem = Path(SACREBLEU_DIR) / name / f"{name.replace('/', '_')}.{pair}"
     sources, references = Path(f"{stem}.src"), Path(f"{stem}.ref")
     if sources.exists() and references.exists():  # sacreBLEU would also require files that we do not need
@@ -265,11 +242,8 @@ def find_test_set(name: str, source: str, target: str) -> tuple[Path, Path]:
         return Path(get_source_file(name, pair)), Path(get_reference_files(name, pair)[0])
     except (Exception, SystemExit) as error:  # sacreBLEU does not wrap errors, and exits on a damaged download
         reason = "its download failed" if isinstance(error, SystemExit) else error
-        raise UserError(
-            f"{name}: sacreBLEU cannot provide this test set: {reason}",
-            f"without a network put its sentences, one a line, into {sources} and {references}, or give files of your "
-            "own: --set 'data.test=[{source: test.en, target: test.de}]', and likewise data.valid",
-        ) from error
+        hint = f"without a network put its sentences, one a line, into {sources} and {references}, or name other files"
+        raise UserError(f"{name}: sacreBLEU cannot provide this test set: {reason}", hint) from error
 
 
 class Archive:
@@ -317,10 +291,8 @@ class Archive:
                 reason = _reason(error)
             before, done = done, sum(part.stat().st_size for part in self._parts())
             if done <= before:
-                raise UserError(
-                    f"{self._name}: cannot be downloaded from {self._url}, after {done:,} bytes: {reason}",
-                    f"run the same command again, which continues there; or copy the file to {self.path}",
-                )
+                problem = f"{self._name}: cannot be downloaded from {self._url}, after {done:,} bytes: {reason}"
+                raise UserError(problem, f"run this again, which continues there; or copy the file to {self.path}")
 
     def _resume(self, console: Console) -> Path:
         """Make one attempt at downloading what is missing; return the complete file.

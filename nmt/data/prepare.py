@@ -20,17 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from nmt.data import folders
-from nmt.data.corpus import (
-    EXAMPLES,
-    SIDES,
-    Chunk,
-    Corpus,
-    PairEncoder,
-    concatenate,
-    encode_chunks,
-    schema_of,
-    table_of,
-)
+from nmt.data.corpus import EXAMPLES, SIDES, Chunk, Corpus, PairEncoder, concatenate, encode_chunks, schema_of, table_of
 from nmt.data.data_report import NEAR, OVERLAP, REPORT, Overlap, length_figures, summary
 from nmt.data.folders import MANIFEST, directory, read_fingerprint
 from nmt.data.pairs import Archive, Notes, Pair, check_inputs, read_pairs
@@ -212,21 +202,16 @@ class _Preparation:
         """Raise UserError unless as many pairs are set aside as are `taken`, and sources are left to train on."""
         wanted, found = sum(taken.values()), sum(map(len, self._held_out.values()))
         if found < wanted or (taken and all(pair[0] in self._sources for pair in self._pairs("train"))):
-            raise UserError(
-                f"{' and '.join(f'data.{split}' for split in taken)}: take {wanted:,} sources, but data.train has only "
-                f"{found:,}, some of which are to train on",
-                "take fewer of them",
-            )
+            those = " and ".join(f"data.{split}" for split in taken)
+            problem = f"take {wanted:,} sources, but data.train has only {found:,}, some of which are to train on"
+            raise UserError(f"{those}: {problem}", "take fewer of them")
 
     def _evaluation_pairs(self, split: str) -> list[Pair]:
         """Return the pairs of valid or test; raise UserError if it has data sets, but no pair that can be scored."""
         pairs = list(self._pairs(split))
         if self._data.splits[split] and not any(map(all, pairs)):
-            raise UserError(
-                f"data.{split}: none of the {len(pairs):,} {self._data.task.unit} read can be scored: a side of each "
-                "is blank",
-                f"name files that have sentences in them, or leave out data.{split}",
-            )
+            problem = f"none of the {len(pairs):,} {self._data.task.unit} read can be scored: a side of each is blank"
+            raise UserError(f"data.{split}: {problem}", f"name other files, or leave out data.{split}")
         return pairs
 
     def _chunks(self, split: str, notes: Notes = None) -> Iterator[Chunk]:
@@ -252,9 +237,8 @@ class _Preparation:
         sides = (tokenizer.source, tokenizer.target)[-len(self._data.languages) :]
         if split != "train":
             return PairEncoder(sides, self._data, keep_all=True)
-        return PairEncoder(
-            sides, self._data, False, frozenset(chain.from_iterable(self._texts.values())), self._sources
-        )
+        evaluation = frozenset(chain.from_iterable(self._texts.values()))
+        return PairEncoder(sides, self._data, evaluation=evaluation, held_out=self._sources)
 
     def _write_split(self, split: str, part: Path, tokenizer: Tokenizer, overlap: Sequence[Overlap]) -> dict[str, Any]:
         """Write a split, add the sources of training to `overlap`, and return the split's section of the report."""
@@ -277,9 +261,8 @@ class _Preparation:
                 as_bytes += chunk.as_bytes
                 for reason, found in chunk.examples.items():
                     before = sum(read[: chunk.dataset])
-                    examples[reason] += [
-                        f"{names[chunk.dataset]}:{line - before}: {_shown(pair)}" for line, pair in found
-                    ]
+                    name = names[chunk.dataset]
+                    examples[reason] += [f"{name}:{line - before}: {_shown(pair)}" for line, pair in found]
                 read[chunk.dataset] += chunk.read
                 kept[chunk.dataset] += len(chunk.lines)
                 for each in overlap if split == "train" else ():
@@ -288,6 +271,7 @@ class _Preparation:
             if not sum(read):
                 file.write_table(schema.empty_table())
             file.finalize()
+        most_often = dict(as_bytes.most_common(MOST_CHARACTERS))
         return {
             "read": sum(read),
             "kept": sum(kept),
@@ -295,10 +279,7 @@ class _Preparation:
             **dict(sorted(counts.items())),
             **length_figures(Corpus(path)),
             "examples": {reason: found[:EXAMPLES] for reason, found in sorted(examples.items())},
-            "spelled as bytes": {
-                "characters": len(as_bytes),
-                "most often": dict(as_bytes.most_common(MOST_CHARACTERS)),
-            },
+            "spelled as bytes": {"characters": len(as_bytes), "most often": most_often},
             **+notes,
         }
 
@@ -324,11 +305,9 @@ def _shown(pair: Pair) -> str:
 def _check_some_kept(train: dict[str, Any], data: Data) -> None:
     """Raise UserError if no training pair was kept."""
     if not train["kept"]:
-        reasons = [f"{count:,} {name}" for name, count in train.items() if name.startswith("dropped")]
-        raise UserError(
-            f"data.train: none of the {train['read']:,} {data.task.unit} read is usable: {', '.join(reasons)}",
-            f"raise data.max_length {data.max_length} or data.max_ratio {data.max_ratio:g}, or name other files",
-        )
+        reasons = ", ".join(f"{count:,} {name}" for name, count in train.items() if name.startswith("dropped"))
+        hint = f"raise data.max_length {data.max_length} or data.max_ratio {data.max_ratio:g}, or name other files"
+        raise UserError(f"data.train: none of the {train['read']:,} {data.task.unit} read is usable: {reasons}", hint)
 
 
 def trained_lengths(prepared: Path) -> TrainedLengths | None:

@@ -27,7 +27,7 @@ from nmt.checkpoint.writing import Checkpoints, add_info
 from nmt.compute.choice import factors_rounded, for_training, multiplier, product_dtype
 from nmt.data.corpus import Corpus
 from nmt.data.data_report import figures_of, read_report
-from nmt.data.epochs import AHEAD, EpochPlans, Mixture, remove_plans
+from nmt.data.epochs import AHEAD, EpochPlans, remove_plans
 from nmt.data.folders import directory, fingerprints_of
 from nmt.data.prepare import trained_lengths
 from nmt.model.batch import Batch
@@ -214,7 +214,8 @@ class Run:
         self.samples: Samples | None = None
         if leads and (scorer := self.validation) is not None and scorer.sources:
             self.samples = Samples(out, scorer.sources, scorer.references, scorer.each, self.console.say)
-        mixture = Mixture(read_report(prepared)["train"]["kept by set"], [each.weight for each in recipe.data.train])
+        kept, weights = read_report(prepared)["train"]["kept by set"], [each.weight for each in recipe.data.train]
+        mixture = list(zip(kept, weights, strict=True))
         self.epochs = EpochPlans(out, data["train_data"], corpus, mixture, recipe.training, leads, self.group.check)
         self.page = Page(out, self.console, wanted=leads and recipe.training.report)
         self.checkpoints = Checkpoints(out, recipe, tokenizer)

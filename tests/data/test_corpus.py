@@ -96,10 +96,10 @@ def test_a_file_cut_short_anywhere_is_a_user_error(prepared: Path, tmp_path: Pat
 @pytest.mark.parametrize(
     ("changes", "options", "problem"),
     [
-        ({"line": None}, {}, "it has no column line of the type int64"),
-        ({"target": None}, {}, "it has no column target of the type list<item: int32>"),
-        ({"target": pa.array(["a", "b"])}, {}, "it has no column target of the type"),
-        ({"source": pa.array([[1], [2]], pa.list_(pa.int64()))}, {}, "it has no column source of the type"),
+        ({"line": None}, {}, "its columns are source .*, target .*, source_text"),
+        ({"target": None}, {}, "its columns are source .*, line"),
+        ({"target": pa.array(["a", "b"])}, {}, r"target \(string\)"),
+        ({"source": pa.array([[1], [2]], pa.list_(pa.int64()))}, {}, r"source \(list<item: int64>\)"),
         ({"target": (0, -100, 2)}, {}, "non-monotonic offset"),
         ({}, {"compression": "zstd"}, "it is compressed"),
     ],

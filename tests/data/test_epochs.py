@@ -19,7 +19,7 @@ from strategies import LENGTHS, Lengths, arrays
 
 from nmt.data import epochs
 from nmt.data.corpus import Corpus
-from nmt.data.epochs import EpochPlan, EpochPlans, Mixture, plan_epoch
+from nmt.data.epochs import EpochPlan, EpochPlans, plan_epoch
 from nmt.recipe import Training
 from nmt.system import processes
 from nmt.system.errors import UserError
@@ -45,21 +45,6 @@ def seen(plan: EpochPlan) -> Counter[int]:
 # --- every pair once ----------------------------------------------------------------------------------------
 
 
-@settings(max_examples=150)
-@given(lengths=LENGTHS, batch_tokens=st.integers(61, 400), seed=st.integers(0, 5), epoch=st.integers(0, 5))
-def test_updates_have_every_pair_once_and_as_many_as_fit(
-    lengths: Lengths, batch_tokens: int, seed: int, epoch: int
-) -> None:
-    plan = plan_epoch(*lengths, batch_tokens, seed, epoch)
-    assert sorted(row for update in updates(plan) for row in update) == list(range(len(lengths[0])))
-    assert all(updates(plan))  # none is empty
-    for begin, end in plan.bounds.tolist():  # batch_tokens limits each side in tokens with `</s>`
-        rows, with_next = plan.order[begin:end], plan.order[begin : end + 1]
-        assert all(int(side[rows].sum()) + len(rows) <= batch_tokens for side in lengths)
-        if end < len(plan.order):
-            assert any(int(side[with_next].sum()) + len(with_next) > batch_tokens for side in lengths)
-
-
 def test_a_plan_is_a_pure_function_of_seed_and_epoch() -> None:
     lengths = drawn(500)
     plans = [updates(plan_epoch(*lengths, 400, seed, epoch)) for seed in (1, 2) for epoch in (0, 1)]
@@ -72,15 +57,24 @@ def test_a_plan_is_a_pure_function_of_seed_and_epoch() -> None:
 # --- blocks -------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=150)
-@given(lengths=LENGTHS, batch_tokens=st.integers(61, 200), block=st.integers(1, 80))
-def test_blocks_cut_as_a_plain_loop_does(lengths: Lengths, batch_tokens: int, block: int) -> None:
+@settings(max_examples=300)
+@given(
+    lengths=LENGTHS,
+    batch_tokens=st.integers(61, 400),
+    seed=st.integers(0, 5),
+    epoch=st.integers(0, 5),
+    block=st.integers(1, 80) | st.just(epochs.SLICE),
+)
+def test_updates_have_every_pair_once_and_are_cut_as_by_a_plain_loop(
+    lengths: Lengths, batch_tokens: int, seed: int, epoch: int, block: int
+) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(epochs, "SLICE", block)
-        plan = plan_epoch(*lengths, batch_tokens, 1, 0)
+        plan = plan_epoch(*lengths, batch_tokens, seed, epoch)
+    assert sorted(row for update in updates(plan) for row in update) == list(range(len(lengths[0])))
     cuts, sums = [0], [0, 0]
     for place, row in enumerate(plan.order.tolist()):
-        tokens = [int(side[row]) + 1 for side in lengths]
+        tokens = [int(side[row]) + 1 for side in lengths]  # batch_tokens limits each side in tokens with `</s>`
         if any(done + more > batch_tokens for done, more in zip(sums, tokens, strict=True)):
             cuts.append(place)
             sums = [0, 0]
@@ -120,7 +114,7 @@ def test_lengths_may_leave_a_single_bit_for_chance() -> None:
 @pytest.mark.parametrize("seed", [1, 2])
 def test_weights_are_how_often_an_epoch_sees_each_pair(seed: int) -> None:
     lengths = drawn(70)
-    mixture = Mixture([30, 21, 19], [0.5, 1.0, 2.5])
+    mixture = [(30, 0.5), (21, 1.0), (19, 2.5)]
     for epoch in range(3):
         counts = seen(plan_epoch(*lengths, 200, seed, epoch, mixture))
         assert sorted(counts[row] for row in range(30)) == [0] * 15 + [1] * 15
@@ -129,7 +123,7 @@ def test_weights_are_how_often_an_epoch_sees_each_pair(seed: int) -> None:
 
 
 def test_the_fraction_is_fresh_in_every_epoch_and_the_same_when_made_again() -> None:
-    lengths, mixture = drawn(100), Mixture([60, 40], [0.5, 1.5])
+    lengths, mixture = drawn(100), [(60, 0.5), (40, 1.5)]
     plans = [plan_epoch(*lengths, 200, 1, epoch, mixture) for epoch in range(8)]
     again = [plan_epoch(*lengths, 200, 1, epoch, mixture) for epoch in range(8)]
     assert [updates(plan) for plan in plans] == [updates(plan) for plan in again]
@@ -143,7 +137,7 @@ def test_the_fraction_is_fresh_in_every_epoch_and_the_same_when_made_again() -> 
 
 def test_weights_that_leave_nothing_are_refused() -> None:
     with pytest.raises(UserError, match="weight"):
-        plan_epoch(*drawn(100), 200, 1, 0, Mixture([100], [0.001]))
+        plan_epoch(*drawn(100), 200, 1, 0, [(100, 0.001)])
 
 
 # --- on disk ------------------------------------------------------------------------------------------------
@@ -154,7 +148,7 @@ def plans(out: Path, leads: bool = True, minutes: float = 1, check: Callable[[],
     source, target = drawn(200)
     corpus = cast(Corpus, SimpleNamespace(source_lengths=source, target_lengths=target))
     settings = Training(batch_tokens=300, timeout_minutes=minutes)
-    return EpochPlans(out, "data", corpus, Mixture([200], [1.0]), settings, leads, check)
+    return EpochPlans(out, "data", corpus, [(200, 1.0)], settings, leads, check)
 
 
 def test_a_plan_is_made_once_and_mapped_from_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -201,12 +201,12 @@ def test_a_file_that_lost_lines_since_they_were_counted_is_named(tmp_path: Path)
 def test_a_missing_field_names_the_record_and_the_fields_there(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_bytes(jsonl([{"english": "one", "de": "eins"}]))
     error = refusal(tmp_path, file="a.jsonl")
-    assert error.message == f"{tmp_path / 'a.jsonl'}: record 1 has no field 'en', it has english, de"
+    assert error.message == f"{tmp_path / 'a.jsonl'}: record 1 has no text field 'en', it has english, de"
     assert "fields:" in error.hint
     assert read(tmp_path, file="a.jsonl", fields=["english", "de"]) == [("one", "eins")]
     parquet(tmp_path)
     error = refusal(tmp_path, file="a.parquet", fields=["en", "fr"])
-    assert error.message == f"{tmp_path / 'a.parquet'}: record 1 has no field 'fr', it has de, n, en"
+    assert error.message == f"{tmp_path / 'a.parquet'}: record 1 has no text field 'fr', it has de, n, en"
 
 
 @pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz", "a.parquet"])

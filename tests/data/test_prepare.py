@@ -27,25 +27,22 @@ pytestmark = pytest.mark.usefixtures("workplace")
 # --- what is written ----------------------------------------------------------------------------------------
 
 
-def test_separate_vocabularies_are_written_and_used_for_their_sides() -> None:
-    write("a.de", [line.upper() for line in sentences(120, 2)])
-    changed = recipe(tokenizer={"shared": False}, model={"tie_embeddings": "target"})
-    prepare(changed, QUIET, 1)
+@pytest.mark.parametrize("shared", [True, False])
+def test_every_pair_is_encoded_in_order_without_symbols_at_its_ends(shared: bool) -> None:
+    write("a.de", upper := [line.upper() for line in sentences(120, 2)])
+    tokenizing = {"shared": shared, "vocab_size": 310}
+    prepare(recipe(tokenizer=tokenizing, model={"tie_embeddings": "target"}), QUIET, 1)
     tokenizer = Tokenizer.load(OUT)
-    assert not tokenizer.shared
-    train = table("train")
-    source, target = sentences(120, 1)[0], sentences(120, 2)[0].upper()
-    assert train["source"][0].as_py() == tokenizer.source.encode(source) != tokenizer.target.encode(source)
-    assert train["target"][0].as_py() == tokenizer.target.encode(target) != tokenizer.source.encode(target)
-
-
-def test_every_pair_is_encoded_in_order_without_symbols_at_its_ends() -> None:
-    prepare(recipe(), QUIET, 1)
-    vocabulary = Tokenizer.load(OUT).source
-    for split, name, count, seed in (("train", "a", 120, 1), ("valid", "v", 9, 3), ("test", "t", 5, 5)):
+    assert tokenizer.shared is shared
+    assert (tokenizer.source.encode(upper[0]) == tokenizer.target.encode(upper[0])) is shared
+    for split, count, source, target in (
+        ("train", 120, sentences(120, 1), upper),
+        ("valid", 9, sentences(9, 3), sentences(9, 4)),
+        ("test", 5, sentences(5, 5), sentences(5, 6)),
+    ):
         rows = table(split)
-        assert rows["source"].to_pylist() == [vocabulary.encode(s) for s in sentences(count, seed)], name
-        assert rows["target"].to_pylist() == [vocabulary.encode(s) for s in sentences(count, seed + 1)], name
+        assert rows["source"].to_pylist() == [tokenizer.source.encode(text) for text in source]
+        assert rows["target"].to_pylist() == [tokenizer.target.encode(text) for text in target]
         assert rows["line"].to_pylist() == list(range(1, count + 1))
 
 
@@ -100,10 +97,8 @@ def test_an_input_that_changes_while_it_is_read_is_named(
 
 
 def test_the_tokenizer_sees_the_training_split_only() -> None:
-    write("v.en", ["ЖЖЖ ЖЖЖ ЖЖЖ"] * 200)
-    write("v.de", ["ЖЖЖ ЖЖЖ ЖЖЖ"] * 200)
-    write("t.en", ["ЪЪЪ ЪЪЪ"] * 200)
-    write("t.de", ["ЪЪЪ ЪЪЪ"] * 200)
+    for name in ("v.en", "v.de", "t.en", "t.de"):
+        write(name, [("ЖЖЖ ЖЖЖ ЖЖЖ" if name[0] == "v" else "ЪЪЪ ЪЪЪ")] * 200)
     prepare(recipe(tokenizer={"character_coverage": 1.0}), QUIET, 1)
     with_them = Tokenizer.load(OUT).source
     pieces = with_them.pieces(range(len(with_them)))
@@ -198,10 +193,10 @@ def test_a_failure_in_the_middle_keeps_what_was_prepared(monkeypatch: pytest.Mon
 
     original = preparation.PairEncoder
 
-    def fail_in_valid(*given: Any, keep_all: bool = False) -> Any:
+    def fail_in_valid(*given: Any, keep_all: bool = False, **more: Any) -> Any:
         if keep_all:
             raise KeyboardInterrupt
-        return original(*given)
+        return original(*given, **more)
 
     monkeypatch.setattr(preparation, "PairEncoder", fail_in_valid)
     with pytest.raises(KeyboardInterrupt):

@@ -16,7 +16,7 @@ from strategies import PAIRS, arrays
 from target import Target
 from tiny_parser import make_model, train_tokenizer
 
-from nmt.data.epochs import Mixture, plan_epoch
+from nmt.data.epochs import plan_epoch
 from nmt.decoding.constraints import MakeConstraint, MinLength, NoRepeat, TreeConstraint
 from nmt.decoding.engine import Hypothesis, Request, Source
 from nmt.decoding.forced import log_probabilities_of
@@ -38,7 +38,7 @@ def plan(value: dict[str, Any]) -> bool:
     lengths = source, target = arrays(value["pairs"])
     sizes = [value["cut"] % (len(source) + 1)]
     sizes.append(len(source) - sizes[0])
-    mixture = None if value["weights"] is None else Mixture(sizes, value["weights"])
+    mixture = [] if value["weights"] is None else list(zip(sizes, value["weights"], strict=True))
     made = partial(plan_epoch, source, target, value["batch_tokens"], value["seed"], value["epoch"], mixture)
     try:
         found, again = made(), made()
