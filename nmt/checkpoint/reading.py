@@ -160,10 +160,8 @@ class Bundle:
     def check_task(self, task: TaskName) -> None:
         """Raise UserError unless the model is for `task`."""
         if self.info["task"] != task:
-            raise UserError(
-                f"{self.path}: is {self.task.noun}, but {TASKS[task].noun} is needed",
-                f"{self.task.command} --model {self.path} runs it",
-            )
+            problem = f"{self.path}: is {self.task.noun}, but {TASKS[task].noun} is needed"
+            raise UserError(problem, f"{self.task.command} --model {self.path} runs it")
 
     @classmethod
     def read(cls, path: Path) -> Bundle:
@@ -171,9 +169,8 @@ class Bundle:
         info = files.read_manifest(path / MANIFEST)
         known = info.get("format")
         if type(known) is int and known > FORMAT:
-            raise NewerFormat(
-                f"{path}: has bundle format {known}, but this version reads {FORMAT}", "install a newer version of nmt"
-            )
+            problem = f"{path}: has bundle format {known}, but this version reads {FORMAT}"
+            raise NewerFormat(problem, "install a newer version of nmt")
         files.checked(_Info, info, path / MANIFEST)
         return cls(path, info)
 
@@ -187,10 +184,8 @@ class Bundle:
         symbols = TreeVocabulary.FILE
         if (self.path / symbols).exists() != self.task.has_trees:
             does = "lacks" if self.task.has_trees else "holds"
-            raise UserError(
-                f"{self.path}: damaged: its bundle.json says that it is {self.task.noun}, but it {does} {symbols}",
-                "take it from another copy of the model",
-            )
+            problem = f"{self.path}: damaged: its bundle.json says that it is {self.task.noun}, but it {does} {symbols}"
+            raise UserError(problem, "take it from another copy of the model")
         return load_tokenizer(self.path)
 
     def model(self, device: torch.device) -> Transformer:
@@ -263,19 +258,12 @@ def load_weights(model: Transformer, weights: Mapping[str, Tensor], origin: Path
 def _matching_parameters(model: Transformer, weights: Mapping[str, Tensor], origin: Path) -> dict[str, Parameter]:
     """Return the model's parameters by name; raise UserError unless `weights` have the same names and shapes."""
     parameters = dict(model.named_parameters())
-    if parameters.keys() != weights.keys():
-        name = sorted(parameters.keys() ^ weights.keys())[0]
-        side = "lacks the" if name in parameters else "has the unknown"
-        raise UserError(
-            f"{origin}: {side} weight {name}", "give the recipe the model section that these weights were trained with"
-        )
-    for name, parameter in parameters.items():
-        if parameter.shape != weights[name].shape:
-            shapes = f"has shape {list(weights[name].shape)}, but {list(parameter.shape)} by the recipe"
-            raise UserError(
-                f"{origin}: weight {name} {shapes}",
-                "give the recipe the model and tokenizer sections that these weights were trained with",
-            )
+    ours, theirs = ({name: list(each.shape) for name, each in some.items()} for some in (parameters, weights))
+    for name in sorted(ours.keys() | theirs.keys()):
+        if ours.get(name) != theirs.get(name):
+            shapes = f"{theirs.get(name, 'none')}, but {ours.get(name, 'none')} by the recipe"
+            hint = "give the recipe the model and tokenizer sections that these weights were trained with"
+            raise UserError(f"{origin}: weight {name} has shape {shapes}", hint)
     return parameters
 
 
@@ -344,18 +332,14 @@ def survey(directory: Path) -> tuple[list[Bundle], list[UserError]]:
 
 def checkpoints(directory: Path) -> list[Bundle]:
     """Return a run's checkpoints, oldest first; raise UserError naming the first unreadable one."""
-    found, wrong = survey(directory)
-    if wrong:
-        raise wrong[0]
-    return found
+    return [Bundle.read(path) for path in checkpoint_folders(directory)]
 
 
 def ranked(bundles: Sequence[Bundle]) -> list[Bundle]:
     """Return the bundles that have a score on the newest bundle's dev set, best last; equal ones in order of step."""
     newest = max(bundles, key=lambda bundle: bundle.step, default=None)
-    on_newest = [b for b in bundles if newest and b.is_scored_on(newest.info)]
-    scored = [(b.task.rank(score), b.step, b) for b in on_newest if (score := b.dev_score) is not None]
-    return [bundle for _, _, bundle in sorted(scored, key=lambda entry: entry[:2])]
+    scored = [b for b in bundles if newest and b.is_scored_on(newest.info) and b.dev_score is not None]
+    return sorted(scored, key=lambda bundle: (bundle.task.rank(bundle.dev_score or 0.0), bundle.step))
 
 
 def best(bundles: Sequence[Bundle]) -> Bundle | None:
@@ -378,8 +362,6 @@ def common_tokenizer(bundles: Sequence[Bundle]) -> Tokenizer:
     tokenizer = first.tokenizer()
     for other in others:
         if not other.tokenizer().equals(tokenizer):
-            raise UserError(
-                f"{first.path} and {other.path} have different tokenizers",
-                "use models that were trained on the same prepared data, or one of them alone",
-            )
+            problem = f"{first.path} and {other.path} have different tokenizers"
+            raise UserError(problem, "use models that were trained on the same prepared data, or one of them alone")
     return tokenizer

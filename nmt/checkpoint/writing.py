@@ -11,20 +11,8 @@ from uuid import uuid4
 import torch
 from torch import Tensor
 
-from nmt.checkpoint.reading import (
-    AVERAGED,
-    FORMAT,
-    MANIFEST,
-    MAY_VARY,
-    MOMENTS,
-    POSITION,
-    WEIGHTS,
-    Bundle,
-    checkpoints,
-    common_tokenizer,
-    prune,
-    ranked,
-)
+from nmt.checkpoint import reading
+from nmt.checkpoint.reading import MANIFEST, POSITION, Bundle
 from nmt.recipe import Recipe
 from nmt.system import files
 from nmt.system.console import Console
@@ -32,30 +20,30 @@ from nmt.system.device import memory_error
 from nmt.system.errors import UserError
 from nmt.text.tokenizer import Tokenizer
 
+Tensors = Mapping[str, Tensor]
+Values = Mapping[str, Any]
+State = tuple[Tensors, Values]
+"""The state of training: Adam's moments, and the values of training.json"""
+
 
 def save_bundle(
-    path: Path,
-    weights: Mapping[str, Tensor],
-    recipe: Recipe,
-    tokenizer: Tokenizer,
-    info: Mapping[str, Any],
-    training: tuple[Mapping[str, Tensor], Mapping[str, Any]] | None = None,
+    path: Path, weights: Tensors, recipe: Recipe, tokenizer: Tokenizer, info: Values, training: State | None = None
 ) -> None:
     """Write a bundle or, with `training` (tensors, JSON values), a checkpoint; raise UserError if that fails."""
     with files.whole_directory(path, MANIFEST) as part:
-        save_tensors(part / WEIGHTS, weights, path)
+        save_tensors(part / reading.WEIGHTS, weights, path)
         (part / "recipe.yaml").write_text(recipe.to_yaml(), encoding="utf-8")
         for name, content in tokenizer.files().items():
             (part / name).write_bytes(content)
         if training is not None:
             tensors, values = training
-            save_tensors(part / MOMENTS, tensors, path)
+            save_tensors(part / reading.MOMENTS, tensors, path)
             files.write_json(part / POSITION, values)
         lossy = {"lossy": True} if tokenizer.lossy else {}
-        files.write_manifest(part / MANIFEST, {"format": FORMAT, "task": recipe.task.name, **lossy, **info})
+        files.write_manifest(part / MANIFEST, {"format": reading.FORMAT, "task": recipe.task.name, **lossy, **info})
 
 
-def save_tensors(file: Path, tensors: Mapping[str, Tensor], directory: Path) -> None:
+def save_tensors(file: Path, tensors: Tensors, directory: Path) -> None:
     """Write a .safetensors file; if that fails, raise UserError naming its final `directory`."""
     from safetensors import SafetensorError
     from safetensors.torch import save_file
@@ -65,13 +53,11 @@ def save_tensors(file: Path, tensors: Mapping[str, Tensor], directory: Path) -> 
         save_file(on_cpu, file, {"format": "pt"})  # required by transformers 4
         file.chmod(file.parent.stat().st_mode & 0o666)  # safetensors 0.8 denies access to all but the owner
     except SafetensorError as error:  # for example, the disk is full
-        raise UserError(
-            f"{directory / file.name}: cannot be written: {error}",
-            f"free some space on the disk of {directory.parent}, and see that you may write there",
-        ) from None
+        hint = f"free some space on the disk of {directory.parent}, and see that you may write there"
+        raise UserError(f"{directory / file.name}: cannot be written: {error}", hint) from None
 
 
-def add_info(path: Path, info: Mapping[str, Any]) -> None:
+def add_info(path: Path, info: Values) -> None:
     """Add or replace values in a bundle's bundle.json."""
     files.replace_manifest(path / MANIFEST, files.read_manifest(path / MANIFEST) | dict(info))
 
@@ -90,14 +76,7 @@ class Checkpoints:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
         self._waiting: list[tuple[Future[None], Callable[[], None], bool]] = []  # the last: whether it holds copies
 
-    def write(
-        self,
-        path: Path,
-        weights: Mapping[str, Tensor],
-        training: tuple[Mapping[str, Tensor], Mapping[str, Any]],
-        info: Mapping[str, Any],
-        then: Callable[[], None],
-    ) -> None:
+    def write(self, path: Path, weights: Tensors, training: State, info: Values, then: Callable[[], None]) -> None:
         """Start writing a checkpoint and pruning old ones; the tensors may be modified once this returns.
 
         They are copied to host memory, from a GPU in stream order and without synchronising. An existing checkpoint at
@@ -118,11 +97,11 @@ class Checkpoints:
                 copied.synchronize()
             save_bundle(path, copies[0], self._recipe, self._tokenizer, info, (copies[1], training[1]))
             copies.clear()
-            prune(self._out, self._recipe.training.keep_last)
+            reading.prune(self._out, self._recipe.training.keep_last)
 
         self._submit(work, then, holds=True)
 
-    def add(self, path: Path, info: Mapping[str, Any], then: Callable[[], None]) -> None:
+    def add(self, path: Path, info: Values, then: Callable[[], None]) -> None:
         """Add values to a checkpoint's bundle.json after all pending writes; `then` is called as for `write`."""
         self._submit(lambda: add_info(path, info), then)
 
@@ -181,12 +160,10 @@ def average(
     average all. `console` shows progress. Raise UserError if there are none, or if they are from different runs.
     """
     found, path = averageable(directory, out)
-    chosen = ranked(found)[-best:] if best else found[-(last or found[-1].recipe.decoding.average_last) :]
+    chosen = reading.ranked(found)[-best:] if best else found[-(last or found[-1].recipe.decoding.average_last) :]
     if not chosen:
-        raise UserError(
-            f"{directory}: none of its checkpoints has a dev score",
-            "use --last N, which averages the newest; only runs with data.valid have dev scores",
-        )
+        problem = f"{directory}: none of its checkpoints has a dev score"
+        raise UserError(problem, "use --last N, which averages the newest; only runs with data.valid have dev scores")
     mean = Mean(found[-1])
     with (console or Console(quiet=True)).progress("averaging", len(chosen), "checkpoints") as advance:
         for bundle in reversed(chosen):
@@ -200,15 +177,14 @@ def averageable(directory: Path, out: Path | None) -> tuple[list[Bundle], Path]:
 
     Raise UserError if there are none, or if the average would replace anything but a bundle.
     """
-    found = checkpoints(directory)
+    found = reading.checkpoints(directory)
     if not found:
         there = "holds no checkpoints" if directory.is_dir() else "no such directory"
         raise UserError(f"{directory}: {there}", f"train a model: nmt train RECIPE --out {directory}")
-    path = out or directory / AVERAGED
+    path = out or directory / reading.AVERAGED
     if (path / POSITION).exists():
-        raise UserError(
-            f"--out {path}: is a checkpoint, and its training state would be lost", "name another directory"
-        )
+        problem = f"--out {path}: is a checkpoint, and its training state would be lost"
+        raise UserError(problem, "name another directory")
     files.check_replaceable(path, MANIFEST)
     return found, path
 
@@ -227,20 +203,16 @@ class Mean:
 
     def add(self, bundle: Bundle) -> None:
         """Add a checkpoint; raise UserError if it is from another run, or if the weights' shapes differ."""
-        newest = self.newest
-        if bundle.info["run"] != newest.info["run"]:
-            raise UserError(
-                f"{bundle.path} and {newest.path} are of different runs, {bundle.info['run']} and {newest.info['run']}",
-                f"move the checkpoints of one run out of {newest.path.parent}",
-            )
+        newest, runs = self.newest, [each.info["run"] for each in (bundle, self.newest)]
+        if runs[0] != runs[1]:
+            problem = f"{bundle.path} and {newest.path} are of different runs, {' and '.join(runs)}"
+            raise UserError(problem, f"move the checkpoints of one run out of {newest.path.parent}")
         weights = {name: tensor.float() for name, tensor in bundle.weights().items()}
         sums = self._sums or {name: weight.new_zeros(weight.shape) for name, weight in weights.items()}
         for name in sorted(sums.keys() | weights.keys()):
             if name not in sums or name not in weights or sums[name].shape != weights[name].shape:
-                raise UserError(
-                    f"{bundle.path}: weight {name} is missing or of another shape than in {newest.path}",
-                    f"move {bundle.path} away, and average the others",
-                )
+                problem = f"{bundle.path}: weight {name} is missing or of another shape than in {newest.path}"
+                raise UserError(problem, f"move {bundle.path} away, and average the others")
             sums[name] += weights[name]
         self._sums = sums
         self.steps.append(bundle.step)
@@ -249,7 +221,7 @@ class Mean:
         """Return a copy of the mean so far."""
         return {name: total / len(self.steps) for name, total in self._sums.items()}
 
-    def save(self, path: Path, weights: Mapping[str, Tensor], count: int | None = None, **more: Any) -> Bundle:
+    def save(self, path: Path, weights: Tensors, count: int | None = None, **more: Any) -> Bundle:
         """Write `weights`, the mean of the first `count` checkpoints (default: all), with `more` in bundle.json."""
         about = self.newest.info
         info: dict[str, Any] = {key: about[key] for key in ("run", *KEPT) if key in about}
@@ -270,12 +242,10 @@ def mix(models: Sequence[Bundle], shares: Sequence[float], out: Path) -> Bundle:
     for model in models[:-1]:
         model.check_task(last.info["task"])
         for key, value in model.recipe.model:
-            if key not in MAY_VARY and value != (other := getattr(last.recipe.model, key)):
-                raise UserError(
-                    f"{model.path} and {last.path} differ in model.{key}: {value} and {other}",
-                    "average models of which one was trained from the other, by training.init_from",
-                )
-    tokenizer = common_tokenizer(models)
+            if key not in reading.MAY_VARY and value != (other := getattr(last.recipe.model, key)):
+                hint = "average models of which one was trained from the other, by training.init_from"
+                raise UserError(f"{model.path} and {last.path} differ in model.{key}: {value} and {other}", hint)
+    tokenizer = reading.common_tokenizer(models)
     sums: dict[str, Tensor] = {}
     for model, share in parts:
         for name, weight in model.weights().items():

@@ -73,25 +73,25 @@ def test_an_average_of_another_run_is_not_used(ckpts: Path) -> None:
     assert "is of another run than the checkpoints" in resolve(ckpts)[1]
 
 
-def score_checkpoints(ckpts: Path, **scores: float) -> None:
-    """Gives checkpoints of these updates dev scores, and takes them from all others."""
-    for path in ckpts.glob("step-*"):
-        chrf = scores.get(f"at_{int(path.name[5:])}")
-        edit(path, scores={} if chrf is None else {"chrf": chrf, "perplexity": 2.0})
-
-
 def test_the_best_by_dev_score_are_averaged_and_used(ckpts: Path) -> None:
-    score_checkpoints(ckpts, at_200=30.0, at_400=20.0, at_600=20.0, at_800=10.0)
-    result = average(ckpts, best=2)
-    assert result.info["steps"] == [200, 600]  # of equals the later
-    assert resolve(ckpts)[0].path == result.path  # as no checkpoint is newer than the choice
+    for scores, best, steps in (({200: 30.0, 400: 20.0, 600: 20.0, 800: 10.0}, 2, [200, 600]), ({400: 20.0}, 3, [400])):
+        for path in checkpoint_folders(ckpts):
+            chrf = scores.get(int(path.name[5:]))
+            edit(path, scores={} if chrf is None else {"chrf": chrf, "perplexity": 2.0})
+        result = average(ckpts, best=best)
+        assert result.info["steps"] == steps  # of equals the later
+        assert resolve(ckpts)[0].path == result.path  # as no checkpoint is newer than the choice
+    edit(ckpts / "step-00000400", scores={})
+    with pytest.raises(UserError, match="none of its checkpoints has a dev score"):
+        average(ckpts, best=3)
 
 
 @pytest.mark.parametrize(
     ("task", "metric", "scores", "ranks", "note"),
     [
-        ("language_model", "perplexity", [3.0, 9.0, 3.0, 12.0], [800, 400, 200, 600], "best dev ppl, 3.00"),
-        ("parse", "f1", [61.5, 70.25, 70.25, 69.0], [200, 800, 400, 600], "best dev F1, 70.25"),
+        ("language_model", "perplexity", [3.0, 9.0, 3.0, 12.0], [800, 400, 200, 600], "ppl, 3.00"),
+        ("language_model", "perplexity", [math.nan, math.inf, 9.0, math.nan], [200, 400, 800, 600], "ppl, 9.00"),
+        ("parse", "f1", [61.5, 70.25, 70.25, 69.0], [200, 800, 400, 600], "F1, 70.25"),
     ],
 )
 def test_tasks_rank_by_their_metric_and_of_equals_the_later(
@@ -102,7 +102,7 @@ def test_tasks_rank_by_their_metric_and_of_equals_the_later(
     assert [bundle.step for bundle in ranked(checkpoints(ckpts))] == ranks
     shutil.rmtree(ckpts / "averaged")
     bundle, said = resolve(ckpts)
-    assert (bundle.step, said) == (600, f"model: {bundle.path} ({note})")
+    assert (bundle.step, said) == (600, f"model: {bundle.path} (best dev {note})")
     prune(ckpts, 1)
     assert [bundle.step for bundle in checkpoints(ckpts)] == [600, 800]
 
@@ -114,20 +114,6 @@ def test_a_tie_is_no_improvement_and_the_latest_of_equals_is_the_best(ckpts: Pat
     assert [bundle.step for bundle in ranked(found)] == [800, 200, 400, 600]
     assert [top.add(bundle.scores, TASKS["translate"]) for bundle in found] == [True, False, True, False]
     assert (top.scores["chrf"], top.without_improvement) == (70.0, 1)
-
-
-def test_a_score_that_is_no_number_is_never_the_best(ckpts: Path) -> None:
-    for step, perplexity in ((200, math.nan), (400, 9.0), (600, math.inf), (800, math.nan)):
-        edit(ckpts / f"step-{step:08d}", task="language_model", scores={"perplexity": perplexity})
-    assert ranked(checkpoints(ckpts))[-1].step == 400
-
-
-def test_of_the_best_those_without_a_score_are_none(ckpts: Path) -> None:
-    score_checkpoints(ckpts, at_400=20.0)
-    assert average(ckpts, best=3).info["steps"] == [400]
-    score_checkpoints(ckpts)
-    with pytest.raises(UserError, match="none of its checkpoints has a dev score"):
-        average(ckpts, best=3)
 
 
 def test_checkpoints_that_do_not_fit_are_not_averaged(ckpts: Path) -> None:

@@ -18,10 +18,11 @@ def test_the_first_weight_that_is_missing_or_unknown_is_named(tmp_path: Path) ->
     first, second, *rest = sorted(weights)
     with pytest.raises(UserError) as caught:
         load_weights(model, {name: weights[name] for name in rest}, Path("here"))
-    assert caught.value.message == f"here: lacks the weight {first}"
+    missing, shape = list(weights[first].shape), list(weights[second].shape)
+    assert caught.value.message == f"here: weight {first} has shape none, but {missing} by the recipe"
     with pytest.raises(UserError) as caught:
         load_weights(model, weights | {"b": weights[second], "a": weights[second]}, Path("here"))
-    assert caught.value.message == "here: has the unknown weight a"
+    assert caught.value.message == f"here: weight a has shape {shape}, but none by the recipe"
 
 
 def test_a_model_that_counts_words_knows_what_begins_one(tmp_path: Path) -> None:

@@ -157,15 +157,6 @@ def test_training_goes_on_meanwhile_and_saved_and_scored_is_said_once_it_is(
     assert info["scores"] == {"chrf": 3.0}
 
 
-def test_checkpoints_are_written_in_turn_and_old_ones_removed(written: Checkpoints, tmp_path: Path) -> None:
-    said = Told()
-    for step in range(1, 6):
-        write(written, step, said)
-    written.wait()
-    assert said == [f"step-{step:08d}" for step in range(1, 6)]
-    assert steps(tmp_path) == [4, 5]
-
-
 class Slow:
     """A thread that writes only while it is waited for."""
 
@@ -194,7 +185,7 @@ class Slow:
         return future
 
 
-def test_training_waits_once_two_checkpoints_are_pending(
+def test_training_waits_once_two_checkpoints_are_pending_and_old_ones_are_removed(
     written: Checkpoints, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said, slow, copied = Told(), Slow(), []
@@ -217,10 +208,12 @@ def test_training_waits_once_two_checkpoints_are_pending(
     assert steps(tmp_path) == [5, 6]
 
 
-def test_a_wait_for_a_full_disk_ends_with_its_error(written: Checkpoints, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*arguments: object) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+def full(*arguments: object) -> None:
+    """Fail as a call does on a full disk."""
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
+
+def test_a_wait_for_a_full_disk_ends_with_its_error(written: Checkpoints, monkeypatch: pytest.MonkeyPatch) -> None:
     written._thread = Slow()  # type: ignore[assignment]
     monkeypatch.setattr(os, "fsync", full)
     for step in (1, 2):
@@ -238,10 +231,6 @@ def test_a_full_disk_is_told_in_one_line_and_spoils_nothing(
     older = write(written, 1, said)
     written.wait()
     content = {file.name: file.read_bytes() for file in older.iterdir()}
-
-    def full(*arguments: object) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
     if place == "weights":
         monkeypatch.setattr("safetensors.torch.save_file", full)
     else:
