@@ -98,23 +98,21 @@ def _text_files(dataset: Dataset, data: Data) -> tuple[os.PathLike[str], ...] | 
 
 
 def read_pairs(dataset: Dataset, data: Data, notes: Notes = None) -> Iterator[Pair]:
-    """Yield a data set's pairs in order; raise UserError if its data is unreadable or malformed."""
+    """Yield a data set's pairs in order; raise UserError if its data is unreadable or malformed.
+
+    Of a tree these are its words and its prepared form, or two empty strings if preparation leaves nothing.
+    """
     if (files := _text_files(dataset, data)) is not None:
         yield from read_parallel(*files) if len(files) > 1 else zip(read_lines(files[0]))
     elif dataset.trees is not None:
         for path in input_files(dataset, data):
-            yield from _read_trees(path, data, notes)
+            for tree in read_trees(path, notes):
+                prepared = prepare_tree(tree, data.functional_tags, data.traces)
+                yield ("", "") if prepared is None else (" ".join(prepared.leaves()), str(prepared))
     elif dataset.file is not None and dataset.format == ".tsv":
         yield from _read_tsv(data.path(dataset.file), dataset.fields or ("1", "2"))
     else:
         yield from _read_records(dataset, data)
-
-
-def _read_trees(path: Path, data: Data, notes: Notes) -> Iterator[Pair]:
-    """Yield the words and prepared form of each tree; two empty strings if preparation leaves nothing."""
-    for tree in read_trees(path, notes):
-        prepared = prepare_tree(tree, data.functional_tags, data.traces)
-        yield ("", "") if prepared is None else (" ".join(prepared.leaves()), str(prepared))
 
 
 def _read_tsv(path: Path, fields: Sequence[str]) -> Iterator[Pair]:

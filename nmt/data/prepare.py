@@ -157,7 +157,11 @@ class _Preparation:
         if taken := self._data.taken:
             self._held_out = take(self._pairs("train"), taken)
         self._sources = frozenset(pair[0] for pairs in self._held_out.values() for pair in pairs)
-        self._check_taken(taken)
+        wanted, found = sum(taken.values()), sum(map(len, self._held_out.values()))
+        if found < wanted or (taken and all(pair[0] in self._sources for pair in self._pairs("train"))):
+            those = " and ".join(f"data.{split}" for split in taken)
+            problem = f"take {wanted:,} sources, but data.train has only {found:,}, some of which are to train on"
+            raise UserError(f"{those}: {problem}", "take fewer of them")
         self._texts = {split: self._evaluation_pairs(split) for split in ("valid", "test")}
 
     def write(self, part: Path, tokenizer_from: Path | None) -> tuple[dict[str, Any], Tokenizer]:
@@ -197,14 +201,6 @@ class _Preparation:
             return load_tokenizer(tokenizer_from)
         trees = partial(TreeVocabulary.train, pos_tags=self._data.pos_tags) if self._data.task.has_trees else None
         return Tokenizer.train(self, self._recipe.tokenizer, self._console.say, trees, self._threads)
-
-    def _check_taken(self, taken: Mapping[str, int]) -> None:
-        """Raise UserError unless as many pairs are set aside as are `taken`, and sources are left to train on."""
-        wanted, found = sum(taken.values()), sum(map(len, self._held_out.values()))
-        if found < wanted or (taken and all(pair[0] in self._sources for pair in self._pairs("train"))):
-            those = " and ".join(f"data.{split}" for split in taken)
-            problem = f"take {wanted:,} sources, but data.train has only {found:,}, some of which are to train on"
-            raise UserError(f"{those}: {problem}", "take fewer of them")
 
     def _evaluation_pairs(self, split: str) -> list[Pair]:
         """Return the pairs of valid or test; raise UserError if it has data sets, but no pair that can be scored."""

@@ -66,14 +66,8 @@ class Told(list[str]):
 
 def write(to: Checkpoints, step: int, said: Told, weights: dict[str, Tensor] | None = None) -> Path:
     path = checkpoint_path(to._out, step)
-    moments = {"w:exp_avg": torch.full((3,), float(step))}
-    to.write(
-        path,
-        weights or {"w": torch.full((3,), float(step))},
-        (moments, {"step": step}),
-        INFO | {"step": step},
-        said.that(path.name),
-    )
+    weights, moments = (weights or {"w": torch.full((3,), step * 1.0)}), {"w:exp_avg": torch.full((3,), step * 1.0)}
+    to.write(path, weights, (moments, {"step": step}), INFO | {"step": step}, said.that(path.name))
     return path
 
 

@@ -247,20 +247,16 @@ def test_missing_files_are_named_with_the_root(tmp_path: Path) -> None:
     assert "data.root" in caught.value.hint
 
 
-@pytest.mark.parametrize("suffix", ["", ".gz"])
-def test_unequal_line_counts_are_both_named(tmp_path: Path, suffix: str) -> None:
-    pack: Callable[[bytes], bytes] = gzip.compress if suffix else bytes
-    (tmp_path / f"a.en{suffix}").write_bytes(pack(b"x\n" * 1234))
-    (tmp_path / f"a.de{suffix}").write_bytes(pack(b"x\r" * 5 + b"\n" + b"x\n" * 1231))
-    dataset = Dataset(source=f"a.en{suffix}", target=f"a.de{suffix}")
-    with pytest.raises(UserError, match=rf"a\.en{suffix} has 1,234 lines and .*a\.de{suffix} has 1,232"):
-        check_inputs([dataset], data_below(tmp_path))
-
-
-def test_unequal_line_counts_in_a_zip_archive_are_both_named(tmp_path: Path) -> None:
-    (tmp_path / "a.zip").write_bytes(moses_zip("a", {"en": "x\n" * 1234, "de": "x\n" * 5}))
-    with pytest.raises(UserError, match=r"a\.zip/a\.en has 1,234 lines and .*a\.zip/a\.de has 5"):
-        check_inputs([Dataset(file="a.zip")], data_below(tmp_path))
+def test_unequal_line_counts_are_both_named(tmp_path: Path) -> None:
+    texts = {"en": "x\n" * 1234, "de": "x\r" * 5 + "\n" + "x\n" * 1231}
+    (tmp_path / "a.zip").write_bytes(moses_zip("a", texts))
+    for side, text in texts.items():
+        (tmp_path / f"a.{side}").write_bytes(text.encode())
+        (tmp_path / f"a.{side}.gz").write_bytes(gzip.compress(text.encode()))
+    sets = [{"source": "a.en", "target": "a.de"}, {"source": "a.en.gz", "target": "a.de.gz"}, {"file": "a.zip"}]
+    for dataset, (before, after) in zip(sets, (("", ""), ("", ".gz"), ("a.zip/", "")), strict=True):
+        with pytest.raises(UserError, match=f"{before}a.en{after} has 1,234 lines and .*{before}a.de{after} has 1,232"):
+            check_inputs([Dataset.model_validate(dataset)], data_below(tmp_path))
 
 
 # --- the hub, without a network -----------------------------------------------------------------------------

@@ -75,7 +75,7 @@ def test_an_unknown_key_names_line_key_value_and_the_nearest_key(
             "model: {d_model: 6, heads: 2, positions: words}",
             "model.d_model",
             "6",
-            "a multiple of 4 with positions: words",
+            "multiple of 4 with positions: words",
         ),
         ("model: {heads: 7}", "model.heads", "7", "must divide d_model 512"),
         ("model: {heads: 7, d_k: 64}", "model.heads", "7", "unless d_k and d_v are given"),
