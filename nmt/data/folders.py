@@ -91,8 +91,7 @@ def find(out: Path, data: Mapping[str, Any]) -> Path | None:
     Return None if there is no such folder.
     """
     for path, manifest in manifests(out):
-        there = fingerprints(manifest) if manifest else {}
-        if there and all(there[key] == data.get(key) for key in ("train_data", "dev_set")):
+        if manifest and all(fingerprints(manifest)[key] == data.get(key) for key in ("train_data", "dev_set")):
             return path
     return None
 

@@ -48,7 +48,7 @@ NOT_YAML += ["training: {report: !!bool maybe}", "name: !!timestamp 9999-12-31T2
         *((text, ":") for text in ("- a\n- b", "name: \x01", "? [a]\n: b", "model: &m {layers: *m}")),
     ],
 )
-def test_what_is_no_recipe_at_all_is_refused_with_file_and_line(write: Write, text: str, where: str) -> None:
+def test_what_is_no_recipe_at_all_is_refused_with_its_file(write: Write, text: str, where: str) -> None:
     path = write(text)
     message = refusal(path).message
     assert message.startswith(f"{path}{where}")
