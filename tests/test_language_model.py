@@ -207,8 +207,8 @@ def test_the_score_is_the_perplexity_that_a_softmax_for_each_prefix_gives(
     [
         (
             "score {lm} {ref} --source {ref}",
-            "--source {ref}: {lm} is a language model, which reads no source",
-            "leave out",
+            "{lm}: is a language model, but a translator is needed",
+            "nmt score --model",
         ),
         ("score {other} {ref}", "{other}: is a translator, which scores REF given its source", "add --source FILE"),
         ("translate {lm}", "{lm}: is a language model, but a translator is needed", "nmt score --model {lm} runs it"),

@@ -213,16 +213,14 @@ class SearchOptions(Options):
 
     def check(self) -> None:
         """Raise UsageError for incompatible options."""
-        if self.pretty and (self.as_json or self.n_best):
-            raise click.UsageError("--pretty cannot be combined with --json or --n-best")
+        refuse(self, "as_json n_best", "cannot be combined with --pretty", self.pretty)
         suffix = self.attention and self.attention.suffix
         refuse(self, "layer heads word", "goes with --attention FILE.svg", suffix != ".svg")
         if suffix not in (None, ".html", ".svg"):
             raise click.UsageError(f"--attention {self.attention}: must end in .html for a page, or .svg for a figure")
-        if self.attention and len(self.paths) > 1:
-            raise click.UsageError("--attention goes with one --model: each model of an ensemble attends on its own")
-        if self.attention and self.resume:
-            raise click.UsageError("--attention does not go with --resume, which searches in blocks")
+        ensemble = len(self.paths) > 1
+        refuse(self, "attention", "goes with one --model: each model of an ensemble attends on its own", ensemble)
+        refuse(self, "attention", "does not go with --resume, which searches in blocks", self.resume)
         refuse(self, "prefix terms keep markup sample", "needs --engine nmt", self.engine != "nmt")
         refuse(self, "terms keep markup n_best", "cannot be combined with --sample", self.sample)
         others = "n_best as_json resume attention sample prefix markup"

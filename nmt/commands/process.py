@@ -55,7 +55,7 @@ def run(group: click.Group) -> NoReturn:
         for line in lines:
             with suppress(OSError):  # stderr may be closed
                 click.echo(shown(line, sys.stderr), err=True)
-        if "--debug" in sys.argv and ending.traceback:
+        if "--debug" in sys.argv and ending.code in (1, TRY_AGAIN):
             raise
         code = ending.code
     for stream in (sys.stdout, sys.stderr):
@@ -72,15 +72,11 @@ def _restore_signals() -> None:
 
 
 class Ending(NamedTuple):
-    """Exit code and message of a command that was stopped or failed; an error has a hint.
-
-    `traceback` says whether --debug shows one.
-    """
+    """Exit code and message of a command that was stopped or failed; an error has a hint."""
 
     code: int
     message: str = ""
     hint: str = ""
-    traceback: bool = False
 
 
 def ending_of(error: BaseException) -> Ending:
@@ -88,10 +84,9 @@ def ending_of(error: BaseException) -> Ending:
     reports = os.environ.get("RANK") in (None, "", "0")  # only rank 0 reports
     match error:
         case UserError():
-            return Ending(1, error.message, error.hint, traceback=True)
+            return Ending(1, error.message, error.hint)
         case GroupError():  # without a message, another rank has reported the cause
-            code, hint = TRY_AGAIN if error.retry else 1, error.message and error.hint
-            return Ending(code, error.message, hint, traceback=error.retry)
+            return Ending(TRY_AGAIN if error.retry else 1, error.message, error.message and error.hint)
         case Interrupted():
             return Ending(128 + error.signal_number, error.message if reports else "")
         case KeyboardInterrupt() | click.Abort():
@@ -105,19 +100,19 @@ def ending_of(error: BaseException) -> Ending:
         case BrokenPipeError():  # the reader closed the pipe, as `head` does
             return Ending(0)
         case io.UnsupportedOperation():  # open_standard_streams has opened stdout read-only
-            problem, hint = "stdout is closed, so the result has nowhere to go", "redirect stdout to a file or a pipe"
-            return ending_of(UserError(problem, hint))
+            hint = "redirect stdout to a file or a pipe"
+            return Ending(1, "stdout is closed, so the result has nowhere to go", hint)
         case OSError():  # such as a full disk
             full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-            other = "check the path and its permissions; --debug shows the traceback"
-            problem = f"{error.filename or 'input or output'}: {error.strerror or error}"
-            return ending_of(UserError(problem, "free some space" if full else other))
+            hint = "free some space" if full else "check the path and its permissions; --debug shows the traceback"
+            return Ending(1, f"{error.filename or 'input or output'}: {error.strerror or error}", hint)
         case Exception():
             from nmt.system.device import device_error, memory_error
 
+            if known := memory_error(error) or device_error(error):
+                return ending_of(known)
             hint = "this is a bug in nmt: run it with --debug and report the traceback"
-            bug = UserError(f"{type(error).__name__}: {error}", hint)
-            return ending_of(memory_error(error) or device_error(error) or bug)
+            return Ending(1, f"{type(error).__name__}: {error}", hint)
     raise error  # such as SystemExit
 
 

@@ -308,13 +308,7 @@ def open_blocks(
         return (folder / PLAN).exists() or not job.is_done(say)
 
     while is_unfinished(say):
-        try:
-            folder.mkdir(exist_ok=True)
-        except OSError as error:
-            raise UserError(
-                f"{folder}: cannot be written: {error.strerror}",
-                f"check the permissions of {output.parent}, or name another --output",
-            ) from None
+        folder.mkdir(exist_ok=True)
         lock = partial(exclusive, folder / LOCK, str(output), say, wait=world.size > 1)
         with ExitStack() as held:
             held.enter_context(lock())

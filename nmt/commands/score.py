@@ -6,7 +6,6 @@ import json
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack
-from functools import partial
 from itertools import compress
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -41,10 +40,10 @@ def score(options: ScoreOptions) -> None:
     of_texts = set(metrics) & set(METRICS)
     refuse(options, "baseline lowercase language", f"needs --metric {', '.join(METRICS)}", not of_texts)
     if options.models:
-        refuse(options, "prepared", "cannot be combined with --model")
+        refuse(options, "prepared more_references", "cannot be combined with --model")
         return _score_by_model(options, metrics)
     refuse(options, "source overrides", "needs --model")
-    refuse(options, "prepared", "cannot be combined with --metric brackets", "brackets" in metrics)
+    refuse(options, "prepared more_references", "cannot be combined with --metric brackets", "brackets" in metrics)
     (_score_trees if "brackets" in metrics else _score_translations)(options, metrics)
 
 
@@ -125,8 +124,6 @@ def _score_trees(options: ScoreOptions, metrics: Sequence[str]) -> None:
     """Print EVALB's figures for a hypothesis file with one tree per line."""
     if len(metrics) > 1:
         raise click.UsageError("--metric brackets cannot be combined with others: it reads trees")
-    if options.more_references:
-        raise click.UsageError("--metric brackets takes one REF and no --reference")
     from nmt.parsing.brackets import as_dict, report, score_files
 
     hypothesis = options.hypothesis
@@ -157,8 +154,8 @@ def _counted(items: Iterable[Item], advance: Advance) -> Iterator[Item]:
 
 def _score_by_model(options: ScoreOptions, metrics: Sequence[str]) -> None:
     """Print the models' perplexity on the reference, or with `logprob` the log-probability of each line."""
-    if options.hypothesis or options.more_references:
-        raise click.UsageError("--model scores REF itself, so it takes no HYP or --reference")
+    if options.hypothesis:
+        raise click.UsageError("--model scores REF itself, so it takes no HYP")
     if len(metrics) > 1 or (options.as_json and metrics == ["logprob"]):
         raise click.UsageError("--metric logprob cannot be combined; perplexity with --json also has every line")
     decoder = _forced_decoder(options)  # checks the files before loading a model
@@ -237,20 +234,14 @@ def _forced_decoder(options: ScoreOptions) -> ForcedDecoder:
     from nmt.decoding.forced import ForcedDecoder
     from nmt.system.device import choose_device
 
-    check = partial(_check_task, source=options.source)
+    def check(bundle: Bundle) -> None:
+        if options.source is None and bundle.info["task"] == "translate":
+            raise UserError(
+                f"{bundle.path}: is a translator, which scores REF given its source",
+                "add --source FILE, with the source of each line of REF",
+            )
+        bundle.check_task("translate" if options.source else "language_model")
+
     bundles, decoding = find_models(options.models, options.overrides, check, options.console)
     tokenizer, device = common_tokenizer(bundles), choose_device(options.device, options.threads)
     return ForcedDecoder([bundle.model(device) for bundle in bundles], tokenizer, decoding)
-
-
-def _check_task(bundle: Bundle, source: Path | None) -> None:
-    """Raise UserError unless the model is a translator, given a source, or else a language model."""
-    if source is None and bundle.info["task"] == "translate":
-        raise UserError(
-            f"{bundle.path}: is a translator, which scores REF given its source",
-            "add --source FILE, with the source of each line of REF",
-        )
-    if source is not None and not bundle.task.has_source:
-        problem = f"--source {source}: {bundle.path} is a language model, which reads no source"
-        raise UserError(problem, "leave out --source")
-    bundle.check_task("language_model" if source is None else "translate")

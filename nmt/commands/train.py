@@ -84,8 +84,8 @@ def average(options: AverageOptions) -> None:
     quantizable, licensable = ("ctranslate2", "argos"), ("huggingface", "argos")
     refuse(options, "quantization", "needs --format ctranslate2 or argos", options.form not in quantizable)
     refuse(options, "licence", "needs --format huggingface or argos", options.form not in licensable)
-    if options.weights and (options.last or options.best or options.form != "nmt"):
-        raise click.UsageError("--weights cannot be combined with --last, --best or --format")
+    others = options.last or options.best or options.form != "nmt"
+    refuse(options, "weights", "cannot be combined with --last, --best or --format", others)
     if len(options.ckpts) > 1 and not options.weights:
         raise click.UsageError("several CKPTS need --weights, one for each, such as --weights 0.3,0.7")
     refuse(options, "last", "cannot be combined with --best", options.best)
@@ -147,30 +147,27 @@ def export(options: AverageOptions) -> None:
     """Export a bundle or a run's averaged checkpoints, and report how the exported model's search differs."""
     from nmt.exchange import ctranslate2, huggingface
 
-    ckpts, out, console = options.ckpts[0], options.out, options.console
-    if options.form == "argos" and (
-        out is None or out.suffix != ctranslate2.ARGOS_SUFFIX
-    ):  # the suffix spares other files
-        raise click.UsageError(f"--format argos needs --out FILE{ctranslate2.ARGOS_SUFFIX}")
-    if out is None:
-        raise click.UsageError(f"--format {options.form} needs --out, the folder to write")
+    ckpts, out, form, suffix = options.ckpts[0], options.out, options.form, ctranslate2.ARGOS_SUFFIX
+    if out is None or (form == "argos" and out.suffix != suffix):  # the suffix spares other files
+        wanted = f" FILE{suffix}" if form == "argos" else ", the folder to write"
+        raise click.UsageError(f"--format {form} needs --out{wanted}")
     bundle, _ = resolve(ckpts)
     if bundle.path == ckpts and (options.last or options.best):
         raise click.UsageError(f"--last and --best need a run's directory, but {ckpts} is a bundle")
     check = {"huggingface": huggingface.check_expressible, "argos": ctranslate2.check_packageable}
-    check.get(options.form, ctranslate2.check_expressible)(bundle)  # fail before computing the average
-    if options.form != "argos":
+    check.get(form, ctranslate2.check_expressible)(bundle)  # fail before computing the average
+    if form != "argos":
         check_replaceable(out, None)
     if bundle.path != ckpts:
         bundle = _average(options, None)
-    quantization = options.quantization or ("int8" if options.form == "argos" else "float32")
-    if options.form == "huggingface":
+    quantization = options.quantization or ("int8" if form == "argos" else "float32")
+    if form == "huggingface":
         huggingface.export(bundle, out, options.licence)
         said = (
             f"transformers: {out}; its search differs: the length penalty is a power of the length, and the cap does "
             f"not depend on the input ({out / 'README.md'} lists all differences)"
         )
-    elif options.form == "argos":
+    elif form == "argos":
         ctranslate2.export_package(bundle, out, quantization, options.licence)
         said = (
             f"Argos Translate and LibreTranslate, in {quantization}: {out}; they search with a beam and a length "
@@ -182,7 +179,7 @@ def export(options: AverageOptions) -> None:
             f"CTranslate2, in {quantization}: {out}; pass beam and α to its translate_batch, whose length penalty is a "
             "power of the length"
         )
-    console.say(f"exported for {said}")
+    options.console.say(f"exported for {said}")
 
 
 def _mix(options: AverageOptions, shares: Sequence[float]) -> None:

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nmt.checkpoint.reading import MANIFEST, Bundle, check_numbers, tensors_of
-from nmt.exchange.opus_mt import modules
+from nmt.exchange.opus_mt import Module, modules
 from nmt.recipe import Decoding, Model
 from nmt.system.device import check_room, host_memory
 from nmt.system.errors import UserError
@@ -105,9 +105,9 @@ def specification(bundle: Bundle, positions: int, quantization: str) -> Any:
     for module in modules(config):
         part = specs.model_spec.index_spec(spec, module.ctranslate2)
         weight, bias = ("gamma", "beta") if module.name.endswith("norm") else ("weight", "bias")
-        setattr(part, weight, _layer_weight(read, f"{module.name}.weight", config))
+        setattr(part, weight, _layer_weight(module, read(f"{module.name}.weight", *module.shape), config))
         if module.has_bias:
-            setattr(part, bias, _layer_weight(read, f"{module.name}.bias", config))
+            setattr(part, bias, _layer_weight(module, read(f"{module.name}.bias", module.shape[0]), config))
     attentions = [layer.self_attention for layer in (*encoder.layer, *decoder.layer)]
     for attention in (*attentions, *(layer.attention for layer in decoder.layer)):
         attention.queries_scale = np.float32(config.key_width**-0.5)
@@ -129,18 +129,12 @@ def specification(bundle: Bundle, positions: int, quantization: str) -> Any:
     return spec
 
 
-def _layer_weight(read: _Reader, name: str, config: Model) -> Array:
-    """Read a layer's weight or bias in CTranslate2's layout."""
-    d_model, d_ff, key, value = config.d_model, config.d_ff, config.key_width, config.value_width
-    *_, module, kind = name.split(".")
-    widths = {"qkv": (key, key, value), "query": (key,), "key_value": (key, value)}.get(module)
-    if widths:
-        inputs = (d_model,) if kind == "weight" else ()
-        return _equal_heads(read(name, config.heads * sum(widths), *inputs), config, widths)
-    if name.endswith("out.weight"):
-        return _equal_heads(read(name, d_model, config.heads * value).T, config, (value,)).T.copy()
-    shape = {"inner": (d_ff, d_model), "outer": (d_model, d_ff)}.get(module, (d_model,))  # else a norm or a bias
-    return read(name, *(shape if kind == "weight" else shape[:1]))
+def _layer_weight(module: Module, values: Array, config: Model) -> Array:
+    """Return a layer's weight or bias in CTranslate2's layout."""
+    key, value, kind = config.key_width, config.value_width, module.name.rpartition(".")[2]
+    if widths := {"qkv": (key, key, value), "query": (key,), "key_value": (key, value)}.get(kind):
+        return _equal_heads(values, config, widths)
+    return _equal_heads(values.T, config, (value,)).T.copy() if kind == "out" and values.ndim == 2 else values
 
 
 def _position_table(read: _Reader, side: str, config: Model, positions: int) -> Array:
@@ -196,13 +190,11 @@ class _Reader:
 
 def _transformer_spec() -> Any:
     """Import `ctranslate2.specs.transformer_spec` without its slow and optional import of torch."""
-    hide = "torch" not in sys.modules
-    if hide:
-        sys.modules["torch"] = None  # type: ignore[assignment]  # makes `import torch` fail
+    torch: Any = sys.modules.setdefault("torch", None)  # type: ignore[arg-type]  # None makes `import torch` fail
     try:
         from ctranslate2.specs import transformer_spec
     finally:
-        if hide:
+        if torch is None:
             del sys.modules["torch"]
     return transformer_spec
 

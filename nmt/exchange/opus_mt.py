@@ -293,16 +293,11 @@ def _weights(theirs: _Tensors, module: Module, config: Model) -> dict[str, Tenso
     """Return a module's weight and bias, concatenated from the corresponding modules of transformers."""
     import torch
 
-    order, reads, is_norm = _order(config.d_model), module.reads, module.name.endswith("norm")
-    shape: tuple[int, ...] = (config.d_ff if "feed_forward." in module.name else config.d_model, config.d_model)
-    if not reads:
-        shape = (config.d_model,) if is_norm else shape[::-1]
-    weight = torch.cat([theirs.take(f"{name}.weight", *shape) for name in module.transformers])
-    bias = torch.cat([theirs.take(f"{name}.bias", shape[0]) for name in module.transformers])
-    found = {f"{module.name}.weight": weight[:, order] if reads else weight[order]}
-    if module.has_bias:
-        found[f"{module.name}.bias"] = bias if reads else bias[order]
-    return found
+    order, rows = _order(config.d_model), module.shape[0] // len(module.transformers)
+    weight = torch.cat([theirs.take(f"{name}.weight", rows, *module.shape[1:]) for name in module.transformers])
+    bias = torch.cat([theirs.take(f"{name}.bias", rows) for name in module.transformers])
+    weight, bias = (weight[:, order], bias) if module.reads else (weight[order], bias[order])
+    return {f"{module.name}.weight": weight, **({f"{module.name}.bias": bias} if module.has_bias else {})}
 
 
 def _unscale(found: dict[str, Tensor], config: Model) -> None:
@@ -331,7 +326,6 @@ LAYER = (  # for each module of a layer: the modules of transformers that form i
     ("feed_forward.outer", ("fc2",), "ffn/linear_1"),
     ("feed_forward_residual.norm", ("final_layer_norm",), "ffn/layer_norm"),
 )
-READING = ("attention.qkv", "cross.query", "cross.key_value", "feed_forward.inner")
 
 
 class Module(NamedTuple):
@@ -342,6 +336,8 @@ class Module(NamedTuple):
     """Names of the modules in Hugging Face transformers whose weights, stacked by rows, form this module's"""
     ctranslate2: str
     """Scope in a CTranslate2 specification"""
+    shape: tuple[int, ...]
+    """Shape of the weight; the bias has its first dimension"""
     reads: bool
     """True if its weight's columns read the residual stream, False if its rows write it"""
     has_bias: bool
@@ -349,13 +345,17 @@ class Module(NamedTuple):
 
 def modules(config: Model) -> Iterator[Module]:
     """Yield the modules of encoder and decoder."""
+    width, keys, values = config.d_model, config.heads * config.key_width, config.heads * config.value_width
+    rows = {"qkv": 2 * keys + values, "query": keys, "key_value": keys + values, "inner": config.d_ff}
+    shapes: dict[str, tuple[int, ...]] = {kind: (count, width) for kind, count in rows.items()}
+    shapes |= {"out": (width, values), "outer": (width, config.d_ff), "norm": (width,)}
     for side, depth in (("encoder", config.layers), ("decoder", config.decoder_depth)):
         for index in range(depth):
             for name, theirs, scope in LAYER:
                 if side == "decoder" or not name.startswith("cross"):
                     paths = [f"model.{side}.layers.{index}.{each}" for each in theirs]
                     has_bias = config.attention_bias or name.endswith("norm") or name.startswith("feed_forward")
-                    place = f"{side}/layer_{index}/{scope}"
-                    yield Module(f"{side}.{index}.{name}", paths, place, name in READING, has_bias)
+                    kind, place = name.rpartition(".")[2], f"{side}/layer_{index}/{scope}"
+                    yield Module(f"{side}.{index}.{name}", paths, place, shapes[kind], kind in rows, has_bias)
         if config.norm == "pre":
-            yield Module(f"{side}_norm", [f"model.{side}.layer_norm"], f"{side}/layer_norm", False, True)
+            yield Module(f"{side}_norm", [f"model.{side}.layer_norm"], f"{side}/layer_norm", (width,), False, True)
