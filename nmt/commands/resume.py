@@ -201,9 +201,12 @@ class Blocks:
 
     def missing(self) -> list[int]:
         """Return the numbers of the blocks that no rank has finished; an empty list if the folder is gone."""
-        for number in self._numbers:
-            if number not in self._finished and (record := self._read_record(number)):
-                self._finished[number] = record
+        for number in [number for number in self._numbers if number not in self._finished]:
+            with suppress(UserError):  # it is unfinished, or its record is damaged
+                record = read_manifest(self._text(number).with_suffix(".json"))
+                if HASHES in record:
+                    counts = Counts(record["lines"], record["tokens"], record["warnings"])
+                    self._finished[number] = (counts, record["text"])
         return [] if self._is_gone() else [number for number in self._numbers if number not in self._finished]
 
     def span(self, number: int) -> tuple[int, int]:
@@ -267,14 +270,6 @@ class Blocks:
 
     def _text(self, number: int) -> Path:
         return self._folder / f"{number:08}.txt"
-
-    def _read_record(self, number: int) -> tuple[Counts, str] | None:
-        """Return a finished block's counts and hash; None if it is unfinished or its record is damaged."""
-        with suppress(UserError):
-            record = read_manifest(self._text(number).with_suffix(".json"))
-            if HASHES in record:
-                return Counts(record["lines"], record["tokens"], record["warnings"]), record["text"]
-        return None
 
     def _is_intact(self, number: int) -> bool:
         with suppress(UserError):  # the file is missing

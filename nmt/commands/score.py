@@ -194,16 +194,12 @@ def _perplexity(totals: PairScores, lines: list[dict[str, float]], options: Scor
 
 
 def _report_truncation(decoder: ForcedDecoder, totals: PairScores, console: Console) -> None:
-    if totals.sources_cut:
-        console.say(
-            f"{totals.sources_cut:,} of {totals.pairs:,} source lines were cut to {decoder.max_source:,} subwords, the "
-            "limit by decoding.max_source or model.max_positions"
-        )
-    if totals.targets_cut:
-        console.say(
-            f"{totals.targets_cut:,} of {totals.pairs:,} reference lines were cut to {decoder.max_target:,} subwords: "
-            f"{totals.subwords_cut:,} subwords are not scored"
-        )
+    for side, cut, longest, more in (
+        ("source", totals.sources_cut, decoder.max_source, ", the limit by decoding.max_source or model.max_positions"),
+        ("reference", totals.targets_cut, decoder.max_target, f": {totals.subwords_cut:,} subwords are not scored"),
+    ):
+        if cut:
+            console.say(f"{cut:,} of {totals.pairs:,} {side} lines were cut to {longest:,} subwords{more}")
 
 
 def _metrics(options: ScoreOptions) -> list[str]:

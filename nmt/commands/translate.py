@@ -79,24 +79,6 @@ def parse(options: SearchOptions) -> None:
     )
 
 
-def _for_this_rank(options: SearchOptions, world: World) -> SearchOptions:
-    """Return this rank's options: its own device and threads, and a console that is quiet above rank 0.
-
-    Raise UserError if several ranks would each search the whole input.
-    """
-    if world.size == 1:
-        return options
-    if not options.resume:
-        raise UserError(
-            f"this is one of {world.size} ranks, and each would search the whole input",
-            "give --resume, --input and --output to share one input; if each rank has its own, unset RANK and "
-            "SLURM_STEP_NUM_TASKS",
-        )
-    console = Console(options.console.quiet or world.rank > 0)
-    threads = world.threads(options.threads or cores())
-    return replace(options, console=console, device=device_of(options.device, world), threads=threads)
-
-
 def find_models(
     paths: Sequence[Path], overrides: Sequence[str], check: Callable[[Bundle], None], console: Console
 ) -> tuple[list[Bundle], Decoding]:
@@ -114,12 +96,24 @@ class LineSearch:
     """A search over the lines of an input, in one pass or in resumable blocks."""
 
     def __init__(self, options: SearchOptions, task: TaskName) -> None:
-        """Resolve the models; raise UsageError for incompatible options."""
+        """Resolve the models.
+
+        Raise UsageError for incompatible options, and UserError if several ranks would each search the whole input.
+        """
         options.check()
-        self.world = find_world(os.environ) or World()
+        self.world = world = find_world(os.environ) or World()
         self.own_console = options.console  # not quiet above rank 0, unlike `say`
-        self.options = options = _for_this_rank(options, self.world)
-        self.say, self.complaints = options.console.say, 0
+        if world.size > 1:
+            if not options.resume:
+                raise UserError(
+                    f"this is one of {world.size} ranks, and each would search the whole input",
+                    "give --resume, --input and --output to share one input; if each rank has its own, unset RANK and "
+                    "SLURM_STEP_NUM_TASKS",
+                )
+            console, threads = Console(options.console.quiet or world.rank > 0), options.threads or cores()
+            device, threads = device_of(options.device, world), world.threads(threads)
+            options = replace(options, console=console, device=device, threads=threads)
+        self.options, self.say, self.complaints = options, options.console.say, 0
         self.bundles, self.decoding = find_models(
             options.paths, options.settings, lambda bundle: bundle.check_task(task), options.console
         )
