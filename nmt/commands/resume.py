@@ -337,15 +337,15 @@ def _agree_on_plan(path: Path, job: Job, count: Callable[[], int]) -> dict[str, 
     `count` returns the number of input lines. Raise UserError if the plan has other inputs or settings.
     """
     folder = path.parent
-    before = _read_plan(path) if os.path.lexists(path) else None
-    if before is None and (others := sorted(file.name for file in folder.glob("[!.]*"))):
-        hint = "move it away, or name another --output"
-        raise UserError(f"{folder}: holds {others[0]}, but no blocks of this output", hint)
     plan: dict[str, Any] = {"files": job.files(), "settings": job.settings}
-    if before is None:
+    if not os.path.lexists(path):
+        if others := sorted(file.name for file in folder.glob("[!.]*")):
+            hint = "move it away, or name another --output"
+            raise UserError(f"{folder}: holds {others[0]}, but no blocks of this output", hint)
         plan = {"format": FORMAT, "lines": count(), "block_lines": BLOCK_LINES, **plan, HASHES: {}}
         replace_manifest(path, plan)
         return plan
+    before = _read_plan(path)
     if differences := _differences(*(_described(each["settings"], each["files"]) for each in (before, plan))):
         raise UserError(
             f"{folder}: holds blocks made with other settings or files: {', '.join(differences)}",
@@ -355,9 +355,9 @@ def _agree_on_plan(path: Path, job: Job, count: Callable[[], int]) -> dict[str, 
 
 
 def _read_plan(path: Path) -> dict[str, Any]:
-    with suppress(UserError, KeyError, TypeError):
-        plan: dict[str, Any] = read_manifest(path)
-        if plan["format"] == FORMAT and HASHES in plan:
+    with suppress(UserError):
+        plan = read_manifest(path)
+        if plan.get("format") == FORMAT and HASHES in plan:
             return plan
     raise UserError(
         f"{path}: damaged, or written by another version of nmt",
