@@ -34,10 +34,10 @@ from torch.nn import functional as F
 from contest import Pile, random_vocabulary
 from nmt.compute.choice import factors_rounded, for_training, set_precision
 from nmt.data.corpus import Corpus
+from nmt.decoding.beam import SearchEngine
 from nmt.decoding.constraints import MakeConstraint, MinLength, NoRepeat, PrefixConstraint, TreeConstraint
 from nmt.decoding.engine import Prefix, Source
 from nmt.decoding.forced import attention_of, log_probabilities_of
-from nmt.decoding.search import SearchEngine
 from nmt.model.transformer import Transformer
 from nmt.recipe import Decoding, Model, Training
 from nmt.system.console import Console

@@ -21,11 +21,11 @@ import torch
 
 from contest import Pile
 from nmt.compute import choice
+from nmt.compute.beams import length_penalty
 from nmt.compute.native import INSTRUCTION_SETS, NEEDED, Kernels, find, open_library
-from nmt.decoding.beam import length_penalty
+from nmt.decoding.beam import SearchEngine
 from nmt.decoding.constraints import MakeConstraint
 from nmt.decoding.engine import Hypothesis, Source
-from nmt.decoding.search import SearchEngine
 from nmt.model.transformer import Transformer
 from nmt.parsing.linearization import ANY, TreeVocabulary
 from nmt.recipe import Decoding, Model

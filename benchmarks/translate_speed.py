@@ -27,8 +27,8 @@ import torch
 
 from contest import Contestant, forced_lengths, ours, random_bundle, random_sources, series, spread, theirs
 from nmt.checkpoint.reading import Bundle
+from nmt.decoding.beam import SearchEngine
 from nmt.decoding.engine import Engine, Source
-from nmt.decoding.search import SearchEngine
 from nmt.decoding.workers import Workers
 from nmt.exchange.ctranslate2 import export
 from nmt.exchange.resolve import resolve

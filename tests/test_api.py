@@ -8,8 +8,8 @@ import pytest
 import reference_search
 
 from nmt import Translator
+from nmt.decoding.beam import SearchEngine
 from nmt.decoding.engine import Request
-from nmt.decoding.search import SearchEngine
 from nmt.decoding.splitter import LineSplitter
 from nmt.recipe import Decoding, TokenizerSettings
 from nmt.system.errors import UserError

@@ -23,7 +23,6 @@ from reverse_task import reseal
 from nmt.checkpoint.reading import Bundle
 from nmt.commands.process import open_output
 from nmt.decoding.ctranslate2_engine import convert
-from nmt.decoding.search import SearchEngine
 from nmt.exchange.resolve import resolve
 from nmt.parsing.tree import read_trees
 from nmt.recipe import TASKS, Decoding, validated
@@ -177,7 +176,7 @@ def test_a_search_that_fits_into_no_memory_is_refused(
     monkeypatch: pytest.MonkeyPatch, hostile: Bundle, there: int
 ) -> None:
     """Memory that a beam of a bundle's own settings needs for a vocabulary of a million symbols, say."""
-    monkeypatch.setattr("nmt.decoding.search.available_memory", lambda device: there)
+    monkeypatch.setattr("nmt.decoding.beam.available_memory", lambda device: there)
     models, decoding = [hostile.model(torch.device("cpu"))], Decoding(beam=1000)
     if there == 10**12:
         assert SearchEngine(models, decoding).decoding.beam == 1000

@@ -41,6 +41,11 @@ class Beams(NamedTuple):
     keys: Tensor  # (n, 1): seed derived from the source, for sampling
 
 
+def length_penalty(length: Tensor, alpha: float) -> Tensor:
+    """Return lp = ((5 + length) / 6)^α (Wu et al. 2016, equation 14); `length` counts `</s>`."""
+    return ((5.0 + length) / 6.0) ** alpha
+
+
 def cannot_enter(bounds: Tensor, worst: Tensor) -> Tensor:
     """Return whether hypotheses, whose scores have upper bounds (n, k), cannot beat the worst (n, 1) to be returned."""
     return bounds <= worst

@@ -5,8 +5,8 @@
 | training | a CPU | `cpu_training.TrainingOnCPU`, or `TrainingByOneDNN` where oneDNN is faster |
 | training, compiled | a CPU | `operations.PLAIN`: the compiler fuses these better |
 | training, scoring, search | a GPU | `gpu.GPU` |
-| scoring outputs | a CPU | `operations.PLAIN`, or `onednn.ByOneDNN` where it is faster |
-| search | a CPU | `cpu_search.SearchInC`, or `operations.PLAIN` without C kernels; linear layers of `laid_out` |
+| scoring outputs | a CPU | `operations.PLAIN`, or `cpu_products.ByOneDNN` where it is faster |
+| search | a CPU | `cpu_search.SearchInC`, or `operations.PLAIN` without C kernels; linear layers of `cpu_products` |
 
 PyTorch multiplies with MKL, which runs AVX2 code on AMD processors even if they have AVX-512. oneDNN, also a part of
 PyTorch, uses AVX-512 there. From Zen 5 on this is twice as fast; Zen 4 computes 256 bits at a time, so there MKL is as
@@ -19,36 +19,37 @@ import math
 import platform
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache, partial
 from pathlib import Path
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from nmt.compute.beams import AT_ONCE, COMPARED, BeamOperations
-from nmt.compute.cpu_search import BeamOperationsInC, SearchInC
+from nmt.compute.cpu_products import AsStored, BFloat16, ByOneDNN, Int8, Int8InC, Panels
+from nmt.compute.cpu_search import AncestryInC, BeamOperationsInC, SearchInC
 from nmt.compute.cpu_training import TrainingByOneDNN, TrainingOnCPU
-from nmt.compute.gpu import GPU, HalfPrecision, Logits
-from nmt.compute.laid_out import AsStored, BFloat16, Int8, Int8InC, Panels
+from nmt.compute.gpu import GPU, HalfPrecision, LateAncestry, Logits
 from nmt.compute.native import kernels
-from nmt.compute.onednn import ByOneDNN
-from nmt.model.layers import DecoderLayer
+from nmt.model.cache import Ancestry
 from nmt.model.operations import PLAIN, Operations
-from nmt.model.transformer import Transformer
+from nmt.model.transformer import MakeLinear, Transformer, computed_by
+from nmt.recipe import CPU_BATCH_TOKENS, Decoding
 from nmt.system import torch_internals
+from nmt.system.device import available_memory
 from nmt.system.errors import UserError
 
 MKL, ONEDNN, PYTORCH = "mkl", "onednn", "pytorch"
 CPUINFO = Path("/proc/cpuinfo")
 ZEN_4, ZEN_5 = 25, 26  # AMD's processor families; Zen 3 is also 25, without AVX-512
 CACHE_LINE = 16  # in fp32 numbers; small vocabularies are padded to a multiple of this
+CPU_BEAM = 4  # on a CPU, a larger beam reduces automatic batch sizes in proportion
+MOST_BATCH_TOKENS = 1 << 15  # upper bound on automatic batch sizes on a GPU; larger ones gain nothing
 HALVES = {"bf16": torch.bfloat16, "fp16": torch.float16}
-
-MakeLinear = Callable[[Tensor, Tensor | None], nn.Module]  # from weight and bias
 
 
 # --- training and scoring ---------------------------------------------------------------------------------------------
@@ -65,7 +66,7 @@ def for_training(device: torch.device, dtype: torch.dtype, *, compiled: bool = F
 
 def for_scoring(model: Transformer) -> Transformer:
     """Return `model`, in evaluation mode and sharing its parameters, for the computation of outputs that are known."""
-    return model.computed_by(_scoring(model.output_embedding.weight)).eval()
+    return computed_by(model, _scoring(model.output_embedding.weight)).eval()
 
 
 def _scoring(weight: Tensor) -> Operations:
@@ -171,72 +172,88 @@ def set_precision(model: Transformer, precision: str, device: torch.device) -> N
 
 
 class Searched(NamedTuple):
-    """A model prepared for a search."""
+    """Models prepared for a search, and how it computes."""
 
-    model: Transformer
-    logits: nn.Module  # from states (…, d_model) to logits (…, padded vocabulary), at least fp32
-    beams: BeamOperations
+    models: Sequence[Transformer]
+    logits: Sequence[nn.Module]  # of each model: from states (…, d_model) to logits (…, padded vocabulary)
+    operations: BeamOperations
+    ancestry: Callable[[int, torch.device, int | None], Ancestry]  # makes one for a beam size, device and window
 
 
-def for_search(model: Transformer, precision: str) -> Searched:
-    """Prepare `model` for a search in `precision`: fp32, bf16, int8 (on a CPU) or fp16 (on a GPU).
+def for_search(models: Sequence[Transformer], precision: str, say: Callable[[str], None]) -> Searched:
+    """Prepare models for a search in `precision`, which is one that `search_precision` returns.
 
-    Parameters that are not laid out anew are shared with `model`. Small vocabularies are padded to whole cache lines,
-    others to whole blocks of `BeamOperations.best_extensions`. Raise UserError if this machine does not support it.
+    Parameters that are not laid out anew are shared with `models`; models in fp64 stay so on a CPU. Report missing C
+    kernels with `say`. Raise UserError if this machine cannot compute in the precision.
     """
-    weight = model.output_embedding.weight.detach()
-    beyond = -len(weight) % (COMPARED if len(weight) > AT_ONCE else CACHE_LINE)
-    weight = F.pad(weight, (0, 0, 0, beyond))
-    bias = None if model.output_bias is None else F.pad(model.output_bias.detach(), (0, beyond))
-    return (_on_cpu if weight.device.type == "cpu" else _on_gpu)(model, precision, weight, bias)
-
-
-def _on_gpu(model: Transformer, precision: str, weight: Tensor, bias: Tensor | None) -> Searched:
-    if precision == "int8":
-        raise UserError("precision int8: is for CPUs only", "use --precision bf16, or auto")
-    dtype = HALVES.get(precision, weight.dtype)
-    linear = None if precision == "fp32" else partial(HalfPrecision, dtype=dtype)
-    return Searched(model.computed_by(GPU(), linear).eval(), Logits(weight, bias, dtype), BeamOperations())
-
-
-def _on_cpu(model: Transformer, precision: str, weight: Tensor, bias: Tensor | None) -> Searched:
-    if precision == "fp16":
-        raise UserError("precision fp16: is for GPUs only", "use --precision bf16, or auto")
-    linear = _layout(precision, weight)
+    if models[0].output_embedding.weight.device.type != "cpu":
+        return _on_gpu(models, precision)
     try:
-        logits = linear(weight, bias)
-        laid_out = model.computed_by(PLAIN, linear).eval()
+        return _on_cpu(models, precision, say)
     except (AttributeError, NotImplementedError, RuntimeError) as error:
         raise UserError(
             f"precision {precision}: PyTorch cannot compute in it on this machine: {str(error).splitlines()[0]}",
             "use --precision fp32, or auto",
         ) from None
-    if (found := kernels()) is None or weight.dtype != torch.float32:
-        return Searched(laid_out, logits, BeamOperations())
-    if model.has_source:
-        layers = cast("list[DecoderLayer]", list(laid_out.decoder))
-        laid_out = laid_out.computed_by(SearchInC(layers, laid_out.decoder_norm, found.functions))
-    return Searched(laid_out, logits, BeamOperationsInC(found.functions))
+
+
+def _on_gpu(models: Sequence[Transformer], precision: str) -> Searched:
+    dtype = HALVES.get(precision, models[0].output_embedding.weight.dtype)
+    linear = None if precision == "fp32" else partial(HalfPrecision, dtype=dtype)
+    prepared = [computed_by(model, GPU(), linear).eval() for model in models]
+    return Searched(prepared, [Logits(*_output(model), dtype) for model in models], BeamOperations(), LateAncestry)
+
+
+def _on_cpu(models: Sequence[Transformer], precision: str, say: Callable[[str], None]) -> Searched:
+    layouts = [_layout(precision, model.output_embedding.weight) for model in models]
+    logits = [layout(*_output(model)) for layout, model in zip(layouts, models, strict=True)]
+    prepared = [computed_by(model, PLAIN, layout).eval() for layout, model in zip(layouts, models, strict=True)]
+    if (found := kernels()) is None:
+        say("C kernels are missing, which makes this slower: install a C compiler, then nmt again")
+    if found is None or any(model.output_embedding.weight.dtype != torch.float32 for model in models):
+        return Searched(prepared, logits, BeamOperations(), Ancestry)
+    for_c = [computed_by(model, SearchInC(model, found.functions)) for model in prepared]
+    return Searched(for_c, logits, BeamOperationsInC(found.functions), partial(AncestryInC, found.functions))
+
+
+def _output(model: Transformer) -> tuple[Tensor, Tensor | None]:
+    """Return the weight and bias of the output projection.
+
+    Small vocabularies are padded to whole cache lines, others to whole blocks of `BeamOperations.best_extensions`.
+    """
+    weight, bias = model.output_embedding.weight.detach(), model.output_bias
+    beyond = -len(weight) % (COMPARED if len(weight) > AT_ONCE else CACHE_LINE)
+    return F.pad(weight, (0, 0, 0, beyond)), None if bias is None else F.pad(bias.detach(), (0, beyond))
 
 
 def _layout(precision: str, weight: Tensor) -> MakeLinear:
     """Return what lays out the linear layers of a CPU, whose weights are like `weight`."""
     found = kernels()
+    if weight.dtype != torch.float32 or (precision == "fp32" and not (found and found.multiplies)):
+        return partial(AsStored, _scoring(weight))
     if precision == "bf16":
         return BFloat16
-    if precision == "int8":
-        return partial(Int8InC, found.functions) if found else Int8
-    if found and found.multiplies and weight.dtype == torch.float32:
-        return partial(Panels, found.functions)
-    return partial(AsStored, _scoring(weight))
+    if found is None:
+        return Int8
+    return partial(Int8InC if precision == "int8" else Panels, found.functions)
 
 
-def search_precision(wanted: str, device: torch.device) -> str:
-    """Return the precision of a search: `wanted`, or the fastest if that is auto or not faster than fp32 here."""
-    if device.type == "cpu":
-        return "fp32" if wanted == "auto" or (wanted in ("bf16", "int8") and not pays(wanted)) else wanted
+def search_precision(wanted: str, device: torch.device, say: Callable[[str], None]) -> str:
+    """Return the precision of a search: `wanted`, or the fastest if that is auto or not faster than fp32 here.
+
+    Report the latter with `say`. Raise UserError if `wanted` is for other devices.
+    """
+    on_cpu = device.type == "cpu"
+    if wanted == ("fp16" if on_cpu else "int8"):
+        only = "GPUs" if on_cpu else "CPUs"
+        raise UserError(f"precision {wanted}: is for {only} only", "use --precision bf16, or auto")
+    if on_cpu and wanted in ("bf16", "int8") and not pays(wanted):
+        say(f"precision {wanted}: not faster on this machine, so fp32 is used")
+        return "fp32"
     if wanted != "auto":
         return wanted
+    if on_cpu:
+        return "fp32"
     return "bf16" if torch.cuda.get_device_capability(device) >= (8, 0) else "fp16"  # older ones emulate bf16
 
 
@@ -260,3 +277,16 @@ def _seconds(layer: nn.Module, rows: Tensor) -> float:
     start = time.perf_counter()
     layer(rows)
     return time.perf_counter() - start
+
+
+def batch_tokens(decoding: Decoding, models: Sequence[Transformer]) -> int:
+    """Return the batch size in padded source tokens, resolving `decoding.batch_tokens: auto`."""
+    if decoding.batch_tokens != "auto":
+        return decoding.batch_tokens
+    weight = models[0].output_embedding.weight
+    if weight.device.type == "cpu":
+        return max(1, CPU_BATCH_TOKENS * CPU_BEAM // max(CPU_BEAM, decoding.beam))
+    free = available_memory(weight.device) or 0
+    # Numbers cached per source token, assuming that hypotheses are as long as the source.
+    values = sum(2 * model.config.decoder_depth * model.config.d_model * (1 + decoding.beam) for model in models)
+    return min(MOST_BATCH_TOKENS, max(1, free // 2 // (values * weight.element_size())))

@@ -8,7 +8,7 @@ Shapes: n rows (sentences), k hypotheses per row, m live hypotheses.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 from ctypes import CDLL, Array, c_int64, c_void_p
 from typing import Any, NamedTuple, cast
 
@@ -16,30 +16,16 @@ import torch
 from torch import Tensor, nn
 
 from nmt.compute.beams import BeamOperations, Beams, Candidates
-from nmt.compute.laid_out import LaidOut, Panels
+from nmt.compute.cpu_products import LaidOut, Panels
 from nmt.compute.native import gomp_parallel
 from nmt.model.cache import Ancestry, KVCache, LayerCache, Removal
 from nmt.model.layers import DecoderLayer
 from nmt.model.operations import Operations
+from nmt.model.transformer import Transformer
 from nmt.text.vocabulary import EOS
 
-Multiply = Callable[[Tensor], Tensor]  # (m, in) to (m, out)
 Norm = tuple[Tensor, Tensor, float]  # weight, shift and epsilon of a layer normalisation
 PLACES_AT_ONCE = 4  # the kernels read lists of places in groups of this size
-
-
-class SearchInC(Operations):
-    """Operations of one decoder, whose weights are collected when they are made."""
-
-    def __init__(self, layers: Sequence[DecoderLayer], last_norm: nn.Module, functions: CDLL) -> None:
-        """Prepare steps of `layers`, which are laid out; `last_norm` follows pre-norm layers."""
-        self._functions, self._decoder = functions, FusedDecoder(layers, last_norm, functions)
-
-    def ancestry(self, beam: int, device: torch.device, window: int | None) -> Ancestry:
-        return AncestryInC(self._functions, beam, device, window)
-
-    def step(self, layers: Iterable[Any], norm: nn.Module, x: Tensor, cache: KVCache, alive: Tensor | None) -> Tensor:
-        return self._decoder.step(x, cache, alive)
 
 
 class AncestryInC(Ancestry):
@@ -122,42 +108,26 @@ class _Seen(NamedTuple):
     lengths: Tensor  # (n,): source lengths
 
 
-class _Layer(NamedTuple):
-    """A layer's matrix products and the biases to add to their results; `qkv` and `query` add their own."""
+class SearchInC(Operations):
+    """Operations of one decoder, whose weights are collected when they are made."""
 
-    qkv: Multiply
-    out: Multiply
-    out_bias: Tensor | None
-    query: Multiply
-    cross_out: Multiply
-    cross_out_bias: Tensor | None
-    inner: Multiply
-    inner_bias: Tensor
-    outer: Multiply
-    outer_bias: Tensor | None
-
-
-class FusedDecoder:
-    """A decoder's layers, computed with C kernels for each hypothesis's newest position."""
-
-    def __init__(self, layers: Sequence[DecoderLayer], last_norm: nn.Module, functions: CDLL) -> None:
-        """Collect the weights of `layers`, which are laid out for inference; `last_norm` follows pre-norm layers."""
+    def __init__(self, model: Transformer, functions: CDLL) -> None:
+        """Prepare steps of the decoder of `model`, whose linear layers are laid out."""
+        layers, last_norm = cast("list[DecoderLayer]", list(model.decoder)), model.decoder_norm
         self._functions, self._pre = functions, layers[0].attention_residual.pre
         self._heads, self._widths = layers[0].attention.heads, layers[0].attention.widths[1:]
-        feed_forward = layers[0].feed_forward
-        self._inner_width = cast(Tensor, feed_forward.inner.bias).numel()
-        self._activate_in_place = getattr(functions, f"nmt_add_bias_{feed_forward.activation}")
-        # Collected once: attribute lookups in modules take as long as computing a few hypotheses.
-        self._layers = [_layer(layer) for layer in layers]
+        self._activate_in_place = getattr(functions, f"nmt_add_bias_{layers[0].feed_forward.activation}")
+        # Collected once: looking up parts of modules takes as long as computing a few hypotheses.
+        self._products = [_products(layer) for layer in layers]
+        self._inner_width = len(cast(Tensor, layers[0].feed_forward.inner.bias))
         residuals = ((each.attention_residual, each.cross_residual, each.feed_forward_residual) for each in layers)
         norms = [_norm(residual.norm) for of_layer in residuals for residual in of_layer]
         self._first_norm = layers[0].attention_residual.norm if self._pre else nn.Identity()
         self._norms = [*norms[1:], _norm(last_norm)] if self._pre else norms
         """The norm after each sublayer"""
-        self._weights = self._packed(layers)
+        self._weights = self._packed()
 
-    def step(self, x: Tensor, cache: KVCache, alive: Tensor | None) -> Tensor:
-        """Compute `Transformer.step` from the newest position's inputs x (n, k, d_model)."""
+    def step(self, layers: Iterable[Any], norm: nn.Module, x: Tensor, cache: KVCache, alive: Tensor | None) -> Tensor:
         if alive is None or bool(alive.all()):
             return self._states(x.flatten(0, 1), self._seen(cache, None), cache).view_as(x)
         which = alive.flatten().nonzero()[:, 0]
@@ -166,12 +136,12 @@ class FusedDecoder:
         flat[which] = self._states(x.flatten(0, 1)[which], self._seen(cache, which), cache)
         return states
 
-    def _packed(self, layers: Sequence[DecoderLayer]) -> Array[c_void_p] | None:
-        """Return the weights of nmt_decode, or None if a product is not by its library."""
+    def _packed(self) -> Array[c_void_p] | None:
+        """Return the weights of nmt_decode, or None if products are not by nmt_product."""
         pointers: list[int | None] = []
-        for index, layer in enumerate(layers):
-            for product in _products(layer):
-                if not isinstance(product, Panels) or product.functions is not self._functions:
+        for index, products in enumerate(self._products):
+            for product in products:
+                if not isinstance(product, Panels):
                     return None
                 pointers += product.matrix.data_ptr(), _pointer(product.bias)
             for weight, shift, _ in self._norms[3 * index : 3 * index + 3]:
@@ -184,13 +154,14 @@ class FusedDecoder:
             return self._decode(x, seen, cache)
         norms = iter(self._norms)
         y: Tensor = self._first_norm(x)
-        for layer, own in zip(self._layers, cache.layers, strict=True):
-            mixed = self._attend_to_places(layer.qkv(y), own, seen)
-            x, y = self._add(x, layer.out(mixed), layer.out_bias, next(norms))
-            mixed = self._attend_to_rows(layer.query(y), own, seen)
-            x, y = self._add(x, layer.cross_out(mixed), layer.cross_out_bias, next(norms))
-            inner = self._activate(layer.inner(y), layer.inner_bias)
-            x, y = self._add(x, layer.outer(inner), layer.outer_bias, next(norms))
+        for (qkv, out, query, cross_out, inner, outer), own in zip(self._products, cache.layers, strict=True):
+            mixed = self._attend_to_places(qkv.forward(y), own, seen)
+            x, y = self._add(x, out.product(mixed), out.bias, next(norms))
+            mixed = self._attend_to_rows(query.forward(y), own, seen)
+            x, y = self._add(x, cross_out.product(mixed), cross_out.bias, next(norms))
+            z = inner.product(y)
+            self._activate_in_place(*z.shape, z.data_ptr(), _pointer(inner.bias))
+            x, y = self._add(x, outer.product(z), outer.bias, next(norms))
         return y
 
     def _decode(self, x: Tensor, seen: _Seen, cache: KVCache) -> Tensor:
@@ -202,7 +173,7 @@ class FusedDecoder:
         caches = [number for buffer in buffers for number in _pointer_and_strides(buffer)]
         scratch = x.new_empty(m * (width + heads * 2 * (keys + values) + self._inner_width))
         self._functions.nmt_decode(
-            *(len(self._layers), m, _pointer(seen.which), seen.places.size(1), heads, keys, values, width),
+            *(len(self._products), m, _pointer(seen.which), seen.places.size(1), heads, keys, values, width),
             *(self._inner_width, self._activate_in_place, self._norms[0][2]),
             *(self._weights, (c_int64 * len(caches))(*caches)),
             *(seen.newest.data_ptr(), seen.places.data_ptr(), seen.counts.data_ptr(), seen.places.size(2)),
@@ -244,11 +215,6 @@ class FusedDecoder:
         )
         return out
 
-    def _activate(self, x: Tensor, bias: Tensor) -> Tensor:
-        """Return the activation of x + bias, written over x (m, d_ff)."""
-        self._activate_in_place(*x.shape, x.data_ptr(), bias.data_ptr())
-        return x
-
     def _add(self, x: Tensor, z: Tensor, bias: Tensor | None, norm: Norm) -> tuple[Tensor, Tensor]:
         """Add a sublayer's output z + bias to the residual stream x; return it and the next sublayer's input."""
         y, (weight, shift, epsilon) = torch.empty_like(x), norm
@@ -260,18 +226,10 @@ class FusedDecoder:
 
 
 def _products(layer: DecoderLayer) -> list[LaidOut]:
+    """Return what multiplies in a layer, in the order of computation."""
     own, cross, feed_forward = layer.attention, layer.cross, layer.feed_forward
     of_layer = own.qkv, own.out, cross.query, cross.out, feed_forward.inner, feed_forward.outer
     return [cast(LaidOut, module) for module in of_layer]
-
-
-def _layer(layer: DecoderLayer) -> _Layer:
-    qkv, out, query, cross_out, inner, outer = _products(layer)
-    assert inner.bias is not None
-    return _Layer(
-        *(qkv.forward, out.product, out.bias, query.forward, cross_out.product, cross_out.bias),
-        *(inner.product, inner.bias, outer.product, outer.bias),
-    )
 
 
 def _norm(norm: nn.Module) -> Norm:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from nmt.compute.onednn import ByOneDNN
+from nmt.compute.cpu_products import ByOneDNN
 from nmt.model.operations import Operations, factor_dtype, head_views
 
 MASKED_AT_ONCE = 1 << 18  # elements; they fit in a core's cache

@@ -48,9 +48,6 @@ class GPU(Operations):
         else:  # neither rounds nor stores the product
             torch.addmm(total, a, b, out_dtype=total.dtype, out=total)
 
-    def ancestry(self, beam: int, device: torch.device, window: int | None) -> Ancestry:
-        return LateAncestry(beam, device, window)
-
 
 class LateAncestry(Ancestry):
     """An ancestry whose `extent` is a bound, so that no step waits for its exact value.

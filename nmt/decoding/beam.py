@@ -15,95 +15,108 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Generator, Iterator, Sequence
+from functools import partial
 from itertools import islice
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
-from nmt.compute.beams import BeamOperations, Beams, Candidates
-from nmt.decoding.constraints import MakeConstraint
-from nmt.decoding.engine import Hypothesis, Pool, Source, SourceQueue
+from nmt.compute.beams import Beams, Candidates, length_penalty, record
+from nmt.compute.choice import CPU_BEAM, batch_tokens, for_search, search_precision
+from nmt.decoding.constraints import MakeConstraint, MinLength
+from nmt.decoding.engine import Found, Hypothesis, Pool, Source, SourceQueue
+from nmt.decoding.forced import annotate
+from nmt.decoding.placement import Placer
+from nmt.decoding.sampling import draw, key, random_bits
 from nmt.model.batch import pad_ids
 from nmt.model.cache import KVCache, Removal, with_room
 from nmt.model.transformer import Transformer
-from nmt.recipe import CPU_BATCH_TOKENS, Decoding
-from nmt.system.device import Download, available_memory, upload
+from nmt.recipe import Decoding
+from nmt.system.device import Download, available_memory, check_room, upload
 from nmt.text.vocabulary import BOS, EOS
 
 REFILL = 8  # refill the batch once 1/8 of it is empty
-CPU_BEAM = 4  # on a CPU, a larger beam reduces automatic batch sizes in proportion
 HELD = 4096  # source and output tokens to collect before annotating
-MOST_BATCH_TOKENS = 1 << 15  # upper bound on automatic batch sizes on a GPU; larger ones gain nothing
-
-Found = tuple[Source, list[Hypothesis]]
 
 
-def length_penalty(length: Tensor, alpha: float) -> Tensor:
-    """Return lp = ((5 + length) / 6)^α (Wu et al. 2016, equation 14); `length` counts `</s>`."""
-    return ((5.0 + length) / 6.0) ** alpha
+class SearchEngine:
+    """`Engine` for one model or an ensemble, whose probabilities are averaged."""
 
+    def __init__(
+        self,
+        models: Sequence[Transformer],
+        decoding: Decoding,
+        constraints: Sequence[MakeConstraint] = (),
+        say: Callable[[str], None] = lambda line: None,
+        annotated: bool = False,
+        placer: Callable[[Sequence[Transformer]], Placer] | None = None,
+    ) -> None:
+        """Prepare the models; the default constraint is `decoding.min_length` alone.
 
-class SearchModels:
-    """Models prepared for inference, with their search settings."""
+        `placer` makes the object that puts phrases into results. `say` reports a change of precision or batch size, and
+        missing C kernels. If `annotated`, hypotheses have alignments and log-probabilities. Raise UserError if the
+        machine does not support `decoding.precision` or lacks memory for even one sentence.
+        """
+        self.decoding, self._say = decoding, say
+        self._annotate = partial(annotate, models) if annotated else None
+        self._placer = placer(models) if placer else None
+        self.constraints = constraints or [partial(MinLength, decoding.min_length)]
+        self.device = models[0].output_embedding.weight.device
+        self.vocabulary = len(models[0].output_embedding.weight)
+        check_room(  # a bundle may ask for more than any machine has
+            4 * decoding.beam * sum(self.vocabulary + model.config.d_model for model in models),
+            available_memory(self.device),
+            f"decoding.beam: the logits of {decoding.beam} hypotheses over {self.vocabulary:,} symbols",
+            "--set decoding.beam=4",
+        )
+        self.precision = search_precision(decoding.precision, self.device, say)
+        self.models, self.logits, self.operations, self.ancestry = for_search(models, self.precision, say)
+        self.batch_tokens, self._has_shrunk = batch_tokens(decoding, models), False
 
-    models: Sequence[Transformer]
-    logits: Sequence[nn.Module]  # output layer of each model, from states to logits
-    beam_operations: BeamOperations
-    vocabulary: int
-    device: torch.device
-    decoding: Decoding
-    constraints: Sequence[MakeConstraint]
-    batch_tokens: int
-    say: Callable[[str], None]
+    def search(self, queue: SourceQueue, n_best: int) -> Generator[tuple[int, list[Hypothesis]], None, None]:
+        return Search(self, self.decoding.beam, n_best).run(queue)
+
+    def sample(self, queue: SourceQueue, count: int) -> Generator[tuple[int, list[Hypothesis]], None, None]:
+        return Sampling(self, count).run(queue)
 
     def wants_others(self, source: Source, hypotheses: Sequence[Hypothesis]) -> bool:
         """Return whether other hypotheses may serve a source better than its best ones."""
-        return False
+        return self._placer is not None and not any(self._placer.copies(source, each) for each in hypotheses)
 
     def completes(self, source: Source, hypotheses: Sequence[Hypothesis]) -> bool:
         """Return whether what a search finds for a source is to be completed."""
-        return False
+        if self._annotate is not None or source.phrases or source.whole or source.aligned:
+            return True
+        return self.wants_others(source, hypotheses)
 
     def complete(self, found: list[Found], n_best: int | None) -> tuple[list[Found], list[Source]]:
         """Return completed results, and sources to search again for the others.
 
         The `n_best` hypotheses of each source get its phrases; None for samples, which get none.
         """
-        return found, []
+        again: list[Source] = []
+        if self._placer and n_best is not None:
+            found, again = self._placer.place(found, n_best)
+        return self._annotate(found) if self._annotate else found, again
 
     def shrink(self, factor: float) -> None:
         """Scale the batch size of later searches by `factor` after an out-of-memory error; report it once."""
         self.batch_tokens = max(1, int(self.batch_tokens * factor))
-        self.say("out of memory: the search continues with smaller batches; a smaller --batch-tokens avoids this")
-        self.say = lambda line: None
-
-
-def batch_tokens(decoding: Decoding, models: Sequence[Transformer]) -> int:
-    """Return the batch size in padded source tokens, resolving `decoding.batch_tokens: auto`."""
-    if decoding.batch_tokens != "auto":
-        return decoding.batch_tokens
-    weight = models[0].output_embedding.weight
-    if weight.device.type == "cpu":
-        return max(1, CPU_BATCH_TOKENS * CPU_BEAM // max(CPU_BEAM, decoding.beam))
-    free = available_memory(weight.device) or 0
-    # Numbers cached per source token, assuming that hypotheses are as long as the source.
-    values = sum(2 * model.config.decoder_depth * model.config.d_model * (1 + decoding.beam) for model in models)
-    return min(MOST_BATCH_TOKENS, max(1, free // 2 // (values * weight.element_size())))
+        if not self._has_shrunk:
+            self._say("out of memory: the search continues with smaller batches; a smaller --batch-tokens avoids this")
+        self._has_shrunk = True
 
 
 class Search:
-    """One beam search: the sentences in progress and the models' caches for them.
-
-    `sampling.Sampling` overrides how hypotheses are extended.
-    """
+    """One beam search: the sentences in progress and the models' caches for them."""
 
     places = True  # whether results get the phrases of their sources
 
-    def __init__(self, engine: SearchModels, beam: int, n_best: int) -> None:
+    def __init__(self, engine: SearchEngine, beam: int, n_best: int) -> None:
         self._engine, self._beam, self._n_best = engine, beam, n_best
         self._batch_tokens = engine.batch_tokens
         self._again = Pool()  # sources in progress when memory ran out
@@ -116,7 +129,7 @@ class Search:
         engine, device = self._engine, self._engine.device
         windows = [model.config.attention_window for model in engine.models]
         widest = None if None in windows else max(window for window in windows if window is not None)
-        self._ancestry = engine.models[0].operations.ancestry(self._beam, device, widest)
+        self._ancestry = engine.ancestry(self._beam, device, widest)
         self._caches = [KVCache(self._ancestry, window) for window in windows]
         self._rules = [make(self._ancestry) for make in engine.constraints]
         self._beams = self._empty([])
@@ -237,7 +250,7 @@ class Search:
 
     def _extend(self, states: list[Tensor]) -> Tensor:
         """Extend every hypothesis, given each model's states; return (n,), whether each sentence is finished."""
-        self._beams, done = self._engine.beam_operations.choose(
+        self._beams, done = self._engine.operations.choose(
             *(self._beams, self._candidates(states), self._links, self._ancestry.positions, self._penalties),
             *(self._n_best, self._engine.vocabulary),
         )
@@ -256,7 +269,7 @@ class Search:
         """
         count = 2 * self._beam if self._beam > 1 else 1
         found = [
-            self._engine.beam_operations.best_extensions(log_probs, self._beams.totals[part], count)
+            self._engine.operations.best_extensions(log_probs, self._beams.totals[part], count)
             for part, log_probs in self._allowed(states)
         ]
         totals, parents, symbols = found[0] if len(found) == 1 else map(torch.cat, zip(*found, strict=True))
@@ -269,7 +282,7 @@ class Search:
         for start in range(0, self._ancestry.count, rows):
             part = slice(start, start + rows)
             logits = (output(x[part]).float() for output, x in zip(self._engine.logits, states, strict=True))
-            each = [self._engine.beam_operations.log_softmax_(of_model, self._engine.vocabulary) for of_model in logits]
+            each = [self._engine.operations.log_softmax_(of_model, self._engine.vocabulary) for of_model in logits]
             log_probs = each[0] if len(each) == 1 else torch.stack(each).logsumexp(0) - math.log(len(each))
             for rule in self._rules:
                 rule.restrict(log_probs, part)
@@ -310,3 +323,50 @@ class Search:
         ids.reverse()
         finished = ids[-1] == EOS
         return Hypothesis(ids[:-1] if finished else ids, score, finished, kept_from_repeating=kept)
+
+
+class Sampling(Search):
+    """Ancestral sampling, batched like a search: a source's samples form one row, but are independent."""
+
+    places = False
+
+    def __init__(self, engine: SearchEngine, count: int) -> None:
+        super().__init__(engine, beam=count, n_best=count)
+        decoding = engine.decoding
+        if decoding.batch_tokens == "auto":  # rescaled from the beam to `count`
+            self._batch_tokens = max(1, engine.batch_tokens * max(CPU_BEAM, decoding.beam) // max(CPU_BEAM, count))
+
+    def _empty(self, sources: list[Source]) -> Beams:
+        """Return `count` empty samples per source."""
+        keys = torch.tensor([key(self._engine.decoding.seed, source.ids) for source in sources], dtype=torch.int64)
+        beams = super()._empty(sources)
+        own = torch.arange(self._beam, device=beams.parents.device).expand_as(beams.parents)
+        return beams._replace(
+            parents=own, totals=torch.zeros_like(beams.totals), keys=upload(keys, own.device)[:, None]
+        )
+
+    def _extend(self, states: list[Tensor]) -> Tensor:
+        beams = self._beams
+        positions = self._ancestry.positions
+        bits = random_bits(beams.keys[:, 0], self._beam, positions)
+        drawn = []
+        for part, log_probs in self._allowed(states):
+            symbols = draw(log_probs, bits[part], self._engine.decoding)
+            drawn.append((symbols, log_probs.gather(2, symbols[:, :, None])[:, :, 0]))
+        symbols, chosen = (torch.cat(parts) for parts in zip(*drawn, strict=True))
+        # Where all log-probabilities are -inf, a padding index may have been chosen.
+        symbols = symbols.clamp_max_(self._engine.vocabulary - 1)
+        totals = beams.totals + chosen  # -inf for samples that have already ended
+        links = beams.parents * self._engine.vocabulary + symbols
+        ends = (symbols.eq(EOS) | (positions + 1).eq(beams.caps)) & ~totals.isneginf()
+        scores = totals / length_penalty(positions + 1, self._engine.decoding.alpha)
+        record(self._links, positions, links)
+        self._beams = beams._replace(
+            symbols=symbols,
+            totals=totals.masked_fill(ends, -math.inf),
+            ends=torch.where(ends, links, beams.ends),
+            positions=torch.where(ends, positions, beams.positions),
+            scores=torch.where(ends, scores, beams.scores),
+        )
+        self._advance_rules()
+        return self._beams.totals.isneginf().all(1)

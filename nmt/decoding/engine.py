@@ -93,6 +93,9 @@ class Source:
         return self.start + len(self.text)
 
 
+Found = tuple[Source, list[Hypothesis]]
+
+
 class SourceQueue(Protocol):
     """Thread-safe queue from which an engine takes its sources."""
 

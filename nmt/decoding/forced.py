@@ -18,8 +18,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from nmt.decoding.beam import Found, batch_tokens
-from nmt.decoding.engine import Hypothesis, most_positions
+from nmt.compute.choice import batch_tokens
+from nmt.decoding.engine import Found, Hypothesis, most_positions
 from nmt.model.batch import Batch, in_batches, pad_ids
 from nmt.model.operations import perplexity
 from nmt.model.transformer import Transformer

@@ -21,7 +21,7 @@ from nmt.system.errors import UserError
 from nmt.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
-    from nmt.decoding.search import SearchEngine
+    from nmt.decoding.beam import SearchEngine
     from nmt.model.transformer import Transformer
 
 
@@ -97,8 +97,8 @@ class Parser(Pipeline[Parse]):
         vocabulary: TreeVocabulary, decoding: Decoding, models: Sequence[Transformer], say: Callable[[str], None]
     ) -> SearchEngine:
         """Make an engine whose outputs are trees over their sources' words."""
+        from nmt.decoding.beam import SearchEngine
         from nmt.decoding.constraints import TreeConstraint
-        from nmt.decoding.search import SearchEngine
 
         return SearchEngine(models, decoding, [partial(TreeConstraint, vocabulary)], say)
 

@@ -21,8 +21,8 @@ from typing import NamedTuple
 
 import torch
 
-from nmt.decoding.beam import Found, length_penalty
-from nmt.decoding.engine import Hypothesis, Prefix, Source
+from nmt.compute.beams import length_penalty
+from nmt.decoding.engine import Found, Hypothesis, Prefix, Source
 from nmt.decoding.forced import TOKENS, attention_of, log_probabilities_of
 from nmt.model.transformer import Transformer
 from nmt.recipe import Decoding

@@ -7,8 +7,6 @@ Each draw is the symbol with the largest sum of log-probability and Gumbel noise
 section 2). Rounding, which differs between batches, changes a draw only if two symbols are nearly tied. Inverting the
 cumulative distribution would be simpler, but rounding moves thousands of its boundaries, so outputs would change now
 and then.
-
-A source's samples form one row of the batch, like the hypotheses of a beam, but are independent.
 """
 
 from __future__ import annotations
@@ -20,62 +18,10 @@ from hashlib import blake2b
 import torch
 from torch import Tensor
 
-from nmt.compute.beams import Beams, record
-from nmt.decoding.beam import CPU_BEAM, Search, SearchModels, length_penalty
-from nmt.decoding.engine import Source
 from nmt.recipe import Decoding
-from nmt.system.device import upload
-from nmt.text.vocabulary import EOS
 
 SYMBOLS_PER_BLOCK = 64  # of a two-stage draw
 STEP, FIRST, SECOND = (signed - (1 << 64) for signed in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
-
-
-class Sampling(Search):
-    """Ancestral sampling, batched like a search."""
-
-    places = False
-
-    def __init__(self, engine: SearchModels, count: int) -> None:
-        super().__init__(engine, beam=count, n_best=count)
-        decoding = engine.decoding
-        if decoding.batch_tokens == "auto":  # rescaled from the beam to `count`
-            self._batch_tokens = max(1, engine.batch_tokens * max(CPU_BEAM, decoding.beam) // max(CPU_BEAM, count))
-
-    def _empty(self, sources: list[Source]) -> Beams:
-        """Return `count` empty samples per source."""
-        keys = torch.tensor([key(self._engine.decoding.seed, source.ids) for source in sources], dtype=torch.int64)
-        beams = super()._empty(sources)
-        own = torch.arange(self._beam, device=beams.parents.device).expand_as(beams.parents)
-        return beams._replace(
-            parents=own, totals=torch.zeros_like(beams.totals), keys=upload(keys, own.device)[:, None]
-        )
-
-    def _extend(self, states: list[Tensor]) -> Tensor:
-        beams = self._beams
-        positions = self._ancestry.positions
-        bits = random_bits(beams.keys[:, 0], self._beam, positions)
-        drawn = []
-        for part, log_probs in self._allowed(states):
-            symbols = draw(log_probs, bits[part], self._engine.decoding)
-            drawn.append((symbols, log_probs.gather(2, symbols[:, :, None])[:, :, 0]))
-        symbols, chosen = (torch.cat(parts) for parts in zip(*drawn, strict=True))
-        # Where all log-probabilities are -inf, a padding index may have been chosen.
-        symbols = symbols.clamp_max_(self._engine.vocabulary - 1)
-        totals = beams.totals + chosen  # -inf for samples that have already ended
-        links = beams.parents * self._engine.vocabulary + symbols
-        ends = (symbols.eq(EOS) | (positions + 1).eq(beams.caps)) & ~totals.isneginf()
-        scores = totals / length_penalty(positions + 1, self._engine.decoding.alpha)
-        record(self._links, positions, links)
-        self._beams = beams._replace(
-            symbols=symbols,
-            totals=totals.masked_fill(ends, -math.inf),
-            ends=torch.where(ends, links, beams.ends),
-            positions=torch.where(ends, positions, beams.positions),
-            scores=torch.where(ends, scores, beams.scores),
-        )
-        self._advance_rules()
-        return self._beams.totals.isneginf().all(1)
 
 
 def key(seed: int, ids: Sequence[int]) -> int:

@@ -32,8 +32,8 @@ from nmt.text.tokenizer import Tokenizer
 from nmt.text.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
+    from nmt.decoding.beam import SearchEngine
     from nmt.decoding.constraints import MakeConstraint
-    from nmt.decoding.search import SearchEngine
     from nmt.model.transformer import Transformer
 
 JSON_FIELDS = ("unusual_length", "missing", "kept_from_repeating", "lost", "invented", "deleted", "loop")
@@ -236,9 +236,9 @@ class Translator(Pipeline[Translation]):
         say: Callable[[str], None],
     ) -> SearchEngine:
         """Make an engine whose outputs are long enough, have their prefixes and phrases, and no n-gram twice."""
+        from nmt.decoding.beam import SearchEngine
         from nmt.decoding.constraints import MinLength, NoRepeat, PrefixConstraint
         from nmt.decoding.placement import Placer
-        from nmt.decoding.search import SearchEngine
 
         target = cast(Vocabulary, tokenizer.target)
         rules: list[MakeConstraint] = [partial(MinLength, decoding.min_length), partial(PrefixConstraint, target)]

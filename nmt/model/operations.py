@@ -1,6 +1,6 @@
 """The operations of the layers in plain PyTorch: the reference for the faster ones in `nmt.compute`.
 
-Every layer computes through its `operations`, which are these unless `Transformer.computed_by` sets others.
+Every layer computes through its `operations`, which are these unless `transformer.computed_by` sets others.
 
 Shapes: b batch, h heads, t queries, s keys, d_k and d_v the widths of one head. Masks are true where attention is
 allowed. Packed sequences lie end to end in a batch of 1; a `PackedMask` replaces their mask.
@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from nmt.model.batch import PADDING, Sequences
-from nmt.model.cache import Ancestry, KVCache
+from nmt.model.cache import KVCache
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "silu": F.silu, "gelu": F.gelu}
 Reach = tuple[int, int]  # number of positions visible before and after a query's own
@@ -162,10 +162,6 @@ class Operations:
             total += a @ b
 
     # --- a step of a search -----------------------------------------------------------------------------------------
-
-    def ancestry(self, beam: int, device: torch.device, window: int | None) -> Ancestry:
-        """Return the places that the hypotheses of a new search attend to."""
-        return Ancestry(beam, device, window)
 
     def step(self, layers: Iterable[Any], norm: nn.Module, x: Tensor, cache: KVCache, alive: Tensor | None) -> Tensor:
         """Apply the decoder's layers and last norm to the newest position of each hypothesis: x (n, k, d_model).

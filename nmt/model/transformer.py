@@ -21,6 +21,8 @@ from nmt.model.operations import Operations, PackedMask
 from nmt.recipe import Model, Recipe
 
 M = TypeVar("M", bound=nn.Module)
+MakeLinear = Callable[[Tensor, Tensor | None], nn.Module]
+"""Make a module from the weight (out, in) and bias (out,) of a linear layer."""
 
 
 class Memory(NamedTuple):
@@ -87,15 +89,6 @@ class Transformer(Layer):
     ) -> Self:
         """Return a new model for `recipe`, a language model if the recipe's data has no source."""
         return cls(recipe.model, None if recipe.data.source is None else source_vocab, target_vocab, starts)
-
-    def computed_by(
-        self, operations: Operations, linear: Callable[[Tensor, Tensor | None], nn.Module] | None = None
-    ) -> Self:
-        """Return a copy that shares all parameters and computes through `operations`.
-
-        If `linear` is given, it makes a module from the weight (out, in) and bias (out,) of each linear layer.
-        """
-        return computed_by(self, operations, linear)
 
     def forward(self, source: Tensor | None, target_in: Tensor) -> Tensor:
         """Return the logits of every next target symbol: (batch, target length, target vocabulary).
@@ -186,13 +179,9 @@ class Transformer(Layer):
 
     def attention_weights(self, source: Tensor, target_in: Tensor) -> AttentionWeights:
         """Return the attention weights of every head and layer, without dropout even in training mode."""
-        weights, was_training = AttentionWeights([], [], []), self.training
-        self.eval()
-        try:
-            memory = self.encode(source, weights.encoder)
-            self.decode_states(target_in, memory, record=(weights.decoder, weights.cross))
-        finally:
-            self.train(was_training)
+        weights, model = AttentionWeights([], [], []), computed_by(self, self.operations).eval()
+        memory = model.encode(source, weights.encoder)
+        model.decode_states(target_in, memory, record=(weights.decoder, weights.cross))
         return weights
 
     def cross_attention(self, source: Tensor, target_in: Tensor) -> Tensor:
@@ -224,17 +213,19 @@ class Transformer(Layer):
         return starts[ids]
 
 
-def computed_by(
-    module: M, operations: Operations, linear: Callable[[Tensor, Tensor | None], nn.Module] | None = None
-) -> M:
-    """Return a copy of a part of a model, as `Transformer.computed_by` does of a whole one."""
+def computed_by(module: M, operations: Operations, linear: MakeLinear | None = None) -> M:
+    """Return a copy of a model, or of a part of one, that shares all parameters and computes through `operations`.
+
+    If `linear` is given, it makes the linear layers. The copy is not compiled, and has a training mode of its own.
+    """
     if linear is not None and isinstance(module, nn.Linear):
         return cast(M, linear(module.weight, module.bias))
     changed = copy.copy(module)
     if isinstance(changed, Layer):
         changed.operations = operations
-    children = ((name, child) for name, child in module._modules.items() if child is not None)
-    changed._modules = {name: computed_by(child, operations, linear) for name, child in children}
+    changed._modules = {
+        name: child and computed_by(child, operations, linear) for name, child in module._modules.items()
+    }
     return changed
 
 

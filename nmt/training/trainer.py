@@ -31,7 +31,7 @@ from nmt.data.epochs import AHEAD, EpochPlans, remove_plans
 from nmt.data.folders import directory, fingerprints_of
 from nmt.data.prepare import trained_lengths
 from nmt.model.batch import Batch
-from nmt.model.transformer import Transformer
+from nmt.model.transformer import Transformer, computed_by
 from nmt.parsing.linearization import load_tokenizer
 from nmt.recipe import Recipe, Training
 from nmt.system import torch_internals
@@ -59,7 +59,7 @@ class Trainer:
         self.device, self.state = group.device, RunState(step=0, epoch=0, offset=0)
         compiled = settings.compile or (settings.compile is None and self.device.type == "cuda")
         self.dtype = product_dtype(settings.precision, self.device, model.config.d_model)
-        self.model = model.computed_by(for_training(self.device, self.dtype, compiled=compiled))
+        self.model = computed_by(model, for_training(self.device, self.dtype, compiled=compiled))
         self.objective = Objective(self.model, settings.label_smoothing)
         if compiled:
             compile_parts(self.objective)

@@ -9,6 +9,7 @@ from nmt.compute import choice
 from nmt.compute.choice import for_search
 from nmt.compute.native import INSTRUCTION_SETS, Kernels
 from nmt.model.operations import PLAIN
+from nmt.model.transformer import computed_by
 from nmt.system.errors import UserError
 
 
@@ -18,9 +19,9 @@ def twins(request, monkeypatch):
     monkeypatch.setattr(choice, "kernels", lambda: Kernels(compiled(request.param), "a test's"))
 
     def make(model, precision="fp32"):
-        fused = for_search(model, precision).model
+        (fused,) = for_search([model], precision, print).models
         assert fused.operations is not PLAIN
-        return fused, fused.computed_by(PLAIN)
+        return fused, computed_by(fused, PLAIN)
 
     return make
 
@@ -143,4 +144,4 @@ def test_in_other_precisions_only_rounding_differs(twins, precision, norm):
 
 @torch.inference_mode()
 def test_models_that_the_kernels_do_not_fit_have_plain_steps(twins):
-    assert for_search(tiny(), "fp32").model.operations is PLAIN  # in fp64
+    assert for_search([tiny()], "fp32", print).models[0].operations is PLAIN  # in fp64

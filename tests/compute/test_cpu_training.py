@@ -183,7 +183,7 @@ def test_gradients_are_those_of_the_model_with_its_masks(changes):
     torch.manual_seed(9)
     settings = {"dropout": 0.3, "attention_dropout": 0.2, "feed_forward_dropout": 0.4, **changes}
     model = Transformer(Model(layers=1, d_model=8, d_ff=12, heads=2, **settings), 11, 11).double()
-    model = model.computed_by(TRAINING)
+    model = computed_by(model, TRAINING)
     source, target = torch.randint(4, 11, (4, 6)), torch.randint(4, 11, (4, 5))
     source[1, 4:] = 0
 

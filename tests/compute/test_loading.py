@@ -12,7 +12,7 @@ import torch
 
 from nmt.compute import native as loading
 from nmt.compute.native import declared, kernels, open_library
-from nmt.decoding.search import SearchEngine
+from nmt.decoding.beam import SearchEngine
 from nmt.model.transformer import Transformer
 from nmt.recipe import Decoding, Model
 

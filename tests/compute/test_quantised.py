@@ -6,8 +6,8 @@ import pytest
 import torch
 from compiled import numbers
 
-from nmt.compute import laid_out
-from nmt.compute.laid_out import ZERO_POINT, Int8, Int8InC
+from nmt.compute import cpu_products
+from nmt.compute.cpu_products import ZERO_POINT, Int8, Int8InC
 
 WIDTHS = [1, 3, 4, 7, 8, 15, 16, 17, 31, 33, 64, 100, 511, 512]
 
@@ -84,7 +84,7 @@ def by_integers(quantised, scales, matrix, of_weights):
 @pytest.fixture
 def layer_of(functions, limit, monkeypatch):
     """Makes a layer that multiplies by the library, from a matrix of integers up to `limit` and scales of its rows."""
-    monkeypatch.setattr(laid_out, "largest_exact_weight", lambda: limit)
+    monkeypatch.setattr(cpu_products, "largest_exact_weight", lambda: limit)
 
     def make(matrix, of_weights):
         layer = Int8InC(functions, matrix.float() * of_weights[:, None], None)
@@ -141,10 +141,10 @@ def test_many_rows_are_left_to_onednn_where_it_has_threads_or_amx(layer_of, monk
     monkeypatch.setattr(Int8, "quantised_product", lambda *given: left.append(given))
     rows = layer.quantise_rows(numbers(3, 16))
     for amx in (False, True):
-        monkeypatch.setattr(laid_out, "has_amx", lambda amx=amx: amx)
+        monkeypatch.setattr(cpu_products, "has_amx", lambda amx=amx: amx)
         for threads, at_once, expected in ((1, 384, 0), (1, 383, amx), (2, 768, 0), (2, 767, 1)):
             monkeypatch.setattr(torch, "get_num_threads", lambda count=threads: count)
-            monkeypatch.setattr(laid_out, "FEW_MULTIPLICATIONS", at_once)
+            monkeypatch.setattr(cpu_products, "FEW_MULTIPLICATIONS", at_once)
             left.clear()
             layer.quantised_product(*rows)
             assert len(left) == expected
@@ -152,5 +152,5 @@ def test_many_rows_are_left_to_onednn_where_it_has_threads_or_amx(layer_of, monk
 
 def test_a_matrix_that_the_product_cannot_use_is_left_to_onednn(functions, limit, monkeypatch):
     for width, largest, expected in ((16, limit, True), (18, limit, False), (16, limit + 1, False)):
-        monkeypatch.setattr(laid_out, "largest_exact_weight", lambda largest=largest: largest)
+        monkeypatch.setattr(cpu_products, "largest_exact_weight", lambda largest=largest: largest)
         assert Int8InC(functions, torch.zeros(8, width), None)._few == expected

@@ -13,12 +13,11 @@ from step_by_step import VOCABULARY, tiny
 from torch import Tensor, nn
 
 from nmt.compute.beams import BeamOperations, Beams, Candidates
+from nmt.compute.cpu_products import AsStored, BFloat16, ByOneDNN, Int8, Int8InC, Panels
 from nmt.compute.cpu_search import BeamOperationsInC
 from nmt.compute.cpu_training import SHORT, TrainingByOneDNN, TrainingOnCPU
 from nmt.compute.gpu import GPU, HalfPrecision, Logits
-from nmt.compute.laid_out import AsStored, BFloat16, Int8, Int8InC, Panels
 from nmt.compute.native import INSTRUCTION_SETS
-from nmt.compute.onednn import ByOneDNN
 from nmt.model.layers import DecoderLayer, EncoderLayer
 from nmt.model.operations import ACTIVATIONS, PLAIN, Operations
 from nmt.model.transformer import computed_by
@@ -131,7 +130,7 @@ def test_whole_models(way: Operations, changes: dict[str, Any], padded: bool) ->
     if padded:
         source[1, 4:] = 0
     parameters = [each for each in model.parameters() if each.requires_grad]
-    assert_same(model.computed_by(way)(source, target), model(source, target), parameters)
+    assert_same(computed_by(model, way)(source, target), model(source, target), parameters)
 
 
 def test_layers_compile_in_one_piece() -> None:

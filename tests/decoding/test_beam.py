@@ -8,7 +8,7 @@ import pytest
 import torch
 from reference_search import beam_search
 
-from nmt.decoding.beam import length_penalty
+from nmt.compute.beams import length_penalty
 from nmt.decoding.engine import Hypothesis
 
 BOS, EOS = 0, 1

@@ -14,9 +14,9 @@ from reference_search import assert_same, random_model
 from torch import Tensor
 
 from nmt.compute import beams, choice
+from nmt.decoding.beam import SearchEngine
 from nmt.decoding.constraints import MakeConstraint, MinLength, NoRepeat, PrefixConstraint, TreeConstraint
 from nmt.decoding.engine import Hypothesis, Prefix, Source
-from nmt.decoding.search import SearchEngine
 from nmt.model.transformer import Transformer
 from nmt.parsing.linearization import ANY, TreeVocabulary
 from nmt.recipe import Decoding

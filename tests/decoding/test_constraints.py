@@ -11,9 +11,9 @@ import torch
 from queues import Pile
 from reference_search import assert_same, random_model, ruled_search
 
+from nmt.decoding.beam import SearchEngine
 from nmt.decoding.constraints import SubwordIndex, TreeConstraint
 from nmt.decoding.engine import Source
-from nmt.decoding.search import SearchEngine
 from nmt.model.cache import Ancestry, Removal
 from nmt.parsing.linearization import ANY, LEAF, TreeVocabulary
 from nmt.recipe import Decoding

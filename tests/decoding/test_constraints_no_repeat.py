@@ -12,9 +12,9 @@ import torch
 from queues import Pile
 from reference_search import UncachedStep, random_model, ruled_search
 
+from nmt.decoding.beam import SearchEngine
 from nmt.decoding.constraints import NoRepeat
 from nmt.decoding.engine import Hypothesis, Source
-from nmt.decoding.search import SearchEngine
 from nmt.model.cache import Ancestry
 from nmt.model.transformer import Transformer
 from nmt.recipe import Decoding

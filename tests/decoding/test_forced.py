@@ -8,11 +8,11 @@ from queues import Pile
 from reference_search import random_model as random_model_of
 from reference_search import reference_search
 
+from nmt.compute.beams import length_penalty
 from nmt.decoding import beam, forced
-from nmt.decoding.beam import length_penalty
+from nmt.decoding.beam import SearchEngine
 from nmt.decoding.engine import Hypothesis, Source
 from nmt.decoding.forced import ForcedDecoder, annotate, attention_of
-from nmt.decoding.search import SearchEngine
 from nmt.model.transformer import Transformer
 from nmt.recipe import Decoding, Model, TokenizerSettings
 from nmt.text.tokenizer import Tokenizer

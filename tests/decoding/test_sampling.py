@@ -14,9 +14,9 @@ from queues import Pile
 from reference_search import UncachedStep
 from torch import Tensor
 
+from nmt.decoding.beam import SearchEngine
 from nmt.decoding.engine import Hypothesis, Source
 from nmt.decoding.sampling import draw, key, random_bits, stream
-from nmt.decoding.search import SearchEngine
 from nmt.model.transformer import Transformer
 from nmt.recipe import Decoding
 from nmt.text.vocabulary import BOS, EOS

@@ -11,13 +11,12 @@ import reference_search
 import torch
 from reference_search import assert_same
 
-from nmt.compute import beams, choice, laid_out
-from nmt.compute.choice import for_search, pays
-from nmt.compute.laid_out import Int8
+from nmt.compute import beams, choice, cpu_products
+from nmt.compute.choice import batch_tokens, for_search, pays
+from nmt.compute.cpu_products import Int8
 from nmt.decoding import beam as beam_module
-from nmt.decoding.beam import Search, batch_tokens
+from nmt.decoding.beam import Search, SearchEngine
 from nmt.decoding.engine import Source
-from nmt.decoding.search import SearchEngine
 from nmt.model.transformer import Transformer
 from nmt.recipe import Decoding, Model
 from nmt.system import torch_internals
@@ -254,7 +253,7 @@ def test_a_twin_computes_the_same_but_for_its_precision(precision, error, change
     source, target = torch.randint(4, 300, (6, 9)), torch.randint(4, 300, (6, 11))
     with torch.inference_mode():
         expected = model(source, target)
-        twin, logits, _ = for_search(model, precision)
+        (twin,), (logits,), *_ = for_search([model], precision, print)
         found = logits(twin.decode_states(target, twin.encode(source)))
         assert found.shape == (6, 11, 304)
         assert found.dtype == torch.float32
@@ -299,9 +298,9 @@ def test_weights_have_7_bits_where_sums_of_two_products_saturate(monkeypatch, la
         pairs = (x.long()[:, None, :] * matrix.long()).unflatten(2, (-1, 2)).sum(-1)
         return pairs.clamp(-largest - 1, largest).sum(-1).float()
 
-    monkeypatch.setattr(laid_out, "_int8_product", product)
+    monkeypatch.setattr(cpu_products, "_int8_product", product)
     monkeypatch.setattr(torch_internals, "require", lambda name: lambda matrix, shape: matrix)
-    assert laid_out.largest_exact_weight.__wrapped__() == limit
+    assert cpu_products.largest_exact_weight.__wrapped__() == limit
     x, weight = torch.full((1, 64), 255, dtype=torch.uint8), torch.full((1, 64), limit)
     assert product(x, 0, weight, None, None).item() == 64 * 255 * limit
 
@@ -335,7 +334,7 @@ def test_a_precision_that_this_pytorch_has_not_is_a_users_error(monkeypatch):
 
     monkeypatch.setattr(torch_internals, "require", missing)
     with pytest.raises(UserError, match=r"precision int8: .*no kernel"):
-        for_search(random_model().float(), "int8")
+        for_search([random_model().float()], "int8", print)
     assert SearchEngine([random_model().float()], Decoding(precision="int8")).precision == "fp32"
 
 

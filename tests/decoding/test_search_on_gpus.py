@@ -14,14 +14,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from nmt.compute import choice
 from nmt.compute.gpu import GPU, HalfPrecision
 from nmt.decoding import beam as beam_module
-from nmt.decoding import search as engine_module
-from nmt.decoding.beam import Search
+from nmt.decoding.beam import Sampling, Search, SearchEngine
 from nmt.decoding.constraints import MinLength, NoRepeat
 from nmt.decoding.engine import Source
-from nmt.decoding.sampling import Sampling
-from nmt.decoding.search import SearchEngine
 from nmt.model.cache import Ancestry, KVCache
-from nmt.model.transformer import Transformer
+from nmt.model.transformer import Transformer, computed_by
 from nmt.recipe import Decoding, Model
 from nmt.system.errors import UserError
 
@@ -50,7 +47,7 @@ def results(found, sources):
 @pytest.fixture
 def late(monkeypatch):
     """Lets a CPU read results as late as a GPU's host does."""
-    monkeypatch.setattr(choice, "_on_cpu", choice._on_gpu)
+    monkeypatch.setattr(choice, "_on_cpu", lambda models, precision, say: choice._on_gpu(models, precision))
 
 
 # --- read late ----------------------------------------------------------------------------------------------
@@ -183,7 +180,7 @@ def test_only_products_are_rounded(norm, dtype, error):
     """Measured: at most 0.024 in bf16 and 0.0053 in fp16; with all of the model in bf16, 0.038."""
     torch.manual_seed(1)
     model = Transformer(Model(layers=3, d_model=128, d_ff=256, heads=2, norm=norm), 300, 300).eval()
-    twin = model.computed_by(GPU(), partial(HalfPrecision, dtype=dtype))
+    twin = computed_by(model, GPU(), partial(HalfPrecision, dtype=dtype))
     source, target = torch.randint(4, 300, (12, 12)), torch.randint(4, 300, (12, 10))
     with torch.inference_mode():
         states = twin.states(source, target)
@@ -220,7 +217,7 @@ def test_what_is_hidden_has_a_weight_of_0_in_any_type_and_overflows_in_none(dtyp
 @pytest.mark.parametrize(("capability", "precision"), [((7, 5), "fp16"), ((8, 0), "bf16"), ((9, 0), "bf16")])
 def test_auto_is_bf16_where_a_gpu_computes_in_it_else_fp16(monkeypatch, capability, precision):
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
-    monkeypatch.setattr(engine_module, "batch_tokens", lambda decoding, models: 1)
+    monkeypatch.setattr(beam_module, "batch_tokens", lambda decoding, models: 1)
     assert SearchEngine([random_model().float().to("meta")], Decoding()).precision == precision
 
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from nmt.decoding.beam import length_penalty
+from nmt.compute.beams import length_penalty
 from nmt.decoding.engine import Hypothesis, Source
 from nmt.model.batch import pad_ids
 from nmt.model.transformer import Memory, Transformer

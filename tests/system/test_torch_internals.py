@@ -17,9 +17,9 @@ from torch import Tensor
 from torch.nn import Module
 from torch.nn import functional as F
 
-from nmt.compute import choice, laid_out, native, onednn
+from nmt.compute import choice, cpu_products, native
 from nmt.compute.choice import for_search
-from nmt.decoding.search import SearchEngine
+from nmt.decoding.beam import SearchEngine
 from nmt.recipe import Decoding, Model, Training
 from nmt.system import torch_internals
 from nmt.system.device import World, choose_device
@@ -31,7 +31,7 @@ from nmt.training.trainer import Trainer
 
 Patch = pytest.MonkeyPatch
 CACHED = (
-    *(choice.fp32_multiplier, choice.narrowest_in_bf16, laid_out.largest_exact_weight, laid_out.has_amx),
+    *(choice.fp32_multiplier, choice.narrowest_in_bf16, cpu_products.largest_exact_weight, cpu_products.has_amx),
     native.gomp_parallel,
 )
 
@@ -48,12 +48,12 @@ def training_is_in_fp32(patch: Patch) -> None:
 
 
 def int8_products_are_right(patch: Patch) -> None:
-    multiplies(laid_out.Int8, 0.02)
+    multiplies(cpu_products.Int8, 0.02)
 
 
 def products_are_right(patch: Patch) -> None:
-    multiplies(partial(laid_out.AsStored, onednn.ByOneDNN()), 1e-5)
-    multiplies(laid_out.BFloat16, 0.02)
+    multiplies(partial(cpu_products.AsStored, cpu_products.ByOneDNN()), 1e-5)
+    multiplies(cpu_products.BFloat16, 0.02)
 
 
 def pytorch_chooses_the_library(patch: Patch) -> None:
@@ -64,13 +64,13 @@ def pytorch_chooses_the_library(patch: Patch) -> None:
 def int8_is_refused_or_not_chosen(patch: Patch) -> None:
     model = random_model(40, 40).float()
     with pytest.raises(UserError, match=r"precision int8: PyTorch cannot compute in it on this machine: .*qlinear"):
-        for_search(model, "int8")
+        for_search([model], "int8", print)
     assert SearchEngine([model], Decoding(precision="int8")).precision == "fp32"
 
 
 def kernels_multiply(patch: Patch) -> None:
     if found := native.kernels():
-        multiplies(partial(laid_out.Panels, found.functions), 1e-5)
+        multiplies(partial(cpu_products.Panels, found.functions), 1e-5)
 
 
 def a_gpu_is_chosen(patch: Patch) -> None:

@@ -17,10 +17,10 @@ from target import Target
 from tiny_parser import make_model, train_tokenizer
 
 from nmt.data.epochs import plan_epoch
+from nmt.decoding.beam import SearchEngine
 from nmt.decoding.constraints import MakeConstraint, MinLength, NoRepeat, TreeConstraint
 from nmt.decoding.engine import Hypothesis, Request, Source
 from nmt.decoding.forced import log_probabilities_of
-from nmt.decoding.search import SearchEngine
 from nmt.decoding.translator import Translator
 from nmt.model.transformer import Transformer
 from nmt.parsing.linearization import ANY, TreeVocabulary

@@ -1,16 +1,21 @@
-"""Linear layers of a search on a CPU: a matrix is laid out once, then multiplied by few rows again and again."""
+"""Matrix products on a CPU: in fp32 by oneDNN, and linear layers of a search by oneDNN or in C.
+
+oneDNN is a part of PyTorch; `choice.fp32_multiplier` says where it is faster than MKL, which PyTorch prefers. A search
+lays out a matrix once, then multiplies it by few rows again and again.
+"""
 
 from __future__ import annotations
 
 from ctypes import CDLL
 from functools import cache
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from nmt.compute.native import gomp_parallel
-from nmt.compute.onednn import reordered, rows_by_rows
 from nmt.model.operations import Operations
 from nmt.system import torch_internals
 
@@ -18,6 +23,55 @@ CACHE_LINE = 16  # in fp32 numbers
 ZERO_POINT = 128  # the unsigned 8-bit value for 0
 FEW_MULTIPLICATIONS = 1 << 23  # multiplications · threads up to which nmt_int8_product is as fast as oneDNN with AMX
 MIN_SCALE = 1e-12  # avoids division by 0 in rows of zeros
+
+
+class ByOneDNN(Operations):
+    """Operations whose fp32 products, but for batches of them and sums in place, are by oneDNN."""
+
+    def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+        if not x.numel():  # oneDNN refuses empty matrices
+            return super().linear(x, weight, bias)
+        return _Linear.apply(x, weight, bias)  # type: ignore[no-any-return, no-untyped-call]
+
+    def product(self, a: Tensor, b: Tensor, scale: float = 1.0, bias: Tensor | None = None) -> Tensor:
+        if not a.numel():
+            return super().product(a, b, scale, bias)
+        if scale == 1.0:
+            return rows_by_rows(a, b.t(), bias)
+        y = rows_by_rows(a, b.t()).mul_(scale)
+        return y if bias is None else y.add_(bias)
+
+
+def rows_by_rows(x: Tensor, y: Tensor, bias: Tensor | None = None) -> Tensor:
+    """Return x yᵀ + b by oneDNN: x (…, k), y (n, k), the result (…, n). y may come from `reordered`."""
+    multiply = torch_internals.find("torch:ops.mkldnn._linear_pointwise")
+    return multiply(x, y, bias, "none", [], "") if multiply else F.linear(x, y, bias)
+
+
+def reordered(weight: Tensor) -> Tensor:
+    """Reorder a weight (out, in), fp32 or bf16, into oneDNN's fastest layout."""
+    multiply = torch_internals.find("torch:ops.mkldnn._linear_pointwise")
+    reorder = torch_internals.find("torch:ops.mkldnn._reorder_linear_weight")
+    return reorder(weight) if multiply and reorder else weight
+
+
+class _Linear(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        ctx.save_for_backward(x, weight)
+        return rows_by_rows(x, weight, bias)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+        x, weight = ctx.saved_tensors
+        rows = grad.reshape(-1, grad.size(-1))
+        x_grad = rows_by_rows(grad, weight.t()) if ctx.needs_input_grad[0] else None
+        weight_grad = rows_by_rows(rows.t(), x.reshape(-1, x.size(-1)).t()) if ctx.needs_input_grad[1] else None
+        return x_grad, weight_grad, rows.sum(0) if ctx.needs_input_grad[2] else None
+
+
+# --- linear layers of a search ----------------------------------------------------------------------------------------
 
 
 class LaidOut(nn.Module):
@@ -59,20 +113,14 @@ class Panels(LaidOut):
     def __init__(self, functions: CDLL, weight: Tensor, bias: Tensor | None) -> None:
         super().__init__(weight, bias)
         weight = weight.detach().contiguous()
-        self.functions, (self._outputs, self._inputs) = functions, weight.shape
+        self._functions, (self._outputs, self._inputs) = functions, weight.shape
         self.matrix = weight.new_empty((-(-self._outputs // CACHE_LINE) * CACHE_LINE, self._inputs))
-        self.functions.nmt_pack(self._outputs, self._inputs, weight.data_ptr(), self.matrix.data_ptr())
+        functions.nmt_pack(self._outputs, self._inputs, weight.data_ptr(), self.matrix.data_ptr())
 
     def forward(self, x: Tensor) -> Tensor:
-        return self._multiply(x, self.bias)
-
-    def product(self, x: Tensor) -> Tensor:
-        return self._multiply(x, None)
-
-    def _multiply(self, x: Tensor, bias: Tensor | None) -> Tensor:
-        x = x.contiguous()
+        x, bias = x.contiguous(), self.bias
         y = x.new_empty((*x.shape[:-1], self._outputs))
-        self.functions.nmt_product(
+        self._functions.nmt_product(
             *(x.numel() // self._inputs, self._inputs, self._outputs, x.data_ptr(), self.matrix.data_ptr()),
             *(None if bias is None else bias.data_ptr(), y.data_ptr(), gomp_parallel(), torch.get_num_threads()),
         )
