@@ -11,6 +11,9 @@ from compiled import assert_close, numbers, pointer
 from torch import Tensor
 from torch.nn import functional as F
 
+from nmt.compute.beams import BeamOperations, Beams, Candidates
+from nmt.compute.cpu_search import BeamOperationsInC
+
 
 @pytest.mark.parametrize(("vocabulary", "width"), [(4, 4), (9, 16), (61, 64), (64, 64), (100, 128), (203, 256), (7, 9)])
 @pytest.mark.parametrize("spread", [0.0, 1.0, 80.0, 1e4])
@@ -59,7 +62,7 @@ def test_best_extensions(functions: CDLL, beam: int, count: int, width: int, ste
 
 @pytest.mark.parametrize(("rows", "beam", "n_best"), [(1, 1, 1), (5, 2, 1), (5, 2, 2), (40, 4, 1), (40, 4, 3)])
 def test_candidates_end_or_stay_alive(functions: CDLL, rows: int, beam: int, n_best: int) -> None:
-    vocabulary, end, count, cap = 11, 3, 2 * beam if beam > 1 else 1, 9
+    vocabulary, count, cap = 11, 2 * beam if beam > 1 else 1, 9
     random = torch.Generator().manual_seed(rows + beam)
     shape = rows, count
     totals = numbers(*shape).sort(1, descending=True).values - 3.0
@@ -71,34 +74,24 @@ def test_candidates_end_or_stay_alive(functions: CDLL, rows: int, beam: int, n_b
     finished, finished_at = torch.randint(0, 99, (2, rows, beam), generator=random)
     penalties = torch.linspace(1.0, 2.0, cap + 1)
 
-    links, penalty = parents * vocabulary + symbols, penalties[positions + 1]
-    ends = symbols.eq(end) | (positions + 1).eq(caps)
-    own = (totals / penalty).masked_fill(~ends, -math.inf)[:, :beam]
-    best, kept = torch.cat((scores, own), 1).sort(dim=1, descending=True, stable=True)
-    best, kept = best[:, :beam], kept[:, :beam]
-    expected_ends = torch.cat((finished, links[:, :beam]), 1).gather(1, kept)
-    expected_at = torch.cat((finished_at, positions.expand(-1, beam)), 1).gather(1, kept)
-    alive, order = totals.masked_fill(ends, -math.inf).sort(dim=1, descending=True, stable=True)
-    alive, order = alive[:, :beam], order[:, :beam]
-    pruned = alive.masked_fill(alive / penalties[caps] <= best[:, n_best - 1 : n_best], -math.inf)
-
-    written, (next_parents, next_symbols) = torch.full((rows, cap, beam), -1), torch.full((2, rows, beam), -1)
-    found, done = torch.full((rows, beam), math.nan), torch.empty(rows, dtype=torch.bool)
-    functions.nmt_choose(
-        *(rows, beam, count, vocabulary, end, n_best, *map(pointer, (penalties, caps, positions, totals, parents))),
-        *(pointer(symbols), pointer(written), written.stride(0), pointer(next_parents), pointer(next_symbols)),
-        *map(pointer, (found, finished, finished_at, scores, done)),
+    zeros = torch.zeros((rows, beam), dtype=torch.int64)
+    ways, links = [BeamOperations(), BeamOperationsInC(functions)], torch.full((2, rows, cap, beam), -1)
+    (expected, right), (found, done) = (
+        way.choose(
+            Beams(caps, zeros, zeros, zeros + 0.0, finished.clone(), finished_at.clone(), scores.clone(), zeros[:, :1]),
+            Candidates(totals, parents, symbols),
+            *(of_way, positions, penalties, n_best, vocabulary),
+        )
+        for way, of_way in zip(ways, links, strict=True)
     )
-    assert torch.equal(found, pruned)
-    assert torch.equal(done, pruned[:, 0].isneginf())
-    assert torch.equal(scores, best)
-    real = best > -math.inf  # what belongs to a total of -inf is arbitrary
-    assert torch.equal(finished[real], expected_ends[real])
-    assert torch.equal(finished_at[real], expected_at[real])
-    real = alive > -math.inf
-    assert torch.equal(next_parents[real], parents.gather(1, order)[real])
-    assert torch.equal(next_symbols[real], symbols.gather(1, order)[real])
-    now = written[torch.arange(rows), positions[:, 0]]
-    assert torch.equal(now[real], links.gather(1, order)[real])
-    assert torch.equal(written.ne(-1).any(2).sum(1), torch.ones(rows, dtype=torch.int64))
-    assert 0 <= int(next_parents.min()) <= int(next_parents.max()) < beam
+    for name in ("totals", "scores"):
+        assert torch.equal(getattr(found, name), getattr(expected, name))
+    assert torch.equal(done, right)
+    # What belongs to a total of -inf is arbitrary, also of those that were pruned.
+    for names, total in ((("ends", "positions"), found.scores), (("parents", "symbols"), found.totals)):
+        for name in names:
+            assert torch.equal(getattr(found, name)[total > -math.inf], getattr(expected, name)[total > -math.inf])
+    one, other = links[:, torch.arange(rows), positions[:, 0]]
+    assert torch.equal(one[found.totals > -math.inf], other[found.totals > -math.inf])
+    assert torch.equal(links[1].ne(-1).any(2).sum(1), torch.ones(rows, dtype=torch.int64))
+    assert 0 <= int(found.parents.min()) <= int(found.parents.max()) < beam

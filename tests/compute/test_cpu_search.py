@@ -64,25 +64,26 @@ def assert_close(found, expected):
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
 
 
-WIDTHS = [
-    {},
-    {"d_model": 32, "heads": 4, "activation": "silu", "norm_epsilon": 0.2},
-    {"d_model": 64, "d_ff": 40, "heads": 4, "layers": 1},
-    {"d_k": 4, "d_v": 4, "activation": "gelu", "attention_bias": True},
+MODELS = [
+    ({}, 0),
+    ({"d_model": 32, "heads": 4, "d_k": None, "d_v": None, "activation": "silu", "norm_epsilon": 0.2}, 0),
+    ({"d_model": 64, "heads": 4, "d_k": None, "d_v": None, "d_ff": 40, "layers": 1}, 0),
+    ({"d_k": 4, "d_v": 4, "activation": "gelu", "attention_bias": True}, 0),
+    ({"positions": "words"}, 0),
+    ({"positions": "learned", "max_positions": 80}, 0),
+    *(({"attention_window": window}, others) for window, others in ((1, 0), (4, 0), (4, 9), (4, None), (100, 0))),
 ]
 
 
 @torch.inference_mode()
 @pytest.mark.parametrize(("norm", "mask"), [("post", False), ("pre", True)])
-@pytest.mark.parametrize("changes", WIDTHS)
-def test_a_fused_step_equals_a_plain_one_while_rows_come_and_go(twins, norm, changes, mask):
-    """`mask`: whether it is told which hypotheses are alive."""
-    if "d_model" in changes:
-        changes = {"d_k": None, "d_v": None, **changes}
-    pair = Pair(twins(tiny(norm=norm, **changes).float()), seed=len(changes))
+@pytest.mark.parametrize(("changes", "others"), MODELS)
+def test_a_fused_step_equals_a_plain_one_while_rows_come_and_go(twins, norm, changes, others, mask):
+    """`mask`: whether it is told which hypotheses are alive; `others`: window of another model of the ensemble."""
+    pair = Pair(twins(tiny(norm=norm, **changes).float()), others, seed=len(changes))
     pair.admit(SOURCES)
     compared = 0
-    for step in range(40):
+    for step in range(40):  # beyond several enlargements of the cache
         if step % 7 == 3:
             pair.leave([row for row in range(len(pair.alive)) if (row + step) % 3 == 0])
         if step % 5 == 4 or not len(pair.alive):
@@ -94,33 +95,6 @@ def test_a_fused_step_equals_a_plain_one_while_rows_come_and_go(twins, norm, cha
         if step % 5 == 0:
             assert_close(found, pair.at_once())
     assert compared > 100
-
-
-@torch.inference_mode()
-@pytest.mark.parametrize("changes", [{"positions": "words"}, {"positions": "learned", "max_positions": 80}])
-@pytest.mark.parametrize("norm", ["post", "pre"])
-def test_any_positions(twins, norm, changes):
-    pair = Pair(twins(tiny(norm=norm, **changes).float()))
-    pair.admit(SOURCES)
-    for _ in range(60):  # beyond several enlargements of the cache
-        found, expected = pair.step(dying=0.0)
-        assert_close(found, expected)
-    assert_close(found, pair.at_once())
-
-
-@torch.inference_mode()
-@pytest.mark.parametrize(("window", "others"), [(1, 0), (4, 0), (4, 9), (4, None), (100, 0)])
-def test_hypotheses_see_only_the_window_of_their_own_model(twins, window, others):
-    pair = Pair(twins(tiny(attention_window=window).float()), others)
-    pair.admit(SOURCES)
-    for step in range(40):
-        if step % 7 == 3:
-            pair.leave([step % 2])
-            pair.admit(torch.randint(4, VOCABULARY, (1, step), generator=pair.random))
-        found, expected = pair.step(dying=0.1)
-        assert_close(found, expected)
-        if step % 3 == 0:
-            assert_close(found, pair.at_once())
 
 
 @torch.inference_mode()

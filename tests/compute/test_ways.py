@@ -1,20 +1,22 @@
-"""Every way of computing against the plain one: values, gradients, whole models and steps of a search."""
+"""Every way of computing against the plain one: values, gradients, whole models and linear layers of a search.
+
+`test_cpu_search` compares steps of a search, `test_choosing` the choice of extensions.
+"""
 
 from __future__ import annotations
 
-import math
 from functools import partial
 from typing import Any
 
+import gradients
 import pytest
 import torch
 from compiled import compiled, numbers
+from gradients import assert_same
 from step_by_step import VOCABULARY, tiny
-from torch import Tensor, nn
+from torch import nn
 
-from nmt.compute.beams import BeamOperations, Beams, Candidates
 from nmt.compute.cpu_products import AsStored, BFloat16, ByOneDNN, Int8, Int8InC, Panels
-from nmt.compute.cpu_search import BeamOperationsInC
 from nmt.compute.cpu_training import SHORT, TrainingByOneDNN, TrainingOnCPU
 from nmt.compute.gpu import GPU, HalfPrecision, Logits
 from nmt.compute.native import INSTRUCTION_SETS
@@ -31,21 +33,7 @@ def way(request: pytest.FixtureRequest) -> Operations:
     return request.param()  # type: ignore[no-any-return]
 
 
-def leaves(*shapes: tuple[int, ...]) -> list[Tensor]:
-    return [numbers(*shape, seed=seed).requires_grad_() for seed, shape in enumerate(shapes)]
-
-
-def assert_same(found: Any, expected: Any, inputs: list[Tensor]) -> None:
-    """Equal results, one or several, and equal gradients of a random weighting of them."""
-    pairs = zip(*((each,) if isinstance(each, Tensor) else tuple(each) for each in (found, expected)), strict=True)
-    sums = [torch.zeros(()), torch.zeros(())]
-    for one, other in pairs:
-        torch.testing.assert_close(one, other, rtol=1e-5, atol=2e-5)
-        weights = numbers(*other.shape, seed=9).transpose(0, 1).contiguous().transpose(0, 1)  # need not be contiguous
-        sums = [total + (each * weights).sum() for total, each in zip(sums, (one, other), strict=True)]
-    for mine, right in zip(*(torch.autograd.grad(total, inputs) for total in sums), strict=True):
-        assert right.any()
-        torch.testing.assert_close(mine, right, rtol=1e-3, atol=2e-4)
+leaves = partial(gradients.leaves, dtype=torch.float32)
 
 
 @pytest.mark.parametrize("shape", [(7, 24, 40), (300, 64, 96), (1, 5, 3)])
@@ -175,41 +163,3 @@ def test_linear_layers_of_a_search(layout: str, bias: bool) -> None:
     for y, shape in zip(found, ((7,), (1,), (3, 4)), strict=True):
         expected = PLAIN.linear(numbers(*shape, 64, seed=2), weight, shift)
         assert (y.float() - expected).norm() <= rounding * expected.norm()
-
-
-@pytest.mark.parametrize("library", list(INSTRUCTION_SETS))
-def test_what_lies_between_steps(library: str) -> None:
-    """Steps of a beam over random logits, in C and by PyTorch."""
-    vocabulary, width, beam, cap, n = 61, 64, 3, 9, 6
-    ways = [BeamOperations(), BeamOperationsInC(compiled(library))]
-    none, zeros = torch.full((n, beam), -math.inf), torch.zeros((n, beam), dtype=torch.int64)
-    totals = none.clone()
-    totals[:, 0] = 0.0
-    caps = torch.full((n, 1), cap)
-    penalties = torch.linspace(1.0, 2.0, cap + 1)
-
-    def begin() -> Beams:
-        return Beams(caps, zeros + 2, zeros, *(each.clone() for each in (totals, zeros, zeros, none)), zeros[:, :1])
-
-    beams = [begin(), begin()]
-    links = [torch.zeros((n, cap, beam), dtype=torch.int64) for _ in ways]
-    for position in range(cap):
-        found: list[Candidates] = []
-        positions = torch.full((n, 1), position)
-        for index, operations in enumerate(ways):
-            log_probs = operations.log_softmax_(2 * numbers(n, beam, width, seed=position), vocabulary)
-            found.append(operations.best_extensions(log_probs, beams[index].totals, 2 * beam))
-            beams[index], _ = operations.choose(
-                *(beams[index], found[index], links[index], positions, penalties, 1, vocabulary)
-            )
-        real = found[0].totals > -math.inf
-        torch.testing.assert_close(found[1].totals, found[0].totals)
-        assert torch.equal(found[1].symbols[real], found[0].symbols[real])
-        for name in ("totals", "scores"):
-            torch.testing.assert_close(getattr(beams[1], name), getattr(beams[0], name))
-        ended = beams[0].scores > -math.inf
-        assert torch.equal(beams[1].ends[ended], beams[0].ends[ended])
-        assert torch.equal(beams[1].positions[ended], beams[0].positions[ended])
-        alive = beams[0].totals > -math.inf
-        assert torch.equal(links[1][:, position][alive], links[0][:, position][alive])
-    assert beams[0].scores.gt(-math.inf).any()

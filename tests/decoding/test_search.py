@@ -318,6 +318,19 @@ def test_a_precision_is_what_it_is_asked_for_only_where_it_pays(monkeypatch, pre
     assert SearchEngine([model], Decoding(precision=precision)).precision == precision
 
 
+@pytest.mark.parametrize("precision", ["fp32", "int8"])
+def test_models_in_fp64_stay_so_even_beside_others(monkeypatch, precision):
+    monkeypatch.setattr(choice, "pays", lambda wanted: True)
+    models, sources = [random_model(seed=seed, liking=1.0) for seed in (3, 4)], random_sources(20)
+    expected = plain(models[1:], sources, beam=3, alpha=0.6)
+    assert_same(search(models[1:], sources, beam=3, batch_tokens=60, precision=precision), expected)
+    expected = plain(models, sources, beam=3, alpha=0.6)
+    models[0].float()
+    found = search(models, sources, beam=3, batch_tokens=60, precision=precision)
+    same = [one[0].ids == other[0].ids for one, other in zip(found, expected, strict=True)]
+    assert sum(same) >= (19 if precision == "fp32" else 10)
+
+
 def test_a_precision_pays_where_its_fastest_run_is_clearly_faster(monkeypatch):
     times = {"fp32": 1.0, "bf16": 0.5}
     noise = itertools.cycle([7.0, 0.0, 3.0])

@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from gradients import assert_same, leaves
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from nmt.model import operations
@@ -117,8 +118,7 @@ CPU = torch.device("cpu")
 
 
 def inputs(length, batch=2):
-    torch.manual_seed(1)
-    return [torch.randn(batch, 3, length, width, dtype=torch.float64, requires_grad=True) for width in (4, 4, 7)]
+    return leaves(*((batch, 3, length, width) for width in (4, 4, 7)))
 
 
 def padding(length, *real):
@@ -134,14 +134,6 @@ def plain(query, key, value, reach, mask=None):
             for j in range(max(0, i - reach[0]), min(query.size(2), i + reach[1] + 1)):
                 hidden[row, 0, i, j] = not (i == j or mask is None or mask[row, 0, 0, j])
     return scores.masked_fill(hidden, -math.inf).softmax(-1) @ value
-
-
-def assert_same(found, expected, tensors):
-    torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
-    weighting = torch.randn_like(expected)
-    gradients = (torch.autograd.grad(value, tensors, weighting, retain_graph=True) for value in (found, expected))
-    for gradient, right in zip(*gradients, strict=True):
-        torch.testing.assert_close(gradient, right, rtol=0, atol=1e-11)
 
 
 @pytest.mark.parametrize(("r", "centred"), [(1, (0, 0)), (2, (1, 0)), (3, (1, 1)), (4, (2, 1)), (5, (2, 2))])
