@@ -28,7 +28,7 @@ MAY_IMPORT = {
     "metrics": {"text", "system"},
     "data": {"parsing", "text", "recipe", "system"},
     "model": {"recipe", "system"},
-    "checkpoint": {"compute", "model", "parsing", "text", "recipe", "system"},
+    "checkpoint": {"model", "parsing", "text", "recipe", "system"},
     "exchange": {"checkpoint", "model", "text", "recipe", "system"},
     "decoding": {"exchange", "checkpoint", "compute", "model", "parsing", "text", "recipe", "system"},
     "training": {

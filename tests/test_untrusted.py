@@ -22,6 +22,7 @@ from reverse_task import reseal
 
 from nmt.checkpoint.reading import Bundle
 from nmt.commands.process import open_output
+from nmt.decoding.beam import SearchEngine
 from nmt.decoding.ctranslate2_engine import convert
 from nmt.exchange.resolve import resolve
 from nmt.parsing.tree import read_trees

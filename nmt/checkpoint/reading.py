@@ -189,11 +189,9 @@ class Bundle:
         return load_tokenizer(self.path)
 
     def model(self, device: torch.device) -> Transformer:
-        """Load the model onto `device`, in evaluation mode, ready to score outputs."""
+        """Load the model onto `device`, in evaluation mode."""
         import torch
         from torch.utils import swap_tensors
-
-        from nmt.compute.choice import for_scoring
 
         tokenizer = self.tokenizer()
         weights = self.weights()
@@ -201,7 +199,7 @@ class Bundle:
             model = new_model(self.recipe, tokenizer)
         for name, parameter in _matching_parameters(model, weights, self.path).items():
             swap_tensors(parameter, torch.nn.Parameter(weights[name].to(device, parameter.dtype)))
-        return for_scoring(model)
+        return model.eval()
 
     def weights(self) -> dict[str, Tensor]:
         """Memory-map the weights, by name.

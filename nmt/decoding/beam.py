@@ -26,7 +26,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from nmt.compute.beams import Beams, Candidates, length_penalty, record
-from nmt.compute.choice import CPU_BEAM, batch_tokens, for_search, search_precision
+from nmt.compute.choice import CPU_BEAM, batch_tokens, for_scoring, for_search, search_precision
 from nmt.decoding.constraints import MakeConstraint, MinLength
 from nmt.decoding.engine import Found, Hypothesis, Pool, Source, SourceQueue
 from nmt.decoding.forced import annotate
@@ -62,8 +62,9 @@ class SearchEngine:
         machine does not support `decoding.precision` or lacks memory for even one sentence.
         """
         self.decoding, self._say = decoding, say
-        self._annotate = partial(annotate, models) if annotated else None
-        self._placer = placer(models) if placer else None
+        scorers = list(map(for_scoring, models))
+        self._annotate = partial(annotate, scorers) if annotated else None
+        self._placer = placer(scorers) if placer else None
         self.constraints = constraints or [partial(MinLength, decoding.min_length)]
         self.device = models[0].output_embedding.weight.device
         self.vocabulary = len(models[0].output_embedding.weight)
@@ -89,9 +90,8 @@ class SearchEngine:
 
     def completes(self, source: Source, hypotheses: Sequence[Hypothesis]) -> bool:
         """Return whether what a search finds for a source is to be completed."""
-        if self._annotate is not None or source.phrases or source.whole or source.aligned:
-            return True
-        return self.wants_others(source, hypotheses)
+        needs = self._annotate or source.phrases or source.whole or source.aligned
+        return bool(needs) or self.wants_others(source, hypotheses)
 
     def complete(self, found: list[Found], n_best: int | None) -> tuple[list[Found], list[Source]]:
         """Return completed results, and sources to search again for the others.

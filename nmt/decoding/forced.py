@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from nmt.compute.choice import batch_tokens
+from nmt.compute.choice import batch_tokens, for_scoring
 from nmt.decoding.engine import Found, Hypothesis, most_positions
 from nmt.model.batch import Batch, in_batches, pad_ids
 from nmt.model.operations import perplexity
@@ -65,7 +65,8 @@ class ForcedDecoder:
         """Maximum source length in subwords, excluding `</s>`; longer sources are truncated."""
         self.max_target = min(max(LONGEST_TARGET, decoding.max_source), positions)
         """Maximum target length in subwords, including `</s>`; the rest is not scored."""
-        self._models, self._tokenizer, self._batch_tokens = models, tokenizer, batch_tokens(decoding, models)
+        self._models, self._tokenizer = list(map(for_scoring, models)), tokenizer
+        self._batch_tokens = batch_tokens(decoding, models)
 
     def stream(self, pairs: Iterable[tuple[str, str]]) -> Iterator[PairScores]:
         """Score (source, target) lines as they arrive, in constant memory; yield one result per pair, in order.
@@ -245,7 +246,7 @@ class Attention:
 def attend(model: Transformer, tokenizer: Tokenizer, source: list[int], output: list[int]) -> Attention:
     """Compute a model's attention weights and log-probabilities for `source` and `output`, ids without `</s>`."""
     read, target_in = [*source, EOS], [BOS, *output]
-    device = model.output_embedding.weight.device
+    model, device = for_scoring(model), model.output_embedding.weight.device
     found = model.attention_weights(*(torch.tensor([ids], device=device) for ids in (read, target_in)))
     encoder, decoder, cross = (
         torch.cat(layers).float().cpu().numpy() for layers in (found.encoder, found.decoder, found.cross)
