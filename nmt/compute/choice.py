@@ -18,11 +18,11 @@ from __future__ import annotations
 import math
 import platform
 import re
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache, partial
 from pathlib import Path
+from timeit import timeit
 from typing import NamedTuple
 
 import torch
@@ -266,17 +266,11 @@ def pays(precision: str) -> bool:
     with torch.inference_mode():
         try:
             full, short = (_layout(name, weight)(weight, None) for name in ("fp32", precision))
-            times = [(_seconds(short, rows), _seconds(full, rows)) for _ in range(12)]
+            times = [[timeit(partial(layer, rows), number=1) for layer in (short, full)] for _ in range(12)]
         except (AttributeError, NotImplementedError, RuntimeError):  # oneDNN has no kernel for this processor
             return False
     shorts, fulls = zip(*times, strict=True)
     return bool(min(shorts) < 0.9 * min(fulls))  # the fastest runs are the least disturbed
-
-
-def _seconds(layer: nn.Module, rows: Tensor) -> float:
-    start = time.perf_counter()
-    layer(rows)
-    return time.perf_counter() - start
 
 
 def batch_tokens(decoding: Decoding, models: Sequence[Transformer]) -> int:

@@ -43,16 +43,9 @@ class ByOneDNN(Operations):
 
 
 def rows_by_rows(x: Tensor, y: Tensor, bias: Tensor | None = None) -> Tensor:
-    """Return x yᵀ + b by oneDNN: x (…, k), y (n, k), the result (…, n). y may come from `reordered`."""
+    """Return x yᵀ + b by oneDNN: x (…, k), y (n, k), the result (…, n)."""
     multiply = torch_internals.find("torch:ops.mkldnn._linear_pointwise")
     return multiply(x, y, bias, "none", [], "") if multiply else F.linear(x, y, bias)
-
-
-def reordered(weight: Tensor) -> Tensor:
-    """Reorder a weight (out, in), fp32 or bf16, into oneDNN's fastest layout."""
-    multiply = torch_internals.find("torch:ops.mkldnn._linear_pointwise")
-    reorder = torch_internals.find("torch:ops.mkldnn._reorder_linear_weight")
-    return reorder(weight) if multiply and reorder else weight
 
 
 class _Linear(torch.autograd.Function):
@@ -132,7 +125,10 @@ class BFloat16(LaidOut):
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         super().__init__(weight, bias)
-        self.matrix = reordered(weight.detach().to(torch.bfloat16))
+        self.matrix = weight.detach().to(torch.bfloat16)
+        reorder = torch_internals.find("torch:ops.mkldnn._reorder_linear_weight")
+        if reorder and torch_internals.find("torch:ops.mkldnn._linear_pointwise"):
+            self.matrix = reorder(self.matrix)  # into oneDNN's fastest layout
 
     def product(self, x: Tensor) -> Tensor:
         return rows_by_rows(x.to(torch.bfloat16), self.matrix).float()

@@ -235,6 +235,8 @@ class Search:
         models = zip(self._engine.models, self._caches, strict=True)
         states = [model.step(symbols, cache, alive) for model, cache in models]
         done = self._extend(states)
+        for rule in self._rules:
+            rule.advance(self._beams.parents, self._beams.symbols)
         late = self._ancestry.late and bool((self._ancestry.lengths < self._caps).all())
         rows: list[int] = []
         if unread := self._unread if late else Download(done, self._ancestry.seen):
@@ -254,13 +256,7 @@ class Search:
             *(self._beams, self._candidates(states), self._links, self._ancestry.positions, self._penalties),
             *(self._n_best, self._engine.vocabulary),
         )
-        self._advance_rules()
         return done
-
-    def _advance_rules(self) -> None:
-        """Tell the rules which symbols extend which hypotheses."""
-        for rule in self._rules:
-            rule.advance(self._beams.parents, self._beams.symbols)
 
     def _candidates(self, states: list[Tensor]) -> Candidates:
         """Return the 2 · beam best extensions of each row (one in greedy search), best first.
@@ -368,5 +364,4 @@ class Sampling(Search):
             positions=torch.where(ends, positions, beams.positions),
             scores=torch.where(ends, scores, beams.scores),
         )
-        self._advance_rules()
         return self._beams.totals.isneginf().all(1)

@@ -334,8 +334,8 @@ def test_models_in_fp64_stay_so_even_beside_others(monkeypatch, precision):
 def test_a_precision_pays_where_its_fastest_run_is_clearly_faster(monkeypatch):
     times = {"fp32": 1.0, "bf16": 0.5}
     noise = itertools.cycle([7.0, 0.0, 3.0])
-    monkeypatch.setattr(choice, "_layout", lambda name, weight: lambda *given: name)
-    monkeypatch.setattr(choice, "_seconds", lambda layer, rows: times[layer] + next(noise))
+    monkeypatch.setattr(choice, "_layout", lambda name, weight: lambda *given: lambda rows: times[name])
+    monkeypatch.setattr(choice, "timeit", lambda layer, number: layer() + next(noise))
     assert pays("bf16")
     times["bf16"] = 0.95
     assert not pays("bf16")

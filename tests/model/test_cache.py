@@ -65,16 +65,6 @@ def test_places_that_nobody_descends_from_are_used_again():
 
 
 @torch.no_grad()
-def test_learned_positions_end_where_the_model_does():
-    searched = Searched(tiny(positions="learned", max_positions=5))
-    searched.admit(SOURCES)
-    for _ in range(5):
-        searched.step(torch.zeros((3, BEAM), dtype=torch.int64), torch.full((3, BEAM), 5))
-    with pytest.raises(ValueError, match=r"6 exceeds model.max_positions 5"):
-        searched.step(torch.zeros((3, BEAM), dtype=torch.int64), torch.full((3, BEAM), 5))
-
-
-@torch.no_grad()
 @pytest.mark.parametrize("first", ["long", "many"])
 def test_many_rows_and_long_ones_need_no_room_for_many_long_ones(first):
     searched = Searched(tiny())

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from nmt.model.layers import CrossAttention, DecoderLayer, Dropout, FeedForward, Positions, SelfAttention, sinusoids
+from nmt.model.layers import CrossAttention, DecoderLayer, FeedForward, Positions, SelfAttention, sinusoids
 from nmt.recipe import Model
 
 # --- positions ----------------------------------------------------------------------------------------------
@@ -61,19 +61,6 @@ def test_positions_made_without_memory_are_computed_where_they_are_needed():
     assert torch.equal(positions(torch.zeros(1, 3)), sinusoids(3, 8))
     assert not positions.state_dict()  # no file holds what a formula gives
     assert torch.equal(positions.double()(torch.zeros(1, 3)), sinusoids(3, 8, torch.float64))
-
-
-# --- dropout ------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("p", [0.1, 0.3, 0.5, 0.9])
-def test_dropout_drops_a_share_of_p_and_keeps_the_mean(p):
-    torch.manual_seed(5)
-    x = torch.full((1000, 1001), 3.0)
-    dropped = Dropout(p)(x)
-    assert float(dropped.eq(0).float().mean()) == pytest.approx(p, abs=0.003)
-    assert float(dropped.double().mean()) == pytest.approx(3.0, rel=0.01)
-    assert torch.allclose(dropped[dropped != 0], torch.tensor(3.0 / (1 - p)))
 
 
 # --- initialisation -----------------------------------------------------------------------------------------

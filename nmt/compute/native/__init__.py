@@ -43,9 +43,7 @@ def kernels() -> Kernels | None:
     """
     capability = torch.backends.cpu.get_cpu_capability()
     for name, instruction_set in INSTRUCTION_SETS.items():
-        if name in NEEDED and capability not in NEEDED[name]:
-            continue
-        if (path := find(name)) is not None:
+        if capability in NEEDED.get(name, {capability}) and (path := find(name)) is not None:
             functions = open_library(path)
             return None if functions is None else Kernels(functions, instruction_set)
     return None
