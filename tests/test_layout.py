@@ -215,7 +215,8 @@ def test_what_is_imported_is_declared_and_what_is_declared_is_imported() -> None
 
 PRIVATE = {
     *("_asdict", "_exit", "_replace"),  # public, whatever their names
-    "_modules",  # of modules of PyTorch
+    "_modules",
+    "_buffers",  # of modules of PyTorch
     *("_cache_references", "_compute_score_from_stats", "_extract_corpus_statistics", "_ref_cache"),  # of sacrebleu
     "_children",  # of multiprocessing
     *(name.rpartition(".")[2] for name in FALLBACKS),

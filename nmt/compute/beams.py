@@ -1,4 +1,4 @@
-"""Choice of the best extensions of a beam: the reference in PyTorch.
+"""Choice of the best extensions of a beam, by PyTorch: on GPUs, and on CPUs without C kernels.
 
 Shapes: n rows (sentences), k hypotheses per row.
 """
@@ -84,7 +84,7 @@ class BeamOperations:
         chosen = block.gather(1, at // COMPARED) * COMPARED + at % COMPARED
         return Candidates(best, chosen // width, chosen % width)
 
-    def choose(
+    def choose_(
         self,
         beams: Beams,
         candidates: Candidates,  # the 2 · beam best extensions
@@ -94,7 +94,10 @@ class BeamOperations:
         n_best: int,  # hypotheses to be returned
         vocabulary: int,
     ) -> tuple[Beams, Tensor]:
-        """Return the beams after a step, and (n,), whether each row is finished; store the step's links in `links`."""
+        """Return the beams after a step, and (n,), whether each row is finished; store the step's links in `links`.
+
+        The tensors of `beams` may be overwritten.
+        """
         (totals, parents, symbols), beam = candidates, beams.totals.size(1)
         new_links = parents * vocabulary + symbols
         lengths = positions + 1

@@ -73,7 +73,7 @@ class BeamOperationsInC(BeamOperations):
         self._functions.nmt_best_extensions(n, k, width, count, *found)
         return Candidates(totals, parents, symbols)
 
-    def choose(
+    def choose_(
         self,
         beams: Beams,
         candidates: Candidates,

@@ -1,8 +1,8 @@
-"""Training on a CPU, with fewer passes over memory than PyTorch's operations.
+"""Training on a CPU, with fewer passes over memory than PyTorch's operations; not for compiled models.
 
 On a CPU, memory traffic dominates element-wise operations. These draw dropout masks ten times as fast as PyTorch, work
 in place, and recompute values instead of storing them. Under autocast, the feed-forward layer is computed in bf16,
-attention and sums in fp32.
+attention and sums in fp32. What is not here, such as the products of linear layers, is as in `model.operations`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ class TrainingOnCPU(Operations):
         self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, causal: bool, dropout: float
     ) -> Tensor:
         if dropout == 0.0 and key.size(2) > SHORT:
-            return super().dense_attention(query, key, value, mask, causal, dropout)
+            with torch.autocast("cpu", enabled=False):
+                return super().dense_attention(query, key, value, mask, causal, dropout)
         bias = None
         if causal:
             bias = query.new_full((query.size(2), key.size(2)), -math.inf).triu_(1)

@@ -216,9 +216,9 @@ class Search:
         """Return initial beams: all k hypotheses of a source would be the same, so only the first is alive."""
         shape, device = (len(sources), self._beam), self._engine.device
         caps = upload(torch.tensor([source.cap for source in sources], dtype=torch.int64), device)[:, None]
-        zeros = torch.zeros(shape, dtype=torch.int64, device=device)
+        parents, ends, positions = torch.zeros((3, *shape), dtype=torch.int64, device=device)
         none = torch.full(shape, -math.inf, device=device)
-        return Beams(caps, zeros + BOS, zeros, F.pad(none[:, 1:], (1, 0)), zeros, zeros, none, zeros[:, :1])
+        return Beams(caps, parents + BOS, parents, F.pad(none[:, 1:], (1, 0)), ends, positions, none, caps)
 
     @torch.inference_mode()
     def _advance(self) -> list[Found]:
@@ -252,7 +252,7 @@ class Search:
 
     def _extend(self, states: list[Tensor]) -> Tensor:
         """Extend every hypothesis, given each model's states; return (n,), whether each sentence is finished."""
-        self._beams, done = self._engine.operations.choose(
+        self._beams, done = self._engine.operations.choose_(
             *(self._beams, self._candidates(states), self._links, self._ancestry.positions, self._penalties),
             *(self._n_best, self._engine.vocabulary),
         )

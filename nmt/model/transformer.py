@@ -223,6 +223,7 @@ def computed_by(module: M, operations: Operations, linear: MakeLinear | None = N
     changed = copy.copy(module)
     if isinstance(changed, Layer):
         changed.operations = operations
+    changed._buffers = dict(module._buffers)  # a longer table of positions is the copy's own
     changed._modules = {
         name: child and computed_by(child, operations, linear) for name, child in module._modules.items()
     }

@@ -96,13 +96,12 @@ class Validation:
         return cls(corpus, bundle.tokenizer(), recipe, group, bundle.lengths)
 
     def __call__(self, model: Transformer) -> DevScores:
-        """Score a model, which may be in training mode."""
-        model = for_scoring(model)
-        with torch.compiler.set_stance("force_eager"):  # search would compile a graph for each shape
-            scores = {"perplexity": perplexity(model, self._corpus, self._group)}
-            if not self._task.has_source:
-                return DevScores(scores, {"perplexity": "per subword, </s> counted"})
-            hypotheses = self._search(model)
+        """Score a model, which may be compiled and in training mode."""
+        model = for_scoring(model)  # neither: a search would compile a graph for each shape
+        scores = {"perplexity": perplexity(model, self._corpus, self._group)}
+        if not self._task.has_source:
+            return DevScores(scores, {"perplexity": "per subword, </s> counted"})
+        hypotheses = self._search(model)
         if self._task.has_trees:
             found = {"f1": f1(self.references, hypotheses)}
         else:

@@ -77,7 +77,7 @@ def test_candidates_end_or_stay_alive(functions: CDLL, rows: int, beam: int, n_b
     zeros = torch.zeros((rows, beam), dtype=torch.int64)
     ways, links = [BeamOperations(), BeamOperationsInC(functions)], torch.full((2, rows, cap, beam), -1)
     (expected, right), (found, done) = (
-        way.choose(
+        way.choose_(
             Beams(caps, zeros, zeros, zeros + 0.0, finished.clone(), finished_at.clone(), scores.clone(), zeros[:, :1]),
             Candidates(totals, parents, symbols),
             *(of_way, positions, penalties, n_best, vocabulary),
