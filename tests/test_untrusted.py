@@ -29,7 +29,7 @@ from nmt.parsing.tree import read_trees
 from nmt.recipe import TASKS, Decoding, validated
 from nmt.report.record import read_figures
 from nmt.system.errors import UserError
-from nmt.system.files import replace_manifest
+from nmt.system.integrity import replace_manifest
 from nmt.text.lines import LONGEST as LONGEST_LINE
 from nmt.text.lines import read_lines
 from nmt.training.run_files import read_samples

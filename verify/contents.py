@@ -58,7 +58,7 @@ def is_temporary(name: str) -> bool:
 def damaged(folder: Path) -> Iterator[str]:
     """Directories of ours in which a file is not as their manifest says, and directories without one."""
     from nmt.system.errors import UserError
-    from nmt.system.files import MANIFESTS, hash_file, read_manifest
+    from nmt.system.integrity import MANIFESTS, hash_file, read_manifest
 
     for manifest in (path for name in MANIFESTS for path in folder.rglob(name)):
         if is_temporary(str(manifest.relative_to(folder))):

@@ -21,7 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from nmt import recipe as recipes
 from nmt.parsing.linearization import TreeVocabulary, load_tokenizer
 from nmt.recipe import TASKS, Recipe, Task, TaskName
-from nmt.system import files
+from nmt.system import files, integrity
 from nmt.system.console import figure
 from nmt.system.device import memory_error
 from nmt.system.errors import UserError
@@ -166,18 +166,18 @@ class Bundle:
     @classmethod
     def read(cls, path: Path) -> Bundle:
         """Read a bundle's metadata; raise UserError if `path` is not a bundle or its format is newer."""
-        info = files.read_manifest(path / MANIFEST)
+        info = integrity.read_manifest(path / MANIFEST)
         known = info.get("format")
         if type(known) is int and known > FORMAT:
             problem = f"{path}: has bundle format {known}, but this version reads {FORMAT}"
             raise NewerFormat(problem, "install a newer version of nmt")
-        files.checked(_Info, info, path / MANIFEST)
+        integrity.checked(_Info, info, path / MANIFEST)
         return cls(path, info)
 
     @cached_property
     def recipe(self) -> Recipe:
         """The recipe, with all keys resolved."""
-        return recipes.load(files.intact(self.path / "recipe.yaml"), alone=True)
+        return recipes.load(integrity.intact(self.path / "recipe.yaml"), alone=True)
 
     def tokenizer(self) -> Tokenizer:
         """Read the tokenizer; raise UserError if it is missing, damaged or for another task."""
@@ -215,20 +215,20 @@ class Bundle:
 
     def position(self) -> Any:
         """Read a checkpoint's training.json."""
-        return files.read_json(files.intact(self.path / POSITION))
+        return files.read_json(integrity.intact(self.path / POSITION))
 
     def content(self) -> dict[str, Any]:
         """Return the values that determine outputs: file hashes by name, and the lengths at which lines are split."""
         kinds, others = (".safetensors", ".yaml", ".model", ".spm", ".json"), (MANIFEST, MOMENTS, POSITION)
         kept = [file for file in sorted(self.path.iterdir()) if file.suffix in kinds and file.name not in others]
-        return {"lengths": self.info.get("lengths"), **{file.name: files.hash_file(file) for file in kept}}
+        return {"lengths": self.info.get("lengths"), **{file.name: integrity.hash_file(file) for file in kept}}
 
     def check(self) -> None:
         """Read all files, including a checkpoint's training state; raise UserError naming the first damaged one.
 
         Each file's hash is checked once per process.
         """
-        files.check_files(self.path / MANIFEST)
+        integrity.check_files(self.path / MANIFEST)
         self.tokenizer()
         self.weights()
         if CHECKPOINT.fullmatch(self.path.name):
@@ -271,7 +271,7 @@ def tensors_of(path: Path) -> Iterator[Path]:
     from safetensors import SafetensorError
 
     try:
-        yield files.intact(path)
+        yield integrity.intact(path)
     except FileNotFoundError:  # safetensors raises it for any file it cannot open; this one was just hashed
         raise files.OutOfResources(f"{path}: cannot be opened", "run this again") from None
     except (SafetensorError, OSError, ValueError, TypeError, RuntimeError) as error:  # torch's: bad shape, failed mmap

@@ -14,7 +14,7 @@ from torch import Tensor
 from nmt.checkpoint import reading
 from nmt.checkpoint.reading import MANIFEST, POSITION, Bundle
 from nmt.recipe import Recipe
-from nmt.system import files
+from nmt.system import files, integrity
 from nmt.system.console import Console
 from nmt.system.device import memory_error
 from nmt.system.errors import UserError
@@ -40,7 +40,7 @@ def save_bundle(
             save_tensors(part / reading.MOMENTS, tensors, path)
             files.write_json(part / POSITION, values)
         lossy = {"lossy": True} if tokenizer.lossy else {}
-        files.write_manifest(part / MANIFEST, {"format": reading.FORMAT, "task": recipe.task.name, **lossy, **info})
+        integrity.write_manifest(part / MANIFEST, {"format": reading.FORMAT, "task": recipe.task.name, **lossy, **info})
 
 
 def save_tensors(file: Path, tensors: Tensors, directory: Path) -> None:
@@ -59,7 +59,7 @@ def save_tensors(file: Path, tensors: Tensors, directory: Path) -> None:
 
 def add_info(path: Path, info: Values) -> None:
     """Add or replace values in a bundle's bundle.json."""
-    files.replace_manifest(path / MANIFEST, files.read_manifest(path / MANIFEST) | dict(info))
+    integrity.replace_manifest(path / MANIFEST, integrity.read_manifest(path / MANIFEST) | dict(info))
 
 
 PENDING = 2  # maximum checkpoints that are being or yet to be written, each with a copy of its tensors in memory

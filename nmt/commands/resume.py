@@ -32,16 +32,8 @@ from nmt.system.compression import compressed
 from nmt.system.console import Advance, Console, unseen
 from nmt.system.device import World
 from nmt.system.errors import UserError
-from nmt.system.files import (
-    HASHES,
-    clear_parts,
-    hash_file,
-    identify,
-    read_manifest,
-    remove_directory,
-    replace_manifest,
-    whole_file,
-)
+from nmt.system.files import clear_parts, identify, remove_directory, whole_file
+from nmt.system.integrity import HASHES, hash_file, read_manifest, replace_manifest
 from nmt.system.processes import exclusive
 
 if TYPE_CHECKING:

@@ -15,7 +15,8 @@ from pydantic import RootModel
 from nmt.data.corpus import NO_SOURCE, SIDES, Corpus, Sentences
 from nmt.recipe import Data
 from nmt.system.errors import UserError, printable
-from nmt.system.files import checked, intact, read_json
+from nmt.system.files import read_json
+from nmt.system.integrity import checked, intact
 from nmt.text.lines import stripped
 from nmt.text.tokenizer import Tokenizer
 

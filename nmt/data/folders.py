@@ -24,7 +24,8 @@ from nmt.parsing.linearization import load_tokenizer
 from nmt.recipe import Recipe
 from nmt.system import files
 from nmt.system.errors import UserError
-from nmt.system.files import clear_parts, read_manifest, remove_directory
+from nmt.system.files import clear_parts, remove_directory
+from nmt.system.integrity import read_manifest
 from nmt.system.processes import claimed
 
 FORMAT = 2

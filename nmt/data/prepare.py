@@ -26,7 +26,7 @@ from nmt.data.folders import MANIFEST, directory, read_fingerprint
 from nmt.data.pairs import Archive, Notes, Pair, check_inputs, read_pairs
 from nmt.parsing.linearization import TreeVocabulary, load_tokenizer
 from nmt.recipe import Data, Dataset, Recipe
-from nmt.system import files
+from nmt.system import files, integrity
 from nmt.system.console import Console
 from nmt.system.errors import UserError
 from nmt.system.processes import claimed, exclusive
@@ -72,11 +72,11 @@ def prepare(
             if not folders.use(path, inputs["fingerprint"], used):  # another process has renamed it
                 continue
             if not is_new:
-                files.check_files(path / MANIFEST)
-            before = files.read_manifest(path / MANIFEST)
+                integrity.check_files(path / MANIFEST)
+            before = integrity.read_manifest(path / MANIFEST)
             if before["files"] != inputs["files"]:  # touched: record the new times, to skip hashing the files next time
                 with suppress(UserError):  # prepared data may be read-only
-                    files.replace_manifest(path / MANIFEST, before | inputs)
+                    integrity.replace_manifest(path / MANIFEST, before | inputs)
             if held is not None:
                 held.push(used.pop_all())
             return Prepared(path, is_new)
@@ -103,7 +103,7 @@ def _write(recipe: Recipe, console: Console, threads: int, tokenizer_from: Path 
         with files.whole_directory(path, MANIFEST) as part:
             report, tokenizer = _Preparation(recipe, console, threads, totals).write(part, tokenizer_from)
             _check_unchanged(inputs, folders.identify(recipe, tokenizer_from)[1])
-            files.write_manifest(part / MANIFEST, inputs)
+            integrity.write_manifest(part / MANIFEST, inputs)
         path = folders.promote(path, out)
         folders.remove_unused(out)
     for line in summary(path, report, tokenizer, data):
@@ -309,7 +309,7 @@ def _check_some_kept(train: dict[str, Any], data: Data) -> None:
 def trained_lengths(prepared: Path) -> TrainedLengths | None:
     """Return the lengths of the prepared training pairs; None unless they are a translator's."""
     path = prepared / LENGTHS
-    return files.checked(TrainedLengths, files.read_json(files.intact(path)), path) if path.exists() else None
+    return integrity.checked(TrainedLengths, files.read_json(integrity.intact(path)), path) if path.exists() else None
 
 
 def _measure_lengths(recipe: Recipe, corpus: Corpus, tokenizer: Tokenizer) -> tuple[TrainedLengths | None, float]:

@@ -31,7 +31,8 @@ from nmt.decoding.engine import Hypothesis, Source, SourceQueue
 from nmt.exchange.ctranslate2 import check_expressible, library, positions_for, write
 from nmt.recipe import CPU_BATCH_TOKENS, Decoding
 from nmt.system.errors import UserError
-from nmt.system.files import check_files, hash_file, read_manifest, whole_directory, write_manifest
+from nmt.system.files import whole_directory
+from nmt.system.integrity import check_files, hash_file, read_manifest, write_manifest
 from nmt.system.processes import exclusive
 from nmt.text.tokenizer import Tokenizer
 from nmt.text.vocabulary import EOS

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from nmt.checkpoint.reading import FORMAT, WEIGHTS, Bundle, read_tensors, tensors_of
 from nmt.recipe import Model, Recipe, validated
 from nmt.system.errors import UserError
-from nmt.system.files import read_manifest, remedy
+from nmt.system.files import remedy
+from nmt.system.integrity import read_manifest
 from nmt.text.tokenizer import CONFIG as TOKENIZER
 from nmt.text.tokenizer import NO_ID, Tokenizer, origins_of
 

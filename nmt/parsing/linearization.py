@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from nmt.parsing.brackets import DELETED
 from nmt.parsing.tree import EMPTY, TOP, Tree, parse_tree
 from nmt.system.errors import UserError
-from nmt.system.files import checked, known_files
+from nmt.system.integrity import checked, known_files
 from nmt.text.tokenizer import Tokenizer
 from nmt.text.vocabulary import DAMAGED, EOS, UNK, TargetVocabulary, Vocabulary
 

@@ -165,7 +165,7 @@ def read_figures(path: Path, task: Task) -> tuple[dict[str, Column], dict[str, C
     names = (*LOGGED, *(f"valid_{name}" for name in task.labels), "new_dev_set")
     rows = []
     with suppress(OSError):
-        for line in path.read_bytes().splitlines():
+        for line in path.read_bytes().splitlines() if path.is_file() else ():  # a pipe would never end
             with suppress(ValueError, TypeError, AttributeError, RecursionError):  # damaged, or not an object
                 values = json.loads(line, parse_int=float)
                 rows.append([math.nan if (value := values.get(name)) is None else float(value) for name in names])

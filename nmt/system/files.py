@@ -1,10 +1,4 @@
-"""Files and directories: atomic writes, reads that raise UserError, and hashes that detect damage.
-
-A directory's manifest (`bundle.json` of a bundle, `fingerprint.json` of prepared data or `converted.json` of a
-conversion) holds under `hashes` the xxh3_64 of every other file and of its own contents. Files are verified when read.
-This detects accidents such as bit rot or an incomplete copy, not attackers, who could also change the hashes. Who edits
-a file deletes `hashes`; nothing is verified then.
-"""
+"""Files and directories: atomic writes, and reads that raise UserError."""
 
 from __future__ import annotations
 
@@ -15,15 +9,12 @@ import os
 import re
 import shutil
 import stat
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from glob import escape
 from itertools import count
 from pathlib import Path
-from typing import IO, Annotated, Any, TypeVar
-
-import xxhash
-from pydantic import BaseModel, Field, ValidationError
+from typing import IO, Any
 
 from nmt.system.errors import UserError
 
@@ -278,118 +269,3 @@ def _sync(path: Path) -> None:
     except OSError as error:
         if error.errno not in NO_FOLDERS or not path.is_dir():
             raise
-
-
-# --- hashes ---------------------------------------------------------------------------------------------------------
-
-MANIFESTS = ("bundle.json", "fingerprint.json", "converted.json")  # contain their directory's hashes
-HASHES = "hashes"
-M = TypeVar("M", bound=BaseModel)
-
-FileName = Annotated[str, Field(pattern=r"^[^/]*$")]  # an untrusted manifest must not name files elsewhere
-
-
-class _Manifest(BaseModel):
-    """Validated part of a manifest."""
-
-    hashes: dict[FileName, str] = {}
-
-
-_unchanged: set[tuple[Path, int, int, str]] = set()  # files verified by this process: path, size, mtime and hash
-
-
-def write_manifest(path: Path, values: Mapping[str, Any]) -> None:
-    """Write a manifest: `values` with the hashes of all files in its directory and of its own contents."""
-    hashes = {file.name: hash_file(file) for file in sorted(path.parent.iterdir()) if file != path}
-    write_json(path, _sealed(path, {**values, HASHES: hashes}))
-
-
-def replace_manifest(path: Path, values: Mapping[str, Any]) -> None:
-    """Atomically replace a manifest, keeping the file hashes in `values`."""
-    replace_json(path, _sealed(path, values))
-
-
-def _sealed(path: Path, values: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return `values` with the hash of the manifest's own contents, if it has hashes."""
-    if HASHES not in values:
-        return values
-    return {**values, HASHES: {**values[HASHES], path.name: _hash_values(path, values)}}
-
-
-def checked(kind: type[M], given: object, name: str | Path, hint: str | None = None) -> M:
-    """Validate JSON, as bytes or parsed, as a model of type `kind`; raise UserError with the first problem.
-
-    `name` is the file's name; `hint` defaults to its `remedy`.
-    """
-    try:
-        return kind.model_validate_json(given) if isinstance(given, bytes) else kind.model_validate(given)
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-    where = "".join(f"{part}: " for part in first["loc"])[:200]
-    problem = "is not a JSON object" if first["type"] == "model_type" else first["msg"].replace("Input should", "must")
-    raise UserError(f"{name}: damaged: {where}{problem}", hint or remedy(Path(name)))
-
-
-def read_manifest(path: Path) -> dict[str, Any]:
-    """Read a JSON object and verify its own hash, if any; raise UserError if it is missing or damaged."""
-    values = read_json(path)
-    hashes = checked(_Manifest, values, path).hashes
-    if HASHES in values and hashes.get(path.name) != _hash_values(path, values):
-        raise _damaged(path)
-    return dict(values)
-
-
-def intact(path: Path) -> Path:
-    """Verify a file against its hash in the directory's manifest, if any; return `path`.
-
-    Raise UserError if it is damaged, missing or not a regular file. A process hashes a file once unless it changes.
-    """
-    status = regular(path).stat()
-    expected = next((_hashes(path.parent / name) for name in MANIFESTS if os.path.lexists(path.parent / name)), {})
-    if path.name in expected:
-        known = (path.absolute(), status.st_size, status.st_mtime_ns, str(expected[path.name]))
-        if known not in _unchanged and hash_file(path) != expected[path.name]:
-            raise _damaged(path)
-        _unchanged.add(known)
-    return path
-
-
-def content(path: Path) -> bytes:
-    """Read and verify a file's bytes; raise UserError as `read_whole` and `intact` do."""
-    found = read_whole(path)  # before hashing, since this limits the size
-    intact(path)
-    return found
-
-
-def known_files(folder: Path) -> set[str]:
-    """Return the names of files that are in a directory or listed by its manifest."""
-    there = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
-    return there.union(*(_hashes(folder / name) for name in there.intersection(MANIFESTS)))
-
-
-def check_files(manifest: Path) -> None:
-    """Verify all files listed by a manifest; raise UserError naming the first that is missing or damaged."""
-    for name in _hashes(manifest):
-        if name != manifest.name:
-            intact(manifest.parent / name)
-
-
-def hash_file(path: Path) -> str:
-    """Return the xxh3_64 of a file's contents, in hexadecimal."""
-    return digest(path, xxhash.xxh3_64, remedy(path))
-
-
-def _hashes(manifest: Path) -> dict[str, Any]:
-    return dict(read_manifest(manifest).get(HASHES, {}))
-
-
-def _hash_values(path: Path, values: Mapping[str, Any]) -> str:
-    """Hash a manifest's values except this hash itself, regardless of whitespace and key order."""
-    others = {name: value for name, value in values[HASHES].items() if name != path.name}
-    return xxhash.xxh3_64_hexdigest(json.dumps({**values, HASHES: others}, sort_keys=True).encode())
-
-
-def _damaged(path: Path) -> UserError:
-    edited = "; or, if somebody edited it, delete `hashes` from the .json file that has them"
-    hint = remedy(path) + (edited if path.suffix in (".json", ".yaml") else "")
-    return UserError(f"{path}: damaged: its content is not what was written", hint)

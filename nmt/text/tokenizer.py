@@ -19,7 +19,8 @@ from pydantic import BaseModel, Field, RootModel
 
 from nmt.recipe import TokenizerSettings
 from nmt.system.errors import UserError
-from nmt.system.files import checked, content, known_files, remedy
+from nmt.system.files import remedy
+from nmt.system.integrity import checked, content, known_files
 from nmt.text.vocabulary import BOS, DAMAGED, EOS, PAD, SPACE_MARK, UNK, TargetVocabulary, Vocabulary, read_processor
 
 SHARED, SOURCE = "tokenizer.model", "source.model"

@@ -30,7 +30,8 @@ from nmt.recipe import Decoding, Recipe
 from nmt.system.console import Console
 from nmt.system.device import World
 from nmt.system.errors import UserError
-from nmt.system.files import intact, read_json
+from nmt.system.files import read_json
+from nmt.system.integrity import intact
 from nmt.text.sentences import TrainedLengths
 from nmt.text.tokenizer import Tokenizer
 from nmt.training.batches import make_batch, split_update

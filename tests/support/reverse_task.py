@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from nmt.checkpoint.reading import checkpoints, read_tensors
-from nmt.system.files import MANIFESTS, write_manifest
+from nmt.system.integrity import MANIFESTS, write_manifest
 
 
 def shell(command: str, cwd: Path, seconds: float = 300) -> subprocess.CompletedProcess[bytes]:

@@ -22,21 +22,16 @@ from pydantic import BaseModel
 from nmt.system.console import JsonLines
 from nmt.system.errors import Interrupted, UserError
 from nmt.system.files import (
-    check_files,
-    checked,
     clear_parts,
-    intact,
     read_json,
-    read_manifest,
     remove_directory,
     replace_json,
-    replace_manifest,
     set_aside,
     whole_directory,
     whole_file,
     write_json,
-    write_manifest,
 )
+from nmt.system.integrity import check_files, checked, intact, read_manifest, replace_manifest, write_manifest
 from nmt.system.processes import exclusive
 
 

@@ -149,7 +149,7 @@ def test_a_gpu_that_fails_is_told_in_a_line(train, inject, task) -> None:
     inject(losses)
     *_, error, hint = train(code=1).splitlines()
     assert error == "error: CUDA error: uncorrectable ECC error encountered"
-    assert hint.startswith("hint: run the same command again; ")
+    assert hint.startswith("hint: run this again; ")
 
 
 def test_a_rank_that_is_lost_before_the_second_update_breaks_the_group() -> None:
