@@ -3,6 +3,9 @@
 Between two matrix products, one kernel computes the rest in a single pass over memory. If the products are by
 nmt_product, one call computes all layers.
 
+Linear layers are those of `cpu_products`. Without C kernels, the layers take their steps by `model.operations`, and
+`beams` chooses.
+
 Shapes: n rows (sentences), k hypotheses per row, m live hypotheses.
 """
 

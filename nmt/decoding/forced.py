@@ -2,6 +2,8 @@
 
 Log-probabilities are in nats, computed as in training, over the whole vocabulary, but without label smoothing. A
 sentence's results do not depend on its batch mates.
+
+`compute.choice.for_scoring` chooses how a model computes them.
 """
 
 from __future__ import annotations
