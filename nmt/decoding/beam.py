@@ -218,7 +218,8 @@ class Search:
         caps = upload(torch.tensor([source.cap for source in sources], dtype=torch.int64), device)[:, None]
         parents, ends, positions = torch.zeros((3, *shape), dtype=torch.int64, device=device)
         none = torch.full(shape, -math.inf, device=device)
-        return Beams(caps, parents + BOS, parents, F.pad(none[:, 1:], (1, 0)), ends, positions, none, caps)
+        seeds = parents[:, :1]  # which samples alone replace and read
+        return Beams(caps, parents + BOS, parents, F.pad(none[:, 1:], (1, 0)), ends, positions, none, seeds)
 
     @torch.inference_mode()
     def _advance(self) -> list[Found]:
