@@ -99,12 +99,14 @@ def average(options: AverageOptions) -> None:
 
 def _average(options: AverageOptions, out: Path | None) -> Bundle:
     """Average a run's checkpoints into a bundle, and report which updates were averaged."""
-    from nmt.training.validation import average_by_score, score_average
+    from nmt.training.validation import average_by_score, average_newest, score_average
 
     ckpts, last, best, console = options.ckpts[0], options.last, options.best, options.console
     device = choose_device(options.device, options.threads)
     if last == "auto":
         result = average_by_score(ckpts, out, device, console)
+    elif not (last or best):
+        result = average_newest(ckpts, out, device, console)
     else:
         from nmt.checkpoint.writing import average as average_checkpoints
 

@@ -40,8 +40,8 @@ class SelfAttention(Layer):
         self.widths = (config.key_width, config.key_width, config.value_width)
         bias = config.attention_bias
         # one product for queries, keys and values
-        self.qkv = _projection(config.d_model, *(config.heads * width for width in self.widths), bias=bias)
-        self.out = _projection(config.heads * config.value_width, config.d_model, bias=bias)
+        self.qkv = Linear(config.d_model, *(config.heads * width for width in self.widths), bias=bias)
+        self.out = Linear(config.heads * config.value_width, config.d_model, bias=bias)
 
     def forward(
         self,
@@ -67,9 +67,9 @@ class CrossAttention(Layer):
         self.heads, self.dropout = config.heads, Dropout(config.attention_dropout)
         self.widths = (config.key_width, config.value_width)
         bias = config.attention_bias
-        self.query = _projection(config.d_model, config.heads * config.key_width, bias=bias)
-        self.key_value = _projection(config.d_model, *(config.heads * width for width in self.widths), bias=bias)
-        self.out = _projection(config.heads * config.value_width, config.d_model, bias=bias)
+        self.query = Linear(config.d_model, config.heads * config.key_width, bias=bias)
+        self.key_value = Linear(config.d_model, *(config.heads * width for width in self.widths), bias=bias)
+        self.out = Linear(config.heads * config.value_width, config.d_model, bias=bias)
         if config.positions == "words" and not self.query.weight.is_meta:
             self._attract()
 
@@ -106,8 +106,8 @@ class FeedForward(Layer):
 
     def __init__(self, config: Model) -> None:
         super().__init__()
-        self.inner = _projection(config.d_model, config.d_ff, bias=True)
-        self.outer = _projection(config.d_ff, config.d_model, bias=True)
+        self.inner = Linear(config.d_model, config.d_ff, bias=True)
+        self.outer = Linear(config.d_ff, config.d_model, bias=True)
         self.activation, self.dropout = config.activation, Dropout(config.feed_forward_dropout)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -279,17 +279,16 @@ class Dropout(Layer):
 
 
 class Linear(Layer, nn.Linear):
-    """A linear layer."""
+    """A linear layer: one or several matrices side by side."""
+
+    def __init__(self, inputs: int, *outputs: int, bias: bool) -> None:
+        """Initialise a matrix for each number of outputs as Glorot does, and biases with 0."""
+        super().__init__(inputs, sum(outputs), bias=bias)
+        self.outputs = list(outputs)
+        for part in self.weight.split(self.outputs):
+            nn.init.xavier_uniform_(part)
+        if bias:
+            nn.init.zeros_(self.bias)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.operations.linear(x, self.weight, self.bias)
-
-
-def _projection(inputs: int, *outputs: int, bias: bool) -> Linear:
-    """Return one Linear for several matrices side by side, each with its own Glorot initialisation."""
-    linear = Linear(inputs, sum(outputs), bias=bias)
-    for part in linear.weight.split(list(outputs)):
-        nn.init.xavier_uniform_(part)
-    if bias:
-        nn.init.zeros_(linear.bias)
-    return linear

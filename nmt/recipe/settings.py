@@ -176,9 +176,12 @@ class Training(Settings):
     """Number of updates over which the learning rate rises linearly."""
     schedule: Literal["inverse_sqrt", "constant", "linear", "cosine"] = "inverse_sqrt"
     """Learning rate after warm-up: inverse square root decay, as in the paper; constant; or linear or cosine decay to
-    zero at `updates`, without `minutes`. Warm-up ends at the paper's peak, d_model^-0.5 · warmup^-0.5."""
+    zero at the end of `updates` or `minutes`. Warm-up ends at the paper's peak, d_model^-0.5 · warmup^-0.5."""
     learning_rate_scale: float = Field(1.0, gt=0)
     """Factor on the learning rate, which in the paper is d_model^-0.5 · min(step^-0.5, step · warmup^-1.5)."""
+    optimizer: Literal["adam", "muon"] = "adam"
+    """adam, as in the paper, or muon, which trains the layers' matrices by momentum whose singular values are made
+    equal (Jordan 2024), with updates as large as Adam's, and all else by Adam. It learns more from each update."""
     adam_betas: tuple[float, float] = Field((0.9, 0.98), strict=False)
     """β1 and β2 of Adam."""
     adam_epsilon: float = Field(1e-9, gt=0)
@@ -242,14 +245,11 @@ class Training(Settings):
         if self.device_tokens is not None and self.device_tokens > self.batch_tokens:
             problem = f"device_tokens: must not exceed batch_tokens {self.batch_tokens} (got {self.device_tokens})"
             raise Refusal(problem, f"--set training.device_tokens={self.batch_tokens}")
-        if self.schedule in ("linear", "cosine"):
+        if self.falls:
             falls = f"schedule: {self.schedule} falls to zero at training.updates {self.updates:,}"
             if self.updates <= self.warmup:
                 problem = f"{falls}, which must be more than training.warmup (got {self.warmup:,})"
                 raise Refusal(problem, f"--set training.warmup={max(1, self.updates // 10)}, or more updates")
-            if self.minutes is not None:
-                problem = f"{falls}, but training.minutes may end the run before (got {self.minutes:g})"
-                raise Refusal(problem, "--set training.schedule=inverse_sqrt, or training.minutes=null")
         vectors = self.source_embeddings or self.target_embeddings
         if self.init_state and self.init_from is None:
             raise Refusal("init_state: needs init_from", "--set training.init_from=ckpts, or remove init_state")
@@ -258,6 +258,11 @@ class Training(Settings):
         if self.freeze_embeddings and not vectors:
             raise Refusal("freeze_embeddings: needs source_embeddings or target_embeddings", "add one, or remove it")
         return self
+
+    @property
+    def falls(self) -> bool:
+        """Whether the learning rate falls to zero."""
+        return self.schedule in ("linear", "cosine")
 
 
 class Decoding(Settings):

@@ -37,6 +37,7 @@ FIRST_PORT, PORTS = 20_000, 20_000  # range of rendezvous ports for Slurm jobs
 CPU = torch.device("cpu")
 LOOK = 0.1  # seconds between polls of the store
 BEAT = 1.0  # seconds between checks of the launcher
+MILLION = 1_000_000
 FIRST = "first"  # store key: result of rank 0's work in `Group.first`
 FAILED = "failed"  # store key: number of failed ranks
 GPU_FAILED = "gpu-failed"  # store key: set if a GPU has failed, so the group should restart
@@ -310,7 +311,12 @@ class Requests(NamedTuple):
 
     stop: int = 0  # signal number; 0 to continue
     checkpoint: bool = False
-    finish: bool = False  # because training.minutes are used up
+    spent: int = 0  # millionths of training.minutes that are used up, of which the last update needs all
+
+    @property
+    def finish(self) -> bool:
+        """Whether training.minutes are used up."""
+        return self.spent >= MILLION
 
 
 @contextmanager

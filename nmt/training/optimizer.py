@@ -1,23 +1,32 @@
-"""Adam and its learning-rate schedules (section 5.3); its state is saved without pickle."""
+"""Adam, Muon and their learning-rate schedules (section 5.3); their state is saved without pickle."""
 
 from __future__ import annotations
 
 import math
+from collections import defaultdict
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
+from nmt.model.layers import Linear
 from nmt.recipe import Training
 
 MOMENTS = ("exp_avg", "exp_avg_sq")  # keys in the state of PyTorch's Adam
+MOMENTUM = "momentum"  # that of Muon
+MOMENTUM_DECAY = 0.95
+NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)  # a, b, c of a x + b x³ + c x⁵, which five times bring (0, 1] near 1
+STEPS = 5
+LIKE_ADAM = 0.2  # root mean square of Adam's updates, in learning rates
 
 
-def learning_rate(step: int, d_model: int, settings: Training) -> float:
+def learning_rate(step: int, d_model: int, settings: Training, spent: float = 0.0) -> float:
     """Return the learning rate of 1-based update `step` under `training.schedule`.
 
-    All schedules share the paper's linear warm-up and peak; inverse_sqrt is equation 3.
+    All schedules share the paper's linear warm-up and peak; inverse_sqrt is equation 3. `spent` is the share of
+    training.minutes that is used up: linear and cosine decay by it, or by updates where these end first.
     """
     warmup, scale = settings.warmup, settings.learning_rate_scale * d_model**-0.5
     if settings.schedule == "inverse_sqrt" or step <= warmup:
@@ -25,30 +34,33 @@ def learning_rate(step: int, d_model: int, settings: Training) -> float:
     peak = scale * warmup**-0.5
     if settings.schedule == "constant":
         return float(peak)
-    done = min(1.0, (step - warmup) / (settings.updates - warmup))
+    done = min(1.0, max(spent, (step - warmup) / (settings.updates - warmup)))
     return float(peak * (1.0 - done if settings.schedule == "linear" else (1.0 + math.cos(math.pi * done)) / 2.0))
 
 
 class Optimizer:
-    """Adam over named parameters; the learning rate is a pure function of the step."""
+    """Adam over named parameters, or Muon for the layers' matrices; the learning rate is that of the step."""
 
     def __init__(self, model: nn.Module, d_model: int, settings: Training) -> None:
         self._parameters = dict(model.named_parameters())
-        decayed: list[Tensor] = []
-        others: list[Tensor] = []
         files = {"source": settings.source_embeddings, "target": settings.target_embeddings}
         sides = [side for side, file in files.items() if file and settings.freeze_embeddings]
         frozen = {id(model.get_parameter(f"{side}_embedding.weight")) for side in sides}
+        layers = [each for each in model.modules() if isinstance(each, Linear)] if settings.optimizer == "muon" else []
+        self._muon = Muon([(layer.weight, layer.outputs) for layer in layers], settings.weight_decay)
+        decayed: list[Tensor] = []
+        others: list[Tensor] = []
         for parameter in self._parameters.values():
-            (decayed if parameter.dim() > 1 and id(parameter) not in frozen else others).append(parameter)
+            if parameter not in self._muon.momenta:
+                (decayed if parameter.dim() > 1 and id(parameter) not in frozen else others).append(parameter)
         groups: list[dict[str, Any]] = [{"params": decayed, "weight_decay": settings.weight_decay}, {"params": others}]
         options: dict[str, Any] = {"betas": settings.adam_betas, "eps": settings.adam_epsilon}
         self._adam = torch.optim.Adam(groups, **options, decoupled_weight_decay=True, fused=True)
         self._d_model, self._settings = d_model, settings
 
-    def rate(self, step: int) -> float:
-        """Return the learning rate of 1-based update `step`."""
-        return learning_rate(step, self._d_model, self._settings)
+    def rate(self, step: int, spent: float = 0.0) -> float:
+        """Return the learning rate of 1-based update `step` when `spent` of training.minutes is used up."""
+        return learning_rate(step, self._d_model, self._settings, spent)
 
     def clip(self) -> Tensor:
         """Clip the gradients in place to a global norm of training.clip_norm; return the norm () before clipping."""
@@ -58,33 +70,37 @@ class Optimizer:
             clip_grads_with_norm_(parameters, self._settings.clip_norm, norm)
         return norm
 
-    def update(self, step: int, skip: Tensor) -> None:
-        """Apply the gradients as 1-based update `step` unless `skip` () is true, then clear them.
+    def update(self, rate: float, skip: Tensor) -> None:
+        """Apply the gradients with a learning rate of `rate` unless `skip` () is true, then clear them.
 
         `skip` stays on the device, so the host does not wait for it.
         """
         for group in self._adam.param_groups:
-            group["lr"] = self.rate(step)
+            group["lr"] = rate
         self._adam.found_inf = skip.float()  # type: ignore[attr-defined]  # tells the kernel to skip, as GradScaler does
         self._adam.step()
+        self._muon.update(rate, skip)
         self.clear()
 
     def clear(self) -> None:
         """Set all gradients to None."""
-        self._adam.zero_grad(set_to_none=True)
+        for parameter in self._parameters.values():
+            parameter.grad = None
 
     def bytes_to_come(self) -> int:
         """Return the bytes that the first update will allocate for Adam's moments; 0 afterwards."""
-        return sum(2 * parameter.nbytes for parameter in self._parameters.values() if parameter not in self._adam.state)
+        adams = (parameter for group in self._adam.param_groups for parameter in group["params"])
+        return sum(2 * parameter.nbytes for parameter in adams if parameter not in self._adam.state)
 
     def state(self) -> dict[str, Tensor]:
-        """Return Adam's moments, keyed `parameter:moment`; empty before the first update."""
-        return {
-            f"{name}:{moment}": self._adam.state[parameter][moment]
-            for name, parameter in self._parameters.items()
-            if parameter in self._adam.state
-            for moment in MOMENTS
-        }
+        """Return Adam's moments and Muon's momenta, keyed `parameter:moment`."""
+        state = dict[str, Tensor]()
+        for name, parameter in self._parameters.items():
+            if parameter in self._muon.momenta:
+                state[f"{name}:{MOMENTUM}"] = self._muon.momenta[parameter]
+            elif parameter in self._adam.state:  # it is empty before the first update
+                state |= {f"{name}:{moment}": self._adam.state[parameter][moment] for moment in MOMENTS}
+        return state
 
     def load(self, state: dict[str, Tensor], step: int) -> None:
         """Restore moments saved by `Optimizer.state` after `step` updates, not counting skipped ones.
@@ -92,9 +108,59 @@ class Optimizer:
         Raise KeyError if a moment is missing, and ValueError if its shape is wrong.
         """
         for name, parameter in self._parameters.items():
-            self._adam.state[parameter] = {"step": torch.tensor(float(step), device=parameter.device)}
-            for moment in MOMENTS:
-                value = state[f"{name}:{moment}"]
+            moments = (MOMENTUM,) if parameter in self._muon.momenta else MOMENTS
+            values = {moment: state[f"{name}:{moment}"].to(parameter) for moment in moments}  # precision may change
+            for moment, value in values.items():
                 if value.shape != parameter.shape:
                     raise ValueError(f"{name}:{moment} has another shape than the weight {name}")
-                self._adam.state[parameter][moment] = value.to(parameter)  # training.precision may have changed
+            if parameter in self._muon.momenta:
+                self._muon.momenta[parameter] = values[MOMENTUM]
+            else:
+                count = torch.tensor(float(step), device=parameter.device)
+                self._adam.state[parameter] = {"step": count, **values}
+
+
+class Muon:
+    """Momentum with orthogonalised updates (Jordan 2024): U Vᵀ where U S Vᵀ is the gradients' moving average.
+
+    An update of an r × c matrix is scaled by 0.2 √max(r, c), so that its entries are as large as Adam's (Liu et al.
+    2025) and one learning rate serves both.
+    """
+
+    def __init__(self, weights: Sequence[tuple[Tensor, Sequence[int]]], decay: float) -> None:
+        """Begin with momenta of zero; each weight comes with the numbers of rows of the matrices stacked in it."""
+        self.momenta = {weight: torch.zeros_like(weight, requires_grad=False) for weight, _ in weights}
+        self._rows, self._decay = dict(weights), decay
+
+    @torch.no_grad()
+    def update(self, rate: float, skip: Tensor) -> None:
+        """Apply the gradients unless `skip` () is true; those of equal shape together, to have few operations."""
+        alike = defaultdict[torch.Size, list[tuple[Tensor, Tensor]]](list)
+        share = torch.where(skip, 0.0, 1.0 - MOMENTUM_DECAY)
+        for weight, momentum in self.momenta.items():
+            assert weight.grad is not None
+            grad = weight.grad.nan_to_num_(0.0, 0.0, 0.0)
+            momentum.lerp_(grad, share.to(grad))
+            ahead = grad.lerp(momentum, MOMENTUM_DECAY)  # Nesterov's
+            for part, of_part in zip(weight.split(self._rows[weight]), ahead.split(self._rows[weight]), strict=True):
+                alike[part.shape].append((part, of_part))
+        keep, scale = torch.where(skip, 1.0, 1.0 - rate * self._decay), torch.where(skip, 0.0, -LIKE_ADAM * rate)
+        for shape, pairs in alike.items():
+            steps = orthogonalised(torch.stack([ahead for _, ahead in pairs])) * (scale * math.sqrt(max(shape)))
+            for (part, _), step in zip(pairs, steps, strict=True):
+                part.mul_(keep).add_(step)
+
+
+def orthogonalised(x: Tensor) -> Tensor:
+    """Return matrices (n, r, c) with the singular vectors of x and singular values near 1, by Newton and Schulz.
+
+    In bf16 on a GPU, which computes it faster; elsewhere in the precision of x.
+    """
+    a, b, c = NEWTON_SCHULZ
+    y = x.mT if x.size(1) > x.size(2) else x
+    y = y / y.norm(dim=(1, 2), keepdim=True).clamp_min(1e-7)
+    y = y.bfloat16() if x.is_cuda else y
+    for _ in range(STEPS):
+        square = y @ y.mT
+        y = torch.baddbmm(y, torch.baddbmm(square, square, square, beta=b, alpha=c), y, beta=a)
+    return (y.mT if x.size(1) > x.size(2) else y).to(x.dtype)

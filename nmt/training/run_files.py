@@ -87,6 +87,11 @@ class RunState:
         """Return the seconds until the last update within training.minutes; infinity without them."""
         return math.inf if training.minutes is None else 60 * training.minutes - self.seconds - ENDING * self.scoring
 
+    def spent(self, training: Training) -> float:
+        """Return the share, at most 1, of the time within training.minutes that is used up; 0 without them."""
+        left = self.seconds_left(training)
+        return self.seconds / (self.seconds + left) if left > 0 else 1.0
+
     def is_checkpoint_due(self, training: Training, saved: RunState) -> bool:
         """Return whether to save a checkpoint after the next update; `saved` is the state of the last one.
 
@@ -209,7 +214,7 @@ def changes(checkpoint: Bundle, recipe: Recipe, data: Mapping[str, str]) -> Iter
     for section in ("training", "decoding"):
         for key, before, now in _differences(section, checkpoint.recipe, recipe):
             if key not in ONLY_AT_START:
-                falls = key == "training.updates" and recipe.training.schedule in ("linear", "cosine")
+                falls = key == "training.updates" and recipe.training.falls
                 end = ", at which the learning rate is zero now" if falls else ""
                 yield f"changed: {key} from {before} to {now}{end}"
     if not checkpoint.is_scored_on(data):

@@ -157,10 +157,16 @@ def resume(trainer: Trainer, checkpoint: Bundle, recipe: Recipe, tokenizer: Toke
 
 
 def restore(trainer: Trainer, checkpoint: Bundle) -> RunState:
-    """Load a checkpoint's weights and Adam's moments; return its state.
+    """Load a checkpoint's weights and the optimizer's state; return its state.
 
-    Raise UserError if the checkpoint does not fit the model or its training state is incomplete.
+    Raise UserError if the checkpoint does not fit the model or the optimizer, or its training state is incomplete.
     """
+    before, now = checkpoint.recipe.training.optimizer, trainer.settings.optimizer
+    if before != now:
+        problem = f"training.optimizer: is {now}, but {checkpoint.path} was trained with {before}"
+        raise UserError(
+            problem, f"--set training.optimizer={before}, or start from its weights alone: training.init_from"
+        )
     load_weights(trainer.model, checkpoint.weights(), checkpoint.path)
     state = RunState.of(checkpoint)
     try:

@@ -40,7 +40,7 @@ from nmt.system.errors import Interrupted, UserError
 from nmt.system.files import replace_json, whole_file
 from nmt.training.batches import MicroBatches, Update, prefetched
 from nmt.training.cost import training_flops
-from nmt.training.distributed import Group, Requests, stop_requests
+from nmt.training.distributed import MILLION, Group, Requests, stop_requests
 from nmt.training.loss import Divergence, Objective, compile_parts
 from nmt.training.optimizer import Optimizer
 from nmt.training.progress import Losses, Meter, Page, Progress, farewell, show_progress
@@ -90,9 +90,9 @@ class Trainer:
                 losses, agreed = self.gradients(update, requests)
         # 3. Clip them by their global norm.
         norm = self.optimizer.clip()
-        # 4. Apply them with Adam, unless one is not finite.
-        skipped = norm.isfinite().logical_not()
-        self.optimizer.update(state.step, skipped)
+        # 4. Apply them with Adam or Muon, unless one is not finite.
+        skipped, rate = norm.isfinite().logical_not(), self.optimizer.rate(state.step, agreed.spent / MILLION)
+        self.optimizer.update(rate, skipped)
         # 5. Count and log.
         flops = training_flops(self.model.config, self.model.output_embedding.num_embeddings, *update.lengths)
         state.epoch, state.offset = update.epoch, update.offset + 1
@@ -100,7 +100,7 @@ class Trainer:
         self.divergence.note(update.rows, skipped)
         self.progress.advance(1)
         if state.step == 1 or state.step % self.settings.log_updates == 0:
-            self._log()
+            self._log(rate)
         elif state.step % CHECKED == 0:
             self.divergence.check()
         return agreed
@@ -124,8 +124,8 @@ class Trainer:
                     (loss * scale).backward()
                 losses.append((loss.detach(), nll, batch.num_cells))
             last = self._forward(batches[-1])
-        ran_out, stop, checkpoint, finish = self.group.largest(last is None, *requests)
-        agreed = Requests(stop, bool(checkpoint), bool(finish))
+        ran_out, stop, checkpoint, spent = self.group.largest(last is None, *requests)
+        agreed = Requests(stop, bool(checkpoint), spent)
         if ran_out or last is None:
             return None, agreed
         try:
@@ -171,12 +171,12 @@ class Trainer:
         halved = f"micro-batches have half the size, {state.device_tokens:,} tokens"
         self.console.say(f"update {state.step}: out of memory; from here on {halved}")
 
-    def _log(self) -> None:
-        """Log the metrics since the last log line; this synchronises with the GPU."""
+    def _log(self, rate: float) -> None:
+        """Log the metrics since the last log line and a learning rate; this synchronises with the GPU."""
         self.divergence.check()
         state, figures = self.state, self.meter.figures()
         at = {"step": state.step, "epoch": state.epoch, "seconds": state.seconds, "tokens": state.tokens}
-        at["learning_rate"] = self.optimizer.rate(state.step)
+        at["learning_rate"] = rate
         updates_left = (self.settings.updates - state.step) * figures["seconds_per_update"]
         left = max(0.0, min(updates_left, state.seconds_left(self.settings)))
         self.progress.log(at | figures | {"skipped": state.skipped}, left)
@@ -313,7 +313,7 @@ class Run:
             signals.append(signal.SIGTERM)
         training, leads = self.recipe.training, self.group.leads
         is_due = leads and self.state.is_checkpoint_due(training, saved)
-        return Requests(max(signals, default=0), is_due, leads and self.state.seconds_left(training) <= 0)
+        return Requests(max(signals, default=0), is_due, int(leads * MILLION * self.state.spent(training)))
 
     def _is_over(self) -> bool:
         """Return whether all updates are done or training.minutes are used up."""

@@ -253,15 +253,34 @@ def _negative_log_likelihood(model: Transformer, corpus: Corpus, rows: Rows, dev
 # --- averages and ways of splitting lines -----------------------------------------------------------------
 
 
-def average_by_score(directory: Path, out: Path | None, device: torch.device, console: Console) -> Bundle:
+def average_newest(directory: Path, out: Path | None, device: torch.device, console: Console) -> Bundle:
+    """Average a run's newest `decoding.average_last` checkpoints.
+
+    Where the learning rate has fallen to zero, the last checkpoint is the best and older ones may do harm: then average
+    only as many as help on the development set, if that is here.
+    """
+    newest = averageable(directory, out)[0][-1]
+    recipe, is_here = newest.recipe, False
+    with suppress(UserError):
+        is_here = recipe.training.falls and bool(newest.scores) and find_prepared(newest, directory).exists()
+    if is_here:
+        return average_by_score(directory, out, device, console, recipe.decoding.average_last)
+    return average(directory, out=out, console=console)
+
+
+def average_by_score(
+    directory: Path, out: Path | None, device: torch.device, console: Console, most: int | None = None
+) -> Bundle:
     """Average a run's newest 1, 2, 3, 5, 8, … and all checkpoints, and write the average with the best dev score.
 
-    The score is the task's metric of outputs searched as in training, or a language model's perplexity. Ties go to the
-    lower perplexity, then to the smaller number. Each checkpoint is read once. bundle.json holds the scores and, as
-    `curve`, those of every number tried. Raise UserError if there are no checkpoints, if they are from different runs,
-    or if their data is not prepared here.
+    With `most`, average at most that many, and try no larger number once one has not scored better. The score is the
+    task's metric of outputs searched as in training, or a language model's perplexity. Ties go to the lower perplexity,
+    then to the smaller number. Each checkpoint is read once. bundle.json holds the scores and, as `curve`, those of
+    every number tried. Raise UserError if there are no checkpoints, if they are from different runs, or if their data
+    is not prepared here.
     """
     found, path = averageable(directory, out)
+    found = found[-(most or len(found)) :]
     newest, task = found[-1], found[-1].task
     validation, mean, model = Validation.of(newest), Mean(newest), newest.model(device)
     for note in validation.notes:
@@ -287,6 +306,8 @@ def average_by_score(directory: Path, out: Path | None, device: torch.device, co
             if not chosen or rank(dev) > rank(tried[chosen]):
                 chosen, best_weights = count, weights
             advance(1, f"best dev {task.label} {tried[chosen].scores[task.metric]:.2f} of {chosen}")
+            if most and chosen != count:
+                break
     curve = [{"last": count, **dev.scores} for count, dev in tried.items()]
     return mean.save(path, best_weights, chosen, curve=curve, **validation.info(tried[chosen]))
 
@@ -353,12 +374,13 @@ def average_and_score(directory: Path, device: torch.device, console: Console) -
         is_same = (there.info["run"], there.step) == (newest.info["run"], newest.step)
         if is_same and there.is_scored_on(newest.info) and (there.dev_score is not None or top is None):
             return
-    result = average(directory, console=console)
-    averaged = f"averaged {len(result.info['steps'])} checkpoints"
+    result = average_newest(directory, None, device, console)
+    count = len(result.info["steps"])
+    averaged = f"averaged {count} checkpoint{'s' if count > 1 else ''}"
     said = f"{averaged}: {path}"
     if top is not None:
         validation = Validation.of(result)
-        result = _scored(result, validation, device)
+        result = result if result.scores else _scored(result, validation, device)
         if best([top, result]) is top:  # of equals, the latest
             console.say(f"{averaged}, {result.described_score}: worse than the best of them")
             said = f"copied {top.path}: {path}"

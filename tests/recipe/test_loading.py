@@ -69,19 +69,6 @@ def test_a_base_keeps_its_interval_where_the_other_is_null(write: Write) -> None
     assert refusal(path, ["training.checkpoint_minutes=3", "training=3"]).message.startswith("--set training=3: ")
 
 
-@pytest.mark.parametrize("schedule", ["linear", "cosine"])
-def test_minutes_are_refused_for_a_rate_that_would_not_reach_zero(write: Write, schedule: str) -> None:
-    path = write(BASE + f"training: {{minutes: 0.5, schedule: {schedule}}}\n")
-    error = refusal(path)
-    assert error.message == (
-        f"{path}:6: training.schedule: {schedule} falls to zero at training.updates 100,000, but training.minutes may "
-        "end the run before (got 0.5)"
-    )
-    for repaired in (["training.schedule=inverse_sqrt"], ["training.minutes=null", "training.updates=9000"]):
-        assert all(setting in error.hint for setting in repaired[:1])
-        load(path, repaired)
-
-
 def test_a_base_without_data_of_its_own_is_not_a_recipe_by_itself(write: Write) -> None:
     write("name: base\ndata: 3\nmodel: {layers: 2}\n", "base.yaml")
     recipe, base = recipes.load_with_base(write(BASE.replace("name: tiny", "name: tiny\nextends: base.yaml")))

@@ -1,4 +1,4 @@
-"""Equation 3, Adam by its formula, and a state that continues to the bit."""
+"""Equation 3, Adam by its formula, Muon by singular values, and a state that continues to the bit."""
 
 import pytest
 import torch
@@ -44,9 +44,17 @@ def test_schedules_share_the_warmup_and_differ_after_it(schedule, shares):
     assert rates == pytest.approx([peak * share for share in shares], abs=1e-12)
 
 
+def test_a_schedule_falls_by_time_or_updates_whichever_ends_first():
+    settings = Training(schedule="linear", warmup=100, updates=500, minutes=1.0)
+    peak = (512 * 100) ** -0.5
+    for step, spent, share in ((50, 0.9, 0.5), (200, 0.1, 0.75), (200, 0.5, 0.5), (500, 0.2, 0.0), (300, 1.0, 0.0)):
+        assert learning_rate(step, 512, settings, spent) == pytest.approx(peak * share, abs=1e-12)
+
+
 # --- updates ------------------------------------------------------------------------------------------------
 
 SETTINGS = Training(warmup=5)
+BOTH = pytest.mark.parametrize("settings", [SETTINGS, Training(warmup=5, optimizer="muon")], ids=["adam", "muon"])
 
 
 def tiny():
@@ -65,7 +73,7 @@ def train(model, optimizer, steps, skipped=()):
     rates = []
     for step in steps:
         give_gradients(model, step)
-        optimizer.update(step, torch.tensor(step in skipped))
+        optimizer.update(optimizer.rate(step), torch.tensor(step in skipped))
         rates.append(optimizer.rate(step))
     return rates
 
@@ -132,26 +140,50 @@ def test_a_frozen_embedding_does_not_decay_and_others_do(tied):
     assert torch.equal(model.source_embedding.weight, plain.source_embedding.weight) == (tied == "all")
 
 
+def test_muon_turns_each_matrix_of_the_layers_by_its_singular_vectors_and_all_else_is_adams():
+    model, plain = tiny(), tiny()
+    settings = Training(warmup=5, optimizer="muon", weight_decay=0.1)
+    rates = train(model, Optimizer(model, 8, settings), [1])
+    train(plain, Optimizer(plain, 8, Training(warmup=5, weight_decay=0.1)), [1])
+    give_gradients(gradients := tiny(), 1)
+    matrices = 0
+    for (name, start), found, adams, given in zip(
+        tiny().named_parameters(), values(model), values(plain), gradients.parameters(), strict=True
+    ):
+        if start.dim() < 2 or "embedding" in name:
+            assert torch.equal(found, adams), name
+            continue
+        parts = 3 if "qkv" in name else 2 if "key_value" in name else 1  # matrices side by side
+        moved = (start * (1 - 0.1 * rates[0]) - found).detach() / (0.2 * rates[0])
+        for part, grad in zip(moved.chunk(parts), given.grad.chunk(parts), strict=True):
+            left, _, right = torch.linalg.svd(grad, full_matrices=False)
+            turned = left.T @ (part / max(part.shape) ** 0.5) @ right.T
+            assert turned.diagonal().tolist() == pytest.approx([1.0] * len(turned), abs=0.4), name
+            torch.testing.assert_close(turned, turned.diagonal().diag(), atol=1e-3, rtol=0)
+            matrices += 1
+    assert matrices == 3 * 4 + 2 * 2  # of attention and of feed-forward networks
+
+
+@BOTH
 @pytest.mark.parametrize("skipped", [{1}, {4}, {1, 2}, {3, 4, 5}])
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_a_skipped_update_counts_for_the_learning_rate_alone(skipped, value):
+def test_a_skipped_update_counts_for_the_learning_rate_alone(settings, skipped, value):
     model, other = tiny(), tiny()
-    optimizer = Optimizer(model, 8, SETTINGS)
+    optimizer = Optimizer(model, 8, settings)
     for step in range(1, 7):
         before, state = values(model), {name: moment.clone() for name, moment in optimizer.state().items()}
         give_gradients(model, step)
         if step in skipped:
             for parameter in model.parameters():
                 parameter.grad[-1] = value
-        optimizer.update(step, torch.tensor(step in skipped))
-        assert optimizer.rate(step) == learning_rate(step, 8, SETTINGS)
+        optimizer.update(optimizer.rate(step), torch.tensor(step in skipped))
         assert all(parameter.grad is None for parameter in model.parameters())
         if step in skipped:
             assert all(torch.equal(a, b) for a, b in zip(values(model), before, strict=True))
             assert all(torch.equal(moment, state[name]) for name, moment in optimizer.state().items() if name in state)
             assert not any(moment.any() for name, moment in optimizer.state().items() if name not in state)
     done = [step for step in range(1, 7) if step not in skipped]
-    train(other, plain := Optimizer(other, 8, SETTINGS), done)
+    train(other, plain := Optimizer(other, 8, settings), done)
     # its bias correction is that of an Adam that never saw them
     assert_identical(model, other)
     for name, moment in plain.state().items():
@@ -161,10 +193,11 @@ def test_a_skipped_update_counts_for_the_learning_rate_alone(skipped, value):
 # --- state --------------------------------------------------------------------------------------------------
 
 
+@BOTH
 @pytest.mark.parametrize("skipped", [set(), {1, 4}])
-def test_a_restored_optimizer_continues_to_the_bit(skipped):
+def test_a_restored_optimizer_continues_to_the_bit(settings, skipped):
     model, other = tiny(), tiny()
-    optimizer, restored = Optimizer(model, 8, SETTINGS), Optimizer(other, 8, SETTINGS)
+    optimizer, restored = Optimizer(model, 8, settings), Optimizer(other, 8, settings)
     train(model, optimizer, range(1, 6), skipped)
     other.load_state_dict({name: value.clone() for name, value in model.state_dict().items()})
     restored.load(load(save(optimizer.state())), 5 - len(skipped))

@@ -353,6 +353,15 @@ def test_minutes_end_a_run_which_is_averaged_and_scored_once(train, task: Path, 
     assert checkpoints(task / "ckpts")[-1].step == newest.step + 2  # whichever is first
 
 
+def test_minutes_bring_the_learning_rate_to_zero(train, task: Path, monkeypatch) -> None:
+    monkeypatch.setattr(run_files, "ENDING", 0)
+    monkeypatch.setattr(RunState, "is_checkpoint_due", lambda *given: False)
+    train("training.minutes=0.02", "training.schedule=linear", "training.warmup=2", "training.log_updates=1", *BARE)
+    rates = [row["learning_rate"] for row in metrics(task / "ckpts") if "loss" in row]
+    assert rates[1:] == sorted(rates[1:], reverse=True)
+    assert rates[-1] == 0.0 < rates[2]
+
+
 @pytest.mark.parametrize(("minutes", "total"), [(None, 100_000), (2.0, None)])
 def test_updates_are_no_measure_of_a_run_that_minutes_may_end(
     minutes: float | None, total: int | None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path

@@ -15,9 +15,17 @@ from reverse_task import reseal
 from nmt.checkpoint.reading import Bundle, checkpoints, read_tensors
 from nmt.checkpoint.writing import add_info, average
 from nmt.metrics import Comparison, Estimate
+from nmt.recipe import Training
 from nmt.system.console import Console
 from nmt.training import validation as selection
-from nmt.training.validation import DevScores, Validation, average_and_score, average_by_score, numbers_to_try
+from nmt.training.validation import (
+    DevScores,
+    Validation,
+    average_and_score,
+    average_by_score,
+    average_newest,
+    numbers_to_try,
+)
 
 CPU = torch.device("cpu")
 
@@ -101,6 +109,16 @@ def test_what_is_written_is_what_last_gives(ckpts: Path, scored, scores: list[tu
     assert {key: auto.info[key] for key in ("run", "step", "data", "cost")} == {
         key: given.info[key] for key in ("run", "step", "data", "cost")
     }
+
+
+@pytest.mark.parametrize(("scores", "helped"), [([(30, 9), (20, 9)], 1), ([(10, 9), (30, 9)], 2)])
+def test_once_the_rate_has_fallen_to_zero_only_checkpoints_that_help_are_averaged(
+    ckpts: Path, scored, monkeypatch, scores: list[tuple[float, float]], helped: int
+) -> None:
+    monkeypatch.setattr(Training, "falls", True)
+    scored(*scores)
+    found = average_newest(ckpts, None, CPU, Console(quiet=True))
+    assert (len(found.info["steps"]), len(found.info["curve"])) == (helped, len(scores))
 
 
 def test_ways_of_splitting_are_compared_on_the_lines_that_they_cut_differently(ckpts: Path) -> None:
