@@ -156,10 +156,11 @@ def test_muon_turns_each_matrix_of_the_layers_by_its_singular_vectors_and_all_el
         parts = 3 if "qkv" in name else 2 if "key_value" in name else 1  # matrices side by side
         moved = (start * (1 - 0.1 * rates[0]) - found).detach() / (0.2 * rates[0])
         for part, grad in zip(moved.chunk(parts), given.grad.chunk(parts), strict=True):
-            left, _, right = torch.linalg.svd(grad, full_matrices=False)
+            left, singular, right = torch.linalg.svd(grad, full_matrices=False)
             turned = left.T @ (part / max(part.shape) ** 0.5) @ right.T
-            assert turned.diagonal().tolist() == pytest.approx([1.0] * len(turned), abs=0.4), name
             torch.testing.assert_close(turned, turned.diagonal().diag(), atol=1e-3, rtol=0)
+            large = turned.diagonal()[singular > 0.011 * grad.norm()]
+            assert large.tolist() == pytest.approx([1.0] * len(large), abs=0.3), name
             matrices += 1
     assert matrices == 3 * 4 + 2 * 2  # of attention and of feed-forward networks
 
