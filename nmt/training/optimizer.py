@@ -140,7 +140,8 @@ class Muon:
         alike = defaultdict[torch.Size, list[tuple[Tensor, Tensor]]](list)
         share = torch.where(skip, 0.0, 1.0 - MOMENTUM_DECAY)
         for weight, momentum in self.momenta.items():
-            assert weight.grad is not None
+            if weight.grad is None:
+                continue
             grad = weight.grad.nan_to_num_(0.0, 0.0, 0.0)
             momentum.lerp_(grad, share.to(grad))
             ahead = grad.lerp(momentum, MOMENTUM_DECAY)  # Nesterov's
