@@ -11,7 +11,7 @@
 
 /* --- buffers and comparisons ------------------------------------------------------------------------------------ */
 
-static void *kept[400];
+static void *kept[9000];
 static int kept_count;
 
 static void *keep(int64_t bytes) { return kept[kept_count++] = malloc((size_t)bytes); }
@@ -323,6 +323,100 @@ static void check_decode(int64_t heads, int64_t key_width, int64_t value_width, 
         expect(isfinite(states[0][i]) && close_to(states[1][i], states[0][i]), "nmt_decode", key_width, i);
 }
 
+/* --- training --------------------------------------------------------------------------------------------------- */
+
+/* Return whether an element is kept, by the formula of dropout.h. */
+static int is_kept(int64_t index, int64_t seed, int32_t bound) {
+    uint32_t x = (uint32_t)index + (uint32_t)seed;
+    x = (x ^ x >> 16) * 0x21f0aaadu;
+    x = (x ^ x >> 15 ^ (uint32_t)(seed >> 32)) * 0xd35a2d97u;
+    return (int32_t)(x ^ x >> 15) >= bound;
+}
+
+enum { BOUND = -(1 << 30) };
+static const int64_t seed = -0x123456789abcdef;
+
+/* With each layout of both matrices, with and without what finishes a product. */
+static void check_multiply(int64_t rows, int64_t width, int64_t outputs, float scale) {
+    for (int kind = 0; kind < 8; kind++) {
+        int turn_a = kind & 1, turn_b = kind & 2, finishes = kind & 4;
+        const float *a = floats(rows * width, scale), *b = floats(width * outputs, 1), *bias = floats(outputs, 1);
+        const float *gate = turn_a ? floats(rows * outputs, 1) : 0;
+        float *out = filled(rows * outputs, 1), *sums = turn_a ? filled(rows, 1) : 0;
+        nmt_finish finish = {gate, seed, BOUND};
+        nmt_multiply(rows, width, outputs, a, turn_a ? 1 : width, turn_a ? rows : 1, b, turn_b ? 1 : outputs,
+            turn_b ? width : 1, 0.5f, bias, !finishes, finishes ? &finish : 0, sums, out,
+            turn_a ? filled(NMT_STRIPS, NAN) : 0, run_in_turn, 2);
+        for (int64_t i = 0; i < rows * outputs && isfinite(scale); i++) {
+            int64_t row = i / outputs, output = i % outputs;
+            double sum = finishes ? bias[output] : 1;
+            for (int64_t k = 0; k < width; k++)
+                sum += 0.5 * a[turn_a ? k * rows + row : row * width + k] *
+                       b[turn_b ? output * width + k : k * outputs + output];
+            if (finishes && !(gate ? gate[i] > 0 : is_kept(i, seed, BOUND) && sum > 0)) sum = 0;
+            expect(close_to(out[i] / scale, sum / scale), "nmt_multiply", kind, width);
+        }
+        for (int64_t row = 0; turn_a && outputs > 0 && isfinite(scale) && row < rows; row++) {
+            double sum = 1;
+            for (int64_t k = 0; k < width; k++) sum += a[k * rows + row];
+            expect(close_to(sums[row] / scale / 8, sum / scale / 8), "sums of nmt_multiply", rows, width);
+        }
+    }
+}
+
+/* Gradients are compared by the Python tests; here they must be finite, and stay in their buffers. */
+static void check_residual(int64_t rows, int64_t width, float scale) {
+    int64_t size = rows * width, parts = (rows + NMT_ROWS_SUMMED - 1) / NMT_ROWS_SUMMED;
+    const float *x = floats(size, scale), *z = floats(size, 1), *weight = floats(width, 1), *shift = floats(width, 1);
+    float *total = filled(size, 0), *norm = filled(size, 0), *moments = filled(2 * rows, 0), *sum = filled(size, 0);
+    nmt_add_dropped(size, x, z, seed, BOUND, 2, sum, run_in_turn, 2);
+    nmt_residual(rows, width, x, z, seed, BOUND, 2, weight, shift, 1e-6f, total, norm, moments, run_in_turn, 2);
+    float *x_grad = filled(size, 0), *z_grad = filled(size, 0), *sums = filled(parts * 2 * width, NAN);
+    nmt_residual_gradients(rows, width, total, moments, weight, isfinite(scale) ? x : 0, z, seed, BOUND, 2, x_grad,
+        z_grad, sums, run_in_turn, 2);
+    int8_t *mask = keep(size);
+    nmt_draw(size, seed, BOUND, mask);
+    for (int64_t i = 0; i < size && isfinite(scale); i++) {
+        expect(mask[i] == is_kept(i, seed, BOUND), "nmt_draw", rows, width);
+        expect(close_to(sum[i], x[i] + (is_kept(i, seed, BOUND) ? 2.0 * z[i] : 0)), "nmt_add_dropped", rows, width);
+        expect(sum[i] == total[i] && isfinite(norm[i]), "nmt_residual", rows, width);
+        double expected = is_kept(i, seed, BOUND) ? 2.0 * x_grad[i] : 0;
+        expect(isfinite(x_grad[i]) && close_to(z_grad[i], expected), "nmt_residual_gradients", rows, width);
+    }
+    for (int64_t i = 0; i < parts * 2 * width && isfinite(scale); i++)
+        expect(isfinite(sums[i]), "partial sums", rows, width);
+    float *logits = copied(size, x), *maxima = filled(rows, 0), *totals = filled(rows, 0);
+    nmt_exponentials(rows, width, logits, maxima, totals, run_in_turn, 2);
+    for (int64_t i = 0; i < size && isfinite(scale); i++)
+        expect(close_to(logits[i], exp((double)x[i] - maxima[i / width])), "nmt_exponentials", rows, width);
+}
+
+static void check_short_attention(int64_t heads, int64_t width, int64_t queries, int64_t keys, float scale) {
+    int64_t batch = 2, all = heads * width, room = (keys + 15) / 16 * 16, causal = queries == keys;
+    const float *q = floats(batch * queries * all, scale), *kv = floats(batch * keys * 2 * all, 1);
+    uint8_t *visible = keep(batch * keys);
+    for (int64_t i = 0; i < batch * keys; i++) visible[i] = (uint8_t)(i % keys == 0 || i % 3);
+    float *weights = filled(batch * heads * queries * room, NAN), *out = filled(batch * queries * all, 0);
+    nmt_short_attention a = {batch, heads, queries, keys, width, all, 2 * all, q, kv, kv + all, causal ? 0 : visible,
+        causal, 0, NMT_ALL_KEPT, 1, 0.05f, weights};
+    nmt_attend(&a, out, run_in_turn, 2);
+    for (int64_t i = 0; i < batch * queries * heads && isfinite(scale); i++) {
+        int64_t sentence = i / heads / queries, count = causal ? i / heads % queries + 1 : keys, seen = 0;
+        int32_t *places = keep(keys * 4);
+        for (int64_t j = 0; j < count; j++)
+            if (causal || visible[sentence * keys + j]) places[seen++] = (int32_t)(2 * j * heads);
+        const float *key = kv + sentence * keys * 2 * all + i % heads * width;
+        expect_attention(q + i * width, key, width, key + all, width, places, seen, 0.05f, out + i * width);
+    }
+    float *q_grad = filled(batch * queries * all, NAN), *kv_grad = filled(batch * keys * 2 * all, NAN);
+    a.seed = seed, a.bound = BOUND;
+    nmt_attend_gradients(&a, out, q_grad, kv_grad, kv_grad + all, run_in_turn, 2);
+    for (int64_t i = 0; i < batch * queries * all && isfinite(scale); i++)
+        expect(isfinite(q_grad[i]), "gradients of queries", queries, keys);
+    for (int64_t i = 0; i < batch * keys * 2 * all && isfinite(scale); i++)
+        expect(isfinite(kv_grad[i]), "gradients of keys and values", queries, keys);
+}
+
 int main(void) {
     static const float scales[] = {1, 30, NAN, INFINITY};
     static const int64_t all_rows[] = {0, 1, 5}, all_outputs[] = {0, 1, 16, 33, 50, 100}, all_heads[] = {3, 8};
@@ -359,6 +453,22 @@ int main(void) {
                     release();
                 }
             check_decode(heads, width, width, w % 2, h % 2);
+            release();
+        }
+    EACH (r, all_rows)
+        EACH (w, widths)
+            EACH (s, scales) {
+                EACH (o, all_outputs) check_multiply(all_rows[r], widths[w], all_outputs[o], scales[s]);
+                check_residual(all_rows[r], 16 * widths[w], scales[s]);
+                release();
+            }
+    check_multiply(1030, 1100, 20, 1); /* in parts */
+    release();
+    EACH (w, widths)
+        EACH (s, scales) {
+            check_short_attention(3, 16, widths[w], widths[w], scales[s]);
+            check_short_attention(1, 128, 70, widths[w], scales[s]);
+            check_short_attention(2, 64, widths[w], NMT_MOST_KEYS, scales[s]);
             release();
         }
     return 0;

@@ -89,3 +89,8 @@ def gomp_parallel() -> int | None:
     """Return the address of GOMP_parallel, which runs a C function on PyTorch's own threads; None without OpenMP."""
     function = getattr(ctypes.CDLL(torch_internals.find("torch:_C.__file__")), "GOMP_parallel", None)
     return ctypes.cast(function, c_void_p).value if function else None
+
+
+def threads() -> tuple[int | None, int]:
+    """Return the last arguments of kernels that share their work among PyTorch's threads."""
+    return gomp_parallel(), torch.get_num_threads()

@@ -12,7 +12,7 @@
 #include <stdint.h>
 
 /* Increment this whenever a function's behaviour or arguments change: libraries of other versions are ignored. */
-#define NMT_KERNELS_VERSION 8
+#define NMT_KERNELS_VERSION 9
 
 #if defined(_WIN32)
 #define EXPORTED __declspec(dllexport)
@@ -113,6 +113,9 @@ EXPORTED void nmt_choose(int64_t rows, int64_t beam, int64_t count, int64_t voca
 /* Type of OpenMP's GOMP_parallel: call a function with an argument in each of a number of threads. */
 typedef void nmt_run_in_threads(void (*function)(void *), void *argument, unsigned threads, unsigned flags);
 
+/* Multiplications from which on threads share a product; waking them takes microseconds. */
+#define NMT_SHARED_FROM (1 << 20)
+
 /* Lay out `matrix` (outputs, width) for nmt_product in `packed`, whose outputs are padded to a multiple of 16. */
 EXPORTED void nmt_pack(int64_t outputs, int64_t width, const float *matrix, float *packed);
 
@@ -121,6 +124,88 @@ EXPORTED void nmt_pack(int64_t outputs, int64_t width, const float *matrix, floa
  * products among `threads`, which does not change the result. */
 EXPORTED void nmt_product(int64_t rows, int64_t width, int64_t outputs, const float *x, const float *matrix,
     const float *bias, float *out, nmt_run_in_threads *parallel, int32_t threads);
+
+/* --- multiply.c: products of training ----------------------------------------------------------------------------- */
+
+/* A dropout mask is drawn from a seed: each element is kept if the hash of its index, 32 bits with a sign, is at least
+ * `bound`. With this bound, all are. */
+#define NMT_ALL_KEPT INT32_MIN
+
+/* What happens to each result of a product: it becomes 0 where `gate`, which has the shape of the result, is not
+ * positive. If `gate` is null, it becomes 0 if it is negative or not kept. */
+typedef struct {
+    const float *gate;
+    int64_t seed;
+    int32_t bound;
+} nmt_finish;
+
+#define NMT_STRIPS (1 << 20)
+
+/* Compute out (rows, outputs) = scale * a (rows, width) b (width, outputs) + bias, or add to it if `adds` is not 0.
+ * Strides are those of a's rows and columns, one of which is 1, and of b's, one of which is 1. `bias` (outputs) and
+ * `finish` may be null. If a's columns are not adjacent, `strips` is scratch space of NMT_STRIPS numbers, and the sum
+ * of each row of a is added to `sums` (rows) unless that is null. Threads are as for nmt_product. */
+EXPORTED void nmt_multiply(int64_t rows, int64_t width, int64_t outputs, const float *a, int64_t a_row, int64_t a_step,
+    const float *b, int64_t b_step, int64_t b_output, float scale, const float *bias, int32_t adds,
+    const nmt_finish *finish, float *sums, float *out, float *strips, nmt_run_in_threads *parallel, int32_t threads);
+
+/* --- residual.c: dropout, residual sums, their norms, and softmax in training
+ * ---------------------------------------------- */
+
+/* Widths and sizes are multiples of 16. Masks are as above; what is kept is multiplied by `scale`. */
+
+/* Store the first `size` elements of a mask: 1 if kept, else 0. */
+EXPORTED void nmt_draw(int64_t size, int64_t seed, int32_t bound, int8_t *mask);
+
+/* Compute out = x + dropout(z), where x may be null. */
+EXPORTED void nmt_add_dropped(int64_t size, const float *x, const float *z, int64_t seed, int32_t bound, float scale,
+    float *out, nmt_run_in_threads *parallel, int32_t threads);
+
+/* Compute total = x + dropout(z) and norm = LayerNorm(total), all (rows, width), and each row's mean and inverse
+ * standard deviation in `moments` (rows, 2). */
+EXPORTED void nmt_residual(int64_t rows, int64_t width, const float *x, const float *z, int64_t seed, int32_t bound,
+    float scale, const float *weight, const float *shift, float epsilon, float *total, float *norm, float *moments,
+    nmt_run_in_threads *parallel, int32_t threads);
+
+#define NMT_ROWS_SUMMED 128 /* rows whose gradients of weight and shift are added to one partial sum */
+
+/* Compute the gradients of nmt_residual from those of `total`, which may be null, and of `norm`: of x, of z unless
+ * `z_grad` is null, and of weight and shift as partial sums (rows / NMT_ROWS_SUMMED, rounded up; 2; width). */
+EXPORTED void nmt_residual_gradients(int64_t rows, int64_t width, const float *total, const float *moments,
+    const float *weight, const float *total_grad, const float *norm_grad, int64_t seed, int32_t bound, float scale,
+    float *x_grad, float *z_grad, float *partial_sums, nmt_run_in_threads *parallel, int32_t threads);
+
+/* Replace each row of logits (rows, width) by e^(logit - maximum), whose sum is the row's `total`. */
+EXPORTED void nmt_exponentials(int64_t rows, int64_t width, float *logits, float *maxima, float *totals,
+    nmt_run_in_threads *parallel, int32_t threads);
+
+/* --- short_attention.c: attention in training -------------------------------------------------------------------- */
+
+#define NMT_MOST_KEYS 256
+#define NMT_MOST_WIDTH 128
+
+/* Queries (batch, queries) and keys and values (batch, keys) of one position, `heads` of `width` numbers, are adjacent;
+ * positions are `query_row` and `key_row` apart. `keys` is at most NMT_MOST_KEYS, `width` at most NMT_MOST_WIDTH and a
+ * multiple of 16. Keys are hidden where `visible` (batch, keys) is 0, unless it is null, or if `causal` is not 0, after
+ * the query's own position. Each query sees a key. Rows of `weights` (batch, heads, queries, keys rounded up to a
+ * multiple of 16) are weights before dropout, whose mask is as above, for the indices of `weights`. */
+typedef struct {
+    int64_t batch, heads, queries, keys, width, query_row, key_row;
+    const float *query, *key, *value;
+    const uint8_t *visible;
+    int64_t causal, seed;
+    int32_t bound;
+    float kept_scale, scale;
+    float *weights;
+} nmt_short_attention;
+
+/* Compute attention (batch, queries, heads * width) and its weights. */
+EXPORTED void nmt_attend(
+    const nmt_short_attention *attention, float *out, nmt_run_in_threads *parallel, int32_t threads);
+
+/* Compute the gradients of queries, keys and values, with the strides of these, from `grad`, that of `out`. */
+EXPORTED void nmt_attend_gradients(const nmt_short_attention *attention, const float *grad, float *query_grad,
+    float *key_grad, float *value_grad, nmt_run_in_threads *parallel, int32_t threads);
 
 /* --- decode.c: all layers of a decoder's step ------------------------------------------------------------------- */
 

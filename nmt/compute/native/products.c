@@ -1,19 +1,7 @@
 /* Matrix products in fp32, of few rows and a matrix that is laid out once. */
 
 #include "nmt_kernels.h"
-#include "vectors.h"
-
-/* A tile of the result is summed in registers: TILE_ROWS rows by up to PANEL_VECTORS vectors of outputs. A row's sums
- * are the same in any tile, so they do not depend on other rows. */
-#define TILE_ROWS (LANES == 16 ? 8 : 4)
-#define PANEL_VECTORS 3
-#define PANEL_OUTPUTS (PANEL_VECTORS * LANES)
-
-/* Return the number of vectors in the panel of outputs from `first` on; only the last panel may have fewer. */
-INLINE int64_t panel_vectors(int64_t outputs, int64_t first) {
-    int64_t vectors = (outputs - first + LANES - 1) / LANES;
-    return vectors < PANEL_VECTORS ? vectors : PANEL_VECTORS;
-}
+#include "tiles.h"
 
 /* The layout is panels (width, outputs per panel), padded with zeros to whole vectors. LANES columns are copied at a
  * time, which stay in the cache. */
@@ -28,57 +16,6 @@ void nmt_pack(int64_t outputs, int64_t width, const float *matrix, float *packed
                     panel[k * across + i] = first + i < outputs ? matrix[(first + i) * width + k] : 0.0f;
         }
     }
-}
-
-/* Compute one tile: whole vectors of `out`, whose rows are `stride` apart. `rows` and `vectors` are compile-time
- * constants; `bias` has a value for each lane. */
-INLINE void multiply_tile(int rows, int vectors, int64_t width, const float *x, const float *panel, const float *bias,
-    float *out, int64_t stride) {
-    vector sums[TILE_ROWS][PANEL_VECTORS], weights[PANEL_VECTORS];
-#pragma GCC unroll 8
-    for (int r = 0; r < rows; r++)
-#pragma GCC unroll 3
-        for (int i = 0; i < vectors; i++) sums[r][i] = load(bias + i * LANES);
-    for (int64_t k = 0; k < width; k++, panel += vectors * LANES) {
-#pragma GCC unroll 3
-        for (int i = 0; i < vectors; i++) weights[i] = load(panel + i * LANES);
-#pragma GCC unroll 8
-        for (int r = 0; r < rows; r++) {
-            vector factor = broadcast(x[r * width + k]);
-#pragma GCC unroll 3
-            for (int i = 0; i < vectors; i++) sums[r][i] += factor * weights[i];
-        }
-    }
-#pragma GCC unroll 8
-    for (int r = 0; r < rows; r++)
-#pragma GCC unroll 3
-        for (int i = 0; i < vectors; i++) store(out + r * stride + i * LANES, sums[r][i]);
-}
-
-/* Compute the first `count` outputs of one tile. */
-INLINE void multiply_rows(int rows, int vectors, int64_t width, const float *x, const float *panel, const float *bias,
-    int64_t count, float *out, int64_t stride) {
-    if (count == vectors * LANES) {
-        multiply_tile(rows, vectors, width, x, panel, bias, out, stride);
-    } else { /* the last vector has fewer outputs */
-        float tile[TILE_ROWS * PANEL_OUTPUTS];
-        multiply_tile(rows, vectors, width, x, panel, bias, tile, PANEL_OUTPUTS);
-        for (int r = 0; r < rows; r++) copy(count, tile + r * PANEL_OUTPUTS, out + r * stride);
-    }
-}
-
-/* Multiply all rows by one panel, which stays in the cache. `vectors` is a compile-time constant. */
-INLINE void multiply_panel(int vectors, int64_t rows, int64_t width, int64_t outputs, const float *x,
-    const float *panel, const float *bias, int64_t count, float *out) {
-#define ROWS(N)                                                                                                        \
-    for (; row + N <= rows; row += N)                                                                                  \
-        multiply_rows(N, vectors, width, x + row * width, panel, bias, count, out + row * outputs, outputs);
-    int64_t row = 0;
-    ROWS(TILE_ROWS)
-    ROWS(4)
-    ROWS(2)
-    ROWS(1)
-#undef ROWS
 }
 
 typedef struct {
@@ -97,21 +34,22 @@ static void multiply_panels(void *shared) {
         float bias[PANEL_OUTPUTS] = {0};
         if (p->bias) copy(count, p->bias + first, bias);
         const float *panel = p->matrix + first * p->width;
+#define PANEL(VECTORS)                                                                                                 \
+    multiply_panel(VECTORS, p->rows, p->width, p->x, p->width, 1, panel, VECTORS *LANES, bias, 0, count,               \
+        p->out + first, p->outputs)
         switch (panel_vectors(p->outputs, first)) {
-        case 1: multiply_panel(1, p->rows, p->width, p->outputs, p->x, panel, bias, count, p->out + first); break;
-        case 2: multiply_panel(2, p->rows, p->width, p->outputs, p->x, panel, bias, count, p->out + first); break;
-        default: multiply_panel(3, p->rows, p->width, p->outputs, p->x, panel, bias, count, p->out + first);
+        case 1: PANEL(1); break;
+        case 2: PANEL(2); break;
+        default: PANEL(3);
         }
+#undef PANEL
     }
 }
-
-/* Multiplications from which on threads share a product; waking them takes microseconds. */
-#define SHARED_FROM (1 << 20)
 
 void nmt_product(int64_t rows, int64_t width, int64_t outputs, const float *x, const float *matrix, const float *bias,
     float *out, nmt_run_in_threads *parallel, int32_t threads) {
     product shared = {rows, width, outputs, 0, x, matrix, bias, out};
-    if (parallel && threads > 1 && rows * width * outputs > SHARED_FROM) {
+    if (parallel && threads > 1 && rows * width * outputs > NMT_SHARED_FROM) {
         parallel(multiply_panels, &shared, (unsigned)threads, 0);
     } else {
         multiply_panels(&shared);

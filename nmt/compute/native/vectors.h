@@ -58,6 +58,32 @@ INLINE vector broadcast(float value) { return value - (vector){0}; }
 #define ONES(a) SHUFFLE(a, a, 1, 0, 3, 2)
 #endif
 
+/* Interleave the first or the last halves of a and b. */
+#if LANES == 16
+#define FIRST_HALVES(a, b) SHUFFLE(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23)
+#define LAST_HALVES(a, b) SHUFFLE(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31)
+#elif LANES == 8
+#define FIRST_HALVES(a, b) SHUFFLE(a, b, 0, 8, 1, 9, 2, 10, 3, 11)
+#define LAST_HALVES(a, b) SHUFFLE(a, b, 4, 12, 5, 13, 6, 14, 7, 15)
+#else
+#define FIRST_HALVES(a, b) SHUFFLE(a, b, 0, 4, 1, 5)
+#define LAST_HALVES(a, b) SHUFFLE(a, b, 2, 6, 3, 7)
+#endif
+
+/* Transpose LANES vectors of LANES numbers in place. */
+INLINE void transpose(vector *rows) {
+    for (int stage = 1; stage < LANES; stage *= 2) {
+        vector mixed[LANES];
+#pragma GCC unroll 8
+        for (int i = 0; i < LANES / 2; i++) {
+            mixed[2 * i] = FIRST_HALVES(rows[i], rows[i + LANES / 2]);
+            mixed[2 * i + 1] = LAST_HALVES(rows[i], rows[i + LANES / 2]);
+        }
+#pragma GCC unroll 16
+        for (int i = 0; i < LANES; i++) rows[i] = mixed[i];
+    }
+}
+
 /* Return the larger of a and b in each lane; b if either is NaN. One instruction, where a comparison takes three. */
 INLINE vector larger(vector a, vector b) {
 #if defined(__AVX512F__)
