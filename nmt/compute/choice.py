@@ -2,15 +2,17 @@
 
 | purpose | on | operations |
 |---|---|---|
-| training | a CPU | `cpu_training.TrainingOnCPU`, or `TrainingByOneDNN` where oneDNN is faster |
+| training | a CPU | `cpu_training_in_c.TrainingByNmt`, or `TrainingInC` where a library is faster |
+| training, without C kernels | a CPU | `cpu_training.TrainingOnCPU`, or `TrainingByOneDNN` where oneDNN is faster |
 | training, compiled | a CPU | `operations.PLAIN`: the compiler fuses these better |
 | training, scoring, search | a GPU | `gpu.GPU` |
-| scoring outputs | a CPU | `operations.PLAIN`, or `cpu_products.ByOneDNN` where it is faster |
+| scoring outputs | a CPU | `operations.PLAIN`, or `cpu_products.ByNmt` or `ByOneDNN` where it is faster |
 | search | a CPU | `cpu_search.SearchInC`, or `operations.PLAIN` without C kernels; linear layers of `cpu_products` |
 
 PyTorch multiplies with MKL, which runs AVX2 code on AMD processors even if they have AVX-512. oneDNN, also a part of
 PyTorch, uses AVX-512 there. From Zen 5 on this is twice as fast; Zen 4 computes 256 bits at a time, so there MKL is as
-fast, with smaller rounding errors. The choice ignores timings, which could favour another library when a run resumes.
+fast, with smaller rounding errors. Our own product in C is faster than either on AMD processors. The choice ignores
+timings, which could favour another library when a run resumes.
 """
 
 from __future__ import annotations
@@ -30,9 +32,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from nmt.compute.beams import AT_ONCE, COMPARED, BeamOperations
-from nmt.compute.cpu_products import AsStored, BFloat16, ByOneDNN, Int8, Int8InC, Panels
+from nmt.compute.cpu_products import AsStored, BFloat16, ByNmt, ByOneDNN, Int8, Int8InC, Panels
 from nmt.compute.cpu_search import AncestryInC, BeamOperationsInC, SearchInC
 from nmt.compute.cpu_training import TrainingByOneDNN, TrainingOnCPU
+from nmt.compute.cpu_training_in_c import TrainingByNmt, TrainingInC
 from nmt.compute.gpu import GPU, HalfPrecision, LateAncestry, Logits
 from nmt.compute.native import kernels
 from nmt.model.cache import Ancestry
@@ -43,7 +46,7 @@ from nmt.system import torch_internals
 from nmt.system.device import available_memory
 from nmt.system.errors import UserError
 
-MKL, ONEDNN, PYTORCH = "mkl", "onednn", "pytorch"
+MKL, ONEDNN, NMT, PYTORCH = "mkl", "onednn", "nmt", "pytorch"
 CPUINFO = Path("/proc/cpuinfo")
 ZEN_4, ZEN_5 = 25, 26  # AMD's processor families; Zen 3 is also 25, without AVX-512
 CACHE_LINE = 16  # in fp32 numbers; small vocabularies are padded to a multiple of this
@@ -61,7 +64,10 @@ def for_training(device: torch.device, dtype: torch.dtype, *, compiled: bool = F
         return GPU()
     if compiled:
         return PLAIN
-    return TrainingByOneDNN() if dtype == torch.float32 and fp32_multiplier() == ONEDNN else TrainingOnCPU()
+    by, found = fp32_multiplier() if dtype == torch.float32 else None, kernels()
+    if found is None:
+        return TrainingByOneDNN() if by == ONEDNN else TrainingOnCPU()
+    return (TrainingByNmt if by == NMT else TrainingInC)(found.functions)
 
 
 def for_scoring(model: Transformer) -> Transformer:
@@ -72,15 +78,21 @@ def for_scoring(model: Transformer) -> Transformer:
 def _scoring(weight: Tensor) -> Operations:
     if weight.device.type != "cpu":
         return GPU()
-    return ByOneDNN() if weight.dtype == torch.float32 and fp32_multiplier() == ONEDNN else PLAIN
+    by = fp32_multiplier() if weight.dtype == torch.float32 else None
+    if by == NMT and (found := kernels()) is not None:
+        return ByNmt(found.functions)
+    return ByOneDNN() if by == ONEDNN else PLAIN
 
 
 @cache
 def fp32_multiplier() -> str:
     """Return what multiplies fp32 matrices in training on this CPU.
 
-    It is onednn on AMD from Zen 5 on with AVX-512, mkl on other x86, and pytorch (its own choice) elsewhere.
+    It is nmt, our C kernel, on AMD. Without the kernel it is onednn on AMD from Zen 5 on with AVX-512, mkl on other
+    x86, and pytorch (its own choice) elsewhere.
     """
+    if _amd_family() and (found := kernels()) is not None and found.multiplies:
+        return NMT
     both = torch.backends.mkl.is_available() and torch_internals.find("torch:ops.mkldnn._linear_pointwise")
     if not both or platform.machine() not in ("x86_64", "AMD64"):
         return PYTORCH
@@ -115,11 +127,11 @@ def multiplier(dtype: torch.dtype) -> str:
 def device_name(device: torch.device, with_threads: bool = True, dtype: torch.dtype = torch.float32) -> str:
     """Return the name of a device that multiplies in `dtype`.
 
-    Examples are NVIDIA H200, CPU (2 threads, oneDNN) and, without threads, CPU, bf16.
+    Examples are NVIDIA H200, CPU (2 threads, C kernels) and, without threads, CPU, bf16.
     """
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
-    by = {ONEDNN: ", oneDNN", "bf16": ", bf16"}.get(multiplier(dtype), "")
+    by = {ONEDNN: ", oneDNN", NMT: ", C kernels", "bf16": ", bf16"}.get(multiplier(dtype), "")
     threads = torch.get_num_threads()
     return f"CPU ({threads} thread{'s' if threads > 1 else ''}{by})" if with_threads else f"CPU{by}"
 

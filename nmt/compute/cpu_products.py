@@ -1,40 +1,65 @@
-"""Matrix products on a CPU: in fp32 by oneDNN, and linear layers of a search by oneDNN or in C.
+"""Matrix products on a CPU: in fp32 by oneDNN or in C, and linear layers of a search by oneDNN or in C.
 
-oneDNN is a part of PyTorch; `choice.fp32_multiplier` says where it is faster than MKL, which PyTorch prefers. A search
-lays out a matrix once, then multiplies it by few rows again and again.
+oneDNN is a part of PyTorch; `choice.fp32_multiplier` says which is fastest, these or MKL, which PyTorch prefers. A
+search lays out a matrix once, then multiplies it by few rows again and again.
 """
 
 from __future__ import annotations
 
-from ctypes import CDLL
+from ctypes import CDLL, Structure, byref, c_int32, c_int64, c_void_p
 from functools import cache
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from nmt.compute.native import gomp_parallel
+from nmt.compute.native import threads
 from nmt.model.operations import Operations
 from nmt.system import torch_internals
 
 CACHE_LINE = 16  # in fp32 numbers
+STRIPS = 1 << 20  # numbers of scratch space that nmt_multiply needs for a transposed matrix
 ZERO_POINT = 128  # the unsigned 8-bit value for 0
 FEW_MULTIPLICATIONS = 1 << 23  # multiplications · threads up to which nmt_int8_product is as fast as oneDNN with AMX
 MIN_SCALE = 1e-12  # avoids division by 0 in rows of zeros
 
 
-class ByOneDNN(Operations):
-    """Operations whose fp32 products, but for batches of them and sums in place, are by oneDNN."""
+def pointer(x: Tensor | None) -> int | None:
+    """Return the address of x's data, or None for a null pointer."""
+    return None if x is None else x.data_ptr()
+
+
+class ByProduct(Operations):
+    """Operations whose linear layers are by their `product`, with gradients."""
 
     def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-        if not x.numel():  # oneDNN refuses empty matrices
-            return super().linear(x, weight, bias)
-        return _Linear.apply(x, weight, bias)  # type: ignore[no-any-return, no-untyped-call]
+        return _Linear.apply(self, x, weight, bias)  # type: ignore[no-any-return, no-untyped-call]
+
+
+class _Linear(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, operations: Operations, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        ctx.operations, rows = operations, x.reshape(-1, x.size(-1))
+        ctx.save_for_backward(rows, weight)
+        return operations.product(rows, weight.t(), bias=bias).view(*x.shape[:-1], len(weight))
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        (x, weight), operations, (_, needs_x, _, needs_bias) = ctx.saved_tensors, ctx.operations, ctx.needs_input_grad
+        rows = grad.reshape(-1, grad.size(-1)).contiguous()
+        x_grad = operations.product(rows, weight).view(*grad.shape[:-1], x.size(-1)) if needs_x else None
+        weight_grad, sums = operations.weight_gradient(rows, x)
+        return None, x_grad, weight_grad, sums if needs_bias else None
+
+
+class ByOneDNN(ByProduct):
+    """Operations whose fp32 products, but for batches of them and sums in place, are by oneDNN."""
 
     def product(self, a: Tensor, b: Tensor, scale: float = 1.0, bias: Tensor | None = None) -> Tensor:
-        if not a.numel():
+        if not a.numel():  # oneDNN refuses empty matrices
             return super().product(a, b, scale, bias)
         if scale == 1.0:
             return rows_by_rows(a, b.t(), bias)
@@ -48,20 +73,57 @@ def rows_by_rows(x: Tensor, y: Tensor, bias: Tensor | None = None) -> Tensor:
     return multiply(x, y, bias, "none", [], "") if multiply else F.linear(x, y, bias)
 
 
-class _Linear(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        ctx.save_for_backward(x, weight)
-        return rows_by_rows(x, weight, bias)
+class ByNmt(ByProduct):
+    """Operations whose fp32 products, but for batches of them, are by the C kernel nmt_multiply.
 
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-        x, weight = ctx.saved_tensors
-        rows = grad.reshape(-1, grad.size(-1))
-        x_grad = rows_by_rows(grad, weight.t()) if ctx.needs_input_grad[0] else None
-        weight_grad = rows_by_rows(rows.t(), x.reshape(-1, x.size(-1)).t()) if ctx.needs_input_grad[1] else None
-        return x_grad, weight_grad, rows.sum(0) if ctx.needs_input_grad[2] else None
+    A result does not depend on the number of threads.
+    """
+
+    def __init__(self, functions: CDLL) -> None:
+        self.functions = functions
+
+    def product(self, a: Tensor, b: Tensor, scale: float = 1.0, bias: Tensor | None = None) -> Tensor:
+        by = super().product if a.dtype != torch.float32 else self.multiply
+        return by(a, b, scale, bias)
+
+    def add_product(self, total: Tensor, a: Tensor, b: Tensor) -> None:
+        if a.dtype == total.dtype == torch.float32:
+            self.multiply(a, b, total=total)
+        else:
+            super().add_product(total, a, b)
+
+    def weight_gradient(self, grad: Tensor, x: Tensor, scale: float = 1.0) -> tuple[Tensor, Tensor]:
+        if x.dtype != torch.float32:
+            return super().weight_gradient(grad, x, scale)
+        sums = grad.new_zeros(grad.size(1))
+        return self.multiply(grad.t(), x, scale, sums=sums), sums
+
+    def multiply(
+        self,
+        a: Tensor,
+        b: Tensor,
+        scale: float = 1.0,
+        bias: Tensor | None = None,
+        total: Tensor | None = None,  # to add to, contiguous
+        finish: Finish | None = None,
+        sums: Tensor | None = None,  # to add the sums of a's rows to; a is transposed then
+    ) -> Tensor:
+        """Return scale · a b + bias for two fp32 matrices, without a gradient."""
+        a, b = (each if 1 in each.stride() else each.contiguous() for each in (a, b))
+        row, step = (1, a.stride(1)) if sums is not None or a.stride(1) != 1 else (a.stride(0), 1)
+        out = a.new_empty((len(a), b.size(1))) if total is None else total
+        strips = None if step == 1 and sums is None else a.new_empty(STRIPS)
+        self.functions.nmt_multiply(
+            *(*a.shape, b.size(1), a.data_ptr(), row, step, b.data_ptr(), *b.stride(), scale, pointer(bias)),
+            *(total is not None, finish and byref(finish), pointer(sums), out.data_ptr(), pointer(strips), *threads()),
+        )
+        return out
+
+
+class Finish(Structure):
+    """What happens to each result of a product, as nmt_kernels.h says."""
+
+    _fields_: ClassVar = [("gate", c_void_p), ("seed", c_int64), ("bound", c_int32)]
 
 
 # --- linear layers of a search ----------------------------------------------------------------------------------------
@@ -115,7 +177,7 @@ class Panels(LaidOut):
         y = x.new_empty((*x.shape[:-1], self._outputs))
         self._functions.nmt_product(
             *(x.numel() // self._inputs, self._inputs, self._outputs, x.data_ptr(), self.matrix.data_ptr()),
-            *(None if bias is None else bias.data_ptr(), y.data_ptr(), gomp_parallel(), torch.get_num_threads()),
+            *(pointer(bias), y.data_ptr(), *threads()),
         )
         return y
 

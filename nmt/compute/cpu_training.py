@@ -1,48 +1,48 @@
 """Training on a CPU, with fewer passes over memory than PyTorch's operations; not for compiled models.
 
-On a CPU, memory traffic dominates element-wise operations. These draw dropout masks ten times as fast as PyTorch, work
-in place, and recompute values instead of storing them. Under autocast, the feed-forward layer is computed in bf16,
+On a CPU, memory traffic dominates element-wise operations. These draw dropout masks faster than PyTorch, work in
+place, and recompute values instead of storing them. Under autocast, the feed-forward layer is computed in bf16,
 attention and sums in fp32. What is not here, such as the products of linear layers, is as in `model.operations`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
+from torch.nn import functional as F
 
-from nmt.compute.cpu_products import ByOneDNN
-from nmt.model.operations import Operations, factor_dtype, head_views
+from nmt.compute.cpu_products import CACHE_LINE, ByOneDNN
+from nmt.compute.native import kernels
+from nmt.model.operations import Operations, factor_dtype, look_ahead_mask
 
 MASKED_AT_ONCE = 1 << 18  # elements; they fit in a core's cache
-SHORT = 256  # number of keys up to which attention weights take no more memory than a feed-forward layer's inner states
 
 
 class TrainingOnCPU(Operations):
     """Operations with gradients of their own."""
 
-    def split_heads(self, x: Tensor, heads: int, widths: Sequence[int]) -> Sequence[Tensor]:
-        """Return contiguous heads, at least fp32."""
-        return _SplitHeads.apply(x, heads, *widths)  # type: ignore[no-any-return, no-untyped-call]
-
     def dense_attention(
         self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, causal: bool, dropout: float
     ) -> Tensor:
-        if dropout == 0.0 and key.size(2) > SHORT:
-            with torch.autocast("cpu", enabled=False):
-                return super().dense_attention(query, key, value, mask, causal, dropout)
-        bias = None
-        if causal:
-            bias = query.new_full((query.size(2), key.size(2)), -math.inf).triu_(1)
-        elif mask is not None:
-            bias = query.new_zeros(mask.shape).masked_fill_(~mask, -math.inf)
+        """Compute it in fp32 at least."""
         with torch.autocast("cpu", enabled=False):
-            return _Attention.apply(query, key, value, bias, dropout)  # type: ignore[no-any-return, no-untyped-call]
+            query, key, value = (
+                each.to(torch.promote_types(each.dtype, torch.float32)) for each in (query, key, value)
+            )
+            if dropout == 0.0:
+                return super().dense_attention(query, key, value, mask, causal, dropout)
+            visible = look_ahead_mask(query.size(2)) if causal else mask
+            scores = query @ key.transpose(2, 3) * query.size(-1) ** -0.5
+            if visible is not None:
+                scores = scores.masked_fill_(~visible, -math.inf)
+            # The C kernels store whole cache lines of weights, and masks are for what is stored.
+            weights = F.pad(scores.softmax(-1), (0, -key.size(2) % CACHE_LINE))
+            return self.dropout(weights, dropout)[..., : key.size(2)] @ value
 
     def feed_forward(self, x: Tensor, inner: nn.Linear, outer: nn.Linear, activation: str, p: float) -> Tensor:
         if activation != "relu":
@@ -50,11 +50,26 @@ class TrainingOnCPU(Operations):
         weights = inner.weight, inner.bias, outer.weight, outer.bias
         return _FeedForward.apply(self, x, *weights, p)  # type: ignore[no-any-return, no-untyped-call]
 
+    def rectified(self, x: Tensor, weight: Tensor, bias: Tensor, p: float) -> Tensor:
+        """Return max(0, x Wᵀ + b), of which elements are 0 with probability p, without a gradient."""
+        y = self.linear(x, weight, bias).relu_()
+        return keep(y, draw_kept(y.numel(), p), 1.0, out=y) if p > 0.0 else y
+
+    def gated(self, a: Tensor, b: Tensor, scale: float, gate: Tensor) -> Tensor:
+        """Return scale · a b where `gate` is positive, else 0, without a gradient."""
+        y = self.product(a, b, scale)
+        return torch.ops.aten.threshold_backward.grad_input(y, gate, 0, grad_input=y)  # type: ignore[no-any-return]
+
     def dropout(self, x: Tensor, p: float) -> Tensor:
-        return x if p == 0.0 else _AddDropped.apply(None, x, p)  # type: ignore[no-untyped-call]
+        return x if p == 0.0 else _AddDropped.apply(self, None, x, p)  # type: ignore[no-untyped-call]
 
     def add_dropped(self, x: Tensor, y: Tensor, p: float) -> Tensor:
-        return x + y if p == 0.0 else _AddDropped.apply(x, y, p)  # type: ignore[no-untyped-call]
+        return x + y if p == 0.0 else _AddDropped.apply(self, x, y, p)  # type: ignore[no-untyped-call]
+
+    def add_kept(self, x: Tensor | None, y: Tensor, mask: Mask, scale: float) -> Tensor:
+        """Return x + scale · y where `mask` keeps y, else x, without a gradient. y is contiguous."""
+        out = keep(y, mask.drawn(y.numel()), scale, torch.empty_like(y, dtype=y.dtype if x is None else x.dtype))
+        return out if x is None else out.add_(x)
 
 
 class TrainingByOneDNN(ByOneDNN, TrainingOnCPU):
@@ -64,20 +79,45 @@ class TrainingByOneDNN(ByOneDNN, TrainingOnCPU):
 # --- dropout ------------------------------------------------------------------------------------------------
 
 
-def draw_kept(count: int, p: float) -> Tensor:
-    """Draw a mask (count,) int8: 0 with probability p, rounded to 1/65536, else 1.
+class Mask(NamedTuple):
+    """A dropout mask that is drawn where it is used, by the generator of `drawn` or of dropout.h."""
 
-    PyTorch's generator seeds a faster one. Each element takes 16 random bits. Numbers below a bound become 0, others 1,
-    by clamping: PyTorch's comparisons are not vectorised.
-    """
-    bound = min(max(round(p * 65536), 1), 65535) - 32768
-    random = np.random.Generator(np.random.SFC64(int(torch.randint(2**63 - 1, ()))))
-    kept = torch.empty(count, dtype=torch.int8)
-    for part in kept.split(MASKED_AT_ONCE):
-        draws = random.integers(0, 2**64 - 1, (len(part) + 3) // 4, dtype=np.uint64, endpoint=True)
-        bits = torch.from_numpy(draws.view(np.int16))[: len(part)]
-        part.copy_(bits.clamp_(bound - 1, bound).sub_(bound - 1))
-    return kept
+    seed: int = 0
+    bound: int = -(1 << 31)  # keeps everything
+
+    @classmethod
+    def draw(cls, p: float) -> Self:
+        """Draw a mask that drops with probability p, rounded to 2⁻³²; PyTorch's generator seeds it."""
+        if p == 0.0:
+            return cls()
+        bound = min(max(round(p * 2**32), 1), 2**32 - 1) - 2**31
+        return cls(int(torch.randint(-(2**63), 2**63 - 1, ())), bound)
+
+    def drawn(self, count: int) -> Tensor:
+        """Return the mask's first elements (count,) int8: 1 where kept, else 0.
+
+        An element's index is hashed as by Wellons's lowbias32, with half of the seed before each multiplication.
+        """
+        kept = torch.empty(-(-count // CACHE_LINE) * CACHE_LINE, dtype=torch.int8)
+        if (found := kernels()) is not None:
+            found.functions.nmt_draw(len(kept), *self, kept.data_ptr())
+            return kept[:count]
+        low, high = (np.uint32(half & 0xFFFFFFFF) for half in (self.seed, self.seed >> 32))
+        for first in range(0, count, MASKED_AT_ONCE):
+            part = kept[first : first + MASKED_AT_ONCE]
+            x = np.arange(first, first + len(part)).astype(np.uint32) + low
+            x ^= x >> 16
+            x *= np.uint32(0x21F0AAAD)
+            x ^= (x >> 15) ^ high
+            x *= np.uint32(0xD35A2D97)
+            x ^= x >> 15
+            part.copy_(torch.from_numpy(x.view(np.int32) >= self.bound))
+        return kept[:count]
+
+
+def draw_kept(count: int, p: float) -> Tensor:
+    """Draw a mask (count,) int8: 0 with probability p, else 1."""
+    return Mask.draw(p).drawn(count)
 
 
 def keep(x: Tensor, kept: Tensor, scale: float, out: Tensor | None = None) -> Tensor:
@@ -90,21 +130,18 @@ def keep(x: Tensor, kept: Tensor, scale: float, out: Tensor | None = None) -> Te
 
 
 class _AddDropped(torch.autograd.Function):
+    """The mask is drawn again for the gradient, so it is not stored."""
+
     @staticmethod
-    def forward(ctx: Any, x: Tensor | None, y: Tensor, p: float) -> Tensor:
-        y, ctx.scale, ctx.dtype = y.contiguous(), 1.0 / (1.0 - p), y.dtype
-        kept = draw_kept(y.numel(), p)
-        ctx.save_for_backward(kept)
-        if x is None:
-            return keep(y, kept, ctx.scale)
-        return keep(y, kept, ctx.scale, out=torch.empty_like(y, dtype=x.dtype)).add_(x)
+    def forward(ctx: Any, operations: TrainingOnCPU, x: Tensor | None, y: Tensor, p: float) -> Tensor:
+        ctx.operations, ctx.mask, ctx.scale, ctx.dtype = operations, Mask.draw(p), 1.0 / (1.0 - p), y.dtype
+        return operations.add_kept(x, y.contiguous(), ctx.mask, ctx.scale)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor, None]:
-        (kept,) = ctx.saved_tensors
-        y_grad = keep(grad.contiguous(), kept, ctx.scale, out=grad.new_empty(grad.shape, dtype=ctx.dtype))
-        return grad if ctx.needs_input_grad[0] else None, y_grad, None
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        y_grad = ctx.operations.add_kept(None, grad.contiguous(), ctx.mask, ctx.scale).to(ctx.dtype)
+        return None, grad if ctx.needs_input_grad[1] else None, y_grad, None
 
 
 # --- feed-forward -------------------------------------------------------------------------------------------
@@ -119,87 +156,21 @@ class _FeedForward(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, operations: Operations, x: Tensor, w1: Tensor, b1: Tensor, w2: Tensor, b2: Tensor, p: float
+        ctx: Any, operations: TrainingOnCPU, x: Tensor, w1: Tensor, b1: Tensor, w2: Tensor, b2: Tensor, p: float
     ) -> Tensor:
         ctx.operations, ctx.scale, dtype = operations, 1.0 / (1.0 - p), factor_dtype(x)
         x, w1, b1, w2, b2 = (each.to(dtype) for each in (x, w1, b1, w2, b2))
         rows = x.reshape(-1, x.size(-1))
-        inner = operations.linear(rows, w1, b1).relu_()
-        if p > 0.0:
-            keep(inner, draw_kept(inner.numel(), p), 1.0, out=inner)
+        inner = operations.rectified(rows, w1, b1, p)
         ctx.save_for_backward(rows, w1, w2, inner)
         return operations.product(inner, w2.t(), ctx.scale, b2).view(*x.shape[:-1], -1)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        (x, w1, w2, inner), product = ctx.saved_tensors, ctx.operations.product
-        rows = grad.reshape(-1, grad.size(-1))
-        w2_grad = product(rows.t(), inner, ctx.scale)
-        inner_grad = product(rows, w2, ctx.scale)
-        torch.ops.aten.threshold_backward.grad_input(inner_grad, inner, 0, grad_input=inner_grad)
-        x_grad = product(inner_grad, w1).view(*grad.shape[:-1], -1)
-        return None, x_grad, product(inner_grad.t(), x), inner_grad.sum(0), w2_grad, rows.sum(0), None
-
-
-# --- attention ----------------------------------------------------------------------------------------------
-
-
-class _SplitHeads(torch.autograd.Function):
-    """Autograd for `split_heads`: copies each part once, and its gradient once into the gradient of x."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, heads: int, *widths: int) -> tuple[Tensor, ...]:
-        ctx.shape, ctx.dtype, ctx.heads, ctx.widths = x.shape, x.dtype, heads, widths
-        wide = torch.promote_types(x.dtype, torch.float32)
-        return tuple(x.new_empty(part.shape, dtype=wide).copy_(part) for part in head_views(x, heads, widths))
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        packed = grads[0].new_empty(ctx.shape, dtype=ctx.dtype)
-        for part, grad in zip(head_views(packed, ctx.heads, ctx.widths), grads, strict=True):
-            part.copy_(grad)
-        return packed, None, *(None for _ in ctx.widths)
-
-
-class _Attention(torch.autograd.Function):
-    """Attention O = D V, where W = softmax(Q Kᵀ / √d_k + bias) and D = dropout(W).
-
-    If G is the gradient of O, E = D ∘ G Vᵀ, and e the sums of E over the keys, the scores' gradient is E − W ∘ e. The
-    dropout mask is not stored.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, p: float) -> Tensor:
-        b, h, t, d_k = query.shape
-        ctx.scale = d_k**-0.5
-        q, k, v = (part.reshape(b * h, *part.shape[2:]) for part in (query, key, value))
-        if bias is None:
-            scores = _products(q, k.transpose(1, 2), ctx.scale)
-        else:
-            bias = bias.expand(b, h, t, k.size(1)).reshape(b * h, t, k.size(1))
-            scores = torch.baddbmm(bias, q, k.transpose(1, 2), alpha=ctx.scale)
-        weights = left = scores.softmax(-1)
-        if p > 0.0:
-            left = keep(weights, draw_kept(weights.numel(), p), 1.0 / (1.0 - p))
-        ctx.save_for_backward(q, k, v, weights, left)
-        return torch.bmm(left, v).view(b, h, t, -1)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None]:
-        q, k, v, weights, left = ctx.saved_tensors
-        g = grad.reshape(-1, *grad.shape[2:])
-        scores_grad = torch.bmm(g, v.transpose(1, 2)).mul_(left)
-        scores_grad.sub_(weights * scores_grad.sum(-1, keepdim=True))
-        q_grad = _products(scores_grad, k, ctx.scale)
-        k_grad = _products(scores_grad.transpose(1, 2), q, ctx.scale)
-        v_grad = torch.bmm(left.transpose(1, 2), g)
-        heads = grad.shape[:2]
-        return q_grad.unflatten(0, heads), k_grad.unflatten(0, heads), v_grad.unflatten(0, heads), None, None
-
-
-def _products(a: Tensor, b: Tensor, scale: float) -> Tensor:
-    """Return scale · a b for batches of matrices."""
-    return torch.baddbmm(a.new_empty(()), a, b, beta=0, alpha=scale)
+        (x, w1, w2, inner), operations = ctx.saved_tensors, ctx.operations
+        rows = grad.reshape(-1, grad.size(-1)).contiguous()
+        w2_grad, b2_grad = operations.weight_gradient(rows, inner, ctx.scale)
+        inner_grad = operations.gated(rows, w2, ctx.scale, inner)
+        x_grad = operations.product(inner_grad, w1).view(*grad.shape[:-1], -1)
+        return None, x_grad, *operations.weight_gradient(inner_grad, x), w2_grad, b2_grad, None

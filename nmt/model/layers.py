@@ -20,6 +20,9 @@ from nmt.model.cache import LayerCache
 from nmt.model.operations import PLAIN, Operations, PackedMask, join_heads
 from nmt.recipe import Model
 
+Sublayer = Callable[[Tensor], Tensor]
+Stream = tuple[Tensor, Tensor]
+"""A residual sum, and the next sublayer's input: its norm in pre-norm, else the sum itself"""
 WORD_BASE = 60.0  # base for sinusoids of word numbers; separates neighbouring words more than the paper's 10,000
 
 
@@ -50,13 +53,15 @@ class SelfAttention(Layer):
         cache: LayerCache | None = None,
         record: list[Tensor] | None = None,
     ) -> Tensor:  # (b, t, d_model)
-        query, key, value = self.operations.split_heads(self.qkv(x), self.heads, self.widths)
-        p = self.dropout.rate
+        projected, p = self.qkv(x), self.dropout.rate
         if cache is not None:  # x are hypotheses; the cache selects the places that each attends to
+            query, key, value = self.operations.split_heads(projected, self.heads, self.widths)
             mixed = self.operations.attention(query, *cache.append(key, value), dropout=p, record=record)
-        else:
-            mixed = self.operations.attention(query, key, value, mask, self.causal, p, record, self.reach)
-        return self.out(join_heads(mixed))  # type: ignore[no-any-return]
+            return self.out(join_heads(mixed))  # type: ignore[no-any-return]
+        mixed = self.operations.projected_attention(
+            projected, None, self.heads, self.widths[1:], mask, self.causal, p, record, self.reach
+        )
+        return self.out(mixed)  # type: ignore[no-any-return]
 
 
 class CrossAttention(Layer):
@@ -91,13 +96,20 @@ class CrossAttention(Layer):
     def forward(
         self,
         x: Tensor,  # (b, t, d_model)
-        key: Tensor,
-        value: Tensor,
+        memory: Tensor,  # (b, s, d_model)
         mask: Tensor | PackedMask | None = None,
         record: list[Tensor] | None = None,
     ) -> Tensor:  # as x
+        queries, keys_values, p = self.query(x), self.key_value(memory), self.dropout.rate
+        mixed = self.operations.projected_attention(
+            queries, keys_values, self.heads, self.widths, mask, dropout=p, record=record
+        )
+        return self.out(mixed)  # type: ignore[no-any-return]
+
+    def step(self, x: Tensor, key: Tensor, value: Tensor, bias: Tensor) -> Tensor:
+        """Attend from hypotheses x (b, k, d_model) to keys and values that `keys_values` returned; add `bias`."""
         (query,) = self.operations.split_heads(self.query(x), self.heads, self.widths[:1])
-        mixed = self.operations.attention(query, key, value, mask, dropout=self.dropout.rate, record=record)
+        mixed = self.operations.attention(query, key, value, bias, dropout=self.dropout.rate)
         return self.out(join_heads(mixed))  # type: ignore[no-any-return]
 
 
@@ -117,7 +129,7 @@ class FeedForward(Layer):
 class Residual(Layer):
     """A residual connection, section 3.1: LayerNorm(x + Dropout(sublayer(x))).
 
-    In pre-norm: x + Dropout(sublayer(LayerNorm(x))).
+    In pre-norm: x + Dropout(sublayer(LayerNorm(x))), where the norm is computed with the sum before it.
     """
 
     def __init__(self, config: Model) -> None:
@@ -126,10 +138,19 @@ class Residual(Layer):
         self.dropout = Dropout(config.dropout)
         self.pre = config.norm == "pre"
 
-    def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
-        if self.pre:
-            return self.operations.add_dropped(x, sublayer(self.norm(x)), self.dropout.rate)
-        return self.norm(self.operations.add_dropped(x, sublayer(x), self.dropout.rate))  # type: ignore[no-any-return]
+    def forward(self, x: Tensor, y: Tensor, sublayer: Sublayer, following: Self | None) -> Stream:
+        """Return the sum, and the input of the `following` residual connection's sublayer; y is this one's."""
+        z, p = sublayer(y), self.dropout.rate
+        if not self.pre:
+            normalised = self.operations.add_norm(x, z, p, self.norm)[1]
+            return normalised, normalised
+        if following is None:
+            return (total := self.operations.add_dropped(x, z, p)), total
+        return self.operations.add_norm(x, z, p, following.norm)
+
+    def begin(self, x: Tensor) -> Stream:
+        """Return x and the sublayer's input if no other residual connection comes before."""
+        return x, self.norm(x) if self.pre else x
 
 
 class EncoderLayer(nn.Module):
@@ -142,8 +163,9 @@ class EncoderLayer(nn.Module):
         self.attention_residual, self.feed_forward_residual = Residual(config), Residual(config)
 
     def forward(self, x: Tensor, mask: Tensor | PackedMask | None, record: list[Tensor] | None = None) -> Tensor:
-        x = self.attention_residual(x, lambda y: self.attention(y, mask, record=record))
-        return self.feed_forward_residual(x, self.feed_forward)  # type: ignore[no-any-return]
+        first, last = self.attention_residual, self.feed_forward_residual
+        stream = first(*first.begin(x), lambda y: self.attention(y, mask, record=record), last)
+        return last(*stream, self.feed_forward, None)[0]  # type: ignore[no-any-return]
 
 
 class DecoderLayer(nn.Module):
@@ -165,17 +187,25 @@ class DecoderLayer(nn.Module):
         packed: PackedMask | None = None,  # self-attention's mask if x is packed
     ) -> Tensor:  # as x
         own, cross = record or (None, None)
-        x = self.attention_residual(x, lambda y: self.attention(y, packed, record=own))
-        keys, values = self.cross.keys_values(memory)
-        x = self.cross_residual(x, lambda y: self.cross(y, keys, values, memory_mask, cross))
-        return self.feed_forward_residual(x, self.feed_forward)  # type: ignore[no-any-return]
+        return self._states(
+            x,
+            lambda y: self.attention(y, packed, record=own),
+            lambda y: self.cross(y, memory, memory_mask, cross),
+        )
 
     def step(self, x: Tensor, memory_bias: Tensor, cache: LayerCache) -> Tensor:
         """Apply the layer to hypotheses x (b, k, d_model); `cache` holds the keys and values of both attentions."""
         keys, values = cache.memory()
-        x = self.attention_residual(x, lambda y: self.attention(y, cache=cache))
-        x = self.cross_residual(x, lambda y: self.cross(y, keys, values, memory_bias))
-        return self.feed_forward_residual(x, self.feed_forward)  # type: ignore[no-any-return]
+        return self._states(
+            x,
+            lambda y: self.attention(y, cache=cache),
+            lambda y: self.cross.step(y, keys, values, memory_bias),
+        )
+
+    def _states(self, x: Tensor, attention: Sublayer, cross: Sublayer) -> Tensor:
+        first, second, last = self.attention_residual, self.cross_residual, self.feed_forward_residual
+        stream = first(*first.begin(x), attention, second)
+        return last(*second(*stream, cross, last), self.feed_forward, None)[0]  # type: ignore[no-any-return]
 
 
 class Embed(nn.Module):

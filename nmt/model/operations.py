@@ -48,6 +48,26 @@ class Operations:
         """Split (b, t, h · Σ d) into one (b, h, t, d) for each d of `widths`."""
         return head_views(x, heads, widths)
 
+    def projected_attention(
+        self,
+        queries: Tensor,  # (b, t, h · d_k); in self-attention also keys and values: (b, t, h · (2 d_k + d_v))
+        keys_values: Tensor | None,  # of cross-attention: (b, s, h · (d_k + d_v))
+        heads: int,
+        widths: Sequence[int],  # d_k, d_v
+        mask: Tensor | PackedMask | None = None,
+        causal: bool = False,
+        dropout: float = 0.0,
+        record: list[Tensor] | None = None,
+        reach: Reach | None = None,
+    ) -> Tensor:
+        """Compute `attention` of projections, which hold the heads side by side; (b, t, h · d_v)."""
+        if keys_values is None:
+            query, key, value = self.split_heads(queries, heads, (widths[0], *widths))
+        else:
+            (query,) = self.split_heads(queries, heads, widths[:1])
+            key, value = self.split_heads(keys_values, heads, widths)
+        return join_heads(self.attention(query, key, value, mask, causal, dropout, record, reach))
+
     def attention(
         self,
         query: Tensor,  # (b, h, t, d_k)
@@ -114,6 +134,11 @@ class Operations:
         """Return x + dropout(y, p); both have the same shape."""
         return x + self.dropout(y, p)
 
+    def add_norm(self, x: Tensor, y: Tensor, p: float, norm: nn.LayerNorm) -> tuple[Tensor, Tensor]:
+        """Return x + dropout(y, p) and its layer normalisation."""
+        total = self.add_dropped(x, y, p)
+        return total, norm(total)
+
     def padding_mask(self, ids: Tensor) -> Tensor | None:
         """Return (b, 1, 1, t), true at tokens of `ids` (b, t); None if nothing is padded."""
         real = (ids != PADDING)[:, None, None, :]
@@ -141,18 +166,26 @@ class Operations:
         reads the logits twice and writes the exponentials once.
         """
         logits = self.linear(states, weight).to(dtype)
-        target_logits, maxima = logits.gather(-1, targets), logits.amax(-1, keepdim=True)
-        exponentials = logits.sub_(maxima).exp_()  # in place
-        totals = exponentials.sum(-1, keepdim=True)
+        target_logits = logits.gather(-1, targets)
+        maxima, totals = self.exponentials_(logits)
         log_totals = totals.log() + maxima
         target_exponentials = (target_logits - maxima).exp()
         nll = (log_totals - target_logits).sum()
-        return exponentials.to(weight.dtype), target_exponentials, totals, nll, log_totals.sum()
+        return logits.to(weight.dtype), target_exponentials, totals, nll, log_totals.sum()
+
+    def exponentials_(self, logits: Tensor) -> tuple[Tensor, Tensor]:
+        """Replace logits (rows, vocabulary) by exp(logits − maximum); return maxima and totals of rows (rows, 1)."""
+        maxima = logits.amax(-1, keepdim=True)
+        return maxima, logits.sub_(maxima).exp_().sum(-1, keepdim=True)
 
     def product(self, a: Tensor, b: Tensor, scale: float = 1.0, bias: Tensor | None = None) -> Tensor:
         """Return scale · a b + bias for two matrices, without a gradient."""
         start, share = (a.new_empty(()), 0) if bias is None else (bias, 1)
         return torch.addmm(start, a, b, beta=share, alpha=scale)  # applies the scale at no cost
+
+    def weight_gradient(self, grad: Tensor, x: Tensor, scale: float = 1.0) -> tuple[Tensor, Tensor]:
+        """Return scale · gradᵀ x for matrices grad (rows, out) and x (rows, in), and the sums of grad's columns."""
+        return self.product(grad.t(), x, scale), grad.sum(0)
 
     def add_product(self, total: Tensor, a: Tensor, b: Tensor) -> None:
         """Add a b in place to `total`, whose dtype may be wider, without a gradient."""

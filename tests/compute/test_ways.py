@@ -17,7 +17,8 @@ from step_by_step import VOCABULARY, tiny
 from torch import nn
 
 from nmt.compute.cpu_products import AsStored, BFloat16, ByOneDNN, Int8, Int8InC, Panels
-from nmt.compute.cpu_training import SHORT, TrainingByOneDNN, TrainingOnCPU
+from nmt.compute.cpu_training import TrainingByOneDNN, TrainingOnCPU
+from nmt.compute.cpu_training_in_c import SHORT, TrainingByNmt, TrainingInC
 from nmt.compute.gpu import GPU, HalfPrecision, Logits
 from nmt.compute.native import INSTRUCTION_SETS
 from nmt.model.layers import DecoderLayer, EncoderLayer
@@ -26,11 +27,13 @@ from nmt.model.transformer import computed_by
 from nmt.recipe import Model
 
 WAYS = [TrainingOnCPU, TrainingByOneDNN, ByOneDNN, GPU]
+IN_C = [(make, name) for name in INSTRUCTION_SETS for make in (TrainingInC, TrainingByNmt)]
 
 
-@pytest.fixture(params=WAYS)
+@pytest.fixture(params=[*((make,) for make in WAYS), *IN_C], ids=lambda way: " ".join([way[0].__name__, *way[1:]]))
 def way(request: pytest.FixtureRequest) -> Operations:
-    return request.param()  # type: ignore[no-any-return]
+    make, *libraries = request.param
+    return make(*map(compiled, libraries))  # type: ignore[no-any-return]
 
 
 leaves = partial(gradients.leaves, dtype=torch.float32)

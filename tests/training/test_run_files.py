@@ -212,6 +212,7 @@ def test_training_does_not_go_on_from_a_model_without_its_moments(train, nmt, ta
 def test_either_library_resumes_to_the_bit_and_a_change_is_said(
     train, task: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(choice, "kernels", lambda: None)
     monkeypatch.setattr(choice, "fp32_multiplier", lambda: choice.ONEDNN)
     train(out="whole")
     train("training.updates=4")

@@ -7,7 +7,8 @@
 
 #define DEPTH 1024 /* terms that are summed at a time: a panel of this depth fits in the second-level cache */
 #define STRIP_ROWS 1024 /* most rows of a transposed `a` that are laid out at a time */
-#define ROWS_TOGETHER (4 * TILE_ROWS) /* a thread lays them out in one pass */
+#define ROWS_TOGETHER (8 * TILE_ROWS) /* a thread lays them out in one pass */
+#define AHEAD 16 /* terms that are fetched ahead then; processors do not foresee long strides */
 
 typedef struct {
     int64_t rows, width, outputs;
@@ -34,6 +35,8 @@ static void pack_strips(void *shared) {
         float row[ROWS_TOGETHER] = {0}, sums[ROWS_TOGETHER] = {0};
         for (int64_t k = 0; k < p->width; k++) {
             const float *from = p->a + first + k * p->a_step;
+            if (k + AHEAD < p->width)
+                for (int64_t r = 0; r < count; r += 16) __builtin_prefetch(from + AHEAD * p->a_step + r);
             if (count < ROWS_TOGETHER) copy(count, from, row), from = row;
             for (int r = 0; r < ROWS_TOGETHER; r++) sums[r] += from[r];
             for (int64_t r = 0; r < count; r += TILE_ROWS)
