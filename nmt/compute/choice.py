@@ -25,14 +25,14 @@ from contextlib import contextmanager
 from functools import cache, partial
 from pathlib import Path
 from timeit import timeit
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from nmt.compute.beams import AT_ONCE, COMPARED, BeamOperations
-from nmt.compute.cpu_products import AsStored, BFloat16, ByNmt, ByOneDNN, Int8, Int8InC, Panels
+from nmt.compute.cpu_products import AsStored, BFloat16, ByNmt, ByOneDNN, Int8, Int8InC, LaidOut, Panels
 from nmt.compute.cpu_search import AncestryInC, BeamOperationsInC, SearchInC
 from nmt.compute.cpu_training import TrainingByOneDNN, TrainingOnCPU
 from nmt.compute.cpu_training_in_c import TrainingByNmt, TrainingInC
@@ -190,6 +190,7 @@ class Searched(NamedTuple):
     logits: Sequence[nn.Module]  # of each model: from states (…, d_model) to logits (…, padded vocabulary)
     operations: BeamOperations
     ancestry: Callable[[int, torch.device, int | None], Ancestry]  # makes one for a beam size, device and window
+    steps: SearchInC | None = None  # takes whole steps of a search with one model, where that is faster
 
 
 def for_search(models: Sequence[Transformer], precision: str, say: Callable[[str], None]) -> Searched:
@@ -218,14 +219,16 @@ def _on_gpu(models: Sequence[Transformer], precision: str) -> Searched:
 
 def _on_cpu(models: Sequence[Transformer], precision: str, say: Callable[[str], None]) -> Searched:
     layouts = [_layout(precision, model.output_embedding.weight) for model in models]
-    logits = [layout(*_output(model)) for layout, model in zip(layouts, models, strict=True)]
+    logits = [cast(LaidOut, layout(*_output(model))) for layout, model in zip(layouts, models, strict=True)]
     prepared = [computed_by(model, PLAIN, layout).eval() for layout, model in zip(layouts, models, strict=True)]
     if (found := kernels()) is None:
         say("C kernels are missing, which makes this slower: install a C compiler, then nmt again")
     if found is None or any(model.output_embedding.weight.dtype != torch.float32 for model in models):
         return Searched(prepared, logits, BeamOperations(), Ancestry)
-    for_c = [computed_by(model, SearchInC(model, found.functions)) for model in prepared]
-    return Searched(for_c, logits, BeamOperationsInC(found.functions), partial(AncestryInC, found.functions))
+    steps = [SearchInC(model, found.functions, output) for model, output in zip(prepared, logits, strict=True)]
+    for_c = [computed_by(model, operations) for model, operations in zip(prepared, steps, strict=True)]
+    whole = steps[0] if len(steps) == 1 and models[0].config.positions != "words" else None
+    return Searched(for_c, logits, BeamOperationsInC(found.functions), partial(AncestryInC, found.functions), whole)
 
 
 def _output(model: Transformer) -> tuple[Tensor, Tensor | None]:

@@ -137,11 +137,16 @@ class LaidOut(nn.Module):
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         """Store the bias; subclasses lay out `weight` (out, in)."""
         super().__init__()
+        self.outputs = len(weight)
         self.bias = None if bias is None else bias.detach()
 
     def product(self, x: Tensor) -> Tensor:
         """Return x Wᵀ."""
         raise NotImplementedError
+
+    def in_c(self) -> list[int | None] | None:
+        """Return the members of the C struct nmt_linear, or None if C alone cannot compute the layer."""
+        return None
 
     def forward(self, x: Tensor) -> Tensor:
         y = self.product(x)
@@ -168,18 +173,21 @@ class Panels(LaidOut):
     def __init__(self, functions: CDLL, weight: Tensor, bias: Tensor | None) -> None:
         super().__init__(weight, bias)
         weight = weight.detach().contiguous()
-        self._functions, (self._outputs, self._inputs) = functions, weight.shape
-        self.matrix = weight.new_empty((-(-self._outputs // CACHE_LINE) * CACHE_LINE, self._inputs))
-        functions.nmt_pack(self._outputs, self._inputs, weight.data_ptr(), self.matrix.data_ptr())
+        self._functions, self._inputs = functions, weight.size(1)
+        self.matrix = weight.new_empty((-(-self.outputs // CACHE_LINE) * CACHE_LINE, self._inputs))
+        functions.nmt_pack(self.outputs, self._inputs, weight.data_ptr(), self.matrix.data_ptr())
 
     def forward(self, x: Tensor) -> Tensor:
         x, bias = x.contiguous(), self.bias
-        y = x.new_empty((*x.shape[:-1], self._outputs))
+        y = x.new_empty((*x.shape[:-1], self.outputs))
         self._functions.nmt_product(
-            *(x.numel() // self._inputs, self._inputs, self._outputs, x.data_ptr(), self.matrix.data_ptr()),
+            *(x.numel() // self._inputs, self._inputs, self.outputs, x.data_ptr(), self.matrix.data_ptr()),
             *(pointer(bias), y.data_ptr(), *threads()),
         )
         return y
+
+    def in_c(self) -> list[int | None]:
+        return [self.matrix.data_ptr(), pointer(self.bias), None, None]
 
 
 class BFloat16(LaidOut):
@@ -234,10 +242,10 @@ class Int8(LaidOut):
 
 
 class Int8InC(Int8):
-    """An 8-bit linear layer whose rows are quantised by a C kernel, and multiplied by another if they are few."""
+    """An 8-bit linear layer whose rows are quantised in C, and multiplied in C too unless AMX is faster."""
 
     def __init__(self, functions: CDLL, weight: Tensor, bias: Tensor | None) -> None:
-        self._functions, (self._outputs, self._inputs) = functions, weight.shape
+        self._functions, self._inputs = functions, weight.size(1)
         self._few = functions.nmt_int8_limit() >= largest_exact_weight() and self._inputs % 4 == 0
         super().__init__(weight, bias)
 
@@ -245,7 +253,7 @@ class Int8InC(Int8):
         super().lay_out(quantised)
         if self._few:
             panel = self._functions.nmt_int8_panel()  # outputs that are computed together, from four inputs at a time
-            beyond = -self._outputs % panel
+            beyond = -self.outputs % panel
             panels = F.pad(quantised, (0, 0, 0, beyond)).view(-1, panel, self._inputs // 4, 4)
             self._panels = panels.transpose(1, 2).contiguous()
             self._shifts = F.pad(quantised.sum(1, dtype=torch.int32) * -ZERO_POINT, (0, beyond))
@@ -257,16 +265,20 @@ class Int8InC(Int8):
         return quantised, scales
 
     def quantised_product(self, x: Tensor, row_scales: Tensor) -> Tensor:
-        rows, threads = len(x), torch.get_num_threads()
-        is_large = rows * self._inputs * self._outputs * threads > FEW_MULTIPLICATIONS
-        if not self._few or (is_large and (threads > 1 or has_amx())):
+        if not self._few or in_tiles(len(x) * self._inputs * self.outputs):
             return super().quantised_product(x, row_scales)
-        y = row_scales.new_empty((rows, self._outputs))
+        y = row_scales.new_empty((len(x), self.outputs))
         self._functions.nmt_int8_product(
-            *(rows, self._inputs, self._outputs, x.data_ptr(), row_scales.data_ptr(), self._panels.data_ptr()),
+            *(len(x), self._inputs, self.outputs, x.data_ptr(), row_scales.data_ptr(), self._panels.data_ptr()),
             *(self._shifts.data_ptr(), self._padded_scales.data_ptr(), y.data_ptr()),
+            *(gomp_parallel(), torch.get_num_threads()),
         )
         return y
+
+    def in_c(self) -> list[int | None] | None:
+        if not self._few:
+            return None
+        return [pointer(each) for each in (self._panels, self.bias, self._shifts, self._padded_scales)]
 
 
 def _int8_product(x: Tensor, zero_point: int, matrix: Tensor, scales: Tensor, zeros: Tensor) -> Tensor:
@@ -290,6 +302,16 @@ def largest_exact_weight() -> int:
     x = torch.full((1, width), 255, dtype=torch.uint8)
     found = _int8_product(x, 0, matrix, torch.ones(width), torch.zeros(width, dtype=torch.int64))
     return full if bool(found.eq(width * 255 * full).all()) else 64
+
+
+def in_tiles(multiplications: int) -> bool:
+    """Return whether oneDNN is faster than nmt_int8_product at so many multiplications."""
+    return multiplications * torch.get_num_threads() > FEW_MULTIPLICATIONS and has_amx()
+
+
+def pointer(x: Tensor | None) -> int | None:
+    """Return the address of x's data, or None for a null pointer."""
+    return None if x is None else x.data_ptr()
 
 
 @cache

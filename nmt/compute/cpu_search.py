@@ -1,7 +1,8 @@
 """A step of a search on a CPU, by C kernels.
 
-Between two matrix products, one kernel computes the rest in a single pass over memory. If the products are by
-nmt_product, one call computes all layers.
+Between two matrix products, one kernel computes the rest in a single pass over memory. If the products are in C too,
+one call computes all layers. If nothing but a length restricts what one model says, one call takes whole steps until a
+sentence is finished: for a single short one, Python would take longer than the products.
 
 Linear layers are those of `cpu_products`. Without C kernels, the layers take their steps by `model.operations`, and
 `beams` chooses.
@@ -11,24 +12,25 @@ Shapes: n rows (sentences), k hypotheses per row, m live hypotheses.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from ctypes import CDLL, Array, c_int64, c_void_p
+from ctypes import cast as address_of
 from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
 
 from nmt.compute.beams import BeamOperations, Beams, Candidates
-from nmt.compute.cpu_products import LaidOut, Panels
+from nmt.compute.cpu_products import LaidOut, Panels, in_tiles, pointer
 from nmt.compute.native import gomp_parallel
 from nmt.model.cache import Ancestry, KVCache, LayerCache, Removal
 from nmt.model.layers import DecoderLayer
-from nmt.model.operations import Operations
+from nmt.model.operations import Operations, PackedMask
 from nmt.model.transformer import Transformer
 from nmt.text.vocabulary import EOS
 
-Norm = tuple[Tensor, Tensor, float]  # weight, shift and epsilon of a layer normalisation
 PLACES_AT_ONCE = 4  # the kernels read lists of places in groups of this size
+STEPS_AHEAD = 16  # of a single sentence, for which buffers have room
 
 
 class AncestryInC(Ancestry):
@@ -47,6 +49,35 @@ class AncestryInC(Ancestry):
             *(self.count, self.beam, self.extent, parents.data_ptr(), bias.data_ptr(), bias.stride(0), bias.stride(1)),
             *(written.data_ptr(), written.stride(0), forgotten, self._steps, before.data_ptr(), self.places.data_ptr()),
         )
+
+    def search(
+        self, by: SearchInC, cache: KVCache, beams: Beams, links: Tensor, penalties: Tensor, n_best: int, least: int
+    ) -> Tensor:
+        """Take steps of a search with one model until a sentence is finished or buffers are full.
+
+        `least` is the least number of symbols before `</s>`; the other arguments are those of
+        `BeamOperations.choose_`, and `links` has room for one step. Update the beams in place. Return (n,), whether
+        each sentence is finished.
+        """
+        places = self.extent + self.beam * max(1, STEPS_AHEAD // self.count)
+        self._make_room(places)
+        bias, written, longest = self._bias, self._written, int(self.lengths.max())
+        buffers = [buffer for own in cache.layers for buffer in own.buffers(places)]
+        room = min(bias.size(2), written.size(1), *(buffer.size(2) for buffer in buffers[::4] + buffers[1::4]))
+        self.places, done = torch.empty_like(beams.parents), torch.empty(self.count, dtype=torch.bool)
+        self.parents, table = beams.parents, by.encodings(longest + 1)
+        members = (
+            *(self.count, self.beam, n_best, self.extent, room, self._steps, self.window or 0, bias.data_ptr()),
+            *(bias.stride(0), bias.stride(1), written.data_ptr(), written.stride(0), self.places.data_ptr()),
+            *(self.positions.data_ptr(), cache.lengths.ctypes.data, self.parents.data_ptr(), beams.symbols.data_ptr()),
+            *(beams.totals.data_ptr(), beams.ends.data_ptr(), beams.positions.data_ptr(), beams.scores.data_ptr()),
+            *(beams.caps.data_ptr(), links.data_ptr(), links.stride(0), penalties.data_ptr(), done.data_ptr()),
+            *(table.data_ptr(), EOS, least, *(each for buffer in buffers for each in _pointer_and_strides(buffer))),
+        )
+        state = (c_int64 * len(members))(*members)
+        taken = by.search(state, min(links.size(1), len(table)) - longest)
+        self.extent, self._steps, self.lengths = state[3], self._steps + taken, self.lengths + taken
+        return done
 
     def move_places(self, removal: Removal, buffer: Tensor, used: int) -> None:
         if removal.holes:
@@ -114,21 +145,38 @@ class _Seen(NamedTuple):
 class SearchInC(Operations):
     """Operations of one decoder, whose weights are collected when they are made."""
 
-    def __init__(self, model: Transformer, functions: CDLL) -> None:
-        """Prepare steps of the decoder of `model`, whose linear layers are laid out."""
-        layers, last_norm = cast("list[DecoderLayer]", list(model.decoder)), model.decoder_norm
-        self._functions, self._pre = functions, layers[0].attention_residual.pre
+    def __init__(self, model: Transformer, functions: CDLL, output: LaidOut) -> None:
+        """Prepare steps of the decoder of `model`, whose linear layers are laid out, as is `output`, its logits'."""
+        layers = cast("list[DecoderLayer]", list(model.decoder))
+        self._functions, self._model, self._output = functions, model, output  # kept, for C has pointers into them
         self._heads, self._widths = layers[0].attention.heads, layers[0].attention.widths[1:]
         self._activate_in_place = getattr(functions, f"nmt_add_bias_{layers[0].feed_forward.activation}")
         # Collected once: looking up parts of modules takes as long as computing a few hypotheses.
-        self._products = [_products(layer) for layer in layers]
-        self._inner_width = len(cast(Tensor, layers[0].feed_forward.inner.bias))
-        residuals = ((each.attention_residual, each.cross_residual, each.feed_forward_residual) for each in layers)
-        norms = [_norm(residual.norm) for of_layer in residuals for residual in of_layer]
-        self._first_norm = layers[0].attention_residual.norm if self._pre else nn.Identity()
-        self._norms = [*norms[1:], _norm(last_norm)] if self._pre else norms
-        """The norm after each sublayer"""
-        self._weights = self._packed()
+        self._products = [cast("list[LaidOut]", _products(layer)) for layer in layers]
+        self._inner_width = self._products[0][4].outputs
+        self._first_norm, self._norms = _in_order(layers, model.decoder_norm)
+        embedding, logits = model.target_embedding.weight, output.in_c()
+        symbols = embedding.data_ptr(), len(model.output_embedding.weight), output.outputs
+        self._epsilon = model.config.norm_epsilon
+        self._encoder = None
+        if isinstance(output, Panels):  # in 8 bits, rounding sums otherwise than PyTorch does would change outputs
+            self._encoder = _packed(functions, list(model.encoder), model.encoder_norm)
+        self._decoder = logits and _packed(functions, layers, model.decoder_norm, (*symbols, *logits))
+
+    def encode(
+        self, layers: Iterable[Any], norm: nn.Module, x: Tensor, seen: Tensor | PackedMask | None, record: Any = None
+    ) -> Tensor:
+        is_in_c = self._encoder is not None and not in_tiles(x.numel() * self._inner_width)
+        if not is_in_c or isinstance(seen, PackedMask) or record is not None:
+            return super().encode(layers, norm, x, seen, record)
+        (rows, longest, _), y = x.shape, torch.empty_like(x)
+        lengths = torch.full((rows,), longest) if seen is None else seen.sum((1, 2, 3))
+        scratch = self._scratch(rows * longest, beyond=3)
+        self._functions.nmt_encode(
+            *(self._encoder, self._epsilon, rows, longest, lengths.data_ptr(), x.data_ptr(), y.data_ptr()),
+            *(scratch.data_ptr(), gomp_parallel(), torch.get_num_threads()),
+        )
+        return y
 
     def step(self, layers: Iterable[Any], norm: nn.Module, x: Tensor, cache: KVCache, alive: Tensor | None) -> Tensor:
         if alive is None or bool(alive.all()):
@@ -139,49 +187,55 @@ class SearchInC(Operations):
         flat[which] = self._states(x.flatten(0, 1)[which], self._seen(cache, which), cache)
         return states
 
-    def _packed(self) -> Array[c_void_p] | None:
-        """Return the weights of nmt_decode, or None if products are not by nmt_product."""
-        pointers: list[int | None] = []
-        for index, products in enumerate(self._products):
-            for product in products:
-                if not isinstance(product, Panels):
-                    return None
-                pointers += product.matrix.data_ptr(), _pointer(product.bias)
-            for weight, shift, _ in self._norms[3 * index : 3 * index + 3]:
-                pointers += weight.data_ptr(), shift.data_ptr()
-        return (c_void_p * len(pointers))(*pointers)
+    def is_in_c(self, rows: int) -> bool:
+        """Return whether C alone computes a step of `rows` hypotheses."""
+        return self._decoder is not None and not in_tiles(rows * self._model.config.d_model * self._inner_width)
+
+    def _scratch(self, rows: int, beyond: int = 0) -> Tensor:
+        """Return scratch space for the layers of `rows`, of which attention reads `beyond` more."""
+        keys, values = (self._heads * width for width in self._widths)
+        of_row = 1 + 2 * self._model.config.d_model + 2 * keys + 3 * values + 2 * self._inner_width
+        return torch.empty(rows * of_row + beyond * (2 * keys + values))
+
+    def encodings(self, end: int) -> Tensor:
+        """Return the encodings of all positions below `end`, and maybe more, (positions, d_model)."""
+        self._model.target_positions.extend_to(end, torch.device("cpu"))
+        return self._model.target_positions.table
+
+    def search(self, state: Array[c_int64], most: int) -> int:
+        """Take up to `most` steps from `state`, the C struct nmt_beams; return their number."""
+        parallel = gomp_parallel(), torch.get_num_threads()
+        taken = self._functions.nmt_search(self._decoder, self._epsilon, state, most, *parallel)
+        if not taken:
+            raise MemoryError("can't allocate memory for a step of the search")
+        return int(taken)
 
     def _states(self, x: Tensor, seen: _Seen, cache: KVCache) -> Tensor:
         """Return the states (m, d_model) of inputs x (m, d_model)."""
-        if self._weights is not None:
+        if self.is_in_c(len(x)):
             return self._decode(x, seen, cache)
         norms = iter(self._norms)
-        y: Tensor = self._first_norm(x)
+        y: Tensor = self._first_norm(x) if self._first_norm else x
         for (qkv, out, query, cross_out, inner, outer), own in zip(self._products, cache.layers, strict=True):
             mixed = self._attend_to_places(qkv.forward(y), own, seen)
             x, y = self._add(x, out.product(mixed), out.bias, next(norms))
             mixed = self._attend_to_rows(query.forward(y), own, seen)
             x, y = self._add(x, cross_out.product(mixed), cross_out.bias, next(norms))
             z = inner.product(y)
-            self._activate_in_place(*z.shape, z.data_ptr(), _pointer(inner.bias))
+            self._activate_in_place(*z.shape, z.data_ptr(), pointer(inner.bias))
             x, y = self._add(x, outer.product(z), outer.bias, next(norms))
         return y
 
     def _decode(self, x: Tensor, seen: _Seen, cache: KVCache) -> Tensor:
         """Compute `_states` in a single call."""
-        (m, width), heads, (keys, values) = x.shape, self._heads, self._widths
-        x = x.clone()
-        y = self._first_norm(x) if self._pre else x
+        x, y, scratch = x.clone(), torch.empty_like(x), self._scratch(len(x))
         buffers = (buffer for own in cache.layers for buffer in own.buffers())
         caches = [number for buffer in buffers for number in _pointer_and_strides(buffer)]
-        scratch = x.new_empty(m * (width + heads * 2 * (keys + values) + self._inner_width))
         self._functions.nmt_decode(
-            *(len(self._products), m, _pointer(seen.which), seen.places.size(1), heads, keys, values, width),
-            *(self._inner_width, self._activate_in_place, self._norms[0][2]),
-            *(self._weights, (c_int64 * len(caches))(*caches)),
-            *(seen.newest.data_ptr(), seen.places.data_ptr(), seen.counts.data_ptr(), seen.places.size(2)),
-            *(seen.lengths.data_ptr(), x.data_ptr(), y.data_ptr(), scratch.data_ptr()),
-            *(gomp_parallel(), torch.get_num_threads()),
+            *(self._decoder, self._epsilon, len(x), pointer(seen.which), seen.places.size(1)),
+            *((c_int64 * len(caches))(*caches), seen.newest.data_ptr(), seen.places.data_ptr()),
+            *(seen.counts.data_ptr(), seen.places.size(2), seen.lengths.data_ptr(), x.data_ptr(), y.data_ptr()),
+            *(scratch.data_ptr(), gomp_parallel(), torch.get_num_threads()),
         )
         return y
 
@@ -201,7 +255,7 @@ class SearchInC(Operations):
         keys, values = own.with_places()
         out = projected.new_empty((len(projected), self._heads * self._widths[1]))
         self._functions.nmt_attend_to_places(
-            *(len(projected), _pointer(seen.which), k, self._heads, *self._widths, projected.data_ptr()),
+            *(len(projected), pointer(seen.which), k, self._heads, *self._widths, projected.data_ptr()),
             *(seen.newest.data_ptr(), *_pointer_and_strides(keys), *_pointer_and_strides(values)),
             *(seen.places.data_ptr(), seen.counts.data_ptr(), room, self._widths[0] ** -0.5, out.data_ptr()),
         )
@@ -212,37 +266,64 @@ class SearchInC(Operations):
         keys, values = own.memory()
         out = queries.new_empty((len(queries), self._heads * self._widths[1]))
         self._functions.nmt_attend_to_rows(
-            *(len(queries), _pointer(seen.which), seen.places.size(1), self._heads, *self._widths, queries.data_ptr()),
-            *(*_pointer_and_strides(keys), *_pointer_and_strides(values)),
+            *(len(queries), pointer(seen.which), seen.places.size(1), self._heads, *self._widths, queries.data_ptr()),
+            *(queries.size(1), *_pointer_and_strides(keys), *_pointer_and_strides(values)),
             *(seen.lengths.data_ptr(), self._widths[0] ** -0.5, out.data_ptr()),
         )
         return out
 
-    def _add(self, x: Tensor, z: Tensor, bias: Tensor | None, norm: Norm) -> tuple[Tensor, Tensor]:
+    def _add(self, x: Tensor, z: Tensor, bias: Tensor | None, norm: nn.LayerNorm) -> tuple[Tensor, Tensor]:
         """Add a sublayer's output z + bias to the residual stream x; return it and the next sublayer's input."""
-        y, (weight, shift, epsilon) = torch.empty_like(x), norm
+        y = torch.empty_like(x)
         self._functions.nmt_add_norm(
-            *(*x.shape, x.data_ptr(), z.data_ptr(), _pointer(bias), weight.data_ptr(), shift.data_ptr()),
-            *(epsilon, z.data_ptr() if self._pre else None, y.data_ptr()),
+            *(*x.shape, x.data_ptr(), z.data_ptr(), pointer(bias), *_of_norm(norm), self._epsilon),
+            *(z.data_ptr() if self._first_norm else None, y.data_ptr()),
         )
-        return (z, y) if self._pre else (y, y)
+        return (z, y) if self._first_norm else (y, y)
 
 
-def _products(layer: DecoderLayer) -> list[LaidOut]:
-    """Return what multiplies in a layer, in the order of computation."""
-    own, cross, feed_forward = layer.attention, layer.cross, layer.feed_forward
-    of_layer = own.qkv, own.out, cross.query, cross.out, feed_forward.inner, feed_forward.outer
-    return [cast(LaidOut, module) for module in of_layer]
+def _packed(
+    functions: CDLL, layers: Sequence[Any], last_norm: nn.Module, symbols: Sequence[int | None] = (None,) * 7
+) -> Array[c_void_p] | None:
+    """Return the C struct nmt_stack of an encoder or a decoder, or None if C alone cannot compute its layers.
+
+    `symbols` are its members from `embedding` to `output`.
+    """
+    attention, feed_forward = layers[0].attention, layers[0].feed_forward
+    first, norms = _in_order(layers, last_norm)
+    activate = getattr(functions, f"nmt_add_bias_{feed_forward.activation}")
+    packed = [len(layers), attention.heads, *attention.widths[1:], layers[0].attention_residual.norm.weight.numel()]
+    packed += [feed_forward.inner.outputs, address_of(activate, c_void_p).value, *_of_norm(first), *symbols]
+    for layer in layers:
+        products = [product.in_c() if product else [None] * 4 for product in _products(layer)]
+        if None in products or not (attention.reach is None or attention.causal):
+            return None
+        packed += [member for product in products for member in product or ()]
+        packed += [member for norm in _norms(layer) for member in _of_norm(norm and norms.pop(0))]
+    return (c_void_p * len(packed))(*packed)
 
 
-def _norm(norm: nn.Module) -> Norm:
-    assert isinstance(norm, nn.LayerNorm)
-    return norm.weight.detach(), norm.bias.detach(), norm.eps
+def _of_norm(norm: Any) -> list[int | None]:
+    """Return the members of the C struct nmt_norm."""
+    return [pointer(norm and norm.weight), pointer(norm and norm.bias)]
 
 
-def _pointer(x: Tensor | None) -> int | None:
-    """Return the address of x's data, or None for a null pointer."""
-    return None if x is None else x.data_ptr()
+def _products(layer: Any) -> list[LaidOut | None]:
+    """Return what multiplies in a layer, in the order of computation; None for what an encoder has not."""
+    own, cross, feed_forward = layer.attention, getattr(layer, "cross", None), layer.feed_forward
+    return [own.qkv, own.out, cross and cross.query, cross and cross.out, feed_forward.inner, feed_forward.outer]
+
+
+def _norms(layer: Any) -> list[nn.LayerNorm | None]:
+    """Return the norms of the sublayers; None for what an encoder has not."""
+    residuals = layer.attention_residual, getattr(layer, "cross_residual", None), layer.feed_forward_residual
+    return [residual and residual.norm for residual in residuals]
+
+
+def _in_order(layers: Sequence[Any], last_norm: Any) -> tuple[nn.LayerNorm | None, list[nn.LayerNorm]]:
+    """Return the norm before the first sublayer, if any, and the norms after each."""
+    norms = [norm for layer in layers for norm in _norms(layer) if norm]
+    return (norms[0], [*norms[1:], last_norm]) if layers[0].attention_residual.pre else (None, norms)
 
 
 def _pointer_and_strides(buffer: Tensor) -> tuple[int, ...]:

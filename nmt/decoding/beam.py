@@ -17,7 +17,7 @@ import math
 from collections.abc import Callable, Generator, Iterator, Sequence
 from functools import partial
 from itertools import islice
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -27,6 +27,7 @@ from torch.nn import functional as F
 
 from nmt.compute.beams import Beams, Candidates, length_penalty, record
 from nmt.compute.choice import CPU_BEAM, batch_tokens, for_scoring, for_search, search_precision
+from nmt.compute.cpu_search import AncestryInC
 from nmt.decoding.constraints import MakeConstraint, MinLength
 from nmt.decoding.engine import Found, Hypothesis, Pool, Source, SourceQueue
 from nmt.decoding.forced import annotate
@@ -75,7 +76,7 @@ class SearchEngine:
             "--set decoding.beam=4",
         )
         self.precision = search_precision(decoding.precision, self.device, say)
-        self.models, self.logits, self.operations, self.ancestry = for_search(models, self.precision, say)
+        self.models, self.logits, self.operations, self.ancestry, self.steps = for_search(models, self.precision, say)
         self.batch_tokens, self._has_shrunk = batch_tokens(decoding, models), False
 
     def search(self, queue: SourceQueue, n_best: int) -> Generator[tuple[int, list[Hypothesis]], None, None]:
@@ -223,21 +224,14 @@ class Search:
 
     @torch.inference_mode()
     def _advance(self) -> list[Found]:
-        """Extend every hypothesis by one symbol; remove finished sentences from the batch and return them.
+        """Extend every hypothesis; remove finished sentences from the batch and return them.
 
         On a GPU, the host learns one step late which sentences are finished, while the device computes the next step,
         in which they have no alive hypothesis. When a sentence reaches its cap, the host waits instead, because the
         model may have no next position.
         """
-        self._ancestry.extend(self._beams.parents)
-        self._links = with_room(self._links, 1, int(self._ancestry.lengths.max()))
-        symbols = self._beams.symbols
-        alive = ~self._beams.totals.isneginf()
-        models = zip(self._engine.models, self._caches, strict=True)
-        states = [model.step(symbols, cache, alive) for model, cache in models]
-        done = self._extend(states)
-        for rule in self._rules:
-            rule.advance(self._beams.parents, self._beams.symbols)
+        self._links = with_room(self._links, 1, int(self._ancestry.lengths.max()) + 1)
+        done = self._steps()
         late = self._ancestry.late and bool((self._ancestry.lengths < self._caps).all())
         rows: list[int] = []
         if unread := self._unread if late else Download(done, self._ancestry.seen):
@@ -250,6 +244,26 @@ class Search:
         self._unread = Download(removal.keep(done), self._ancestry.seen) if late else None
         self._sources = removal.keep(self._sources)  # last: if memory runs out above, all restart
         return results
+
+    def _steps(self) -> Tensor:
+        """Extend every hypothesis, in C by several symbols; return (n,), whether each sentence is finished."""
+        steps, leasts = self._engine.steps, [rule.least_length() for rule in self._rules]
+        if steps is None or None in leasts or not steps.is_in_c(self._beams.totals.numel()):
+            return self._step()
+        given = self._beams, self._links, self._penalties, self._n_best, max(least or 0 for least in leasts)
+        return cast(AncestryInC, self._ancestry).search(steps, self._caches[0], *given)
+
+    def _step(self) -> Tensor:
+        """Extend every hypothesis by one symbol; return (n,), whether each sentence is finished."""
+        self._ancestry.extend(self._beams.parents)
+        symbols = self._beams.symbols
+        alive = ~self._beams.totals.isneginf()
+        models = zip(self._engine.models, self._caches, strict=True)
+        states = [model.step(symbols, cache, alive) for model, cache in models]
+        done = self._extend(states)
+        for rule in self._rules:
+            rule.advance(self._beams.parents, self._beams.symbols)
+        return done
 
     def _extend(self, states: list[Tensor]) -> Tensor:
         """Extend every hypothesis, given each model's states; return (n,), whether each sentence is finished."""
@@ -341,6 +355,9 @@ class Sampling(Search):
         return beams._replace(
             parents=own, totals=torch.zeros_like(beams.totals), keys=upload(keys, own.device)[:, None]
         )
+
+    def _steps(self) -> Tensor:
+        return self._step()
 
     def _extend(self, states: list[Tensor]) -> Tensor:
         beams = self._beams

@@ -44,6 +44,13 @@ class Constraint:
     def advance(self, parents: Tensor, symbols: Tensor) -> None:
         """Extend hypotheses `parents` (n, k) by `symbols` (n, k)."""
 
+    def least_length(self) -> int | None:
+        """Return the least number of symbols before `</s>` if this is all that the constraint now means, else None.
+
+        Then `restrict` and `advance` need not be called.
+        """
+        return None
+
     def kept_from_repeating(self, rows: Tensor, positions: Tensor, hypotheses: Tensor) -> Tensor:
         """Return (r, m), whether a ban on repetitions ever excluded the most probable symbol of a hypothesis.
 
@@ -69,6 +76,9 @@ class MinLength(Constraint):
         early = self._ancestry.lengths[rows] <= self._least  # lengths already count the symbol to come
         if early.any():
             log_probs[:, :, EOS].masked_fill_(upload(early, log_probs.device)[:, None], -math.inf)
+
+    def least_length(self) -> int:
+        return self._least
 
 
 class NoRepeat(Constraint):
@@ -305,6 +315,9 @@ class PrefixConstraint(Constraint):
             if state >= 0:  # `get` returns -1 past the prefix, and for an empty slot's arbitrary symbol
                 before[row, hypothesis] = self._plans[row][state][0].get(int(symbol), -1)
         self._states = before
+
+    def least_length(self) -> int | None:
+        return 0 if self._over() else None
 
     def _over(self) -> bool:
         """Return whether all hypotheses are past their prefixes, as they mostly are."""

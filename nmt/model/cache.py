@@ -289,9 +289,9 @@ class LayerCache:
         count, longest = len(self._cache.lengths), self._cache.longest
         return [buffer[:count, :, :longest] for buffer in self._memory]
 
-    def buffers(self) -> list[Tensor]:
+    def buffers(self, places: int = 0) -> list[Tensor]:
         """Return the buffers of `with_places`, followed by those of `memory` at full size."""
-        return self.with_places() + self._memory
+        return self.with_places(places) + self._memory
 
     def append(self, *states: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Store the newest keys and values (n, h, k, d); return all of them (n, h, extent, d), and `KVCache.bias`."""
@@ -302,8 +302,12 @@ class LayerCache:
         keys, values = (buffer[:count, :, :extent] for buffer in self._own)
         return keys, values, self._cache.bias
 
-    def with_places(self) -> list[Tensor]:
-        """Return keys (rows, h, places, d_k) and values (rows, h, places, d_v), grown to hold the ancestry's extent."""
+    def with_places(self, places: int = 0) -> list[Tensor]:
+        """Return keys (rows, h, places, d_k) and values (rows, h, places, d_v).
+
+        They are grown to hold the ancestry's extent, and at least `places`.
+        """
         ancestry = self._cache.ancestry
-        self._own = [with_room(buffer, 2, ancestry.extent, beside=(0, ancestry.count)) for buffer in self._own]
+        extent = max(ancestry.extent, places)
+        self._own = [with_room(buffer, 2, extent, beside=(0, ancestry.count)) for buffer in self._own]
         return self._own

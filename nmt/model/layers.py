@@ -242,7 +242,7 @@ class Positions(nn.Module):
         if self.of_words:
             self.register_buffer("word_table", torch.empty(0, width), persistent=False)
         if not self.table.is_meta:  # a meta table is filled on first use
-            self._extend_to(1024, self.table.device)
+            self.extend_to(1024, self.table.device)
 
     def _apply(self, *args: Any, **options: Any) -> Self:
         """Convert the module; recompute its sinusoids instead of rounding them to the new dtype."""
@@ -257,12 +257,12 @@ class Positions(nn.Module):
         `words` (b, t) are word numbers, at most the sequence's length.
         """
         length = ids.size(1) if packed is None else packed.longest
-        self._extend_to(length + (words is not None), ids.device)
+        self.extend_to(length + (words is not None), ids.device)
         return self._with_words(self.table[:length] if packed is None else self.table[packed.positions], words)
 
     def at(self, positions: Tensor, end: int, words: Tensor | None = None) -> Tensor:
         """Return encodings (b, 1, d_model), or (b, k, d_model) with `words` (b, k), for `positions` (b, 1) < `end`."""
-        self._extend_to(end + (words is not None), positions.device)
+        self.extend_to(end + (words is not None), positions.device)
         return self._with_words(self.table[positions], words)
 
     def _with_words(self, places: Tensor, words: Tensor | None) -> Tensor:
@@ -270,7 +270,7 @@ class Positions(nn.Module):
             return places
         return torch.cat((places.expand(*words.shape, -1), self.word_table[words]), dim=-1)
 
-    def _extend_to(self, end: int, device: torch.device) -> None:
+    def extend_to(self, end: int, device: torch.device) -> None:
         """Extend the table to positions below `end`; raise ValueError if fewer encodings were learned."""
         if end <= self.table.size(0):
             return

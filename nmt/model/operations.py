@@ -194,7 +194,18 @@ class Operations:
         else:
             total += a @ b
 
-    # --- a step of a search -----------------------------------------------------------------------------------------
+    # --- layers of the encoder, and of the decoder in a step of a search --------------------------------------------
+
+    def encode(
+        self, layers: Iterable[Any], norm: nn.Module, x: Tensor, seen: Tensor | PackedMask | None, record: Any = None
+    ) -> Tensor:
+        """Apply the encoder's layers and last norm to x (b, s, d_model), which may be overwritten.
+
+        `seen` is the mask of attention; `record` is as for `attention`.
+        """
+        for layer in layers:
+            x = layer(x, seen, record)
+        return norm(x)  # type: ignore[no-any-return]
 
     def step(self, layers: Iterable[Any], norm: nn.Module, x: Tensor, cache: KVCache, alive: Tensor | None) -> Tensor:
         """Apply the decoder's layers and last norm to the newest position of each hypothesis: x (n, k, d_model).

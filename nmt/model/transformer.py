@@ -134,9 +134,7 @@ class Transformer(Layer):
         words = None if self._starts is None else (_count_words(self._begins(0, source), packed) - 1).clamp_min_(0)
         x = self.embed(source, self.source_embedding.weight, self.source_positions(source, words, packed))
         seen = mask if packed is None else PackedMask(packed, packed)
-        for layer in self.encoder:
-            x = layer(x, seen, record)
-        return Memory(self.encoder_norm(x), mask)
+        return Memory(self.operations.encode(self.encoder, self.encoder_norm, x, seen, record), mask)
 
     def decode_states(
         self,

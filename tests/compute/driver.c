@@ -205,8 +205,8 @@ static void check_attention_to_rows(
     const float *keys = floats(ROWS * heads * key_head, scale), *values = floats(ROWS * heads * value_head, 1);
     const float *queries = floats(chosen * heads * key_width, 1);
     float *out = filled(chosen * heads * value_width, 0);
-    nmt_attend_to_rows(chosen, which, BEAM, heads, key_width, value_width, queries, keys, heads * key_head, key_head,
-        key_width, values, heads * value_head, value_head, value_width, lengths, 0.5f, out);
+    nmt_attend_to_rows(chosen, which, BEAM, heads, key_width, value_width, queries, heads * key_width, keys,
+        heads * key_head, key_head, key_width, values, heads * value_head, value_head, value_width, lengths, 0.5f, out);
     for (int64_t i = 0; i < chosen * heads; i++) {
         int64_t head = (which ? which[i / heads] : i / heads) / BEAM * heads + i % heads;
         expect_attention(queries + i * key_width, keys + head * key_head, key_width, values + head * value_head,
@@ -253,6 +253,22 @@ static void check_choice(int64_t rows, int64_t beam, int64_t width, int64_t coun
         expect(next_parents[i] < beam && next_symbols[i] < width && done[i / beam] < 2, "nmt_choose", beam, i);
 }
 
+/* Return a layer of random weights: in fp32, or in 8-bit integers, whose `panels` are laid out at random. */
+static nmt_linear linear(int64_t width, int64_t outputs, int has_bias, int64_t panel) {
+    const float *bias = has_bias ? floats(outputs, 1) : 0;
+    if (!panel) return (nmt_linear){packed(outputs, width, floats(outputs * width, 1)), bias, 0, 0};
+    int64_t all = (outputs + panel - 1) / panel * panel;
+    int8_t *matrix = keep(all * width);
+    int32_t *shifts = keep(all * 4);
+    memset(shifts, 0, (size_t)all * 4);
+    for (int64_t i = 0; i < all * width; i++) {
+        int64_t output = i / width / panel * panel + i / 4 % panel;
+        matrix[i] = (int8_t)(output < outputs ? below(2 * nmt_int8_limit() + 1) - nmt_int8_limit() : 0);
+        shifts[output] -= 128 * matrix[i];
+    }
+    return (nmt_linear){matrix, bias, shifts, filled(all, 0.01f)};
+}
+
 static void check_int8(int64_t rows, int64_t width, int64_t outputs, float scale) {
     const float *x = floats(rows * width, scale);
     float *row_scales = filled(rows, 0);
@@ -262,65 +278,91 @@ static void check_int8(int64_t rows, int64_t width, int64_t outputs, float scale
         double error = (quantised[i] - 128) * (double)row_scales[i / width] - x[i];
         expect(fabs(error) <= 0.501 * row_scales[i / width] || !isfinite(scale), "nmt_quantise_rows", rows, width);
     }
-    int64_t panel = nmt_int8_panel(), limit = nmt_int8_limit();
+    int64_t panel = nmt_int8_panel();
     if (panel == 0 || width % 4) return;
-    int64_t all = (outputs + panel - 1) / panel * panel;
-    int8_t *matrix = keep(all * width);
-    int32_t *shifts = keep(all * 4);
-    float *scales = floats(all, 1), *out = filled(rows * outputs, 0);
-    memset(shifts, 0, (size_t)all * 4);
-    for (int64_t i = 0; i < all * width; i++) {
-        int64_t output = i / width / panel * panel + i / 4 % panel;
-        matrix[i] = (int8_t)(output < outputs ? below(2 * limit + 1) - limit : 0);
-        shifts[output] -= 128 * matrix[i];
-    }
-    nmt_int8_product(rows, width, outputs, quantised, row_scales, matrix, shifts, scales, out);
+    nmt_linear layer = linear(width, outputs, 0, panel);
+    const int8_t *matrix = layer.matrix;
+    float *out = filled(rows * outputs, 0);
+    nmt_int8_product(
+        rows, width, outputs, quantised, row_scales, matrix, layer.shifts, layer.scales, out, run_in_turn, 2);
     for (int64_t i = 0; i < rows * outputs && isfinite(scale); i++) {
-        int64_t output = i % outputs, sum = shifts[output];
+        int64_t output = i % outputs, sum = layer.shifts[output];
         for (int64_t k = 0; k < width; k++)
             sum += quantised[i / outputs * width + k] *
                    matrix[output / panel * panel * width + (k / 4 * panel + output % panel) * 4 + k % 4];
-        expect(close_to(out[i], (double)sum * scales[output] * row_scales[i / outputs]), "nmt_int8_product", width, i);
+        expect(close_to(out[i], (double)sum * layer.scales[output] * row_scales[i / outputs]), "nmt_int8_product",
+            width, i);
     }
-}
-
-static nmt_linear linear(int64_t width, int64_t outputs, int has_bias) {
-    return (nmt_linear){packed(outputs, width, floats(outputs * width, 1)), has_bias ? floats(outputs, 1) : 0};
 }
 
 static nmt_states places_of(int64_t heads, int64_t places, int64_t width) {
     return (nmt_states){floats(ROWS * heads * places * width, 1), heads * places * width, places * width, width};
 }
 
+#define VOCABULARY 30
+
+static nmt_stack *decoder(
+    int64_t heads, int64_t key_width, int64_t value_width, int is_pre, int has_bias, int64_t panel) {
+    int64_t width = 8, inner = 12, of_keys = heads * key_width, of_values = heads * value_width;
+    nmt_stack *d = keep(sizeof(nmt_stack) + 2 * sizeof(nmt_layer_weights));
+    nmt_norm norm = {floats(width, 1), floats(width, 1)};
+    *d = (nmt_stack){2, heads, key_width, value_width, width, inner, nmt_add_bias_gelu, is_pre ? norm : (nmt_norm){0},
+        floats(VOCABULARY * width, 1), VOCABULARY, VOCABULARY + 3, linear(width, VOCABULARY + 3, has_bias, panel)};
+    for (int layer = 0; layer < 2; layer++)
+        d->weights[layer] = (nmt_layer_weights){linear(width, 2 * of_keys + of_values, has_bias, panel),
+            linear(of_values, width, has_bias, panel), linear(width, of_keys, has_bias, panel),
+            linear(of_values, width, has_bias, panel), linear(width, inner, 1, panel),
+            linear(inner, width, has_bias, panel), {norm, norm, norm}};
+    return d;
+}
+
 /* The states of hypotheses are those that each of them has alone; sanitizers may change how sums are rounded. */
-static void check_decode(int64_t heads, int64_t key_width, int64_t value_width, int is_pre, int has_bias) {
-    int64_t width = 7, inner = 9, of_keys = heads * key_width, of_values = heads * value_width, lengths[] = {1, 3};
-    nmt_layer_weights weights[2];
+static void check_decode(const nmt_stack *d, nmt_run_in_threads *parallel) {
+    int64_t heads = d->heads, width = d->width, lengths[] = {1, 3};
     nmt_layer_states caches[2];
-    for (int layer = 0; layer < 2; layer++) {
-        nmt_norm norm = {floats(width, 1), floats(width, 1)};
-        weights[layer] = (nmt_layer_weights){linear(width, 2 * of_keys + of_values, has_bias),
-            linear(of_values, width, has_bias), linear(width, of_keys, has_bias), linear(of_values, width, has_bias),
-            linear(width, inner, 1), linear(inner, width, has_bias), {norm, norm, norm}};
-        caches[layer] = (nmt_layer_states){places_of(heads, 5, key_width), places_of(heads, 5, value_width),
-            places_of(heads, 4, key_width), places_of(heads, 4, value_width)};
-    }
+    for (int layer = 0; layer < 2; layer++)
+        caches[layer] = (nmt_layer_states){places_of(heads, 5, d->key_width), places_of(heads, 5, d->value_width),
+            places_of(heads, 4, d->key_width), places_of(heads, 4, d->value_width)};
     int64_t newest[] = {1, 2, 1, 2}, which[] = {0, 1, 2, 3};
     int32_t places[] = {0, 1, 0, 0, 0, 2, 0, 0, 0, 1, 3, 4, 2, 3, 4, 0}, counts[] = {2, 2, 4, 3};
     const float *x = floats(4 * width, 1);
     float *states[2];
     for (int alone = 0; alone < 2; alone++) {
-        float *residual = copied(4 * width, x), *y = states[alone] = is_pre ? copied(4 * width, x) : residual;
+        float *inputs = copied(4 * width, x), *y = states[alone] = filled(4 * width, NAN);
         for (int64_t i = 0; i < (alone ? 4 : 1); i++) {
             int64_t count = alone ? 1 : 4;
-            float *scratch = floats(count * (width + 2 * of_keys + 2 * of_values + inner), NAN);
-            nmt_decode(2, count, alone ? which + i : 0, BEAM, heads, key_width, value_width, width, inner,
-                nmt_add_bias_gelu, 1e-6f, weights, caches, newest, places, counts, 4, lengths, residual + i * width,
-                y + i * width, scratch, has_bias ? run_in_turn : 0, 2);
+            int64_t numbers = 1 + 2 * width + heads * (2 * d->key_width + 3 * d->value_width) + 2 * d->inner_width;
+            nmt_decode(d, 1e-6f, count, alone ? which + i : 0, BEAM, caches, newest, places, counts, 4, lengths,
+                inputs + i * width, y + i * width, floats(count * numbers, NAN), parallel, 2);
         }
     }
     for (int64_t i = 0; i < 4 * width; i++)
-        expect(isfinite(states[0][i]) && close_to(states[1][i], states[0][i]), "nmt_decode", key_width, i);
+        expect(isfinite(states[0][i]) && close_to(states[1][i], states[0][i]), "nmt_decode", d->key_width, i);
+}
+
+/* A search ends at its caps, or when its buffers are full. */
+static void check_search(const nmt_stack *d, int64_t room, int64_t window, nmt_run_in_threads *parallel) {
+    int64_t lengths[] = {1, 3}, caps[] = {5, 6}, positions[] = {-1, -1}, heads = d->heads, end = 3;
+    float *bias = filled(ROWS * BEAM * room, -1e9f), *alive = filled(ROWS * BEAM, -INFINITY);
+    uint8_t *done = keep(ROWS);
+    nmt_beams *b = keep(sizeof(nmt_beams) + 2 * sizeof(nmt_layer_states));
+    alive[0] = alive[BEAM] = 0;
+    *b = (nmt_beams){ROWS, BEAM, 1, 0, room, 0, window, bias, BEAM * room, room, indices(ROWS * room, 1), room,
+        indices(ROWS * BEAM, 1), positions, lengths, indices(ROWS * BEAM, 1), indices(ROWS * BEAM, 1), alive,
+        indices(ROWS * BEAM, 1), indices(ROWS * BEAM, 1), filled(ROWS * BEAM, -INFINITY), caps,
+        indices(ROWS * 6 * BEAM, 1), 6 * BEAM, filled(7, 1), done, floats(6 * d->width, 1), end, 4};
+    for (int layer = 0; layer < 2; layer++)
+        b->caches[layer] =
+            (nmt_layer_states){places_of(heads, room, d->key_width), places_of(heads, room, d->value_width),
+                places_of(heads, 4, d->key_width), places_of(heads, 4, d->value_width)};
+    int64_t taken = nmt_search(d, 1e-6f, b, 6, parallel, 2);
+    expect(taken == 5 || (taken >= room / BEAM && b->extent + BEAM > room), "steps of nmt_search", room, taken);
+    expect(b->step == taken && positions[0] == taken - 1 && b->extent <= room, "nmt_search", room, b->extent);
+    for (int64_t row = 0; row < ROWS; row++)
+        for (int64_t k = 0; k < BEAM; k++) {
+            int64_t symbol = b->symbols[row * BEAM + k];
+            expect(isinf(alive[row * BEAM + k]) || (symbol > end && symbol < VOCABULARY), "a symbol", row, symbol);
+        }
 }
 
 /* --- training --------------------------------------------------------------------------------------------------- */
@@ -452,8 +494,14 @@ int main(void) {
                     check_attention_to_rows(heads, 5, width, count, which, scales[s]);
                     release();
                 }
-            check_decode(heads, width, width, w % 2, h % 2);
-            release();
+            for (int64_t panel = width % 4 ? 0 : nmt_int8_panel();; panel = 0) {
+                nmt_stack *d = decoder(heads, width, width, w % 2, h % 2, panel);
+                check_decode(d, h % 2 ? run_in_turn : 0);
+                check_search(d, 4, 0, 0);
+                check_search(d, 16, w % 3, h % 2 ? run_in_turn : 0);
+                release();
+                if (panel == 0) break;
+            }
         }
     EACH (r, all_rows)
         EACH (w, widths)

@@ -292,7 +292,7 @@ def attend_to_rows(
     out, counts = torch.full((len(queries), values.size(1) * values.size(3)), math.nan), torch.tensor(lengths)
     functions.nmt_attend_to_rows(
         *(len(queries), pointer(which), beam, keys.size(1), keys.size(3), values.size(3), queries.data_ptr()),
-        *(*buffer(keys), *buffer(values), counts.data_ptr(), scale, out.data_ptr()),
+        *(queries.size(1) * queries.size(2), *buffer(keys), *buffer(values), counts.data_ptr(), scale, out.data_ptr()),
     )
     return out
 

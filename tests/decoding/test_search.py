@@ -5,17 +5,23 @@ import itertools
 import math
 import random
 import weakref
+from dataclasses import replace
+from functools import partial
+from operator import itemgetter
 
 import pytest
 import reference_search
 import torch
+from compiled import compiled
 from reference_search import assert_same
 
 from nmt.compute import beams, choice, cpu_products
 from nmt.compute.choice import batch_tokens, for_search, pays
 from nmt.compute.cpu_products import Int8
+from nmt.compute.native import INSTRUCTION_SETS, Kernels
 from nmt.decoding import beam as beam_module
 from nmt.decoding.beam import Search, SearchEngine
+from nmt.decoding.constraints import MinLength
 from nmt.decoding.engine import Source
 from nmt.model.transformer import Transformer
 from nmt.recipe import Decoding, Model
@@ -104,6 +110,42 @@ def test_a_search_in_fp32_finds_the_same_but_for_ties(beam, changes):
         assert len(same) >= 28
         for one, other in same:
             assert [h.score for h in one] == pytest.approx([h.score for h in other], rel=1e-4)
+
+
+class Sometimes(MinLength):
+    """Says only at every third step that it is nothing but a least length."""
+
+    calls = 0
+
+    def least_length(self):
+        self.calls += 1
+        return super().least_length() if self.calls % 3 == 0 else None
+
+
+STEPS = [
+    (4, {"liking": 1.0, "d_model": 64, "heads": 4}, MinLength),
+    (1, {"liking": 1.0, "norm": "pre", "positions": "learned", "max_positions": 120, **LIKE_MARIAN}, MinLength),
+    (3, {"liking": 1.0, "attention_window": 3}, Sometimes),
+]
+
+
+@pytest.mark.parametrize("library", list(INSTRUCTION_SETS))
+@pytest.mark.parametrize("precision", ["fp32", "int8"])
+@pytest.mark.parametrize(("beam", "changes", "rule"), STEPS)
+def test_steps_taken_at_once_are_those_taken_one_by_one(monkeypatch, library, precision, beam, changes, rule):
+    monkeypatch.setattr(choice, "kernels", lambda: Kernels(compiled(library), INSTRUCTION_SETS[library]))
+    decoding = Decoding(beam=beam, precision=precision, batch_tokens=70)
+    engine = SearchEngine([random_model(**changes).float()], decoding, [partial(rule, 4)])
+    if not engine.steps.is_in_c(1):
+        pytest.skip("this library has not all products")
+    taken, search_in_c = [], engine.steps.search
+    monkeypatch.setattr(engine.steps, "search", lambda *given: taken.append(search_in_c(*given)) or taken[-1])
+    # Of one length, for PyTorch encodes with a window, and padding changes how it rounds.
+    sources = [replace(source, ids=(source.ids * 12)[:12]) for source in random_sources(20, extra=30)]
+    at_once = sorted(engine.search(ListFeed(sources, 3), beam), key=itemgetter(0))
+    assert max(taken) > 1
+    engine.steps = None
+    assert sorted(engine.search(ListFeed(sources, 3), beam), key=itemgetter(0)) == at_once
 
 
 def test_the_memory_of_a_search_is_free_as_soon_as_it_ends(monkeypatch):

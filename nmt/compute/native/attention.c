@@ -189,17 +189,18 @@ void nmt_attend_to_places(int64_t count, const int64_t *which, int64_t beam, int
 }
 
 void nmt_attend_to_rows(int64_t count, const int64_t *which, int64_t beam, int64_t heads, int64_t key_width,
-    int64_t value_width, const float *queries, const float *keys, int64_t key_row, int64_t key_head, int64_t key_place,
-    const float *values, int64_t value_row, int64_t value_head, int64_t value_place, const int64_t *lengths,
-    float scale, float *out) {
+    int64_t value_width, const float *queries, int64_t query_step, const float *keys, int64_t key_row, int64_t key_head,
+    int64_t key_place, const float *values, int64_t value_row, int64_t value_head, int64_t value_place,
+    const int64_t *lengths, float scale, float *out) {
     int widths = index_of_widths(key_width, value_width), together = heads % 4 || !widths ? 1 : 4;
     attention *attend_to = attention_to_rows[together == 4][widths];
-    for (int64_t index = 0; index < count; index++) {
+    for (int64_t index = 0; index < count; index++, queries += query_step) {
         int64_t row = (which ? which[index] : index) / beam;
         for (int64_t head = 0; head < heads; head += together) {
-            attend_to(key_width, value_width, queries, keys + row * key_row + head * key_head, key_head, key_place,
-                values + row * value_row + head * value_head, value_head, value_place, 0, lengths[row], scale, out);
-            queries += together * key_width, out += together * value_width;
+            attend_to(key_width, value_width, queries + head * key_width, keys + row * key_row + head * key_head,
+                key_head, key_place, values + row * value_row + head * value_head, value_head, value_place, 0,
+                lengths[row], scale, out);
+            out += together * value_width;
         }
     }
 }

@@ -7,12 +7,20 @@
 #define TILE_ROWS 4
 #if defined(__AVX512F__)
 #define PANEL_VECTORS 4
-#define HAS_VNNI __builtin_cpu_supports("avx512vnni")
+#define VNNI "avx512vnni"
+#define ADD_PRODUCTS "vpdpbusd %2, %1, %0"
 #elif defined(__AVX2__)
 #define PANEL_VECTORS 2
-#define HAS_VNNI 0
+#if __GNUC__ >= 12 /* others do not know this name; Clang says that it is GCC 4 */
+#define VNNI "avxvnni"
+#define ADD_PRODUCTS "%{vex%} vpdpbusd %2, %1, %0"
+#endif
 #else
 #define PANEL_VECTORS 0 /* nmt_int8_product is not supported */
+#endif
+#if defined(VNNI)
+#define HAS_VNNI __builtin_cpu_supports(VNNI)
+#else
 #define HAS_VNNI 0
 #endif
 #define PANEL_OUTPUTS (PANEL_VECTORS * LANES)
@@ -55,10 +63,12 @@ void nmt_quantise_rows(
 /* Return sums + the products of unsigned x and signed w, four per lane. Compilers do not generate these instructions
  * from loops. Without VNNI, pairs are added in 16 bits, which is exact for |w| <= 64: 2 * 255 * 64 < 2**15. */
 INLINE integers add_products(int vnni, integers sums, integers x, integers w) {
+#if defined(VNNI)
     if (vnni) {
-        __asm__("vpdpbusd %2, %1, %0" : "+v"(sums) : "v"(x), "v"(w));
+        __asm__(ADD_PRODUCTS : "+v"(sums) : "v"(x), "v"(w));
         return sums;
     }
+#endif
     integers pairs, ones = (integers){0} + 0x00010001;
     __asm__("vpmaddubsw %2, %1, %0" : "=v"(pairs) : "v"(x), "v"(w));
     __asm__("vpmaddwd %1, %0, %0" : "+v"(pairs) : "v"(ones));
@@ -92,27 +102,37 @@ INLINE void multiply_by_panel(int vnni, int together, int64_t width, int64_t out
         }
 }
 
-/* Multiply all rows by one panel after another, so that a panel stays in the cache. */
-INLINE void multiply(int vnni, int64_t rows, int64_t width, int64_t outputs, const uint8_t *x, const float *row_scales,
-    const int8_t *matrix, const int32_t *shifts, const float *scales, float *out) {
-    for (int64_t first = 0; first < outputs; first += PANEL_OUTPUTS) {
-        const int8_t *panel = matrix + first * width;
-        int64_t row = 0, count = outputs - first;
-        for (; row + TILE_ROWS <= rows; row += TILE_ROWS)
-            multiply_by_panel(vnni, TILE_ROWS, width, outputs, x + row * width, row_scales + row, panel, shifts + first,
-                scales + first, count, out + row * outputs + first);
-        for (; row < rows; row++)
-            multiply_by_panel(vnni, 1, width, outputs, x + row * width, row_scales + row, panel, shifts + first,
-                scales + first, count, out + row * outputs + first);
+typedef struct {
+    int64_t rows, width, outputs, next; /* `next`: the first output that no thread computes yet */
+    const uint8_t *x;
+    const float *row_scales, *scales;
+    const int8_t *matrix;
+    const int32_t *shifts;
+    float *out;
+} product;
+
+/* Multiply all rows by panels that no other thread has taken, until none is left. A panel stays in the cache. */
+INLINE void multiply(int vnni, product *p) {
+    int64_t first, width = p->width;
+    while ((first = __atomic_fetch_add(&p->next, PANEL_OUTPUTS, __ATOMIC_RELAXED)) < p->outputs) {
+        int64_t row = 0;
+#define ROWS(N)                                                                                                        \
+    for (; row + N <= p->rows; row += N)                                                                               \
+        multiply_by_panel(vnni, N, width, p->outputs, p->x + row * width, p->row_scales + row,                         \
+            p->matrix + first * width, p->shifts + first, p->scales + first, p->outputs - first,                       \
+            p->out + row * p->outputs + first);
+        ROWS(TILE_ROWS)
+        ROWS(1)
+#undef ROWS
     }
 }
 
-#if defined(__AVX512F__)
-__attribute__((target("avx512vnni"))) static void multiply_by_vnni(int64_t rows, int64_t width, int64_t outputs,
-    const uint8_t *x, const float *row_scales, const int8_t *matrix, const int32_t *shifts, const float *scales,
-    float *out) {
-    multiply(1, rows, width, outputs, x, row_scales, matrix, shifts, scales, out);
-}
+static void multiply_in_pairs(void *shared) { multiply(0, shared); }
+
+#if defined(VNNI)
+__attribute__((target(VNNI))) static void multiply_by_vnni(void *shared) { multiply(1, shared); }
+#else
+#define multiply_by_vnni multiply_in_pairs
 #endif
 
 #endif
@@ -122,17 +142,18 @@ int32_t nmt_int8_panel(void) { return PANEL_OUTPUTS; }
 int32_t nmt_int8_limit(void) { return HAS_VNNI ? 127 : PANEL_VECTORS ? 64 : 0; }
 
 void nmt_int8_product(int64_t rows, int64_t width, int64_t outputs, const uint8_t *x, const float *row_scales,
-    const int8_t *matrix, const int32_t *shifts, const float *scales, float *out) {
-#if defined(__AVX512F__)
-    if (HAS_VNNI) {
-        multiply_by_vnni(rows, width, outputs, x, row_scales, matrix, shifts, scales, out);
-        return;
-    }
-#endif
+    const int8_t *matrix, const int32_t *shifts, const float *scales, float *out, nmt_run_in_threads *parallel,
+    int32_t threads) {
 #if PANEL_VECTORS
-    multiply(0, rows, width, outputs, x, row_scales, matrix, shifts, scales, out);
+    product shared = {rows, width, outputs, 0, x, row_scales, scales, matrix, shifts, out};
+    void (*multiply_panels)(void *) = HAS_VNNI ? multiply_by_vnni : multiply_in_pairs;
+    if (parallel && threads > 1 && rows * width * outputs > NMT_SHARED_FROM) {
+        parallel(multiply_panels, &shared, (unsigned)threads, 0);
+    } else {
+        multiply_panels(&shared);
+    }
 #else
-    (void)rows, (void)width, (void)outputs, (void)x, (void)row_scales;
-    (void)matrix, (void)shifts, (void)scales, (void)out;
+    (void)rows, (void)width, (void)outputs, (void)x, (void)row_scales, (void)matrix, (void)shifts, (void)scales;
+    (void)out, (void)parallel, (void)threads;
 #endif
 }

@@ -24,8 +24,9 @@ EXPORTED int32_t nmt_kernels_version(void);
 
 /* --- norm.c: residual and layer normalisation ------------------------------------------------------------------- */
 
-/* Compute total = x + z + bias and norm = LayerNorm(total), both (rows, width). `bias` (width) may be null, and so may
- * `total` if only the norm is needed. `total` and `norm` may overwrite `x` or `z`, but must differ from each other. */
+/* Compute total = x + z + bias and norm = LayerNorm(total), both (rows, width). `z` and `bias` (width) may be null, and
+ * so may `total` if only the norm is needed. `total` and `norm` may overwrite `x` or `z`, but must differ from each
+ * other. */
 EXPORTED void nmt_add_norm(int64_t rows, int64_t width, const float *x, const float *z, const float *bias,
     const float *weight, const float *shift, float epsilon, float *total, float *norm);
 
@@ -78,11 +79,12 @@ EXPORTED void nmt_attend_to_places(int64_t count, const int64_t *which, int64_t 
     const int32_t *counts, int64_t room, float scale, float *out);
 
 /* Compute the attention of `count` hypotheses, chosen by `which` as above, to the first `lengths` (rows) places of
- * their row. `queries` is (count, heads * key_width), `out` (count, heads * value_width). */
+ * their row. `queries` is (count, heads * key_width), whose rows are `query_step` apart, `out` (count, heads *
+ * value_width). */
 EXPORTED void nmt_attend_to_rows(int64_t count, const int64_t *which, int64_t beam, int64_t heads, int64_t key_width,
-    int64_t value_width, const float *queries, const float *keys, int64_t key_row, int64_t key_head, int64_t key_place,
-    const float *values, int64_t value_row, int64_t value_head, int64_t value_place, const int64_t *lengths,
-    float scale, float *out);
+    int64_t value_width, const float *queries, int64_t query_step, const float *keys, int64_t key_row, int64_t key_head,
+    int64_t key_place, const float *values, int64_t value_row, int64_t value_head, int64_t value_place,
+    const int64_t *lengths, float scale, float *out);
 
 /* --- choosing.c: how hypotheses go on --------------------------------------------------------------------------- */
 
@@ -207,40 +209,6 @@ EXPORTED void nmt_attend(
 EXPORTED void nmt_attend_gradients(const nmt_short_attention *attention, const float *grad, float *query_grad,
     float *key_grad, float *value_grad, nmt_run_in_threads *parallel, int32_t threads);
 
-/* --- decode.c: all layers of a decoder's step ------------------------------------------------------------------- */
-
-typedef struct {
-    const float *matrix, *bias; /* as for nmt_product */
-} nmt_linear;
-
-typedef struct {
-    const float *weight, *shift; /* as for nmt_add_norm */
-} nmt_norm;
-
-typedef struct {
-    nmt_linear qkv, out, query, cross_out, inner, outer;
-    nmt_norm norms[3]; /* after each sublayer */
-} nmt_layer_weights;
-
-typedef struct {
-    float *first;
-    int64_t row, head, place; /* strides */
-} nmt_states;
-
-typedef struct {
-    nmt_states keys, values, memory_keys, memory_values;
-} nmt_layer_states;
-
-/* Compute the states of `count` hypotheses after all layers; the arguments of both attentions are as above. `x` (count,
- * width) is the residual stream and is overwritten; `y` (count, width) holds the first sublayer's inputs, then the
- * states. It is `x` itself if norms follow the sum. `scratch` has count * (width + heads * (2 * key_width + 2 *
- * value_width) + inner_width) numbers. Biases may be null, but for those of the `inner` products. */
-EXPORTED void nmt_decode(int64_t layers, int64_t count, const int64_t *which, int64_t beam, int64_t heads,
-    int64_t key_width, int64_t value_width, int64_t width, int64_t inner_width, nmt_activation *activate, float epsilon,
-    const nmt_layer_weights *weights, const nmt_layer_states *caches, const int64_t *newest, const int32_t *places,
-    const int32_t *counts, int64_t room, const int64_t *lengths, float *x, float *y, float *scratch,
-    nmt_run_in_threads *parallel, int32_t threads);
-
 /* --- int8.c: products in 8-bit integers ------------------------------------------------------------------------- */
 
 /* Quantise each row of x (rows, width) to 8 bits: x = (quantised - 128) * scale, where the row's scale in `scales`
@@ -256,8 +224,90 @@ EXPORTED int32_t nmt_int8_limit(void);
 
 /* Compute out (rows, outputs) = row_scales (rows) * scales (outputs) * (shifts (outputs) + x (rows, width) W'), where
  * `width` is a multiple of 4. `matrix` holds W (outputs, width) as (panels, width / 4, outputs per panel, 4), padded
- * with zeros and aligned to 4 bytes; `shifts` and `scales` are padded to the end of the last panel. */
+ * with zeros and aligned to 4 bytes; `shifts` and `scales` are padded to the end of the last panel. `parallel` and
+ * `threads` are as for nmt_product. */
 EXPORTED void nmt_int8_product(int64_t rows, int64_t width, int64_t outputs, const uint8_t *x, const float *row_scales,
-    const int8_t *matrix, const int32_t *shifts, const float *scales, float *out);
+    const int8_t *matrix, const int32_t *shifts, const float *scales, float *out, nmt_run_in_threads *parallel,
+    int32_t threads);
+
+/* --- decode.c: layers, and whole searches -----------------------------------------------------------------------
+ */
+
+/* Structs that Python packs have members of 8 bytes only. */
+
+typedef struct {
+    const void *matrix; /* as nmt_pack lays it out; or of 8-bit integers, if `shifts` is not null */
+    const float *bias;
+    const int32_t *shifts; /* as for nmt_int8_product, like `scales` */
+    const float *scales;
+} nmt_linear;
+
+typedef struct {
+    const float *weight, *shift; /* as for nmt_add_norm */
+} nmt_norm;
+
+typedef struct {
+    nmt_linear qkv, out, query, cross_out, inner, outer;
+    nmt_norm norms[3]; /* after each sublayer */
+} nmt_layer_weights;
+
+typedef struct {
+    int64_t layers, heads, key_width, value_width, width, inner_width;
+    nmt_activation *activate;
+    nmt_norm first_norm; /* before the first sublayer; null if norms follow the sums */
+    const float *embedding; /* (vocabulary, width) */
+    int64_t vocabulary, outputs;
+    nmt_linear output; /* (outputs, width), at least `vocabulary` */
+    nmt_layer_weights weights[]; /* (layers); biases may be null, but for those of `inner` */
+} nmt_stack; /* of an encoder: without `query`, `cross_out`, `norms[1]`, and all that is about symbols */
+
+typedef struct {
+    float *first;
+    int64_t row, head, place; /* strides */
+} nmt_states;
+
+typedef struct {
+    nmt_states keys, values, memory_keys, memory_values;
+} nmt_layer_states;
+
+/* Compute the states of `count` hypotheses after all layers; the arguments of both attentions are as above. `x` (count,
+ * width) are the inputs, and may be overwritten; `y` (count, width) receives the states. `scratch` has count * (1 + 2 *
+ * width + heads * (2 * key_width + 3 * value_width) + 2 * inner_width) numbers. */
+EXPORTED void nmt_decode(const nmt_stack *decoder, float epsilon, int64_t count, const int64_t *which, int64_t beam,
+    const nmt_layer_states *caches, const int64_t *newest, const int32_t *places, const int32_t *counts, int64_t room,
+    const int64_t *lengths, float *x, float *y, float *scratch, nmt_run_in_threads *parallel, int32_t threads);
+
+/* Compute the states of sources of these `lengths` (rows) after all layers: `x` and `y` are (rows, longest, width).
+ * `scratch` has rows * longest times as many numbers as that of nmt_decode has per hypothesis, and 3 * heads * (2 *
+ * key_width + value_width) more. */
+EXPORTED void nmt_encode(const nmt_stack *encoder, float epsilon, int64_t rows, int64_t longest, const int64_t *lengths,
+    float *x, float *y, float *scratch, nmt_run_in_threads *parallel, int32_t threads);
+
+typedef struct {
+    int64_t rows, beam, n_best;
+    int64_t extent, room; /* places in use, and places that `bias` and all caches have */
+    int64_t step, window; /* steps taken, and steps that hypotheses attend to; 0 for all */
+    float *bias; /* as for nmt_extend, like the next five */
+    int64_t bias_row, bias_hypothesis;
+    int64_t *written, written_row, *newest;
+    int64_t *positions; /* (rows), of the symbols that are newest */
+    const int64_t *lengths; /* (rows), of the sources */
+    int64_t *parents, *symbols; /* (rows, beam) */
+    float *alive; /* as for nmt_choose, like the next eight */
+    int64_t *ends, *ends_at;
+    float *scores;
+    const int64_t *caps;
+    int64_t *links, links_row;
+    const float *penalties;
+    uint8_t *done;
+    const float *encodings; /* (positions, width) */
+    int64_t end, least; /* the symbol that ends an output, and the least number of others before it */
+    nmt_layer_states caches[]; /* (layers) */
+} nmt_beams;
+
+/* Take steps of a beam search until a row is done, `most` are taken or `room` has fewer than `beam` places left.
+ * Symbols below `end` are never chosen. Return the number of steps; 0 if there was no memory for the first one. */
+EXPORTED int64_t nmt_search(const nmt_stack *decoder, float epsilon, nmt_beams *beams, int64_t most,
+    nmt_run_in_threads *parallel, int32_t threads);
 
 #endif
