@@ -24,7 +24,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache, partial
 from pathlib import Path
-from timeit import timeit
 from typing import NamedTuple, cast
 
 import torch
@@ -52,6 +51,7 @@ ZEN_4, ZEN_5 = 25, 26  # AMD's processor families; Zen 3 is also 25, without AVX
 CACHE_LINE = 16  # in fp32 numbers; small vocabularies are padded to a multiple of this
 CPU_BEAM = 4  # on a CPU, a larger beam reduces automatic batch sizes in proportion
 MOST_BATCH_TOKENS = 1 << 15  # upper bound on automatic batch sizes on a GPU; larger ones gain nothing
+INT8 = ("torch:ops.onednn.qlinear_prepack", "torch:ops.onednn.qlinear_pointwise")
 HALVES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
@@ -263,7 +263,7 @@ def search_precision(wanted: str, device: torch.device, say: Callable[[str], Non
         only = "GPUs" if on_cpu else "CPUs"
         raise UserError(f"precision {wanted}: is for {only} only", "use --precision bf16, or auto")
     if on_cpu and wanted in ("bf16", "int8") and not pays(wanted):
-        say(f"precision {wanted}: not faster on this machine, so fp32 is used")
+        say(f"precision {wanted}: not known to be faster on this processor, so fp32 is used")
         return "fp32"
     if wanted != "auto":
         return wanted
@@ -273,19 +273,15 @@ def search_precision(wanted: str, device: torch.device, say: Callable[[str], Non
 
 
 def pays(precision: str) -> bool:
-    """Return whether this CPU multiplies faster in `precision`, bf16 or int8, than in fp32.
+    """Return whether this CPU is known to multiply faster in `precision`, bf16 or int8, than in fp32.
 
-    Time both for a few milliseconds; return False if `precision` is unsupported.
+    It is in int8 from AVX2 on: 1.4 to 1.9 times as fast in 32 rows or more, 2 to 3.4 times with VNNI. In bf16 it is
+    where training is. Nothing is timed, so the answer is always the same.
     """
-    weight, rows = torch.randn(512, 512), torch.randn(128, 512)
-    with torch.inference_mode():
-        try:
-            full, short = (_layout(name, weight)(weight, None) for name in ("fp32", precision))
-            times = [[timeit(partial(layer, rows), number=1) for layer in (short, full)] for _ in range(12)]
-        except (AttributeError, NotImplementedError, RuntimeError):  # oneDNN has no kernel for this processor
-            return False
-    shorts, fulls = zip(*times, strict=True)
-    return bool(min(shorts) < 0.9 * min(fulls))  # the fastest runs are the least disturbed
+    if precision == "bf16":
+        return narrowest_in_bf16() < math.inf
+    has_avx2 = torch.backends.cpu.get_cpu_capability() in ("AVX2", "AVX512")
+    return has_avx2 and all(map(torch_internals.find, INT8))
 
 
 def batch_tokens(decoding: Decoding, models: Sequence[Transformer]) -> int:

@@ -1,7 +1,6 @@
 """The fast search against the plain one, whatever comes and goes in its batch."""
 
 import gc
-import itertools
 import math
 import random
 import weakref
@@ -373,14 +372,23 @@ def test_models_in_fp64_stay_so_even_beside_others(monkeypatch, precision):
     assert sum(same) >= (19 if precision == "fp32" else 10)
 
 
-def test_a_precision_pays_where_its_fastest_run_is_clearly_faster(monkeypatch):
-    times = {"fp32": 1.0, "bf16": 0.5}
-    noise = itertools.cycle([7.0, 0.0, 3.0])
-    monkeypatch.setattr(choice, "_layout", lambda name, weight: lambda *given: lambda rows: times[name])
-    monkeypatch.setattr(choice, "timeit", lambda layer, number: layer() + next(noise))
-    assert pays("bf16")
-    times["bf16"] = 0.95
-    assert not pays("bf16")
+@pytest.mark.parametrize(
+    ("capability", "has_bf16", "expected"),
+    [
+        ("AVX512", True, (True, True)),
+        ("AVX512", False, (True, False)),
+        ("AVX2", True, (True, False)),
+        ("DEFAULT", False, (False, False)),
+    ],
+)
+def test_a_precision_pays_by_what_the_processor_has(monkeypatch, capability, has_bf16, expected):
+    known = {"torch.cpu:_is_avx512_bf16_supported": lambda: has_bf16, **dict.fromkeys(choice.INT8, print)}
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
+    monkeypatch.setattr(torch_internals, "find", known.get)
+    monkeypatch.setattr(choice, "narrowest_in_bf16", choice.narrowest_in_bf16.__wrapped__)  # without its cache
+    assert (pays("int8"), pays("bf16")) == expected
+    monkeypatch.setattr(torch_internals, "find", lambda name: None)
+    assert not pays("int8")
 
 
 def test_a_precision_that_this_pytorch_has_not_is_a_users_error(monkeypatch):
@@ -390,6 +398,7 @@ def test_a_precision_that_this_pytorch_has_not_is_a_users_error(monkeypatch):
     monkeypatch.setattr(torch_internals, "require", missing)
     with pytest.raises(UserError, match=r"precision int8: .*no kernel"):
         for_search([random_model().float()], "int8", print)
+    monkeypatch.setattr(torch_internals, "find", lambda name: None)
     assert SearchEngine([random_model().float()], Decoding(precision="int8")).precision == "fp32"
 
 
