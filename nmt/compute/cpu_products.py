@@ -271,7 +271,7 @@ class Int8InC(Int8):
         self._functions.nmt_int8_product(
             *(len(x), self._inputs, self.outputs, x.data_ptr(), row_scales.data_ptr(), self._panels.data_ptr()),
             *(self._shifts.data_ptr(), self._padded_scales.data_ptr(), y.data_ptr()),
-            *(gomp_parallel(), torch.get_num_threads()),
+            *threads(),
         )
         return y
 
@@ -307,11 +307,6 @@ def largest_exact_weight() -> int:
 def in_tiles(multiplications: int) -> bool:
     """Return whether oneDNN is faster than nmt_int8_product at so many multiplications."""
     return multiplications * torch.get_num_threads() > FEW_MULTIPLICATIONS and has_amx()
-
-
-def pointer(x: Tensor | None) -> int | None:
-    """Return the address of x's data, or None for a null pointer."""
-    return None if x is None else x.data_ptr()
 
 
 @cache

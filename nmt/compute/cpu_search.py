@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from nmt.compute.beams import BeamOperations, Beams, Candidates
 from nmt.compute.cpu_products import LaidOut, Panels, in_tiles, pointer
-from nmt.compute.native import gomp_parallel
+from nmt.compute.native import threads
 from nmt.model.cache import Ancestry, KVCache, LayerCache, Removal
 from nmt.model.layers import DecoderLayer
 from nmt.model.operations import Operations, PackedMask
@@ -174,7 +174,7 @@ class SearchInC(Operations):
         scratch = self._scratch(rows * longest, beyond=3)
         self._functions.nmt_encode(
             *(self._encoder, self._epsilon, rows, longest, lengths.data_ptr(), x.data_ptr(), y.data_ptr()),
-            *(scratch.data_ptr(), gomp_parallel(), torch.get_num_threads()),
+            *(scratch.data_ptr(), *threads()),
         )
         return y
 
@@ -204,7 +204,7 @@ class SearchInC(Operations):
 
     def search(self, state: Array[c_int64], most: int) -> int:
         """Take up to `most` steps from `state`, the C struct nmt_beams; return their number."""
-        parallel = gomp_parallel(), torch.get_num_threads()
+        parallel = threads()
         taken = self._functions.nmt_search(self._decoder, self._epsilon, state, most, *parallel)
         if not taken:
             raise MemoryError("can't allocate memory for a step of the search")
@@ -235,7 +235,7 @@ class SearchInC(Operations):
             *(self._decoder, self._epsilon, len(x), pointer(seen.which), seen.places.size(1)),
             *((c_int64 * len(caches))(*caches), seen.newest.data_ptr(), seen.places.data_ptr()),
             *(seen.counts.data_ptr(), seen.places.size(2), seen.lengths.data_ptr(), x.data_ptr(), y.data_ptr()),
-            *(scratch.data_ptr(), gomp_parallel(), torch.get_num_threads()),
+            *(scratch.data_ptr(), *threads()),
         )
         return y
 

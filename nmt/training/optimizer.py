@@ -17,8 +17,8 @@ from nmt.recipe import Training
 MOMENTS = ("exp_avg", "exp_avg_sq")  # keys in the state of PyTorch's Adam
 MOMENTUM = "momentum"  # that of Muon
 MOMENTUM_DECAY = 0.95
-# a, b, c of a x + b x³ + c x⁵, one after another: of all such polynomials they bring [0.01, 1] nearest to 1, within 0.27
-# (Amsel et al. 2025). Jordan's, the same five times, have 0.32 from 0.0017 on.
+# a, b, c of a x + b x³ + c x⁵, one after another: of all such polynomials they bring [0.01, 1] nearest to 1, within
+# 0.27 (Amsel et al. 2025). Jordan's, the same five times, have 0.32 from 0.0017 on.
 NEWTON_SCHULZ = ((8.0934, -23.6205, 17.4462), (3.6366, -2.7219, 0.5365), (2.6613, -1.9772, 0.4526))
 SAFETY = 1.02  # these polynomials diverge beyond 1, where rounding might lead
 LIKE_ADAM = 0.2  # root mean square of Adam's updates, in learning rates
