@@ -88,7 +88,9 @@ class TrainOptions(Options):
     plan: bool = in_run("--plan  Print parameters, memory, disk, FLOPs and time without training.")
     overrides: tuple[str, ...] = overrides_option(section="Run")
     device: str = device_option()
-    devices: int | None = in_machine("--devices N  Number of devices to train on; default: all visible GPUs.", WORKERS)
+    devices: int | None = in_machine(
+        "--devices N  Number of GPUs, or of processes on a CPU; default: all visible GPUs, or one per thread.", WORKERS
+    )
     threads: int | None = threads_option()
 
 

@@ -38,7 +38,7 @@ def preprocess(options: PreprocessOptions) -> None:
 
 
 def train(options: TrainOptions) -> None:
-    """Train in this process if a launcher started it or there is one device; otherwise start one process per device.
+    """Train in this process, with forks of it on a CPU; otherwise start one process per device.
 
     With --plan, only print the run's plan, on rank 0.
     """
@@ -46,9 +46,13 @@ def train(options: TrainOptions) -> None:
     import torch
 
     from nmt.training import start
+    from nmt.training.distributed import Group
+    from nmt.training.forked import ForkedGroup, forks, ranks_on_cpu
 
-    found = find_world(os.environ)
-    workers = 1 if found else start.count_workers(options.device, options.devices)
+    found, threads = find_world(os.environ), options.threads or cores()
+    computing = options.threads or min(torch.get_num_threads(), cores())
+    on_cpu = ranks_on_cpu(computing, recipe.training)
+    workers = 1 if found else start.count_workers(options.device, options.devices, on_cpu)
     world = found or World()
     if options.plan:
         if world.rank == 0:
@@ -58,21 +62,28 @@ def train(options: TrainOptions) -> None:
             device = choose_device(options.device, options.threads)
             show(plan_run(recipe, device, world.size if found else workers))
         return
+    group: Group
     if workers > 1:
-        find_device(options.device, torch.cuda.device_count())  # reports a missing device once, not once per worker
-        start.launch(workers, sys.argv[1:], options.out, options.console)
-        return
-    threads = options.threads or cores()
-    # At most one thread per core: waiting threads would slow down working ones.
-    own_threads = world.threads(threads) if world.size > 1 else options.threads
-    device = choose_device(device_of(options.device, world), own_threads)
+        kind = find_device(options.device, torch.cuda.device_count())  # reports a missing device once
+        if kind != "cpu" or not forks():
+            start.launch(workers, sys.argv[1:], options.out, options.console)
+            return
+        choose_device("cpu", 1)  # forks would not inherit other threads
+        group = ForkedGroup(workers, computing)
+    else:
+        # At most one thread per core: waiting threads would slow down working ones.
+        own_threads = world.threads(threads) if world.size > 1 else options.threads
+        device = choose_device(device_of(options.device, world), own_threads)
+        group = Group(world, recipe.training.timeout_minutes, device)
     console = Console(options.console.quiet or world.rank > 0)
     with ExitStack() as held:
-        start.train(recipe, options.out, console, device, threads, world, base, held)
-        if recipe.training.minutes is not None and world.rank == 0:
+        start.train(recipe, options.out, console, group, threads, base, held)
+        if recipe.training.minutes is not None and group.leads:
             from nmt.training.validation import average_and_score
 
-            average_and_score(options.out, device, console)
+            if workers > 1:
+                choose_device("cpu", computing)
+            average_and_score(options.out, group.device, console)
             refresh_report(options.out, console)
 
 

@@ -29,7 +29,7 @@ from nmt.checkpoint.reading import Bundle
 from nmt.decoding.engine import Engine, Hypothesis, Pool, Source, SourceQueue
 from nmt.recipe import Decoding
 from nmt.recipe import Model as ModelSettings
-from nmt.system.device import choose_device, cores, device_error, find_device, is_cpu, memory_error
+from nmt.system.device import choose_device, cores, find_device, is_cpu, known_error
 from nmt.system.errors import UserError
 from nmt.system.processes import ending, safe_path
 
@@ -337,9 +337,7 @@ def _work(connection: Connection, make: MakeEngine, number: int, count: int) -> 
     except (EOFError, ConnectionError):
         pass  # the parent has ended
     except Exception as error:
-        message = " ".join(f"{type(error).__name__}: {error}".split())
-        bug = UserError(message, "run it with --debug and report the traceback")
-        known = error if isinstance(error, UserError) else memory_error(error) or device_error(error) or bug
+        known = known_error(error)
         with suppress(ConnectionError):
             connection.send(("failed", known.message, known.hint, traceback.format_exc()))
 

@@ -171,7 +171,8 @@ class Training(Settings):
     """Maximum tokens on each side of an update, including `</s>` but not padding."""
     device_tokens: int | None = Field(None, ge=1, le=MOST_TOKENS)
     """Maximum tokens on each side of a device's micro-batch, including padding; a longer pair forms its own. An update
-    accumulates gradients over micro-batches. Default: 4,096 on a CPU; on a GPU as many as fit, measured once."""
+    accumulates gradients over micro-batches. Default: 4,096 over the processes of a CPU; on a GPU as many as fit,
+    measured once."""
     warmup: int = Field(4000, ge=1, le=MOST_UPDATES)
     """Number of updates over which the learning rate rises linearly."""
     schedule: Literal["inverse_sqrt", "constant", "linear", "cosine"] = "inverse_sqrt"

@@ -178,6 +178,13 @@ def device_error(error: BaseException | None) -> UserError | None:
     return UserError(found[0], hint) if found else None
 
 
+def known_error(error: Exception) -> UserError:
+    """Convert any error of a process that has no stderr to a UserError."""
+    message = " ".join(f"{type(error).__name__}: {error}".split())
+    bug = UserError(message, "run it with --debug and report the traceback")
+    return error if isinstance(error, UserError) else memory_error(error) or device_error(error) or bug
+
+
 def _let_segments_grow(device: torch.device) -> None:
     """Enable PyTorch's expandable segments where supported, to reduce fragmentation by varying shapes.
 

@@ -5,17 +5,22 @@ A child imports this nmt, wherever it is, and nothing from the working directory
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import fcntl
+import gc
+import json
 import os
 import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from multiprocessing import Pipe
+from multiprocessing.connection import Connection
 from pathlib import Path
 from subprocess import DEVNULL, Popen
+from typing import Any
 
 from nmt.system.errors import UserError
 from nmt.system.files import writing
@@ -28,6 +33,9 @@ START = (
     "spec = machinery.PathFinder.find_spec('nmt', [folder]); sys.modules['nmt'] = nmt = util.module_from_spec(spec); "
     "spec.loader.exec_module(nmt); sys.path.append(folder); run_module(sys.argv[0], None, '__main__', alter_sys=True)"
 )
+
+STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+PR_SET_PDEATHSIG = 1  # of prctl(2): the signal that this process gets when its parent ends
 
 
 @contextmanager
@@ -74,6 +82,90 @@ class Child(Popen[bytes]):
         self.kill()
         self.wait()
         self.connection.close()
+
+
+class Forks:
+    """Forks of this process, each with a rank, that compute the same steps and compare values; on Linux only.
+
+    A fork ignores signals of the terminal and is killed when this process, rank 0, ends.
+    """
+
+    def __init__(self, size: int) -> None:
+        """Configure `size` ranks, this process included, which must be single-threaded; PyTorch's threads count too."""
+        self.rank, self.size = 0, size
+        self._parent = os.getpid()
+        self._forks: dict[int, Connection] = {}  # by process
+        self._to_parent: Connection | None = None
+
+    def start(self) -> None:
+        """Fork; return in every rank. Raise UserError if a process cannot be started."""
+        gc.freeze()  # otherwise garbage collection writes to all objects and so copies shared memory
+        held = signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)
+        try:
+            while self.rank == 0 and len(self._forks) < self.size - 1:
+                ours, theirs = Pipe()
+                if process := os.fork():
+                    theirs.close()
+                    self._forks[process] = ours
+                else:
+                    self._become(len(self._forks) + 1, theirs, [ours, *self._forks.values()])
+        except OSError as error:
+            raise UserError(f"a process cannot be started: {error.strerror}", "use fewer --devices") from None
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, held)
+
+    def _become(self, rank: int, connection: Connection, of_parent: list[Connection]) -> None:
+        """Make this process a fork."""
+        self.rank, self._to_parent, self._forks = rank, connection, {}
+        for number in STOPS:
+            signal.signal(number, signal.SIG_IGN)
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != self._parent:
+            os._exit(1)
+        for each in of_parent:
+            each.close()
+
+    def gather(self, value: Any) -> list[Any]:
+        """Wait for every rank to call this; return the values of all, in order of rank. They must fit into JSON.
+
+        Raise UserError if a rank has failed or was killed.
+        """
+        if self._to_parent is not None:
+            self._to_parent.send_bytes(json.dumps([value]).encode())
+            values: list[Any] = json.loads(self._to_parent.recv_bytes())
+            return values
+        values = [value, *(self._receive(*each) for each in self._forks.items())]
+        message = json.dumps(values).encode()
+        for connection in self._forks.values():
+            with suppress(OSError):  # the next `gather` says how it ended
+                connection.send_bytes(message)
+        return values
+
+    def _receive(self, process: int, connection: Connection) -> Any:
+        try:
+            answer = json.loads(connection.recv_bytes())
+        except (EOFError, OSError):
+            del self._forks[process]
+            how = ending(os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]))
+            hint = "if memory ran out, use fewer --devices; then run the same command again"
+            raise UserError(f"a process {how}", hint) from None
+        if len(answer) == 1:
+            return answer[0]
+        message, hint, trace = answer
+        raise UserError(message, hint) from RuntimeError(f"\n{trace}")
+
+    def end(self, failure: tuple[str, str, str] | None) -> None:
+        """Kill the forks; in a fork, end, after telling rank 0 of a failure by message, hint and traceback."""
+        if self._to_parent is not None:
+            with suppress(OSError):
+                if failure:
+                    self._to_parent.send_bytes(json.dumps(failure).encode())
+            os._exit(0)
+        for process, connection in self._forks.items():
+            os.kill(process, signal.SIGKILL)  # it has nothing to save
+            os.waitpid(process, 0)
+            connection.close()
+        self._forks = {}
 
 
 # --- waiting for other processes ------------------------------------------------------------------------------------

@@ -32,6 +32,7 @@ from nmt.training.distributed import Group
 from nmt.training.run_files import RunState
 
 T = TypeVar("T")
+FEWEST_TOKENS = 512  # of a micro-batch on a CPU; products of fewer rows are slower
 SIZES = 16  # distinct sizes per side of packed micro-batches; more sizes mean less filler but more shapes
 ALIGNED = 8  # token counts are rounded up to a multiple of this, for fast kernels
 TILE = 128  # queries or keys that the packed-attention kernel processes at a time
@@ -270,7 +271,7 @@ class MicroBatches:
         """Return the largest micro-batch size, in tokens, that fits every device's memory."""
         device = self._group.device
         if device.type != "cuda":
-            return CPU_DEVICE_TOKENS
+            return cpu_device_tokens(self._group.size)
         least = 2 * (self._corpus.longest() + 1)  # two rows, as in `probe`
         most = max(least, 2 * self._share)  # a whole share, allowing for padding
         free, _ = torch.cuda.mem_get_info(device)
@@ -278,6 +279,11 @@ class MicroBatches:
         fitting = -self._group.largest(-largest_fitting(memory_of, least, most, limit))[0]
         console.say(f"micro-batches of {fitting:,} tokens fit the memory of the device")
         return fitting
+
+
+def cpu_device_tokens(ranks: int) -> int:
+    """Return the default micro-batch size of each of the ranks on a CPU, which share its memory."""
+    return max(FEWEST_TOKENS, CPU_DEVICE_TOKENS // ranks)
 
 
 def largest_fitting(measure: Callable[[int], int], least: int, most: int, limit: int) -> int:

@@ -27,9 +27,10 @@ from nmt.data.folders import directory, identify
 from nmt.exchange.resolve import initial_bundle, resolve
 from nmt.model.transformer import Transformer, parameter_groups
 from nmt.parsing.linearization import load_tokenizer
-from nmt.recipe import CPU_DEVICE_TOKENS, Model, Recipe, Training
+from nmt.recipe import Model, Recipe, Training
 from nmt.system.console import Console, clock, figure
 from nmt.system.errors import UserError, printable
+from nmt.training.batches import cpu_device_tokens
 from nmt.training.run_files import COST
 from nmt.training.validation import Validation
 
@@ -49,7 +50,9 @@ class Plan:
     micro_batches: int  # approximate maximum per update and device
     sentences: float  # per update, limited by the longer side; lines for a language model
     flops_per_update: float  # forward and backward; a multiply-add counts as two
-    memory_bytes: float  # per device: weights, gradients, Adam's moments, activations and one chunk of logits
+    memory_bytes: (
+        float  # weights, gradients, Adam's moments, activations and a chunk of logits, per GPU or of all ranks on a CPU
+    )
     vocabularies: tuple[int, int]  # sizes of source and target vocabulary
     lengths: tuple[float, float]  # mean source and target length in subwords or tree symbols, or NO_SOURCE
     assumed: bool  # whether lengths and tree symbols are assumed rather than taken from prepared data
@@ -74,17 +77,18 @@ def make_plan(recipe: Recipe, device: torch.device, devices: int = 1) -> Plan:
     longer = max(source, target) + 1
     tokens = recipe.training.batch_tokens
     share = math.ceil(tokens / devices)
-    at_most = CPU_DEVICE_TOKENS if device.type == "cpu" else share
+    at_most = cpu_device_tokens(devices) if device.type == "cpu" else share
     micro = min(recipe.training.device_tokens or at_most, share)
     activations = 4.0 * micro * kept_per_token(recipe.model, (source + 1) / longer, (target + 1) / longer)
     pair = np.array([source]), np.array([target])
+    ranks = devices if device.type == "cpu" else 1  # that share weights and moments, and exchange gradients
     rows = for_training(device, torch.float32).chunk_rows(symbols)
     return Plan(
         parameters=parameters,
         micro_batches=math.ceil(share / micro),
         sentences=tokens / longer,
         flops_per_update=training_flops(recipe.model, symbols, *pair) * tokens / longer,
-        memory_bytes=16.0 * sum(parameters.values()) + activations + 4.0 * symbols * rows,
+        memory_bytes=8.0 * (1 + ranks) * sum(parameters.values()) + ranks * (activations + 4.0 * symbols * rows),
         vocabularies=(vocabulary, symbols),
         lengths=(source, target),
         assumed=lengths is None,
@@ -107,11 +111,12 @@ def plan_run(recipe: Recipe, device: torch.device, devices: int = 1) -> str:
     """Format a run's plan as a table."""
     plan, training = make_plan(recipe, device, devices), recipe.training
     dtype = product_dtype(training.precision, device, recipe.model.d_model)
-    peak = measured_flops(device, dtype)
-    by = "" if device.type != "cpu" else " in bf16" if dtype == torch.bfloat16 else f" by {fp32_multiplier()}"
-    at_work = 1 if device.type == "cpu" else devices  # workers share the CPU
+    peak, on_cpu = measured_flops(device, dtype), device.type == "cpu"
+    by = "" if not on_cpu else " in bf16" if dtype == torch.bfloat16 else f" by {fp32_multiplier()}"
+    at_work = 1 if on_cpu else devices  # workers share the CPU
     seconds = plan.flops_per_update / (EFFICIENCY * peak * at_work)
-    on = f"{devices} devices, {device.type}" if devices > 1 else str(device)
+    several, each = ("processes", " in each process") if on_cpu else ("devices", " on each device")
+    on = f"{devices} {several}, {device.type}" if devices > 1 else str(device)
     size = sum(plan.parameters.values())
     vocabulary, tokens, lengths = _sides(recipe, plan)
     assumed = " (assumed)" if plan.assumed else ""
@@ -125,8 +130,8 @@ def plan_run(recipe: Recipe, device: torch.device, devices: int = 1) -> str:
         **{f"  {name}": f"{count:,}" for name, count in plan.parameters.items()},
         "tokens per update": tokens,
         "sentences per update": f"about {plan.sentences:,.0f}, at {lengths}{assumed}",
-        "micro-batches": f"about {plan.micro_batches} per update" + (" on each device" if devices > 1 else ""),
-        "memory": f"about {_bytes(plan.memory_bytes)} per device, plus PyTorch itself",
+        "micro-batches": f"about {plan.micro_batches} per update" + (each if devices > 1 else ""),
+        "memory": f"about {_bytes(plan.memory_bytes)}{'' if on_cpu else ' per device'}, plus PyTorch itself",
         "disk": _disk(training, updates, updates * seconds, 12.0 * size),
         "FLOPs": f"{plan.flops_per_update:.2e} per update, {plan.flops_per_update * updates:.2e} for "
         f"{updates:,} updates",

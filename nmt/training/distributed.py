@@ -24,15 +24,16 @@ from uuid import uuid4
 import torch
 import torch.distributed as dist
 import torch.distributed.nn.functional  # import before a group exists: its default arguments would keep the group alive
-from torch import nn
+from torch import Tensor, nn
 from torch.distributed.distributed_c10d import PrefixStore
 from torch.distributed.rendezvous import rendezvous
 from torch.nn.parallel import DistributedDataParallel
 
 from nmt.system.device import World, device_error, memory_error
 from nmt.system.errors import TRY_AGAIN, GroupError, Interrupted, UserError
+from nmt.system.processes import STOPS
+from nmt.training.optimizer import Optimizer
 
-STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 FIRST_PORT, PORTS = 20_000, 20_000  # range of rendezvous ports for Slurm jobs
 CPU = torch.device("cpu")
 LOOK = 0.1  # seconds between polls of the store
@@ -146,6 +147,21 @@ class Group:
         """Whether this is rank 0, which reports and writes for all ranks."""
         return self.rank == 0
 
+    @property
+    def place(self) -> str:
+        """Where the group trains, as messages call it."""
+        return f"{self.size} devices, {self.device.type}" if self.size > 1 else str(self.device)
+
+    @property
+    def copies(self) -> float:
+        """Number of copies of weights, gradients and Adam's moments in the memory of this rank's device."""
+        return self.local_size if self.device.type == "cpu" else 1
+
+    @property
+    def escalates(self) -> bool:
+        """Whether a second signal ends this process at once; one Ctrl-C may reach launched ranks twice."""
+        return self.size == 1
+
     def first(self, work: Callable[[], Result]) -> Result:
         """Run `work` on rank 0 while the others wait without a timeout; return its result on every rank.
 
@@ -203,8 +219,8 @@ class Group:
                 vars(self._parallel).pop(name, None)
         dist.destroy_process_group()
 
-    def parallel(self, module: nn.Module) -> DistributedDataParallel | None:
-        """Wrap a module so that its gradients are averaged over all ranks; return None in a group of one."""
+    def parallel(self, module: nn.Module, optimizer: Optimizer) -> DistributedDataParallel | None:
+        """Wrap a module so that backward passes average its gradients over all ranks; return None if `add_up` does."""
         if self.size == 1:
             return None
         with warnings.catch_warnings(), self.guard("comparing models"):
@@ -212,6 +228,16 @@ class Group:
             # The only buffers are position tables, which each rank grows to fit its own batches.
             self._parallel = DistributedDataParallel(module, broadcast_buffers=False, gradient_as_bucket_view=True)
         return self._parallel
+
+    def add_up(self) -> None:
+        """Sum gradients over all ranks, unless the backward pass has."""
+
+    def norm(self, own: Tensor) -> Tensor:
+        """Return the norm () of all gradients, given that of those to which this rank applies the optimizer."""
+        return own
+
+    def wait(self) -> None:
+        """Wait until all ranks have applied the optimizer, if they share the weights."""
 
     def fail(self, gpu_failed: bool = False) -> bool:
         """Record that this rank has failed, because of its GPU if `gpu_failed`.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -64,10 +64,20 @@ class Optimizer:
         """Return the learning rate of 1-based update `step` when `spent` of training.minutes is used up."""
         return learning_rate(step, self._d_model, self._settings, spent)
 
-    def clip(self) -> Tensor:
-        """Clip the gradients in place to a global norm of training.clip_norm; return the norm () before clipping."""
+    def begin(self) -> None:
+        """Set all moments to zero before the first update, which would else do so; do nothing if they are there."""
+        for parameter in (each for group in self._adam.param_groups for each in group["params"]):
+            if parameter not in self._adam.state:
+                moments = {moment: torch.zeros_like(parameter) for moment in MOMENTS}
+                self._adam.state[parameter] = {"step": torch.tensor(0.0), **moments}
+
+    def clip(self, over_ranks: Callable[[Tensor], Tensor] = lambda own: own) -> Tensor:
+        """Clip the gradients in place to a global norm of training.clip_norm; return the norm () before clipping.
+
+        `over_ranks` returns it for all ranks, given that of the gradients which this rank has.
+        """
         parameters = list(self._parameters.values())
-        norm = get_total_norm([parameter.grad for parameter in parameters if parameter.grad is not None])
+        norm = over_ranks(get_total_norm([each.grad for each in parameters if each.grad is not None]))
         if self._settings.clip_norm is not None:
             clip_grads_with_norm_(parameters, self._settings.clip_norm, norm)
         return norm

@@ -29,14 +29,14 @@ from nmt.model.transformer import Transformer
 from nmt.parsing.linearization import load_tokenizer
 from nmt.recipe import Recipe, Training
 from nmt.system.console import Console
-from nmt.system.device import GIB, World, available_memory
+from nmt.system.device import GIB, available_memory
 from nmt.system.errors import TRY_AGAIN, GroupError, Interrupted, UserError
 from nmt.system.files import set_aside
-from nmt.system.processes import command, safe_path, wait_for
+from nmt.system.processes import STOPS, command, safe_path, wait_for
 from nmt.text.lines import read_lines
 from nmt.text.tokenizer import Tokenizer
 from nmt.text.vocabulary import Vocabulary
-from nmt.training.distributed import STOPS, Group
+from nmt.training.distributed import Group
 from nmt.training.run_files import ELSEWHERE, BestScore, RunState, changes, find_checkpoints, incomplete, lock_directory
 from nmt.training.trainer import Run, Trainer
 
@@ -45,9 +45,8 @@ def train(
     recipe: Recipe,
     out: Path,
     console: Console,
-    device: torch.device,
+    group: Group,
     threads: int,
-    world: World,
     base: Recipe | None,
     held: ExitStack,
 ) -> None:
@@ -56,14 +55,14 @@ def train(
     `base` is the recipe that `recipe` extends, if any. Raise UserError, Interrupted once everything is saved, or
     GroupError if other processes are lost.
     """
-    patience = recipe.training.timeout_minutes
-    with Group(world, patience, device) as group:
+    with group:
         # Rank 0 decides: on a shared file system, other hosts may see an outdated directory for a while.
         name, info, best_score, data = group.first(lambda: _open(recipe, out, console, threads, held))
         checkpoint = Bundle(out / name, info) if name else None
         if checkpoint is not None:
-            wait_for(checkpoint.path / MANIFEST, 60 * patience, group.check)
+            wait_for(checkpoint.path / MANIFEST, 60 * recipe.training.timeout_minutes, group.check)
         group.connect()
+        console = console if group.leads else Console(quiet=True)
         recipe = with_model_of(recipe, checkpoint or initial_bundle(recipe))
         trainer = make_trainer(recipe, Path(data), group, console, checkpoint)
         Run(recipe, out, trainer, checkpoint, BestScore(**best_score), base).train()
@@ -182,7 +181,7 @@ def _untrained(recipe: Recipe, tokenizer: Tokenizer, group: Group) -> Transforme
     torch.manual_seed(settings.seed)
     with torch.device("meta"):  # shapes only, no memory
         size = sum(parameter.numel() for parameter in new_model(recipe, tokenizer).parameters())
-    check_memory(size, settings, device, group.local_size if device.type == "cpu" else 1)
+    check_memory(size, settings, device, group.copies)
     model = new_model(recipe, tokenizer).to(device)
     set_precision(model, settings.precision, device)
     return model
@@ -199,12 +198,12 @@ def _identity(state: RunState, data: str, model: Transformer) -> str:
     )
 
 
-def check_memory(parameters: int, settings: Training, device: torch.device, ranks: int) -> None:
-    """Raise UserError if training `ranks` models with `parameters` parameters each exceeds the device's memory.
+def check_memory(parameters: int, settings: Training, device: torch.device, copies: float) -> None:
+    """Raise UserError if training a model with `parameters` parameters exceeds the device's memory.
 
-    Count weights, gradients and Adam's moments, but not activations.
+    Count `copies` of weights, gradients and Adam's moments, but not activations.
     """
-    needed = 4 * parameters * (8 if settings.precision == "fp64" else 4) * ranks
+    needed = 4 * parameters * (8 if settings.precision == "fp64" else 4) * copies
     there = available_memory(device)
     if there is not None and needed > there:
         need = f"need {needed / GIB:,.1f} GiB for weights, gradients and Adam's moments"
@@ -219,11 +218,14 @@ OUTLIVED = (128 + signal.SIGTERM, -signal.SIGTERM)  # exit codes of workers that
 TO_SAVE = 300  # seconds for workers to save a checkpoint after a signal; PyTorch's default is 30
 
 
-def count_workers(device: str, devices: int | None) -> int:
-    """Return the number of workers for `--device` and `--devices` on this host; one per visible GPU by default."""
+def count_workers(device: str, devices: int | None, on_cpu: int = 1) -> int:
+    """Return the number of workers for `--device` and `--devices` on this host.
+
+    The default is one per visible GPU, or `on_cpu`.
+    """
     on_gpu = device.startswith("cuda") or (device == "auto" and torch.cuda.is_available())
     if devices is None:
-        return max(1, torch.cuda.device_count()) if on_gpu and ":" not in device else 1
+        return max(1, torch.cuda.device_count()) if on_gpu and ":" not in device else 1 if on_gpu else on_cpu
     if devices > 1 and ":" in device:
         raise UserError(f"--devices {devices}: --device {device} is one device", "use --device cuda, or no --devices")
     if on_gpu and devices > (there := torch.cuda.device_count()):

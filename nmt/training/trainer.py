@@ -69,7 +69,7 @@ class Trainer:
 
     def start(self, progress: Progress) -> None:
         """Wrap the model for all ranks, choose the micro-batch size, start the clock, and report to `progress`."""
-        self._parallel = self.group.parallel(self.objective)
+        self._parallel = self.group.parallel(self.objective, self.optimizer)
         self.micro_batches.choose_size(self.state, self._memory_of, self.console)
         self.divergence = Divergence(self.model, self.corpus, self.console, self.state)
         self.meter, self.progress = Meter(self.state, self.group, self.dtype), progress
@@ -89,10 +89,11 @@ class Trainer:
                 self._halve_micro_batches()
                 losses, agreed = self.gradients(update, requests)
         # 3. Clip them by their global norm.
-        norm = self.optimizer.clip()
+        norm = self.optimizer.clip(self.group.norm)
         # 4. Apply them with Adam or Muon, unless one is not finite.
         skipped, rate = norm.isfinite().logical_not(), self.optimizer.rate(state.step, agreed.spent / MILLION)
         self.optimizer.update(rate, skipped)
+        self.group.wait()
         # 5. Count and log.
         flops = training_flops(self.model.config, self.model.output_embedding.num_embeddings, *update.lengths)
         state.epoch, state.offset = update.epoch, update.offset + 1
@@ -115,7 +116,7 @@ class Trainer:
         torch.manual_seed(int(seed.generate_state(1, np.uint64)[0]))
         batches = self.micro_batches.of(update, self.state.device_tokens)
         # DistributedDataParallel averages over ranks; scaling by their number makes it a sum.
-        scale = self.group.size / update.lengths.target_tokens
+        scale = (1 if self._parallel is None else self.group.size) / update.lengths.target_tokens
         losses, last = list[Losses](), None
         with suppress(torch.OutOfMemoryError):
             for batch in batches[:-1]:
@@ -131,6 +132,7 @@ class Trainer:
         try:
             with self.group.guard("adding up gradients"):
                 (last[0] * scale).backward()
+                self.group.add_up()
         except torch.OutOfMemoryError:
             if self.group.size > 1:  # the other ranks are already exchanging gradients
                 hint = f"--set training.device_tokens={max(1, batches[-1].target_out.numel() // 2)}"
@@ -286,7 +288,7 @@ class Run:
         trainer.start(progress)
         saved = replace(state)
         updates = islice(trainer.micro_batches.updates(self.epochs.plan, state), settings.updates - state.step)
-        with stop_requests(escalate=self.group.size == 1) as signals, closing(prefetched(updates, AHEAD)) as ahead:
+        with stop_requests(escalate=self.group.escalates) as signals, closing(prefetched(updates, AHEAD)) as ahead:
             for update in trainer.meter.waiting(ahead):
                 agreed = trainer.update(update, self._requests(signals, saved))
                 self.is_out_of_time |= agreed.finish
@@ -381,8 +383,7 @@ class Run:
         if self.state.step:
             is_new = (self.state.epoch, self.state.offset) == (0, 0)  # started with training.init_state
             begin = f"{'going on from' if is_new else 'resuming at'} update {self.state.step:,}"
-        devices = f"{self.group.size} devices, {trainer.device.type}" if self.group.size > 1 else str(trainer.device)
-        devices += " in bf16" if trainer.dtype == torch.bfloat16 else ""
+        devices = self.group.place + (" in bf16" if trainer.dtype == torch.bfloat16 else "")
         size, pairs = self.about["parameters"] / 1e6, f"{len(trainer.corpus):,} {self.recipe.task.unit}"
         say(f"{begin}: {size:.2f} M parameters, {pairs}, on {devices}, into {self.out}")
         limit = "" if training.minutes is None else f"{training.minutes:g} minutes, at most "

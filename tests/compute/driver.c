@@ -340,6 +340,24 @@ static void check_decode(const nmt_stack *d, nmt_run_in_threads *parallel) {
         expect(isfinite(states[0][i]) && close_to(states[1][i], states[0][i]), "nmt_decode", d->key_width, i);
 }
 
+/* The states of sources are those that each of them has alone, without padding. */
+static void check_encode(const nmt_stack *d, nmt_run_in_threads *parallel) {
+    int64_t lengths[] = {1, 3}, width = d->width, projections = d->heads * (2 * d->key_width + d->value_width);
+    int64_t numbers = 1 + 2 * width + projections + d->heads * 2 * d->value_width + 2 * d->inner_width;
+    const float *x = floats(ROWS * 3 * width, 1);
+    float *together = filled(ROWS * 3 * width, NAN);
+    nmt_encode(d, 1e-6f, ROWS, 3, lengths, copied(ROWS * 3 * width, x), together,
+        floats(ROWS * 3 * numbers + 3 * projections, NAN), parallel, 2);
+    for (int64_t row = 0; row < ROWS; row++) {
+        int64_t count = lengths[row] * width, first = row * 3 * width;
+        float *alone = filled(count, NAN);
+        nmt_encode(d, 1e-6f, 1, lengths[row], lengths + row, copied(count, x + first), alone,
+            floats(lengths[row] * numbers + 3 * projections, NAN), parallel, 2);
+        for (int64_t i = 0; i < count; i++)
+            expect(isfinite(alone[i]) && close_to(together[first + i], alone[i]), "nmt_encode", row, i);
+    }
+}
+
 /* A search ends at its caps, or when its buffers are full. */
 static void check_search(const nmt_stack *d, int64_t room, int64_t window, nmt_run_in_threads *parallel) {
     int64_t lengths[] = {1, 3}, caps[] = {5, 6}, positions[] = {-1, -1}, heads = d->heads, end = 3;
@@ -497,6 +515,7 @@ int main(void) {
             for (int64_t panel = width % 4 ? 0 : nmt_int8_panel();; panel = 0) {
                 nmt_stack *d = decoder(heads, width, width, w % 2, h % 2, panel);
                 check_decode(d, h % 2 ? run_in_turn : 0);
+                check_encode(d, h % 2 ? run_in_turn : 0);
                 check_search(d, 4, 0, 0);
                 check_search(d, 16, w % 3, h % 2 ? run_in_turn : 0);
                 release();

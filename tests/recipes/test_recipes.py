@@ -14,6 +14,7 @@ from nmt.recipe import Recipe, load
 from nmt.system.console import Console
 from nmt.system.device import World
 from nmt.training.cost import make_plan
+from nmt.training.distributed import Group
 from nmt.training.start import train
 from parameters import counts
 
@@ -87,7 +88,7 @@ def test_every_recipe_plans_and_trains(
 
     monkeypatch.chdir(workplace)
     with ExitStack() as held:
-        train(shrunk(path, full), tmp_path, Console(quiet=True), CPU, 1, World(), None, held)
+        train(shrunk(path, full), tmp_path, Console(quiet=True), Group(World(), 1.0), 1, None, held)
     (trained,) = checkpoints(tmp_path)
     assert trained.step == 2
     kept = {"layers", "heads", "dropout", "attention_dropout", "norm", "positions", "max_positions", "tie_embeddings"}

@@ -16,10 +16,12 @@ import pytest
 import torch
 import torch.distributed as dist
 
+from nmt.recipe import Training
 from nmt.system.device import World
 from nmt.system.errors import GroupError, Interrupted, UserError
 from nmt.training import distributed
 from nmt.training.distributed import Group, slurm_meeting_point
+from nmt.training.optimizer import Optimizer
 
 # --- Slurm -------------------------------------------------------------------------------------------------
 
@@ -183,7 +185,8 @@ def test_nothing_of_a_group_is_left_that_an_error_keeps_in_its_traceback(pair: t
     """Else its threads could end no more: see `Group._disconnect`."""
 
     def train() -> NoReturn:
-        model = pair[0].parallel(torch.nn.Linear(2, 2))
+        module = torch.nn.Linear(2, 2)
+        model = pair[0].parallel(module, Optimizer(module, 2, Training()))
         assert model is not None
         raise Interrupted("stopped", 15)
 

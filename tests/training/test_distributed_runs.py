@@ -1,4 +1,7 @@
-"""`nmt train` on several devices, as users meet it: the same weights as on one, and whatever happens to a rank."""
+"""`nmt train` on several devices, as users meet it: the same weights as on one, and whatever happens to a rank.
+
+Ranks are forks, as on a CPU, or launched, as on GPUs.
+"""
 
 from __future__ import annotations
 
@@ -26,6 +29,7 @@ SMALL = small("updates: 20, log_updates: 1, device_tokens: 130, report: false", 
 NMT = [sys.executable, "-m", "nmt", "train", "recipe.yaml", *SMALL, "--threads", "1", "--device", "cpu"]
 EXACT = "training.precision=fp64"  # in fp32, for one seed in ten, two ranks differ from one device by more than 1e-5
 LONG = "training.updates=1000000"  # stopped by what the test does
+ON_LINUX = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has forks that are safe")
 NO_PROC = not Path("/proc/self/environ").exists()
 
 
@@ -68,8 +72,23 @@ class Training:
         return ranks_of(self.process.pid)
 
 
+@pytest.fixture(params=[pytest.param("forked", marks=ON_LINUX), "launched"])
+def way(request: pytest.FixtureRequest, task: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """How ranks are started."""
+    folder = task / "injected"
+    folder.mkdir()
+    launched = "import nmt.training.forked\nnmt.training.forked.forks = lambda: False\n"
+    (folder / "sitecustomize.py").write_text(launched if request.param == "launched" else "")
+    monkeypatch.setenv("PYTHONPATH", f"{folder}{os.pathsep}{os.environ['PYTHONPATH']}")
+    return str(request.param)
+
+
+launched = pytest.mark.parametrize("way", ["launched"], indirect=True)
+forked = pytest.mark.parametrize("way", [pytest.param("forked", marks=ON_LINUX)], indirect=True)
+
+
 @pytest.fixture
-def start(task: Path) -> Iterator[Callable[..., Training]]:
+def start(task: Path, way: str) -> Iterator[Callable[..., Training]]:
     """Starts trainings; what is left of them at the end is killed."""
     started: list[Training] = []
 
@@ -125,10 +144,10 @@ TORCHRUN += ["--nproc-per-node", "2", *NMT[1:]]
     ("devices", "precision", "tolerance"), [(2, "fp64", 1e-9), pytest.param(4, "fp32", 1e-5, marks=pytest.mark.slow)]
 )
 def test_weights_are_those_of_one_device(
-    start, task: Path, alone: dict[str, Path], devices: int, precision: str, tolerance: float
+    start, task: Path, alone: dict[str, Path], way: str, devices: int, precision: str, tolerance: float
 ) -> None:
     said = start("--devices", str(devices), settings=(f"training.precision={precision}",)).end()
-    assert f"on {devices} devices, cpu" in said
+    assert f"on {devices} {'processes' if way == 'forked' else 'devices'}, cpu" in said
     assert said_twice(said) == set()
     assert said.count("finished: 20 of 20 updates") == 1
     assert_near(task / "ckpts", alone[precision], tolerance)
@@ -137,6 +156,7 @@ def test_weights_are_those_of_one_device(
     assert cost["flops"] == pytest.approx(checkpoints(alone[precision])[-1].info["cost"]["flops"])
 
 
+@launched
 @pytest.mark.slow  # torchrun's ranks import torch anew
 def test_a_group_of_torchrun_is_joined(
     start, task: Path, alone: dict[str, Path], monkeypatch: pytest.MonkeyPatch
@@ -199,9 +219,10 @@ def test_a_signal_saves_and_says_how_to_go_on(start, task: Path, number: int, co
     assert f"resuming at update {step:,}" in start("--devices", "2", settings=(more,)).end()
 
 
+@launched
 @pytest.mark.parametrize("rank", [pytest.param(0, marks=pytest.mark.slow), 1])
 def test_a_rank_that_dies_is_named_and_the_group_resumes(start, inject, task: Path, rank: int) -> None:
-    inject(rank, "open('process', 'w').write(str(os.getpid()))")
+    inject(DIES.format(rank=rank))
     training = start("--devices", "2", settings=(LONG, "training.checkpoint_updates=5"))
     training.until("saved ckpts/step-00000005")
     os.kill(int((task / "process").read_text()), signal.SIGKILL)
@@ -215,6 +236,7 @@ def test_a_rank_that_dies_is_named_and_the_group_resumes(start, inject, task: Pa
     training.end(143)
 
 
+@launched
 @pytest.mark.slow  # PyTorch's launcher gives a stopped process 30 seconds
 @pytest.mark.usefixtures("new_processes")
 @pytest.mark.skipif(NO_PROC, reason="needs /proc to find the ranks")
@@ -232,6 +254,7 @@ def test_a_rank_that_hangs_is_replaced_and_the_group_resumes(start, task: Path) 
     training.end(143)
 
 
+@launched
 @pytest.mark.slow
 @pytest.mark.usefixtures("new_processes")
 @pytest.mark.skipif(NO_PROC, reason="needs /proc to find the ranks")
@@ -251,34 +274,56 @@ def test_ranks_whose_launcher_was_killed_save_and_end(start, task: Path) -> None
         pass
 
 
+@forked
+@pytest.mark.parametrize("rank", [0, 1])
+def test_no_fork_outlives_another(start, inject, task: Path, rank: int) -> None:
+    """A run whose fork was killed says so and can be resumed; if rank 0 was, the forks end."""
+    inject(DIES.format(rank=1))
+    training = start("--devices", "2", settings=(LONG, "training.checkpoint_updates=5"))
+    training.until("saved ckpts/step-00000005")
+    fork = int((task / "process").read_text())
+    ended = os.pidfd_open(fork)
+    os.kill(fork if rank else training.process.pid, signal.SIGKILL)
+    said = training.end(1 if rank else -9)
+    assert said.count("error: a process was killed by SIGKILL\nhint: if memory ran out") == rank
+    assert select.select([ended], [], [], 60)[0]
+    os.close(ended)
+    step = int(position(task / "ckpts")["step"])
+    more = f"training.updates={step + 2}"
+    assert f"resuming at update {step:,}" in start("--devices", "2", settings=(more,)).end()
+
+
 # --- problems of one rank -----------------------------------------------------------------------------------
 
 
 @pytest.fixture
-def inject(task: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int, str], None]:
-    """Has one rank run some code as soon as it has imported the trainer."""
+def inject(task: Path, way: str) -> Callable[[str], None]:
+    """Has ranks run some code as soon as they have imported the trainer."""
 
-    def put(rank: int, code: str) -> None:
-        folder = task / "injected"
-        folder.mkdir()
-        (folder / "sitecustomize.py").write_text(
-            "import os\n"
-            f"if os.environ.get('RANK') == '{rank}':\n"
-            "    import torch\n"
-            "    from nmt.system.errors import UserError\n"
-            "    from nmt.training.trainer import Trainer\n" + "".join(f"    {line}\n" for line in code.splitlines())
-        )
-        monkeypatch.setenv("PYTHONPATH", f"{folder}{os.pathsep}{os.environ['PYTHONPATH']}")
+    def put(code: str) -> None:
+        with (task / "injected/sitecustomize.py").open("a") as file:
+            file.write(
+                "import os, torch\n"
+                "from nmt.system.errors import UserError\n"
+                f"from nmt.training.trainer import Trainer\n{code}"
+            )
 
     return put
 
 
+DIES = """
+def gradients(self, update, requests):
+    if self.group.rank == {rank} and self.state.step == 1: open('process', 'w').write(str(os.getpid()))
+    return original(self, update, requests)
+original, Trainer.gradients = Trainer.gradients, gradients
+"""
+
+
 def test_a_problem_of_another_rank_is_said_once_and_not_tried_again(start, inject, task: Path) -> None:
     inject(
-        1,
         """
 def gradients(self, update, requests):
-    if self.state.step == 4: raise UserError("rank 1 has had enough", "give it a rest")
+    if self.group.rank == 1 and self.state.step == 4: raise UserError("rank 1 has had enough", "give it a rest")
     return original(self, update, requests)
 original, Trainer.gradients = Trainer.gradients, gradients
 """,
@@ -298,15 +343,15 @@ def test_a_problem_of_all_ranks_is_said_once(start, task: Path) -> None:
 
 def test_ranks_with_other_weights_are_named_before_the_first_update(start, inject, task: Path) -> None:
     inject(
-        1,
         """
 from nmt.training import start
-original = start.new_model
-def other(*arguments):
-    model = original(*arguments)
-    with torch.no_grad(): next(model.parameters()).mul_(2)
+original = start._untrained
+def other(recipe, tokenizer, group):
+    model = original(recipe, tokenizer, group)
+    if group.rank == 1:
+        with torch.no_grad(): next(model.parameters()).mul_(2)
     return model
-start.new_model = other
+start._untrained = other
 """,
     )
     said = start("--devices", "2").end(1)
@@ -325,12 +370,11 @@ start.new_model = other
 
 def test_ranks_halve_their_micro_batches_together(start, inject, task: Path, alone: dict[str, Path]) -> None:
     inject(
-        1,
         """
 def forward(self, batch):
     global calls
-    calls += 1
-    if calls == 6: raise torch.OutOfMemoryError("full")
+    calls += self.group.rank == 1
+    if self.group.rank == 1 and calls == 6: raise torch.OutOfMemoryError("full")
     return original(self, batch)
 calls, original, Trainer._forward = 0, Trainer._forward, forward
 """,
@@ -344,13 +388,12 @@ calls, original, Trainer._forward = 0, Trainer._forward, forward
 
 def test_a_gradient_that_is_not_finite_on_one_rank_skips_the_update_on_all(start, inject, task: Path) -> None:
     inject(
-        1,
         """
 def forward(self, batch):
     global calls
-    calls += 1
+    calls += self.group.rank == 1
     loss, nll = original(self, batch)
-    return (loss * float("nan"), nll) if calls == 6 else (loss, nll)
+    return (loss * float("nan"), nll) if self.group.rank == 1 and calls == 6 else (loss, nll)
 calls, original, Trainer._forward = 0, Trainer._forward, forward
 """,
     )

@@ -126,7 +126,7 @@ def test_ways_of_splitting_are_compared_on_the_lines_that_they_cut_differently(c
     validation = Validation.of(newest)
     assert newest.lengths is not None
     validation._lengths = newest.lengths.model_copy(update={"sentences": 2, "source": 50, "longest_source": 50})
-    validation.sources = ["A b c."] * 3 + ["A b c. D e f."] * 4
+    validation.sources = ["A b c."] * 3 + ["A b c d e f g. H i j."] * 4
     validation.references = ["c b A"] * 7
     validation._rows = [0, 1, 2, 3, 4, 5, 6]
     assert validation.unlike_splits() == [3, 4, 5, 6]

@@ -1,0 +1,170 @@
+"""Ranks that are forks of one process on a CPU: they share the weights, and each sums gradients of a part of them.
+
+One process a core is faster than one thread a core, because its operations wait for nobody. Each rank applies the
+optimizer to its own parameters, so that no work is done twice.
+"""
+
+from __future__ import annotations
+
+import math
+import mmap
+import os
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Self, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from nmt.recipe import Training
+from nmt.system.device import World, known_error
+from nmt.system.processes import Forks
+from nmt.training.distributed import Group
+from nmt.training.optimizer import Optimizer
+
+Result = TypeVar("Result")
+MOST = 16  # processes by default
+LEAST_SHARE = 500  # tokens of an update and side from which on a process of its own is faster than a thread
+ALIGNED = 64  # bytes, a cache line
+
+
+def forks() -> bool:
+    """Return whether ranks on a CPU are forked here."""
+    return sys.platform == "linux"
+
+
+def ranks_on_cpu(threads: int, settings: Training) -> int:
+    """Return the default number of processes that train on a CPU with this many threads."""
+    if not forks() or settings.compile:
+        return 1
+    return max(1, min(threads, MOST, settings.batch_tokens // LEAST_SHARE))
+
+
+class ForkedGroup(Group):
+    """A group whose ranks `connect` forks; what comes before is done once.
+
+    Each rank applies the optimizer to its own part of the parameters, and sums their gradients over all ranks.
+    Parameters, the optimizer's state and what is exchanged are in memory that the ranks share.
+    """
+
+    escalates = True
+
+    def __init__(self, size: int, threads: int) -> None:
+        """Configure ranks that share this many threads."""
+        super().__init__(World(0, size, 0, size), timeout_minutes=0.0)
+        self._forks, self._threads = Forks(size), max(1, threads // size)
+        self._memory = os.memfd_create("nmt")
+        self._given = list[tuple[Tensor, Tensor]]()  # parameters of other ranks, and where this one puts gradients
+        self._taken = list[tuple[Tensor, Tensor]]()  # own parameters, and where others put gradients, by rank
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        """Kill the other ranks; in one of these, end the process."""
+        failure = None
+        if isinstance(error, Exception):
+            known = known_error(error)
+            failure = known.message, known.hint, "".join(traceback.format_exception(error))
+        self._forks.end(failure)
+        os.close(self._memory)
+
+    @property
+    def place(self) -> str:
+        return f"{self.size} processes, cpu"
+
+    @property
+    def copies(self) -> float:
+        return (1 + self.size) / 2  # one of weights and moments; gradients of all ranks, and for exchange those but one
+
+    def first(self, work: Callable[[], Result]) -> Result:
+        """Run `work`, whose result forks will have."""
+        return work()
+
+    def check(self) -> None:
+        """Do nothing: a fork ends with rank 0, which hears of failures when ranks meet."""
+
+    def is_orphaned(self) -> bool:
+        """Return False: rank 0 may outlive its parent, and a fork ends with rank 0."""
+        return False
+
+    def connect(self) -> None:
+        """Fork the other ranks, which go on from here."""
+        self._forks.start()
+        self.rank = self._forks.rank
+        torch.set_num_threads(self._threads)
+
+    def gather(self, values: Sequence[Any]) -> list[list[Any]]:
+        """Return each rank's values, in rank order."""
+        return self._forks.gather(list(values))
+
+    def largest(self, *values: int) -> list[int]:
+        return list(map(max, zip(*self.gather(values), strict=True)))
+
+    def total(self, *values: float) -> list[float]:
+        return list(map(sum, zip(*self.gather(values), strict=True)))
+
+    @contextmanager
+    def guard(self, doing: str, hint: str = "") -> Iterator[None]:
+        """Do nothing: `gather` raises what is to be said."""
+        yield
+
+    def parallel(self, module: nn.Module, optimizer: Optimizer) -> None:
+        """Move the parameters and the optimizer's state, the same on all ranks, into shared memory."""
+        parameters = list(module.parameters())
+        optimizer.begin()
+        shared = [*parameters, *optimizer.state().values()]
+        owned = list(zip(parameters, owners([each.numel() for each in parameters], self.size), strict=True))
+        given = [(rank, each, owner) for rank in range(self.size) for each, owner in owned if owner != rank]
+        places = _mapped(self._memory, [*shared, *(each for _, each, _ in given)])
+        for tensor, place in zip(shared, places, strict=False):
+            if self.leads:
+                place.copy_(tensor.detach())
+            tensor.data = place
+        for (rank, parameter, owner), place in zip(given, places[len(shared) :], strict=True):
+            if rank == self.rank:
+                self._given.append((parameter, place))
+            elif owner == self.rank:
+                self._taken.append((parameter, place))
+        self.wait()
+
+    def add_up(self) -> None:
+        """Sum the gradients of this rank's parameters over all ranks, and drop those of others."""
+        for parameter, place in self._given:
+            place.zero_() if parameter.grad is None else place.copy_(parameter.grad)
+            parameter.grad = None
+        self.wait()
+        for parameter, place in self._taken:
+            if parameter.grad is not None:
+                parameter.grad.add_(place)
+
+    def norm(self, own: Tensor) -> Tensor:
+        (squares,) = self.total(float(own) ** 2)
+        return own.new_tensor(math.sqrt(squares))
+
+    def wait(self) -> None:
+        self.gather([])
+
+
+def owners(sizes: Sequence[int], ranks: int) -> list[int]:
+    """Return the rank of each parameter such that all have about as many numbers: the largest first."""
+    loads, chosen = [0] * ranks, [0] * len(sizes)
+    for index in sorted(range(len(sizes)), key=lambda index: -sizes[index]):
+        chosen[index] = loads.index(min(loads))
+        loads[chosen[index]] += sizes[index]
+    return chosen
+
+
+def _mapped(file: int, tensors: Sequence[Tensor]) -> list[Tensor]:
+    """Return tensors like those given that are in the memory of a file."""
+    offsets = [0]
+    for tensor in tensors:
+        offsets.append(offsets[-1] + -(-tensor.nbytes // ALIGNED) * ALIGNED)
+    os.ftruncate(file, offsets[-1])
+    memory = mmap.mmap(file, offsets[-1])
+    return [
+        torch.frombuffer(memory, dtype=tensor.dtype, count=tensor.numel(), offset=offset).view(tensor.shape)
+        for tensor, offset in zip(tensors, offsets, strict=False)
+    ]
