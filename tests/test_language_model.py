@@ -24,6 +24,7 @@ from nmt.system.console import Console
 from nmt.system.device import World
 from nmt.text.vocabulary import BOS, EOS
 from nmt.training import validation as averaging
+from nmt.training.distributed import Group
 from nmt.training.start import train
 from nmt.training.validation import DevScores
 
@@ -64,7 +65,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "valid.en").write_text("".join(f"{cycle(n)}\n" for n in range(len(LETTERS))))
     (folder / "recipe.yaml").write_text(RECIPE)
     with chdir(folder), ExitStack() as held:
-        train(load("recipe.yaml"), Path("ckpts"), Console(quiet=True), CPU, 1, World(), None, held)
+        train(load("recipe.yaml"), Path("ckpts"), Console(quiet=True), Group(World(), 1.0), 1, None, held)
     return folder
 
 

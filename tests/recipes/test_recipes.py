@@ -71,7 +71,13 @@ def shrunk(path: Path, full: Recipe) -> Recipe:
         data = (
             "{name: pairs, source: a, target: b, train: [{source: train.source, target: train.target}], max_length: 60}"
         )
-    settings = [f"data={data}", "tokenizer.vocab_size=290", "training.updates=2", "training.batch_tokens=64"]
+    settings = [
+        f"data={data}",
+        "tokenizer.vocab_size=290",
+        "training.updates=2",
+        "training.warmup=1",
+        "training.batch_tokens=64",
+    ]
     settings += [f"model.{key}={width // NARROWER}" for key, width in widths.items() if width is not None]
     return load(path, settings)
 

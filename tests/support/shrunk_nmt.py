@@ -9,7 +9,7 @@ from pathlib import Path
 SMALL = {
     "training.updates": 10,
     "training.batch_tokens": 1200,
-    "training.warmup": 10,
+    "training.warmup": 5,
     "training.checkpoint_updates": 5,
     "training.log_updates": 5,
     "training.valid_beam": 1,
