@@ -125,7 +125,8 @@ def _average(options: AverageOptions, out: Path | None) -> Bundle:
     result = score_average(result, ckpts, device, console)
     if out is None:
         refresh_report(ckpts, console)
-    steps, wanted = result.info["steps"], best or last or result.recipe.decoding.average_last
+    by_score = "curve" in result.info
+    steps, wanted = result.info["steps"], best or last or (None if by_score else result.recipe.decoding.average_last)
     listed = [f"{step:,}" for step in steps]
     updates = ", ".join(listed) if best else " to ".join(dict.fromkeys((listed[0], listed[-1])))
     there = f"only {len(steps)} {'have a dev score' if best else 'available'}"
@@ -133,7 +134,7 @@ def _average(options: AverageOptions, out: Path | None) -> Bundle:
     scored = f", {result.described_score}" if result.described_score else ""
     plural = "s" if len(steps) > 1 else ""
     console.say(f"averaged {len(steps)} checkpoint{plural}, update{plural} {updates}{fewer}{scored}: {result.path}")
-    if last != "auto":
+    if not by_score:
         _warn_of_early_checkpoints(ckpts, steps, console)
     return result
 
