@@ -155,7 +155,6 @@ def main() -> None:
         options.error(f"--parts: no {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}")
     end, out = time.monotonic() + 60 * given.minutes - LEFT, given.out.resolve()
     log, results = out / "log.txt", Results(out)
-    out.mkdir(parents=True, exist_ok=True)
     for old in (out / NAME, out / KERNELS, log, *out.glob("trace_*.json.gz")):
         old.unlink(missing_ok=True)
     log.touch()

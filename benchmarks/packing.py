@@ -13,6 +13,7 @@ import argparse
 import numpy as np
 import torch
 
+from nmt.compute.gpu import NARROW, WIDE
 from nmt.data.corpus import Ids
 from nmt.data.epochs import plan_epoch
 from nmt.model.batch import Batch
@@ -20,8 +21,7 @@ from nmt.training import batches
 from nmt.training.batches import Packer, deal_update, split_update
 from synthetic import LONGEST, wmt_lengths
 
-SIZES = (1, 4, 16, 64)
-Shape = tuple[object, ...]
+SIZES = (1, 4, 8, 16)
 
 
 def padded(source_lengths: Ids, target_lengths: Ids) -> Batch:
@@ -31,19 +31,12 @@ def padded(source_lengths: Ids, target_lengths: Ids) -> Batch:
     return Batch(source, target, target, target.flatten().nonzero().squeeze(1))
 
 
-def shape_of(batch: Batch) -> Shape:
-    """What a recorded piece of a GPU's work depends on."""
-    assert batch.source is not None
-    sizes = batch.source.shape, batch.target_in.shape
-    return sizes, *((each.bounds.shape, each.longest) for each in batch.packing or () if each is not None)
-
-
 def report(name: str, batches: list[Batch]) -> None:
     """Prints a line."""
     cells = sum(batch.num_cells for batch in batches)
     sides = [side for batch in batches for side in (batch.source, batch.target_in) if side is not None]
     filler = cells - sum(int(side.count_nonzero()) for side in sides)
-    print(f"  {name:<12}{filler / cells:8.1%}{len({shape_of(batch) for batch in batches}):8,}")
+    print(f"  {name:<12}{filler / cells:8.1%}{len({batch.shape() for batch in batches}):8,}")
 
 
 def main() -> None:
@@ -69,7 +62,7 @@ def main() -> None:
         report("padded", cut)
         for sizes in SIZES:
             batches.SIZES = sizes
-            packer = Packer(share, LONGEST + 1)
+            packer = Packer(share, LONGEST + 1, (NARROW, WIDE))
             report(f"{sizes} sizes", [packer.pack(batch, 2 * share) for batch in dealt])
 
 

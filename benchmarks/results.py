@@ -20,6 +20,8 @@ class Results:
     def __init__(self, folder: Path | None, variant: str = "") -> None:
         """`variant` begins the names of all rows."""
         self.folder, self.variant = folder, variant
+        if folder is not None:
+            folder.mkdir(parents=True, exist_ok=True)
 
     def add(self, row: str, **figures: Any) -> None:
         """Add figures to a row; `failed` is the reason why others are missing."""

@@ -32,6 +32,7 @@ PATIENCE = 60.0
 """Seconds that what a test has started may take to end after it; on a busy machine it waits long for its turn."""
 
 os.environ["PYTHONPATH"] = str(Path(__file__).parents[1])  # commands run the tree that these tests stand in
+os.environ["TRITON_INTERPRET"] = "1"  # before Triton is imported: its kernels run on CPUs
 settings.load_profile("ci")  # draws by fixed seeds, without a limit of time; make fuzz looks for new inputs
 torch.set_num_threads(1)  # on tensors as tiny as those of tests, threads cost more than they save
 # A process that a script starts in the background ignores SIGINT, and under nohup SIGHUP; so would all its children.

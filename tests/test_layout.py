@@ -193,7 +193,7 @@ PROJECT = tomllib.loads((PACKAGE.parent / "pyproject.toml").read_text(encoding="
 EXTRAS = PROJECT["optional-dependencies"]
 OPTIONAL = [needed for extra in EXTRAS if extra not in ("dev", "docs", "fuzz") for needed in EXTRAS[extra]]
 INSTALLED = {"pyyaml": "yaml"}  # the modules of packages, where they have other names
-COMES_WITH = {"pydantic_core": "pydantic"}  # modules that a package installs besides its own
+COMES_WITH = {"pydantic_core": "pydantic", "triton": "torch"}  # modules that a package installs besides its own
 
 
 def modules(requirements: list[str]) -> set[str]:

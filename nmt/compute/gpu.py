@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from importlib.util import find_spec
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -9,7 +12,11 @@ from torch.nn import functional as F
 from nmt.model.batch import PADDING
 from nmt.model.cache import Ancestry
 from nmt.model.operations import Operations, PackedMask, Reach
+from nmt.recipe import Model
 
+SHORT_ATTENTION = "both"  # tiles that `group_attention` may use: both, narrow, wide; or none
+NARROW, WIDE = 64, 128  # tokens of a tile
+WIDEST = 128 * NARROW  # of a head times tokens of a tile
 ALIGNED = 8  # extents are multiples of this; attention would copy a bias with unaligned rows
 
 
@@ -17,6 +24,33 @@ class GPU(Operations):
     """Operations that never make the host wait for the GPU."""
 
     chunk_logits = 1 << 27  # 512 MB keep a GPU busy
+
+    def projected_attention(
+        self,
+        queries: Tensor,
+        keys_values: Tensor | None,
+        heads: int,
+        widths: Sequence[int],
+        mask: Tensor | PackedMask | None = None,
+        causal: bool = False,
+        dropout: float = 0.0,
+        record: list[Tensor] | None = None,
+        reach: Reach | None = None,
+    ) -> Tensor:
+        """Compute groups of packed sentences each in a tile of its own, in bf16 or fp16, without dropout."""
+        groups = [side.groups for side in mask if side.groups is not None] if isinstance(mask, PackedMask) else []
+        if not isinstance(mask, PackedMask) or not groups:
+            options = mask, causal, dropout, record, reach
+            return super().projected_attention(queries, keys_values, heads, widths, *options)
+        from nmt.compute.group_attention import group_attention
+
+        assert dropout == 0.0, "the kernel drops nothing"
+        tile = WIDE if groups[0].tile > NARROW else NARROW  # a constant of the kernel, and so of a compiled graph
+        query, memory = queries.squeeze(0), None if keys_values is None else keys_values.squeeze(0)
+        lists = [*(each.bounds for each in groups), groups[0].segments, mask.keys.bounds]
+        numbers = [heads, tile, *(reach or (tile, 0 if causal else tile))]
+        mixed: Tensor = group_attention(query, memory, lists, numbers)
+        return mixed.unsqueeze(0)
 
     def packed_attention(
         self,
@@ -33,9 +67,10 @@ class GPU(Operations):
 
         assert dropout == 0.0, "the kernel drops nothing"
         query, key, value = (x.squeeze(0).transpose(0, 1) for x in (query, key, value))  # (t or s, h, d)
-        (queries, _, most_queries), (keys, _, most_keys) = packed
+        queries, keys = packed
         window = reach or (-1, 0 if causal else -1)  # -1: no limit
-        mixed = varlen_attn(query, key, value, queries, keys, most_queries, most_keys, window_size=window)
+        limits = queries.bounds, keys.bounds, queries.longest, keys.longest
+        mixed = varlen_attn(query, key, value, *limits, window_size=window)
         assert isinstance(mixed, Tensor)  # for the type checker: a tuple is returned only on request
         return mixed.transpose(0, 1).unsqueeze(0)
 
@@ -47,6 +82,19 @@ class GPU(Operations):
             super().add_product(total, a, b)
         else:  # neither rounds nor stores the product
             torch.addmm(total, a, b, out_dtype=total.dtype, out=total)
+
+
+def attention_tiles(model: Model, device: torch.device) -> list[int]:
+    """Return the sizes of tiles for attention of a model's short packed sentences, smallest first.
+
+    There are none without Triton or if heads are wide. In a wide tile, GPUs older than Hopper run out of registers.
+    """
+    if device.type != "cuda" or find_spec("triton") is None:
+        return []
+    narrow, wide = SHORT_ATTENTION in ("both", "narrow"), SHORT_ATTENTION in ("both", "wide")
+    wide = wide and torch.cuda.get_device_capability(device) >= (9, 0)
+    tiles = [NARROW] * narrow + [WIDE] * wide
+    return [tile for tile in tiles if model.key_width * tile <= WIDEST]
 
 
 class LateAncestry(Ancestry):

@@ -132,6 +132,7 @@ def token_log_probabilities(models: Sequence[Transformer], batch: Batch) -> Tens
 
     Log-probabilities are in nats, row by row, in fp32 or better. The probabilities of several models are averaged.
     """
+    assert batch.real is not None, "the batch is packed"
     answers = batch.target_out.flatten().index_select(0, batch.real)
     found = []
     for model in models:

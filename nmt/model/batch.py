@@ -14,6 +14,21 @@ from torch import Tensor
 PADDING = 0  # the id beyond the end of a sequence
 
 
+class Groups(NamedTuple):
+    """Groups of whole consecutive sequences, each so short on both sides that its attention fits one tile of scores."""
+
+    bounds: Tensor
+    """(groups + 1,) int32 indices of the tokens where groups begin, and their number"""
+    segments: Tensor
+    """(tokens,) int32 index of each token's sequence"""
+    tile: int
+    """Upper bound on the tokens of a group on either side"""
+
+    def map(self, function: Callable[[Tensor], Tensor]) -> Groups:
+        """Apply `function` to both tensors."""
+        return Groups(function(self.bounds), function(self.segments), self.tile)
+
+
 class Sequences(NamedTuple):
     """Boundaries of sequences packed end to end into one row."""
 
@@ -23,14 +38,16 @@ class Sequences(NamedTuple):
     """(1, tokens) position of each token within its sequence"""
     longest: int
     """Upper bound on the sequence lengths"""
+    groups: Groups | None = None
 
     def map(self, function: Callable[[Tensor], Tensor]) -> Sequences:
-        """Apply `function` to both tensors."""
-        return Sequences(function(self.bounds), function(self.positions), self.longest)
+        """Apply `function` to all tensors."""
+        groups = self.groups and self.groups.map(function)
+        return Sequences(function(self.bounds), function(self.positions), self.longest, groups)
 
 
 class Packing(NamedTuple):
-    """Sequences of a packed batch, equally many on both sides; a language model has no source."""
+    """Sequences of a packed batch, equally many on both sides, in equal groups; a language model has no source."""
 
     source: Sequences | None
     target: Sequences
@@ -46,14 +63,15 @@ class Batch:
     """(batch, target length), each row beginning with `<s>`"""
     target_out: Tensor
     """(batch, target length), each row ending in `</s>`"""
-    real: Tensor
-    """(tokens,) indices of non-padding tokens in the flattened `target_out`; finding them on a GPU would need a sync"""
+    real: Tensor | None
+    """(tokens,) indices of non-padding tokens in the flattened `target_out`, which a GPU could not find without a sync;
+    None if packed"""
     packing: Packing | None = None
 
     @property
     def num_tokens(self) -> int:
         """Number of target tokens, including `</s>` but not padding."""
-        return self.real.numel()
+        return int(self.target_out.count_nonzero()) if self.real is None else self.real.numel()
 
     @property
     def num_cells(self) -> int:
@@ -72,12 +90,33 @@ class Batch:
         """Keep the allocator from reusing the batch's memory before `stream` has used it."""
         self._map(lambda ids: ids.record_stream(stream) or ids)  # type: ignore[func-returns-value]
 
+    def shape(self) -> tuple[object, ...]:
+        """Return what the work of a GPU depends on: the shapes of all tensors, and all numbers."""
+        return tuple(_shape(field) for field in (self.source, self.target_in, self.packing))
+
+    def clone(self) -> Batch:
+        """Copy the batch on its device."""
+        return self._map(Tensor.clone)
+
+    def copy_(self, other: Batch) -> None:
+        """Copy the tensors of a batch of the same shape."""
+        values: list[Tensor] = []
+        other._map(lambda ids: values.append(ids) or ids)  # type: ignore[func-returns-value]
+        remaining = iter(values)
+        self._map(lambda ids: ids.copy_(next(remaining)))
+
     def _map(self, function: Callable[[Tensor], Tensor]) -> Batch:
-        source = None if self.source is None else function(self.source)
+        source, real = (None if ids is None else function(ids) for ids in (self.source, self.real))
         packing = self.packing
         if packing is not None:
             packing = Packing(packing.source and packing.source.map(function), packing.target.map(function))
-        return Batch(source, function(self.target_in), function(self.target_out), function(self.real), packing)
+        return Batch(source, function(self.target_in), function(self.target_out), real, packing)
+
+
+def _shape(field: object) -> object:
+    if isinstance(field, Tensor):
+        return field.shape
+    return tuple(_shape(part) for part in field) if isinstance(field, tuple) else field
 
 
 def pad_ids(

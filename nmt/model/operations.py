@@ -162,16 +162,17 @@ class Operations:
         """Compute a chunk's unnormalised softmax and its sums for the loss.
 
         Return exp(logits − row maximum) (chunk, vocabulary) in the weight's dtype; the targets' entries (chunk, 1) and
-        the row totals (chunk, 1), both unrounded; Σ −log p(target) (); and Σ logsumexp(logits) (). When compiled, this
-        reads the logits twice and writes the exponentials once.
+        the row totals (chunk, 1), both unrounded; Σ −log p(target) (); and Σ logsumexp(logits) (). Both sums leave out
+        targets of `PADDING`. When compiled, this reads the logits twice and writes the exponentials once.
         """
         logits = self.linear(states, weight).to(dtype)
         target_logits = logits.gather(-1, targets)
         maxima, totals = self.exponentials_(logits)
         log_totals = totals.log() + maxima
         target_exponentials = (target_logits - maxima).exp()
-        nll = (log_totals - target_logits).sum()
-        return logits.to(weight.dtype), target_exponentials, totals, nll, log_totals.sum()
+        counted = targets.ne(PADDING)
+        nll, log_total = (each.where(counted, 0.0).sum() for each in (log_totals - target_logits, log_totals))
+        return logits.to(weight.dtype), target_exponentials, totals, nll, log_total
 
     def exponentials_(self, logits: Tensor) -> tuple[Tensor, Tensor]:
         """Replace logits (rows, vocabulary) by exp(logits − maximum); return maxima and totals of rows (rows, 1)."""

@@ -6,7 +6,7 @@ import ctypes
 import math
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -97,13 +97,19 @@ def is_cpu(name: str) -> bool:
 
 
 def available_memory(device: torch.device) -> int | None:
-    """Return the allocatable bytes: `host_memory`, or on a GPU those that are free or cached by PyTorch's allocator."""
+    """Return the allocatable bytes: `host_memory`, or on a GPU those that are free or cached by PyTorch's allocator.
+
+    What CUDA graphs hold does not count.
+    """
     import torch
 
     if device.type != "cuda":
         return host_memory()
     free, _ = torch.cuda.mem_get_info(device)
-    return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    at = torch.cuda.current_device() if device.index is None else device.index
+    segments = (each for each in torch.cuda.memory_snapshot() if each["device"] == at)
+    shared = (each for each in segments if each["segment_pool_id"] == (0, 0))
+    return int(free + sum(each["total_size"] - each["allocated_size"] for each in shared))
 
 
 def host_memory() -> int | None:
@@ -314,3 +320,34 @@ def _folders(controller: str, groups: Path, own: Path) -> Iterator[Path]:
             # In a container, the cgroup is mounted at the root, whatever its path outside.
             for above in (group, *group.parents):
                 yield groups / controllers / above.relative_to("/")
+
+
+RETRY = 0.9  # factor by which to shrink a size that did not fit
+
+
+def largest_fitting(measure: Callable[[int], int], least: int, most: int, limit: int) -> int:
+    """Return the largest micro-batch size between `least` and `most` tokens that fits in `limit` bytes, or `least`.
+
+    `measure` runs a micro-batch of the given size and returns its memory in bytes, or raises torch.OutOfMemoryError.
+    Memory is linear in tokens, so the size is extrapolated from two small micro-batches and verified by a third.
+    """
+    import torch
+
+    def taken(tokens: int) -> float:
+        with suppress(torch.OutOfMemoryError):
+            return measure(tokens)
+        torch.cuda.empty_cache()  # outside `suppress`, so the traceback's tensors are freed
+        return math.inf
+
+    small = min(most, 4 * least)
+    first, second = taken(least), taken(small)
+    if small == most and second <= limit:
+        return most
+    if second <= limit:
+        slope = max(1.0, (second - first) / (small - least))
+        tokens = min(most, least + int((limit - first) / slope))
+    else:
+        tokens = int(RETRY * small)
+    while tokens > least and taken(tokens) > limit:
+        tokens = int(RETRY * tokens)
+    return max(least, tokens)

@@ -1,17 +1,15 @@
 """Micro-batches: split updates, pad or pack them into tensors, prefetch them, and choose their size.
 
-A packed micro-batch concatenates its sentences. It needs no masks and little filler, and has few distinct shapes, so
-that compiled layers need few graphs. A single fixed size would leave 8% filler, because the shorter side of an update
-has 15% fewer tokens on average (benchmarks/packing.py).
+A packed micro-batch concatenates its sentences. It needs no masks and little filler, and has few distinct shapes, each
+of which a GPU computes by a graph of its own. A single fixed size would leave 8% filler, because the shorter side of an
+update has 15% fewer tokens on average (benchmarks/packing.py).
 """
 
 from __future__ import annotations
 
-import math
 from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -20,12 +18,14 @@ import torch
 from torch import Tensor
 
 from nmt.compute.choice import device_name, product_dtype
+from nmt.compute.gpu import attention_tiles
 from nmt.data.corpus import Corpus, Ids, Lengths, Rows
 from nmt.data.epochs import EpochPlan
-from nmt.model.batch import Batch, Packing, Sequences
+from nmt.model.batch import Batch, Groups, Packing, Sequences
 from nmt.recipe import CPU_DEVICE_TOKENS, Model, Training
 from nmt.system import torch_internals
 from nmt.system.console import Console
+from nmt.system.device import largest_fitting
 from nmt.system.errors import UserError
 from nmt.text.vocabulary import BOS, EOS, PAD
 from nmt.training.distributed import Group
@@ -33,7 +33,7 @@ from nmt.training.run_files import RunState
 
 T = TypeVar("T")
 FEWEST_TOKENS = 512  # of a micro-batch on a CPU; products of fewer rows are slower
-SIZES = 16  # distinct sizes per side of packed micro-batches; more sizes mean less filler but more shapes
+SIZES = 8  # distinct sizes per side of packed micro-batches; more sizes mean less filler but more shapes
 ALIGNED = 8  # token counts are rounded up to a multiple of this, for fast kernels
 TILE = 128  # queries or keys that the packed-attention kernel processes at a time
 
@@ -112,11 +112,13 @@ class Packer:
 
     share: int  # tokens per update, side and device
     longest: int  # tokens in the longest sentence
+    tiles: Sequence[int] = ()  # most tokens of a group of sentences, if attention computes them so; smallest first
 
     def pack(self, batch: Batch, device_tokens: int) -> Batch:
         """Pack a padded batch with at most `device_tokens` tokens per side."""
         share = min(self.share, device_tokens)
-        most = max(1, min(self.longest, TILE) - 1)  # maximum tokens of a filler sequence beyond its mandatory one
+        # Maximum tokens of a filler sequence beyond its mandatory one; filler needs no larger tile than sentences.
+        most = max(1, min(self.longest, *self.tiles, TILE) - 1)
         # Smallest step such that `SIZES` steps hold a share and its fillers.
         step = _round_up(-(-(share + 1) * most // (SIZES * most - 1)), ALIGNED)
         fillers = -(-step // most)
@@ -127,8 +129,8 @@ class Packer:
         source, sources = None, None
         if batch.source is not None:
             source, sources = self._side(batch.source, batch.source != PAD, step, fillers)
-        known = torch.arange(batch.num_tokens)  # empty for the dummy batch
-        return Batch(source, target_in, target_out, known, Packing(sources, target))
+        sources, target = self._grouped(sources, target)
+        return Batch(source, target_in, target_out, None, Packing(sources, target))
 
     def _side(self, ids: Tensor, real: Tensor, step: int, fillers: int) -> tuple[Tensor, Sequences]:
         """Return one side and its fillers as a row (1, tokens), and their sequences.
@@ -141,14 +143,46 @@ class Packer:
         row[0, :tokens] = ids[real]
         filler = torch.arange(fillers + 1) * (size - tokens) // fillers
         count = len(ids) + fillers
-        entries = _round_up(count, 1 << max(0, count.bit_length() - 3))  # to three significant bits, for few shapes
+        entries = 1 << (count - 1).bit_length()  # a power of two, for few shapes
         lengths = torch.zeros(entries, dtype=torch.int64)  # trailing zero lengths have no effect
         lengths[:count] = torch.cat((real.sum(1), filler.diff()))
         ends = lengths.cumsum(0)
         positions = torch.arange(size) - (ends - lengths).repeat_interleave(lengths)
         bounds = torch.cat((torch.zeros(1, dtype=torch.int64), ends)).int()
-        longest = min(_round_up(int(lengths.max()), TILE), self.longest)
+        longest = min(TILE, self.longest) if int(lengths.max()) <= TILE else self.longest
         return row, Sequences(bounds, positions[None], longest)
+
+    def _grouped(self, source: Sequences | None, target: Sequences) -> tuple[Sequences | None, Sequences]:
+        """Add groups to both sides if every sentence fits a tile."""
+        sides = [side for side in (source, target) if side is not None]
+        lengths = [side.bounds.diff() for side in sides]
+        longest = max(int(each.max()) for each in lengths)
+        tile = next((tile for tile in self.tiles if longest <= tile), None)
+        if tile is None:
+            return source, target
+        firsts = group_firsts([side.bounds.tolist() for side in (sides[0], sides[-1])], tile)
+        numbers = torch.arange(len(lengths[0]), dtype=torch.int32)
+        grouped = [
+            side._replace(groups=Groups(side.bounds[firsts], numbers.repeat_interleave(each), tile))
+            for side, each in zip(sides, lengths, strict=True)
+        ]
+        return (None if source is None else grouped[0]), grouped[-1]
+
+
+def group_firsts(bounds: Sequence[Sequence[int]], tile: int) -> Ids:
+    """Return the first sentence of each group, then the number of sentences, where empty groups begin and end.
+
+    `bounds` (2, sentences + 1) are those of source and target, of which a group has at most `tile` tokens each. The
+    number of groups is a multiple of the most that one side alone could need, so that sizes have few of them.
+    """
+    firsts, source_limit, target_limit = [0], tile, tile
+    for index, (source, target) in enumerate(zip(*bounds, strict=True)):
+        if source > source_limit or target > target_limit:  # sentence index − 1 no longer fits
+            firsts.append(index - 1)
+            source_limit, target_limit = bounds[0][index - 1] + tile, bounds[1][index - 1] + tile
+    most = 2 * max(bounds[0][-1], bounds[1][-1]) // tile + 1  # two neighbours have more than a tile
+    ends = _round_up(len(firsts), most) + 1 - len(firsts)
+    return np.array(firsts + [len(bounds[0]) - 1] * ends)
 
 
 def largest_batch(corpus: Corpus, tokens: int) -> Batch:
@@ -159,9 +193,13 @@ def largest_batch(corpus: Corpus, tokens: int) -> Batch:
     lengths = np.maximum(corpus.source_lengths, corpus.target_lengths)
     shortest = np.sort(lengths).cumsum(dtype=np.int64) + np.arange(1, len(lengths) + 1)
     pairs = max(1, int(np.searchsorted(shortest, tokens, side="right")))
-    width = min(int(lengths.max()) + 1, -(-tokens // pairs))
+    return _even_batch(corpus.has_source, tokens, min(int(lengths.max()) + 1, -(-tokens // pairs)))
+
+
+def _even_batch(has_source: bool, tokens: int, width: int) -> Batch:
+    """Return a synthetic padded batch of `tokens` tokens per side in pairs of `width` tokens."""
     ids = torch.ones(-(-tokens // width), width, dtype=torch.int64)
-    return Batch(ids if corpus.has_source else None, ids, ids, torch.arange(ids.numel()))
+    return Batch(ids if has_source else None, ids, ids, torch.arange(ids.numel()))
 
 
 def _round_up(number: int, step: int) -> int:
@@ -170,7 +208,6 @@ def _round_up(number: int, step: int) -> int:
 
 
 SHARE = 0.9  # fraction of GPU memory that an update may use; the rest allows for fragmentation
-RETRY = 0.9  # factor by which to shrink a size that did not fit
 WIDEST_HEAD, HEAD_STEP = 256, 8  # maximum and divisor of the head width in the packed-attention kernel
 OLDEST = (8, 0)  # minimum compute capability for the kernel: Ampere
 
@@ -197,8 +234,14 @@ class MicroBatches:
         self._dtype = product_dtype(settings.precision, group.device, model.d_model)
         self._packer: Packer | None = None
         if use_packing(model, settings, group.device):
-            self._packer = Packer(self._share, corpus.longest() + 1)
+            tiles = [] if settings.compile is False else attention_tiles(model, group.device)
+            self._packer = Packer(self._share, corpus.longest() + 1, tiles)
         self._copies = torch.cuda.Stream(group.device) if group.device.type == "cuda" else None
+
+    @property
+    def packed(self) -> bool:
+        """Whether micro-batches are packed."""
+        return self._packer is not None
 
     def updates(self, plan: Callable[[int], EpochPlan], state: RunState) -> Iterator[Update]:
         """Yield updates endlessly, starting from the position in `state`; `plan` returns an epoch's plan."""
@@ -229,17 +272,31 @@ class MicroBatches:
         return copied
 
     def probe(self, tokens: int) -> Batch:
-        """Return a synthetic micro-batch of `tokens` tokens per side, for measuring memory.
+        """Return a synthetic micro-batch of `tokens` tokens per side on the device, for measuring memory.
 
         A padded one has at least two rows and sides of different lengths. Otherwise torch.compile would specialise
         graphs for a single row or equal lengths, which are rare.
         """
         if self._packer is not None:
-            return self._packer.pack(largest_batch(self._corpus, tokens), tokens)
+            return self.on_device(self._packer.pack(largest_batch(self._corpus, tokens), tokens))
         longest = self._corpus.longest() + 1
         ids = torch.ones(max(2, -(-tokens // longest)), longest, dtype=torch.int64)
         source = ids[:, 1:].clone() if self._corpus.has_source else None
-        return Batch(source, ids, ids, torch.arange(ids.numel()))
+        return self.on_device(Batch(source, ids, ids, torch.arange(ids.numel())))
+
+    def probes(self) -> Iterator[Batch]:
+        """Yield synthetic micro-batches on the device for which torch.compile compiles all that updates need.
+
+        They have the usual size; one is half as large, so that token counts are dynamic. Each way in which attention
+        goes by the longest sentence has graphs of its own.
+        """
+        usual = min(self._settings.device_tokens or self._share, self._share)
+        yield from map(self.probe, (usual, usual // 2))
+        if self._packer is not None:
+            longest = self._corpus.longest() + 1
+            for width in sorted({min(limit, longest) for limit in (*self._packer.tiles, longest)}):
+                even = _even_batch(self._corpus.has_source, usual, width)
+                yield self.on_device(self._packer.pack(even, usual))
 
     def choose_size(self, state: RunState, memory_of: Callable[[int], int], console: Console) -> None:
         """Set the micro-batch size in `state`, unless it was already chosen for the same devices.
@@ -284,33 +341,6 @@ class MicroBatches:
 def cpu_device_tokens(ranks: int) -> int:
     """Return the default micro-batch size of each of the ranks on a CPU, which share its memory."""
     return max(FEWEST_TOKENS, CPU_DEVICE_TOKENS // ranks)
-
-
-def largest_fitting(measure: Callable[[int], int], least: int, most: int, limit: int) -> int:
-    """Return the largest micro-batch size between `least` and `most` tokens that fits in `limit` bytes, or `least`.
-
-    `measure` runs a micro-batch of the given size and returns its memory in bytes, or raises torch.OutOfMemoryError.
-    Memory is linear in tokens, so the size is extrapolated from two small micro-batches and verified by a third.
-    """
-
-    def taken(tokens: int) -> float:
-        with suppress(torch.OutOfMemoryError):
-            return measure(tokens)
-        torch.cuda.empty_cache()  # outside `suppress`, so the traceback's tensors are freed
-        return math.inf
-
-    small = min(most, 4 * least)
-    first, second = taken(least), taken(small)
-    if small == most and second <= limit:
-        return most
-    if second <= limit:
-        slope = max(1.0, (second - first) / (small - least))
-        tokens = min(most, least + int((limit - first) / slope))
-    else:
-        tokens = int(RETRY * small)
-    while tokens > least and taken(tokens) > limit:
-        tokens = int(RETRY * tokens)
-    return max(least, tokens)
 
 
 def use_packing(model: Model, settings: Training, device: torch.device) -> bool:

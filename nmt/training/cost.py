@@ -25,6 +25,7 @@ from nmt.data.corpus import NO_SOURCE, Ids
 from nmt.data.data_report import mean_lengths, training_pairs
 from nmt.data.folders import directory, identify
 from nmt.exchange.resolve import initial_bundle, resolve
+from nmt.model.layers import Linear
 from nmt.model.transformer import Transformer, parameter_groups
 from nmt.parsing.linearization import load_tokenizer
 from nmt.recipe import Model, Recipe, Training
@@ -50,9 +51,8 @@ class Plan:
     micro_batches: int  # approximate maximum per update and device
     sentences: float  # per update, limited by the longer side; lines for a language model
     flops_per_update: float  # forward and backward; a multiply-add counts as two
-    memory_bytes: (
-        float  # weights, gradients, Adam's moments, activations and a chunk of logits, per GPU or of all ranks on a CPU
-    )
+    saved_bytes: float  # of a checkpoint's weights and moments
+    memory_bytes: float  # weights, gradients, moments, activations and a chunk of logits, per GPU or of all CPU ranks
     vocabularies: tuple[int, int]  # sizes of source and target vocabulary
     lengths: tuple[float, float]  # mean source and target length in subwords or tree symbols, or NO_SOURCE
     assumed: bool  # whether lengths and tree symbols are assumed rather than taken from prepared data
@@ -83,12 +83,16 @@ def make_plan(recipe: Recipe, device: torch.device, devices: int = 1) -> Plan:
     pair = np.array([source]), np.array([target])
     ranks = devices if device.type == "cpu" else 1  # that share weights and moments, and exchange gradients
     rows = for_training(device, torch.float32).chunk_rows(symbols)
+    size, muon = sum(parameters.values()), recipe.training.optimizer == "muon"
+    matrices = sum(layer.weight.numel() for layer in model.modules() if isinstance(layer, Linear)) if muon else 0
+    saved = 4.0 * (3 * size - matrices)  # Muon has one moment, Adam two
     return Plan(
         parameters=parameters,
         micro_batches=math.ceil(share / micro),
         sentences=tokens / longer,
         flops_per_update=training_flops(recipe.model, symbols, *pair) * tokens / longer,
-        memory_bytes=8.0 * (1 + ranks) * sum(parameters.values()) + ranks * (activations + 4.0 * symbols * rows),
+        memory_bytes=saved + 4.0 * (2 * ranks - 1) * size + ranks * (activations + 4.0 * symbols * rows),
+        saved_bytes=saved,
         vocabularies=(vocabulary, symbols),
         lengths=(source, target),
         assumed=lengths is None,
@@ -132,7 +136,7 @@ def plan_run(recipe: Recipe, device: torch.device, devices: int = 1) -> str:
         "sentences per update": f"about {plan.sentences:,.0f}, at {lengths}{assumed}",
         "micro-batches": f"about {plan.micro_batches} per update" + (each if devices > 1 else ""),
         "memory": f"about {_bytes(plan.memory_bytes)}{'' if on_cpu else ' per device'}, plus PyTorch itself",
-        "disk": _disk(training, updates, updates * seconds, 12.0 * size),
+        "disk": _disk(training, updates, updates * seconds, plan.saved_bytes),
         "FLOPs": f"{plan.flops_per_update:.2e} per update, {plan.flops_per_update * updates:.2e} for "
         f"{updates:,} updates",
         "time": f"about {clock(seconds * updates)}, {seconds:,.3g} s per update on {on}{fitting}, "

@@ -14,7 +14,7 @@ import signal
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from datetime import timedelta
 from threading import Thread, current_thread, main_thread
 from types import FrameType
@@ -29,6 +29,7 @@ from torch.distributed.distributed_c10d import PrefixStore
 from torch.distributed.rendezvous import rendezvous
 from torch.nn.parallel import DistributedDataParallel
 
+from nmt.system import torch_internals
 from nmt.system.device import World, device_error, memory_error
 from nmt.system.errors import TRY_AGAIN, GroupError, Interrupted, UserError
 from nmt.system.processes import STOPS
@@ -238,6 +239,17 @@ class Group:
 
     def wait(self) -> None:
         """Wait until all ranks have applied the optimizer, if they share the weights."""
+
+    def without_exchange(self) -> AbstractContextManager[None]:
+        """Suspend the exchange of gradients during the block."""
+        return self._parallel.no_sync() if self._parallel is not None else nullcontext()
+
+    def agree_on_order(self) -> None:
+        """Let rank 0 broadcast the order of gradients, which it does once, before the second update."""
+        if self._parallel is not None:
+            with self.guard("agreeing on the order of gradients"):
+                if torch_internals.find("torch.distributed:Reducer._rebuild_buckets"):
+                    self._parallel.reducer._rebuild_buckets()
 
     def fail(self, gpu_failed: bool = False) -> bool:
         """Record that this rank has failed, because of its GPU if `gpu_failed`.

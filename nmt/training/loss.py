@@ -8,7 +8,8 @@ factor before the backward pass.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -17,7 +18,7 @@ from torch.nn import functional as F
 from torch.nn.utils import get_total_norm
 
 from nmt.data.corpus import Corpus, Rows
-from nmt.model.batch import Batch
+from nmt.model.batch import PADDING, Batch
 from nmt.model.operations import Operations, factor_dtype
 from nmt.model.transformer import Transformer
 from nmt.system import torch_internals
@@ -102,11 +103,11 @@ def smoothed_cross_entropy(
 ) -> tuple[Tensor, Tensor]:
     """Return label-smoothed loss () and negative log-likelihood (), summed over tokens, in nats, float64.
 
-    Logits are states (tokens, d_model) · weight (vocabulary, d_model)ᵀ; targets are (tokens,). The smoothed target
-    distribution spreads `smoothing` uniformly over the vocabulary and gives the rest to the target (section 5.4). Only
-    the loss is differentiable, and only once. Under autocast, operands and results of matrix multiplications, including
-    logits, are rounded to its dtype; sums and gradients have the weight's. `softmax` may be that of `operations`,
-    compiled.
+    Logits are states (tokens, d_model) · weight (vocabulary, d_model)ᵀ; targets are (tokens,). Where a target is
+    `PADDING`, which counts for nothing, the state must be 0. The smoothed target distribution spreads `smoothing`
+    uniformly over the vocabulary and gives the rest to the target (section 5.4). Only the loss is differentiable, and
+    only once. Under autocast, operands and results of matrix multiplications, including logits, are rounded to its
+    dtype; sums and gradients have the weight's. `softmax` may be that of `operations`, compiled.
     """
     kind, dtype = states.device.type, factor_dtype(weight)
     with torch.autocast(kind, enabled=False):
@@ -126,13 +127,16 @@ class Objective(nn.Module):
     def forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Return smoothed loss () and negative log-likelihood (), summed over target tokens, excluding padding."""
         states = self.model.states(batch.source, batch.target_in, batch.packing)
-        states = states.flatten(0, 1).index_select(0, batch.real)
-        targets = batch.target_out.flatten().index_select(0, batch.real)
+        states, targets = states.flatten(0, 1), batch.target_out.flatten()
+        if batch.real is not None:
+            states, targets = states.index_select(0, batch.real), targets.index_select(0, batch.real)
         weight, bias = self.model.output_embedding.weight, self.model.output_bias
         if bias is not None:
             # The bias is an extra weight column for a constant state of 1; zeros pad it to `ALIGNED`.
             states = F.pad(states, (0, ALIGNED), value=1.0)
             weight = torch.cat((weight, F.pad(bias[:, None], (0, ALIGNED - 1))), dim=1)
+        if batch.real is None:  # packed: little filler, and shapes that do not depend on it
+            states = states.masked_fill(targets.eq(PADDING)[:, None], 0.0)
         return smoothed_cross_entropy(states, weight, targets, self.smoothing, self.model.operations, self.softmax)
 
 
@@ -151,6 +155,22 @@ def compile_parts(objective: Objective, backend: str = "inductor") -> None:
         part.compile(dynamic=True, backend=backend)
     # Not dynamic=True, so that only sizes that change become dynamic: the token count, never the vocabulary.
     objective.softmax = torch.compile(objective.softmax, backend=backend)
+
+
+def compile_for(model: Transformer, work: Callable[[Batch], object], probes: Iterable[Batch]) -> None:
+    """Compile the parts of `model` by `work`, a forward and backward pass, on each of `probes`.
+
+    Inductor chooses kernels for the sizes that come first. Those would otherwise be of a small memory probe or, where a
+    run is resumed, of any micro-batch. One layer of each stack is enough, since the others have the same graphs.
+    """
+    stacks = model.encoder, model.decoder
+    model.encoder, model.decoder = (nn.ModuleList(list(stack)[:1]) for stack in stacks)
+    try:
+        with suppress(torch.OutOfMemoryError):
+            for batch in probes:
+                work(batch)
+    finally:
+        model.encoder, model.decoder = stacks
 
 
 MANY = 10  # consecutive skipped updates that end a run

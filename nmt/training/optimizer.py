@@ -58,7 +58,7 @@ class Optimizer:
         groups: list[dict[str, Any]] = [{"params": decayed, "weight_decay": settings.weight_decay}, {"params": others}]
         options: dict[str, Any] = {"betas": settings.adam_betas, "eps": settings.adam_epsilon}
         self._adam = torch.optim.Adam(groups, **options, decoupled_weight_decay=True, fused=True)
-        self._d_model, self._settings = d_model, settings
+        self._d_model, self._settings, self._keeps = d_model, settings, False
 
     def rate(self, step: int, spent: float = 0.0) -> float:
         """Return the learning rate of 1-based update `step` when `spent` of training.minutes is used up."""
@@ -94,10 +94,17 @@ class Optimizer:
         self._muon.update(rate, skip)
         self.clear()
 
-    def clear(self) -> None:
-        """Set all gradients to None."""
+    def keep_gradients(self, keep: bool) -> None:
+        """Clear the gradients and, from now on, `keep` their tensors or not."""
+        self._keeps = keep
         for parameter in self._parameters.values():
-            parameter.grad = None
+            parameter.grad = torch.zeros_like(parameter) if keep else None
+
+    def clear(self) -> None:
+        """Set all gradients to 0 if their tensors are kept, else to None."""
+        self._adam.zero_grad(set_to_none=not self._keeps)
+        for weight in self._muon.momenta:
+            weight.grad = None if weight.grad is None or not self._keeps else weight.grad.zero_()
 
     def bytes_to_come(self) -> int:
         """Return the bytes that the first update will allocate for Adam's moments; 0 afterwards."""
@@ -117,7 +124,8 @@ class Optimizer:
     def load(self, state: dict[str, Tensor], step: int) -> None:
         """Restore moments saved by `Optimizer.state` after `step` updates, not counting skipped ones.
 
-        Raise KeyError if a moment is missing, and ValueError if its shape is wrong.
+        Updates change the given tensors, unless those are of another device or precision. Raise KeyError if a moment is
+        missing, and ValueError if its shape is wrong.
         """
         for name, parameter in self._parameters.items():
             moments = (MOMENTUM,) if parameter in self._muon.momenta else MOMENTS

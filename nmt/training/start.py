@@ -37,8 +37,9 @@ from nmt.text.lines import read_lines
 from nmt.text.tokenizer import Tokenizer
 from nmt.text.vocabulary import Vocabulary
 from nmt.training.distributed import Group
+from nmt.training.run import Run
 from nmt.training.run_files import ELSEWHERE, BestScore, RunState, changes, find_checkpoints, incomplete, lock_directory
-from nmt.training.trainer import Run, Trainer
+from nmt.training.trainer import Trainer
 
 
 def train(

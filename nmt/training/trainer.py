@@ -1,4 +1,4 @@
-"""Training: `Trainer.update` performs one update, `Run` repeats it and saves checkpoints.
+"""Updates of a model: `Trainer.update` performs one; `nmt.training.run` repeats it and saves checkpoints.
 
 The code is the same for any number of devices. All randomness is a pure function of (seed, step, rank), so a resumed
 run reproduces an uninterrupted one.
@@ -6,46 +6,28 @@ run reproduces an uninterrupted one.
 
 from __future__ import annotations
 
-import os
-import signal
-import time
-from contextlib import AbstractContextManager, closing, nullcontext, suppress
-from dataclasses import asdict, replace
-from itertools import islice
-from pathlib import Path
-from random import Random
-from typing import Any
-from uuid import uuid4
+from contextlib import suppress
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
-from nmt.checkpoint.reading import Bundle, checkpoint_path, prune
-from nmt.checkpoint.writing import Checkpoints, add_info
-from nmt.compute.choice import factors_rounded, for_training, multiplier, product_dtype
+from nmt.compute.choice import factors_rounded, for_training, product_dtype
 from nmt.data.corpus import Corpus
-from nmt.data.data_report import figures_of, read_report
-from nmt.data.epochs import AHEAD, EpochPlans, remove_plans
-from nmt.data.folders import directory, fingerprints_of
-from nmt.data.prepare import trained_lengths
 from nmt.model.batch import Batch
 from nmt.model.transformer import Transformer, computed_by
-from nmt.parsing.linearization import load_tokenizer
-from nmt.recipe import Recipe, Training
-from nmt.system import torch_internals
-from nmt.system.console import Console, JsonLines
-from nmt.system.errors import Interrupted, UserError
-from nmt.system.files import replace_json, whole_file
-from nmt.training.batches import MicroBatches, Update, prefetched
+from nmt.recipe import Training
+from nmt.system.console import Console
+from nmt.system.errors import UserError
+from nmt.training.batches import MicroBatches, Update
 from nmt.training.cost import training_flops
-from nmt.training.distributed import MILLION, Group, Requests, stop_requests
-from nmt.training.loss import Divergence, Objective, compile_parts
+from nmt.training.distributed import MILLION, Group, Requests
+from nmt.training.graphs import Graphs
+from nmt.training.loss import Divergence, Objective, compile_for, compile_parts
 from nmt.training.optimizer import Optimizer
-from nmt.training.progress import Losses, Meter, Page, Progress, farewell, show_progress
-from nmt.training.run_files import ABOUT, METRICS, BestScore, DevExample, RunState, Samples, about_run, forget_after
-from nmt.training.validation import Validation
+from nmt.training.progress import Losses, Meter, Progress
+from nmt.training.run_files import RunState
 
 CHECKED = 50  # maximum updates between counts of skipped updates; counting synchronises with the GPU
 
@@ -66,14 +48,18 @@ class Trainer:
         self.optimizer = Optimizer(self.model, model.config.d_model, settings)
         self.micro_batches = MicroBatches(model.config, corpus, settings, group)
         self._parallel: DistributedDataParallel | None = None
+        self._graphs = Graphs(self._add_gradients, self.optimizer, self.device)
 
     def start(self, progress: Progress) -> None:
         """Wrap the model for all ranks, choose the micro-batch size, start the clock, and report to `progress`."""
+        self.objective.train()
+        if self.device.type == "cuda":
+            compile_for(self.model, self._add_gradients, self.micro_batches.probes())
         self._parallel = self.group.parallel(self.objective, self.optimizer)
+        self._graphs.start(self.group.size == 1 and self.micro_batches.packed)
         self.micro_batches.choose_size(self.state, self._memory_of, self.console)
         self.divergence = Divergence(self.model, self.corpus, self.console, self.state)
         self.meter, self.progress = Meter(self.state, self.group, self.dtype), progress
-        self.objective.train()
 
     def update(self, update: Update, requests: Requests) -> Requests:
         """Perform one update (section 5.3); return the requests that the ranks have agreed on.
@@ -86,7 +72,7 @@ class Trainer:
             # 1. Compute the micro-batches' gradients, and 2. sum them over all ranks.
             losses, agreed = self.gradients(update, requests)
             while losses is None:
-                self._halve_micro_batches()
+                self._save_memory()
                 losses, agreed = self.gradients(update, requests)
         # 3. Clip them by their global norm.
         norm = self.optimizer.clip(self.group.norm)
@@ -117,54 +103,54 @@ class Trainer:
         batches = self.micro_batches.of(update, self.state.device_tokens)
         # DistributedDataParallel averages over ranks; scaling by their number makes it a sum.
         scale = (1 if self._parallel is None else self.group.size) / update.lengths.target_tokens
-        losses, last = list[Losses](), None
+        losses, last, ran_out = list[Losses](), None, 1
         with suppress(torch.OutOfMemoryError):
-            for batch in batches[:-1]:
-                with self._without_exchange():
-                    loss, nll = self._forward(batch)
-                    (loss * scale).backward()
-                losses.append((loss.detach(), nll, batch.num_cells))
-            last = self._forward(batches[-1])
-        ran_out, stop, checkpoint, spent = self.group.largest(last is None, *requests)
+            for batch in batches if self._parallel is None else batches[:-1]:
+                with self.group.without_exchange():
+                    losses.append((*self._graphs(self.micro_batches.on_device(batch), scale), batch.num_cells))
+            if self._parallel is not None:
+                last = self._forward(self.micro_batches.on_device(batches[-1]))
+            ran_out = 0
+        ran_out, stop, checkpoint, spent = self.group.largest(ran_out, *requests)
         agreed = Requests(stop, bool(checkpoint), spent)
-        if ran_out or last is None:
+        if ran_out:
             return None, agreed
-        try:
-            with self.group.guard("adding up gradients"):
-                (last[0] * scale).backward()
-                self.group.add_up()
-        except torch.OutOfMemoryError:
-            if self.group.size > 1:  # the other ranks are already exchanging gradients
+        if last is not None:
+            try:
+                with self.group.guard("adding up gradients"):
+                    (last[0] * scale).backward()
+            except torch.OutOfMemoryError:  # the other ranks are already exchanging gradients
                 hint = f"--set training.device_tokens={max(1, batches[-1].target_out.numel() // 2)}"
                 raise UserError(f"{self.device}: out of memory", hint) from None
-            return None, agreed
-        return [*losses, (last[0].detach(), last[1], batches[-1].num_cells)], agreed
+            losses.append((last[0].detach(), last[1], batches[-1].num_cells))
+        self.group.add_up()
+        return losses, agreed
+
+    def _add_gradients(self, batch: Batch, scale: Tensor | float = 1.0) -> tuple[Tensor, Tensor]:
+        """Add the gradients of a micro-batch times `scale`; return its losses as `_forward` does."""
+        loss, nll = self._forward(batch)
+        (loss * scale).backward()
+        return loss.detach(), nll
 
     def _forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Return a micro-batch's loss () and negative log-likelihood (), summed over target tokens."""
-        if self._parallel is not None:
-            # Before the second update, rank 0 broadcasts the order of gradients. Do it here, inside the guard, because
-            # errors in the forward pass below are not communication errors.
-            with self.group.guard("agreeing on the order of gradients"):
-                if torch_internals.find("torch.distributed:Reducer._rebuild_buckets"):
-                    self._parallel.reducer._rebuild_buckets()
-        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.dtype == torch.bfloat16):
-            loss, nll = (self._parallel or self.objective)(self.micro_batches.on_device(batch))
+        """Return the loss () and negative log-likelihood (), summed over target tokens, of a batch on the device."""
+        self.group.agree_on_order()  # here, because errors in the forward pass are not communication errors
+        # Without a cache, which the recording of a CUDA graph cannot have, and which saves nothing.
+        with torch.autocast(self.device.type, torch.bfloat16, self.dtype == torch.bfloat16, cache_enabled=False):
+            loss, nll = (self._parallel or self.objective)(batch)
         return loss, nll
 
-    def _without_exchange(self) -> AbstractContextManager[None]:
-        """Suspend the exchange of gradients during the block."""
-        return self._parallel.no_sync() if self._parallel is not None else nullcontext()
-
-    def _halve_micro_batches(self) -> None:
-        """Halve the micro-batch size and, on all ranks, discard the update that ran out of memory."""
-        state = self.state
-        self.optimizer.clear()
-        if self.device.type == "cuda":
-            torch.cuda.empty_cache()
+    def _save_memory(self) -> None:
+        """Do without CUDA graphs or else halve the micro-batch size; discard the update that ran out of memory."""
+        state, had_graphs = self.state, self._graphs.stop()
+        torch.cuda.empty_cache()
+        if had_graphs:
+            self.console.say(f"update {state.step}: out of memory; from here on without CUDA graphs")
+            return
         if self._parallel is not None:  # ranks whose last forward pass succeeded expect to exchange gradients
             with self.group.guard("beginning an update anew"):
-                self._forward(self.micro_batches.batch(np.empty(0, np.int64), 1))[0].backward()
+                nothing = self.micro_batches.batch(np.empty(0, np.int64), 1)
+                self._add_gradients(self.micro_batches.on_device(nothing))
             self.optimizer.clear()
         if state.device_tokens == 1:
             problem = f"{self.device}: out of memory at update {state.step} with one sentence at a time"
@@ -187,206 +173,16 @@ class Trainer:
         """Return the bytes that a GPU needs for an update with several micro-batches of `tokens` tokens.
 
         The first backward pass allocates gradients while it frees activations, so that few of them count in its peak,
-        at its beginning. All of them are there at the peaks of those after it.
+        at its beginning. All of them are there at the peaks of those after it. CUDA graphs have activations of their
+        own, beside those of a micro-batch that is computed without one.
         """
+        before = torch.cuda.memory_allocated(self.device)
         torch.cuda.reset_peak_memory_stats(self.device)
         try:
             for _ in range(2):  # the second one, as those of an update that is split, beside gradients
-                with self._without_exchange():
-                    self._forward(self.micro_batches.probe(tokens))[0].backward()
+                with self.group.without_exchange():
+                    self._add_gradients(self.micro_batches.probe(tokens))
         finally:  # running out of memory leaves partial gradients behind
             self.optimizer.clear()
-        return torch.cuda.max_memory_allocated(self.device) + self.optimizer.bytes_to_come()
-
-
-class Run:
-    """A run in its directory: updates, checkpoints, scores and report."""
-
-    def __init__(
-        self, recipe: Recipe, out: Path, trainer: Trainer, resumed: Bundle | None, best: BestScore, base: Recipe | None
-    ) -> None:
-        """Begin the run of `trainer`, or resume it from a checkpoint; `base` is the recipe that `recipe` extends."""
-        self.recipe, self.out, self.trainer, self.best = recipe, out, trainer, best
-        self.state, self.group, self.console = trainer.state, trainer.group, trainer.console
-        corpus, leads, prepared = trainer.corpus, self.group.leads, trainer.corpus.path.parent
-        tokenizer, dev, lengths = load_tokenizer(prepared), Corpus(prepared / "valid.arrow"), trained_lengths(prepared)
-        self.data = data = fingerprints_of(prepared)
-        self.validation = Validation(dev, tokenizer, recipe, self.group, lengths) if len(dev) else None
-        self.metrics = JsonLines(out / METRICS if leads else Path(os.devnull), self.console.say)
-        self.samples: Samples | None = None
-        if leads and (scorer := self.validation) is not None and scorer.sources:
-            self.samples = Samples(out, scorer.sources, scorer.references, scorer.each, self.console.say)
-        kept, weights = read_report(prepared)["train"]["kept by set"], [each.weight for each in recipe.data.train]
-        mixture = list(zip(kept, weights, strict=True))
-        self.epochs = EpochPlans(out, data["train_data"], corpus, mixture, recipe.training, leads, self.group.check)
-        self.page = Page(out, self.console, wanted=leads and recipe.training.report)
-        self.checkpoints = Checkpoints(out, recipe, tokenizer)
-        self.mark = {"new_dev_set": True} if resumed and not resumed.is_scored_on(data) else {}
-        # The run may have been killed before it scored the checkpoint, or have another development set now.
-        lacks_scores = bool(resumed and recipe.data.valid and (resumed.info["unscored"] or self.mark))
-        self.unscored = resumed.path if resumed and lacks_scores else None
-        self.is_out_of_time = self.state.seconds_left(recipe.training) <= 0
-        self.sample: DevExample | None = None  # of the newest checkpoint's outputs
-        self.info: dict[str, Any] = data | {"run": resumed.info["run"] if resumed else uuid4().hex[:12]}
-        self.info |= {"lengths": lengths.model_dump()} if lengths else {}
-        parameters = sum(parameter.numel() for parameter in trainer.model.parameters())
-        by = multiplier(trainer.dtype) if trainer.device.type == "cpu" else None
-        place = os.path.relpath(directory(recipe).resolve(), out.resolve())
-        self.about = about_run(parameters, base, by, figures_of(read_report(prepared)) if leads else {}, place)
-
-    def train(self) -> None:
-        """Train to completion from the current state; report the outcome and the cost."""
-        before, leads = self.state.step, self.group.leads
-        if self.unscored is not None or not self._is_done():
-            if leads:
-                self._prepare_files()
-            self._announce()
-            with self.page.refreshed(lambda: self.metrics.append(self._record())):  # with the cost of the last page
-                self._train()
-                if leads:
-                    replace_json(self.out / ABOUT, self.about | {"finished": self.state.step})
-                    if self.state.step > before:  # the cost now includes the last validation
-                        add_info(checkpoint_path(self.out, self.state.step), {"cost": self.state.cost})
-        if leads:
-            remove_plans(self.out)
-            for line in farewell(
-                self.recipe, self.out, self.state, self.best, self.sample, self.is_out_of_time, before
-            ):
-                self.console.say(line, best=line.startswith("  checkpoint"))
-
-    def _prepare_files(self) -> None:
-        """Write the run's recipe and run.json; remove checkpoints to prune, and records of updates to repeat."""
-        step, is_scored = self.state.step, self.unscored is None
-        prune(self.out, self.recipe.training.keep_last)  # a killed run may not have pruned
-        forget_after(self.out / METRICS, step, is_scored)
-        if self.samples is not None:  # a checkpoint's samples are written before its scores
-            self.samples.begin(step if is_scored else step - 1)
-        with whole_file(self.out / "recipe.yaml") as file:
-            file.write(self.recipe.to_yaml().encode())
-        replace_json(self.out / ABOUT, self.about)
-
-    def _record(self) -> dict[str, Any]:
-        """Return a checkpoint's line in metrics.jsonl, except scores; `report_seconds` is CPU time since the last."""
-        at = {"step": self.state.step, "seconds": self.state.seconds, "tokens": self.state.tokens}
-        return at | {"report_seconds": self.page.take_seconds()}
-
-    def _train(self) -> None:
-        """Score the resumed checkpoint if necessary, run the remaining updates, and wait for pending saves."""
-        training, leads = self.recipe.training, self.group.leads
-        with show_progress(self.console, self.metrics, leads, self.state.step, training) as progress:
-            try:
-                if self.unscored is not None:
-                    self._score(self.unscored, progress)
-                if not self._is_done():
-                    self._make_updates(progress)
-            finally:
-                self.checkpoints.wait()
-
-    def _make_updates(self, progress: Progress) -> None:
-        """Run updates to the end; on a signal, save everything and raise Interrupted."""
-        trainer, state, settings = self.trainer, self.state, self.recipe.training
-        trainer.start(progress)
-        saved = replace(state)
-        updates = islice(trainer.micro_batches.updates(self.epochs.plan, state), settings.updates - state.step)
-        with stop_requests(escalate=self.group.escalates) as signals, closing(prefetched(updates, AHEAD)) as ahead:
-            for update in trainer.meter.waiting(ahead):
-                agreed = trainer.update(update, self._requests(signals, saved))
-                self.is_out_of_time |= agreed.finish
-                ends = self._is_over()
-                is_last = ends or agreed.stop > 0
-                if is_last or agreed.checkpoint:
-                    trainer.divergence.check()
-                    # Do not let a run that may be diverging push out good checkpoints.
-                    if is_last or not trainer.divergence.in_a_row:
-                        self.save(progress, due=ends or agreed.checkpoint, stops=agreed.stop > 0 and not ends)
-                        trainer.meter.tick()
-                        saved = replace(state)
-                self.checkpoints.check()
-                self.page.check()
-                if self._is_done():
-                    return
-                if agreed.stop:
-                    said = f"stopped at update {state.step}, saved in {self.out}"
-                    raise Interrupted(f"{said}; to resume, run the same command again", agreed.stop)
-
-    def _requests(self, signals: list[int], saved: RunState) -> Requests:
-        """Return this rank's requests for the next update; `saved` is the state of the last checkpoint."""
-        if self.group.is_orphaned():
-            signals.append(signal.SIGTERM)
-        training, leads = self.recipe.training, self.group.leads
-        is_due = leads and self.state.is_checkpoint_due(training, saved)
-        return Requests(max(signals, default=0), is_due, int(leads * MILLION * self.state.spent(training)))
-
-    def _is_over(self) -> bool:
-        """Return whether all updates are done or training.minutes are used up."""
-        return self.is_out_of_time or self.state.step >= self.recipe.training.updates
-
-    def _is_done(self) -> bool:
-        """Return whether the run is over or training.patience is exhausted."""
-        patience = self.recipe.training.patience
-        return self._is_over() or (patience is not None and self.best.without_improvement >= patience)
-
-    def save(self, progress: Progress, *, due: bool, stops: bool) -> None:
-        """Write a checkpoint in the background; if it was `due`, score it, or on resuming if the run `stops` now."""
-        state, unscored = self.state, due and self.validation is not None
-        validate = unscored and not stops
-        path, step = checkpoint_path(self.out, state.step), state.step
-        if self.group.leads:
-            info = self.info | {"step": step, "cost": state.cost, "unscored": unscored}
-            training = self.trainer.optimizer.state(), asdict(state)
-            figures = {} if validate else self._record()
-
-            def written() -> None:
-                if not validate:  # otherwise `_score` reports it
-                    progress.record(figures)
-                    progress.checkpoint(step, path)
-
-            self.checkpoints.write(path, dict(self.trainer.model.named_parameters()), training, info, written)
-        if validate:
-            self._score(path, progress)
-
-    def _score(self, path: Path, progress: Progress) -> None:
-        """Score the model on the development set, and add the scores to its checkpoint at `path`."""
-        assert self.validation is not None
-        began = time.perf_counter()
-        with progress.validating():
-            task, dev = self.recipe.task, self.validation(self.trainer.model)
-        self.state.scoring = time.perf_counter() - began
-        is_best = self.best.add(dev.scores, task)
-        if not self.group.leads:
-            return
-        step, scores, examples = self.state.step, dev.scores, list[DevExample]()
-        if self.samples is not None and dev.hypotheses:
-            began = time.perf_counter()
-            examples = self.samples.add(step, dev.hypotheses)
-            self.page.seconds += time.perf_counter() - began
-        info = {**self.data, "scores": scores, "signatures": dev.signatures, "unscored": False}
-        info["without_improvement"] = self.best.without_improvement
-        # Record before the checkpoint has its scores, so that a run killed in between does both again.
-        progress.record(self._record() | self.mark | {f"valid_{name}": scores[name] for name in scores})
-        self.mark = {}  # the first score alone has it
-        figures = [f"dev {label} {scores[name]:.2f}" for name, label in task.labels.items()]
-        said = "  ".join([*figures, "best"] if is_best else figures)
-
-        def added() -> None:
-            if examples:
-                self.sample = Random(step).choice(examples)
-                self.console.pin(self.sample.rows())
-            progress.checkpoint(step, path, said, examples)
-            self.page.refresh()
-
-        self.checkpoints.add(path, info, added)
-
-    def _announce(self) -> None:
-        """Say what is trained, on what and for how long, and what to know of the dev scores."""
-        begin, trainer, training, say = "starting", self.trainer, self.recipe.training, self.console.say
-        if self.state.step:
-            is_new = (self.state.epoch, self.state.offset) == (0, 0)  # started with training.init_state
-            begin = f"{'going on from' if is_new else 'resuming at'} update {self.state.step:,}"
-        devices = self.group.place + (" in bf16" if trainer.dtype == torch.bfloat16 else "")
-        size, pairs = self.about["parameters"] / 1e6, f"{len(trainer.corpus):,} {self.recipe.task.unit}"
-        say(f"{begin}: {size:.2f} M parameters, {pairs}, on {devices}, into {self.out}")
-        limit = "" if training.minutes is None else f"{training.minutes:g} minutes, at most "
-        say(f"  {limit}{training.updates:,} updates of {training.batch_tokens:,} tokens")
-        for note in self.validation.notes if self.validation else ():
-            say(f"  {note}")
+        peak = torch.cuda.max_memory_allocated(self.device)
+        return peak + (peak - before) * self._graphs.active + self.optimizer.bytes_to_come()

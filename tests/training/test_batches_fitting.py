@@ -11,9 +11,9 @@ import pytest
 import torch
 
 from nmt.recipe import Training
+from nmt.system.device import RETRY, largest_fitting
 from nmt.system.errors import UserError
 from nmt.training import start
-from nmt.training.batches import RETRY, largest_fitting
 from nmt.training.start import check_memory
 
 

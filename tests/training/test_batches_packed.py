@@ -15,8 +15,11 @@ from numpy.typing import NDArray
 from padded import padded
 
 from nmt.model.batch import Batch
+from nmt.recipe import Model, Training
+from nmt.system.device import World
 from nmt.text.vocabulary import BOS, EOS, PAD
-from nmt.training.batches import ALIGNED, SIZES, Packer, deal_update, largest_batch
+from nmt.training.batches import ALIGNED, SIZES, MicroBatches, Packer, deal_update, largest_batch
+from nmt.training.distributed import Group
 
 LONGEST = 10
 IDS = st.lists(st.integers(4, 999), max_size=LONGEST - 1)
@@ -41,7 +44,8 @@ def test_a_packed_batch_holds_its_pairs_end_to_end(
     batch = padded(sources if has_source else None, targets)
     packed = Packer(share, LONGEST).pack(batch, share)
     assert packed.packing is not None
-    assert torch.equal(packed.target_out.flatten()[packed.real], batch.target_out.flatten()[batch.real])
+    assert packed.target_out[0, : batch.num_tokens].tolist() == batch.target_out.flatten()[batch.real].tolist()
+    assert packed.num_tokens == batch.num_tokens
     sides = [(packed.target_in, packed.packing.target, [[BOS, *ids] for ids in targets])]
     assert (packed.source is None) == (packed.packing.source is None) == (not has_source)
     if has_source:
@@ -69,6 +73,42 @@ def test_a_packed_batch_holds_its_pairs_end_to_end(
         assert torch.equal(*both)
 
 
+@settings(max_examples=100)
+@given(pairs=PAIRS, share=st.integers(1, 600), has_source=st.booleans())
+def test_groups_are_whole_pairs_and_as_many_as_fit(
+    pairs: list[tuple[list[int], list[int]]], share: int, has_source: bool
+) -> None:
+    sources, targets = ([list(pair[side]) for pair in pairs] for side in (0, 1))
+    packing = Packer(share, LONGEST, [6, LONGEST]).pack(padded(sources if has_source else None, targets), share).packing
+    assert packing is not None
+    sides = [side for side in packing if side is not None]
+    longest = max(map(len, [*targets, *(sources if has_source else [])])) + 1
+    firsts, sizes = [], []
+    for side in sides:
+        assert side.groups is not None
+        bounds, segments, tile = side.groups
+        assert tile == (6 if longest <= 6 else LONGEST)  # filler needs no larger one
+        assert segments.tolist() == [number for number, size in enumerate(side.bounds.diff()) for _ in range(size)]
+        assert (bounds[0], bounds[-1]) == (0, side.bounds[-1])
+        assert set(bounds.tolist()) <= set(side.bounds.tolist())
+        firsts.append(torch.searchsorted(side.bounds, bounds))
+        sizes.append(bounds.diff())
+        assert sizes[-1].max() <= tile
+    assert torch.equal(firsts[0], firsts[-1])
+    for at in range(int((sizes[0] > 0).sum()) - 1):
+        extents = [
+            side.bounds[first[at + 1] + 1] - side.bounds[first[at]] for side, first in zip(sides, firsts, strict=True)
+        ]
+        assert max(extents) > tile
+
+
+def test_long_sentences_are_not_grouped() -> None:
+    packing = Packer(100, LONGEST, [6]).pack(padded([[5] * 3], [[5] * 6]), 100).packing
+    assert packing is not None
+    assert packing.source is not None
+    assert packing.source.groups is packing.target.groups is None
+
+
 def test_a_full_share_takes_no_more_than_the_largest_size() -> None:
     for share in range(1600, 3200, 100):
         targets = [[9] * (LONGEST - 1)] * (share // LONGEST)
@@ -85,10 +125,12 @@ def test_a_batch_without_pairs_is_filler_alone() -> None:
 
 @pytest.mark.parametrize("has_source", [True, False])
 def test_a_packed_batch_moves_to_a_device_whole(has_source: bool) -> None:
-    packed = Packer(100, LONGEST).pack(padded([[5, 6]] if has_source else None, [[7]]), 100)
+    packed = Packer(100, LONGEST, [LONGEST]).pack(padded([[5, 6]] if has_source else None, [[7]]), 100)
     there = packed.to(torch.device("meta"))
     assert {there.target_in.device.type, there.packing.target.bounds.device.type} == {"meta"}
     assert there.packing.target.positions.is_meta
+    assert there.packing.target.groups.bounds.is_meta
+    assert there.packing.target.groups.segments.is_meta
     assert (there.packing.source is not None and there.packing.source.bounds.is_meta) == has_source
     assert there.packing.target.longest == packed.packing.target.longest
 
@@ -105,3 +147,34 @@ def test_the_largest_batch_has_as_many_pairs_as_can_be_so_short(
     assert batch.target_in.shape == batch.target_out.shape == shape
     assert (batch.source is not None) == has_source
     assert batch.num_tokens == shape[0] * shape[1]
+
+
+@pytest.mark.parametrize(("longest", "expected"), [(4, {4}), (5, {4, 8}), (9, {4, 8, None})])
+def test_all_ways_of_attention_are_probed(longest: int, expected: set[int | None]) -> None:
+    sides = dict(zip(("source_lengths", "target_lengths"), lengths((1, 2), (2, longest - 1)), strict=True))
+    corpus: Any = SimpleNamespace(has_source=True, longest=lambda: longest - 1, **sides)
+    made = MicroBatches(Model(), corpus, Training(packing=True, batch_tokens=60), Group(World(), timeout_minutes=1))
+    made._packer = Packer(60, longest, [4, 8])
+    groups = [batch.packing.target.groups for batch in made.probes() if batch.packing]
+    assert {each and each.tile for each in groups} == expected
+
+
+@pytest.mark.parametrize("tiles", [[], [64, 128]], ids=["ungrouped", "grouped"])
+def test_there_are_few_shapes(tiles: list[int]) -> None:
+    draw, shapes = np.random.default_rng(1), set()
+    for mean in np.geomspace(2, 60, 100):  # updates of sentences that are alike in length
+        sides = [draw.poisson(mean, int(0.96 * 3000 / (mean + 1))).clip(1, 99) for _ in range(2)]
+        batch = padded(*([[9] * length for length in side] for side in sides))
+        shapes.add(Packer(3000, 100, tiles).pack(batch, 3000).shape())
+    assert len(shapes) <= 24
+
+
+def test_a_batch_takes_the_place_of_another_of_its_shape() -> None:
+    first, second = (
+        Packer(200, LONGEST, [LONGEST]).pack(padded(*[[[symbol] * size for size in sizes]] * 2), 200)
+        for symbol, sizes in ((5, (3, 8, 2, 6)), (6, (1, 9, 9, 4)))
+    )
+    assert first.shape() == second.shape() != Packer(200, LONGEST).pack(padded(None, [[5]]), 200).shape()
+    kept = first.clone()
+    kept.copy_(second)
+    assert str(kept) == str(second) != str(first)

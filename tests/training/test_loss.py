@@ -25,7 +25,7 @@ def example(dtype=torch.float64, scale=1.0):
     torch.manual_seed(1)
     states = (scale * torch.randn(TOKENS, WIDTH, dtype=dtype)).requires_grad_()
     weight = torch.randn(VOCABULARY, WIDTH, dtype=dtype, requires_grad=True)
-    return states, weight, torch.randint(0, VOCABULARY, (TOKENS,))
+    return states, weight, torch.randint(1, VOCABULARY, (TOKENS,))
 
 
 def chunks_of(monkeypatch, rows):
@@ -85,7 +85,7 @@ def test_gradients_of_a_good_model_are_rounded_no_more_than_by_autocast(monkeypa
     """The large parts of softmax and target cancel there, and must be rounded alike or after that."""
     chunks_of(monkeypatch, 100)
     torch.manual_seed(1)
-    weight, targets = torch.randn(500, 64) / 8, torch.randint(0, 500, (400,))
+    weight, targets = torch.randn(500, 64) / 8, torch.randint(1, 500, (400,))
     states = 8.0 * weight[targets] + torch.randn(400, 64) / 2  # targets have a mean probability of 0.8
 
     def gradients(loss, dtype):
@@ -135,9 +135,9 @@ def test_smoothing_is_uniform_over_the_whole_vocabulary():
     # All logits equal: every symbol has probability 1/4, whatever the target, so both losses are ln 4.
     loss, nll = smoothed_cross_entropy(torch.zeros(1, 2), torch.ones(4, 2), torch.tensor([3]), 0.1)
     assert [float(loss), float(nll)] == pytest.approx([1.3862944, 1.3862944])
-    # Probabilities 0.5, 0.25, 0.125, 0.125, target the first, ε 0.2: 0.85 ln 2 + 0.05 (ln 4 + ln 8 + ln 8)
-    weight = torch.tensor([[0.5], [0.25], [0.125], [0.125]]).log()
-    loss, nll = smoothed_cross_entropy(torch.ones(1, 1), weight, torch.tensor([0]), 0.2)
+    # Probabilities 0.125, 0.125, 0.25, 0.5, target the last, ε 0.2: 0.85 ln 2 + 0.05 (ln 4 + ln 8 + ln 8)
+    weight = torch.tensor([[0.125], [0.125], [0.25], [0.5]]).log()
+    loss, nll = smoothed_cross_entropy(torch.ones(1, 1), weight, torch.tensor([3]), 0.2)
     assert [float(loss), float(nll)] == pytest.approx([0.85 * 0.6931472 + 0.05 * 8 * 0.6931472, 0.6931472])
 
 

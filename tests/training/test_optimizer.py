@@ -191,6 +191,27 @@ def test_a_skipped_update_counts_for_the_learning_rate_alone(settings, skipped, 
         assert torch.equal(optimizer.state()[name], moment)
 
 
+@BOTH
+def test_gradients_that_are_kept_begin_at_zero_in_the_same_place(settings):
+    model, other = tiny(), tiny()
+    optimizer, plain = (Optimizer(each, 8, settings) for each in (model, other))
+    optimizer.keep_gradients(True)
+    kept = [parameter.grad for parameter in model.parameters()]
+    for step in range(1, 4):
+        give_gradients(other, step)
+        for grad, parameter in zip(kept, other.parameters(), strict=True):
+            grad.add_(parameter.grad)
+            if step == 2:
+                parameter.grad[-1] = grad[-1] = float("nan")
+        for each in (optimizer, plain):
+            each.update(each.rate(step), torch.tensor(step == 2))
+        assert all(parameter.grad is grad for parameter, grad in zip(model.parameters(), kept, strict=True))
+        assert not any(grad.any() for grad in kept)
+    assert_identical(model, other)
+    optimizer.keep_gradients(False)
+    assert all(parameter.grad is None for parameter in model.parameters())
+
+
 # --- state --------------------------------------------------------------------------------------------------
 
 

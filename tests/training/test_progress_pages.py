@@ -17,7 +17,7 @@ from nmt.report import page as writing
 from nmt.system.errors import Interrupted, UserError
 from nmt.training import progress as module
 from nmt.training.progress import Page
-from nmt.training.trainer import Run
+from nmt.training.run import Run
 
 SMALL = small("updates: 8, log_updates: 4, valid_beam: 1")
 

@@ -158,8 +158,8 @@ def test_a_rank_that_is_lost_before_the_second_update_breaks_the_group() -> None
 
     group = Group(World(1, 2), 1)
     group._store = dist.HashStore()
-    rank = SimpleNamespace(group=group, _parallel=SimpleNamespace(reducer=SimpleNamespace(_rebuild_buckets=lost)))
+    group._parallel = SimpleNamespace(reducer=SimpleNamespace(_rebuild_buckets=lost))  # type: ignore[assignment]
     told = "rank 1 lost the others while agreeing on the order of gradients: Connection reset"
     with pytest.raises(GroupError, match=told) as error:
-        Trainer._forward(rank, None)  # type: ignore[arg-type]
+        group.agree_on_order()
     assert error.value.retry

@@ -65,8 +65,9 @@ def assert_same(found: list[Tensor], expected: list[Tensor]) -> None:
         {"positions": "words"},
         {"positions": "learned", "max_positions": LONGEST},
         {"attention_window": 5, "norm": "pre"},
+        {"output_bias": True},
     ],
-    ids=["base", "words", "learned", "window"],
+    ids=["base", "words", "learned", "window", "bias"],
 )
 def test_losses_and_gradients_are_those_of_padded_batches(settings: dict[str, object], has_source: bool) -> None:
     objective = Objective(tiny(has_source, **settings), 0.1)

@@ -30,8 +30,8 @@ from nmt.system.console import Console, JsonLines
 from nmt.training import run_files
 from nmt.training.distributed import Requests
 from nmt.training.progress import Progress, show_progress
+from nmt.training.run import Run
 from nmt.training.run_files import RunState
-from nmt.training.trainer import Run
 
 SMALL = small("updates: 12, log_updates: 4, valid_beam: 1")
 
@@ -198,7 +198,7 @@ def test_a_plan_that_was_damaged_is_made_again(
 ) -> None:
     train("training.updates=4", *BARE, out="whole")
     with monkeypatch.context() as patch:
-        patch.setattr("nmt.training.trainer.remove_plans", lambda *given: None)  # as if it were killed
+        patch.setattr("nmt.training.run.remove_plans", lambda *given: None)  # as if it were killed
         train("training.updates=2", *BARE)
     (path,) = (task / "ckpts").glob(f".epoch-0-*/{name}")
     content = path.read_bytes()

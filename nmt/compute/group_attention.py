@@ -1,0 +1,161 @@
+"""Attention of short packed sentences on a GPU, in Triton: a program for each head of each group of whole sentences.
+
+All scores of a group fit one tile, so no sum goes over several. The backward pass computes the weights again; it needs
+neither the result nor atomic additions, and writes the gradient of each projection whole. torch.compile launches the
+kernels itself. Only `nmt.compute.gpu` imports this module, and only if Triton is installed.
+
+Shapes: n tokens of one side, h heads, d the width of one head.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+from torch.library import triton_op, wrap_triton
+
+# --- kernels ----------------------------------------------------------------------------------------------------------
+
+# Loads stand in the kernels themselves: if a function loads what addresses of results are computed from, torch.compile
+# thinks that its arguments are written to, and copies them.
+
+
+@triton.jit
+def _block(first, places, exists, stride, WIDTH: tl.constexpr, BLOCK: tl.constexpr):
+    """Return where a head begins in a group's rows, the offsets (tile, block) from there, and which of them exist."""
+    columns = tl.arange(0, BLOCK)
+    inside = exists[:, None]
+    if WIDTH < BLOCK:
+        inside &= columns[None, :] < WIDTH
+    begin = first.to(tl.int64) * stride + tl.program_id(0) * WIDTH
+    return begin, places[:, None] * stride + columns[None, :], inside
+
+
+@triton.jit
+def _weights(q, k, first, end, WIDTH: tl.constexpr, TILE: tl.constexpr):
+    """Return the weights (tile, tile) of keys; those from the place `first` to before `end` are visible to a query."""
+    places = tl.arange(0, TILE)[None, :]
+    visible = (places >= first[:, None]) & (places < end[:, None])
+    scores = tl.dot(q, tl.trans(k)) * (1.4426950408889634 * WIDTH**-0.5)  # log₂ e, for powers of 2
+    scores = tl.where(visible, scores, -float("inf"))
+    highest = tl.max(scores, 1)
+    powers = tl.exp2(scores - tl.where(highest > -float("inf"), highest, 0.0)[:, None])
+    total = tl.sum(powers, 1)
+    return powers * (1.0 / tl.where(total > 0.0, total, 1.0))[:, None]  # 0 where there is no key
+
+
+@triton.jit(do_not_specialize=["before", "after"])
+def _attention(
+    query,  # (n, 3 · h · d) with keys and values if SELF, else (n, h · d)
+    memory,  # (keys, 2 · h · d), keys and values; unused if SELF
+    mixed,  # (n, h · d), the result; if BACKWARD, its gradient
+    query_grad,  # as query, a result if BACKWARD
+    memory_grad,  # as memory, a result if BACKWARD and not SELF
+    groups,  # (groups + 1,), where groups of queries begin
+    key_groups,  # (groups + 1,)
+    segments,  # (n,), the sentences of queries
+    key_bounds,  # (sentences + 1,), where sentences of keys begin
+    before,
+    after,
+    SELF: tl.constexpr,
+    BACKWARD: tl.constexpr,
+    WIDTH: tl.constexpr,
+    BLOCK: tl.constexpr,
+    TILE: tl.constexpr,
+):
+    group, width, places = tl.program_id(1), tl.num_programs(0) * WIDTH, tl.arange(0, TILE)
+    first, end = tl.load(groups + group), tl.load(groups + group + 1)
+    if first == end:  # empty: one of those that make the number of groups round
+        return
+    exists = first + places < end
+    row, row_at, inside = _block(first, places, exists, width, WIDTH, BLOCK)
+    if SELF:
+        begin, at, inside = _block(first, places, exists, 3 * width, WIDTH, BLOCK)
+        keys, key_grads = query + begin + width, query_grad + begin + width
+        key_first, key_at, key_inside = first, at, inside
+    else:
+        begin, at, key_first = row, row_at, tl.load(key_groups + group)
+        key_exists = key_first + places < tl.load(key_groups + group + 1)
+        key_begin, key_at, key_inside = _block(key_first, places, key_exists, 2 * width, WIDTH, BLOCK)
+        keys, key_grads = memory + key_begin, memory_grad + key_begin
+    q = tl.load(query + begin + at, inside, 0.0)
+    k = tl.load(keys + key_at, key_inside, 0.0)
+    v = tl.load(keys + width + key_at, key_inside, 0.0)
+    if BACKWARD:
+        grad = tl.load(mixed + row + row_at, inside, 0.0)
+    sentences = tl.load(segments + first + places, exists, 0)
+    low = tl.maximum(tl.load(key_bounds + sentences) - key_first, places - before)
+    high = tl.minimum(tl.load(key_bounds + sentences + 1) - key_first, places + after + 1)
+    weights = _weights(q, k, low, tl.where(exists, high, 0), WIDTH, TILE)
+    if BACKWARD:
+        tl.store(key_grads + width + key_at, tl.dot(tl.trans(weights.to(q.dtype)), grad).to(q.dtype), key_inside)
+        slopes = tl.dot(grad, tl.trans(v))
+        scores = (weights * (slopes - tl.sum(weights * slopes, 1)[:, None]) * WIDTH**-0.5).to(q.dtype)
+        tl.store(query_grad + begin + at, tl.dot(scores, k).to(q.dtype), inside)
+        tl.store(key_grads + key_at, tl.dot(tl.trans(scores), q).to(q.dtype), key_inside)
+    else:
+        tl.store(mixed + row + row_at, tl.dot(weights.to(q.dtype), v).to(q.dtype), inside)
+
+
+# --- operators --------------------------------------------------------------------------------------------------------
+
+
+def _constants(alone: bool, backward: bool, width: int, tile: int) -> dict[str, Any]:
+    """Return the constants of a kernel, whose every combination is compiled."""
+    block = max(16, triton.next_power_of_2(width))
+    warps = 8 if backward and tile > 64 else 4  # with fewer, registers would spill; more are slower
+    return {"SELF": alone, "BACKWARD": backward, "WIDTH": width, "BLOCK": block, "TILE": tile, "num_warps": warps}
+
+
+@triton_op("nmt::group_attention", mutates_args={})
+def group_attention(query: Tensor, memory: Tensor | None, lists: list[Tensor], numbers: list[int]) -> Tensor:
+    """Return softmax(Q Kᵀ / √d) V of packed sentences (n, h · d), each group in a tile of 64 or 128 tokens.
+
+    Without `memory`, `query` is (n, 3 · h · d) with queries, keys and values. With it, the keys and values of the other
+    side (keys, 2 · h · d), `query` is (n, h · d). `lists` are int32: where groups of queries and of keys begin, each
+    (groups + 1,); which sentence a query belongs to (n,); where a sentence's keys begin (sentences + 1,). `numbers` are
+    the heads, the size of a tile, and how far before and after its own place a query sees keys of its sentence; from
+    the size on, these are no limits.
+    """
+    (heads, tile, before, after), alone = numbers, memory is None
+    query = query.contiguous()
+    keys = query if memory is None else memory.contiguous()
+    mixed = query.new_empty(query.size(0), query.size(1) // (3 if alone else 1))
+    wrap_triton(_attention)[heads, lists[0].size(0) - 1](
+        *(query, keys, mixed, query, keys, *lists, before, after),
+        **_constants(alone, False, mixed.size(1) // heads, tile),
+    )
+    return mixed
+
+
+@triton_op("nmt::group_attention_backward", mutates_args={})
+def group_attention_backward(
+    grad: Tensor, query: Tensor, memory: Tensor | None, lists: list[Tensor], numbers: list[int]
+) -> list[Tensor]:
+    """Return the gradients of `query` and, if given, `memory`, for that of the result of `group_attention`."""
+    (heads, tile, before, after), alone = numbers, memory is None
+    grad, query = grad.contiguous(), query.contiguous()
+    keys = query if memory is None else memory.contiguous()
+    grads = [torch.empty_like(x) for x in ([query] if alone else [query, keys])]
+    wrap_triton(_attention)[heads, lists[0].size(0) - 1](
+        *(query, keys, grad, grads[0], keys if alone else grads[1], *lists, before, after),
+        **_constants(alone, True, grad.size(1) // heads, tile),
+    )
+    return grads
+
+
+def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    query, memory, lists, ctx.numbers = inputs
+    ctx.save_for_backward(query, memory, *lists)
+
+
+def _gradients(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
+    query, memory, *lists = ctx.saved_tensors
+    grads = group_attention_backward(grad, query, memory, lists, ctx.numbers)
+    return grads[0], None if memory is None else grads[1], [None] * len(lists), None
+
+
+group_attention.register_autograd(_gradients, setup_context=_save)

@@ -1,0 +1,229 @@
+"""A training run in its directory: updates, checkpoints, scores and report."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from contextlib import closing
+from dataclasses import asdict, replace
+from itertools import islice
+from pathlib import Path
+from random import Random
+from typing import Any
+from uuid import uuid4
+
+import torch
+
+from nmt.checkpoint.reading import Bundle, checkpoint_path, prune
+from nmt.checkpoint.writing import Checkpoints, add_info
+from nmt.compute.choice import multiplier
+from nmt.data.corpus import Corpus
+from nmt.data.data_report import figures_of, read_report
+from nmt.data.epochs import AHEAD, EpochPlans, remove_plans
+from nmt.data.folders import directory, fingerprints_of
+from nmt.data.prepare import trained_lengths
+from nmt.parsing.linearization import load_tokenizer
+from nmt.recipe import Recipe
+from nmt.system.console import JsonLines
+from nmt.system.errors import Interrupted
+from nmt.system.files import replace_json, whole_file
+from nmt.training.batches import prefetched
+from nmt.training.distributed import MILLION, Requests, stop_requests
+from nmt.training.progress import Page, Progress, farewell, show_progress
+from nmt.training.run_files import ABOUT, METRICS, BestScore, DevExample, RunState, Samples, about_run, forget_after
+from nmt.training.trainer import Trainer
+from nmt.training.validation import Validation
+
+
+class Run:
+    """A run in its directory: updates, checkpoints, scores and report."""
+
+    def __init__(
+        self, recipe: Recipe, out: Path, trainer: Trainer, resumed: Bundle | None, best: BestScore, base: Recipe | None
+    ) -> None:
+        """Begin the run of `trainer`, or resume it from a checkpoint; `base` is the recipe that `recipe` extends."""
+        self.recipe, self.out, self.trainer, self.best = recipe, out, trainer, best
+        self.state, self.group, self.console = trainer.state, trainer.group, trainer.console
+        corpus, leads, prepared = trainer.corpus, self.group.leads, trainer.corpus.path.parent
+        tokenizer, dev, lengths = load_tokenizer(prepared), Corpus(prepared / "valid.arrow"), trained_lengths(prepared)
+        self.data = data = fingerprints_of(prepared)
+        self.validation = Validation(dev, tokenizer, recipe, self.group, lengths) if len(dev) else None
+        self.metrics = JsonLines(out / METRICS if leads else Path(os.devnull), self.console.say)
+        self.samples: Samples | None = None
+        if leads and (scorer := self.validation) is not None and scorer.sources:
+            self.samples = Samples(out, scorer.sources, scorer.references, scorer.each, self.console.say)
+        kept, weights = read_report(prepared)["train"]["kept by set"], [each.weight for each in recipe.data.train]
+        mixture = list(zip(kept, weights, strict=True))
+        self.epochs = EpochPlans(out, data["train_data"], corpus, mixture, recipe.training, leads, self.group.check)
+        self.page = Page(out, self.console, wanted=leads and recipe.training.report)
+        self.checkpoints = Checkpoints(out, recipe, tokenizer)
+        self.mark = {"new_dev_set": True} if resumed and not resumed.is_scored_on(data) else {}
+        # The run may have been killed before it scored the checkpoint, or have another development set now.
+        lacks_scores = bool(resumed and recipe.data.valid and (resumed.info["unscored"] or self.mark))
+        self.unscored = resumed.path if resumed and lacks_scores else None
+        self.is_out_of_time = self.state.seconds_left(recipe.training) <= 0
+        self.sample: DevExample | None = None  # of the newest checkpoint's outputs
+        self.info: dict[str, Any] = data | {"run": resumed.info["run"] if resumed else uuid4().hex[:12]}
+        self.info |= {"lengths": lengths.model_dump()} if lengths else {}
+        parameters = sum(parameter.numel() for parameter in trainer.model.parameters())
+        by = multiplier(trainer.dtype) if trainer.device.type == "cpu" else None
+        place = os.path.relpath(directory(recipe).resolve(), out.resolve())
+        self.about = about_run(parameters, base, by, figures_of(read_report(prepared)) if leads else {}, place)
+
+    def train(self) -> None:
+        """Train to completion from the current state; report the outcome and the cost."""
+        before, leads = self.state.step, self.group.leads
+        if self.unscored is not None or not self._is_done():
+            if leads:
+                self._prepare_files()
+            self._announce()
+            with self.page.refreshed(lambda: self.metrics.append(self._record())):  # with the cost of the last page
+                self._train()
+                if leads:
+                    replace_json(self.out / ABOUT, self.about | {"finished": self.state.step})
+                    if self.state.step > before:  # the cost now includes the last validation
+                        add_info(checkpoint_path(self.out, self.state.step), {"cost": self.state.cost})
+        if leads:
+            remove_plans(self.out)
+            for line in farewell(
+                self.recipe, self.out, self.state, self.best, self.sample, self.is_out_of_time, before
+            ):
+                self.console.say(line, best=line.startswith("  checkpoint"))
+
+    def _prepare_files(self) -> None:
+        """Write the run's recipe and run.json; remove checkpoints to prune, and records of updates to repeat."""
+        step, is_scored = self.state.step, self.unscored is None
+        prune(self.out, self.recipe.training.keep_last)  # a killed run may not have pruned
+        forget_after(self.out / METRICS, step, is_scored)
+        if self.samples is not None:  # a checkpoint's samples are written before its scores
+            self.samples.begin(step if is_scored else step - 1)
+        with whole_file(self.out / "recipe.yaml") as file:
+            file.write(self.recipe.to_yaml().encode())
+        replace_json(self.out / ABOUT, self.about)
+
+    def _record(self) -> dict[str, Any]:
+        """Return a checkpoint's line in metrics.jsonl, except scores; `report_seconds` is CPU time since the last."""
+        at = {"step": self.state.step, "seconds": self.state.seconds, "tokens": self.state.tokens}
+        return at | {"report_seconds": self.page.take_seconds()}
+
+    def _train(self) -> None:
+        """Score the resumed checkpoint if necessary, run the remaining updates, and wait for pending saves."""
+        training, leads = self.recipe.training, self.group.leads
+        with show_progress(self.console, self.metrics, leads, self.state.step, training) as progress:
+            try:
+                if self.unscored is not None:
+                    self._score(self.unscored, progress)
+                if not self._is_done():
+                    self._make_updates(progress)
+            finally:
+                self.checkpoints.wait()
+
+    def _make_updates(self, progress: Progress) -> None:
+        """Run updates to the end; on a signal, save everything and raise Interrupted."""
+        trainer, state, settings = self.trainer, self.state, self.recipe.training
+        trainer.start(progress)
+        saved = replace(state)
+        updates = islice(trainer.micro_batches.updates(self.epochs.plan, state), settings.updates - state.step)
+        with stop_requests(escalate=self.group.escalates) as signals, closing(prefetched(updates, AHEAD)) as ahead:
+            for update in trainer.meter.waiting(ahead):
+                agreed = trainer.update(update, self._requests(signals, saved))
+                self.is_out_of_time |= agreed.finish
+                ends = self._is_over()
+                is_last = ends or agreed.stop > 0
+                if is_last or agreed.checkpoint:
+                    trainer.divergence.check()
+                    # Do not let a run that may be diverging push out good checkpoints.
+                    if is_last or not trainer.divergence.in_a_row:
+                        self.save(progress, due=ends or agreed.checkpoint, stops=agreed.stop > 0 and not ends)
+                        trainer.meter.tick()
+                        saved = replace(state)
+                self.checkpoints.check()
+                self.page.check()
+                if self._is_done():
+                    return
+                if agreed.stop:
+                    said = f"stopped at update {state.step}, saved in {self.out}"
+                    raise Interrupted(f"{said}; to resume, run the same command again", agreed.stop)
+
+    def _requests(self, signals: list[int], saved: RunState) -> Requests:
+        """Return this rank's requests for the next update; `saved` is the state of the last checkpoint."""
+        if self.group.is_orphaned():
+            signals.append(signal.SIGTERM)
+        training, leads = self.recipe.training, self.group.leads
+        is_due = leads and self.state.is_checkpoint_due(training, saved)
+        return Requests(max(signals, default=0), is_due, int(leads * MILLION * self.state.spent(training)))
+
+    def _is_over(self) -> bool:
+        """Return whether all updates are done or training.minutes are used up."""
+        return self.is_out_of_time or self.state.step >= self.recipe.training.updates
+
+    def _is_done(self) -> bool:
+        """Return whether the run is over or training.patience is exhausted."""
+        patience = self.recipe.training.patience
+        return self._is_over() or (patience is not None and self.best.without_improvement >= patience)
+
+    def save(self, progress: Progress, *, due: bool, stops: bool) -> None:
+        """Write a checkpoint in the background; if it was `due`, score it, or on resuming if the run `stops` now."""
+        state, unscored = self.state, due and self.validation is not None
+        validate = unscored and not stops
+        path, step = checkpoint_path(self.out, state.step), state.step
+        if self.group.leads:
+            info = self.info | {"step": step, "cost": state.cost, "unscored": unscored}
+            training = self.trainer.optimizer.state(), asdict(state)
+            figures = {} if validate else self._record()
+
+            def written() -> None:
+                if not validate:  # otherwise `_score` reports it
+                    progress.record(figures)
+                    progress.checkpoint(step, path)
+
+            self.checkpoints.write(path, dict(self.trainer.model.named_parameters()), training, info, written)
+        if validate:
+            self._score(path, progress)
+
+    def _score(self, path: Path, progress: Progress) -> None:
+        """Score the model on the development set, and add the scores to its checkpoint at `path`."""
+        assert self.validation is not None
+        began = time.perf_counter()
+        with progress.validating():
+            task, dev = self.recipe.task, self.validation(self.trainer.model)
+        self.state.scoring = time.perf_counter() - began
+        is_best = self.best.add(dev.scores, task)
+        if not self.group.leads:
+            return
+        step, scores, examples = self.state.step, dev.scores, list[DevExample]()
+        if self.samples is not None and dev.hypotheses:
+            began = time.perf_counter()
+            examples = self.samples.add(step, dev.hypotheses)
+            self.page.seconds += time.perf_counter() - began
+        info = {**self.data, "scores": scores, "signatures": dev.signatures, "unscored": False}
+        info["without_improvement"] = self.best.without_improvement
+        # Record before the checkpoint has its scores, so that a run killed in between does both again.
+        progress.record(self._record() | self.mark | {f"valid_{name}": scores[name] for name in scores})
+        self.mark = {}  # the first score alone has it
+        figures = [f"dev {label} {scores[name]:.2f}" for name, label in task.labels.items()]
+        said = "  ".join([*figures, "best"] if is_best else figures)
+
+        def added() -> None:
+            if examples:
+                self.sample = Random(step).choice(examples)
+                self.console.pin(self.sample.rows())
+            progress.checkpoint(step, path, said, examples)
+            self.page.refresh()
+
+        self.checkpoints.add(path, info, added)
+
+    def _announce(self) -> None:
+        """Say what is trained, on what and for how long, and what to know of the dev scores."""
+        begin, trainer, training, say = "starting", self.trainer, self.recipe.training, self.console.say
+        if self.state.step:
+            is_new = (self.state.epoch, self.state.offset) == (0, 0)  # started with training.init_state
+            begin = f"{'going on from' if is_new else 'resuming at'} update {self.state.step:,}"
+        devices = self.group.place + (" in bf16" if trainer.dtype == torch.bfloat16 else "")
+        size, pairs = self.about["parameters"] / 1e6, f"{len(trainer.corpus):,} {self.recipe.task.unit}"
+        say(f"{begin}: {size:.2f} M parameters, {pairs}, on {devices}, into {self.out}")
+        limit = "" if training.minutes is None else f"{training.minutes:g} minutes, at most "
+        say(f"  {limit}{training.updates:,} updates of {training.batch_tokens:,} tokens")
+        for note in self.validation.notes if self.validation else ():
+            say(f"  {note}")
