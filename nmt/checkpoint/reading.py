@@ -2,8 +2,8 @@
 
 A bundle is a self-contained directory: `model.safetensors`, `recipe.yaml`, the SentencePiece models, a parser's tree
 symbols, and `bundle.json` with format, task, provenance, scores and the other files' hashes. A checkpoint, such as
-`step-00001000/`, adds the training state: `training.safetensors` (Adam's moments) and `training.json`. Metadata is
-read without importing torch.
+`step-00001000/`, adds the training state: `training.safetensors` (moments) and `training.json`. Metadata is read
+without importing torch.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from nmt.text.tokenizer import Tokenizer
 Tensors = Mapping[str, Tensor]
 Values = Mapping[str, Any]
 State = tuple[Tensors, Values]
-"""The state of training: Adam's moments, and the values of training.json"""
+"""The state of training: the optimizer's moments, and the values of training.json"""
 
 
 def save_bundle(

@@ -229,8 +229,8 @@ class Training(Settings):
     """Model to fine-tune: a bundle, a run's directory, a folder with a Marian model, or hf:ORG/NAME on the hub. Its
     tokenizer is used, and its `model` keys unless the recipe sets them."""
     init_state: bool = False
-    """Also restore Adam's moments and the update number from `init_from`, a checkpoint or a run's directory (its latest
-    checkpoint), and train on other data up to `updates` in total."""
+    """Also restore the optimizer's moments and the update number from `init_from`, a checkpoint or a run's directory
+    (its latest checkpoint), and train on other data up to `updates` in total."""
     source_embeddings: str | None = None
     """word2vec text file with initial vectors for source subwords or words."""
     target_embeddings: str | None = None

@@ -107,7 +107,10 @@ def available_memory(device: torch.device) -> int | None:
         return host_memory()
     free, _ = torch.cuda.mem_get_info(device)
     at = torch.cuda.current_device() if device.index is None else device.index
-    segments = (each for each in torch.cuda.memory_snapshot() if each["device"] == at)
+    try:
+        segments = [each for each in torch.cuda.memory_snapshot() if each["device"] == at]
+    except RuntimeError:  # CUDA's own allocator has no snapshots
+        return int(free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device))
     shared = (each for each in segments if each["segment_pool_id"] == (0, 0))
     return int(free + sum(each["total_size"] - each["allocated_size"] for each in shared))
 

@@ -155,7 +155,7 @@ class Group:
 
     @property
     def copies(self) -> float:
-        """Number of copies of weights, gradients and Adam's moments in the memory of this rank's device."""
+        """Number of copies of weights, gradients and moments in the memory of this rank's device."""
         return self.local_size if self.device.type == "cpu" else 1
 
     @property

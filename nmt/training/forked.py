@@ -137,11 +137,10 @@ class ForkedGroup(Group):
             parameter.grad = None
         self.wait()
         for parameter, place in self._taken:
-            if parameter.grad is not None:
-                parameter.grad.add_(place)
+            parameter.grad = place.clone() if parameter.grad is None else parameter.grad.add_(place)
 
     def norm(self, own: Tensor) -> Tensor:
-        (squares,) = self.total(float(own) ** 2)
+        (squares,) = self.total(float(own) * float(own))
         return own.new_tensor(math.sqrt(squares))
 
     def wait(self) -> None:

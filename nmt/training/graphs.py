@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from nmt.model.batch import Batch
+from nmt.system.device import memory_error
 from nmt.training.optimizer import Optimizer
 
 LAUNCHES = "graphs"  # how a single GPU gets the kernels of packed micro-batches: by "graphs", or "singly"
@@ -68,11 +69,16 @@ class Graphs:
             if len(self._graphs) < MOST:
                 self._graphs[shape] = None
             return losses
-        graph = self._graphs[shape] or self._record(batch)
-        self._graphs[shape] = graph
-        graph.batch.copy_(batch)
-        self._scale.fill_(scale)
-        graph.recorded.replay()
+        try:
+            graph = self._graphs[shape] or self._record(batch)
+            self._graphs[shape] = graph
+            graph.batch.copy_(batch)
+            self._scale.fill_(scale)
+            graph.recorded.replay()
+        except RuntimeError as error:  # CUDA itself allocates for graphs, beside PyTorch's allocator
+            if isinstance(error, torch.OutOfMemoryError) or memory_error(error) is None:
+                raise
+            raise torch.OutOfMemoryError(str(error)) from None
         loss, nll = graph.losses
         return loss.clone(), nll.clone()
 

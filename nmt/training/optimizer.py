@@ -65,7 +65,7 @@ class Optimizer:
         return learning_rate(step, self._d_model, self._settings, spent)
 
     def begin(self) -> None:
-        """Set all moments to zero before the first update, which would else do so; do nothing if they are there."""
+        """Set Adam's moments to zero before the first update, which would else do so; do nothing if they are there."""
         for parameter in (each for group in self._adam.param_groups for each in group["params"]):
             if parameter not in self._adam.state:
                 moments = {moment: torch.zeros_like(parameter) for moment in MOMENTS}

@@ -198,7 +198,7 @@ class Run:
             examples = self.samples.add(step, dev.hypotheses)
             self.page.seconds += time.perf_counter() - began
         info = {**self.data, "scores": scores, "signatures": dev.signatures, "unscored": False}
-        info["without_improvement"] = self.best.without_improvement
+        info |= {"without_improvement": self.best.without_improvement, "cost": self.state.cost}
         # Record before the checkpoint has its scores, so that a run killed in between does both again.
         progress.record(self._record() | self.mark | {f"valid_{name}": scores[name] for name in scores})
         self.mark = {}  # the first score alone has it

@@ -34,10 +34,10 @@ SAMPLES = "dev.jsonl"
 PAGE = "report.html"
 MOST, FEW = 1000, 5  # sentences kept in dev.jsonl, and shown during training
 OF_STEP = re.compile(rb'\{"step": ([0-9]+), ')
-# Fields of `RunState` under `cost` in bundle.json: sums over all resumptions of a run
-COST = ("seconds", "device_seconds", "tokens", "flops", "estimated_flops", "devices")
-# Validations' worth of time after the last update: the last checkpoint, its average, two ways to split lines, and again
-ENDING = 4
+# Fields of `RunState` under `cost` in bundle.json: sums over all resumptions of a run, and the last validation's seconds
+COST = ("seconds", "device_seconds", "tokens", "flops", "estimated_flops", "devices", "scoring")
+# Validations' worth of time after the last update: the last checkpoint, up to three averages, two ways to split lines
+ENDING = 6
 SCORING = 10  # minimum ratio of the seconds between checkpoints of a run with training.minutes to those of a validation
 ELSEWHERE = "train into another directory: --out OTHER"
 # Training keys that set a run's initial state
@@ -214,8 +214,8 @@ def changes(checkpoint: Bundle, recipe: Recipe, data: Mapping[str, str]) -> Iter
     for section in ("training", "decoding"):
         for key, before, now in _differences(section, checkpoint.recipe, recipe):
             if key not in ONLY_AT_START:
-                falls = key == "training.updates" and recipe.training.falls
-                end = ", at which the learning rate is zero now" if falls else ""
+                falls = key in ("training.updates", "training.minutes") and recipe.training.falls
+                end = ", at whose end the learning rate is zero now" if falls else ""
                 yield f"changed: {key} from {before} to {now}{end}"
     if not checkpoint.is_scored_on(data):
         yield "changed: data.valid; scores of earlier checkpoints are not compared with those from now on"

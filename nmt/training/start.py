@@ -202,12 +202,12 @@ def _identity(state: RunState, data: str, model: Transformer) -> str:
 def check_memory(parameters: int, settings: Training, device: torch.device, copies: float) -> None:
     """Raise UserError if training a model with `parameters` parameters exceeds the device's memory.
 
-    Count `copies` of weights, gradients and Adam's moments, but not activations.
+    Count `copies` of weights, gradients and two moments, but not activations.
     """
     needed = 4 * parameters * (8 if settings.precision == "fp64" else 4) * copies
     there = available_memory(device)
     if there is not None and needed > there:
-        need = f"need {needed / GIB:,.1f} GiB for weights, gradients and Adam's moments"
+        need = f"need {needed / GIB:,.1f} GiB for weights, gradients and moments"
         raise UserError(
             f"model: its {parameters:,} parameters {need}, but {there / GIB:,.1f} GiB are available ({device})",
             "lower model.d_model, model.d_ff, model.layers or tokenizer.vocab_size; nmt train --plan counts parameters",

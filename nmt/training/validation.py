@@ -256,7 +256,7 @@ def _negative_log_likelihood(model: Transformer, corpus: Corpus, rows: Rows, dev
 def average_newest(directory: Path, out: Path | None, device: torch.device, console: Console) -> Bundle:
     """Average a run's newest `decoding.average_last` checkpoints.
 
-    Where the learning rate has fallen to zero, the last checkpoint is the best and older ones may do harm: then average
+    Where the learning rate is to fall to zero, the last checkpoint is the best and older ones may do harm: then average
     only as many as help on the development set, if that is here.
     """
     newest = averageable(directory, out)[0][-1]

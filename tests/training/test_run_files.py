@@ -196,7 +196,7 @@ def test_training_goes_on_from_a_checkpoint_with_its_moments_and_updates(train, 
         torch.testing.assert_close(after[name], before[name], rtol=1e-3, atol=1e-6)
     assert [row["learning_rate"] for row in metrics(task / "ckpts") if "learning_rate" in row] == [0.0]
     said = train(*start, *slow, "training.updates=8", "training.warmup=2")
-    assert "changed: training.updates from 5 to 8, at which the learning rate is zero now" in said
+    assert "changed: training.updates from 5 to 8, at whose end the learning rate is zero now" in said
 
 
 def test_training_does_not_go_on_from_a_model_without_its_moments(train, nmt, task: Path) -> None:

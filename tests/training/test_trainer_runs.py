@@ -373,7 +373,7 @@ def test_updates_are_no_measure_of_a_run_that_minutes_may_end(
         assert totals == [total]
 
 
-def test_the_end_leaves_time_for_four_validations() -> None:
+def test_the_end_leaves_time_for_six_validations() -> None:
     state = RunState(step=5, epoch=0, offset=5, seconds=100.0, scoring=6.0)
-    assert state.seconds_left(Training(minutes=2)) == -4.0
+    assert state.seconds_left(Training(minutes=2)) == -16.0
     assert state.seconds_left(Training()) == float("inf")
