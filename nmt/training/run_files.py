@@ -34,7 +34,7 @@ SAMPLES = "dev.jsonl"
 PAGE = "report.html"
 MOST, FEW = 1000, 5  # sentences kept in dev.jsonl, and shown during training
 OF_STEP = re.compile(rb'\{"step": ([0-9]+), ')
-# Fields of `RunState` under `cost` in bundle.json: sums over all resumptions of a run, and the last validation's seconds
+# Fields of `RunState` under `cost` in bundle.json: sums over all resumptions, and the last validation's seconds
 COST = ("seconds", "device_seconds", "tokens", "flops", "estimated_flops", "devices", "scoring")
 # Validations' worth of time after the last update: the last checkpoint, up to three averages, two ways to split lines
 ENDING = 6
