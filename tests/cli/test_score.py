@@ -160,7 +160,7 @@ def test_an_average_without_a_score_is_scored_where_its_data_is(
     assert found["dev"]["score"] > 90
     assert "nc:6" in found["dev"]["signature"]
     cost = checkpoints(Path("a"))[-1].cost
-    assert {name: found[name] for name in COST} == cost
+    assert {name: found[name] for name in COST} == {name: cost[name] for name in COST}
     assert cost["seconds"] > 0
     elsewhere = tmp_path_factory.mktemp("elsewhere")
     monkeypatch.chdir(elsewhere)
