@@ -1,6 +1,7 @@
 /* Products in 8-bit integers. */
 
 #include "nmt_kernels.h"
+#include "threads.h"
 #include "vectors.h"
 
 /* A tile of TILE_ROWS rows by PANEL_VECTORS vectors of outputs is summed in registers. */
@@ -103,7 +104,8 @@ INLINE void multiply_by_panel(int vnni, int together, int64_t width, int64_t out
 }
 
 typedef struct {
-    int64_t rows, width, outputs, next; /* `next`: the first output that no thread computes yet */
+    items outputs;
+    int64_t rows, width;
     const uint8_t *x;
     const float *row_scales, *scales;
     const int8_t *matrix;
@@ -113,14 +115,13 @@ typedef struct {
 
 /* Multiply all rows by panels that no other thread has taken, until none is left. A panel stays in the cache. */
 INLINE void multiply(int vnni, product *p) {
-    int64_t first, width = p->width;
-    while ((first = __atomic_fetch_add(&p->next, PANEL_OUTPUTS, __ATOMIC_RELAXED)) < p->outputs) {
+    int64_t first, end, width = p->width, outputs = p->outputs.count;
+    while (take(&p->outputs, &first, &end)) {
         int64_t row = 0;
 #define ROWS(N)                                                                                                        \
     for (; row + N <= p->rows; row += N)                                                                               \
-        multiply_by_panel(vnni, N, width, p->outputs, p->x + row * width, p->row_scales + row,                         \
-            p->matrix + first * width, p->shifts + first, p->scales + first, p->outputs - first,                       \
-            p->out + row * p->outputs + first);
+        multiply_by_panel(vnni, N, width, outputs, p->x + row * width, p->row_scales + row, p->matrix + first * width, \
+            p->shifts + first, p->scales + first, outputs - first, p->out + row * outputs + first);
         ROWS(TILE_ROWS)
         ROWS(1)
 #undef ROWS
@@ -145,13 +146,9 @@ void nmt_int8_product(int64_t rows, int64_t width, int64_t outputs, const uint8_
     const int8_t *matrix, const int32_t *shifts, const float *scales, float *out, nmt_run_in_threads *parallel,
     int32_t threads) {
 #if PANEL_VECTORS
-    product shared = {rows, width, outputs, 0, x, row_scales, scales, matrix, shifts, out};
+    product shared = {{outputs, PANEL_OUTPUTS, 0}, rows, width, x, row_scales, scales, matrix, shifts, out};
     void (*multiply_panels)(void *) = HAS_VNNI ? multiply_by_vnni : multiply_in_pairs;
-    if (parallel && threads > 1 && rows * width * outputs > NMT_SHARED_FROM) {
-        parallel(multiply_panels, &shared, (unsigned)threads, 0);
-    } else {
-        multiply_panels(&shared);
-    }
+    in_threads(multiply_panels, &shared, rows * width * outputs, parallel, threads);
 #else
     (void)rows, (void)width, (void)outputs, (void)x, (void)row_scales, (void)matrix, (void)shifts, (void)scales;
     (void)out, (void)parallel, (void)threads;

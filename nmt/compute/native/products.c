@@ -1,6 +1,7 @@
 /* Matrix products in fp32, of few rows and a matrix that is laid out once. */
 
 #include "nmt_kernels.h"
+#include "threads.h"
 #include "tiles.h"
 
 /* The layout is panels (width, outputs per panel), padded with zeros to whole vectors. LANES columns are copied at a
@@ -19,7 +20,8 @@ void nmt_pack(int64_t outputs, int64_t width, const float *matrix, float *packed
 }
 
 typedef struct {
-    int64_t rows, width, outputs, next; /* `next`: the first output that no thread computes yet */
+    items outputs;
+    int64_t rows, width;
     const float *x, *matrix, *bias;
     float *out;
 } product;
@@ -27,17 +29,15 @@ typedef struct {
 /* Compute panels that no other thread has taken, until none is left. */
 static void multiply_panels(void *shared) {
     product *p = shared;
-    for (;;) {
-        int64_t first = __atomic_fetch_add(&p->next, PANEL_OUTPUTS, __ATOMIC_RELAXED), count = p->outputs - first;
-        if (count <= 0) return;
-        if (count > PANEL_OUTPUTS) count = PANEL_OUTPUTS;
+    int64_t first, end, outputs = p->outputs.count;
+    while (take(&p->outputs, &first, &end)) {
         float bias[PANEL_OUTPUTS] = {0};
-        if (p->bias) copy(count, p->bias + first, bias);
+        if (p->bias) copy(end - first, p->bias + first, bias);
         const float *panel = p->matrix + first * p->width;
 #define PANEL(VECTORS)                                                                                                 \
-    multiply_panel(VECTORS, p->rows, p->width, p->x, p->width, 1, panel, VECTORS *LANES, bias, 0, count,               \
-        p->out + first, p->outputs)
-        switch (panel_vectors(p->outputs, first)) {
+    multiply_panel(VECTORS, p->rows, p->width, p->x, p->width, 1, panel, VECTORS *LANES, bias, 0, end - first,         \
+        p->out + first, outputs)
+        switch (panel_vectors(outputs, first)) {
         case 1: PANEL(1); break;
         case 2: PANEL(2); break;
         default: PANEL(3);
@@ -48,10 +48,6 @@ static void multiply_panels(void *shared) {
 
 void nmt_product(int64_t rows, int64_t width, int64_t outputs, const float *x, const float *matrix, const float *bias,
     float *out, nmt_run_in_threads *parallel, int32_t threads) {
-    product shared = {rows, width, outputs, 0, x, matrix, bias, out};
-    if (parallel && threads > 1 && rows * width * outputs > NMT_SHARED_FROM) {
-        parallel(multiply_panels, &shared, (unsigned)threads, 0);
-    } else {
-        multiply_panels(&shared);
-    }
+    product shared = {{outputs, PANEL_OUTPUTS, 0}, rows, width, x, matrix, bias, out};
+    in_threads(multiply_panels, &shared, rows * width * outputs, parallel, threads);
 }
