@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from itertools import accumulate
 from typing import Any
 
 import torch
@@ -150,26 +151,29 @@ class Muon:
     def __init__(self, weights: Sequence[tuple[Tensor, Sequence[int]]], decay: float) -> None:
         """Begin with momenta of zero; each weight comes with the numbers of rows of the matrices stacked in it."""
         self.momenta = {weight: torch.zeros_like(weight, requires_grad=False) for weight, _ in weights}
-        self._rows, self._decay = dict(weights), decay
+        self._decay = decay
+        self._alike = defaultdict[tuple[int, int], list[tuple[Tensor, slice]]](list)  # matrices by their shape
+        for weight, stacked in weights:
+            for end, rows in zip(accumulate(stacked), stacked, strict=True):
+                self._alike[rows, weight.size(1)].append((weight, slice(end - rows, end)))
 
     @torch.no_grad()
     def update(self, rate: float, skip: Tensor) -> None:
-        """Apply the gradients unless `skip` () is true; those of equal shape together, to have few operations."""
-        alike = defaultdict[torch.Size, list[tuple[Tensor, Tensor]]](list)
+        """Apply the gradients unless `skip` () is true; those of one shape together, to have few operations."""
         share = torch.where(skip, 0.0, 1.0 - MOMENTUM_DECAY)
-        for weight, momentum in self.momenta.items():
-            if weight.grad is None:
-                continue
-            grad = weight.grad.nan_to_num_(0.0, 0.0, 0.0)
-            momentum.lerp_(grad, share.to(grad))
-            ahead = grad.lerp(momentum, MOMENTUM_DECAY)  # Nesterov's
-            for part, of_part in zip(weight.split(self._rows[weight]), ahead.split(self._rows[weight]), strict=True):
-                alike[part.shape].append((part, of_part))
         keep, scale = torch.where(skip, 1.0, 1.0 - rate * self._decay), torch.where(skip, 0.0, -LIKE_ADAM * rate)
-        for shape, pairs in alike.items():
-            steps = orthogonalised(torch.stack([ahead for _, ahead in pairs])) * (scale * math.sqrt(max(shape)))
-            for (part, _), step in zip(pairs, steps, strict=True):
-                part.mul_(keep).add_(step)
+        for shape, matrices in self._alike.items():
+            ahead, learning = list[Tensor](), list[Tensor]()
+            for weight, rows in matrices:
+                if weight.grad is not None:  # it is that of another rank otherwise
+                    grad = weight.grad[rows].nan_to_num_(0.0, 0.0, 0.0)
+                    momentum = self.momenta[weight][rows].lerp_(grad, share.to(grad))
+                    ahead.append(grad.lerp(momentum, MOMENTUM_DECAY))  # Nesterov's
+                    learning.append(weight[rows])
+            if learning:
+                steps = orthogonalised(torch.stack(ahead)) * (scale * math.sqrt(max(shape)))
+                for matrix, step in zip(learning, steps, strict=True):
+                    matrix.mul_(keep).add_(step)
 
 
 def orthogonalised(x: Tensor) -> Tensor:
