@@ -40,6 +40,7 @@ class Trainer:
         self.corpus, self.settings, self.group, self.console = corpus, settings, group, console
         self.device, self.state = group.device, RunState(step=0, epoch=0, offset=0)
         compiled = settings.compile or (settings.compile is None and self.device.type == "cuda")
+        self._compiles_first = compiled and self.device.type == "cuda"
         self.dtype = product_dtype(settings.precision, self.device, model.config.d_model)
         self.model = computed_by(model, for_training(self.device, self.dtype, compiled=compiled))
         self.objective = Objective(self.model, settings.label_smoothing)
@@ -53,7 +54,7 @@ class Trainer:
     def start(self, progress: Progress) -> None:
         """Wrap the model for all ranks, choose the micro-batch size, start the clock, and report to `progress`."""
         self.objective.train()
-        if self.device.type == "cuda":
+        if self._compiles_first:
             compile_for(self.model, self._add_gradients, self.micro_batches.probes())
         self._parallel = self.group.parallel(self.objective, self.optimizer)
         self._graphs.start(self.group.size == 1 and self.micro_batches.packed)
@@ -95,8 +96,8 @@ class Trainer:
     def gradients(self, update: Update, requests: Requests) -> tuple[list[Losses] | None, Requests]:
         """Compute an update's gradients on every rank; return no losses if memory ran out on any of them.
 
-        The loss is the mean over the whole update's target tokens. The ranks agree on their requests before the last
-        backward pass, the only one that exchanges gradients.
+        The loss is the mean over the whole update's target tokens. The ranks agree on their requests before they
+        exchange gradients, which with DistributedDataParallel the last backward pass does.
         """
         seed = np.random.SeedSequence((self.settings.seed, self.state.step, self.group.rank))
         torch.manual_seed(int(seed.generate_state(1, np.uint64)[0]))
