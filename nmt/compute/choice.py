@@ -31,7 +31,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from nmt.compute.beams import AT_ONCE, COMPARED, BeamOperations
-from nmt.compute.cpu_products import AsStored, BFloat16, ByNmt, ByOneDNN, Int8, Int8InC, LaidOut, Panels
+from nmt.compute.cpu_products import CACHE_LINE, AsStored, BFloat16, ByNmt, ByOneDNN, Int8, Int8InC, LaidOut, Panels
 from nmt.compute.cpu_search import AncestryInC, BeamOperationsInC, SearchInC
 from nmt.compute.cpu_training import TrainingByOneDNN, TrainingOnCPU
 from nmt.compute.cpu_training_in_c import TrainingByNmt, TrainingInC
@@ -48,7 +48,6 @@ from nmt.system.errors import UserError
 MKL, ONEDNN, NMT, PYTORCH = "mkl", "onednn", "nmt", "pytorch"
 CPUINFO = Path("/proc/cpuinfo")
 ZEN_4, ZEN_5 = 25, 26  # AMD's processor families; Zen 3 is also 25, without AVX-512
-CACHE_LINE = 16  # in fp32 numbers; small vocabularies are padded to a multiple of this
 CPU_BEAM = 4  # on a CPU, a larger beam reduces automatic batch sizes in proportion
 MOST_BATCH_TOKENS = 1 << 15  # upper bound on automatic batch sizes on a GPU; larger ones gain nothing
 INT8 = ("torch:ops.onednn.qlinear_prepack", "torch:ops.onednn.qlinear_pointwise")

@@ -120,9 +120,8 @@ def draw_kept(count: int, p: float) -> Tensor:
     return Mask.draw(p).drawn(count)
 
 
-def keep(x: Tensor, kept: Tensor, scale: float, out: Tensor | None = None) -> Tensor:
-    """Return x · scale where `kept` is 1, and 0 elsewhere. x and `out`, which may be x, are contiguous."""
-    out = torch.empty_like(x) if out is None else out
+def keep(x: Tensor, kept: Tensor, scale: float, out: Tensor) -> Tensor:
+    """Store in `out` x · scale where `kept` is 1, and 0 elsewhere; return it. x and `out`, maybe x, are contiguous."""
     factors = torch.empty(min(MASKED_AT_ONCE, x.numel()), dtype=torch.promote_types(x.dtype, torch.float32))
     for part, ones, result in zip(*(each.view(-1).split(MASKED_AT_ONCE) for each in (x, kept, out)), strict=True):
         torch.mul(part, factors[: len(ones)].copy_(ones).mul_(scale), out=result)

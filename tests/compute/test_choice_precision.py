@@ -77,3 +77,24 @@ def test_precisions_are_what_they_say(precision: str, dtype: torch.dtype, cpu: s
                 if error:
                     raise error
             assert torch.get_float32_matmul_precision() == before
+
+
+@pytest.mark.parametrize(
+    ("capability", "has_bf16", "expected"),
+    [
+        ("AVX512", True, (True, True)),
+        ("AVX512", False, (True, False)),
+        ("AVX2", True, (True, False)),
+        ("DEFAULT", False, (False, False)),
+    ],
+)
+def test_a_precision_pays_by_what_the_processor_has(
+    monkeypatch: pytest.MonkeyPatch, capability: str, has_bf16: bool, expected: tuple[bool, bool]
+) -> None:
+    known = {"torch.cpu:_is_avx512_bf16_supported": lambda: has_bf16, **dict.fromkeys(choice.INT8, print)}
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
+    monkeypatch.setattr(torch_internals, "find", known.get)
+    monkeypatch.setattr(choice, "narrowest_in_bf16", choice.narrowest_in_bf16.__wrapped__)  # without its cache
+    assert (choice.pays("int8"), choice.pays("bf16")) == expected
+    monkeypatch.setattr(torch_internals, "find", lambda name: None)
+    assert not choice.pays("int8")

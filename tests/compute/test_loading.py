@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from nmt.compute import cpu_products, cpu_search, cpu_training_in_c
 from nmt.compute import native as loading
 from nmt.compute.native import declared, kernels, open_library
 from nmt.decoding.beam import SearchEngine
@@ -98,3 +100,16 @@ def test_a_search_says_if_there_is_no_library(monkeypatch):
     SearchEngine([Transformer(Model(layers=1, d_model=8, d_ff=8, heads=2), 11, 11).eval()], Decoding(), say=said.append)
     assert len(said) == 1
     assert "C kernels are missing" in said[0]
+
+
+def test_sizes_that_python_shares_with_c_are_those_of_the_header():
+    defined = dict(re.findall(r"^#define NMT_(\w+) ([^\n/]+)", loading.HEADER.read_text(), re.MULTILINE))
+    python = {
+        "PLACES_AT_ONCE": cpu_search.PLACES_AT_ONCE,
+        "STRIPS": cpu_products.STRIPS,
+        "ROWS_SUMMED": cpu_training_in_c.ROWS_SUMMED,
+        "MOST_KEYS": cpu_training_in_c.SHORT,
+        "MOST_WIDTH": cpu_training_in_c.WIDEST,
+    }
+    found = {name: re.fullmatch(r"\(?(\d+)(?: << (\d+)\))?", defined[name].strip()) for name in python}
+    assert {name: int(each[1]) << int(each[2] or 0) for name, each in found.items()} == python

@@ -8,6 +8,7 @@ from compiled import numbers
 
 from nmt.compute import cpu_products
 from nmt.compute.cpu_products import ZERO_POINT, Int8, Int8InC
+from nmt.system import torch_internals
 
 WIDTHS = [1, 3, 4, 7, 8, 15, 16, 17, 31, 33, 64, 100, 511, 512]
 
@@ -154,3 +155,16 @@ def test_a_matrix_that_the_product_cannot_use_is_left_to_onednn(functions, limit
     for width, largest, expected in ((16, limit, True), (18, limit, False), (16, limit + 1, False)):
         monkeypatch.setattr(cpu_products, "largest_exact_weight", lambda largest=largest: largest)
         assert Int8InC(functions, torch.zeros(8, width), None)._few == expected
+
+
+@pytest.mark.parametrize(("largest", "limit"), [(2**31 - 1, 127), (2**15 - 1, 64)])
+def test_weights_have_7_bits_where_sums_of_two_products_saturate(monkeypatch, largest, limit):
+    def product(x, zero_point, matrix, scales, zeros):  # as processors with VNNI and without it compute it
+        pairs = (x.long()[:, None, :] * matrix.long()).unflatten(2, (-1, 2)).sum(-1)
+        return pairs.clamp(-largest - 1, largest).sum(-1).float()
+
+    monkeypatch.setattr(cpu_products, "_int8_product", product)
+    monkeypatch.setattr(torch_internals, "require", lambda name: lambda matrix, shape: matrix)
+    assert cpu_products.largest_exact_weight.__wrapped__() == limit
+    x, weight = torch.full((1, 64), 255, dtype=torch.uint8), torch.full((1, 64), limit)
+    assert product(x, 0, weight, None, None).item() == 64 * 255 * limit

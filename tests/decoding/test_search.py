@@ -14,7 +14,7 @@ import torch
 from compiled import compiled
 from reference_search import assert_same
 
-from nmt.compute import beams, choice, cpu_products
+from nmt.compute import beams, choice
 from nmt.compute.choice import batch_tokens, for_search, pays
 from nmt.compute.cpu_products import Int8
 from nmt.compute.native import INSTRUCTION_SETS, Kernels
@@ -333,19 +333,6 @@ def test_an_int8_product_is_within_2_percent_on_any_processor(of_rows, of_weight
     assert (found - expected).norm() <= 0.02 * expected.norm()
 
 
-@pytest.mark.parametrize(("largest", "limit"), [(2**31 - 1, 127), (2**15 - 1, 64)])
-def test_weights_have_7_bits_where_sums_of_two_products_saturate(monkeypatch, largest, limit):
-    def product(x, zero_point, matrix, scales, zeros):  # as processors with VNNI and without it compute it
-        pairs = (x.long()[:, None, :] * matrix.long()).unflatten(2, (-1, 2)).sum(-1)
-        return pairs.clamp(-largest - 1, largest).sum(-1).float()
-
-    monkeypatch.setattr(cpu_products, "_int8_product", product)
-    monkeypatch.setattr(torch_internals, "require", lambda name: lambda matrix, shape: matrix)
-    assert cpu_products.largest_exact_weight.__wrapped__() == limit
-    x, weight = torch.full((1, 64), 255, dtype=torch.uint8), torch.full((1, 64), limit)
-    assert product(x, 0, weight, None, None).item() == 64 * 255 * limit
-
-
 @pytest.mark.parametrize("precision", ["bf16", "int8"])
 def test_a_precision_is_what_it_is_asked_for_only_where_it_pays(monkeypatch, precision):
     model = random_model().float()
@@ -370,25 +357,6 @@ def test_models_in_fp64_stay_so_even_beside_others(monkeypatch, precision):
     found = search(models, sources, beam=3, batch_tokens=60, precision=precision)
     same = [one[0].ids == other[0].ids for one, other in zip(found, expected, strict=True)]
     assert sum(same) >= (19 if precision == "fp32" else 10)
-
-
-@pytest.mark.parametrize(
-    ("capability", "has_bf16", "expected"),
-    [
-        ("AVX512", True, (True, True)),
-        ("AVX512", False, (True, False)),
-        ("AVX2", True, (True, False)),
-        ("DEFAULT", False, (False, False)),
-    ],
-)
-def test_a_precision_pays_by_what_the_processor_has(monkeypatch, capability, has_bf16, expected):
-    known = {"torch.cpu:_is_avx512_bf16_supported": lambda: has_bf16, **dict.fromkeys(choice.INT8, print)}
-    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
-    monkeypatch.setattr(torch_internals, "find", known.get)
-    monkeypatch.setattr(choice, "narrowest_in_bf16", choice.narrowest_in_bf16.__wrapped__)  # without its cache
-    assert (pays("int8"), pays("bf16")) == expected
-    monkeypatch.setattr(torch_internals, "find", lambda name: None)
-    assert not pays("int8")
 
 
 def test_a_precision_that_this_pytorch_has_not_is_a_users_error(monkeypatch):

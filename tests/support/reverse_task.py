@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import fork_server
+import pytest
 import torch
 from torch import Tensor
 
@@ -59,6 +60,19 @@ def assert_equal_to_the_bit(folder: Path, other: Path) -> None:
     first, second = parameters(folder), parameters(other)
     assert first.keys() == second.keys()
     assert [name for name in first if not torch.equal(first[name], second[name])] == []
+
+
+def assert_near(folder: Path, other: Path, tolerance: float) -> None:
+    """Assert that tensors of two runs differ by a share of their norms at most, and that the runs saw the same."""
+    first, second = parameters(folder), parameters(other)
+    assert first.keys() == second.keys()
+    differences = {name: float((first[name] - second[name]).norm() / second[name].norm()) for name in first}
+    allowed = {name: tolerance * (10 if ":" in name else 1) for name in first}  # moments are of few updates
+    assert {name: by for name, by in differences.items() if by > allowed[name]} == {}
+    places = [{key: position(of)[key] for key in ("step", "epoch", "offset", "tokens")} for of in (folder, other)]
+    assert places[0] == places[1]
+    losses = [[row["loss"] for row in metrics(of) if "loss" in row] for of in (folder, other)]
+    assert losses[0] == pytest.approx(losses[1], rel=max(tolerance, 1e-6))
 
 
 def names(folder: Path) -> list[str]:

@@ -19,13 +19,15 @@ from typing import Any
 import pytest
 import torch
 from ranks import ranks_of
-from reverse_task import BARE, assert_equal_to_the_bit, metrics, parameters, position, sets, small
+from reverse_task import BARE, assert_equal_to_the_bit, assert_near, metrics, parameters, position, sets, small
 
 from nmt.checkpoint.reading import checkpoints
 from nmt.system.processes import exclusive
 from nmt.training.validation import Validation
 
-SMALL = small("updates: 20, log_updates: 1, device_tokens: 130, report: false", "model.dropout=0", *BARE)
+SMALL = small(
+    "updates: 20, log_updates: 1, device_tokens: 130, report: false, optimizer: muon", "model.dropout=0", *BARE
+)
 NMT = [sys.executable, "-m", "nmt", "train", "recipe.yaml", *SMALL, "--threads", "1", "--device", "cpu"]
 EXACT = "training.precision=fp64"  # in fp32, for one seed in ten, two ranks differ from one device by more than 1e-5
 LONG = "training.updates=1000000"  # stopped by what the test does
@@ -121,19 +123,6 @@ def alone(prepared_task: Path, tmp_path_factory: pytest.TempPathFactory) -> dict
     for precision in ("fp32", "fp64"):
         Training(folder, "--out", precision, settings=(f"training.precision={precision}",)).end()
     return {precision: folder / precision for precision in ("fp32", "fp64")}
-
-
-def assert_near(folder: Path, other: Path, tolerance: float) -> None:
-    """Each tensor of two runs differs by a share of its norm at most; and the runs saw the same."""
-    first, second = parameters(folder), parameters(other)
-    assert first.keys() == second.keys()
-    differences = {name: float((first[name] - second[name]).norm() / second[name].norm()) for name in first}
-    allowed = {name: tolerance * (10 if ":exp_avg" in name else 1) for name in first}  # moments are of few updates
-    assert {name: by for name, by in differences.items() if by > allowed[name]} == {}
-    places = [{key: position(of)[key] for key in ("step", "epoch", "offset", "tokens")} for of in (folder, other)]
-    assert places[0] == places[1]
-    losses = [[row["loss"] for row in metrics(of) if "loss" in row] for of in (folder, other)]
-    assert losses[0] == pytest.approx(losses[1], rel=max(tolerance, 1e-6))
 
 
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--local-addr", "localhost"]

@@ -110,7 +110,7 @@ def learn(model, updates):
     for step in range(1, updates + 1):
         model(ids, ids).logsumexp(-1).sum().backward()
         model(everything, everything).square().sum().backward()  # two micro-batches
-        optimizer.update(step, torch.tensor(False))
+        optimizer.update(optimizer.rate(step), torch.tensor(False))
 
 
 @pytest.mark.parametrize("fresh", [True, False])
