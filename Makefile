@@ -16,7 +16,7 @@ $(INSTALLED): pyproject.toml setup.py constraints.txt $(wildcard nmt/compute/nat
 	$(VENV)/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt torch
 	$(VENV)/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
 	$(VENV)/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt ctranslate2 \
-	  || echo "nmt translate --engine ctranslate2 will not work: the package could not be installed"
+	  || echo "nmt average --format ctranslate2 and argos will not work: the package could not be installed"
 	$(VENV)/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt sacremoses \
 	  || echo "nmt score --metric tokenised and --paper will not work: the package could not be installed"
 	$(VENV)/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt playwright axe-playwright-python \

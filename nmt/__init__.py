@@ -15,7 +15,7 @@ import os
 from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from nmt.decoding.parser import Parser
@@ -50,7 +50,6 @@ def load(
     path: ModelPath | Sequence[ModelPath],
     device: str = "auto",
     *,
-    engine: Literal["nmt", "ctranslate2"] = "nmt",
     workers: int = 1,
     threads: int | None = None,
     **decoding: object,
@@ -79,7 +78,7 @@ def load(
     for bundle in bundles:
         bundle.check_task(task)
     settings = override_decoding(bundles[0].recipe, [f"{key}={json.dumps(v)}" for key, v in decoding.items()])
-    models = Saved(bundles, engine, device, workers, threads, forks=False, say=_silent)
+    models = Saved(bundles, device, workers, threads, forks=False, say=_silent)
     if task == "parse":
         return Parser(models, tokenizer, settings)
     lengths, language = bundles[0].lengths, bundles[0].recipe.data.source or ""

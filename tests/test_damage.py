@@ -25,7 +25,7 @@ NEW = "training.updates=1", "data.name=new"
 READERS: dict[str, tuple[tuple[str, ...], str, tuple[str, ...]]] = {
     "translate": (("translate", "--model", AVERAGED), AVERAGED, BUNDLE),
     "score": (("score", "test.b", "--source", "test.a", "--model", AVERAGED), AVERAGED, BUNDLE),
-    "convert": (("translate", "--model", AVERAGED, "--engine", "ctranslate2"), AVERAGED, BUNDLE),
+    "convert": (("average", AVERAGED, "--format", "ctranslate2", "--out", "exported"), AVERAGED, BUNDLE),
     "runs": (("score", "--runs", AVERAGED), AVERAGED, ("bundle.json",)),
     "start": ((*TRAIN, f"training.init_from={AVERAGED}", *sets(*NEW), "--out", "new"), AVERAGED, BUNDLE),
     "average": (("average", "ckpts"), NEWEST, BUNDLE),

@@ -23,7 +23,7 @@ from reverse_task import reseal
 from nmt.checkpoint.reading import Bundle
 from nmt.commands.process import open_output
 from nmt.decoding.beam import SearchEngine
-from nmt.decoding.ctranslate2_engine import convert
+from nmt.exchange.ctranslate2 import specification
 from nmt.exchange.resolve import resolve
 from nmt.parsing.tree import read_trees
 from nmt.recipe import TASKS, Decoding, validated
@@ -189,15 +189,11 @@ def test_tables_of_positions_that_fit_into_no_memory_are_refused(
     monkeypatch: pytest.MonkeyPatch, hostile: Bundle
 ) -> None:
     pytest.importorskip("ctranslate2")
+    problem = "decoding.max_source and max_extra: encodings of 110,000 positions need"
     monkeypatch.setattr("nmt.exchange.ctranslate2.host_memory", lambda: 10**7)
-    decoding = Decoding(max_source=100_000, max_extra=10_000)
-    refused(
-        lambda: convert(hostile, decoding, print),
-        "decoding.max_source and max_extra: encodings of 110,000 positions need",
-    )
-    assert not (hostile.path / "ctranslate2").exists()
+    refused(lambda: specification(hostile, 110_000, "float32"), problem)
     monkeypatch.setattr("nmt.exchange.ctranslate2.host_memory", lambda: 10**12)
-    assert (convert(hostile, Decoding(), print) / "model.bin").exists()
+    assert specification(hostile, 80, "float32") is not None
 
 
 # --- paths and the network ----------------------------------------------------------------------------------

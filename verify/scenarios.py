@@ -36,7 +36,7 @@ SCENARIOS = [
     Scenario("translate", [TRAIN, f"{TRANSLATE} --beam 1 --output out.de"], f"{TRANSLATE} --output out.de"),
     Scenario("translate-json", [TRAIN], f"{TRANSLATE} --devices 2 --n-best 2 --json --output out.jsonl.gz"),
     Scenario("translate-resume", [TRAIN], f"{TRANSLATE} --output out.de --resume", r"out\.de\.parts/.*"),
-    Scenario("translate-ctranslate2", [TRAIN], f"{TRANSLATE} --engine ctranslate2 --output out.de"),
+    Scenario("average-ctranslate2", [TRAIN], "average ckpts --format ctranslate2 --out ct2"),
 ]
 if find_spec("ctranslate2") is None:
     SCENARIOS.pop()

@@ -196,9 +196,6 @@ class SearchOptions(Options):
         "--markup  Keep HTML or XML tags: translate the text without them, and put them around the words that stand "
         "for theirs."
     )
-    engine: Literal["nmt", "ctranslate2"] = in_machine(
-        "--engine  Implementation of the search.", click.Choice(["nmt", "ctranslate2"]), default="nmt"
-    )
     pretty: bool = in_files("--pretty  Draw each tree over several lines, followed by an empty one.")
 
     @property
@@ -223,7 +220,6 @@ class SearchOptions(Options):
         ensemble = len(self.paths) > 1
         refuse(self, "attention", "goes with one --model: each model of an ensemble attends on its own", ensemble)
         refuse(self, "attention", "does not go with --resume, which searches in blocks", self.resume)
-        refuse(self, "prefix terms keep markup sample", "needs --engine nmt", self.engine != "nmt")
         refuse(self, "terms keep markup n_best", "cannot be combined with --sample", self.sample)
         others = "n_best as_json resume attention sample prefix markup"
         refuse(self, others, "cannot be combined with --document", self.document)

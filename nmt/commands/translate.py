@@ -54,17 +54,14 @@ def translate(options: SearchOptions) -> None:
     bundles, decoding = search.bundles, search.decoding
     keep = [*options.keep, *[KEPT] * (options.document and decoding.keep)]
     terms = Terms(read_terms(options.terms) if options.terms else (), keep, decoding.keep)
-    annotated = options.as_json and options.engine == "nmt"
     tokenizer, lengths, language = common_tokenizer(bundles), bundles[0].lengths, bundles[0].recipe.data.source or ""
-    if options.engine == "ctranslate2" and decoding.no_repeat is not None:
-        search.say("--engine ctranslate2 does not report where decoding.no_repeat took effect, so this is not counted")
     warnings = dict(Translator.warnings)
     if options.document:
         del warnings["inputs split"]  # paragraphs are split at every sentence
     search.run(
-        lambda models: Translator(models, tokenizer, decoding, lengths, annotated, terms, language),
+        lambda models: Translator(models, tokenizer, decoding, lengths, options.as_json, terms, language),
         Statistics("translating", warnings, "line" if options.document else "sentence"),
-        {"--engine": options.engine, "--keep": options.keep, "--sample": options.sample, "--markup": options.markup},
+        {"--keep": options.keep, "--sample": options.sample, "--markup": options.markup},
     )
 
 
@@ -125,9 +122,7 @@ class LineSearch:
         options that affect the output.
         """
         options = self.options
-        models = Saved(
-            self.bundles, options.engine, options.device, options.devices, options.threads, forks=True, say=self.say
-        )
+        models = Saved(self.bundles, options.device, options.devices, options.threads, forks=True, say=self.say)
         self.open, self.statistics = partial(pipeline_of, models), statistics
         path = options.attention
         with _attention_view(options, path, self.bundles[0]) if path else nullcontext() as self.view:

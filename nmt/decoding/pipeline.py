@@ -175,7 +175,7 @@ class Pipeline(ABC, Generic[Result]):
                     search = self.engine.search(ahead, 1 if n_best == 1 else self.decoding.beam)
                 with closing(search):
                     for number, hypotheses in search:
-                        found = [each for each in hypotheses if each.score > -math.inf]  # CTranslate2 gives NaN too
+                        found = [each for each in hypotheses if each.score > -math.inf]
                         line = ahead.put(number, found + [NOTHING] * ((sample or 1) - len(found)))
                         if not line.missing:
                             counted = [each for part in line.hypotheses for each in (part if sample else part[:1])]
@@ -233,8 +233,8 @@ class Pipeline(ABC, Generic[Result]):
         A parser's target is a tree over the sentence's words, on one line. The weights are `encoder`
         (layers, heads, s, s), `decoder` (layers, heads, t, t) and `cross` (layers, heads, t, s), in fp32, where s and t
         are the lengths of source and target in symbols, including `</s>` (section 3.2 and figures 3 to 5 of the paper).
-        They are computed in full precision, whatever the engine; with workers or CTranslate2, the first call loads the
-        model into this process.
+        They are computed in full precision, whatever that of the search; with workers, the first call loads the model
+        into this process.
 
         Raise UserError for an ensemble, for a source that is blank, too long or split by the search, and for a target
         of the wrong form or length.

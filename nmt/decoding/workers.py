@@ -23,13 +23,13 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from multiprocessing.reduction import ForkingPickler
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from nmt.checkpoint.reading import Bundle
 from nmt.decoding.engine import Engine, Hypothesis, Pool, Source, SourceQueue
 from nmt.recipe import Decoding
 from nmt.recipe import Model as ModelSettings
-from nmt.system.device import choose_device, cores, find_device, is_cpu, known_error
+from nmt.system.device import choose_device, cores, is_cpu, known_error
 from nmt.system.errors import UserError
 from nmt.system.processes import ending, safe_path
 
@@ -67,11 +67,10 @@ class Loaded:
 
 @dataclass(frozen=True)
 class Saved:
-    """Models in bundles, with the engine and devices to run them on."""
+    """Models in bundles, with the devices to run them on."""
 
     bundles: Sequence[Bundle]
     """One model, or several as an ensemble."""
-    engine: Literal["nmt", "ctranslate2"]
     device: str
     """auto, cpu, cuda or cuda:N; with several workers, each has its own GPU."""
     workers: int | None
@@ -95,13 +94,8 @@ class Saved:
 
         Raise UserError if the engine cannot be made.
         """
-        if self.engine == "ctranslate2" and len(self.bundles) > 1:
-            raise UserError(
-                "--engine ctranslate2: searches with one model, not with an ensemble",
-                "use --engine nmt, or one --model",
-            )
         of_worker: MakeEngine = partial(self._make, decoding, make)
-        forks = self.forks and self.engine == "nmt" and sys.platform == "linux" and is_cpu(self.device)
+        forks = self.forks and sys.platform == "linux" and is_cpu(self.device)
         count = self.workers or (min(self.threads or cores(), MOST_WORKERS) if forks else 1)
         if count == 1:
             yield of_worker(0, 1)
@@ -117,12 +111,6 @@ class Saved:
         """Make the engine for worker `number`, 0-based, of `count`."""
         worker = number if count > 1 else None
         threads = max(1, (self.threads or cores()) // count)
-        if self.engine == "ctranslate2":
-            from nmt.decoding.ctranslate2_engine import CTranslate2Engine, convert
-            from nmt.exchange.ctranslate2 import library
-
-            bundle, name = self.bundles[0], find_device(self.device, library().get_cuda_device_count(), worker)
-            return CTranslate2Engine(convert(bundle, decoding, self.say), bundle.tokenizer(), decoding, name, threads)
         device = choose_device(self.device, threads if self.threads or count > 1 else None, worker)
         return make([bundle.model(device) for bundle in self.bundles], self.say)
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from nmt.checkpoint.reading import MANIFEST, Bundle, check_numbers, tensors_of
 from nmt.exchange.opus_mt import Module, modules
-from nmt.recipe import Decoding, Model
+from nmt.recipe import Model, Recipe
 from nmt.system.device import check_room, host_memory
 from nmt.system.errors import UserError
 from nmt.system.files import whole_directory, whole_file
@@ -39,14 +39,9 @@ def export(bundle: Bundle, path: Path, quantization: str) -> None:
     """
     check_expressible(bundle)
     with whole_directory(path, None) as part:
-        write(bundle, part, bundle.recipe.decoding, quantization)
-
-
-def write(bundle: Bundle, folder: Path, decoding: Decoding, quantization: str = "float32") -> None:
-    """Write the exported files to an empty directory, with position encodings up to the length limits of `decoding`."""
-    specification(bundle, positions_for(bundle.recipe.model, decoding), quantization).save(str(folder))
-    for name, content in bundle.tokenizer().files().items():
-        (folder / name).write_bytes(content)
+        specification(bundle, positions_for(bundle.recipe), quantization).save(str(part))
+        for name, content in bundle.tokenizer().files().items():
+            (part / name).write_bytes(content)
 
 
 def check_expressible(bundle: Bundle) -> None:
@@ -62,22 +57,17 @@ def check_expressible(bundle: Bundle) -> None:
         if lacking:
             value = getattr(model, key)
             raise UserError(f"{bundle.path}: CTranslate2 has nothing like model.{key} {value}", "use nmt itself")
-    library()
-
-
-def positions_for(config: Model, decoding: Decoding) -> int:
-    """Return the number of rows of the position encoding tables."""
-    longest = config.max_positions if config.positions == "learned" else decoding.max_source + decoding.max_extra
-    return -(-longest // MULTIPLE) * MULTIPLE
-
-
-def library() -> Any:
-    """Import and return ctranslate2; raise UserError if it is not installed."""
     try:
-        import ctranslate2
+        import ctranslate2  # noqa: F401
     except ImportError as error:
         raise UserError(f"CTranslate2 is not installed: {error}", "pip install ctranslate2") from None
-    return ctranslate2
+
+
+def positions_for(recipe: Recipe) -> int:
+    """Return the number of rows of the position encoding tables, for the longest source and output."""
+    config, decoding = recipe.model, recipe.decoding
+    longest = config.max_positions if config.positions == "learned" else decoding.max_source + decoding.max_extra
+    return -(-longest // MULTIPLE) * MULTIPLE
 
 
 def specification(bundle: Bundle, positions: int, quantization: str) -> Any:
@@ -232,7 +222,7 @@ def export_package(bundle: Bundle, path: Path, quantization: str, licence: str |
         "to_code": target,
         "to_name": names.get(target, target),
     }
-    positions = max(positions_for(recipe.model, recipe.decoding), ARGOS_LONGEST)
+    positions = max(positions_for(recipe), ARGOS_LONGEST)
     card = model_card(bundle, name, sum(each.numel() for each in bundle.weights().values()), licence, "argos_card.md")
     with TemporaryDirectory() as folder, whole_file(path) as stream, ZipFile(stream, "w", ZIP_DEFLATED) as package:
         specification(bundle, positions, quantization).save(folder)

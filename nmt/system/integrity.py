@@ -1,9 +1,9 @@
 """Hashes that detect damage.
 
-A directory's manifest (`bundle.json` of a bundle, `fingerprint.json` of prepared data or `converted.json` of a
-conversion) holds under `hashes` the xxh3_64 of every other file and of its own contents. Files are verified when read.
-This detects accidents such as bit rot or an incomplete copy, not attackers, who could also change the hashes. Who edits
-a file deletes `hashes`; nothing is verified then.
+A directory's manifest (`bundle.json` of a bundle or `fingerprint.json` of prepared data) holds under `hashes` the
+xxh3_64 of every other file and of its own contents. Files are verified when read. This detects accidents such as bit
+rot or an incomplete copy, not attackers, who could also change the hashes. Who edits a file deletes `hashes`; nothing
+is verified then.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pydantic import BaseModel, Field, ValidationError
 from nmt.system.errors import UserError
 from nmt.system.files import digest, read_json, read_whole, regular, remedy, replace_json, write_json
 
-MANIFESTS = ("bundle.json", "fingerprint.json", "converted.json")  # contain their directory's hashes
+MANIFESTS = ("bundle.json", "fingerprint.json")  # contain their directory's hashes
 HASHES = "hashes"
 M = TypeVar("M", bound=BaseModel)
 

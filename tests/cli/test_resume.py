@@ -173,7 +173,7 @@ def test_ranks_do_not_all_search_the_whole_input(nmt, here: Path, monkeypatch, c
 
 # --- what blocks belong to ----------------------------------------------------------------------------------
 
-CHANGES = "--engine ctranslate2, --prefix prefixes, --terms terms, --keep a+, --markup, --sample 2, --model other, "
+CHANGES = "--prefix prefixes, --terms terms, --keep a+, --markup, --sample 2, --model other, "
 CHANGES += "--beam 3, --alpha 1, --n-best 2, --json, --precision bf16, --set decoding.split=none, --input changed"
 """Options that change what is written."""
 OTHERS = "--strict --output --resume --batch-tokens --devices --device --threads --quiet --debug --version"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import json
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -159,19 +158,6 @@ def test_several_workers_write_what_one_writes(nmt, reverse_run: Path, monkeypat
         done = shell(f"nmt translate --input test.a {options}", reverse_run)
         assert (done.returncode, done.stdout) == (0, one.out), done.stderr.decode()
         assert b"100 sentences" in done.stderr
-
-
-def test_the_ctranslate2_engine_writes_the_same_and_loads_no_torch(nmt, reverse_run: Path, tmp_path: Path) -> None:
-    pytest.importorskip("ctranslate2")
-    shutil.copytree(reverse_run / "ckpts/averaged", tmp_path / "model")
-    program = "import sys\nfrom nmt.cli import main\ntry:\n  main()\nfinally:\n  assert 'torch' not in sys.modules\n"
-    # A wider beam may end elsewhere, since CTranslate2 stops by another rule.
-    arguments = ["translate", "--model", tmp_path / "model", "--input", reverse_run / "test.a", "--beam", "1"]
-    command = [sys.executable, "-c", program, *arguments, "--engine", "ctranslate2"]
-    found = subprocess.run(command, capture_output=True, check=True).stdout
-    assert found == nmt(*arguments).out
-    both = nmt(*arguments, "--engine", "ctranslate2", "--model", tmp_path / "model")
-    assert (both.code, "--engine ctranslate2: searches with one model" in both.err) == (1, True)
 
 
 def test_a_compressed_output_takes_its_name_when_it_is_whole(

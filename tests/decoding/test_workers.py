@@ -251,7 +251,7 @@ def test_a_search_on_a_cpu_has_a_forked_worker_for_each_thread_unless_told(
         return nullcontext("workers")
 
     monkeypatch.setattr(workers_module, "Workers", several)
-    saved = Saved([], "nmt", "cpu", workers, threads, forks, print)
+    saved = Saved([], "cpu", workers, threads, forks, print)
     with saved.open(Decoding(), lambda models, say: "engine") as engine:
         assert engine == ("engine" if expected == 1 else "workers")
     assert counts == ([] if expected == 1 else [expected])
