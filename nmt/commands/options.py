@@ -189,6 +189,9 @@ class SearchOptions(Options):
     keep: tuple[str, ...] = in_search(
         "--keep PATTERN  Copy what this regular expression matches; repeatable.", multiple=True
     )
+    memory: tuple[Path, ...] = in_files(
+        "--memory FILE  Take the translations that this file has, such as .po, .tmx or .tsv; repeatable.", multiple=True
+    )
     document: bool = in_files(
         "--document  Translate a whole text: join broken lines into paragraphs, and keep the layout."
     )
