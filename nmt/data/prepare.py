@@ -156,7 +156,7 @@ class _Preparation:
         self._held_files = self._take_files()
         self._held_out: Mapping[str, Sequence[Pair]] = {}
         if taken := self._data.taken:
-            self._held_out = take(self._pairs("train"), taken) | self._pairs_of_files()
+            self._held_out = (take(self._pairs("train"), taken) if any(taken.values()) else {}) | self._pairs_of_files()
         self._sources = frozenset(pair[0] for pairs in self._held_out.values() for pair in pairs)
         wanted, found = sum(taken.values()), sum(len(self._held_out[split]) for split in taken if taken[split])
         if found < wanted or (taken and all(pair[0] in self._sources for pair in self._pairs("train"))):

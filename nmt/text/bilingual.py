@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import html
 import re
+from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
@@ -31,6 +32,7 @@ CLASSES = {
 """Module and class of the toolkit by the ending of a file's name"""
 LARGEST_FILE = 1 << 26  # bytes: their tree takes ten times as much memory
 UNFINISHED = ("new", "needs-translation")  # states of XLIFF in which a target is not a translation yet
+UTF16 = {BOM_UTF16_LE: "utf-16-le", BOM_UTF16_BE: "utf-16-be"}
 _NAMESPACE = re.compile(r" xmlns(?::[\w.-]+)?=\"[^\"]*\"")
 _LANGUAGE = "{http://www.w3.org/XML/1998/namespace}lang"
 
@@ -108,7 +110,7 @@ class BilingualFile:
 
         return ProgramString(source, self.accelerators, getlanguage(self._target).punctranslate)
 
-    def pairs(self) -> Iterator[tuple[str, str]]:
+    def pairs(self) -> Iterator[tuple[str, ...]]:
         """Yield sources and translations as a model sees them, without those that need review."""
         for unit in self.units:
             if not unit.needs_review:
@@ -207,11 +209,17 @@ class BilingualFile:
         from lxml import etree
         from translate.misc.xml_helpers import extract_xml_prolog
 
-        root = self._store.document.getroot()
-        text = self._store.serialize_hook(etree.tostring(root, encoding="unicode"))
-        if b"\r\n" in self._raw:
-            text = text.replace(b"\n", b"\r\n")
-        return bytes(extract_xml_prolog(self._raw) + text + self._raw[len(self._raw.rstrip()) :])
+        encoding = next((name for mark, name in UTF16.items() if self._raw.startswith(mark)), self._store.encoding)
+        before, root = self._raw.decode(encoding), self._store.document.getroot()
+        names = {*re.findall(r"<([\w:.-]+)[^<>]*(?<!/)></\1>", before)} - {*re.findall(r"<([\w:.-]+)[^<>]*/>", before)}
+        for each in root.iter():
+            if not len(each) and each.text is None and etree.QName(each).localname in names:
+                each.text = ""  # <a></a> remains, which lxml would write as <a/>
+        text = etree.tostring(root, encoding="unicode") + (before[len(before.rstrip()) :] or "\n")
+        if "\r\n" in before:
+            text = re.sub("\r?\n", "\r\n", text)
+        self._store.encoding = encoding
+        return bytes(extract_xml_prolog(self._raw) + self._store.serialize_hook(text))
 
 
 def _of_language(variants: Sequence[Any], language: str) -> Any:
@@ -260,5 +268,9 @@ def _write_tmx(one: Any, other: Any, language: str, forms: Sequence[str], review
         other = deepcopy(one)
         other.attrib.clear()
         other.set(_LANGUAGE, language)
-        one.getparent().append(other)
+        other[:] = other.findall("seg")
+        if one.getnext() is None:
+            before = one.getprevious()
+            one.tail = one.getparent().text if before is None else before.tail
+        one.addnext(other)
     _fill(other.find("seg"), forms[0], len(one.find("seg")) > 0)

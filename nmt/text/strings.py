@@ -82,13 +82,17 @@ def _pattern(mark: str) -> re.Pattern[str]:
 
 def _taken(text: str) -> set[int]:
     """Return the offsets of placeholders and tags."""
-    spans = [*_KEPT.spans(text), *(Span(*tag.span()) for tag in TAGS.finditer(text))]
+    spans = [*_KEPT.spans(text), *(Span(*tag.span()) for tag in _tags(text))]
     return {at for span in spans for at in range(*span)}
 
 
 def _kept(text: str) -> Counter[str]:
     """Count the placeholders and tags of a text."""
-    return Counter(_placeholders(text)) + Counter(tag[0] for tag in TAGS.finditer(text) if not tag["entity"])
+    return Counter(_placeholders(text)) + Counter(tag[0] for tag in _tags(text) if not tag["entity"])
+
+
+def _tags(text: str) -> Iterator[re.Match[str]]:
+    return TAGS.finditer(text) if "<" in text or "&" in text else iter(())  # most strings have none
 
 
 def _placeholders(text: str) -> list[str]:
@@ -155,7 +159,7 @@ def _has_letters(text: str) -> bool:
     return any(each.isalpha() and at not in inside for at, each in enumerate(text))
 
 
-def plain_pairs(source: str, target: str, accelerators: Accelerators) -> Iterator[tuple[str, str]]:
+def plain_pairs(source: str, target: str, accelerators: Accelerators) -> Iterator[tuple[str, ...]]:
     """Yield a string and its translation as a model sees them, without accelerators and tags.
 
     They are divided into paragraphs if they have equally many.
@@ -166,4 +170,4 @@ def plain_pairs(source: str, target: str, accelerators: Accelerators) -> Iterato
     if len(one.texts) != len(other.texts):
         texts = [[one_line(each.body)] for each in (one, other)]
     for pair in zip(*texts, strict=True):
-        yield Markup(pair[0]).text, Markup(pair[1]).text
+        yield tuple(Markup(text).text if "<" in text or "&" in text else text for text in pair)
