@@ -186,8 +186,7 @@ class BilingualFile:
     def _write_xliff(name: str, source: Any, target: Any, forms: Sequence[str], review: bool) -> None:
         if target is None:
             target = source.makeelement(name)
-            source.addnext(target)
-            target.tail = source.tail
+            _insert(target, source)
         if target.get("state") in UNFINISHED:
             del target.attrib["state"]
         _write(source, [target], target, "state", "needs-review-translation", forms, review)
@@ -263,14 +262,20 @@ def _fill(element: Any, text: str, is_xml: bool) -> None:
     element.text = parsed.text if is_xml else text
 
 
+def _insert(element: Any, before: Any) -> None:
+    """Insert an element right after the one `before`, indented alike."""
+    parent, previous = before.getparent(), before.getprevious()
+    element.tail = before.tail
+    if before.getnext() is None:
+        before.tail = parent.text if previous is None else previous.tail
+    parent.insert(parent.index(before) + 1, element)
+
+
 def _write_tmx(one: Any, other: Any, language: str, forms: Sequence[str], review: bool) -> None:
     if other is None:
         other = deepcopy(one)
         other.attrib.clear()
         other.set(_LANGUAGE, language)
         other[:] = other.findall("seg")
-        if one.getnext() is None:
-            before = one.getprevious()
-            one.tail = one.getparent().text if before is None else before.tail
-        one.addnext(other)
+        _insert(other, one)
     _fill(other.find("seg"), forms[0], len(one.find("seg")) > 0)
