@@ -134,15 +134,20 @@ FieldName = Annotated[str, BeforeValidator(lambda name: str(name) if type(name) 
 """Name of a field, or number of a column"""
 
 
+MOST_TAKEN, TAKEN_FILES = 10_000_000, "^[1-9][0-9]{0,4} files?$"
+
+
 def _taken(given: Any) -> Any:
     """Refuse what is neither a number of sources nor one of files."""
-    if not ((type(given) is int and 1 <= given <= 10_000_000) or re.fullmatch("[1-9][0-9]{0,4} files?", str(given))):
-        problem = f"must be a number of sources from 1 to 10,000,000, or of files, such as 5 files (got {given!r})"
+    if not ((type(given) is int and 1 <= given <= MOST_TAKEN) or re.fullmatch(TAKEN_FILES, str(given))):
+        problem = f"must be a number of sources from 1 to {MOST_TAKEN:,}, or of files, such as 5 files (got {given!r})"
         raise Refusal(problem, "write {take: 500}, or {take: 5 files}")
     return given
 
 
-Take = Annotated[int | str, BeforeValidator(_taken)]
+Take = Annotated[
+    Annotated[int, Field(ge=1, le=MOST_TAKEN)] | Annotated[str, Field(pattern=TAKEN_FILES)], BeforeValidator(_taken)
+]
 
 
 def format_of(name: str | os.PathLike[str]) -> str | None:

@@ -144,8 +144,8 @@ def test_only_translations_change(tmp_path: Path, newline: str) -> None:
             "a.ts",
             TS,
             {
-                "<numerusform></numerusform>\n            <numerusform></numerusform>": "<numerusform>A %d</numerusform>\n"
-                "            <numerusform>B</numerusform>"
+                "<numerusform></numerusform>\n            <": "<numerusform>A %d</numerusform>\n            <",
+                "<numerusform></numerusform>": "<numerusform>B</numerusform>",
             },
         ),
         (
