@@ -21,17 +21,12 @@ from nmt.system.compression import open_input
 from nmt.system.errors import UserError
 from nmt.text.strings import Accelerators, ProgramString, plain_pairs
 
-CLASSES = {
-    ".po": ("pypo", "pofile"),
-    ".mo": ("mo", "mofile"),
-    ".tmx": ("tmx", "tmxfile"),
-    ".xliff": ("xliff", "Xliff1File"),
-    ".xlf": ("xliff", "Xliff1File"),
-    ".ts": ("ts2", "tsfile"),
-}
-"""Module and class of the toolkit by the ending of a file's name"""
 LARGEST_FILE = 1 << 26  # bytes: their tree takes ten times as much memory
-UNFINISHED = ("new", "needs-translation")  # states of XLIFF in which a target is not a translation yet
+UNTRANSLATED = ("new", "needs-translation")  # states of XLIFF in which a target is not a translation yet
+XLIFF_MARKS = "target", "state", "needs-review-translation"
+XML_MARKS = {".ts": ("translation", "type", "unfinished"), ".xlf": XLIFF_MARKS, ".xliff": XLIFF_MARKS}
+"""Names of the element for a translation and of its attribute that says what state this is in, and the state "for
+review", by the ending of a file's name"""
 UTF16 = {BOM_UTF16_LE: "utf-16-le", BOM_UTF16_BE: "utf-16-be"}
 _NAMESPACE = re.compile(r" xmlns(?::[\w.-]+)?=\"[^\"]*\"")
 _LANGUAGE = "{http://www.w3.org/XML/1998/namespace}lang"
@@ -64,16 +59,15 @@ class BilingualFile:
     def __init__(self, path: Path, languages: Sequence[str]) -> None:
         """Read a file in the languages source and target; raise UserError if it is unreadable, or not what its name
         says."""
-        self.path, self._suffix, self._target = path, path.suffix.lower(), languages[-1]
-        name, kind = CLASSES[self._suffix]
+        self.path, self._suffix, self._languages = path, path.suffix.lower(), languages
         with open_input(path) as stream:
             self._raw = stream.read(LARGEST_FILE + 1)
         if len(self._raw) > LARGEST_FILE:
             raise UserError(f"{path}: has more than {LARGEST_FILE:,} bytes", "divide it into several files")
         try:
-            from importlib import import_module
+            from translate.storage.factory import getclass
 
-            self._store = getattr(import_module(f"translate.storage.{name}"), kind)()
+            self._store = getclass(f"a{self._suffix}")()
         except ImportError as error:
             hint = "pip install 'nmtkit[files]' installs it"
             raise UserError(f"{path}: needs the package translate-toolkit: {error}", hint) from None
@@ -81,7 +75,7 @@ class BilingualFile:
             if b"<!ENTITY" in self._raw.replace(b"\0", b""):
                 raise ValueError("it declares entities")
             self._store.parse(self._raw)
-            self.units = [*self._found(languages)]
+            self.units = [*(self._of_gettext() if self._is_gettext else self._of_xml())]
         except Exception as error:  # of many types
             reason = " ".join(str(error).split())[:200] or type(error).__name__
             hint = "see that it is complete, in the encoding that it names, and of the format that its name says"
@@ -94,21 +88,11 @@ class BilingualFile:
     def _is_gettext(self) -> bool:
         return self._suffix in (".po", ".mo")
 
-    def _found(self, languages: Sequence[str]) -> Iterator[Unit]:
-        if self._is_gettext:
-            yield from self._of_gettext()
-        elif self._suffix == ".ts":
-            yield from self._of_ts()
-        elif self._suffix == ".tmx":
-            yield from self._of_tmx(*languages)
-        else:
-            yield from self._of_xliff()
-
     def string(self, source: str) -> ProgramString:
         """Take apart a source of this file."""
         from translate.lang.factory import getlanguage
 
-        return ProgramString(source, self.accelerators, getlanguage(self._target).punctranslate)
+        return ProgramString(source, self.accelerators, getlanguage(self._languages[-1]).punctranslate)
 
     def pairs(self) -> Iterator[tuple[str, ...]]:
         """Yield sources and translations as a model sees them, without those that need review."""
@@ -129,8 +113,7 @@ class BilingualFile:
                 continue
             sources, targets = [str(unit.source)], [str(unit.target)]
             if unit.hasplural():
-                singular, plural = map(str, unit.source.strings)
-                sources = [singular if count > 1 and form == rule(1) else plural for form in range(count)]
+                sources = [_source_of(form, *map(str, unit.source.strings), count, rule) for form in range(count)]
                 targets = [*map(str, getattr(unit.target, "strings", targets))]
             write = partial(self._write_gettext, unit)
             yield Unit(sources, targets, unit.getcontext(), unit.isfuzzy(), write)
@@ -141,7 +124,7 @@ class BilingualFile:
 
         count, rule = self._store.getheaderplural()
         if not (count and rule):
-            _, count, rule = get_language(self._target) or ("", 2, "n != 1")
+            _, count, rule = get_language(self._languages[-1]) or ("", 2, "n != 1")
         return int(count), c2py(rule)
 
     @staticmethod
@@ -151,55 +134,30 @@ class BilingualFile:
 
     # --- XML
 
-    def _of_ts(self) -> Iterator[Unit]:
-        for unit in self._store.units:
-            message = unit.xmlelement
-            source, target = message.find("source"), message.find("translation")
-            if unit.isobsolete() or source is None or not _content(source).strip():
-                continue
-            if target is None:
-                target = message.makeelement("translation")
-                message.append(target)
-            elements = [target]
-            if message.get("numerus") == "yes":
-                while len(target) < self._store.nplural():
-                    target.append(target.makeelement("numerusform"))
-                elements = [*target]
-            marks = target, "type", "unfinished"
-            write = partial(_write, source, elements, *marks)
-            needs_review, sources = target.get("type") is not None, [_content(source)] * len(elements)
-            yield Unit(sources, [*map(_content, elements)], unit.getcontext(), needs_review, write)
-
-    def _of_xliff(self) -> Iterator[Unit]:
+    def _of_xml(self) -> Iterator[Unit]:
+        is_tmx = self._suffix == ".tmx"
         for unit in self._store.units:
             element = unit.xmlelement
-            source, target = (element.find(unit.namespaced(name)) for name in ("source", "target"))
-            if source is None or not _content(source).strip() or not unit.istranslatable():
+            if is_tmx:
+                one, target = (_of_language(unit.getlanguageNodes(), language) for language in self._languages)
+                source, mark = None if one is None else one.find("seg"), ("", "")
+            else:
+                name, *mark = XML_MARKS[self._suffix]
+                one = source = element.find(unit.namespaced("source"))
+                target = element.find(unit.namespaced(name))
+            if source is None or not _content(source).strip() or not (is_tmx or unit.istranslatable()):
                 continue
-            state = target.get("state") if target is not None else "new"
-            targets = ["" if state in UNFINISHED else _content(target)]
-            needs_review = element.get("approved") == "no" or (state or "").startswith("needs-")
-            write = partial(self._write_xliff, unit.namespaced("target"), source, target)
-            yield Unit([_content(source)], targets, unit.getcontext(), needs_review, write)
-
-    @staticmethod
-    def _write_xliff(name: str, source: Any, target: Any, forms: Sequence[str], review: bool) -> None:
-        if target is None:
-            target = source.makeelement(name)
-            _insert(target, source)
-        if target.get("state") in UNFINISHED:
-            del target.attrib["state"]
-        _write(source, [target], target, "state", "needs-review-translation", forms, review)
-
-    def _of_tmx(self, source: str, target: str) -> Iterator[Unit]:
-        for unit in self._store.units:
-            variants = unit.getlanguageNodes()
-            one, other = (_of_language(variants, language) for language in (source, target))
-            segment = None if one is None else one.find("seg")
-            if segment is not None and _content(segment).strip():
-                targets = [] if other is None else [_content(other.find("seg"))]
-                write = partial(_write_tmx, one, other, target)
-                yield Unit([_content(segment)], targets, unit.getcontext(), False, write)
+            if target is None:
+                target = _variant(one, self._languages[-1]) if is_tmx else source.makeelement(unit.namespaced(name))
+            elements = [target.find("seg") if is_tmx else target]
+            if element.get("numerus") == "yes":
+                elements = target[:] or [target.makeelement("numerusform") for _ in range(self._store.nplural())]
+                target[:] = elements
+            state = (mark[0] and target.get(mark[0])) or ""
+            texts = ["" if state in UNTRANSLATED else _content(each) for each in elements]
+            needs_review = element.get("approved") == "no" or state.startswith(("needs-", "unfinished"))
+            write = partial(_write, one, source, target, elements, *mark)
+            yield Unit([_content(source)] * len(elements), texts, unit.getcontext(), needs_review, write)
 
     def content(self) -> bytes:
         """Return the file with all that was written to its units."""
@@ -211,23 +169,39 @@ class BilingualFile:
         encoding = next((name for mark, name in UTF16.items() if self._raw.startswith(mark)), self._store.encoding)
         before, root = self._raw.decode(encoding), self._store.document.getroot()
         names = {*re.findall(r"<([\w:.-]+)[^<>]*(?<!/)></\1>", before)} - {*re.findall(r"<([\w:.-]+)[^<>]*/>", before)}
-        for each in root.iter():
+        for each in root.iter("*"):
             if not len(each) and each.text is None and etree.QName(each).localname in names:
                 each.text = ""  # <a></a> remains, which lxml would write as <a/>
         text = etree.tostring(root, encoding="unicode") + (before[len(before.rstrip()) :] or "\n")
         if "\r\n" in before:
             text = re.sub("\r?\n", "\r\n", text)
+        text = text.encode(encoding, "xmlcharrefreplace").decode(encoding)
         self._store.encoding = encoding
         return bytes(extract_xml_prolog(self._raw) + self._store.serialize_hook(text))
+
+
+def _source_of(form: int, singular: str, plural: str, count: int, rule: Callable[[int], int]) -> str:
+    """Return the source of a plural form: the singular for that of one thing, if it fits all numbers of the form."""
+    is_alone = [number for number in range(200) if rule(number) == form] == [1]
+    return singular if count > 1 and form == rule(1) and (is_alone or re.search("[%{]", singular)) else plural
 
 
 def _of_language(variants: Sequence[Any], language: str) -> Any:
     """Return the variant in a language, such as en or, if there is none, its first kind, such as en-US."""
     names = [(each.get(_LANGUAGE) or each.get("lang") or "").replace("_", "-").lower() for each in variants]
     wanted = language.replace("_", "-").lower()
-    found = [each for each, name in zip(variants, names, strict=True) if name == wanted]
-    found += [each for each, name in zip(variants, names, strict=True) if name.partition("-")[0] == wanted]
-    return found[0] if found else None
+    found = [names, [name.partition("-")[0] for name in names]]
+    return next((variants[every.index(wanted)] for every in found if wanted in every), None)
+
+
+def _variant(one: Any, language: str) -> Any:
+    """Return a copy of a variant for another language, with its text alone."""
+    other = deepcopy(one)
+    other.attrib.clear()
+    other.set(_LANGUAGE, language)
+    other[:] = other.findall("seg")
+    _fill(other[0], "", False)
+    return other
 
 
 def _content(element: Any) -> str:
@@ -241,15 +215,20 @@ def _content(element: Any) -> str:
 
 
 def _write(
-    source: Any, elements: Sequence[Any], marked: Any, key: str, mark: str, forms: Sequence[str], review: bool
+    one: Any, source: Any, target: Any, elements: Sequence[Any], key: str, mark: str, forms: Sequence[str], review: bool
 ) -> None:
-    """Fill elements with translations of `source`, as text or as XML, and set or remove the attribute `key`."""
+    """Fill elements of `target`, which may be a new one behind `one`, with translations of `source`.
+
+    They are text or XML, as the source is. Set or remove the attribute `key`, if there is one.
+    """
     for element, text in zip(elements, forms, strict=True):
         _fill(element, text, len(source) > 0)
-    if review:
-        marked.set(key, mark)
-    else:
-        marked.attrib.pop(key, None)
+    if target.getparent() is None:
+        _insert(target, one)
+    if key and review:
+        target.set(key, mark)
+    elif key:
+        target.attrib.pop(key, None)
 
 
 def _fill(element: Any, text: str, is_xml: bool) -> None:
@@ -269,13 +248,3 @@ def _insert(element: Any, before: Any) -> None:
     if before.getnext() is None:
         before.tail = parent.text if previous is None else previous.tail
     parent.insert(parent.index(before) + 1, element)
-
-
-def _write_tmx(one: Any, other: Any, language: str, forms: Sequence[str], review: bool) -> None:
-    if other is None:
-        other = deepcopy(one)
-        other.attrib.clear()
-        other.set(_LANGUAGE, language)
-        other[:] = other.findall("seg")
-        _insert(other, one)
-    _fill(other.find("seg"), forms[0], len(one.find("seg")) > 0)
