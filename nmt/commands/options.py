@@ -136,8 +136,13 @@ class SearchOptions(Options):
         "--model PATH  Bundle or run's directory; default: $NMT_MODEL or ckpts/. Repeat for an ensemble.",
         multiple=True,
     )
-    source: Path | None = in_files("--input FILE  Read from a file, plain or compressed, instead of stdin.")
-    output: Path | None = in_files("--output FILE  Write to a file, plain, .gz, .bz2, .xz, instead of stdout.")
+    source: Path | None = in_files(
+        "--input FILE  Read from a file, plain or compressed, instead of stdin; to translate: also PO, XLIFF, TMX, TS, or "
+        "a folder or pattern of these."
+    )
+    output: Path | None = in_files(
+        "--output FILE  Write to a file, plain, .gz, .bz2, .xz, instead of stdout; a folder for several files."
+    )
     n_best: int | None = in_files(
         "--n-best N  Print up to N different results per line, separated by tabs: line, rank, score, result."
     )
