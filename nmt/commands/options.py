@@ -137,8 +137,8 @@ class SearchOptions(Options):
         multiple=True,
     )
     source: Path | None = in_files(
-        "--input FILE  Read from a file, plain or compressed, instead of stdin; to translate: also PO, XLIFF, TMX, TS, or "
-        "a folder or pattern of these."
+        "--input FILE  Read from a file, plain or compressed, instead of stdin; to translate also PO, XLIFF, TMX, TS, "
+        "or a folder or pattern of these."
     )
     output: Path | None = in_files(
         "--output FILE  Write to a file, plain, .gz, .bz2, .xz, instead of stdout; a folder for several files."

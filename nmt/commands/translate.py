@@ -23,7 +23,7 @@ from nmt.commands.command_line import refuse
 from nmt.commands.process import count_input, is_typed, open_output, read_input
 from nmt.commands.resume import Blocks, Job, Statistics, folder_of, open_blocks, record_of
 from nmt.commands.translate_files import FileTranslation, find_files
-from nmt.data.memory import Memory
+from nmt.data.memory import TranslationMemory
 from nmt.data.pairs import check_inputs
 from nmt.decoding.engine import Request
 from nmt.decoding.parser import Parser, drawn
@@ -173,7 +173,7 @@ class LineSearch:
 
     def _recalled(self, lines: Iterator[Any], found: deque[str | None]) -> Iterator[str]:
         """Yield the lines, empty ones for those in the memory; append their translations, or None, to `found`."""
-        memory, count = Memory(None, self._memory_sets(), self.bundles[0].recipe.data), 0
+        memory, count = TranslationMemory(None, self._memory_sets(), self.bundles[0].recipe.data), 0
         for line in lines:
             known = memory.recall(line.strip(), line)
             found.append(known and one_line(known.target if known.source == line else known.bare))

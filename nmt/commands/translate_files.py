@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from nmt.commands.resume import Statistics
-from nmt.data.memory import Memory
+from nmt.data.memory import TranslationMemory
 from nmt.data.pairs import pair_files
 from nmt.decoding.engine import Request
 from nmt.decoding.pipeline import Pipeline
@@ -91,13 +91,13 @@ class FileTranslation:
                 if unit.is_open or decoding.all:
                     job.units.append((unit, [job.file.string(source) for source in unit.sources], []))
         strings = [string for job in self._jobs for _, own, _ in job.units for string in own]
-        memory = Memory((string.body.strip() for string in strings), datasets, data)
+        memory = TranslationMemory((string.body.strip() for string in strings), datasets, data)
         self.recalled, self.empty, self.strings = 0, 0, len(strings)
         for job in self._jobs:
             for unit, own, found in job.units:
                 found += [self._recall(memory, job, unit, *each) for each in enumerate(own)]
 
-    def _recall(self, memory: Memory, job: _Job, unit: Unit, form: int, string: ProgramString) -> str:
+    def _recall(self, memory: TranslationMemory, job: _Job, unit: Unit, form: int, string: ProgramString) -> str:
         """Return the translation in the memory; an empty one if it has none that fits."""
         where = unit.context_of(form), job.file.path.stem
         if (found := memory.recall(string.body.strip(), string.text, *where)) is None:
@@ -139,5 +139,5 @@ class FileTranslation:
     @property
     def summary(self) -> str:
         """What became of the strings, for the last line."""
-        files, counts = len(self._jobs), {"from memory": self.recalled, "left empty": self.empty}
-        return f"{self.strings:,} strings of {files:,} files" + "".join(f", {n:,} {what}" for what, n in counts.items())
+        done = f"{self.recalled:,} from memory, {self.empty:,} left empty"
+        return f"{self.strings:,} strings in files ({len(self._jobs):,}), {done}"

@@ -26,7 +26,7 @@ class Remembered(NamedTuple):
     """Name of its file without the ending"""
 
 
-class Memory:
+class TranslationMemory:
     """The translations of the sources that are wanted."""
 
     def __init__(self, wanted: Iterable[str] | None, datasets: Iterable[Dataset], data: Data) -> None:

@@ -57,7 +57,7 @@ def test_open_units_are_translated_by_memory_and_search(nmt, ready: tuple[object
     assert list(found) == list(UNITS)
     assert Path("out/new/a.po").read_text().count("#, fuzzy") == 7
     assert read(Path("out/new/deep/b.po")) == {"c d": "d c", "a b:\\n": "b a:\\n"}
-    assert re.search(r"; 9 strings of 2 files, 2 from memory, 0 left empty\n\Z", done.err)
+    assert re.search(r"; 9 strings in files \(2\), 2 from memory, 0 left empty\n\Z", done.err)
     again = nmt(*ready, "--input", "out/new/a.po", "--output", "again.po")
     assert again.code == 0
     assert Path("again.po").read_bytes() == Path("out/new/a.po").read_bytes()  # nothing is open any more
