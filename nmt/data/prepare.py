@@ -153,12 +153,11 @@ class _Preparation:
         """
         self._recipe, self._data, self._console, self._threads = recipe, recipe.data, console, threads
         self._totals = totals
+        taken = {split: each for split, each in self._data.taken.items() if isinstance(each, int)}
         self._held_files = self._take_files()
-        self._held_out: Mapping[str, Sequence[Pair]] = {}
-        if taken := self._data.taken:
-            self._held_out = (take(self._pairs("train"), taken) if any(taken.values()) else {}) | self._pairs_of_files()
+        self._held_out = (take(self._pairs("train"), taken) if taken else {}) | self._pairs_of_files()
         self._sources = frozenset(pair[0] for pairs in self._held_out.values() for pair in pairs)
-        wanted, found = sum(taken.values()), sum(len(self._held_out[split]) for split in taken if taken[split])
+        wanted, found = sum(taken.values()), sum(len(self._held_out[split]) for split in taken)
         if found < wanted or (taken and all(pair[0] in self._sources for pair in self._pairs("train"))):
             those = " and ".join(f"data.{split}" for split in taken)
             problem = f"take {wanted:,} sources, but data.train has only {found:,}, some of which are to train on"
@@ -167,26 +166,25 @@ class _Preparation:
 
     def _take_files(self) -> dict[Path, str]:
         """Return the split of each training file that is set aside; raise UserError if there are too few."""
-        files = {path for dataset in self._data.train if dataset.file for path in input_files(dataset, self._data)}
+        counts = {split: int(each.split()[0]) for split, each in self._data.taken.items() if isinstance(each, str)}
+        splits = [split for split in reversed(counts) for _ in range(counts[split])]
+        files = {path for each in self._data.train if splits and each.file for path in input_files(each, self._data)}
+        if splits and len(splits) >= len(files):
+            problem = f"take {len(splits)} files, but data.train has {len(files)}, one of which is to train on"
+            raise UserError(f"{' and '.join(f'data.{split}' for split in counts)}: {problem}", "take fewer of them")
         ordered = sorted(files, key=lambda path: (hashlib.blake2b(path.name.encode()).digest(), path))
-        splits = [split for split, count in reversed(self._data.taken_files.items()) for _ in range(count)]
-        if splits and len(splits) >= len(ordered):
-            those = " and ".join(f"data.{split}" for split in self._data.taken_files)
-            problem = f"take {len(splits)} files, but data.train has {len(ordered)}, one of which is to train on"
-            raise UserError(f"{those}: {problem}", "take fewer of them")
         return dict(zip(ordered, splits, strict=False))
 
     def _pairs_of_files(self) -> dict[str, list[Pair]]:
         """Return the pairs of the files that are set aside whose sources no other file has; of equal ones the first."""
-        found: dict[str, dict[str, Pair]] = {split: {} for split in self._data.taken_files}
-        for path, split in self._held_files.items():
-            (dataset, *_) = [each for each in self._data.train if each.file and path in input_files(each, self._data)]
-            for pair in read_pairs(dataset, self._data, files=[path]):
-                found[split].setdefault(pair[0], tuple(map(stripped, pair)))
+        found: dict[str, dict[str, Pair]] = {split: {} for split in self._held_files.values()}
+        for dataset in self._data.train if found else ():
+            for path in input_files(dataset, self._data):
+                for pair in read_pairs(dataset, self._data, files=[path]) if path in self._held_files else ():
+                    clean = tuple(map(stripped, pair))
+                    found[self._held_files[path]].setdefault(clean[0], clean)
         known = {pair[0] for pair in self._pairs("train")} if found else set()
-        return {
-            split: [pair for source, pair in pairs.items() if source not in known] for split, pairs in found.items()
-        }
+        return {split: [pairs[source] for source in pairs if source not in known] for split, pairs in found.items()}
 
     def write(self, part: Path, tokenizer_from: Path | None) -> tuple[dict[str, Any], Tokenizer]:
         """Write all files but the manifest to a directory; return the report and the tokenizer."""

@@ -303,16 +303,9 @@ class Data(Settings):
         return self
 
     @property
-    def taken(self) -> dict[str, int]:
-        """Number of training sources that valid and test take, if any; 0 if they take files."""
-        takes = {split: each.take for split, sets in self.splits.items() for each in sets if each.take is not None}
-        return {split: take if isinstance(take, int) else 0 for split, take in takes.items()}
-
-    @property
-    def taken_files(self) -> dict[str, int]:
-        """Number of training files that valid and test take, if any."""
-        takes = ((split, each.take) for split, sets in self.splits.items() for each in sets)
-        return {split: int(take.split()[0]) for split, take in takes if isinstance(take, str)}
+    def taken(self) -> dict[str, int | str]:
+        """What valid and test take of the training data, if anything: a number of sources, or of files."""
+        return {split: each.take for split, sets in self.splits.items() for each in sets if each.take is not None}
 
     def _check_task(self, where: str, dataset: Dataset) -> None:
         """Refuse a data set of a kind that does not fit the task."""

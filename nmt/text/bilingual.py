@@ -22,6 +22,7 @@ from nmt.system.errors import UserError
 from nmt.text.strings import Accelerators, ProgramString, plain_pairs
 
 LARGEST_FILE = 1 << 26  # bytes: their tree takes ten times as much memory
+MOST_FORMS = 6  # of plurals, as Arabic has
 UNTRANSLATED = ("new", "needs-translation")  # states of XLIFF in which a target is not a translation yet
 XLIFF_MARKS = "target", "state", "needs-review-translation"
 XML_MARKS = {".ts": ("translation", "type", "unfinished"), ".xlf": XLIFF_MARKS, ".xliff": XLIFF_MARKS}
@@ -113,7 +114,8 @@ class BilingualFile:
                 continue
             sources, targets = [str(unit.source)], [str(unit.target)]
             if unit.hasplural():
-                sources = [_source_of(form, *map(str, unit.source.strings), count, rule) for form in range(count)]
+                one, many = map(str, unit.source.strings)
+                sources = [_source_of(form, one, many, count, rule) for form in range(count)]
                 targets = [*map(str, getattr(unit.target, "strings", targets))]
             write = partial(self._write_gettext, unit)
             yield Unit(sources, targets, unit.getcontext(), unit.isfuzzy(), write)
@@ -125,6 +127,8 @@ class BilingualFile:
         count, rule = self._store.getheaderplural()
         if not (count and rule):
             _, count, rule = get_language(self._languages[-1]) or ("", 2, "n != 1")
+        if not 0 < int(count) <= MOST_FORMS:
+            raise ValueError(f"it has {count} plural forms")
         return int(count), c2py(rule)
 
     @staticmethod
@@ -139,10 +143,10 @@ class BilingualFile:
         for unit in self._store.units:
             element = unit.xmlelement
             if is_tmx:
-                one, target = (_of_language(unit.getlanguageNodes(), language) for language in self._languages)
-                source, mark = None if one is None else one.find("seg"), ("", "")
+                one, target = (_of_language(unit.getlanguageNodes(), self._languages[side]) for side in (0, -1))
+                source, key, mark = None if one is None else one.find("seg"), "", ""
             else:
-                name, *mark = XML_MARKS[self._suffix]
+                name, key, mark = XML_MARKS[self._suffix]
                 one = source = element.find(unit.namespaced("source"))
                 target = element.find(unit.namespaced(name))
             if source is None or not _content(source).strip() or not (is_tmx or unit.istranslatable()):
@@ -153,10 +157,10 @@ class BilingualFile:
             if element.get("numerus") == "yes":
                 elements = target[:] or [target.makeelement("numerusform") for _ in range(self._store.nplural())]
                 target[:] = elements
-            state = (mark[0] and target.get(mark[0])) or ""
+            state = (key and target.get(key)) or ""
             texts = ["" if state in UNTRANSLATED else _content(each) for each in elements]
             needs_review = element.get("approved") == "no" or state.startswith(("needs-", "unfinished"))
-            write = partial(_write, one, source, target, elements, *mark)
+            write = partial(_write, one, source, target, elements, key, mark)
             yield Unit([_content(source)] * len(elements), texts, unit.getcontext(), needs_review, write)
 
     def content(self) -> bytes:

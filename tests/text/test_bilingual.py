@@ -207,6 +207,7 @@ STOLEN = '<!DOCTYPE TS [<!ENTITY a SYSTEM "file:///etc/passwd">]>'
         ("a.tmx", TS, "cannot be read as .tmx"),
         ("a.po", "some text\n", "cannot be read as .po: Syntax error on line 1"),
         ("a.po", PO[len(HEADER) :], "has no header"),
+        ("a.po", PO.replace("nplurals=3", "nplurals=999999999"), "has 999999999 plural forms"),
         ("a.mo", PO, "cannot be read as .mo"),
         ("a.tmx", "", "cannot be read as .tmx"),
     ],
