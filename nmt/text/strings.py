@@ -133,11 +133,12 @@ class ProgramString:
         return before + (self._with_accelerator(core) if self._letter else core) + after
 
     def _with_accelerator(self, text: str) -> str:
-        """Mark the same letter of the translation, at the beginning of a word if it can be, or else the first one."""
+        """Mark the same letter of the translation, best at the beginning of a word and in this case; else the first."""
         inside, letter, mark = _taken(text), self._letter.lower(), self._accelerators.mark
         free = [at for at, each in enumerate(text) if each.isalnum() and at not in inside]
         same = [at for at in free if text[at].lower() == letter]
-        at = next(iter([at for at in same if not text[at - 1 : at].isalnum()] or same or free), None)
+        best = sorted(same, key=lambda at: (text[at - 1 : at].isalnum(), text[at] != self._letter))
+        at = next(iter(best or free), None)
         if at is None or (not same and UNSPACED.match(text[at])):
             end = _ANY_END.search(text)
             at = end.start() if end else len(text)

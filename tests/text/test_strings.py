@@ -33,6 +33,7 @@ def test_accelerators_are_found_by_the_file(texts: list[str], mark: str, letters
         ("_File", "Fil", "_Fil"),
         ("E_xit", "Avsluta", "_Avsluta"),  # no x: the first letter
         ("Save _As…", "Spara som", "Sp_ara som…"),
+        ("Show _spaces", "Show spaces", "Show _spaces"),
         ("_As %s", "%s som", "%s _som"),  # never inside a placeholder
         ("_As %(a)s", "%(a)s a", "%(a)s _a"),
         ("_Open:", "開く", "開く(_O):"),
