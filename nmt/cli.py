@@ -91,6 +91,7 @@ def average(given: options.AverageOptions) -> None:
         ("nmt translate < input.en > output.de", "with the model in ckpts/"),
         ("nmt translate --model my-model --beam 8", "type sentences, Ctrl-D to end"),
         ("nmt translate --document < letter.en", "a whole text, keeping its layout"),
+        ("nmt translate --input po/ --output finished/", "files of translators: PO, XLIFF, TMX, TS"),
         ("nmt translate --input big.en.gz --output big.de.gz --resume", "continue where it stopped"),
     ],
 )
@@ -113,7 +114,7 @@ def translate(given: options.SearchOptions) -> None:
         ("nmt parse --model parser --pretty", "type sentences, see their trees"),
     ],
 )
-@takes(options.SearchOptions, without="document markup sample prefix terms keep")
+@takes(options.SearchOptions, without="document markup memory sample prefix terms keep")
 def parse(given: options.SearchOptions) -> None:
     """Parse sentences of space-separated Treebank tokens: one bracketed tree for each line in, in order.
 

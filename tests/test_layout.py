@@ -192,7 +192,7 @@ def test_what_takes_long_to_import_is_imported_when_it_is_used(modules: str, hea
 PROJECT = tomllib.loads((PACKAGE.parent / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 EXTRAS = PROJECT["optional-dependencies"]
 OPTIONAL = [needed for extra in EXTRAS if extra not in ("dev", "docs", "fuzz") for needed in EXTRAS[extra]]
-INSTALLED = {"pyyaml": "yaml"}  # the modules of packages, where they have other names
+INSTALLED = {"pyyaml": "yaml", "translate-toolkit": "translate"}  # the modules of packages, where they have other names
 COMES_WITH = {"pydantic_core": "pydantic", "triton": "torch"}  # modules that a package installs besides its own
 
 

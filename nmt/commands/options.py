@@ -136,8 +136,13 @@ class SearchOptions(Options):
         "--model PATH  Bundle or run's directory; default: $NMT_MODEL or ckpts/. Repeat for an ensemble.",
         multiple=True,
     )
-    source: Path | None = in_files("--input FILE  Read from a file, plain or compressed, instead of stdin.")
-    output: Path | None = in_files("--output FILE  Write to a file, plain, .gz, .bz2, .xz, instead of stdout.")
+    source: Path | None = in_files(
+        "--input FILE  Read from a file, plain or compressed, instead of stdin; to translate also PO, XLIFF, TMX, TS, "
+        "or a folder or pattern of these."
+    )
+    output: Path | None = in_files(
+        "--output FILE  Write to a file, plain, .gz, .bz2, .xz, instead of stdout; a folder for several files."
+    )
     n_best: int | None = in_files(
         "--n-best N  Print up to N different results per line, separated by tabs: line, rank, score, result."
     )
@@ -188,6 +193,9 @@ class SearchOptions(Options):
     )
     keep: tuple[str, ...] = in_search(
         "--keep PATTERN  Copy what this regular expression matches; repeatable.", multiple=True
+    )
+    memory: tuple[Path, ...] = in_files(
+        "--memory FILE  Take the translations that this file has, such as .po, .tmx or .tsv; repeatable.", multiple=True
     )
     document: bool = in_files(
         "--document  Translate a whole text: join broken lines into paragraphs, and keep the layout."

@@ -19,22 +19,27 @@ import click
 
 from nmt import __version__
 from nmt.checkpoint.reading import Bundle, common_tokenizer
+from nmt.commands.command_line import refuse
 from nmt.commands.process import count_input, is_typed, open_output, read_input
 from nmt.commands.resume import Blocks, Job, Statistics, folder_of, open_blocks, record_of
+from nmt.commands.translate_files import FileTranslation, find_files
+from nmt.data.memory import TranslationMemory
+from nmt.data.pairs import check_inputs
 from nmt.decoding.engine import Request
 from nmt.decoding.parser import Parser, drawn
 from nmt.decoding.pipeline import Pipeline
 from nmt.decoding.translator import Translator
 from nmt.decoding.workers import Saved
 from nmt.exchange.resolve import resolve
-from nmt.recipe import Decoding, Model, TaskName, override_decoding
+from nmt.recipe import Dataset, Decoding, Model, TaskName, override_decoding
+from nmt.recipe.data import PAIRS
 from nmt.system.compression import compressed, open_input
 from nmt.system.console import Console
 from nmt.system.device import World, cores, device_of, find_world
 from nmt.system.errors import Interrupted, UserError
 from nmt.system.files import whole_file
 from nmt.text.document import KEPT, Document
-from nmt.text.lines import read_lines
+from nmt.text.lines import one_line, read_lines
 from nmt.text.markup import LINKS, TAGS
 from nmt.text.terms import Terms, read_terms
 
@@ -45,12 +50,19 @@ if TYPE_CHECKING:
 
 MOST_COMPLAINTS = 20  # maximum complaints about outputs to print
 MOST_NUMBERS = 10  # maximum missing blocks to list
+NO_LINES = "is for lines, and does not go with files of translators"
 WITHOUT_EFFECT = {"batch_tokens", "average_last"}  # decoding settings that do not change outputs
 
 
 def translate(options: SearchOptions) -> None:
     """Translate lines with the models named by the options."""
     search = LineSearch(options, "translate")
+    search.files = find_files(options.source, options.output)
+    if search.files and options.engine != "nmt":
+        raise click.UsageError(f"--engine {options.engine} {NO_LINES}")
+    refuse(options, "n_best as_json resume attention sample prefix document", NO_LINES, search.files)
+    others = "n_best as_json resume sample prefix document markup"
+    refuse(options, others, "cannot be combined with --memory", options.memory and not search.files)
     bundles, decoding = search.bundles, search.decoding
     keep = [*options.keep, *[KEPT] * (options.document and decoding.keep)]
     terms = Terms(read_terms(options.terms) if options.terms else (), keep, decoding.keep)
@@ -111,6 +123,7 @@ class LineSearch:
             device, threads = device_of(options.device, world), world.threads(threads)
             options = replace(options, console=console, device=device, threads=threads)
         self.options, self.say, self.complaints = options, options.console.say, 0
+        self.files, self.from_memory = list[tuple[Path, Path]](), ""
         self.bundles, self.decoding = find_models(
             options.paths, options.settings, lambda bundle: bundle.check_task(task), options.console
         )
@@ -126,15 +139,47 @@ class LineSearch:
         self.open, self.statistics = partial(pipeline_of, models), statistics
         path = options.attention
         with _attention_view(options, path, self.bundles[0]) if path else nullcontext() as self.view:
-            whole = self._in_blocks(own) if options.resume else self._at_once()
+            way = self._in_files if self.files else partial(self._in_blocks, own) if options.resume else self._at_once
+            whole = way()
             if self.view:
                 self.view.write(models.only)
         if self.complaints > MOST_COMPLAINTS:
             self.say(f"and {self.complaints - MOST_COMPLAINTS:,} more such lines")
         if whole:
-            self.own_console.say(self.statistics.summary(is_typed(options.source)))
+            self.own_console.say(self.statistics.summary(is_typed(options.source)) + self.from_memory)
             if options.strict:
                 self.statistics.check()
+
+    def _in_files(self) -> bool:
+        """Translate files of translators."""
+        options, recipe = self.options, self.bundles[0].recipe
+        sets = [*self._memory_sets(), *recipe.data.train]
+        translation = FileTranslation(self.files, sets, recipe.data, self.decoding, self.say)
+        with self.open() as pipeline, self.statistics.progress(options.console, None):
+            translation.run(pipeline, self.statistics)
+        self.from_memory = f"; {translation.summary}"
+        return True
+
+    def _memory_sets(self) -> list[Dataset]:
+        """Return the data sets of --memory; raise an error if one is no file of pairs."""
+        sets = []
+        for path in self.options.memory:
+            try:
+                sets.append(Dataset(file=str(path.absolute())))
+            except ValueError:
+                raise click.UsageError(f"--memory {path}: must end in one of {', '.join(PAIRS)}") from None
+        check_inputs(sets, self.bundles[0].recipe.data)
+        return sets
+
+    def _recalled(self, lines: Iterator[Any], found: deque[str | None]) -> Iterator[str]:
+        """Yield the lines, empty ones for those in the memory; append their translations, or None, to `found`."""
+        memory, count = TranslationMemory(None, self._memory_sets(), self.bundles[0].recipe.data), 0
+        for line in lines:
+            known = memory.recall(line.strip(), line)
+            found.append(known and one_line(known.target if known.source == line else known.bare))
+            count += known is not None
+            self.from_memory = f"; {count:,} from memory"
+            yield "" if known else line
 
     def _at_once(self) -> bool:
         """Search the whole input and write results as they arrive."""
@@ -201,6 +246,9 @@ class LineSearch:
         plain = drawn if options.pretty else texts
         show: Callable[[int, Any], str | None]
         show = pipeline.as_json if options.as_json else ranked if options.n_best else plain
+        if options.memory:
+            found = deque[str | None]()
+            lines, show = self._recalled(lines, found), lambda number, result: found.popleft() or plain(number, result)
         if options.document:
             document = Document(lines)
             lines, show = iter(document), lambda number, result: document.lay_out(result.texts[0])

@@ -133,7 +133,7 @@ def _inputs(recipe: Recipe, tokenizer_from: Path | None, before: Mapping[str, An
                     stamps[name] = _stamps[key] = files.identify(path, _stamps.get(key) or known.get(name))
                     hashes.append(stamps[name][-1])
                 elif any(fnmatchcase(f"/{old}", end) or fnmatchcase(f"/{old}", f"{end}/*") for old in known):
-                    hashes += unchanged if dataset.trees else unchanged[number : number + 1]
+                    hashes += unchanged[number : number + 1] if dataset.target else unchanged
             contents[split].append([described, hashes])
     given = load_tokenizer(tokenizer_from).files() if tokenizer_from else {}
     what = {

@@ -1,4 +1,4 @@
-"""Read sentence pairs from text, .zip, .tsv, .jsonl and .parquet files, OPUS, sacreBLEU, Hugging Face and treebanks.
+"""Read sentence pairs from text, .zip, .tsv, .jsonl, .parquet, translators' files, OPUS, sacreBLEU, hub and treebanks.
 
 Corpora of OPUS, the collection at https://opus.nlpl.eu, are downloaded as Moses archives of two languages. An archive
 has its name in the cache only after its texts have been read to their ends. An interrupted download is resumed, unless
@@ -17,7 +17,7 @@ import json
 import logging
 import os
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from http.client import HTTPException
 from pathlib import Path
 from typing import Any
@@ -26,11 +26,13 @@ from urllib.request import Request, urlopen
 
 from nmt.parsing.tree import prepare_tree, read_trees, tree_files
 from nmt.recipe import Data, Dataset
+from nmt.recipe.data import PAIRS, UNITS, format_of
 from nmt.system.compression import members
 from nmt.system.console import Console
 from nmt.system.errors import UserError
 from nmt.system.files import LARGEST
 from nmt.system.processes import exclusive
+from nmt.text.bilingual import BilingualFile
 from nmt.text.lines import REALIGN, count_lines, one_line, read_lines, read_parallel, stripped
 
 Pair = tuple[str, ...]
@@ -47,20 +49,36 @@ ONE_OBJECT = 'write one JSON object on each line, such as {"en": "Hello.", "de":
 
 
 def input_files(dataset: Dataset, data: Data) -> list[Path]:
-    """Return the local files of a data set; a pattern of trees that matches none as a path.
+    """Return the local files of a data set; a pattern that matches none as a path.
 
-    Raise UserError if a folder holds no trees.
+    Raise UserError if a folder holds none.
     """
     if dataset.opus is not None:
         return [Archive(dataset.opus, data.languages).path]
-    if dataset.trees is None:
-        return [data.path(name) for name in (dataset.source, dataset.target, dataset.file) if name is not None]
-    path = data.path(dataset.trees)
+    names = (dataset.source, dataset.target, dataset.file, dataset.trees)
+    return [path for name in names if name is not None for path in _matches(name, data, name is dataset.trees)]
+
+
+def _matches(name: str, data: Data, has_trees: bool) -> list[Path]:
+    """Return the files that a name or a pattern stands for, in order."""
+    path, files_of = data.path(name), tree_files if has_trees else pair_files
     if path.exists():
-        return tree_files(path)
-    pattern = str(data.model_copy(update={"root": glob.escape(data.root)}).path(dataset.trees))
-    found = {file for match in glob.glob(pattern, recursive=True) for file in tree_files(match)}
-    return sorted(found) or [path]
+        return files_of(path)
+    pattern = str(data.model_copy(update={"root": glob.escape(data.root)}).path(name))
+    return sorted({file for match in glob.glob(pattern, recursive=True) for file in files_of(match)}) or [path]
+
+
+def pair_files(path: str | os.PathLike[str], formats: Sequence[str] = PAIRS) -> list[Path]:
+    """Return a file, or the files of a folder and of those in it that have one of the `formats`.
+
+    Raise UserError if there are none.
+    """
+    found = [Path(path)]
+    if Path(path).is_dir():
+        found = sorted(each for each in Path(path).rglob("*") if format_of(each) in formats and each.is_file())
+    if not found:
+        raise UserError(f"{path}: holds no files that end in {', '.join(formats)}", "name another folder")
+    return found
 
 
 def check_inputs(datasets: Sequence[Dataset], data: Data) -> int | None:
@@ -77,42 +95,64 @@ def check_inputs(datasets: Sequence[Dataset], data: Data) -> int | None:
                 raise UserError(f"{path}: is not a regular file, but data is read several times", "write it to a file")
     sizes = list[int | None]()
     for dataset in datasets:
-        files = _text_files(dataset, data) or ()
-        counts: list[int | None] = [count_lines(path) for path in files] or [dataset.take]
-        if counts[0] != counts[-1]:
-            problem = f"{files[0]} has {counts[0]:,} lines and {files[-1]} has {counts[-1]:,}"
-            raise UserError(f"{problem}: line N of one must translate line N of the other", REALIGN)
-        sizes.append(counts[0])
+        if (groups := _text_files(dataset, data)) is None:
+            sizes.append(dataset.take if isinstance(dataset.take, int) else None)
+        for files in groups or ():
+            counts = [count_lines(path) for path in files]
+            if counts[0] != counts[-1]:
+                problem = f"{files[0]} has {counts[0]:,} lines and {files[-1]} has {counts[-1]:,}"
+                raise UserError(f"{problem}: line N of one must translate line N of the other", REALIGN)
+            sizes.append(counts[0])
     known = [size for size in sizes if size is not None]
     return sum(known) if len(known) == len(sizes) else None
 
 
-def _text_files(dataset: Dataset, data: Data) -> tuple[os.PathLike[str], ...] | None:
-    """Return a data set's line-aligned text files, one per side; None if it has another format."""
+def _text_files(dataset: Dataset, data: Data) -> Sequence[tuple[os.PathLike[str], ...]] | None:
+    """Return a data set's line-aligned text files, one per side, in groups; None if it has another format."""
     if dataset.sacrebleu is not None and data.source is not None:
-        return find_test_set(dataset.sacrebleu, data.source, data.target)
+        return [find_test_set(dataset.sacrebleu, data.source, data.target)]
     if dataset.opus is not None or dataset.format == ".zip":
-        (path,) = input_files(dataset, data)
-        return members(path, data.endings)
-    return tuple(data.path(name) for name in (dataset.source, dataset.target) if name is not None) or None
+        return [members(path, data.endings) for path in input_files(dataset, data)]
+    sides = [_matches(name, data, False) for name in (dataset.source, dataset.target) if name is not None]
+    if sides and len(sides[0]) != len(sides[-1]):
+        problem = f"{dataset.source} stands for {len(sides[0])} files and {dataset.target} for {len(sides[-1])}"
+        raise UserError(f"{problem}: file N of one must translate file N of the other", "name equally many")
+    return list(zip(*sides, strict=True)) or None
 
 
-def read_pairs(dataset: Dataset, data: Data, notes: Notes = None) -> Iterator[Pair]:
+def read_pairs(
+    dataset: Dataset, data: Data, notes: Notes = None, files: Iterable[Path] | None = None
+) -> Iterator[Pair]:
     """Yield a data set's pairs in order; raise UserError if its data is unreadable or malformed.
 
-    Of a tree these are its words and its prepared form, or two empty strings if preparation leaves nothing.
+    Of a tree these are its words and its prepared form, or two empty strings if preparation leaves nothing. `files` are
+    those of `file` to read, by default all.
     """
-    if (files := _text_files(dataset, data)) is not None:
-        yield from read_parallel(*files) if len(files) > 1 else zip(read_lines(files[0]))
+    if (groups := _text_files(dataset, data)) is not None:
+        for group in groups:
+            yield from read_parallel(*group) if len(group) > 1 else zip(read_lines(group[0]))
     elif dataset.trees is not None:
         for path in input_files(dataset, data):
             for tree in read_trees(path, notes):
                 prepared = prepare_tree(tree, data.functional_tags, data.traces)
                 yield ("", "") if prepared is None else (" ".join(prepared.leaves()), str(prepared))
-    elif dataset.file is not None and dataset.format == ".tsv":
-        yield from _read_tsv(data.path(dataset.file), dataset.fields or ("1", "2"))
+    elif dataset.file is not None:
+        for path in input_files(dataset, data) if files is None else files:
+            yield from _read_file(path, dataset, data)
     else:
-        yield from _read_records(dataset, data)
+        yield from _read_records(f"{dataset.hub} ({dataset.split})", _read_hub(dataset, data), dataset, data)
+
+
+def _read_file(path: Path, dataset: Dataset, data: Data) -> Iterator[Pair]:
+    """Yield the pairs of one file of `dataset.file`."""
+    if (form := format_of(path)) in UNITS:
+        pairs = BilingualFile(path, data.languages).pairs()
+        yield from (pair[-len(data.languages) :] for pair in pairs)
+    elif form == ".tsv":
+        yield from _read_tsv(path, dataset.fields or ("1", "2"))
+    else:
+        read = _read_parquet if form == ".parquet" else _read_json_lines
+        yield from _read_records(str(path), read(path), dataset, data)
 
 
 def _read_tsv(path: Path, fields: Sequence[str]) -> Iterator[Pair]:
@@ -128,14 +168,8 @@ def _read_tsv(path: Path, fields: Sequence[str]) -> Iterator[Pair]:
         yield tuple([cells[column] for column in columns])
 
 
-def _read_records(dataset: Dataset, data: Data) -> Iterator[Pair]:
-    fields = dataset.fields or data.languages
-    if dataset.file is None:
-        where, records = f"{dataset.hub} ({dataset.split})", _read_hub(dataset, data)
-    else:
-        path = data.path(dataset.file)
-        where, records = str(path), _read_parquet(path) if dataset.format == ".parquet" else _read_json_lines(path)
-    number = 0
+def _read_records(where: str, records: Iterator[dict[str, Any]], dataset: Dataset, data: Data) -> Iterator[Pair]:
+    fields, number = dataset.fields or data.languages, 0
     for number, record in enumerate(records, 1):
         if isinstance(record.get("translation"), dict):
             record = record["translation"]  # WMT's data sets nest the languages here

@@ -23,7 +23,7 @@ from nmt.data import folders
 from nmt.data.corpus import EXAMPLES, SIDES, Chunk, Corpus, PairEncoder, concatenate, encode_chunks, schema_of, table_of
 from nmt.data.data_report import NEAR, OVERLAP, REPORT, Overlap, length_figures, summary
 from nmt.data.folders import MANIFEST, directory, read_fingerprint
-from nmt.data.pairs import Archive, Notes, Pair, check_inputs, read_pairs
+from nmt.data.pairs import Archive, Notes, Pair, check_inputs, input_files, read_pairs
 from nmt.parsing.linearization import TreeVocabulary, load_tokenizer
 from nmt.recipe import Data, Dataset, Recipe
 from nmt.system import files, integrity
@@ -153,16 +153,38 @@ class _Preparation:
         """
         self._recipe, self._data, self._console, self._threads = recipe, recipe.data, console, threads
         self._totals = totals
-        self._held_out: Mapping[str, Sequence[Pair]] = {}
-        if taken := self._data.taken:
-            self._held_out = take(self._pairs("train"), taken)
+        taken = {split: each for split, each in self._data.taken.items() if isinstance(each, int)}
+        self._held_files = self._take_files()
+        self._held_out = (take(self._pairs("train"), taken) if taken else {}) | self._pairs_of_files()
         self._sources = frozenset(pair[0] for pairs in self._held_out.values() for pair in pairs)
-        wanted, found = sum(taken.values()), sum(map(len, self._held_out.values()))
+        wanted, found = sum(taken.values()), sum(len(self._held_out[split]) for split in taken)
         if found < wanted or (taken and all(pair[0] in self._sources for pair in self._pairs("train"))):
             those = " and ".join(f"data.{split}" for split in taken)
             problem = f"take {wanted:,} sources, but data.train has only {found:,}, some of which are to train on"
             raise UserError(f"{those}: {problem}", "take fewer of them")
         self._texts = {split: self._evaluation_pairs(split) for split in ("valid", "test")}
+
+    def _take_files(self) -> dict[Path, str]:
+        """Return the split of each training file that is set aside; raise UserError if there are too few."""
+        counts = {split: int(each.split()[0]) for split, each in self._data.taken.items() if isinstance(each, str)}
+        splits = [split for split in reversed(counts) for _ in range(counts[split])]
+        files = {path for each in self._data.train if splits and each.file for path in input_files(each, self._data)}
+        if splits and len(splits) >= len(files):
+            problem = f"take {len(splits)} files, but data.train has {len(files)}, one of which is to train on"
+            raise UserError(f"{' and '.join(f'data.{split}' for split in counts)}: {problem}", "take fewer of them")
+        ordered = sorted(files, key=lambda path: (hashlib.blake2b(path.name.encode()).digest(), path))
+        return dict(zip(ordered, splits, strict=False))
+
+    def _pairs_of_files(self) -> dict[str, list[Pair]]:
+        """Return the pairs of the files that are set aside whose sources no other file has; of equal ones the first."""
+        found: dict[str, dict[str, Pair]] = {split: {} for split in self._held_files.values()}
+        for dataset in self._data.train if found else ():
+            for path in input_files(dataset, self._data):
+                for pair in read_pairs(dataset, self._data, files=[path]) if path in self._held_files else ():
+                    clean = tuple(map(stripped, pair))
+                    found[self._held_files[path]].setdefault(clean[0], clean)
+        known = {pair[0] for pair in self._pairs("train")} if found else set()
+        return {split: [pairs[source] for source in pairs if source not in known] for split, pairs in found.items()}
 
     def write(self, part: Path, tokenizer_from: Path | None) -> tuple[dict[str, Any], Tokenizer]:
         """Write all files but the manifest to a directory; return the report and the tokenizer."""
@@ -218,7 +240,8 @@ class _Preparation:
         first = 1
         for index, dataset in enumerate(self._data.splits[split]):
             is_taken = dataset.take is not None
-            pairs: Iterable[Pair] = self._held_out[split] if is_taken else read_pairs(dataset, self._data, notes)
+            files = [path for path in input_files(dataset, self._data) if path not in self._held_files]
+            pairs: Iterable[Pair] = self._held_out[split] if is_taken else read_pairs(dataset, self._data, notes, files)
             if not self._data.task.has_trees:
                 pairs = (tuple(map(stripped, pair)) for pair in pairs)
             for chunk in in_groups(pairs, CHUNK, CHUNK_TEXT):

@@ -275,7 +275,8 @@ def _figures(bundle: Bundle) -> Iterator[tuple[str, str]]:
 def _described(dataset: Dataset) -> str:
     """Describe a data set by its file, corpus or hub names, and its weight unless it is 1."""
     if dataset.take is not None:
-        return f"{dataset.take:,} sources set aside from the training data"
+        what = dataset.take if isinstance(dataset.take, str) else f"{dataset.take:,} sources"
+        return f"{what} set aside from the training data"
     files = [Path(name).name for name in (dataset.source, dataset.target, dataset.file) if name]
     names = [*files, *filter(None, (dataset.sacrebleu, dataset.opus, dataset.hub, dataset.config))]
     return ", ".join(f"`{name}`" for name in names) + (f" × {dataset.weight:g}" if dataset.weight != 1 else "")

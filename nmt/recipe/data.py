@@ -125,12 +125,39 @@ def task_of(source: object, target: object) -> TaskName:
 
 
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
-PAIRS = (".tsv", ".jsonl", ".parquet", ".zip")
+UNITS = (".po", ".mo", ".tmx", ".xliff", ".xlf", ".ts")  # files of translators
+PAIRS = (".tsv", ".jsonl", ".parquet", ".zip", *UNITS)
 TEXTS = (".tsv", ".jsonl")  # formats of pairs that may be compressed
 SIDES_GO_TOGETHER = "source and target go together: one text file for each side"
 
 FieldName = Annotated[str, BeforeValidator(lambda name: str(name) if type(name) is int else name, str | int)]
 """Name of a field, or number of a column"""
+
+
+MOST_TAKEN, TAKEN_FILES = 10_000_000, "^[1-9][0-9]{0,4} files?$"
+
+
+def _taken(given: Any) -> Any:
+    """Refuse what is neither a number of sources nor one of files."""
+    if not ((type(given) is int and 1 <= given <= MOST_TAKEN) or re.fullmatch(TAKEN_FILES, str(given))):
+        problem = f"must be a number of sources from 1 to {MOST_TAKEN:,}, or of files, such as 5 files (got {given!r})"
+        raise Refusal(problem, "write {take: 500}, or {take: 5 files}")
+    return given
+
+
+Take = Annotated[
+    Annotated[int, Field(ge=1, le=MOST_TAKEN)] | Annotated[str, Field(pattern=TAKEN_FILES)], BeforeValidator(_taken)
+]
+
+
+def format_of(name: str | os.PathLike[str]) -> str | None:
+    """Return the suffix that tells the format of a file of pairs, in lower case and before that of compression.
+
+    Return None if it is unknown.
+    """
+    stem, compression = split_suffix(name)
+    suffix = Path(stem).suffix.lower()
+    return suffix if suffix in (TEXTS if compression else PAIRS) else None
 
 
 class Dataset(Settings):
@@ -139,12 +166,15 @@ class Dataset(Settings):
     `file` or `hub`."""
 
     source: str | None = None
-    """Text file, one sentence per line, plain, .gz, .bz2, .xz or .zst; requires `target`."""
+    """Text file, one sentence per line, plain, .gz, .bz2, .xz or .zst; requires `target`. Like `file`, it may be a glob
+    pattern: matches are taken in the order of their names."""
     target: str | None = None
     """Text file whose line N translates line N of `source`; for a language model, the only text file."""
     file: str | None = None
-    """File of pairs: .tsv or .jsonl, plain or compressed like a text file, .parquet, or a .zip with one text file for
-    each language, whose name ends in .LANGUAGE. A language model reads only the targets."""
+    """File of pairs: .tsv or .jsonl, plain or compressed like a text file, .parquet, a .zip with one text file for each
+    language, whose name ends in .LANGUAGE, or a file of translators, .po, .mo, .tmx, .xliff, .xlf or .ts, of which
+    finished translations are read. Or several: a glob pattern, such as memory/*.po, or a folder. A language model reads
+    only the targets."""
     trees: str | None = None
     """Bracketed trees, for `data.target: tree`: a file, plain or compressed; a folder, searched for .mrg files; or a
     glob pattern of files and folders, such as wsj/0[2-9]."""
@@ -167,9 +197,11 @@ class Dataset(Settings):
     fields: tuple[FieldName, ...] | None = Field(None, min_length=1, max_length=2, strict=False)
     """Source and target fields: 1-based column numbers for a .tsv, otherwise field names. Default: columns 1 and 2, or
     the fields named `data.source` and `data.target`. For a language model, the target field only."""
-    take: int | None = Field(None, ge=1, le=10_000_000)
+    take: Take | None = None
     """For `valid` and `test`: set aside the pairs of this many training sources, chosen by a hash of their text, so
-    that no source is on both sides. Also written as `valid: {take: 500}`."""
+    that no source is on both sides. Also written as `valid: {take: 500}`. With `5 files`: set aside whole files, chosen
+    by a hash of their names, since the strings of one program resemble each other; of their sources, those that no
+    other file has are scored."""
     weight: float = Field(1.0, gt=0, le=1000)
     """For training sets: how often an epoch uses each pair. With 0.5, each epoch draws a new half of the pairs; with
     2.5, it uses every pair twice and a new half a third time."""
@@ -189,7 +221,7 @@ class Dataset(Settings):
                 raise Refusal(f"{key}: goes with hub", f"remove {key}, or add hub, such as wmt/wmt14")
         if self.fields is not None and (self.file is None or self.format == ".zip") and self.hub is None:
             raise Refusal("fields: goes with hub, .tsv, .jsonl and .parquet; other data has none", "remove fields")
-        if self.file is not None and self.format is None:
+        if self.file is not None and self.format is None and not self.may_be_several:
             endings = f"{', '.join(PAIRS)}; {' and '.join(TEXTS)} may be followed by one of {', '.join(FORMATS)}"
             problem = f"file: must end in one of {endings} (got {self.file})"
             raise Refusal(problem, "rename the file to what it is, or name two text files by source and target")
@@ -200,10 +232,13 @@ class Dataset(Settings):
 
     @property
     def format(self) -> str | None:
-        """Suffix of `file` that tells its format, in lower case and before that of compression; None if unknown."""
-        stem, compression = split_suffix(self.file or "")
-        suffix = Path(stem).suffix.lower()
-        return suffix if suffix in (TEXTS if compression else PAIRS) else None
+        """Format of `file`, see `format_of`; None if unknown, or of several files."""
+        return format_of(self.file or "")
+
+    @property
+    def may_be_several(self) -> bool:
+        """Whether `file` is a pattern, or may be a folder."""
+        return re.search(r"[*?\[]", str(self.file)) is not None or not Path(str(self.file)).suffix
 
 
 class Data(Settings):
@@ -268,8 +303,8 @@ class Data(Settings):
         return self
 
     @property
-    def taken(self) -> dict[str, int]:
-        """Number of training sources that valid and test take, if any."""
+    def taken(self) -> dict[str, int | str]:
+        """What valid and test take of the training data, if anything: a number of sources, or of files."""
         return {split: each.take for split, sets in self.splits.items() for each in sets if each.take is not None}
 
     def _check_task(self, where: str, dataset: Dataset) -> None:

@@ -304,6 +304,10 @@ class Decoding(Settings):
     precision: Literal["auto", "fp32", "bf16", "fp16", "int8"] = "auto"
     """Precision of matrix multiplications. auto is fp32 on a CPU, bf16 on a GPU, and fp16 on GPUs that only emulate
     bf16, such as V100 and T4. fp16 requires a GPU, int8 a CPU."""
+    all: bool = False
+    """In files of translators: translate also what has a translation."""
+    review: bool = True
+    """In files of translators: mark translations for review."""
     average_last: int = Field(5, ge=1, le=MOST_UPDATES)
     """Number of checkpoints that `nmt average` averages by default."""
 

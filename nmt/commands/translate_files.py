@@ -1,0 +1,143 @@
+"""`nmt translate --input app.po --output app.sv.po`: the open units of translators' files, by memory and by search."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from glob import glob
+from pathlib import Path
+from typing import Any
+
+import click
+
+from nmt.commands.resume import Statistics
+from nmt.data.memory import TranslationMemory
+from nmt.data.pairs import pair_files
+from nmt.decoding.engine import Request
+from nmt.decoding.pipeline import Pipeline
+from nmt.recipe import Data, Dataset, Decoding
+from nmt.recipe.data import UNITS, format_of
+from nmt.system.errors import UserError
+from nmt.system.files import whole_file
+from nmt.text.bilingual import BilingualFile, Unit
+from nmt.text.strings import ProgramString
+
+WRITTEN = tuple(suffix for suffix in UNITS if suffix != ".mo")
+SHOWN = 60  # characters of a source in a complaint
+
+
+def find_files(source: Path | None, output: Path | None) -> list[tuple[Path, Path]]:
+    """Return the files of translators that --input names, each with its output; [] if it names something else.
+
+    Raise UsageError unless --output fits, and UserError if an output is an input, or of another format.
+    """
+    if source is None:
+        return []
+    root, found = source, [source]
+    if source.is_dir():
+        found = pair_files(source, WRITTEN)
+    elif not source.exists() and re.search(r"[*?\[]", str(source)):
+        found = sorted(Path(name) for name in glob(str(source), recursive=True))
+        root = Path(re.split(r"[*?\[]", str(source))[0] + "x").parent
+    if not any(format_of(path) in UNITS for path in found):
+        return []
+    if output is None:
+        raise click.UsageError("files of translators need --output: a file, or a folder for several")
+    files = [(source, output)]
+    if output.is_dir() or found != [source]:
+        files = [(path, output / (path.name if root == path else path.relative_to(root))) for path in found]
+    for path, out in files:
+        if format_of(path) not in WRITTEN or out.suffix.lower() != path.suffix.lower():
+            problem = f"{path}: cannot be translated into {out}"
+            raise UserError(problem, f"name two files that end alike, in one of {', '.join(WRITTEN)}")
+        if out.exists() and out.samefile(path):
+            raise UserError(f"--output {out}: is also the input", "give --output another file or folder")
+    return files
+
+
+@dataclass
+class _Job:
+    """A file to translate, and the strings of each open unit with their translations, as far as they are known."""
+
+    file: BilingualFile
+    output: Path
+    units: list[tuple[Unit, list[ProgramString], list[str]]] = field(default_factory=list)
+
+    def texts(self, known: dict[str, str]) -> list[str]:
+        """Return the texts to search for, each once."""
+        strings = (pair for _, *sides in self.units for pair in zip(*sides, strict=True))
+        texts = (text for string, found in strings if not found for text in string.texts)
+        return [text for text in dict.fromkeys(texts) if text not in known]
+
+
+class FileTranslation:
+    """The translation of files, and counts of what became of their strings."""
+
+    def __init__(
+        self,
+        files: Sequence[tuple[Path, Path]],
+        datasets: Sequence[Dataset],
+        data: Data,
+        decoding: Decoding,
+        say: Callable[[str], None],
+    ) -> None:
+        """Read the files, and recall what the memory has: `datasets` and what the model was trained on."""
+        self._decoding, self._say, self._known = decoding, say, dict[str, str]()
+        self._jobs = [_Job(BilingualFile(path, data.languages), output) for path, output in files]
+        for job in self._jobs:
+            for unit in job.file.units:
+                if unit.is_open or decoding.all:
+                    job.units.append((unit, [job.file.string(source) for source in unit.sources], []))
+        strings = [string for job in self._jobs for _, own, _ in job.units for string in own]
+        memory = TranslationMemory((string.body.strip() for string in strings), datasets, data)
+        self.recalled, self.empty, self.strings = 0, 0, len(strings)
+        for job in self._jobs:
+            for unit, own, found in job.units:
+                found += [self._recall(memory, job, unit, *each) for each in enumerate(own)]
+
+    def _recall(self, memory: TranslationMemory, job: _Job, unit: Unit, form: int, string: ProgramString) -> str:
+        """Return the translation in the memory; an empty one if it has none that fits."""
+        where = unit.context_of(form), job.file.path.stem
+        if (found := memory.recall(string.body.strip(), string.text, *where)) is None:
+            return ""
+        text = found.target if found.source == string.text else string.dressed(found.bare)
+        self.recalled += text != ""
+        return text
+
+    def run(self, pipeline: Pipeline[Any], statistics: Statistics) -> None:
+        """Search for the other translations, and write each file as soon as all of its own are there."""
+        with closing(pipeline.stream(statistics.timed(self._requests()), searched=statistics.searched)) as results:
+            for job in self._jobs:
+                for text, result in zip(job.texts(self._known), results, strict=False):
+                    statistics.add(result)
+                    self._known[text] = result.texts[0]
+                self._write(job)
+
+    def _requests(self) -> Iterator[Request]:
+        asked: dict[str, str] = {}
+        for job in self._jobs:
+            for text in job.texts(asked):
+                asked[text] = ""
+                yield Request(text).without_tags()
+
+    def _write(self, job: _Job) -> None:
+        for unit, strings, found in job.units:
+            forms = [text or string.put(self._known) for string, text in zip(strings, found, strict=True)]
+            try:
+                if not all(forms):
+                    raise ValueError
+                unit.write(forms, self._decoding.review)
+            except (SyntaxError, ValueError):  # a placeholder is lost, or it is no XML
+                self.empty += len(forms)
+                self._say(f"{job.file.path}: left empty: {unit.sources[0][:SHOWN]!r}")
+        job.output.parent.mkdir(parents=True, exist_ok=True)
+        with whole_file(job.output) as stream:
+            stream.write(job.file.content())
+
+    @property
+    def summary(self) -> str:
+        """What became of the strings, for the last line."""
+        done = f"{self.recalled:,} from memory, {self.empty:,} left empty"
+        return f"{self.strings:,} strings in files ({len(self._jobs):,}), {done}"

@@ -1,0 +1,174 @@
+"""Strings of programs: what a translation leaves as it is in the source is taken out, and put back.
+
+This is the accelerator, the key that a mark names in a label (_File, &File); spaces and line breaks at the edges and
+inside; punctuation at the end; and placeholders and tags, which are compared.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache
+
+from nmt.text.document import Piece, pieces
+from nmt.text.lines import UNSPACED, one_line
+from nmt.text.markup import TAGS, Markup
+from nmt.text.terms import Span, Terms, in_order
+
+MARKS = "&_~"  # of accelerators: of Qt and Windows, of GTK, of LibreOffice
+_WORD = re.compile(r"[^\W_]+")
+_GAPS = re.compile(r"(\A\s+|\s+\Z|\s{2,}|[\t\r\v\f])")
+_END, _ANY_END = re.compile(r"(?:\.{3}|[….:])\Z"), re.compile(r"\s*(?:\.{3}|[….:。：։])\Z")
+_KEPT = Terms()
+
+
+class Accelerators:
+    """The accelerators of a file: their mark, which is empty if it has none."""
+
+    def __init__(self, texts: Iterable[str], declared: str = "") -> None:
+        """Find the mark in the file's strings, unless the file declares it.
+
+        At least half of the strings with this sign before a letter have it as a mark, and one begins with it.
+        """
+        texts = [*texts]
+        self._words = {word.casefold() for text in texts for word in _WORD.findall(text)}
+        found = {}
+        for self.mark in MARKS:
+            signs = [text for text in texts if re.search(rf"{self.mark}(?!\#?\w+;)[^\W_]", text)]
+            letters = {text: letter for text in signs if (letter := self.split(text)[1])}
+            begins = any(text[0] == self.mark and not letter.islower() for text, letter in letters.items())
+            if 2 * len(letters) >= len(signs) and (begins or (self.mark == "&" and letters)):
+                found[self.mark] = len(letters)
+        self.mark = declared or max(found, key=found.__getitem__, default="")
+
+    def split(self, text: str, is_label: bool = False) -> tuple[str, str]:
+        """Return a string without its accelerator, and the letter of this; an empty one if it has none, or several.
+
+        An accelerator may be inside a word: E&xit and E_xit, or nu_mbers if the file has this word or `is_label`, the
+        translation of a string with an accelerator; mask_apply is none.
+        """
+        if not self.mark or self.mark not in text:
+            return text, ""
+        inside = _taken(text)
+        marks = [at for at, each in enumerate(text) if each == self.mark and at not in inside]
+        found = [match for match in _pattern(self.mark).finditer(text) if not inside.intersection(range(*match.span()))]
+        if len(found) != 1 or (self.mark != "&" and len(marks) > 1):
+            return text, ""
+        match = found[0]
+        if (word := match["word"]) and not (is_label or self._is_marked(word)):
+            return text, ""
+        start, end = match.span()
+        if not match["letter"]:
+            start = text.index(self.mark, start)
+            end = start + 1
+        return text[:start] + text[end:], match["letter"] or text[end]
+
+    def _is_marked(self, word: str) -> bool:
+        before, _, after = word.partition(self.mark)
+        is_usual = after.islower() and (before.istitle() or self.mark == "&")
+        return is_usual or (before + after).casefold() in self._words
+
+
+@cache
+def _pattern(mark: str) -> re.Pattern[str]:
+    """Return an expression for a mark before or in a word, or for all of "(_F)", where a label has no such letter."""
+    sign = f"{mark}(?!\\#?\\w{{1,31}};)(?=[^\\W_])"
+    return re.compile(
+        rf"\s?\({sign}(?P<letter>\w)\)|(?<![\w{mark}]){sign}"
+        rf"|(?<![\w{mark}])(?P<word>[^\W_]+{sign}[^\W_]+)(?![\w(])"
+    )
+
+
+def _taken(text: str) -> set[int]:
+    """Return the offsets of placeholders and tags."""
+    spans = [*_KEPT.spans(text), *(Span(*tag.span()) for tag in _tags(text))]
+    return {at for span in spans for at in range(*span)}
+
+
+def _kept(text: str) -> Counter[str]:
+    """Count the placeholders and tags of a text."""
+    return Counter(_placeholders(text)) + Counter(tag[0] for tag in _tags(text) if not tag["entity"])
+
+
+def _tags(text: str) -> Iterator[re.Match[str]]:
+    return TAGS.finditer(text) if "<" in text or "&" in text else iter(())  # most strings have none
+
+
+def _placeholders(text: str) -> list[str]:
+    return [text[slice(*span)] for span in _KEPT.spans(text, linked=False)]
+
+
+class ProgramString:
+    """A string of a program, taken apart into the texts to translate and all around them."""
+
+    def __init__(self, text: str, accelerators: Accelerators, punctuation: Callable[[str], str] = str) -> None:
+        """Take a string apart; `punctuation` converts that of the end to the target language's."""
+        self.text, self._accelerators, self._punctuation = text, accelerators, punctuation
+        self.body, self._letter = accelerators.split(text)
+        self._lines = [(piece, _GAPS.split(line)) for piece, line in _divided(self.body)]
+        self.texts = [part for _, parts in self._lines for part in parts[::2] if _has_letters(part)]
+
+    def put(self, translations: Mapping[str, str]) -> str:
+        """Return the string with translations of `texts`; an empty one if it would break."""
+        if not all(translations[text].strip() for text in self.texts):
+            return ""
+        lines = []
+        for piece, parts in self._lines:
+            line = "".join(translations.get(part, part) for part in parts)
+            lines.append(piece.lay_out(line) if piece else line)
+        return self.dressed("\n".join(lines))
+
+    def dressed(self, text: str) -> str:
+        """Return a translation with the edges, the end and the accelerator of the source; empty if it would break."""
+        core, source = self._accelerators.split(text, bool(self._letter))[0].strip(), self.body.strip()
+        core = in_order(core, _placeholders(source))
+        if not source or _kept(core) != _kept(source):
+            return "" if source else self.text
+        end, other = _END.search(source), _ANY_END.search(core)
+        wanted = (end[0], self._punctuation(end[0])) if end else ("",)
+        if (other[0] if other else "") not in wanted and not (other and other.start() == 0):
+            core = core[: other.start() if other else None] + wanted[-1]
+        before, _, after = self.body.partition(source)
+        return before + (self._with_accelerator(core) if self._letter else core) + after
+
+    def _with_accelerator(self, text: str) -> str:
+        """Mark the same letter of the translation, best at the beginning of a word and in this case; else the first."""
+        inside, letter, mark = _taken(text), self._letter.lower(), self._accelerators.mark
+        free = [at for at, each in enumerate(text) if each.isalnum() and at not in inside]
+        same = [at for at in free if text[at].lower() == letter]
+        best = sorted(same, key=lambda at: (text[at - 1 : at].isalnum(), text[at] != self._letter))
+        at = next(iter(best or free), None)
+        if at is None or (not same and UNSPACED.match(text[at])):
+            end = _ANY_END.search(text)
+            at = end.start() if end else len(text)
+            return f"{text[:at]}({mark}{letter.upper()}){text[at:]}"
+        return text[:at] + mark + text[at:]
+
+
+def _divided(text: str) -> Iterator[tuple[Piece | None, str]]:
+    """Yield each paragraph with its text, or None and a line."""
+    if "\n" not in text:
+        yield None, text
+        return
+    for piece in pieces(text.split("\n")):
+        yield from [(piece, piece.text)] if piece.text else ((None, line) for line in piece.lines)
+
+
+def _has_letters(text: str) -> bool:
+    inside = _taken(text) if any(map(str.isalpha, text)) else ()
+    return any(each.isalpha() and at not in inside for at, each in enumerate(text))
+
+
+def plain_pairs(source: str, target: str, accelerators: Accelerators) -> Iterator[tuple[str, ...]]:
+    """Yield a string and its translation as a model sees them, without accelerators and tags.
+
+    They are divided into paragraphs if they have equally many.
+    """
+    one = ProgramString(source, accelerators)
+    other = ProgramString(accelerators.split(target, one.text != one.body)[0], accelerators)
+    texts = [one.texts, other.texts]
+    if len(one.texts) != len(other.texts):
+        texts = [[one_line(each.body)] for each in (one, other)]
+    for pair in zip(*texts, strict=True):
+        yield tuple(Markup(text).text if "<" in text or "&" in text else text for text in pair)

@@ -1,0 +1,98 @@
+"""`nmt translate --input app.po --output app.sv.po`: files in, files out, and translations of the memory first."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("translate", reason="needs the package translate-toolkit")
+
+HEADER = (
+    'msgid ""\nmsgstr ""\n"Content-Type: text/plain; charset=UTF-8\\n"\n"Plural-Forms: nplurals=2; plural=n!=1;\\n"\n'
+)
+UNITS = {
+    "_a b c": "",  # the model reverses letters
+    "a b:\\n": "",
+    "d e %s": "",
+    "f g": "done already",
+    "known": "",
+    "_known": "",
+    "<b>h i</b> j": "",
+    "%d": "",
+}
+
+
+def po(units: dict[str, str]) -> str:
+    return HEADER + "".join(f'\nmsgid "{source}"\nmsgstr "{target}"\n' for source, target in units.items())
+
+
+def read(path: Path) -> dict[str, str]:
+    return dict(re.findall(r'^msgid "(.+)"\nmsgstr "(.*)"$', path.read_text(), re.M))
+
+
+@pytest.fixture
+def ready(reverse_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[object, ...]:
+    monkeypatch.chdir(tmp_path)
+    Path("in/deep").mkdir(parents=True)
+    Path("in/a.po").write_text(po(UNITS))
+    Path("in/deep/b.po").write_text(po({"c d": "", "a b:\\n": ""}))
+    Path("memory.po").write_text(po({"known": "bekannt", "f g": "unused"}))
+    return ("translate", "--model", reverse_run / "ckpts")
+
+
+def test_open_units_are_translated_by_memory_and_search(nmt, ready: tuple[object, ...]) -> None:
+    done = nmt(*ready, "--input", "in", "--output", "out/new", "--memory", "memory.po")
+    assert done.code == 0, done.err
+    found = read(Path("out/new/a.po"))
+    assert found["f g"] == "done already"
+    assert found["known"] == "bekannt"
+    assert found["_known"] == "be_kannt"
+    assert found["_a b c"] == "c b _a"
+    assert found["a b:\\n"] == "b a:\\n"
+    assert found["%d"] == "%d"
+    assert sorted(found["d e %s"].split()) == ["%s", "d", "e"]
+    assert re.fullmatch(r"(?=.*<b>.*</b>)[hij </b>]+", found["<b>h i</b> j"])
+    assert list(found) == list(UNITS)
+    assert Path("out/new/a.po").read_text().count("#, fuzzy") == 7
+    assert read(Path("out/new/deep/b.po")) == {"c d": "d c", "a b:\\n": "b a:\\n"}
+    assert re.search(r"; 9 strings in files \(2\), 2 from memory, 0 left empty\n\Z", done.err)
+    again = nmt(*ready, "--input", "out/new/a.po", "--output", "again.po")
+    assert again.code == 0
+    assert Path("again.po").read_bytes() == Path("out/new/a.po").read_bytes()  # nothing is open any more
+
+
+def test_all_units_without_review_if_asked(nmt, ready: tuple[object, ...]) -> None:
+    settings = ("--set", "decoding.all=true", "--set", "decoding.review=false")
+    done = nmt(*ready, "--input", "in/*.po", "--output", "out", *settings)
+    assert done.code == 0, done.err
+    assert read(Path("out/a.po"))["f g"] == "g f"
+    assert "fuzzy" not in Path("out/a.po").read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (("--input", "in"), "need --output"),
+        (("--input", "in/a.po", "--output", "a.xlf"), "in/a.po: cannot be translated into a.xlf"),
+        (("--input", "in/a.po", "--output", "in/a.po"), "is also the input"),
+        (("--input", "in/a.po", "--output", "b.po", "--n-best", "2"), "--n-best is for lines"),
+        (("--input", "in/a.po", "--output", "b.po", "--engine", "ctranslate2"), "--engine ctranslate2 is for lines"),
+        (("--input", "in/a.po", "--output", "b.po", "--memory", "none.po"), "none.po: no such file"),
+        (("--input", "memory.po", "--memory", "a.txt", "--output", "b.po"), "--memory a.txt: must end in one of"),
+    ],
+)
+def test_what_does_not_fit_is_an_error(
+    nmt, ready: tuple[object, ...], arguments: tuple[str, ...], problem: str
+) -> None:
+    done = nmt(*ready, *arguments)
+    assert done.code in (1, 2)
+    assert problem in done.err
+    assert not Path("b.po").exists()
+
+
+def test_lines_are_recalled_if_a_memory_is_given(nmt, ready: tuple[object, ...]) -> None:
+    done = nmt(*ready, "--memory", "memory.po", stdin=b"a b\nknown\n\nf g\n")
+    assert done.out.decode() == "b a\nbekannt\n\nunused\n", done.err
+    assert done.err.rstrip().endswith("; 2 from memory")

@@ -1,0 +1,96 @@
+"""Data sets of several files, whole files that are set aside, and the memory that they are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from prepared import QUIET, recipe, report, sentences, table, write
+
+from nmt.data.memory import TranslationMemory
+from nmt.data.pairs import check_inputs, read_pairs
+from nmt.data.prepare import prepare
+from nmt.recipe import Data, Dataset
+from nmt.system.errors import UserError
+
+HEADER = 'msgid ""\nmsgstr ""\n"Content-Type: text/plain; charset=UTF-8\\n"\n'
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("folder").mkdir()
+    Path("po").mkdir()
+    for name in ("b", "a"):
+        write(f"{name}.en", [f"{name} one", f"{name} two"])
+        write(f"{name}.de", [f"{name} eins", f"{name} zwei"])
+        write(f"folder/{name}.tsv", [f"{name}\t{name.upper()}"])
+
+
+def data() -> Data:
+    return Data(name="x", source="en", target="de", train=(Dataset(file="unused.tsv"),))
+
+
+def test_patterns_and_folders_stand_for_files_in_order() -> None:
+    found = list(read_pairs(Dataset(source="?.en", target="?.de"), data()))
+    assert found == [
+        (f"{name} {one}", f"{name} {ein}") for name in "ab" for one, ein in (("one", "eins"), ("two", "zwei"))
+    ]
+    assert check_inputs([Dataset(source="?.en", target="?.de")], data()) == 4
+    for name in ("folder", "folder/*.tsv", "**/*.tsv"):
+        assert list(read_pairs(Dataset(file=name), data())) == [("a", "A"), ("b", "B")]
+
+
+@pytest.mark.parametrize(
+    ("dataset", "problem"),
+    [
+        ({"source": "?.en", "target": "a.de"}, r"\?\.en stands for 2 files and a\.de for 1"),
+        ({"file": "none/*.po"}, r"none/\*\.po: no such file"),
+        ({"file": "empty"}, "empty: holds no files that end in .tsv"),
+    ],
+)
+def test_what_stands_for_no_files_is_an_error(dataset: dict[str, str], problem: str) -> None:
+    Path("empty").mkdir()
+    with pytest.raises(UserError, match=problem):
+        check_inputs([Dataset.model_validate(dataset)], data())
+
+
+def test_whole_files_are_set_aside_with_the_sources_that_no_other_has() -> None:
+    for number in range(6):
+        sides = [["Cancel", *sentences(20, number)], ["Abbruch", *sentences(20, number + 10)]]
+        write(f"po/{number}.tsv", map("\t".join, zip(*sides, strict=True)))
+    take = {"train": [{"file": "po"}], "valid": {"take": "1 file"}, "test": {"take": "2 files"}}
+    prepare(recipe(data=take), QUIET, 1)
+    texts = {split: {*table(split)["source_text"].to_pylist()} for split in ("valid", "test")}
+    files = [{*sentences(20, number)} for number in range(6)]
+    held = [file for file in files if file & (texts["valid"] | texts["test"])]
+    assert len(held) == 3
+    assert texts["valid"] in held
+    assert texts["test"] in [one | other for one in held for other in held if one is not other]
+    assert report("train")["read"] == 3 * 21  # among them Cancel, which nobody sets aside
+    Path("po/6.tsv").write_text("new\tneu\n")
+    prepare(recipe(data=take), QUIET, 1)
+    others = {*table("test")["source_text"].to_pylist()}
+    assert others == texts["test"] or "new" in others  # files keep their places when others come
+    with pytest.raises(UserError, match=r"data\.valid and data\.test: take 7 files, but data\.train has 7"):
+        prepare(recipe(data=take | {"valid": {"take": "5 files"}}), QUIET, 1)
+
+
+def po(name: str, *units: tuple[str, str, str]) -> None:
+    texts = (f'\nmsgctxt "{context}"\nmsgid "{source}"\nmsgstr "{target}"\n' for context, source, target in units)
+    Path(f"po/{name}.po").write_text(HEADER + "".join(texts))
+
+
+def test_the_memory_prefers_the_same_source_then_context_then_file_then_frequency() -> None:
+    pytest.importorskip("translate", reason="needs the package translate-toolkit")
+    po("a", ("menu", "Open", "Öffnen"), ("state", "Open", "Offen"), ("", "_Save", "_Sichern"))
+    po("b", ("x", "Open", "Auf"), ("y", "Open", "Öffnen"), ("", "Save", "Speichern"))
+    memory = TranslationMemory(["Open", "Save"], [Dataset(file="po")], data())
+    said = [memory.recall("Open", "Open", *where) for where in (("state", "b"), ("", "b"), ("", "c"))]
+    assert [found and found.target for found in said] == ["Offen", "Öffnen", "Öffnen"]
+    assert [(found := memory.recall("Save", text)) and found.target for text in ("Save", "_Save")] == [
+        *("Speichern", "_Sichern")
+    ]
+    assert (found := memory.recall("Save", "Sa_ve")) is not None
+    assert found.bare in ("Speichern", "Sichern")
+    assert memory.recall("Close", "Close") is None

@@ -1,0 +1,227 @@
+"""Files of translators: what is read of them, and that nothing but translations changes in them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from nmt.system.errors import UserError
+from nmt.text import bilingual
+from nmt.text.bilingual import BilingualFile
+
+pytest.importorskip("translate", reason="needs the package translate-toolkit")
+
+HEADER = """# Some notes.
+msgid ""
+msgstr ""
+"Language: pl\\n"
+"Content-Type: text/plain; charset=UTF-8\\n"
+"Plural-Forms: nplurals=3; plural=(n==1 ? 0 : n%10>=2 && n%10<=4 && (n%100<12 || n%100>14) ? 1 : 2);\\n"
+"""
+PO = f"""{HEADER}
+#. For the menu.
+#: src/a.c:1   src/b.c:2
+msgctxt "menu"
+msgid "_Open"
+msgstr "_Otwórz"
+
+#, fuzzy, c-format
+#| msgid "%d old"
+msgid "%d new"
+msgstr "%d stary"
+
+#, c-format
+msgid "%d file"
+msgid_plural ""
+"%d "
+"files"
+msgstr[0] ""
+msgstr[1] ""
+msgstr[2] ""
+
+#~ msgid "gone"
+#~ msgstr "nie ma"
+"""
+TS = """<?xml version="1.0" encoding="utf-8"?>
+<!DOCTYPE TS>
+<TS version="2.1" language="de">
+<context>
+    <name>Main</name>
+    <message numerus="yes">
+        <location filename="a.cpp" line="1"/>
+        <source>%n &quot;file(s)&quot;</source>
+        <translation type="unfinished">
+            <numerusform></numerusform>
+            <numerusform></numerusform>
+        </translation>
+    </message>
+    <message>
+        <source>&amp;Save</source>
+        <translation>&amp;Speichern</translation>
+    </message>
+    <message>
+        <source>Old</source>
+        <translation type="vanished">Alt</translation>
+    </message>
+</context>
+</TS>
+"""
+XLIFF = """<?xml version='1.0' encoding='utf-8'?>
+<xliff xmlns="urn:oasis:names:tc:xliff:document:1.2" version="1.2">
+  <file source-language="en" target-language="de" datatype="plaintext" original="a">
+    <body>
+      <trans-unit id="1"><!-- a note -->
+        <source>Press <g id="1">here</g> &amp; wait<x id="2"></x></source>
+      </trans-unit>
+      <trans-unit id="2" approved="yes">
+        <source>Yes</source>
+        <target state="final">Ja</target>
+      </trans-unit>
+      <trans-unit id="3" translate="no"><source>API</source></trans-unit>
+      <trans-unit id="4">
+        <source>No</source>
+        <target state="needs-translation">No</target>
+      </trans-unit>
+    </body>
+  </file>
+</xliff>
+"""
+TMX = """<?xml version="1.0"?>
+<tmx version="1.4"><header srclang="*all*" datatype="plaintext"/>
+  <body>
+    <tu>
+      <tuv xml:lang="FR"><seg>Oui</seg></tuv>
+      <tuv xml:lang="de"><seg>Ja</seg></tuv>
+      <tuv xml:lang="en-US"><seg>Yes</seg></tuv>
+    </tu>
+    <tu>
+      <tuv xml:lang="en"><prop type="x">1</prop><seg>No</seg></tuv>
+    </tu>
+  </body>
+</tmx>
+"""
+
+
+def opened(folder: Path, name: str, text: str, encoding: str = "utf-8") -> BilingualFile:
+    path = folder / name
+    path.write_bytes(text.encode(encoding))
+    return BilingualFile(path, ["en", "de"])
+
+
+def filled(file: BilingualFile, forms: list[str], review: bool = True) -> str:
+    """The file after its open units have been written."""
+    for unit in file.units:
+        if unit.is_open:
+            unit.write(forms[: len(unit.sources)], review)
+    return file.content().decode()
+
+
+def test_finished_translations_are_read(tmp_path: Path) -> None:
+    assert list(opened(tmp_path, "a.po", PO).pairs()) == [("Open", "Otwórz")]
+    assert list(opened(tmp_path, "a.ts", TS).pairs()) == [("Save", "Speichern")]
+    assert list(opened(tmp_path, "a.xlf", XLIFF).pairs()) == [("Yes", "Ja")]
+    assert list(opened(tmp_path, "a.tmx", TMX).pairs()) == [("Yes", "Ja")]  # by the languages that it names
+
+
+def test_each_plural_form_comes_with_its_source(tmp_path: Path) -> None:
+    found = [unit for unit in opened(tmp_path, "a.po", PO).units if unit.is_open]
+    assert [unit.sources for unit in found] == [["%d file", "%d files", "%d files"]]
+
+
+@pytest.mark.parametrize("newline", ["\n", "\r\n"])
+def test_only_translations_change(tmp_path: Path, newline: str) -> None:
+    for name, text, changes in [
+        (
+            "a.po",
+            PO,
+            {
+                "#, c-format\nmsgid": "#, c-format, fuzzy\nmsgid",
+                'msgstr[0] ""\nmsgstr[1] ""\nmsgstr[2] ""': 'msgstr[0] "A %d"\nmsgstr[1] "B"\nmsgstr[2] "C"',
+            },
+        ),
+        (
+            "a.ts",
+            TS,
+            {
+                "<numerusform></numerusform>\n            <": "<numerusform>A %d</numerusform>\n            <",
+                "<numerusform></numerusform>": "<numerusform>B</numerusform>",
+            },
+        ),
+        (
+            "a.xliff",
+            XLIFF,
+            {
+                "</x></source>\n": '</x></source>\n        <target state="needs-review-translation">A %d</target>\n',
+                '<target state="needs-translation">No<': '<target state="needs-review-translation">A %d<',
+            },
+        ),
+        (
+            "a.tmx",
+            TMX,
+            {"<seg>No</seg></tuv>\n": '<seg>No</seg></tuv>\n      <tuv xml:lang="de"><seg>A %d</seg></tuv>\n'},
+        ),
+    ]:
+        expected = text
+        for before, after in changes.items():
+            assert before in expected
+            expected = expected.replace(before, after)
+        file = opened(tmp_path, name, text.replace("\n", newline))
+        assert file.content().decode() == text.replace("\n", newline), name
+        assert filled(file, ["A %d", "B", "C"]) == expected.replace("\n", newline), name
+
+
+def test_translations_are_marked_as_finished_if_asked(tmp_path: Path) -> None:
+    assert "fuzzy\nmsgid" not in filled(opened(tmp_path, "a.po", PO), ["A %d", "B", "C"], review=False)
+    assert "unfinished" not in filled(opened(tmp_path, "a.ts", TS), ["A", "B"], review=False)
+    assert "needs" not in filled(opened(tmp_path, "a.xlf", XLIFF), ["A"], review=False)
+
+
+def test_inline_elements_are_written_as_elements(tmp_path: Path) -> None:
+    file = opened(tmp_path, "a.xlf", XLIFF)
+    assert file.units[0].sources == ['Press <g id="1">here</g> &amp; wait<x id="2"/>']
+    file.units[0].write(['Warte &amp; drücke <g id="1">hier</g><x id="2"/>'], True)
+    assert '>Warte &amp; drücke <g id="1">hier</g><x id="2"></x></target>' in file.content().decode()
+    with pytest.raises(SyntaxError):
+        file.units[0].write(["<g>Warte"], True)
+
+
+def test_utf_16_stays(tmp_path: Path) -> None:
+    for encoding in ("utf-16-le", "utf-16-be"):
+        text = "\ufeff" + TMX.replace('"1.0"', '"1.0" encoding="utf-16"', 1)
+        file = opened(tmp_path, "a.tmx", text, encoding)
+        assert file.content() == text.encode(encoding)
+
+
+BOMB = '<!DOCTYPE TS [<!ENTITY a "aaaa">' + "".join(f'<!ENTITY b{n} "&a;&a;">' for n in range(9)) + "]>"
+STOLEN = '<!DOCTYPE TS [<!ENTITY a SYSTEM "file:///etc/passwd">]>'
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "problem"),
+    [
+        ("a.ts", TS.replace("<!DOCTYPE TS>", BOMB).replace("Old", "&b8;"), "declares entities"),
+        ("a.ts", TS.replace("<!DOCTYPE TS>", STOLEN).replace("Old", "&a;"), "declares entities"),
+        ("a.xlf", XLIFF[:-20], "cannot be read as .xlf: "),
+        ("a.xlf", XLIFF.replace("version='1.0' encoding='utf-8'", "version='1.0' encoding='ascii'", 1) + "ä", "cannot"),
+        ("a.tmx", TS, "cannot be read as .tmx"),
+        ("a.po", "some text\n", "cannot be read as .po: Syntax error on line 1"),
+        ("a.po", PO[len(HEADER) :], "has no header"),
+        ("a.po", PO.replace("nplurals=3", "nplurals=999999999"), "has 999999999 plural forms"),
+        ("a.mo", PO, "cannot be read as .mo"),
+        ("a.tmx", "", "cannot be read as .tmx"),
+    ],
+)
+def test_damaged_and_hostile_files_are_one_error(tmp_path: Path, name: str, content: str, problem: str) -> None:
+    with pytest.raises(UserError, match=problem) as caught:
+        opened(tmp_path, name, content)
+    assert str(tmp_path / name) in caught.value.message
+    assert "\n" not in caught.value.message
+
+
+def test_a_wrong_encoding_and_a_huge_file_are_errors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UserError, match=r"cannot be read as \.po: 'utf-8' codec"):
+        opened(tmp_path, "a.po", PO, "iso-8859-2")
+    monkeypatch.setattr(bilingual, "LARGEST_FILE", 100)
+    with pytest.raises(UserError, match="has more than 100 bytes"):
+        opened(tmp_path, "a.po", PO)

@@ -1,0 +1,82 @@
+"""Accelerators, edges, ends and placeholders of programs' strings."""
+
+from __future__ import annotations
+
+import pytest
+
+from nmt.text.strings import Accelerators, ProgramString, plain_pairs
+
+GTK = ["_Open", "Save _As…", "E_xit", "Print line nu_mbers", "Line numbers", "mask_apply", "%(file_name)s"]
+QT = ["&File", "E&xit", "Drag && Drop", "R&D", "Tom &amp; Jerry", "Find & replace"]
+
+
+@pytest.mark.parametrize(
+    ("texts", "mark", "letters"),
+    [
+        (GTK, "_", ["O", "A", "x", "m", "", "", ""]),
+        (QT, "&", ["F", "x", "", "", "", ""]),
+        (["Save ~As", "~File"], "~", ["A", "F"]),
+        (["mask_apply", "the _name of a function", "gtk_main_quit"], "", ["", "", ""]),
+        (["&lt;none&gt;", "AT&T", "&#39;x&#39;"], "", ["", "", ""]),
+        (["ファイル(&F)", "&Edit"], "&", ["F", "E"]),
+    ],
+)
+def test_accelerators_are_found_by_the_file(texts: list[str], mark: str, letters: list[str]) -> None:
+    found = Accelerators(texts)
+    assert found.mark == mark
+    assert [found.split(text)[1] for text in texts] == letters
+
+
+@pytest.mark.parametrize(
+    ("source", "translation", "expected"),
+    [
+        ("_File", "Fil", "_Fil"),
+        ("E_xit", "Avsluta", "_Avsluta"),  # no x: the first letter
+        ("Save _As…", "Spara som", "Sp_ara som…"),
+        ("Show _spaces", "Show spaces", "Show _spaces"),
+        ("_As %s", "%s som", "%s _som"),  # never inside a placeholder
+        ("_As %(a)s", "%(a)s a", "%(a)s _a"),
+        ("_Open:", "開く", "開く(_O):"),
+        ("Open", "_Öppna", "Öppna"),  # an accelerator that the source has not
+        ("  Name:\n", "Namn", "  Namn:\n"),
+        ("Save", "Spara.", "Spara"),
+        ("Wait...", "Vänta…", "Vänta..."),
+        ("%s of %d", "%d av %s", "%s av %d"),  # filled in by their order
+        ("%s of %d", "%s av", ""),  # lost
+        ("All of it", "%d av allt", ""),  # invented
+        ("<b>All</b>", "<b>Allt", ""),
+    ],
+)
+def test_a_translation_has_what_programs_need(source: str, translation: str, expected: str) -> None:
+    assert ProgramString(source, Accelerators([*GTK, source])).dressed(translation) == expected
+
+
+def test_the_language_says_what_ends_a_string() -> None:
+    string = ProgramString("Name:", Accelerators([]), lambda end: "\u00a0" + end)
+    assert [string.dressed(text) for text in ("Nom", "Nom\u00a0:", "Nom:")] == ["Nom\u00a0:", "Nom\u00a0:", "Nom:"]
+
+
+TEXTS = [
+    "Usage: foo [OPTION]\n\n  -v, --verbose   print more\n\n",
+    " padded\tby tabs  and spaces ",
+    "This is a long text that a programmer has wrapped at some column, as\nis usual in a terminal. It goes on here.\n",
+    "\n",
+    "%s",
+    "Name\nAddress\nCity\n",
+    "_Find:",
+]
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_spaces_and_lines_stay_where_they_are(text: str) -> None:
+    string = ProgramString(text, Accelerators(GTK))
+    assert string.put({part: part for part in string.texts}) == text
+    doubled = string.put({part: part.replace("a", "aa") for part in string.texts})
+    assert doubled.count("\n") == text.count("\n")
+    assert [part for part in string.texts if part != part.strip()] == []
+
+
+def test_a_model_sees_no_accelerators_tags_or_breaks() -> None:
+    pairs = plain_pairs("<b>_Find</b>\n\nNext one", "<b>_Sök</b>\n\nNästa", Accelerators(GTK))
+    assert list(pairs) == [("Find", "Sök"), ("Next one", "Nästa")]
+    assert list(plain_pairs("One\n\nTwo", "Ett, två", Accelerators([]))) == [("One  Two", "Ett, två")]
