@@ -89,7 +89,8 @@ class Batch:
         """Copy the batch into one buffer, which may be in `pinned` memory."""
         parts = self._parts()
         joined = self._within(torch.zeros(sum(map(_room, parts)), dtype=torch.uint8, pin_memory=pinned))
-        joined._map(lambda ids, given=iter(parts): ids.copy_(next(given)))  # type: ignore[misc]
+        given = iter(parts)
+        joined._map(lambda ids: ids.copy_(next(given)))
         return joined
 
     def hold(self, stream: torch.cuda.Stream) -> None:
