@@ -1,7 +1,7 @@
 """The first ten minutes on a GPU as one command: what matters most comes first, and nothing else stops it.
 
     python benchmarks/gpu_first.py [--minutes 8.5] [--parts base,search] [--out runs/gpu_first]
-    python benchmarks/gpu_first.py --minutes 9.5 --parts machine,updates,base,big \
+    python benchmarks/gpu_first.py --minutes 9.5 --parts machine,updates,base,big --vary base \
       --variants nmt.compute.gpu.SHORT_ATTENTION=none nmt.training.graphs.LAUNCHES=singly
     python benchmarks/gpu_first.py --device cpu --minutes 4                  # whether the script itself works
 
@@ -150,6 +150,7 @@ def main() -> None:
     options.add_argument("--minutes", type=float, default=8.5)
     options.add_argument("--parts", default=",".join(PARTS), help="%(default)s")
     options.add_argument("--variants", nargs="*", default=[], metavar="NAME=VALUE,…")
+    options.add_argument("--vary", default="base,big,search", help="parts to time with each variant: %(default)s")
     options.add_argument("--last", type=Path, default=LAST, help="results.jsonl of another run")
     options.set_defaults(out=ROOT / "runs" / "gpu_first")
     given = options.parse_args()
@@ -164,7 +165,8 @@ def main() -> None:
     variants = [f"{name}={value}" for name, _, values in named for value in values.split(",")]
     chosen = [(name, PARTS[name]) for name in given.parts.split(",")]
     jobs = [(name, part, "") for name, part in chosen]
-    jobs += [(name, part, each) for each in variants for name, part in chosen if part.varied]
+    varied = [(name, part) for name, part in chosen if part.varied and name in given.vary.split(",")]
+    jobs += [(name, part, each) for each in variants for name, part in varied]
     for number, (name, part, variant) in enumerate(jobs):
         began = time.monotonic()
         limit = max(1.0, (end - began) * part.seconds / sum(each.seconds for _, each, _ in jobs[number:]))
