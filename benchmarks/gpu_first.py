@@ -1,7 +1,7 @@
 """The first ten minutes on a GPU as one command: what matters most comes first, and nothing else stops it.
 
     python benchmarks/gpu_first.py [--minutes 8.5] [--parts base,search] [--out runs/gpu_first]
-    python benchmarks/gpu_first.py --minutes 9.5 --parts machine,updates,base,big --vary base \
+    python benchmarks/gpu_first.py --minutes 9.5 --parts machine,updates,base,big --vary base \\
       --variants nmt.compute.gpu.SHORT_ATTENTION=none nmt.training.graphs.LAUNCHES=singly
     python benchmarks/gpu_first.py --device cpu --minutes 4                  # whether the script itself works
 
