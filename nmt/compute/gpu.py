@@ -131,7 +131,7 @@ class _LinearReLU(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, ...]:
         x, weight, y = ctx.saved_tensors
-        grad = grad.masked_fill(y <= 0.0, 0.0)
+        grad = grad.where(y > 0.0, 0.0)
         return grad @ weight, grad.t() @ x, grad.sum(0)
 
 

@@ -98,7 +98,7 @@ def test_relu_within_the_product_before_it_is_that_apart() -> None:
             y = operations.feed_forward(x, inner, outer, "relu", 0.0)
             results.append((y, *torch.autograd.grad(y.float().square().sum(), inputs)))
     for found, expected in zip(*results, strict=True):
-        torch.testing.assert_close(found, expected, rtol=0.02, atol=0.02 * float(expected.abs().max()))
+        torch.testing.assert_close(found, expected, rtol=0.02, atol=0.02 * float(expected.detach().abs().max()))
 
 
 def test_residual_sum_without_dropout(way: Operations) -> None:
