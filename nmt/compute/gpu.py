@@ -29,7 +29,7 @@ class GPU(Operations):
     chunk_logits = 1 << 27  # 512 MB keep a GPU busy
 
     def __init__(self) -> None:
-        self._fuses_relu = RELU == "fused" and torch_internals.find("torch:_addmm_activation") is not None
+        self._fuses_relu = RELU == "fused" and torch_internals.find("torch:ops.aten._addmm_activation") is not None
 
     def projected_attention(
         self,

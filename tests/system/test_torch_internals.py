@@ -135,7 +135,7 @@ CHECKS: dict[str, Callable[[Patch], None]] = {
     "torch:ops.onednn.qlinear_prepack": int8_is_refused_or_not_chosen,
     "torch:ops.onednn.qlinear_pointwise": int8_is_refused_or_not_chosen,
     "torch:_C.__file__": kernels_multiply,
-    "torch:_addmm_activation": relu_is_computed_apart,
+    "torch:ops.aten._addmm_activation": relu_is_computed_apart,
     "torch:_C._accelerator_setAllocatorSettings": a_gpu_is_chosen,
     "torch.nn.attention.varlen:varlen_attn": batches_are_padded,
     "torch._dynamo.config:optimize_ddp": training_compiles,
