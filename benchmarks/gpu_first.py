@@ -1,15 +1,16 @@
 """The first ten minutes on a GPU as one command: what matters most comes first, and nothing else stops it.
 
     python benchmarks/gpu_first.py [--minutes 8.5] [--parts base,search] [--out runs/gpu_first]
-    python benchmarks/gpu_first.py --parts base --variants training.packing=true,false
+    python benchmarks/gpu_first.py --minutes 9.5 --parts machine,updates,base,big --vary base \\
+      --variants nmt.compute.gpu.SHORT_ATTENTION=none nmt.training.graphs.LAUNCHES=singly
     python benchmarks/gpu_first.py --device cpu --minutes 4                  # whether the script itself works
 
 Each part runs in a process of its own, whose limit is its share of the time that is left; one that fails or hangs costs
 no other. Figures go to results.jsonl as soon as they are known, kernels to kernels.jsonl, traces of two updates to
 trace_*.json.gz, and what the processes print to log.txt. At the end comes a table, each figure with the last one that
 was measured (`--last`) in brackets. benchmarks/gpu.md says what its rows mean. `--variants` times the parts base, big
-and search again for each value of a setting, or of a constant in the module that uses it, such as
-nmt.decoding.beam.REFILL=4,16.
+and search again, after all parts, for each value of a setting, of a constant in the module that uses it, such as
+nmt.decoding.beam.REFILL=4,16, or of an option of PyTorch's compiler.
 
 A machine with torch 2.11 for CUDA and the usual packages may still lack a network, `datasets` and `pydantic`, and its
 sentencepiece may be older than 0.2.3, which aborts where it trains our tokenizers. Fetch 46 MiB of wheels where there
@@ -58,12 +59,13 @@ class Part(NamedTuple):
 TINY = ("--vocabulary", "1000", "--size", "tiny")
 UPDATE, FEW = ("--batch-tokens", "1000"), ("--sentences", "32")
 PARTS = {
-    "machine": Part(20, ("ceilings.py",)),
+    "machine": Part(15, ("ceilings.py",)),
+    "updates": Part(60, ("gpu_check.py", "--only", "updates")),
     "base": Part(75, ("gpu_train.py",), (*TINY, *UPDATE), True),
     "big": Part(90, ("gpu_train.py", "--size", "big"), (*TINY[:-1], "small", *UPDATE), True),
     "search": Part(75, ("gpu_translate.py",), (*TINY, *FEW), True),
     "ctranslate2": Part(35, ("gpu_translate.py", "--ctranslate2"), (*TINY, *FEW)),
-    "check": Part(90, ("gpu_check.py",)),
+    "check": Part(60, ("gpu_check.py", "--only", "searches")),
     "demo": Part(120, ()),
 }
 
@@ -148,6 +150,7 @@ def main() -> None:
     options.add_argument("--minutes", type=float, default=8.5)
     options.add_argument("--parts", default=",".join(PARTS), help="%(default)s")
     options.add_argument("--variants", nargs="*", default=[], metavar="NAME=VALUE,…")
+    options.add_argument("--vary", default="base,big,search", help="parts to time with each variant: %(default)s")
     options.add_argument("--last", type=Path, default=LAST, help="results.jsonl of another run")
     options.set_defaults(out=ROOT / "runs" / "gpu_first")
     given = options.parse_args()
@@ -161,7 +164,9 @@ def main() -> None:
     named = [each.partition("=") for each in given.variants]
     variants = [f"{name}={value}" for name, _, values in named for value in values.split(",")]
     chosen = [(name, PARTS[name]) for name in given.parts.split(",")]
-    jobs = [(name, part, each) for name, part in chosen for each in ["", *variants] if part.varied or not each]
+    jobs = [(name, part, "") for name, part in chosen]
+    varied = [(name, part) for name, part in chosen if part.varied and name in given.vary.split(",")]
+    jobs += [(name, part, each) for each in variants for name, part in varied]
     for number, (name, part, variant) in enumerate(jobs):
         began = time.monotonic()
         limit = max(1.0, (end - began) * part.seconds / sum(each.seconds for _, each, _ in jobs[number:]))

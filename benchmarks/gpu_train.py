@@ -1,4 +1,4 @@
-"""Speed of updates on a GPU beside a plain loop: one list of updates of sentences of 12, 37 and 90 tokens.
+"""Speed of updates on a GPU beside a plain loop: updates of sentences of 12, 37 and 90 tokens, and of WMT's.
 
     python benchmarks/gpu_train.py [--size base|big] [--plain eager|compiled|none]
     python benchmarks/gpu_train.py --size tiny --vocabulary 1000 --batch-tokens 1000 --device cpu  # whether it works
@@ -17,6 +17,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from unittest.mock import patch
 
@@ -26,18 +27,20 @@ import torch
 from counts import add_kernels, graphs, host_waits, large_size, product_flops, profiler
 from nmt.compute.choice import set_precision
 from nmt.data.corpus import Corpus
+from nmt.model.batch import Batch
 from nmt.model.transformer import Transformer
 from nmt.recipe import Training
 from nmt.system.console import Console
 from nmt.system.device import choose_device
 from nmt.training.batches import Update
 from nmt.training.cost import training_flops
+from nmt.training.graphs import Graph, Graphs
 from plain import PlainTraining, PlainTransformer
 from results import Results, parser, section, settings_of
 from synthetic import CLASSES, MODELS, VOCABULARY, write_classes
 from updates import Ours, again
 
-MIDDLE = 37  # of which a profile is made
+MIDDLE = "37 tokens"  # of which a profile is made
 ROUNDS, PART = 3, 16
 
 
@@ -51,6 +54,7 @@ def time_class(
 
     def median(run: Callable[[], float]) -> float:
         run()  # compiles, allocates
+        run()  # records graphs of shapes that come again
         return 1000 * statistics.median(run() for _ in range(ROUNDS))
 
     def made(rows: list[range]) -> Iterator[Update]:
@@ -69,6 +73,21 @@ def time_class(
         results.add(row, host=median(lambda: ours.train(made(few))))
     results.add(row, made_before=median(lambda: ours.perform(beforehand)))
     return own / 1000, beforehand
+
+
+@contextmanager
+def timed_captures(seconds: list[float]) -> Iterator[None]:
+    """Add the seconds that each CUDA graph takes to record within the block."""
+    record = Graphs._record
+
+    def timed(self: Graphs, batch: Batch) -> Graph:
+        began = time.perf_counter()
+        graph = record(self, batch)
+        seconds.append(time.perf_counter() - began)
+        return graph
+
+    with patch.object(Graphs, "_record", timed):
+        yield
 
 
 def look(results: Results, size: str, ours: Ours, updates: list[Update], seconds: float) -> None:
@@ -113,15 +132,17 @@ def main() -> None:
         if given.plain != "none" and not given.variant:
             tokens = ours.trainer.state.device_tokens
             plain = PlainTraining(plain_model, corpus, settings, tokens, device, given.plain == "compiled")
-        for tokens, rows in sorted(zip(CLASSES, classes, strict=True), key=lambda each: each[0] != MIDDLE):
+        named = {f"{tokens} tokens": rows for tokens, rows in zip((*CLASSES, "WMT's"), classes, strict=True)}
+        with timed_captures(captures := list[float]()):
+            for name in (MIDDLE, *(name for name in reversed(named) if name != MIDDLE)):
 
-            def measure(tokens: int = tokens, rows: list[range] = rows) -> None:
-                row = f"{given.size}, {tokens} tokens, ms"
-                seconds, updates = time_class(results, row, ours, plain, rows, limit)
-                if tokens == MIDDLE:
-                    look(results, given.size, ours, updates, seconds)
+                def measure(name: str = name) -> None:
+                    seconds, updates = time_class(results, f"{given.size}, {name}, ms", ours, plain, named[name], limit)
+                    if name == MIDDLE:
+                        look(results, given.size, ours, updates, seconds)
 
-            results.attempt(f"{given.size}, {tokens} tokens", measure)
+                results.attempt(f"{given.size}, {name}", measure)
+            results.add(f"{given.size}, an update", captures=len(captures), captures_s=sum(captures))
 
 
 if __name__ == "__main__":

@@ -283,4 +283,4 @@ class PlainTraining:
     def _batches(self, rows: Rows) -> list[Batch]:
         parts = split_update(*self._corpus.lengths(rows), self._tokens)
         batches = [make_batch(self._corpus, rows[part]) for part in parts]
-        return [batch.pin() for batch in batches] if self._device.type == "cuda" else batches
+        return [batch.joined(pinned=True) for batch in batches] if self._device.type == "cuda" else batches

@@ -8,6 +8,7 @@ import json
 import traceback
 from ast import literal_eval
 from collections.abc import Callable, Iterable, Mapping
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -56,19 +57,26 @@ def parser(description: str | None) -> argparse.ArgumentParser:
 
 
 def settings_of(variant: str) -> dict[str, Any]:
-    """Set a constant, such as nmt.training.batches.SIZES=8; return what others set: training.packing=false."""
-    name, _, text = variant.partition("=")
-    owner, _, key = name.rpartition(".")
-    try:
-        value = literal_eval(text)
-    except (SyntaxError, ValueError):
-        value = {"true": True, "false": False, "null": None}.get(text, text)
-    if not owner.startswith("nmt."):
-        return {name: value} if name else {}
-    module = importlib.import_module(owner)
-    getattr(module, key)  # a misspelt name is an error
-    setattr(module, key, value)
-    return {}
+    """Set constants, such as nmt.training.batches.SIZES=8, and options of PyTorch's compiler, such as
+    torch._inductor.config:triton.mix_order_reduction=False; return what others set: training.packing=false.
+
+    Several are joined by +.
+    """
+    found = dict[str, Any]()
+    for each in filter(None, variant.split("+")):
+        name, _, text = each.partition("=")
+        owner, _, key = name.rpartition(":" if ":" in name else ".")
+        try:
+            value = literal_eval(text)
+        except (SyntaxError, ValueError):
+            value = {"true": True, "false": False, "null": None}.get(text, text)
+        if not owner.startswith(("nmt.", "torch.")):
+            found[name] = value
+            continue
+        module = importlib.import_module(owner)
+        attrgetter(key)(module)  # a misspelt name is an error
+        setattr(module, key, value)
+    return found
 
 
 def section(variant: Mapping[str, Any], name: str) -> dict[str, Any]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 
 from nmt.data.corpus import Ids
+from nmt.data.epochs import plan_epoch
 from nmt.data.prepare import CHUNK
 from nmt.recipe import Model
 
@@ -59,7 +61,10 @@ def write_corpus(
 
 
 def write_classes(path: Path, batch_tokens: int, vocabulary: int) -> list[list[range]]:
-    """Write a corpus of sentences alike in length, in three classes; return the rows of each class's updates."""
+    """Write a corpus of sentences alike in length, in three classes, then some of WMT's; return each class's updates.
+
+    An update is a range of rows.
+    """
     random, first = np.random.default_rng(1), 0
     sides: list[tuple[np.ndarray, np.ndarray]] = []
     classes: list[list[range]] = []
@@ -70,6 +75,12 @@ def write_classes(path: Path, batch_tokens: int, vocabulary: int) -> list[list[r
         sides.append((source, target))
         starts = range(first, first := first + len(source), pairs)
         classes.append([range(start, start + pairs) for start in starts])
+    source, target = wmt_lengths(UPDATES * 5000)
+    plan = plan_epoch(source, target, batch_tokens, 1, 0)
+    chosen = [plan.rows(number * len(plan) // UPDATES) for number in range(min(UPDATES, len(plan)))]
+    sides.append((source[np.concatenate(chosen)], target[np.concatenate(chosen)]))
+    ends = np.cumsum([first, *map(len, chosen)]).tolist()
+    classes.append([range(*pair) for pair in pairwise(ends)])
     lengths = [np.concatenate(side).round().clip(1).astype(np.int32) for side in zip(*sides, strict=True)]
     write_corpus(path, lengths[0], lengths[1], vocabulary)
     return classes

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch._inductor import config as inductor
 
 import gpu_check
 from contest import random_vocabulary
@@ -89,8 +90,11 @@ def test_figures_of_a_row_stand_on_one_line_beside_the_last(tmp_path: Path) -> N
 
 def test_a_variant_is_a_setting_or_a_constant(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(batches, "PADDING", 0)
+    option = "torch._inductor.config:triton.mix_order_reduction_split_size"
     assert settings_of("training.packing=false") == {"training.packing": False}
-    assert settings_of("nmt.model.batch.PADDING=7") == {}
+    with inductor.patch({option.partition(":")[2]: None}):
+        assert settings_of(f"nmt.model.batch.PADDING=7+{option}=64") == {}
+        assert inductor.triton.mix_order_reduction_split_size == 64
     assert batches.PADDING == 7
     with pytest.raises(AttributeError):
         settings_of("nmt.model.batch.PADDINGS=7")

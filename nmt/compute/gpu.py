@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from importlib.util import find_spec
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -11,10 +12,12 @@ from torch.nn import functional as F
 
 from nmt.model.batch import PADDING
 from nmt.model.cache import Ancestry
-from nmt.model.operations import Operations, PackedMask, Reach
+from nmt.model.operations import Operations, PackedMask, Reach, factor_dtype
 from nmt.recipe import Model
+from nmt.system import torch_internals
 
 SHORT_ATTENTION = "both"  # tiles that `group_attention` may use: both, narrow, wide; or none
+RELU = "fused"  # with the product before it in training, or "apart"
 NARROW, WIDE = 64, 128  # tokens of a tile
 WIDEST = 128 * NARROW  # of a head times tokens of a tile
 ALIGNED = 8  # extents are multiples of this; attention would copy a bias with unaligned rows
@@ -24,6 +27,9 @@ class GPU(Operations):
     """Operations that never make the host wait for the GPU."""
 
     chunk_logits = 1 << 27  # 512 MB keep a GPU busy
+
+    def __init__(self) -> None:
+        self._fuses_relu = RELU == "fused" and torch_internals.find("torch:ops.aten._addmm_activation") is not None
 
     def projected_attention(
         self,
@@ -74,6 +80,22 @@ class GPU(Operations):
         assert isinstance(mixed, Tensor)  # for the type checker: a tuple is returned only on request
         return mixed.transpose(0, 1).unsqueeze(0)
 
+    def feed_forward(self, x: Tensor, inner: nn.Linear, outer: nn.Linear, activation: str, p: float) -> Tensor:
+        """Compute ReLU within the product before it, under autocast."""
+        dtype = factor_dtype(x)
+        if not self._fuses_relu or activation != "relu" or dtype == x.dtype:
+            return super().feed_forward(x, inner, outer, activation, p)
+        factors = (each.to(dtype) for each in (x.flatten(0, -2), inner.weight, inner.bias))
+        hidden: Tensor = _LinearReLU.apply(*factors)  # type: ignore[no-untyped-call]
+        return outer(self.dropout(hidden.view(*x.shape[:-1], -1), p))  # type: ignore[no-any-return]
+
+    def encode(
+        self, layers: Iterable[Any], norm: nn.Module, x: Tensor, seen: Tensor | PackedMask | None, record: Any = None
+    ) -> Tensor:
+        """Round the result once, under autocast, to what each layer of the decoder would round it to."""
+        states = super().encode(layers, norm, x, seen, record)
+        return states.to(factor_dtype(states))
+
     def padding_mask(self, ids: Tensor) -> Tensor:
         return (ids != PADDING)[:, None, None, :]
 
@@ -95,6 +117,22 @@ def attention_tiles(model: Model, device: torch.device) -> list[int]:
     wide = wide and torch.cuda.get_device_capability(device) >= (9, 0)
     tiles = [NARROW] * narrow + [WIDE] * wide
     return [tile for tile in tiles if model.key_width * tile <= WIDEST]
+
+
+class _LinearReLU(torch.autograd.Function):
+    """ReLU(x Wᵀ + b) of x (n, in), in one kernel."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        y = torch._addmm_activation(bias, x, weight.t())
+        ctx.save_for_backward(x, weight, y)  # y is kept for the next product anyway; plain ReLU also keeps a mask
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, ...]:
+        x, weight, y = ctx.saved_tensors
+        grad = grad.where(y > 0.0, 0.0)
+        return grad @ weight, grad.t() @ x, grad.sum(0)
 
 
 class LateAncestry(Ancestry):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 PADDING = 0  # the id beyond the end of a sequence
+ALIGNED = 64  # bytes
 
 
 class Groups(NamedTuple):
@@ -67,6 +68,8 @@ class Batch:
     """(tokens,) indices of non-padding tokens in the flattened `target_out`, which a GPU could not find without a sync;
     None if packed"""
     packing: Packing | None = None
+    buffer: Tensor | None = None
+    """(bytes,) uint8 that all tensors are views of, if they are to be copied at once"""
 
     @property
     def num_tokens(self) -> int:
@@ -80,15 +83,20 @@ class Batch:
 
     def to(self, device: torch.device) -> Batch:
         """Copy the batch to `device`, asynchronously from pinned memory."""
-        return self._map(lambda ids: ids.to(device, non_blocking=True))
+        return self._copied(lambda ids: ids.to(device, non_blocking=True))
 
-    def pin(self) -> Batch:
-        """Copy the batch to pinned memory."""
-        return self._map(Tensor.pin_memory)
+    def joined(self, pinned: bool) -> Batch:
+        """Copy the batch into one buffer, which may be in `pinned` memory."""
+        parts = self._parts()
+        joined = self._within(torch.zeros(sum(map(_room, parts)), dtype=torch.uint8, pin_memory=pinned))
+        given = iter(parts)
+        joined._map(lambda ids: ids.copy_(next(given)))
+        return joined
 
     def hold(self, stream: torch.cuda.Stream) -> None:
         """Keep the allocator from reusing the batch's memory before `stream` has used it."""
-        self._map(lambda ids: ids.record_stream(stream) or ids)  # type: ignore[func-returns-value]
+        for part in self._parts():
+            part.record_stream(stream)
 
     def shape(self) -> tuple[object, ...]:
         """Return what the work of a GPU depends on: the shapes of all tensors, and all numbers."""
@@ -96,14 +104,34 @@ class Batch:
 
     def clone(self) -> Batch:
         """Copy the batch on its device."""
-        return self._map(Tensor.clone)
+        return self._copied(Tensor.clone)
 
     def copy_(self, other: Batch) -> None:
-        """Copy the tensors of a batch of the same shape."""
-        values: list[Tensor] = []
-        other._map(lambda ids: values.append(ids) or ids)  # type: ignore[func-returns-value]
-        remaining = iter(values)
-        self._map(lambda ids: ids.copy_(next(remaining)))
+        """Copy the tensors of a batch of the same shape, which is joined if this one is."""
+        for own, part in zip(self._parts(), other._parts(), strict=True):
+            own.copy_(part)
+
+    def _parts(self) -> list[Tensor]:
+        """Return all memory of the batch: its buffer, or else its tensors."""
+        parts: list[Tensor] = [] if self.buffer is None else [self.buffer]
+        if self.buffer is None:
+            self._map(lambda ids: parts.append(ids) or ids)  # type: ignore[func-returns-value]
+        return parts
+
+    def _copied(self, copy: Callable[[Tensor], Tensor]) -> Batch:
+        return self._map(copy) if self.buffer is None else self._within(copy(self.buffer))
+
+    def _within(self, buffer: Tensor) -> Batch:
+        """Return a batch of tensors of the same shapes, which are views of `buffer`."""
+        begin = 0
+
+        def view(ids: Tensor) -> Tensor:
+            nonlocal begin
+            part = buffer[begin : begin + ids.nbytes].view(ids.dtype).view(ids.shape)
+            begin += _room(ids)
+            return part
+
+        return replace(self._map(view), buffer=buffer)
 
     def _map(self, function: Callable[[Tensor], Tensor]) -> Batch:
         source, real = (None if ids is None else function(ids) for ids in (self.source, self.real))
@@ -111,6 +139,11 @@ class Batch:
         if packing is not None:
             packing = Packing(packing.source and packing.source.map(function), packing.target.map(function))
         return Batch(source, function(self.target_in), function(self.target_out), real, packing)
+
+
+def _room(ids: Tensor) -> int:
+    """Return the bytes of a tensor in a buffer, in which each begins aligned for a GPU's widest loads."""
+    return -(-ids.nbytes // ALIGNED) * ALIGNED
 
 
 def _shape(field: object) -> object:

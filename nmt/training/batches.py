@@ -317,7 +317,7 @@ class MicroBatches:
         split = split_update if self._packer is None else deal_update
         parts = split(*lengths, device_tokens, self._group.size)
         batches = [self.batch(rows[part], device_tokens) for part in parts[self._group.rank :: self._group.size]]
-        return [batch.pin() for batch in batches] if self._group.device.type == "cuda" else batches
+        return [batch.joined(pinned=True) for batch in batches] if self._group.device.type == "cuda" else batches
 
     def batch(self, rows: Rows, device_tokens: int) -> Batch:
         """Read pairs into a padded or packed micro-batch."""

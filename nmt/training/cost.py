@@ -25,13 +25,13 @@ from nmt.data.corpus import NO_SOURCE, Ids
 from nmt.data.data_report import mean_lengths, training_pairs
 from nmt.data.folders import directory, identify
 from nmt.exchange.resolve import initial_bundle, resolve
-from nmt.model.layers import Linear
 from nmt.model.transformer import Transformer, parameter_groups
 from nmt.parsing.linearization import load_tokenizer
 from nmt.recipe import Model, Recipe, Training
 from nmt.system.console import Console, clock, figure
 from nmt.system.errors import UserError, printable
 from nmt.training.batches import cpu_device_tokens
+from nmt.training.optimizer import count_moments
 from nmt.training.run_files import COST
 from nmt.training.validation import Validation
 
@@ -83,9 +83,8 @@ def make_plan(recipe: Recipe, device: torch.device, devices: int = 1) -> Plan:
     pair = np.array([source]), np.array([target])
     ranks = devices if device.type == "cpu" else 1  # that share weights and moments, and exchange gradients
     rows = for_training(device, torch.float32).chunk_rows(symbols)
-    size, muon = sum(parameters.values()), recipe.training.optimizer == "muon"
-    matrices = sum(layer.weight.numel() for layer in model.modules() if isinstance(layer, Linear)) if muon else 0
-    saved = 4.0 * (3 * size - matrices)  # Muon has one moment, Adam two
+    size = sum(parameters.values())
+    saved = 4.0 * (size + count_moments(model, recipe.training))
     return Plan(
         parameters=parameters,
         micro_batches=math.ceil(share / micro),

@@ -41,6 +41,13 @@ def learning_rate(step: int, d_model: int, settings: Training, spent: float = 0.
     return float(peak * (1.0 - done if settings.schedule == "linear" else (1.0 + math.cos(math.pi * done)) / 2.0))
 
 
+def count_moments(model: nn.Module, settings: Training) -> int:
+    """Count the numbers in an optimizer's state: two for each parameter, but one in matrices that Muon updates."""
+    matrices = [each.weight for each in model.modules() if isinstance(each, Linear)]
+    twice = 2 * sum(parameter.numel() for parameter in model.parameters())
+    return twice - (sum(matrix.numel() for matrix in matrices) if settings.optimizer == "muon" else 0)
+
+
 class Optimizer:
     """Adam over named parameters, or Muon for the layers' matrices; the learning rate is that of the step."""
 

@@ -37,6 +37,7 @@ from nmt.text.lines import read_lines
 from nmt.text.tokenizer import Tokenizer
 from nmt.text.vocabulary import Vocabulary
 from nmt.training.distributed import Group
+from nmt.training.optimizer import count_moments
 from nmt.training.run import Run
 from nmt.training.run_files import ELSEWHERE, BestScore, RunState, changes, find_checkpoints, incomplete, lock_directory
 from nmt.training.trainer import Trainer
@@ -181,8 +182,8 @@ def _untrained(recipe: Recipe, tokenizer: Tokenizer, group: Group) -> Transforme
     settings, device = recipe.training, group.device
     torch.manual_seed(settings.seed)
     with torch.device("meta"):  # shapes only, no memory
-        size = sum(parameter.numel() for parameter in new_model(recipe, tokenizer).parameters())
-    check_memory(size, settings, device, group.copies)
+        shapes = new_model(recipe, tokenizer)
+    check_memory(shapes, settings, device, group.copies)
     model = new_model(recipe, tokenizer).to(device)
     set_precision(model, settings.precision, device)
     return model
@@ -199,12 +200,14 @@ def _identity(state: RunState, data: str, model: Transformer) -> str:
     )
 
 
-def check_memory(parameters: int, settings: Training, device: torch.device, copies: float) -> None:
-    """Raise UserError if training a model with `parameters` parameters exceeds the device's memory.
+def check_memory(model: Transformer, settings: Training, device: torch.device, copies: float) -> None:
+    """Raise UserError if training a model of this size exceeds the device's memory.
 
-    Count `copies` of weights, gradients and two moments, but not activations.
+    Count `copies` of weights, gradients and moments, but not activations.
     """
-    needed = 4 * parameters * (8 if settings.precision == "fp64" else 4) * copies
+    parameters = sum(parameter.numel() for parameter in model.parameters())
+    numbers = 2 * parameters + count_moments(model, settings)
+    needed = numbers * (8 if settings.precision == "fp64" else 4) * copies
     there = available_memory(device)
     if there is not None and needed > there:
         need = f"need {needed / GIB:,.1f} GiB for weights, gradients and moments"

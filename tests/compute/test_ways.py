@@ -90,6 +90,17 @@ def test_feed_forward(way: Operations, activation: str) -> None:
     assert_same(*each, inputs)
 
 
+def test_relu_within_the_product_before_it_is_that_apart() -> None:
+    inner, outer, (x,) = nn.Linear(16, 32), nn.Linear(32, 16), leaves((5, 7, 16))
+    inputs, results = [x, *inner.parameters(), *outer.parameters()], []
+    with torch.autocast("cpu", torch.bfloat16):
+        for operations in (GPU(), PLAIN):
+            y = operations.feed_forward(x, inner, outer, "relu", 0.0)
+            results.append((y, *torch.autograd.grad(y.float().square().sum(), inputs)))
+    for found, expected in zip(*results, strict=True):
+        torch.testing.assert_close(found, expected, rtol=0.02, atol=0.02 * float(expected.detach().abs().max()))
+
+
 def test_residual_sum_without_dropout(way: Operations) -> None:
     x, y = given = leaves((5, 7, 6), (5, 7, 6))
     assert_same(way.add_dropped(x, y, 0.0), x + y, given)

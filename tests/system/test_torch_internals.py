@@ -13,12 +13,13 @@ import pytest
 import torch
 import torch.distributed as dist
 from reference_search import random_model
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import Module
 from torch.nn import functional as F
 
 from nmt.compute import choice, cpu_products, native
 from nmt.compute.choice import for_search
+from nmt.compute.gpu import GPU
 from nmt.decoding.beam import SearchEngine
 from nmt.recipe import Decoding, Model, Training
 from nmt.system import torch_internals
@@ -98,6 +99,13 @@ def training_compiles(patch: Patch) -> None:
         compile_parts(Objective(random_model(40, 40), 0.1), "eager")
 
 
+def relu_is_computed_apart(patch: Patch) -> None:
+    patch.delattr(torch, "_addmm_activation")
+    x, inner = torch.ones(1, 3, 4), nn.Linear(4, 4)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert GPU().feed_forward(x, inner, nn.Linear(4, 4), "relu", 0.0).shape == x.shape
+
+
 def an_update_begins(patch: Patch) -> None:
     class Parallel:
         reducer = object()
@@ -127,6 +135,7 @@ CHECKS: dict[str, Callable[[Patch], None]] = {
     "torch:ops.onednn.qlinear_prepack": int8_is_refused_or_not_chosen,
     "torch:ops.onednn.qlinear_pointwise": int8_is_refused_or_not_chosen,
     "torch:_C.__file__": kernels_multiply,
+    "torch:ops.aten._addmm_activation": relu_is_computed_apart,
     "torch:_C._accelerator_setAllocatorSettings": a_gpu_is_chosen,
     "torch.nn.attention.varlen:varlen_attn": batches_are_padded,
     "torch._dynamo.config:optimize_ddp": training_compiles,

@@ -69,12 +69,13 @@ def test_a_model_whose_training_state_does_not_fit_is_refused(
     monkeypatch: pytest.MonkeyPatch, precision: str, ranks: int, needed: int
 ) -> None:
     settings, cpu = Training.model_validate({"precision": precision}), torch.device("cpu")
+    model: Any = torch.nn.Linear(2**10, 2**10, bias=False, device="meta")
     for there in (needed, None):  # which nobody knows
         monkeypatch.setattr(start, "available_memory", lambda device, there=there: there)
-        check_memory(2**20, settings, cpu, ranks)
+        check_memory(model, settings, cpu, ranks)
     monkeypatch.setattr(start, "available_memory", lambda device: needed - 1)
     with pytest.raises(UserError, match=r"1,048,576 parameters need 0\.0 GiB .* 0\.0 GiB are available"):
-        check_memory(2**20, settings, cpu, ranks)
+        check_memory(model, settings, cpu, ranks)
 
 
 def test_a_run_that_cannot_fit_says_what_it_needs_and_what_there_is(nmt: Callable[..., Any], task: Path) -> None:

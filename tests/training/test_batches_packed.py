@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
@@ -178,3 +179,17 @@ def test_a_batch_takes_the_place_of_another_of_its_shape() -> None:
     kept = first.clone()
     kept.copy_(second)
     assert str(kept) == str(second) != str(first)
+
+
+@pytest.mark.parametrize("has_source", [True, False])
+def test_a_batch_in_one_buffer_is_copied_with_it(has_source: bool) -> None:
+    first, second = (
+        Packer(60, LONGEST, [LONGEST]).pack(padded([[symbol] * 3] if has_source else None, [[symbol] * 5]), 60)
+        for symbol in (5, 6)
+    )
+    joined = first.joined(pinned=False)
+    kept, moved = joined.clone(), joined.to(torch.device("cpu"))
+    kept.copy_(second.joined(pinned=False))
+    assert [str(replace(each, buffer=None)) for each in (joined, moved, kept)] == [*2 * [str(first)], str(second)]
+    assert kept.shape() == first.shape()
+    assert all(ids.data_ptr() % 16 == kept.buffer.data_ptr() % 16 for ids in (kept.target_in, kept.target_out))
