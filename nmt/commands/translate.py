@@ -58,8 +58,6 @@ def translate(options: SearchOptions) -> None:
     """Translate lines with the models named by the options."""
     search = LineSearch(options, "translate")
     search.files = find_files(options.source, options.output)
-    if search.files and options.engine != "nmt":
-        raise click.UsageError(f"--engine {options.engine} {NO_LINES}")
     refuse(options, "n_best as_json resume attention sample prefix document", NO_LINES, search.files)
     others = "n_best as_json resume sample prefix document markup"
     refuse(options, others, "cannot be combined with --memory", options.memory and not search.files)
