@@ -69,7 +69,7 @@ def check_inputs(datasets: Sequence[Dataset], data: Data) -> int | None:
     Download missing sacreBLEU test sets. Return the number of pairs, or None if a data set is not line-aligned text.
     """
     for dataset in datasets:
-        for path in input_files(dataset, data):
+        for path in input_files(dataset, data.of(dataset)):
             if not path.exists():
                 root = "" if path.is_absolute() else f" (data.root is {data.root})"
                 raise UserError(f"{path}: no such file{root}", "--set data.root=FOLDER says where relative names begin")
@@ -77,7 +77,7 @@ def check_inputs(datasets: Sequence[Dataset], data: Data) -> int | None:
                 raise UserError(f"{path}: is not a regular file, but data is read several times", "write it to a file")
     sizes = list[int | None]()
     for dataset in datasets:
-        files = _text_files(dataset, data) or ()
+        files = _text_files(dataset, data.of(dataset)) or ()
         counts: list[int | None] = [count_lines(path) for path in files] or [dataset.take]
         if counts[0] != counts[-1]:
             problem = f"{files[0]} has {counts[0]:,} lines and {files[-1]} has {counts[-1]:,}"
@@ -99,6 +99,8 @@ def _text_files(dataset: Dataset, data: Data) -> tuple[os.PathLike[str], ...] | 
 
 def read_pairs(dataset: Dataset, data: Data, notes: Notes = None) -> Iterator[Pair]:
     """Yield a data set's pairs in order; raise UserError if its data is unreadable or malformed.
+
+    `data` has the languages of the set, as `Data.of` returns it.
 
     Of a tree these are its words and its prepared form, or two empty strings if preparation leaves nothing.
     """

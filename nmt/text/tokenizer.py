@@ -29,6 +29,8 @@ SPM, VOCAB = ("source.spm", "target.spm"), ("vocab.json", "target_vocab.json")
 """File names of a Marian folder for source and target; a joint vocabulary has only the first of `VOCAB`"""
 CONFIG = "tokenizer_config.json"
 
+Direction = tuple[str | None, str | None]
+"""Source and target language; None if not given"""
 _CONTROL = {"<pad>": PAD, "<unk>": UNK, "</s>": EOS}
 _LITERAL = re.compile("(" + "|".join(_CONTROL) + ")")
 NO_ID = -1
@@ -48,6 +50,8 @@ class MarianVocabulary(Vocabulary):
         """Marian id for each of our ids; `NO_ID` if there is none, as for `<s>`"""
         self._symbols = ["<pad>", "<unk>", "<s>", "</s>", *(piece for _, piece in pieces)]
         self._ids = {piece: index for index, piece in enumerate(self._symbols) if index != BOS}
+        tags = (piece for piece in self._ids if piece.startswith(">>") and piece.endswith("<<"))
+        self.languages = {tag[2:-2]: self._ids[tag] for tag in tags}
         self._unknown = frozenset((UNK,))
         self._encoder, self._decoder = encoder, decoder
         self._from_encoder = [self._ids.get(encoder.id_to_piece(i), UNK) for i in range(encoder.get_piece_size())]
@@ -128,6 +132,44 @@ class Tokenizer:
         """Whether encoding can lose text, as with Marian tokenizers."""
         return bool(self._files)
 
+    @property
+    def typed(self) -> bool:
+        """Whether users type the symbol of the target language before a text, as for OPUS-MT's models."""
+        return isinstance(self.source, MarianVocabulary)
+
+    def first(self, direction: Sequence[str | None]) -> tuple[list[int], list[int]]:
+        """Return the symbols that begin a source and a target of a direction; none without a target language.
+
+        Raise UserError listing the languages if there is no symbol for one of these.
+        """
+        known, (*_, target) = self.source.languages, (None, *direction)
+        if not known or target is None:
+            return [], []
+        if target not in known:
+            problem = f"{target}: this model has no symbol for this language"
+            raise UserError(problem, f"its target languages are {', '.join(known)}")
+        return [known[target]], []
+
+    def complete(self, given: Direction, trained: Sequence[Sequence[str]]) -> Direction:
+        """Complete a direction by the directions that the model was `trained` on.
+
+        The target may be missing if they have one, or if users type its symbol; the default source is that of the first
+        of them with this target. Raise UserError, listing the languages, if one is unknown or missing.
+        """
+        (source, to), known = given, self.source.languages
+        if not known and (source or to):
+            problem = f"{to or source}: this model has no choice of languages"
+            raise UserError(problem, f"it translates from {' to '.join(trained[0])}")
+        targets = list(dict.fromkeys(target for *_, target in trained if target in known or not known))
+        if known and not to and len(targets) != 1 and not self.typed:
+            problem = f"this model translates to several languages: {', '.join(targets or known)}"
+            raise UserError(problem, "name one: nmt translate --to CODE, or translate(lines, to=CODE)")
+        to = to or (targets[0] if len(targets) == 1 else None)
+        usual = [each[0] for each in trained if each[-1] == to] or [each[0] for each in trained]
+        direction = source or next(iter(usual), None), to
+        self.first(direction)
+        return direction
+
     def starts(self) -> tuple[list[bool], list[bool]]:
         """Return a list for source and for target: whether each symbol, by id, begins a word."""
         return self.source.starts(), self.target.starts()
@@ -188,18 +230,21 @@ class Tokenizer:
         say: Callable[[str], None] = lambda line: None,
         target: Callable[[Iterator[str]], TargetVocabulary] | None = None,
         threads: int | None = None,
+        languages: Sequence[str] = (),
     ) -> Tokenizer:
         """Learn subwords from (source, target) pairs, or from (target,) tuples if the vocabulary is shared.
 
+        Sources get symbols for the target `languages`.
         `target` builds a target vocabulary of another kind from its texts. `pairs` is read once per vocabulary, so
         it must not be an iterator. `say` receives progress messages. At most `threads` cores are used, which does not
         affect the result. Raise UserError naming `tokenizer.vocab_size` if the text has too few subwords to fill it, or
         needs more.
         """
         if settings.shared:
-            both = Vocabulary.train("all text", (text for pair in pairs for text in pair), settings, say, threads)
+            texts = (text for pair in pairs for text in pair)
+            both = Vocabulary.train("all text", texts, settings, say, threads, languages)
             return cls(both, both)
-        source = Vocabulary.train("source", (source for source, _ in pairs), settings, say, threads)
+        source = Vocabulary.train("source", (source for source, _ in pairs), settings, say, threads, languages)
         targets = (text for _, text in pairs)
         return cls(source, target(targets) if target else Vocabulary.train("target", targets, settings, say, threads))
 

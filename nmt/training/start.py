@@ -148,7 +148,8 @@ def resume(trainer: Trainer, checkpoint: Bundle, recipe: Recipe, tokenizer: Toke
         state.device_tokens = 0
     # What determines how epochs are split into updates
     old, new = (
-        (of.training.batch_tokens, of.training.seed, [d.weight for d in of.data.train]) for of in (before, recipe)
+        (of.training.batch_tokens, of.training.seed, of.data.temperature, [d.weight for d in of.data.train])
+        for of in (before, recipe)
     )
     if old != new:
         state.epoch, state.offset = state.epoch + 1, 0  # the rest of this epoch would be split differently
