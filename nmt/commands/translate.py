@@ -55,16 +55,28 @@ def translate(options: SearchOptions) -> None:
     keep = [*options.keep, *[KEPT] * (options.document and decoding.keep)]
     terms = Terms(read_terms(options.terms) if options.terms else (), keep, decoding.keep)
     annotated = options.as_json and options.engine == "nmt"
-    tokenizer, lengths, language = common_tokenizer(bundles), bundles[0].lengths, bundles[0].recipe.data.source or ""
+    tokenizer, lengths, directions = common_tokenizer(bundles), bundles[0].lengths, bundles[0].recipe.data.directions
+    direction = options.source_language, options.to
     if options.engine == "ctranslate2" and decoding.no_repeat is not None:
         search.say("--engine ctranslate2 does not report where decoding.no_repeat took effect, so this is not counted")
     warnings = dict(Translator.warnings)
     if options.document:
         del warnings["inputs split"]  # paragraphs are split at every sentence
+
+    def translator(models: Saved) -> Translator:
+        made = Translator(models, tokenizer, decoding, lengths, annotated, terms, directions, direction)
+        found = made.direction_of(direction)
+        if tokenizer.source.languages and not tokenizer.lossy and found not in directions:
+            search.say(f"no training set has the direction {'-'.join(map(str, found))}")
+        return made
+
     search.run(
-        lambda models: Translator(models, tokenizer, decoding, lengths, annotated, terms, language),
+        translator,
         Statistics("translating", warnings, "line" if options.document else "sentence"),
-        {"--engine": options.engine, "--keep": options.keep, "--sample": options.sample, "--markup": options.markup},
+        {
+            **{"--engine": options.engine, "--keep": options.keep, "--sample": options.sample},
+            **{"--markup": options.markup, "--from": options.source_language, "--to": options.to},
+        },
     )
 
 
