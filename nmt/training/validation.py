@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass
+from itertools import chain, repeat
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import torch
@@ -15,8 +18,11 @@ from nmt.checkpoint.reading import AVERAGED, MANIFEST, Bundle, best, checkpoints
 from nmt.checkpoint.writing import Mean, add_info, average, averageable, save_bundle
 from nmt.compute.choice import for_scoring
 from nmt.data.corpus import Corpus, Rows
+from nmt.data.data_report import read_report
 from nmt.data.epochs import plan_epoch
 from nmt.data.folders import directory, find
+from nmt.data.prepare import dataset_direction
+from nmt.decoding.engine import Request
 from nmt.decoding.forced import token_log_probabilities
 from nmt.decoding.parser import Parser
 from nmt.decoding.splitter import LineSplitter
@@ -80,6 +86,8 @@ class Validation:
         may_copy = recipe.data.source == recipe.data.target or self._task.has_trees
         rows = [row for row, (source, reference) in pairs if may_copy or source != reference]
         self._rows = rows or list(range(len(self.sources)))
+        self._directions = [()] * len(self.sources) if self._task.has_trees else _directions(corpus, recipe, tokenizer)
+        self._trained = recipe.data.directions
         self.notes = list(self._notes(len(self.sources) - len(rows)))
 
     @classmethod
@@ -106,17 +114,31 @@ class Validation:
         if self._task.has_trees:
             found = {"f1": f1(self.references, hypotheses)}
         else:
-            names = (self._task.metric, *self._task.others)
-            found = score(*self._counted(hypotheses), names, language=self._language)
-        scores = {name: one.score for name, one in found.items()} | scores
+            found, of_directions = self._score(hypotheses)
+        scores = {name: one.score for name, one in found.items()} | scores | of_directions
         return DevScores(scores, {name: one.signature for name, one in found.items()}, hypotheses)
+
+    def _score(self, hypotheses: Sequence[str]) -> tuple[dict[str, Score], dict[str, float]]:
+        """Return the scores of translations; for several directions their means, and the scores of each."""
+        names, by_direction = (self._task.metric, *self._task.others), defaultdict[tuple[str, ...], list[int]](list)
+        for row in self._rows:
+            by_direction[self._directions[row]].append(row)
+        each = {
+            direction: score(*self._counted(hypotheses, rows), names, language=(direction or [self._language])[-1])
+            for direction, rows in by_direction.items()
+        }
+        first, *others = each.values()
+        if not others:
+            return first, {}
+        means = {name: Score(fmean(one[name].score for one in each.values()), first[name].signature) for name in names}
+        return means, {f"{name} {'-'.join(d)}": one[name].score for d, one in each.items() for name in names}
 
     def info(self, dev: DevScores) -> dict[str, Any]:
         """Return the scores as bundle.json keeps them, with the 95% confidence interval of the one that ranks."""
         info: dict[str, Any] = {"scores": dev.scores, "signatures": dev.signatures}
         if self._task.has_trees:
             info["interval"] = f1_interval(self.references, dev.hypotheses)
-        elif self._task.has_source:
+        elif self._task.has_source and len(set(self._directions)) == 1:
             counted = self._counted(dev.hypotheses)
             info["interval"] = score_interval(self._task.metric, *counted, language=self._language)
         return info
@@ -135,7 +157,7 @@ class Validation:
 
     def compare_splits(self, model: Transformer, rows: Sequence[int]) -> Comparison:
         """Compare the score of dev lines split at every sentence with that of the same lines split by auto."""
-        sources, references = [self.sources[row] for row in rows], [self.references[row] for row in rows]
+        sources, references = self._requests(rows), [self.references[row] for row in rows]
         both = [self._pipeline(model, self._split(way)) for way in ("sentences", "auto")]
         ours, others = ([result.texts[0] for result in each.stream(sources)] for each in both)
         name = self._task.metric
@@ -159,9 +181,17 @@ class Validation:
         if self._task.name == "translate" and (warning := unknown_words(self._language, self.references)):
             yield f"{warning}; name their language by data.target, such as zh, ja or th"
 
-    def _counted(self, hypotheses: Sequence[str]) -> tuple[list[str], list[list[str]]]:
-        """Return the hypotheses and references that count."""
-        return [hypotheses[row] for row in self._rows], [[self.references[row] for row in self._rows]]
+    def _counted(
+        self, hypotheses: Sequence[str], rows: Sequence[int] | None = None
+    ) -> tuple[list[str], list[list[str]]]:
+        """Return the hypotheses and references of `rows`, by default of those that count."""
+        rows = self._rows if rows is None else rows
+        return [hypotheses[row] for row in rows], [[self.references[row] for row in rows]]
+
+    def _requests(self, rows: Iterable[int]) -> list[str | Request]:
+        """Return the sources of `rows`, with their directions if the data sets name these."""
+        pairs = ((self.sources[row], self._directions[row]) for row in rows)
+        return [Request(text, direction=direction) if direction else text for text, direction in pairs]  # type: ignore[arg-type]
 
     def _split(self, way: str) -> Decoding:
         return self._decoding.model_copy(update={"split": way})
@@ -169,17 +199,24 @@ class Validation:
     def _pipeline(self, model: Transformer, decoding: Decoding) -> Parser | Translator:
         if self._task.has_trees:
             return Parser(model, self._tokenizer, decoding)
-        return Translator(model, self._tokenizer, decoding, self._lengths)
+        return Translator(model, self._tokenizer, decoding, self._lengths, directions=self._trained)
 
     def _search(self, model: Transformer) -> list[str]:
         """Return one hypothesis per source, as a line; blank if the parser found no tree."""
         rank, size = self._group.rank, self._group.size
-        stream = self._pipeline(model, self._decoding).stream(self.sources[rank::size])
+        stream = self._pipeline(model, self._decoding).stream(self._requests(range(rank, len(self.sources), size)))
         own = [result.texts[0] for result in stream]
         hypotheses = [""] * len(self.sources)
         for other, texts in enumerate(self._group.gather(own)):
             hypotheses[other::size] = texts
         return hypotheses
+
+
+def _directions(corpus: Corpus, recipe: Recipe, tokenizer: Tokenizer) -> list[tuple[str, ...]]:
+    """Return the direction of each pair of the development set `corpus`."""
+    kept, sets = read_report(corpus.path.parent)["valid"]["kept by set"], recipe.data.splits["valid"]
+    directions = (dataset_direction(recipe.data, each, tokenizer) for each in sets)
+    return list(chain.from_iterable(repeat(each, count) for each, count in zip(directions, kept, strict=True)))
 
 
 def find_prepared(bundle: Bundle, run: Path) -> Path:
