@@ -251,7 +251,11 @@ def export_package(bundle: Bundle, path: Path, quantization: str, licence: str |
 def check_packageable(bundle: Bundle) -> None:
     """Raise UserError if CTranslate2 is not installed, or it or Argos Translate does not support the model."""
     check_expressible(bundle)
-    model = bundle.recipe.model
+    model, tokenizer = bundle.recipe.model, bundle.tokenizer()
+    if tokenizer.source.languages and not tokenizer.typed:
+        problem = f"has several target languages, {', '.join(tokenizer.source.languages)}"
+        hint = "--format ctranslate2 or huggingface takes it"
+        raise UserError(f"{bundle.path}: {problem}, and Argos Translate's packages have one", hint)
     if model.positions == "learned" and model.max_positions < ARGOS_LONGEST:
         raise UserError(
             f"{bundle.path}: Argos Translate has inputs of up to {ARGOS_LONGEST:,} subwords, but model.max_positions "

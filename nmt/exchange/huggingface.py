@@ -159,7 +159,8 @@ def generation_config(decoding: Decoding, tokenizer: Tokenizer) -> dict[str, Any
     config: dict[str, Any] = {
         "num_beams": decoding.beam,
         "max_length": _longest(decoding),
-        "suppress_tokens": [origin for origin in origins_of(tokenizer.target)[:EOS] if origin != NO_ID],
+        "suppress_tokens": [origin for origin in origins_of(tokenizer.target)[:EOS] if origin != NO_ID]
+        + [*tokenizer.source.languages.values()] * (tokenizer.shared and not tokenizer.lossy),
         **_ids(tokenizer),
     }
     if decoding.beam > 1:  # transformers warns about these in greedy search
@@ -221,8 +222,9 @@ def model_card(bundle: Bundle, name: str, parameters: int, licence: str | None, 
         metadata=dump(_metadata(bundle, name, licence)),
         name=name,
         parameters=parameters,
-        source=recipe.data.source,
-        target=recipe.data.target,
+        source=" and ".join(dict.fromkeys(source for source, _ in recipe.data.directions)),
+        target=" and ".join(dict.fromkeys(target for _, target in recipe.data.directions)),
+        text=f">>{recipe.data.target}<< …" if bundle.tokenizer().source.languages else "…",
         version=__version__,
         figures="\n".join(f"| {name} | {value.replace('|', BAR)} |" for name, value in figures),
         epsilon=recipe.model.norm_epsilon,
