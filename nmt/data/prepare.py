@@ -345,7 +345,6 @@ def _measure_lengths(recipe: Recipe, corpus: Corpus, tokenizer: Tokenizer) -> tu
         return None, 0.0
     rows = np.unique(np.linspace(0, len(corpus) - 1, SAMPLE).astype(np.int64))
     sources, targets = corpus.lengths(rows)
-    sources -= len(tokenizer.first(dataset_direction(recipe.data, recipe.data.train[0], tokenizer))[0])
     splitter = SentenceSplitter(recipe.data.source)
     texts = (tokenizer.source.decode(corpus.sources(row)[0][0]) for row in rows[:, None])
     sentences = [len(splitter.split(text)) for text in texts]

@@ -107,7 +107,8 @@ class CTranslate2Engine:
         self._decoding = decoding
         self._batch_tokens = AUTO_BATCH_TOKENS[kind] if decoding.batch_tokens == "auto" else decoding.batch_tokens
         self._source_pieces = tokenizer.source.listing()
-        self._target_ids = {piece: i for i, piece in enumerate(tokenizer.target.listing())}
+        self._target_pieces = tokenizer.target.listing()
+        self._target_ids = {piece: i for i, piece in enumerate(self._target_pieces)}
 
     def search(self, queue: SourceQueue, n_best: int) -> Generator[tuple[int, list[Hypothesis]], None, None]:
         """Search, keeping two batches per thread submitted."""
@@ -138,6 +139,7 @@ class CTranslate2Engine:
         beam, patience = self._decoding.beam, PATIENCE if self._decoding.beam > 1 else 1.0
         return self._translator.translate_batch(
             [[self._source_pieces[i] for i in source.ids] for source in sources],
+            target_prefix=[[self._target_pieces[i] for i in source.first] for source in sources],
             asynchronous=True,
             beam_size=beam,
             patience=patience,

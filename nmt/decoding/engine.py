@@ -78,6 +78,7 @@ class Source:
     kinds: Sequence[int] = ()  # of its words, which the leaves of its tree must fit; parsers only
     text: str = ""  # translators only, as all below
     start: int = 0  # offset of `text` in its line
+    first: Sequence[int] = ()  # symbols before its outputs that are no part of their text, length or score
     prefix: Prefix | None = None  # forced beginning of its outputs
     phrases: Sequence[Phrase] = ()  # what its outputs must contain
     aligned: bool = False  # whether its hypotheses need `aligned`

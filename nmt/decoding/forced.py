@@ -100,6 +100,7 @@ class ForcedDecoder:
             found = log_probabilities_of(self._models, cut, self._batch_tokens)
             for tokens, (source, target) in zip(found, whole, strict=True):
                 left_out = len(target) - len(tokens)
+                tokens = tokens[len(of_target) :]  # the symbol of its language is no part of the text
                 source_cut = len(source) > self.max_source
                 line, total = next(lines), float(tokens.sum())
                 if not math.isfinite(total):

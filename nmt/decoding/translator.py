@@ -119,7 +119,7 @@ class Translator(Pipeline[Translation]):
         self.annotated, self._lengths = annotated, lengths
         self.directions = list(directions)
         """Pairs of source and target language that the models were trained on"""
-        self._splitters = cache(self._splitter)
+        self._ways = cache(self._make_way)
         self._target = cast(Vocabulary, tokenizer.target)  # translations are not trees
         self._formats = Terms(common=decoding.keep)
         self._terms = terms or self._formats
@@ -209,14 +209,14 @@ class Translator(Pipeline[Translation]):
         """Complete a pair of source and target language as `Tokenizer.complete` does."""
         return self.tokenizer.complete(given, self.directions)
 
-    def _splitter(self, given: Direction) -> LineSplitter:
-        """Return the splitter of lines of a direction."""
+    def _make_way(self, given: Direction) -> tuple[LineSplitter, list[int]]:
+        """Return the splitter of the lines of a direction, and the symbols that their translations begin with."""
         direction = self.direction_of(given)
-        symbols = self.tokenizer.first(direction)[0]
-        return LineSplitter(self.tokenizer.source, self.decoding, self._lengths, direction[0] or "", symbols)
+        symbols, first = self.tokenizer.first(direction)
+        return LineSplitter(self.tokenizer.source, self.decoding, self._lengths, direction[0] or "", symbols), first
 
-    def _splitter_of(self, request: Request) -> LineSplitter:
-        return self._splitters(request.direction if any(request.direction) else self._direction)
+    def _way(self, request: Request) -> tuple[LineSplitter, list[int]]:
+        return self._ways(request.direction if any(request.direction) else self._direction)
 
     def split(self, request: Request) -> list[Source]:
         """Encode a line in parts; a line with a prefix is not split."""
@@ -225,11 +225,13 @@ class Translator(Pipeline[Translation]):
         if request.prefix.strip():
             parts, phrases = self._with_prefix(request), _beyond(terms.phrases(request.prefix), phrases)
         else:
-            parts = self._splitter_of(request).split(request.text, phrases)
+            parts = self._way(request)[0].split(request.text, phrases)
+        first = self._way(request)[1]
         return [
             replace(
                 part,
-                cap=self._cap(max(len(part.ids), part.prefix.longest if part.prefix else 0)),
+                first=first,
+                cap=self._cap(len(first) + max(len(part.ids), part.prefix.longest if part.prefix else 0)),
                 phrases=[
                     replace(phrase, start=phrase.start - part.start)
                     for phrase in phrases
@@ -249,14 +251,15 @@ class Translator(Pipeline[Translation]):
                 f"{self.decoding.max_source:,}: {request.prefix[:60]} …",
                 "shorten the prefix, or raise decoding.max_source",
             )
-        ids, text = self._splitter_of(request).encode_whole(request.text), clean(request.text)
+        ids, text = self._way(request)[0].encode_whole(request.text), clean(request.text)
         start = len(text) - len(text.lstrip())
         return [Source(0, ids, 0, text=text.strip(), start=start, prefix=beginning)] if ids else []
 
     def _encode_pair(self, source: str, output: str) -> list[tuple[list[int], list[int]]]:
         """Encode an unsplit line and a translation of it."""
-        ids = self._splitters(self._direction).encode_whole(source)
-        return [(ids, self._target.encode(clean(output)))] if ids else []
+        splitter, first = self._ways(self._direction)
+        ids = splitter.encode_whole(source)
+        return [(ids, first + self._target.encode(clean(output)))] if ids else []
 
     # --- search
 
@@ -274,7 +277,8 @@ class Translator(Pipeline[Translation]):
         from nmt.decoding.placement import Placer
 
         target = cast(Vocabulary, tokenizer.target)
-        rules: list[MakeConstraint] = [partial(MinLength, decoding.min_length), partial(PrefixConstraint, target)]
+        least = decoding.min_length + tokenizer.forced
+        rules: list[MakeConstraint] = [partial(MinLength, least), partial(PrefixConstraint, target)]
         if decoding.no_repeat is not None:
             rules.append(partial(NoRepeat, decoding.no_repeat))  # last: the others take precedence
         placer = partial(Placer, tokenizer.source, target, decoding)

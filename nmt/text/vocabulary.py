@@ -152,6 +152,11 @@ class Vocabulary(TargetVocabulary):
         """Encode one line, without `</s>`."""
         return list(self._processor.encode(text.replace(SPACE_MARK, STAND_IN)))
 
+    def encode_like(self, text: str, ids: Sequence[int]) -> list[int]:
+        """Encode a line after the symbol of a language that `ids` begin with, if any."""
+        first = [index for index in ids[:1] if index in self.languages.values() and not self.language(text)]
+        return first + self.encode(text)
+
     def encode_all(self, texts: Sequence[str]) -> list[list[int]]:
         """Encode lines on one thread; thread-safe."""
         lines = [text.replace(SPACE_MARK, STAND_IN) for text in texts]
@@ -168,7 +173,8 @@ class Vocabulary(TargetVocabulary):
         offsets are those of the nearest equal characters.
         """
         spelled, ends, held = "", [], b""
-        for piece in self.pieces(ids):
+        tags = set(self.languages.values()) if not self.language(text) else set()
+        for piece in ("" if index in tags else self._symbols[index] for index in ids):
             if byte := _BYTE.fullmatch(piece):
                 held += bytes.fromhex(byte[1])
                 character = held.decode(errors="ignore")

@@ -35,7 +35,7 @@ from nmt.system.files import set_aside
 from nmt.system.processes import STOPS, command, safe_path, wait_for
 from nmt.text.lines import read_lines
 from nmt.text.tokenizer import Tokenizer
-from nmt.text.vocabulary import Vocabulary
+from nmt.text.vocabulary import BOS, EOS, Vocabulary
 from nmt.training.distributed import Group
 from nmt.training.run import Run
 from nmt.training.run_files import ELSEWHERE, BestScore, RunState, changes, find_checkpoints, incomplete, lock_directory
@@ -130,6 +130,8 @@ def make_trainer(recipe: Recipe, prepared: Path, group: Group, console: Console,
             load_weights(model, initial.weights(), initial.path)
         console.say(f"{'weights and moments' if settings.init_state else 'weights'}: from {initial.path}")
     use_embeddings(model, tokenizer, settings, console, fresh=checkpoint is None)
+    if tokenizer.forced:
+        keep_expressible(model)
     if group.size > 1:  # before DistributedDataParallel broadcasts rank 0's weights
         group.check_same(_identity(trainer.state, fingerprints_of(prepared)["data"], model))
     return trainer
@@ -317,6 +319,21 @@ def use_embeddings(model: Transformer, tokenizer: Tokenizer, settings: Training,
             learns = torch.ones(embedding.num_embeddings, 1, device=embedding.weight.device)
             learns[rows] = 0.0
             embedding.weight.register_hook(learns.mul)
+
+
+def keep_expressible(model: Transformer) -> None:
+    """Train a model of M2M-100's class as one that starts from `</s>` and has no output bias.
+
+    Our `<s>` begins as a copy of `</s>`; both get the sum of their gradients, so that they stay equal.
+    """
+
+    def tied(gradient: Tensor) -> Tensor:
+        ends = torch.tensor([BOS, EOS], device=gradient.device)
+        return gradient.index_copy(0, ends, gradient[ends].sum(0).expand(2, -1))
+
+    model.target_embedding.weight.register_hook(tied)
+    if model.output_bias is not None:
+        model.output_bias.register_hook(torch.zeros_like)
 
 
 def read_vectors(path: Path, vocabulary: Vocabulary, d_model: int) -> tuple[Tensor, Tensor]:
