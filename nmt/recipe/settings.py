@@ -238,6 +238,10 @@ class Training(Settings):
     freeze_embeddings: bool = False
     """Do not train vectors read from `source_embeddings` and `target_embeddings`."""
 
+    freeze: tuple[Literal["embeddings", "encoder", "decoder"], ...] = Field((), max_length=2, strict=False)
+    """Parts of the model that keep the weights of `init_from`: they need no gradients and moments, and so less memory.
+    Output embeddings and biases belong to embeddings."""
+
     @model_validator(mode="after")
     def _agree(self) -> Self:
         if not all(0 <= beta < 1 for beta in self.adam_betas):
@@ -256,6 +260,9 @@ class Training(Settings):
             raise Refusal("init_state: needs init_from", "--set training.init_from=ckpts, or remove init_state")
         if self.init_state and vectors:
             raise Refusal(f"init_state: does not go with other embeddings (got {vectors})", "remove one of the two")
+        if self.freeze and (self.init_from is None or vectors):
+            problem = f"freeze: needs a trained model, and no other embeddings (got {', '.join(self.freeze)})"
+            raise Refusal(problem, "add init_from, or remove freeze")
         if self.freeze_embeddings and not vectors:
             raise Refusal("freeze_embeddings: needs source_embeddings or target_embeddings", "add one, or remove it")
         return self

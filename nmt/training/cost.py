@@ -26,7 +26,7 @@ from nmt.data.data_report import mean_lengths, training_pairs
 from nmt.data.folders import directory, identify
 from nmt.exchange.resolve import initial_bundle, resolve
 from nmt.model.layers import Linear
-from nmt.model.transformer import Transformer, parameter_groups
+from nmt.model.transformer import Transformer, parameter_groups, part_of
 from nmt.parsing.linearization import load_tokenizer
 from nmt.recipe import Model, Recipe, Training
 from nmt.system.console import Console, clock, figure
@@ -83,15 +83,17 @@ def make_plan(recipe: Recipe, device: torch.device, devices: int = 1) -> Plan:
     pair = np.array([source]), np.array([target])
     ranks = devices if device.type == "cpu" else 1  # that share weights and moments, and exchange gradients
     rows = for_training(device, torch.float32).chunk_rows(symbols)
-    size, muon = sum(parameters.values()), recipe.training.optimizer == "muon"
-    matrices = sum(layer.weight.numel() for layer in model.modules() if isinstance(layer, Linear)) if muon else 0
-    saved = 4.0 * (3 * size - matrices)  # Muon has one moment, Adam two
+    freeze, muon = recipe.training.freeze, recipe.training.optimizer == "muon"
+    trained = sum(size for part, size in parameters.items() if part not in freeze)
+    layers = (each for name, each in model.named_modules() if isinstance(each, Linear) and part_of(name) not in freeze)
+    matrices = sum(layer.weight.numel() for layer in layers) if muon else 0
+    saved = 4.0 * (sum(parameters.values()) + 2 * trained - matrices)  # Muon has one moment, Adam two
     return Plan(
         parameters=parameters,
         micro_batches=math.ceil(share / micro),
         sentences=tokens / longer,
         flops_per_update=training_flops(recipe.model, symbols, *pair) * tokens / longer,
-        memory_bytes=saved + 4.0 * (2 * ranks - 1) * size + ranks * (activations + 4.0 * symbols * rows),
+        memory_bytes=saved + 4.0 * (2 * ranks - 1) * trained + ranks * (activations + 4.0 * symbols * rows),
         saved_bytes=saved,
         vocabularies=(vocabulary, symbols),
         lengths=(source, target),

@@ -45,11 +45,12 @@ class Optimizer:
     """Adam over named parameters, or Muon for the layers' matrices; the learning rate is that of the step."""
 
     def __init__(self, model: nn.Module, d_model: int, settings: Training) -> None:
-        self._parameters = dict(model.named_parameters())
+        self._parameters = {name: each for name, each in model.named_parameters() if each.requires_grad}
         files = {"source": settings.source_embeddings, "target": settings.target_embeddings}
         sides = [side for side, file in files.items() if file and settings.freeze_embeddings]
         frozen = {id(model.get_parameter(f"{side}_embedding.weight")) for side in sides}
         layers = [each for each in model.modules() if isinstance(each, Linear)] if settings.optimizer == "muon" else []
+        layers = [layer for layer in layers if layer.weight.requires_grad]
         self._muon = Muon([(layer.weight, layer.outputs) for layer in layers], settings.weight_decay)
         decayed: list[Tensor] = []
         others: list[Tensor] = []

@@ -25,7 +25,7 @@ from nmt.data.epochs import remove_plans
 from nmt.data.folders import directory, fingerprints, fingerprints_of, identify
 from nmt.data.prepare import prepare
 from nmt.exchange.resolve import initial_bundle, with_model_of
-from nmt.model.transformer import Transformer
+from nmt.model.transformer import Transformer, part_of
 from nmt.parsing.linearization import load_tokenizer
 from nmt.recipe import Recipe, Training
 from nmt.system.console import Console
@@ -130,7 +130,7 @@ def make_trainer(recipe: Recipe, prepared: Path, group: Group, console: Console,
             load_weights(model, initial.weights(), initial.path)
         console.say(f"{'weights and moments' if settings.init_state else 'weights'}: from {initial.path}")
     use_embeddings(model, tokenizer, settings, console, fresh=checkpoint is None)
-    if tokenizer.forced:
+    if tokenizer.forced and "embeddings" not in settings.freeze:
         keep_expressible(model)
     if group.size > 1:  # before DistributedDataParallel broadcasts rank 0's weights
         group.check_same(_identity(trainer.state, fingerprints_of(prepared)["data"], model))
@@ -187,6 +187,8 @@ def _untrained(recipe: Recipe, tokenizer: Tokenizer, group: Group) -> Transforme
         size = sum(parameter.numel() for parameter in new_model(recipe, tokenizer).parameters())
     check_memory(size, settings, device, group.copies)
     model = new_model(recipe, tokenizer).to(device)
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad_(part_of(name) not in settings.freeze)
     set_precision(model, settings.precision, device)
     return model
 

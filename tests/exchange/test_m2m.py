@@ -9,10 +9,10 @@ import pytest
 import torch
 from marian import logits
 from marian_folders import write_m2m
-from reverse_task import shell, small
+from reverse_task import sets, shell, small
 
 import nmt
-from nmt.checkpoint.reading import Bundle
+from nmt.checkpoint.reading import Bundle, checkpoints
 from nmt.checkpoint.writing import save_bundle
 from nmt.decoding.engine import Request
 from nmt.exchange.huggingface import export
@@ -150,3 +150,20 @@ def test_ctranslate2_is_given_the_target_first(kind: str, folder: Path) -> None:
     )
     ours = [list(found.ids[0]) for found in model.stream([Request(text, direction=(source, to)) for text in TEXTS])]
     assert [tokenizer.source.pieces(ids)[:20] for ids in ours] == [found.hypotheses[0][:20] for found in theirs]
+
+
+def test_frozen_parts_keep_their_weights_and_have_no_moments(kind: str, folder: Path) -> None:
+    source, to, *_ = KINDS[kind]
+    base = folder.parent
+    (base / "own.tsv").write_text("".join(f"{line}\t{line[::-1]}\n" for line in TEXTS * 4))
+    recipe = {"name": "more", "data": {"source": source, "target": to, "train": [{"file": "own.tsv"}]}}
+    (base / "more.yaml").write_text(json.dumps(recipe))
+    settings = small("updates: 3, report: false")[2:]
+    given = " ".join(f"'{each}'" for each in [*settings, *sets(f"training.init_from={kind}")])
+    done = shell(f"nmt train more.yaml {given} --set 'training.freeze=[embeddings, encoder]'", base)
+    assert done.returncode == 0, done.stderr.decode()
+    before, (after,) = MarianBundle.read(folder).weights(), checkpoints(base / "ckpts")
+    changed = {name for name, weight in after.weights().items() if not torch.equal(weight, before[name])}
+    assert changed
+    assert {name.partition(".")[0] for name in changed} <= {"decoder", "decoder_norm"}
+    assert {name.partition(".")[0] for name in after.moments()} == {"decoder", "decoder_norm"}
