@@ -11,7 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import partial
 from itertools import accumulate, repeat
 from operator import add
 from typing import TYPE_CHECKING, ClassVar, NoReturn, cast, overload
@@ -119,7 +119,7 @@ class Translator(Pipeline[Translation]):
         self.annotated, self._lengths = annotated, lengths
         self.directions = list(directions)
         """Pairs of source and target language that the models were trained on"""
-        self._ways = cache(self._make_way)
+        self._ways: dict[Direction, tuple[LineSplitter, list[int]]] = {}
         self._target = cast(Vocabulary, tokenizer.target)  # translations are not trees
         self._formats = Terms(common=decoding.keep)
         self._terms = terms or self._formats
@@ -209,14 +209,15 @@ class Translator(Pipeline[Translation]):
         """Complete a pair of source and target language as `Tokenizer.complete` does."""
         return self.tokenizer.complete(given, self.directions)
 
-    def _make_way(self, given: Direction) -> tuple[LineSplitter, list[int]]:
+    def _way(self, given: Direction) -> tuple[LineSplitter, list[int]]:
         """Return the splitter of the lines of a direction, and the symbols that their translations begin with."""
-        direction = self.direction_of(given)
-        symbols, first = self.tokenizer.first(direction)
-        return LineSplitter(self.tokenizer.source, self.decoding, self._lengths, direction[0] or "", symbols), first
-
-    def _way(self, request: Request) -> tuple[LineSplitter, list[int]]:
-        return self._ways(request.direction if any(request.direction) else self._direction)
+        given = given if any(given) else self._direction
+        if given not in self._ways:
+            source, to = self.direction_of(given)
+            symbols, first = self.tokenizer.first((source, to))
+            splitter = LineSplitter(self.tokenizer.source, self.decoding, self._lengths, source or "", symbols)
+            self._ways[given] = splitter, first
+        return self._ways[given]
 
     def split(self, request: Request) -> list[Source]:
         """Encode a line in parts; a line with a prefix is not split."""
@@ -225,8 +226,8 @@ class Translator(Pipeline[Translation]):
         if request.prefix.strip():
             parts, phrases = self._with_prefix(request), _beyond(terms.phrases(request.prefix), phrases)
         else:
-            parts = self._way(request)[0].split(request.text, phrases)
-        first = self._way(request)[1]
+            parts = self._way(request.direction)[0].split(request.text, phrases)
+        first = self._way(request.direction)[1]
         return [
             replace(
                 part,
@@ -251,13 +252,13 @@ class Translator(Pipeline[Translation]):
                 f"{self.decoding.max_source:,}: {request.prefix[:60]} …",
                 "shorten the prefix, or raise decoding.max_source",
             )
-        ids, text = self._way(request)[0].encode_whole(request.text), clean(request.text)
+        ids, text = self._way(request.direction)[0].encode_whole(request.text), clean(request.text)
         start = len(text) - len(text.lstrip())
         return [Source(0, ids, 0, text=text.strip(), start=start, prefix=beginning)] if ids else []
 
     def _encode_pair(self, source: str, output: str) -> list[tuple[list[int], list[int]]]:
         """Encode an unsplit line and a translation of it."""
-        splitter, first = self._ways(self._direction)
+        splitter, first = self._way(self._direction)
         ids = splitter.encode_whole(source)
         return [(ids, first + self._target.encode(clean(output)))] if ids else []
 

@@ -193,7 +193,12 @@ def _longest(decoding: Decoding) -> int:
 def _tokenizer_files(recipe: Recipe, tokenizer: Tokenizer) -> dict[str, bytes]:
     """Return the contents of `MarianTokenizer`'s files by name."""
     if tokenizer.forced:
-        kind = {"tokenizer_class": "M2M100Tokenizer" if VOCAB[0] in tokenizer.files() else "NllbTokenizer"}
+        assert isinstance(tokenizer.source, M2MVocabulary)
+        tokens = {str(index): {"content": name, "special": True} for name, index in tokenizer.source.added.items()}
+        kind: dict[str, Any] = {"tokenizer_class": "M2M100Tokenizer"}
+        if VOCAB[0] not in tokenizer.files():
+            kind = {"tokenizer_class": "NllbTokenizer", "added_tokens_decoder": tokens}
+            kind |= {"additional_special_tokens": list(tokenizer.source.languages)}
         return tokenizer.files() | {TOKENIZER_CONFIG: json.dumps(kind).encode()}
     if tokenizer.lossy:
         return tokenizer.files()  # those of the original Marian model
@@ -239,12 +244,22 @@ def model_card(bundle: Bundle, name: str, parameters: int, licence: str | None, 
         parameters=parameters,
         source=" and ".join(dict.fromkeys(source for source, _ in recipe.data.directions)),
         target=" and ".join(dict.fromkeys(target for _, target in recipe.data.directions)),
-        text=f">>{recipe.data.target}<< …" if bundle.tokenizer().source.languages else "…",
+        **_usage(bundle),
         version=__version__,
         figures="\n".join(f"| {name} | {value.replace('|', BAR)} |" for name, value in figures),
         epsilon=recipe.model.norm_epsilon,
         recipe=dump(recipe.model_dump(mode="json", include=set(SECTIONS))),
     )
+
+
+def _usage(bundle: Bundle) -> dict[str, str]:
+    """Return how the model card's code names the languages of a model that has several."""
+    tokenizer, (source, target) = bundle.tokenizer(), bundle.recipe.data.directions[0]
+    pieces = {language: tokenizer.source.pieces([index])[0] for language, index in tokenizer.source.languages.items()}
+    if not tokenizer.forced:
+        return {"text": f"{pieces[target]} …" if target in pieces else "…", "own": "", "forced": ""}
+    forced = f', forced_bos_token_id=tokenizer.convert_tokens_to_ids("{pieces.get(target, target)}")'
+    return {"text": "…", "own": f', src_lang="{source}"', "forced": forced}
 
 
 def _metadata(bundle: Bundle, name: str, licence: str | None) -> dict[str, Any]:

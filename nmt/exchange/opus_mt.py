@@ -20,7 +20,7 @@ from nmt.system.errors import UserError
 from nmt.system.files import remedy
 from nmt.system.integrity import read_manifest
 from nmt.text.tokenizer import CONFIG as TOKENIZER
-from nmt.text.tokenizer import NO_ID, Tokenizer, origins_of
+from nmt.text.tokenizer import M2M, NO_ID, Tokenizer, origins_of
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -151,7 +151,11 @@ class MarianBundle(Bundle):
 
     @cached_property
     def _tokenizer(self) -> Tokenizer:
-        tokenizer, config = Tokenizer.load(self.path), self._config
+        config = self._config
+        if config["model_type"] == M2M_100 and not (self.path / M2M).is_file():
+            hint = "copy it from the model that this one was trained from, such as facebook/nllb-200-distilled-600M"
+            raise UserError(f"{self.path}: lacks {M2M}, which the newest transformers do not save", hint)
+        tokenizer = Tokenizer.load(self.path)
         source = config.get("vocab_size")
         sizes = source, source if tokenizer.shared else config.get("decoder_vocab_size")
         for side, size in zip((tokenizer.source, tokenizer.target), sizes, strict=True):

@@ -111,6 +111,8 @@ class M2MVocabulary(MarianVocabulary):
         own = {f"<{index}>" if piece == "<s>" else piece: index for piece, index in ids.items()}  # `<s>` is ours
         super().__init__({**own, **added}, processor, processor)
         self._textless = {self._ids[symbol] for symbol in ("<0>", *added)}
+        self.added = {symbol: index for symbol, index in added.items() if not re.fullmatch("<[0-9]+>", symbol)}
+        """Ids in the model of transformers of the symbols that have names"""
         self.languages = {symbol.strip("_"): self._ids[symbol] for symbol in added if not symbol.startswith("<")}
 
     def encode(self, text: str) -> list[int]:
@@ -135,10 +137,17 @@ def origins_of(side: Sized) -> Sequence[int]:
     return side.origins if isinstance(side, MarianVocabulary) else range(len(side))
 
 
+class _Token(BaseModel):
+    """Schema of a token added to a vocabulary; other keys are ignored."""
+
+    content: str
+
+
 class _Config(BaseModel):
     """Schema of tokenizer_config.json; other keys are ignored."""
 
     separate_vocabs: bool = False
+    added_tokens_decoder: dict[Annotated[int, Field(ge=0, lt=10_000_000)], _Token] = {}
 
 
 class _Size(BaseModel):
@@ -280,8 +289,12 @@ class Tokenizer:
             symbols = [*LANGUAGES["nllb"].split(), "<mask>"]
         if ADDED not in files:
             size = checked(_Size, *_read(directory / "config.json")).vocab_size
-            symbols += [f"<{index}>" for index in range(len(ids) + len(symbols), size)]
-            files[ADDED] = json.dumps({symbol: index for index, symbol in enumerate(symbols, len(ids))}).encode()
+            names = dict(enumerate(symbols, len(ids)))
+            if CONFIG in known:
+                tokens = checked(_Config, *_read(directory / CONFIG)).added_tokens_decoder
+                names |= {index: token.content for index, token in tokens.items()}
+            table = {names.get(index, f"<{index}>"): index for index in range(len(ids), size)}
+            files[ADDED] = json.dumps(table).encode()
         added = checked(_Ids, files[ADDED], directory / ADDED, DAMAGED).root
         both = M2MVocabulary(ids, added, processor)
         return cls(both, both, files)
