@@ -7,11 +7,14 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from reverse_task import metrics, shell, small
+from marian_folders import write_model, write_tokenizer
+from reverse_task import assert_equal_to_the_bit, metrics, shell, small
 
 import nmt
 from nmt.checkpoint.reading import Bundle, checkpoints
 from nmt.data.corpus import Corpus
+from nmt.data.epochs import mixture_of
+from nmt.decoding.engine import Request
 from nmt.exchange.opus_mt import MarianBundle
 from nmt.recipe import load
 from nmt.system.errors import UserError
@@ -104,7 +107,7 @@ def test_translate_writes_the_symbol_of_the_language(folder: Path) -> None:
         found = json.loads(done.stdout)
         assert found["source"][0] == f">>{to}<<"
         assert found["hypotheses"][0]["text"] == model.translate([given], to=to)[0]
-        pairs = [part.ids for part in model.split(nmt.decoding.engine.Request(given, direction=(None, to)))]
+        pairs = [part.ids for part in model.split(Request(given, direction=(None, to)))]
         assert pairs == [[symbols[to], *model.tokenizer.source.encode(given)]]
 
 
@@ -173,8 +176,6 @@ def test_languages_that_do_not_fit_are_refused(folder: Path, change: str, messag
 
 
 def test_temperature_draws_more_often_from_small_sets(folder: Path) -> None:
-    from nmt.data.epochs import mixture_of
-
     data = load(folder / "recipe.yaml", ["data.temperature=2"]).data
     (small_set, often), (large, rarely), _ = mixture_of([100, 900, 900], data)
     assert small_set * often * 3 == pytest.approx(large * rarely)  # √100 to √900
@@ -188,6 +189,19 @@ def test_a_run_of_several_languages_resumes(folder: Path, tmp_path: Path) -> Non
     done = run(folder, f"{again} && {again} --out fresh")
     assert done.returncode == 0, done.stderr
     assert b"resuming at update 6" in done.stderr
-    from reverse_task import assert_equal_to_the_bit
-
     assert_equal_to_the_bit(folder / "ckpts", folder / "fresh")
+
+
+def test_to_writes_what_users_of_opus_mt_type(tmp_path: Path) -> None:
+    texts = ["one two three", "four five six. seven eight"]
+    write_model(tmp_path / "opus", write_tokenizer(tmp_path / "opus", texts * 9, texts * 9, 60))
+    model = nmt.load(tmp_path / "opus", device="cpu")
+    for text in texts:
+        parts = [
+            [part.ids for part in model.split(request)]
+            for request in (Request(f">>fra<< {text}"), Request(text, direction=(None, "fra")))
+        ]
+        assert parts[0] == parts[1]
+    assert model.translate(texts, to="fra") == model.translate([f">>fra<< {text}" for text in texts])
+    with pytest.raises(UserError, match="xx: this model has no symbol"):
+        model.translate(texts, to="xx")
