@@ -74,11 +74,8 @@ class ForcedDecoder:
         """Maximum source length in subwords, excluding `</s>`; longer sources are truncated."""
         self.max_target = min(max(LONGEST_TARGET, decoding.max_source), positions)
         """Maximum target length in subwords, including `</s>`; the rest is not scored."""
-        self._models, self._tokenizer, self._first = (
-            list(map(for_scoring, models)),
-            tokenizer,
-            tokenizer.first(direction),
-        )
+        self._models, self._tokenizer = list(map(for_scoring, models)), tokenizer
+        self._first = tokenizer.first(direction)
         self._batch_tokens = batch_tokens(decoding, models)
 
     def stream(self, pairs: Iterable[tuple[str, str]]) -> Iterator[PairScores]:

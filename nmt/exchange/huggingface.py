@@ -111,7 +111,7 @@ def _tensors(weights: Mapping[str, Tensor], recipe: Recipe, tokenizer: Tokenizer
             rows = _rows(tokenizer.source if ours == "source" else tokenizer.target, start=True)
             yield f"{name}.weight", weights[f"{ours}_embedding.weight"][rows][:, order]
     bias = weights.get("output_bias", torch.zeros(len(tokenizer.target)))
-    if tokenizer.forced:  # no symbol but ours has a bias: see `use_embeddings`
+    if tokenizer.forced:  # only `<s>` of ours has a bias, and it is not exported
         return
     yield "final_logits_bias", bias[_rows(tokenizer.target, start=False)][None]
 
