@@ -81,8 +81,7 @@ def load(
     models = Saved(bundles, device, workers, threads, forks=False, say=_silent)
     if task == "parse":
         return Parser(models, tokenizer, settings)
-    lengths, language = bundles[0].lengths, bundles[0].recipe.data.source or ""
-    return Translator(models, tokenizer, settings, lengths, language=language)
+    return Translator(models, tokenizer, settings, bundles[0].lengths, directions=bundles[0].recipe.data.directions)
 
 
 def _silent(line: str) -> None:

@@ -26,8 +26,8 @@ class Shouting:
         self.searches: list[list[str]] = []
         self.may = threading.Event()
 
-    def translate(self, lines: list[str]) -> list[str]:
-        self.searches.append(lines)
+    def translate(self, lines: list[str], **languages: str) -> list[str]:
+        self.searches.append([*languages.values(), *lines])
         assert self.may.wait(60)
         if "fail" in lines:
             raise RuntimeError
@@ -98,6 +98,15 @@ def test_lines_of_texts_are_translated(body: bytes, kind: str, translated: objec
     assert server.run(lambda server: server.post(body, kind)) == (200, {"translatedText": translated})
 
 
+def test_a_model_of_several_languages_is_told_which() -> None:
+    server = Server()
+    server.names["TARGETS"] |= {"en": ["de", "fr"]}
+    server.model.may.set()
+    body = b"q=a&source=auto&target=fr"
+    assert server.run(lambda server: server.post(body)) == (200, {"translatedText": "A"})
+    assert server.model.searches == [["en", "fr", "a"]]
+
+
 @pytest.mark.parametrize(
     ("body", "kind", "status", "error"),
     [
@@ -108,7 +117,7 @@ def test_lines_of_texts_are_translated(body: bytes, kind: str, translated: objec
         (b'"q"', JSON, 400, "q must be"),
         (b'{"q": [1], "source": "en", "target": "de"}', JSON, 400, "q must be"),
         (b"source=en&target=de", FORM, 400, "q must be"),
-        (b"q=a&source=en&target=fr", FORM, 400, "source must be en or auto, target de"),
+        (b"q=a&source=en&target=fr", FORM, 400, "source must be auto or one of"),
         (b"q=a&source=en&target=de&format=html", FORM, 400, "format text"),
         (b"q=" + b"a" * 100_000, FORM, 413, "longer than 100000 bytes"),
         (

@@ -23,7 +23,7 @@ from nmt.recipe import load
 from nmt.system.console import Console
 from nmt.system.device import World
 from nmt.text.vocabulary import BOS, EOS
-from nmt.training import validation as averaging
+from nmt.training import selection as averaging
 from nmt.training.distributed import Group
 from nmt.training.start import train
 from nmt.training.validation import DevScores

@@ -182,6 +182,8 @@ class SearchOptions(Options):
     threads: int | None = threads_option()
 
     # Of `nmt translate` alone, all but the last
+    to: str | None = in_search("--to CODE  Language to translate to, of a model with several.", Text())
+    source_language: str | None = in_search("--from CODE  Language of the input, of a model with several.", Text())
     sample: int | None = in_search(
         "--sample N  Sample N translations of each line, one per output line, instead of searching for the best.",
         click.IntRange(1, 1000),
@@ -249,7 +251,8 @@ class ScoreOptions(Options):
     lowercase: bool = in_scored("--lowercase  Ignore case, as most figures on IWSLT and Multi30k do.")
     paper: bool = in_scored("--paper  Add the metric paper: BLEU as the papers of 2017 counted it.")
     language: str | None = in_scored(
-        "--language CODE  Language of REF, which decides what a word is; default: REF's suffix."
+        "--language CODE  Language of REF, which decides what a word is; default: REF's suffix. With --model of "
+        "several languages, the target."
     )
     prepared: Path | None = in_scored("--prepared FOLDER  Also score lines near its training data separately.")
     runs: bool = in_scored("--runs  Treat the files as runs: print the dev score and cost of each.")

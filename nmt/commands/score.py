@@ -38,7 +38,8 @@ def score(options: ScoreOptions) -> None:
         raise click.BadArgumentUsage(f"score takes REF and at most one HYP, but got {len(options.files)} files")
     metrics = _metrics(options)
     of_texts = set(metrics) & set(METRICS)
-    refuse(options, "baseline lowercase language", f"needs --metric {', '.join(METRICS)}", not of_texts)
+    others = "baseline lowercase" if options.models else "baseline lowercase language"
+    refuse(options, others, f"needs --metric {', '.join(METRICS)}", not of_texts)
     if options.models:
         refuse(options, "prepared more_references", "cannot be combined with --model")
         return _score_by_model(options, metrics)
@@ -240,4 +241,5 @@ def _forced_decoder(options: ScoreOptions) -> ForcedDecoder:
 
     bundles, decoding = find_models(options.models, options.overrides, check, options.console)
     tokenizer, device = common_tokenizer(bundles), choose_device(options.device, options.threads)
-    return ForcedDecoder([bundle.model(device) for bundle in bundles], tokenizer, decoding)
+    direction = tokenizer.complete((None, options.language), bundles[0].recipe.data.directions)
+    return ForcedDecoder([bundle.model(device) for bundle in bundles], tokenizer, decoding, direction)

@@ -79,7 +79,7 @@ def train(options: TrainOptions) -> None:
     with ExitStack() as held:
         start.train(recipe, options.out, console, group, threads, base, held)
         if recipe.training.minutes is not None and group.leads:
-            from nmt.training.validation import average_and_score
+            from nmt.training.selection import average_and_score
 
             if workers > 1:
                 choose_device("cpu", computing)
@@ -110,7 +110,7 @@ def average(options: AverageOptions) -> None:
 
 def _average(options: AverageOptions, out: Path | None) -> Bundle:
     """Average a run's checkpoints into a bundle, and report which updates were averaged."""
-    from nmt.training.validation import average_by_score, average_newest, score_average
+    from nmt.training.selection import average_by_score, average_newest, score_average
 
     ckpts, last, best, console = options.ckpts[0], options.last, options.best, options.console
     device = choose_device(options.device, options.threads)

@@ -64,14 +64,25 @@ def translate(options: SearchOptions) -> None:
     bundles, decoding = search.bundles, search.decoding
     keep = [*options.keep, *[KEPT] * (options.document and decoding.keep)]
     terms = Terms(read_terms(options.terms) if options.terms else (), keep, decoding.keep)
-    tokenizer, lengths, language = common_tokenizer(bundles), bundles[0].lengths, bundles[0].recipe.data.source or ""
+    tokenizer, lengths, directions = common_tokenizer(bundles), bundles[0].lengths, search.data.directions
+    direction = options.source_language, options.to
+    source, to = tokenizer.complete(direction, directions)
+    search.data = search.data.model_copy(
+        update={"source": source or search.data.source, "target": to or search.data.target}
+    )
+    if tokenizer.source.languages and not tokenizer.lossy and (source, to) not in directions:
+        search.say(f"no training set has the direction {source}-{to}")
     warnings = dict(Translator.warnings)
     if options.document:
         del warnings["inputs split"]  # paragraphs are split at every sentence
+
     search.run(
-        lambda models: Translator(models, tokenizer, decoding, lengths, options.as_json, terms, language),
+        lambda models: Translator(models, tokenizer, decoding, lengths, options.as_json, terms, directions, direction),
         Statistics("translating", warnings, "line" if options.document else "sentence"),
-        {"--keep": options.keep, "--sample": options.sample, "--markup": options.markup},
+        {
+            **{"--keep": options.keep, "--sample": options.sample, "--markup": options.markup},
+            **{"--from": options.source_language, "--to": options.to},
+        },
     )
 
 
@@ -125,6 +136,7 @@ class LineSearch:
         self.bundles, self.decoding = find_models(
             options.paths, options.settings, lambda bundle: bundle.check_task(task), options.console
         )
+        self.data = self.bundles[0].recipe.data
 
     def run(self, pipeline_of: Callable[[Saved], Pipeline[Any]], statistics: Statistics, own: dict[str, Any]) -> None:
         """Search all lines, write the results, and report the statistics.
@@ -150,10 +162,9 @@ class LineSearch:
 
     def _in_files(self) -> bool:
         """Translate files of translators."""
-        options, recipe = self.options, self.bundles[0].recipe
-        sets = [*self._memory_sets(), *recipe.data.train]
-        translation = FileTranslation(self.files, sets, recipe.data, self.decoding, self.say)
-        with self.open() as pipeline, self.statistics.progress(options.console, None):
+        trained = [each for each in self.data.train if self.data.of(each).languages == self.data.languages]
+        translation = FileTranslation(self.files, [*self._memory_sets(), *trained], self.data, self.decoding, self.say)
+        with self.open() as pipeline, self.statistics.progress(self.options.console, None):
             translation.run(pipeline, self.statistics)
         self.from_memory = f"; {translation.summary}"
         return True
@@ -166,12 +177,12 @@ class LineSearch:
                 sets.append(Dataset(file=str(path.absolute())))
             except ValueError:
                 raise click.UsageError(f"--memory {path}: must end in one of {', '.join(PAIRS)}") from None
-        check_inputs(sets, self.bundles[0].recipe.data)
+        check_inputs(sets, self.data)
         return sets
 
     def _recalled(self, lines: Iterator[Any], found: deque[str | None]) -> Iterator[str]:
         """Yield the lines, empty ones for those in the memory; append their translations, or None, to `found`."""
-        memory, count = TranslationMemory(None, self._memory_sets(), self.bundles[0].recipe.data), 0
+        memory, count = TranslationMemory(None, self._memory_sets(), self.data), 0
         for line in lines:
             known = memory.recall(line.strip(), line)
             found.append(known and one_line(known.target if known.source == line else known.bare))

@@ -201,6 +201,7 @@ def summary(out: Path, report: dict[str, dict[str, Any]], tokenizer: Tokenizer, 
         yield f"  train characters spelled as bytes: {characters:,}, of which most often {listed}"
     if leaked := train.get(f"{unit} also in valid or test"):
         yield f"  warning: {leaked:,} training {unit} are in valid or test word for word, so scores there are too high"
-    for split in data.taken:
-        files = ", ".join(str(out / f"{split}.{ending}") for ending in data.endings)
-        yield f"  {split} taken from train: {files}"
+    for languages, sizes in data.taken.items():
+        for split in sizes:
+            files = ", ".join(str(out / name) for name in data.taken_files(split, languages))
+            yield f"  {split} taken from train: {files}"

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nmt.data.corpus import Corpus, Ids, Rows
-from nmt.recipe import Training
+from nmt.recipe import Data, Training
 from nmt.system.errors import UserError
 from nmt.system.files import whole_directory
 from nmt.system.processes import wait_for
@@ -49,6 +49,17 @@ class EpochPlan:
 Mixture = Sequence[tuple[int, float]]
 """Of each training set, in the order of the corpus: its pairs, and how often an epoch passes over them; 1.5 repeats a
 random half"""
+
+
+def mixture_of(sizes: Sequence[int], data: Data) -> Mixture:
+    """Return the mixture of training sets of these `sizes` by their weights and `data.temperature`."""
+    scaled = [size ** (1 / data.temperature) for size in sizes]
+    factor = sum(sizes) / max(sum(scaled), 1)  # an epoch stays as large
+    passes = [factor * part / max(size, 1) for part, size in zip(scaled, sizes, strict=True)]
+    weights = [
+        each.weight * (often if data.temperature > 1 else 1) for each, often in zip(data.train, passes, strict=True)
+    ]
+    return list(zip(sizes, weights, strict=True))
 
 
 def _draw(mixture: Mixture, random: np.random.Generator) -> Rows | None:

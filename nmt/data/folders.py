@@ -124,7 +124,7 @@ def _inputs(recipe: Recipe, tokenizer_from: Path | None, before: Mapping[str, An
         for dataset, (settings, hashes_before) in zip(datasets, older, strict=False):
             described, hashes = describe(dataset, data), list[Any]()
             unchanged = hashes_before if settings == described else []
-            for number, path in enumerate(input_files(dataset, data)):
+            for number, path in enumerate(input_files(dataset, data.of(dataset))):
                 # The place of the cache may differ where only prepared data was copied to.
                 name = str(path) if dataset.opus is None else f"opus:{dataset.opus}"
                 end = f"*/{PurePath(name).name}"  # with wildcards, if the data set is a pattern of trees

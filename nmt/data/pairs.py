@@ -87,7 +87,7 @@ def check_inputs(datasets: Sequence[Dataset], data: Data) -> int | None:
     Download missing sacreBLEU test sets. Return the number of pairs, or None if a data set is not line-aligned text.
     """
     for dataset in datasets:
-        for path in input_files(dataset, data):
+        for path in input_files(dataset, data.of(dataset)):
             if not path.exists():
                 root = "" if path.is_absolute() else f" (data.root is {data.root})"
                 raise UserError(f"{path}: no such file{root}", "--set data.root=FOLDER says where relative names begin")
@@ -95,7 +95,7 @@ def check_inputs(datasets: Sequence[Dataset], data: Data) -> int | None:
                 raise UserError(f"{path}: is not a regular file, but data is read several times", "write it to a file")
     sizes = list[int | None]()
     for dataset in datasets:
-        if (groups := _text_files(dataset, data)) is None:
+        if (groups := _text_files(dataset, data.of(dataset))) is None:
             sizes.append(dataset.take if isinstance(dataset.take, int) else None)
         for files in groups or ():
             counts = [count_lines(path) for path in files]
@@ -125,8 +125,9 @@ def read_pairs(
 ) -> Iterator[Pair]:
     """Yield a data set's pairs in order; raise UserError if its data is unreadable or malformed.
 
-    Of a tree these are its words and its prepared form, or two empty strings if preparation leaves nothing. `files` are
-    those of `file` to read, by default all.
+    `data` has the languages of the set, as `Data.of` returns it. `files` are those of `file` to read, by default all.
+
+    Of a tree these are its words and its prepared form, or two empty strings if preparation leaves nothing.
     """
     if (groups := _text_files(dataset, data)) is not None:
         for group in groups:

@@ -93,7 +93,7 @@ def _write(recipe: Recipe, console: Console, threads: int, tokenizer_from: Path 
     files.check_replaceable(out, MANIFEST)
     for each in chain.from_iterable(data.splits.values()):
         if each.opus is not None:
-            Archive(each.opus, data.languages).download(console)
+            Archive(each.opus, data.of(each).languages).download(console)
     totals = {split: check_inputs(datasets, data) for split, datasets in data.splits.items()}
     with exclusive(_lock(out), str(out), console.say, wait=True):
         path, inputs = folders.identify(recipe, tokenizer_from)
@@ -153,38 +153,61 @@ class _Preparation:
         """
         self._recipe, self._data, self._console, self._threads = recipe, recipe.data, console, threads
         self._totals = totals
-        taken = {split: each for split, each in self._data.taken.items() if isinstance(each, int)}
         self._held_files = self._take_files()
-        self._held_out = (take(self._pairs("train"), taken) if taken else {}) | self._pairs_of_files()
-        self._sources = frozenset(pair[0] for pairs in self._held_out.values() for pair in pairs)
-        wanted, found = sum(taken.values()), sum(len(self._held_out[split]) for split in taken)
+        self._held_out: dict[tuple[str, tuple[str, ...]], Sequence[Pair]] = self._pairs_of_files()
+        for languages, sizes in self._data.taken.items():
+            counts = {split: size for split, size in sizes.items() if isinstance(size, int)}
+            found = take(self._pairs("train", languages), counts) if counts else {}
+            self._held_out |= {(split, languages): pairs for split, pairs in found.items()}
+        # Where several directions have a pair, its target may be a source.
+        sides = slice(None if len(self._data.directions) > 1 else 1)
+        self._sources = frozenset(text for pairs in self._held_out.values() for pair in pairs for text in pair[sides])
+        self._check_taken()
+        self._texts = {split: self._evaluation_pairs(split) for split in ("valid", "test")}
+
+    def _check_taken(self) -> None:
+        """Raise UserError if there are fewer sources to take than asked for, or none to train on."""
+        taken = self._data.taken
+        sizes = {(split, way): each for way, all_sizes in taken.items() for split, each in all_sizes.items()}
+        wanted = sum(size for size in sizes.values() if isinstance(size, int))
+        found = sum(len(self._held_out[key]) for key, size in sizes.items() if isinstance(size, int))
         if found < wanted or (taken and all(pair[0] in self._sources for pair in self._pairs("train"))):
-            those = " and ".join(f"data.{split}" for split in taken)
+            those = " and ".join(dict.fromkeys(f"data.{split}" for sizes in taken.values() for split in sizes))
             problem = f"take {wanted:,} sources, but data.train has only {found:,}, some of which are to train on"
             raise UserError(f"{those}: {problem}", "take fewer of them")
-        self._texts = {split: self._evaluation_pairs(split) for split in ("valid", "test")}
 
     def _take_files(self) -> dict[Path, str]:
         """Return the split of each training file that is set aside; raise UserError if there are too few."""
-        counts = {split: int(each.split()[0]) for split, each in self._data.taken.items() if isinstance(each, str)}
-        splits = [split for split in reversed(counts) for _ in range(counts[split])]
-        files = {path for each in self._data.train if splits and each.file for path in input_files(each, self._data)}
-        if splits and len(splits) >= len(files):
-            problem = f"take {len(splits)} files, but data.train has {len(files)}, one of which is to train on"
-            raise UserError(f"{' and '.join(f'data.{split}' for split in counts)}: {problem}", "take fewer of them")
-        ordered = sorted(files, key=lambda path: (hashlib.blake2b(path.name.encode()).digest(), path))
-        return dict(zip(ordered, splits, strict=False))
+        chosen = dict[Path, str]()
+        for languages, sizes in self._data.taken.items():
+            counts = {split: int(each.split()[0]) for split, each in sizes.items() if isinstance(each, str)}
+            splits = [split for split in reversed(counts) for _ in range(counts[split])]
+            sets = [each for each in self._data.train if self._data.of(each).languages == languages and each.file]
+            files = {path for each in sets if splits for path in input_files(each, self._data)}
+            if splits and len(splits) >= len(files):
+                problem = f"take {len(splits)} files, but data.train has {len(files)}, one of which is to train on"
+                raise UserError(f"{' and '.join(f'data.{split}' for split in counts)}: {problem}", "take fewer of them")
+            ordered = sorted(files, key=lambda path: (hashlib.blake2b(path.name.encode()).digest(), path))
+            chosen |= dict(zip(ordered, splits, strict=False))
+        return chosen
 
-    def _pairs_of_files(self) -> dict[str, list[Pair]]:
+    def _pairs_of_files(self) -> dict[tuple[str, tuple[str, ...]], Sequence[Pair]]:
         """Return the pairs of the files that are set aside whose sources no other file has; of equal ones the first."""
-        found: dict[str, dict[str, Pair]] = {split: {} for split in self._held_files.values()}
+        found: dict[tuple[str, tuple[str, ...]], dict[str, Pair]] = {
+            (split, languages): {}
+            for languages, sizes in self._data.taken.items()
+            for split, each in sizes.items()
+            if isinstance(each, str)
+        }
         for dataset in self._data.train if found else ():
-            for path in input_files(dataset, self._data):
-                for pair in read_pairs(dataset, self._data, files=[path]) if path in self._held_files else ():
-                    clean = tuple(map(stripped, pair))
-                    found[self._held_files[path]].setdefault(clean[0], clean)
+            data = self._data.of(dataset)
+            for path in input_files(dataset, data):
+                if (pairs := found.get((self._held_files.get(path, ""), data.languages))) is not None:
+                    for pair in read_pairs(dataset, data, files=[path]):
+                        clean = tuple(map(stripped, pair))
+                        pairs.setdefault(clean[0], clean)
         known = {pair[0] for pair in self._pairs("train")} if found else set()
-        return {split: [pairs[source] for source in pairs if source not in known] for split, pairs in found.items()}
+        return {key: [pairs[source] for source in pairs if source not in known] for key, pairs in found.items()}
 
     def write(self, part: Path, tokenizer_from: Path | None) -> tuple[dict[str, Any], Tokenizer]:
         """Write all files but the manifest to a directory; return the report and the tokenizer."""
@@ -202,9 +225,9 @@ class _Preparation:
         for split, found in shares.items():
             report[split]["near to training"] = int((found >= NEAR).sum())
         files.write_json(part / OVERLAP, {split: found.round(2).tolist() for split, found in shares.items()})
-        for split, pairs in self._held_out.items():
-            for ending, side in zip(data.endings, zip(*pairs, strict=True), strict=True):
-                (part / f"{split}.{ending}").write_text("".join(f"{text}\n" for text in side), encoding="utf-8")
+        for (split, languages), pairs in self._held_out.items():
+            for name, side in zip(data.taken_files(split, languages), zip(*pairs, strict=True), strict=True):
+                (part / name).write_text("".join(f"{text}\n" for text in side), encoding="utf-8")
         files.write_json(part / REPORT, report)
         return report, tokenizer
 
@@ -217,12 +240,17 @@ class _Preparation:
                 advance(len(chunk.pairs))
 
     def _tokenizer(self, tokenizer_from: Path | None) -> Tokenizer:
-        """Load the tokenizer of a bundle, or train one."""
+        """Load the tokenizer of a bundle, or train one; raise UserError if the former lacks symbols of languages."""
+        symbols = self._data.symbols
         if tokenizer_from is not None:
             self._console.say(f"tokenizer: from {tokenizer_from}")
-            return load_tokenizer(tokenizer_from)
+            tokenizer = load_tokenizer(tokenizer_from)
+            if symbols and not tokenizer.source.languages:
+                problem = f"data.train: has the target languages {', '.join(symbols)}, but {tokenizer_from} has one"
+                raise UserError(problem, "train on one direction, or start from a model of several languages")
+            return tokenizer
         trees = partial(TreeVocabulary.train, pos_tags=self._data.pos_tags) if self._data.task.has_trees else None
-        return Tokenizer.train(self, self._recipe.tokenizer, self._console.say, trees, self._threads)
+        return Tokenizer.train(self, self._recipe.tokenizer, self._console.say, trees, self._threads, symbols)
 
     def _evaluation_pairs(self, split: str) -> list[Pair]:
         """Return the pairs of valid or test; raise UserError if it has data sets, but no pair that can be scored."""
@@ -232,32 +260,39 @@ class _Preparation:
             raise UserError(f"data.{split}: {problem}", f"name other files, or leave out data.{split}")
         return pairs
 
-    def _chunks(self, split: str, notes: Notes = None) -> Iterator[Chunk]:
+    def _chunks(self, split: str, notes: Notes = None, only: tuple[str, ...] = ()) -> Iterator[Chunk]:
         """Yield a split's pairs, stripped of surrounding whitespace, and empty if nothing in them is visible.
 
-        Trees are not stripped, since their last word may be a no-break space.
+        Trees are not stripped, since their last word may be a no-break space. With `only`, yield those of a direction.
         """
         first = 1
         for index, dataset in enumerate(self._data.splits[split]):
-            is_taken = dataset.take is not None
-            files = [path for path in input_files(dataset, self._data) if path not in self._held_files]
-            pairs: Iterable[Pair] = self._held_out[split] if is_taken else read_pairs(dataset, self._data, notes, files)
+            data, is_taken = self._data.of(dataset), dataset.take is not None
+            if only and data.languages != only:
+                continue
+            files = [path for path in input_files(dataset, data) if path not in self._held_files]
+            pairs: Iterable[Pair] = (
+                self._held_out[split, data.languages] if is_taken else read_pairs(dataset, data, notes, files)
+            )
             if not self._data.task.has_trees:
                 pairs = (tuple(map(stripped, pair)) for pair in pairs)
             for chunk in in_groups(pairs, CHUNK, CHUNK_TEXT):
                 yield Chunk(index, first, chunk)
                 first += len(chunk)
 
-    def _pairs(self, split: str) -> Iterator[Pair]:
-        return chain.from_iterable(chunk.pairs for chunk in self._chunks(split))
+    def _pairs(self, split: str, only: tuple[str, ...] = ()) -> Iterator[Pair]:
+        return chain.from_iterable(chunk.pairs for chunk in self._chunks(split, only=only))
 
     def _encoder(self, split: str, tokenizer: Tokenizer) -> PairEncoder:
         """Return a split's encoder; that of the training split counts overlaps with the others."""
-        sides = (tokenizer.source, tokenizer.target)[-len(self._data.languages) :]
+        count = len(self._data.languages)
+        sides = (tokenizer.source, tokenizer.target)[-count:]
+        directions = (dataset_direction(self._data, each, tokenizer) for each in self._data.splits[split])
+        symbols = [tokenizer.first(direction)[-count:] for direction in directions]
         if split != "train":
-            return PairEncoder(sides, self._data, keep_all=True)
+            return PairEncoder(sides, self._data, keep_all=True, symbols=symbols)
         evaluation = frozenset(chain.from_iterable(self._texts.values()))
-        return PairEncoder(sides, self._data, evaluation=evaluation, held_out=self._sources)
+        return PairEncoder(sides, self._data, evaluation=evaluation, held_out=self._sources, symbols=symbols)
 
     def _write_split(self, split: str, part: Path, tokenizer: Tokenizer, overlap: Sequence[Overlap]) -> dict[str, Any]:
         """Write a split, add the sources of training to `overlap`, and return the split's section of the report."""
@@ -309,6 +344,12 @@ def _overlap(pairs: Sequence[Pair], tokenizer: Tokenizer) -> Overlap:
     pieces = zip(vocabulary.starts(), vocabulary.listing(), strict=True)
     starts = [begins or UNSPACED.match(piece) is not None for begins, piece in pieces]  # else a line is one word
     return Overlap(starts, concatenate(vocabulary.encode_all([pair[0] for pair in pairs])))
+
+
+def dataset_direction(data: Data, dataset: Dataset, tokenizer: Tokenizer) -> tuple[str, ...]:
+    """Return a data set's languages; none if the model has one direction, or if texts may begin with typed symbols."""
+    is_open = tokenizer.source.languages and not (tokenizer.typed and dataset.languages is None)
+    return data.of(dataset).languages if is_open else ()
 
 
 def _name(dataset: Dataset) -> str:

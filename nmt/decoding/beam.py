@@ -210,7 +210,8 @@ class Search:
         self._caps = np.append(self._caps, [source.cap for source in sources])
         if len(self._penalties) <= (largest := int(self._caps.max())):
             lengths = torch.arange(largest + 1, device=self._engine.device)
-            self._penalties = length_penalty(lengths, self._engine.decoding.alpha)
+            counted = (lengths - len(sources[0].first)).clamp_min(0)
+            self._penalties = length_penalty(counted, self._engine.decoding.alpha)
         self._sources = np.append(self._sources, np.array(sources, dtype=object))
 
     def _empty(self, sources: list[Source]) -> Beams:
@@ -373,7 +374,7 @@ class Sampling(Search):
         totals = beams.totals + chosen  # -inf for samples that have already ended
         links = beams.parents * self._engine.vocabulary + symbols
         ends = (symbols.eq(EOS) | (positions + 1).eq(beams.caps)) & ~totals.isneginf()
-        scores = totals / length_penalty(positions + 1, self._engine.decoding.alpha)
+        scores = totals / self._penalties[positions + 1]
         record(self._links, positions, links)
         self._beams = beams._replace(
             symbols=symbols,

@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.nn.utils.rnn import pad_sequence
 
-from nmt.decoding.engine import Source
+from nmt.decoding.engine import Prefix, Source
 from nmt.model.cache import ROOM, Ancestry, Removal, with_room
 from nmt.parsing.linearization import ANY, TreeVocabulary
 from nmt.system.device import upload
@@ -274,6 +274,7 @@ class PrefixConstraint(Constraint):
         # An automaton per row: for each state except the final one, its transitions to other non-final states, and a
         # tensor of all allowed symbols.
         self._plans: list[list[tuple[Mapping[int, int], Tensor]]] = []
+        self._unscored = 0  # states in which the only symbol counts as certain
         self._states: NDArray[np.int64] = np.empty((0, ancestry.beam), dtype=np.int64)  # -1: past the prefix
 
     def admit(self, sources: Sequence[Source]) -> None:
@@ -287,12 +288,14 @@ class PrefixConstraint(Constraint):
         return SubwordIndex(self._vocabulary.spellings())
 
     def _plan(self, source: Source) -> list[tuple[Mapping[int, int], Tensor]]:
-        if (prefix := source.prefix) is None:
+        if source.prefix is None and not source.first:
             return []
-        spelled = self._index.steps(prefix.rest)
-        ids = prefix.ids + (prefix.rest_ids if spelled is None else [])
+        prefix = source.prefix or Prefix([], "", [])
+        spelled = self._index.steps(prefix.rest) if prefix.rest else []
+        ids = [*source.first, *prefix.ids] + (prefix.rest_ids if spelled is None else [])
         steps: list[Mapping[int, int]] = [{index: at + 1} for at, index in enumerate(ids)]
         steps += [{index: len(ids) + end for index, end in step.items()} for step in spelled or []]
+        self._unscored = len(source.first)
         ends = [{index: state for index, state in step.items() if state < len(steps)} for step in steps]
         return [(end, torch.tensor(list(step), device=self._device)) for end, step in zip(ends, steps, strict=True)]
 
@@ -300,8 +303,9 @@ class PrefixConstraint(Constraint):
         if self._over():
             return
         for row, hypothesis in np.argwhere(self._states[rows] >= 0):
-            _, allowed = self._plans[rows.start + row][self._states[rows.start + row, hypothesis]]
-            kept = log_probs[row, hypothesis, allowed]
+            state = self._states[rows.start + row, hypothesis]
+            _, allowed = self._plans[rows.start + row][state]
+            kept = log_probs[row, hypothesis, allowed] if state >= self._unscored else 0.0
             log_probs[row, hypothesis] = -torch.inf
             log_probs[row, hypothesis, allowed] = kept
 

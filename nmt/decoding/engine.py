@@ -22,6 +22,7 @@ from nmt.system.errors import UserError
 from nmt.text.alignment import Aligned
 from nmt.text.markup import TAGS, Markup
 from nmt.text.terms import Phrase, Terms
+from nmt.text.tokenizer import Direction
 
 # Lines per window, which are sorted together: few at first, for low latency. A long line counts as several.
 FIRST_WINDOW, LARGEST_WINDOW, SUBWORDS_OF_A_LINE = 64, 2048, 64
@@ -77,6 +78,7 @@ class Source:
     kinds: Sequence[int] = ()  # of its words, which the leaves of its tree must fit; parsers only
     text: str = ""  # translators only, as all below
     start: int = 0  # offset of `text` in its line
+    first: Sequence[int] = ()  # symbols before its outputs that are no part of their text, length or score
     prefix: Prefix | None = None  # forced beginning of its outputs
     phrases: Sequence[Phrase] = ()  # what its outputs must contain
     aligned: bool = False  # whether its hypotheses need `aligned`
@@ -171,6 +173,7 @@ class Request:
     prefix: str = ""  # forced beginning of the translation
     terms: Terms | None = None  # terms for this line; by default the translator's
     markup: Markup | None = None  # the line with its tags, if `text` is one without them
+    direction: Direction = (None, None)  # its language and that of the translation, if given
 
     def __post_init__(self) -> None:
         """Raise TypeError unless both texts are str; None is the usual mistake."""

@@ -61,13 +61,21 @@ class PairScores(NamedTuple):
 class ForcedDecoder:
     """Scorer of given outputs with one model, or with the mean probability of several that share a tokenizer."""
 
-    def __init__(self, models: Sequence[Transformer], tokenizer: Tokenizer, decoding: Decoding) -> None:
+    def __init__(
+        self,
+        models: Sequence[Transformer],
+        tokenizer: Tokenizer,
+        decoding: Decoding,
+        direction: Sequence[str | None] = (),
+    ) -> None:
+        """Score with models of one direction, or of several in the given one."""
         positions = most_positions(model.config for model in models)
         self.max_source = min(decoding.max_source, positions - 1)
         """Maximum source length in subwords, excluding `</s>`; longer sources are truncated."""
         self.max_target = min(max(LONGEST_TARGET, decoding.max_source), positions)
         """Maximum target length in subwords, including `</s>`; the rest is not scored."""
         self._models, self._tokenizer = list(map(for_scoring, models)), tokenizer
+        self._first = tokenizer.first(direction)
         self._batch_tokens = batch_tokens(decoding, models)
 
     def stream(self, pairs: Iterable[tuple[str, str]]) -> Iterator[PairScores]:
@@ -80,11 +88,16 @@ class ForcedDecoder:
         for window in in_groups(pairs, WINDOW, WINDOW_TEXT):
             sources = self._tokenizer.source.encode_all([source.strip() for source, _ in window])
             targets = self._tokenizer.target.encode_all([target.strip() for _, target in window])
-            whole = [(source, [*target, EOS]) for source, target in zip(sources, targets, strict=True)]
+            of_source, of_target = self._first
+            whole = [
+                (of_source + source, [*of_target, *target, EOS])
+                for source, target in zip(sources, targets, strict=True)
+            ]
             cut = [(source[: self.max_source], target[: self.max_target]) for source, target in whole]
             found = log_probabilities_of(self._models, cut, self._batch_tokens)
             for tokens, (source, target) in zip(found, whole, strict=True):
                 left_out = len(target) - len(tokens)
+                tokens = tokens[len(of_target) :]  # the symbol of its language is no part of the text
                 source_cut = len(source) > self.max_source
                 line, total = next(lines), float(tokens.sum())
                 if not math.isfinite(total):

@@ -143,7 +143,7 @@ class Placer:
         ]
 
     def _with_text(self, hypothesis: Hypothesis, text: str) -> Hypothesis:
-        return replace(hypothesis, ids=self._target.encode(text), text=text)
+        return replace(hypothesis, ids=self._target.encode_like(text, hypothesis.ids), text=text)
 
     def _aligned(self, found: Sequence[Pair], glue: frozenset[str] = frozenset()) -> list[Aligned]:
         weights = attention_of(self._models, [(source.ids, each.ids) for source, each in found])
@@ -185,8 +185,9 @@ class Placer:
     def _scores(self, texts: Sequence[tuple[Source, str]]) -> list[float]:
         """Return the scores that a search would give, of as many symbols as the models support."""
         targets = self._target.encode_all([text for _, text in texts])
-        pairs = [(source.ids, [*each, EOS]) for (source, _), each in zip(texts, targets, strict=True)]
-        totals = log_probabilities_of(self._models, pairs, TOKENS)
+        pairs = [(source.ids, [*source.first, *each, EOS]) for (source, _), each in zip(texts, targets, strict=True)]
+        found = log_probabilities_of(self._models, pairs, TOKENS)
+        totals = [each[len(source.first) :] for (source, _), each in zip(texts, found, strict=True)]
         lengths = torch.tensor(list(map(len, totals)))
         penalties = length_penalty(lengths, self._alpha).tolist()
         return [float(total.sum()) / penalty for total, penalty in zip(totals, penalties, strict=True)]
@@ -203,7 +204,8 @@ class Placer:
             for phrase in source.phrases
             if not phrase.kept
         ]
-        return replace(source, ids=self._source.encode(text), text=text, phrases=terms, whole=source)
+        ids = self._source.encode_like(text, source.ids)
+        return replace(source, ids=ids, text=text, phrases=terms, whole=source)
 
     def _with_kept(self, found: Sequence[Pair]) -> list[Pair]:
         """Put text to keep back where it was left out; return the sources as they were first asked for."""

@@ -22,16 +22,22 @@ class LineSplitter:
     """Splitter of lines into parts, as `decoding.split` specifies."""
 
     def __init__(
-        self, source: Vocabulary, decoding: Decoding, lengths: TrainedLengths | None, language: str = ""
+        self,
+        source: Vocabulary,
+        decoding: Decoding,
+        lengths: TrainedLengths | None,
+        language: str = "",
+        symbols: Sequence[int] = (),
     ) -> None:
         """Split lines for a model; `lengths` are statistics of its training pairs, None if unknown.
 
-        Then auto means at every sentence, of the `language`: such models mostly learnt single sentences.
+        Then auto means at every sentence, of the `language`: such models mostly learnt single sentences. Every part
+        begins with `symbols`, those of its languages.
         """
-        self._source, self._lengths = source, lengths
+        self._source, self._lengths, self._symbols = source, lengths, list(symbols)
         self._how = "sentences" if decoding.split == "auto" and lengths is None else decoding.split
-        self._sentences = SentenceSplitter(lengths.language if lengths else language)
-        self._limit = self._longest = decoding.max_source
+        self._sentences = SentenceSplitter(language or (lengths.language if lengths else ""))
+        self._limit = self._longest = max(1, decoding.max_source - len(symbols))
         if lengths is not None and self._how in ("auto", "sentences"):
             self._longest = min(self._limit, max(1, lengths.longest_source))
 
@@ -49,22 +55,22 @@ class LineSplitter:
             for first, end in self._stretches(text, start + len(language), phrases)
             for part in self._split(text[first:end], first, phrases)
         ]
-        if not language or not parts:
-            return parts
-        first_ids = self._source.encode(language)
-        parts[0] = replace(parts[0], start=start, text=text[start : parts[0].end])
+        if language and parts:
+            parts[0] = replace(parts[0], start=start, text=text[start : parts[0].end])
+        first_ids = self._source.encode(language) if language else self._symbols
         return [replace(part, ids=first_ids + part.ids) for part in parts]
 
     def encode_whole(self, text: str) -> list[int]:
-        """Encode a line without splitting it. Raise UserError if it is too long."""
-        ids = self._source.encode(clean(text).strip())
+        """Encode a line without splitting it; a blank one has no ids. Raise UserError if it is too long."""
+        text = clean(text).strip()
+        ids = self._source.encode(text)
         if len(ids) > self._limit:
             raise UserError(
                 f"a line that may not be split has {len(ids):,} subwords, more than decoding.max_source "
                 f"{self._limit:,}: {text[:60]} …",
                 f"--set decoding.max_source={len(ids)}, or let it be split: decoding.split=auto, and no --prefix",
             )
-        return ids
+        return ids if not ids or self._source.language(text) else self._symbols + ids
 
     def _stretches(self, text: str, start: int, phrases: Sequence[Phrase]) -> Iterator[Span]:
         """Yield the spans of a line, from `start` on, that are translated: all but text to keep that is too long."""
@@ -84,7 +90,7 @@ class LineSplitter:
     def _split(self, text: str, start: int, phrases: Sequence[Phrase]) -> Iterator[Source]:
         """Encode a stretch of a line, which begins at `start`, in parts."""
         if self._how == "none":
-            yield Source(0, self.encode_whole(text), 0, text=text, start=start)
+            yield Source(0, self.encode_whole(text)[len(self._symbols) :], 0, text=text, start=start)
         elif self._how == "length" or (self._how == "auto" and self._is_usual(text)):
             yield from self._cut(text, start, phrases)
         else:

@@ -28,7 +28,7 @@ from nmt.text.markup import Markup
 from nmt.text.numbers import compare
 from nmt.text.sentences import TrainedLengths
 from nmt.text.terms import Phrase, Term, Terms, missing
-from nmt.text.tokenizer import Tokenizer
+from nmt.text.tokenizer import Direction, Tokenizer
 from nmt.text.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
@@ -108,17 +108,22 @@ class Translator(Pipeline[Translation]):
         lengths: TrainedLengths | None = None,
         annotated: bool = False,
         terms: Terms | None = None,
-        language: str = "",
+        directions: Sequence[tuple[str, ...]] = (),
+        direction: Direction = (None, None),
     ) -> None:
-        """Translate with `models`; `lengths` are statistics of the training pairs, if known; else `language` may be.
+        """Translate with `models`; `lengths` are statistics of the training pairs, if known.
 
-        `terms` apply to requests without their own; the default is `decoding.keep` alone.
+        `terms` apply to requests without their own; the default is `decoding.keep` alone. `directions` are the pairs of
+        languages that the models were trained on, and `direction` is that of requests without their own.
         """
         self.annotated, self._lengths = annotated, lengths
+        self.directions = list(directions)
+        """Pairs of source and target language that the models were trained on"""
+        self._ways: dict[Direction, tuple[LineSplitter, list[int]]] = {}
         self._target = cast(Vocabulary, tokenizer.target)  # translations are not trees
         self._formats = Terms(common=decoding.keep)
         self._terms = terms or self._formats
-        self._splitter = LineSplitter(tokenizer.source, decoding, lengths, language)
+        self._direction = direction
         super().__init__(models, tokenizer, decoding, partial(self._make_engine, tokenizer, decoding, annotated))
 
     @overload
@@ -130,11 +135,19 @@ class Translator(Pipeline[Translation]):
         keep: Iterable[str] = (),
         sample: None = None,
         markup: bool = False,
+        to: str | None = None,
+        source: str | None = None,
     ) -> list[str]: ...
 
     @overload
     def translate(
-        self, texts: Sequence[str], prefix: Sequence[str] | None = None, *, sample: int
+        self,
+        texts: Sequence[str],
+        prefix: Sequence[str] | None = None,
+        *,
+        sample: int,
+        to: str | None = None,
+        source: str | None = None,
     ) -> list[list[str]]: ...
 
     def translate(
@@ -145,6 +158,8 @@ class Translator(Pipeline[Translation]):
         keep: Iterable[str] = (),
         sample: int | None = None,
         markup: bool = False,
+        to: str | None = None,
+        source: str | None = None,
     ) -> list[str] | list[list[str]]:
         """Translate raw sentences; return their translations, in order. A blank sentence has a blank translation;
         the indentation of others is kept. The lines of a text with newlines are translated one by one.
@@ -153,7 +168,8 @@ class Translator(Pipeline[Translation]):
         a sentence contains the source term, its translation must contain the target term; pairs with the same one are
         alternatives. Matches of the regular expressions `keep` are copied. With `markup`, tags of HTML or XML are put
         around the words that stand for theirs. With `sample`, return a list of that many random translations per
-        sentence; `terms`, `keep` and `markup` cannot be combined with it.
+        sentence; `terms`, `keep` and `markup` cannot be combined with it. A model of several languages translates `to`
+        one of them, from the language `source`, by default one that it was trained on for `to`.
         """
         if isinstance(texts, str) or isinstance(prefix, str):
             raise TypeError("translate takes a list of sentences; for one: translate([sentence])")
@@ -163,9 +179,13 @@ class Translator(Pipeline[Translation]):
             raise ValueError(f'there are {len(prefix)} prefixes and {len(texts)} texts: give one, or "", for each')
         if sample is not None and (terms or keep or markup):
             raise TypeError("sample does not go with terms, keep and markup, which samples do not know")
+        direction = source or self._direction[0], to or self._direction[1]
+        self.direction_of(direction)
         asked = Terms(map(_term, terms), keep, self.decoding.keep)
         prefixes = repeat("", len(texts)) if prefix is None else prefix
-        requests = [Request(text, begin, asked) for text, begin in zip(texts, prefixes, strict=True)]
+        requests = [
+            Request(text, begin, asked, direction=direction) for text, begin in zip(texts, prefixes, strict=True)
+        ]
         lines = [
             replace(request, text=line, prefix="" if number else request.prefix)
             for request in requests
@@ -185,6 +205,20 @@ class Translator(Pipeline[Translation]):
 
     # --- split and encode
 
+    def direction_of(self, given: Direction) -> Direction:
+        """Complete a pair of source and target language as `Tokenizer.complete` does."""
+        return self.tokenizer.complete(given, self.directions)
+
+    def _way(self, given: Direction) -> tuple[LineSplitter, list[int]]:
+        """Return the splitter of the lines of a direction, and the symbols that their translations begin with."""
+        given = given if any(given) else self._direction
+        if given not in self._ways:
+            source, to = self.direction_of(given)
+            symbols, first = self.tokenizer.first((source, to))
+            splitter = LineSplitter(self.tokenizer.source, self.decoding, self._lengths, source or "", symbols)
+            self._ways[given] = splitter, first
+        return self._ways[given]
+
     def split(self, request: Request) -> list[Source]:
         """Encode a line in parts; a line with a prefix is not split."""
         terms, markup = request.terms or self._terms, request.markup
@@ -192,11 +226,13 @@ class Translator(Pipeline[Translation]):
         if request.prefix.strip():
             parts, phrases = self._with_prefix(request), _beyond(terms.phrases(request.prefix), phrases)
         else:
-            parts = self._splitter.split(request.text, phrases)
+            parts = self._way(request.direction)[0].split(request.text, phrases)
+        first = self._way(request.direction)[1]
         return [
             replace(
                 part,
-                cap=self._cap(max(len(part.ids), part.prefix.longest if part.prefix else 0)),
+                first=first,
+                cap=self._cap(len(first) + max(len(part.ids), part.prefix.longest if part.prefix else 0)),
                 phrases=[
                     replace(phrase, start=phrase.start - part.start)
                     for phrase in phrases
@@ -216,14 +252,15 @@ class Translator(Pipeline[Translation]):
                 f"{self.decoding.max_source:,}: {request.prefix[:60]} …",
                 "shorten the prefix, or raise decoding.max_source",
             )
-        ids, text = self._splitter.encode_whole(request.text), clean(request.text)
+        ids, text = self._way(request.direction)[0].encode_whole(request.text), clean(request.text)
         start = len(text) - len(text.lstrip())
         return [Source(0, ids, 0, text=text.strip(), start=start, prefix=beginning)] if ids else []
 
     def _encode_pair(self, source: str, output: str) -> list[tuple[list[int], list[int]]]:
         """Encode an unsplit line and a translation of it."""
-        ids = self._splitter.encode_whole(source)
-        return [(ids, self._target.encode(clean(output)))] if ids else []
+        splitter, first = self._way(self._direction)
+        ids = splitter.encode_whole(source)
+        return [(ids, first + self._target.encode(clean(output)))] if ids else []
 
     # --- search
 
@@ -241,7 +278,8 @@ class Translator(Pipeline[Translation]):
         from nmt.decoding.placement import Placer
 
         target = cast(Vocabulary, tokenizer.target)
-        rules: list[MakeConstraint] = [partial(MinLength, decoding.min_length), partial(PrefixConstraint, target)]
+        least = decoding.min_length + tokenizer.forced
+        rules: list[MakeConstraint] = [partial(MinLength, least), partial(PrefixConstraint, target)]
         if decoding.no_repeat is not None:
             rules.append(partial(NoRepeat, decoding.no_repeat))  # last: the others take precedence
         placer = partial(Placer, tokenizer.source, target, decoding)

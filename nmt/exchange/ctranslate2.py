@@ -129,16 +129,18 @@ def _layer_weight(module: Module, values: Array, config: Model) -> Array:
 
 def _position_table(read: _Reader, side: str, config: Model, positions: int) -> Array:
     """Return a side's position encodings: (positions, d_model)."""
-    if config.positions == "sinusoidal":
-        return sinusoids(positions, config.d_model)
+    if config.positions != "learned":
+        return sinusoids(positions, config.d_model, config.positions == "fairseq")
     learned = read(f"{side}_positions.table", config.max_positions, config.d_model)
     return np.pad(learned, ((0, positions - config.max_positions), (0, 0)))  # the zero rows are for padding tokens
 
 
-def sinusoids(length: int, d_model: int) -> Array:
+def sinusoids(length: int, d_model: int, fairseq: bool = False) -> Array:
     """Compute `nmt.model.layers.sinusoids` without torch: (length, d_model)."""
-    angles = np.arange(length)[:, None] * 10000.0 ** (-np.arange(0, d_model, 2) / d_model)
-    return np.stack((np.sin(angles), np.cos(angles)), axis=-1).reshape(length, d_model).astype(np.float32)
+    rates = 10000.0 ** (-np.arange(0, d_model, 2) / (d_model - 2 * fairseq))
+    angles = (np.arange(length) + 2 * fairseq)[:, None] * rates
+    sides = np.stack((np.sin(angles), np.cos(angles)), axis=1 if fairseq else -1)
+    return sides.reshape(length, d_model).astype(np.float32)
 
 
 def _equal_heads(weight: Array, config: Model, widths: tuple[int, ...]) -> Array:
@@ -241,7 +243,11 @@ def export_package(bundle: Bundle, path: Path, quantization: str, licence: str |
 def check_packageable(bundle: Bundle) -> None:
     """Raise UserError if CTranslate2 is not installed, or it or Argos Translate does not support the model."""
     check_expressible(bundle)
-    model = bundle.recipe.model
+    model, tokenizer = bundle.recipe.model, bundle.tokenizer()
+    if tokenizer.source.languages and not tokenizer.typed:
+        problem = f"has several target languages, {', '.join(tokenizer.source.languages)}"
+        hint = "--format ctranslate2 or huggingface takes it"
+        raise UserError(f"{bundle.path}: {problem}, and Argos Translate's packages have one", hint)
     if model.positions == "learned" and model.max_positions < ARGOS_LONGEST:
         raise UserError(
             f"{bundle.path}: Argos Translate has inputs of up to {ARGOS_LONGEST:,} subwords, but model.max_positions "

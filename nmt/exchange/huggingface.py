@@ -5,6 +5,7 @@ A post-norm model becomes a `MarianMTModel`, a pre-norm one a `PegasusForConditi
 all sines before all cosines, where ours alternate, so weights that read or write the residual stream are permuted along
 d_model. Biases that our model lacks are zero.
 
+One fine-tuned from M2M-100 or NLLB-200 becomes a `M2M100ForConditionalGeneration` again, with its tokenizer's files.
 A model fine-tuned from OPUS-MT keeps the original tokenizer files and ids. Its outputs again begin with `<pad>`,
 which gets the embedding of our `<s>`.
 """
@@ -20,12 +21,13 @@ from typing import TYPE_CHECKING, Any
 from nmt import __version__
 from nmt.checkpoint.reading import WEIGHTS, Bundle
 from nmt.checkpoint.writing import save_tensors
-from nmt.exchange.opus_mt import DROPOUTS, SIZES, modules
+from nmt.exchange.opus_mt import DROPOUTS, M2M_100, SIZES, modules
 from nmt.recipe import Dataset, Decoding, Recipe
 from nmt.recipe.yaml_files import dump
 from nmt.system.errors import UserError
 from nmt.system.files import whole_directory, write_json
-from nmt.text.tokenizer import NO_ID, VOCAB, Tokenizer, origins_of
+from nmt.text.tokenizer import CONFIG as TOKENIZER_CONFIG
+from nmt.text.tokenizer import NO_ID, VOCAB, M2MVocabulary, Tokenizer, origins_of
 from nmt.text.vocabulary import BOS, EOS, PAD, TargetVocabulary, Vocabulary
 
 if TYPE_CHECKING:
@@ -59,10 +61,10 @@ def export(bundle: Bundle, path: Path, licence: str | None = None) -> None:
 def check_expressible(bundle: Bundle) -> None:
     """Raise UserError naming the recipe's key if `transformers` does not support the model."""
     bundle.check_task("translate")
-    model = bundle.recipe.model
+    model, forced = bundle.recipe.model, bundle.tokenizer().forced
     width = model.d_model / model.heads
     lacking = {
-        "positions": model.positions != "sinusoidal",
+        "positions": model.positions != ("fairseq" if forced else "sinusoidal"),
         "attention_window": model.attention_window is not None,
         "d_k": model.key_width != width,
         "d_v": model.value_width != width,
@@ -88,7 +90,9 @@ def _tensors(weights: Mapping[str, Tensor], recipe: Recipe, tokenizer: Tokenizer
     from nmt.model.layers import sinusoids
 
     config = recipe.model
-    order = torch.arange(config.d_model).view(-1, 2).T.flatten()  # 0 2 4 … 1 3 5 …
+    order = torch.arange(config.d_model)
+    if not tokenizer.forced:
+        order = order.view(-1, 2).T.flatten()  # 0 2 4 … 1 3 5 …
     for module in modules(config):
         weight = weights[f"{module.name}.weight"]
         bias = weights.get(f"{module.name}.bias", weight.new_zeros(len(weight)))
@@ -96,7 +100,8 @@ def _tensors(weights: Mapping[str, Tensor], recipe: Recipe, tokenizer: Tokenizer
         for kind, tensor in zip(("weight", "bias"), both, strict=True):
             for name, part in zip(module.transformers, tensor.chunk(len(module.transformers)), strict=True):
                 yield f"{name}.{kind}", part
-    for side in ("encoder", "decoder") if config.norm == "pre" else ():  # Marian computes its table on loading
+    # Marian and M2M-100 compute their tables on loading.
+    for side in ("encoder", "decoder") if config.norm == "pre" and not tokenizer.forced else ():
         yield f"model.{side}.embed_positions.weight", sinusoids(_longest(recipe.decoding), config.d_model)[:, order]
     names = {"source": "model.encoder.embed_tokens", "target": "model.decoder.embed_tokens", "output": "lm_head"}
     if config.tie_embeddings == "all":
@@ -106,6 +111,8 @@ def _tensors(weights: Mapping[str, Tensor], recipe: Recipe, tokenizer: Tokenizer
             rows = _rows(tokenizer.source if ours == "source" else tokenizer.target, start=True)
             yield f"{name}.weight", weights[f"{ours}_embedding.weight"][rows][:, order]
     bias = weights.get("output_bias", torch.zeros(len(tokenizer.target)))
+    if tokenizer.forced:  # only `<s>` of ours has a bias, and it is not exported
+        return
     yield "final_logits_bias", bias[_rows(tokenizer.target, start=False)][None]
 
 
@@ -113,18 +120,20 @@ def _rows(side: TargetVocabulary, start: bool) -> list[int]:
     """Return our id for each id of transformers; with `start`, `<s>` for the `<pad>` that begins Marian's outputs."""
     origins = origins_of(side)
     rows = sorted((origin, index) for index, origin in enumerate(origins) if origin != NO_ID)
-    replaced = {PAD: BOS} if start and origins[BOS] == NO_ID else {}
+    is_marian = origins[BOS] == NO_ID and not isinstance(side, M2MVocabulary)
+    replaced = {PAD: BOS} if start and is_marian else {}
     return [replaced.get(index, index) for _, index in rows]
 
 
 def _ids(tokenizer: Tokenizer) -> dict[str, int | None]:
     """Return the ids of control symbols, which config.json and generation_config.json share."""
     pad, _, begin, end = origins_of(tokenizer.target)[: EOS + 1]
+    start = end if tokenizer.forced else pad if begin == NO_ID else begin
     return {
         "pad_token_id": min(pad, origins_of(tokenizer.source)[PAD]),  # both sides share it in transformers
         "bos_token_id": None if begin == NO_ID else begin,
         "eos_token_id": end,
-        "decoder_start_token_id": pad if begin == NO_ID else begin,
+        "decoder_start_token_id": start,
         "forced_eos_token_id": None,
     }
 
@@ -135,10 +144,13 @@ def _ids(tokenizer: Tokenizer) -> dict[str, int | None]:
 def _model_config(recipe: Recipe, tokenizer: Tokenizer) -> dict[str, Any]:
     """Return the contents of config.json with all keys, since the defaults suit other models."""
     model, post, tied = recipe.model, recipe.model.norm == "post", recipe.model.tie_embeddings
+    kind, name = ("marian", "MarianMTModel") if post else ("pegasus", "PegasusForConditionalGeneration")
+    if tokenizer.forced:
+        kind, name = M2M_100, "M2M100ForConditionalGeneration"
     target_size = len(_rows(tokenizer.target, start=False))
     return {
-        "architectures": ["MarianMTModel" if post else "PegasusForConditionalGeneration"],
-        "model_type": "marian" if post else "pegasus",
+        "architectures": [name],
+        "model_type": kind,
         "vocab_size": len(_rows(tokenizer.source, start=False)),
         **({"decoder_vocab_size": target_size, "share_encoder_decoder_embeddings": tied == "all"} if post else {}),
         "tie_word_embeddings": tied != "none",
@@ -159,7 +171,8 @@ def generation_config(decoding: Decoding, tokenizer: Tokenizer) -> dict[str, Any
     config: dict[str, Any] = {
         "num_beams": decoding.beam,
         "max_length": _longest(decoding),
-        "suppress_tokens": [origin for origin in origins_of(tokenizer.target)[:EOS] if origin != NO_ID],
+        "suppress_tokens": [origin for origin in origins_of(tokenizer.target)[:EOS] if origin != NO_ID]
+        + [*tokenizer.source.languages.values()] * (tokenizer.shared and not tokenizer.lossy),
         **_ids(tokenizer),
     }
     if decoding.beam > 1:  # transformers warns about these in greedy search
@@ -179,6 +192,14 @@ def _longest(decoding: Decoding) -> int:
 
 def _tokenizer_files(recipe: Recipe, tokenizer: Tokenizer) -> dict[str, bytes]:
     """Return the contents of `MarianTokenizer`'s files by name."""
+    if tokenizer.forced:
+        assert isinstance(tokenizer.source, M2MVocabulary)
+        tokens = {str(index): {"content": name, "special": True} for name, index in tokenizer.source.added.items()}
+        kind: dict[str, Any] = {"tokenizer_class": "M2M100Tokenizer"}
+        if VOCAB[0] not in tokenizer.files():
+            kind = {"tokenizer_class": "NllbTokenizer", "added_tokens_decoder": tokens}
+            kind |= {"additional_special_tokens": list(tokenizer.source.languages)}
+        return tokenizer.files() | {TOKENIZER_CONFIG: json.dumps(kind).encode()}
     if tokenizer.lossy:
         return tokenizer.files()  # those of the original Marian model
     config = {
@@ -221,13 +242,24 @@ def model_card(bundle: Bundle, name: str, parameters: int, licence: str | None, 
         metadata=dump(_metadata(bundle, name, licence)),
         name=name,
         parameters=parameters,
-        source=recipe.data.source,
-        target=recipe.data.target,
+        source=" and ".join(dict.fromkeys(source for source, _ in recipe.data.directions)),
+        target=" and ".join(dict.fromkeys(target for _, target in recipe.data.directions)),
+        **_usage(bundle),
         version=__version__,
         figures="\n".join(f"| {name} | {value.replace('|', BAR)} |" for name, value in figures),
         epsilon=recipe.model.norm_epsilon,
         recipe=dump(recipe.model_dump(mode="json", include=set(SECTIONS))),
     )
+
+
+def _usage(bundle: Bundle) -> dict[str, str]:
+    """Return how the model card's code names the languages of a model that has several."""
+    tokenizer, (source, target) = bundle.tokenizer(), bundle.recipe.data.directions[0]
+    pieces = {language: tokenizer.source.pieces([index])[0] for language, index in tokenizer.source.languages.items()}
+    if not tokenizer.forced:
+        return {"text": f"{pieces[target]} …" if target in pieces else "…", "own": "", "forced": ""}
+    forced = f', forced_bos_token_id=tokenizer.convert_tokens_to_ids("{pieces.get(target, target)}")'
+    return {"text": "…", "own": f', src_lang="{source}"', "forced": forced}
 
 
 def _metadata(bundle: Bundle, name: str, licence: str | None) -> dict[str, Any]:

@@ -20,13 +20,14 @@ from nmt.system.errors import UserError
 from nmt.system.files import remedy
 from nmt.system.integrity import read_manifest
 from nmt.text.tokenizer import CONFIG as TOKENIZER
-from nmt.text.tokenizer import NO_ID, Tokenizer, origins_of
+from nmt.text.tokenizer import M2M, NO_ID, Tokenizer, origins_of
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+M2M_100 = "m2m_100"  # `model_type` of M2M-100 and NLLB-200
 CONFIG, GENERATION = "config.json", "generation_config.json"
-NORMS = {"marian": "post", "pegasus": "pre"}  # the recipe's model.norm by `model_type`
+NORMS = {"marian": "post", "pegasus": "pre", M2M_100: "pre"}  # the recipe's model.norm by `model_type`
 ACTIVATIONS = {"relu": "relu", "swish": "silu", "silu": "silu", "gelu": "gelu"}
 SIZES = {"d_model": "d_model", "encoder_layers": "layers", "decoder_layers": "decoder_layers"}
 SIZES |= {f"{side}_attention_heads": "heads" for side in ("encoder", "decoder")}
@@ -70,8 +71,8 @@ class MarianBundle(Bundle):
         config = read_manifest(path / CONFIG)
         if (kind := config.get("model_type")) not in list(NORMS):  # a list: `kind` may be unhashable
             raise UserError(
-                f"{path}: is a model of transformers of the type {kind}, and nmt reads those of the type marian",
-                "use one of the OPUS-MT collection, such as hf:Helsinki-NLP/opus-mt-en-de",
+                f"{path}: is a model of transformers of the type {kind}, and nmt reads {' and '.join(NORMS)}",
+                "use one of the OPUS-MT collection, such as hf:Helsinki-NLP/opus-mt-en-de, or NLLB-200 or M2M-100",
             )
         if not (path / WEIGHTS).is_file():
             raise UserError(
@@ -150,7 +151,11 @@ class MarianBundle(Bundle):
 
     @cached_property
     def _tokenizer(self) -> Tokenizer:
-        tokenizer, config = Tokenizer.load(self.path), self._config
+        config = self._config
+        if config["model_type"] == M2M_100 and not (self.path / M2M).is_file():
+            hint = "copy it from the model that this one was trained from, such as facebook/nllb-200-distilled-600M"
+            raise UserError(f"{self.path}: lacks {M2M}, which the newest transformers do not save", hint)
+        tokenizer = Tokenizer.load(self.path)
         source = config.get("vocab_size")
         sizes = source, source if tokenizer.shared else config.get("decoder_vocab_size")
         for side, size in zip((tokenizer.source, tokenizer.target), sizes, strict=True):
@@ -173,6 +178,7 @@ class MarianBundle(Bundle):
             **{ours: config.get(theirs, 0.1 if theirs == "dropout" else 0.0) for theirs, ours in DROPOUTS.items()},
             "activation": ACTIVATIONS[config["activation_function"]],
             "norm": NORMS[config["model_type"]],
+            "positions": "fairseq" if config["model_type"] == M2M_100 else "sinusoidal",
             "norm_epsilon": MARIANS_EPSILON if self._tokenizer.lossy else config.get("layer_norm_eps", MARIANS_EPSILON),
             "tie_embeddings": "none" if not tied else "all" if shared else "target",
             "attention_bias": bool(biased - {OUTPUT_BIAS}),
@@ -241,16 +247,18 @@ class _Tensors:
 
     def check_rest(self) -> None:
         """Raise UserError if tensors other than position encodings are left."""
-        if rest := [name for name in self._tensors if not name.endswith(".embed_positions.weight")]:
+        if rest := [name for name in self._tensors if ".embed_positions.weight" not in name]:
             problem = f"{self._path}: holds {rest[0]}, which is not as in Marian's models"
             raise UserError(problem, "use one of the OPUS-MT collection")
 
 
-def _order(d_model: int) -> Tensor:
-    """Return indices (d_model,) that permute a state of transformers to ours, interleaving sines and cosines."""
+def _ordered(weight: Tensor, config: Model, dim: int) -> Tensor:
+    """Permute a state of transformers, along dimension `dim`, to ours, unless the positions are already the same."""
     import torch
 
-    return torch.arange(d_model).view(2, -1).T.flatten()
+    if config.positions == "fairseq":
+        return weight
+    return weight.index_select(dim, torch.arange(config.d_model).view(2, -1).T.flatten())
 
 
 def _embeddings(
@@ -268,11 +276,11 @@ def _embeddings(
     else:
         sources = theirs.take_one([encoder], rows[0], width)
         targets = theirs.take_one([decoder, *[softmax] * (tied == "target")], rows[1], width)
-    found = {"source_embedding.weight": _select(sources, source, start)}
+    found = {"source_embedding.weight": _select(sources, source, start, config)}
     if tied != "all":
-        found["target_embedding.weight"] = _select(targets, target, start)
+        found["target_embedding.weight"] = _select(targets, target, start, config)
     if tied == "none":
-        found["output_embedding.weight"] = _select(theirs.take(softmax, rows[1], width), target, start)
+        found["output_embedding.weight"] = _select(theirs.take(softmax, rows[1], width), target, start, config)
     bias = (theirs.take(OUTPUT_BIAS, 1, rows[1])[0] if OUTPUT_BIAS in theirs else targets.new_zeros(rows[1])).float()
     if config.output_bias:
         added = bias.new_tensor([NEVER if origin == NO_ID else 0.0 for origin in target])
@@ -285,19 +293,24 @@ def _rows(origins: Sequence[int], start: int) -> list[int]:
     return [start if origin == NO_ID else origin for origin in origins]
 
 
-def _select(matrix: Tensor, origins: Sequence[int], start: int) -> Tensor:
+def _select(matrix: Tensor, origins: Sequence[int], start: int, config: Model) -> Tensor:
     """Return an embedding matrix in the order of our ids and states."""
-    return matrix[_rows(origins, min(start, len(matrix) - 1))].index_select(1, _order(matrix.size(1)))
+    return _ordered(matrix[_rows(origins, min(start, len(matrix) - 1))], config, 1)
 
 
 def _weights(theirs: _Tensors, module: Module, config: Model) -> dict[str, Tensor]:
     """Return a module's weight and bias, concatenated from the corresponding modules of transformers."""
     import torch
 
-    order, rows = _order(config.d_model), module.shape[0] // len(module.transformers)
-    weight = torch.cat([theirs.take(f"{name}.weight", rows, *module.shape[1:]) for name in module.transformers])
-    bias = torch.cat([theirs.take(f"{name}.bias", rows) for name in module.transformers])
-    weight, bias = (weight[:, order], bias) if module.reads else (weight[order], bias[order])
+    rows = module.shape[0] // len(module.transformers)
+    weights = [theirs.take(f"{name}.weight", rows, *module.shape[1:]) for name in module.transformers]
+    biases = [theirs.take(f"{name}.bias", rows) for name in module.transformers]
+    # A single matrix stays mapped.
+    weight, bias = (torch.cat(each) if len(each) > 1 else each[0] for each in (weights, biases))
+    if module.reads:
+        weight = _ordered(weight, config, 1)
+    else:
+        weight, bias = _ordered(weight, config, 0), _ordered(bias, config, 0)
     return {f"{module.name}.weight": weight, **({f"{module.name}.bias": bias} if module.has_bias else {})}
 
 

@@ -20,7 +20,8 @@ from nmt.system.errors import UserError
 from nmt.system.files import OutOfResources
 
 NAME = re.compile(r"hf:(?P<model>[\w.-]+/[\w.-]+)(?:@(?P<revision>\S+))?")
-FILES = ["*.json", "*.spm", "model.safetensors"]  # glob patterns of the files to download
+FILES = ["*.json", "*.spm", "sentencepiece.bpe.model", "README.md", "model.safetensors"]
+"""Glob patterns of the files to download"""
 CONVERTER, PICKLED = "SFconvertbot", "pytorch_model.bin"
 """Hub account that proposes safetensors versions of pickled weights, and the pickled file's name"""
 
@@ -42,7 +43,7 @@ def _resolve(path: Path) -> tuple[Bundle, str]:
     folder = fetch(path) if str(path).startswith("hf:") else path
     if is_marian(folder):
         commit = f", commit {folder.name[:12]}" if folder != path else ""
-        return MarianBundle.read(folder), f"model: {path}{commit} (of transformers)"
+        return MarianBundle.read(folder), f"model: {path}{commit} (of transformers{_licence(folder)})"
     if not path.is_dir():
         raise UserError(
             f"{path}: no such model", "name a bundle or a run's directory; nmt train RECIPE writes one to ckpts/"
@@ -67,6 +68,13 @@ def _resolve(path: Path) -> tuple[Bundle, str]:
     if chosen is None:
         return found[-1], f"model: {found[-1].path} (newest checkpoint){note}"
     return chosen, f"model: {chosen.path} (best dev {chosen.task.label}, {chosen.dev_score:.2f}){note}"
+
+
+def _licence(folder: Path) -> str:
+    """Return the licence that a model's card names, after a comma; NLLB-200's forbids commercial use."""
+    card = (folder / "README.md").read_text("utf-8", "replace") if (folder / "README.md").is_file() else ""
+    found = re.match(r"---\n(?:.*\n)*?license: *[\"']?([\w.-]+)", card)
+    return f", licence {found[1]}" if found else ""
 
 
 def initial_bundle(recipe: Recipe) -> Bundle | None:

@@ -223,6 +223,7 @@ class Embed(nn.Module):
 class Positions(nn.Module):
     """Positional encodings, section 3.5: sinusoids for any length, or learned encodings up to `max_positions`.
 
+    With `positions: fairseq`, the sinusoids are laid out as fairseq's.
     With `positions: words`, an encoding's first half has sinusoids of the position, its second half of the word number.
     """
 
@@ -232,6 +233,7 @@ class Positions(nn.Module):
     def __init__(self, config: Model) -> None:
         super().__init__()
         self.learned, self.of_words = config.positions == "learned", config.positions == "words"
+        self._fairseq = config.positions == "fairseq"
         if self.learned:
             self.table = nn.Parameter(torch.empty(config.max_positions, config.d_model))
             if not self.table.is_meta:
@@ -280,16 +282,21 @@ class Positions(nn.Module):
 
     def _tabulate(self, length: int, device: torch.device) -> None:
         width, dtype = self.table.size(1), self.table.dtype
-        self.table = sinusoids(length, width, dtype).to(device)
+        self.table = sinusoids(length, width, dtype, fairseq=self._fairseq).to(device)
         if self.of_words:
             self.word_table = sinusoids(length, width, dtype, WORD_BASE).to(device)
 
 
-def sinusoids(length: int, width: int, dtype: torch.dtype = torch.float32, base: float = 10000.0) -> Tensor:
-    """Return encodings (length, width): PE(p, 2i) = sin(p / base^(2i / width)), and PE(p, 2i+1) is the cosine."""
-    rates = base ** (-torch.arange(0, width, 2, dtype=torch.float64) / width)
-    angles = torch.arange(length, dtype=torch.float64)[:, None] * rates
-    return torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(1).to(dtype)
+def sinusoids(
+    length: int, width: int, dtype: torch.dtype = torch.float32, base: float = 10000.0, fairseq: bool = False
+) -> Tensor:
+    """Return encodings (length, width): PE(p, 2i) = sin(p / base^(2i / width)), and PE(p, 2i+1) is the cosine.
+
+    As in fairseq, all sines come first, the last rate is 1 / base, and the first position, after padding, is 2.
+    """
+    rates = base ** (-torch.arange(0, width, 2, dtype=torch.float64) / (width - 2 * fairseq))
+    angles = torch.arange(2 * fairseq, length + 2 * fairseq, dtype=torch.float64)[:, None] * rates
+    return torch.stack((angles.sin(), angles.cos()), dim=1 if fairseq else -1).flatten(1).to(dtype)
 
 
 class Dropout(Layer):

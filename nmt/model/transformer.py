@@ -232,9 +232,14 @@ def parameter_groups(model: Transformer) -> dict[str, int]:
     """Count the parameters of embeddings, encoder and decoder; a shared matrix counts once."""
     groups = {"embeddings": 0, "encoder": 0, "decoder": 0}
     for name, parameter in model.named_parameters():  # yields a shared tensor once
-        part = name.split(".")[0].removesuffix("_norm")
-        groups[part if part in groups else "embeddings"] += parameter.numel()
+        groups[part_of(name)] += parameter.numel()
     return {part: size for part, size in groups.items() if size}
+
+
+def part_of(name: str) -> str:
+    """Return whether a parameter is part of the encoder, the decoder or the embeddings, by its name."""
+    part = name.split(".")[0].removesuffix("_norm")
+    return part if part in ("encoder", "decoder") else "embeddings"
 
 
 def _count_words(begins: Tensor, packed: Sequences | None) -> Tensor:

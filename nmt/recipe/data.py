@@ -202,14 +202,32 @@ class Dataset(Settings):
     that no source is on both sides. Also written as `valid: {take: 500}`. With `5 files`: set aside whole files, chosen
     by a hash of their names, since the strings of one program resemble each other; of their sources, those that no
     other file has are scored."""
+    languages: tuple[str, ...] | None = Field(None, min_length=1, max_length=2, strict=False)
+    """Source and target language of this set, such as [en, fr], or only the target. With `file`, `opus`, `sacrebleu`
+    and `hub`, `source` and `target` may name them instead: {file: en-fr.tsv, target: fr}. Default: `data.source` and
+    `data.target`; for `take`, each direction of the training sets."""
     weight: float = Field(1.0, gt=0, le=1000)
     """For training sets: how often an epoch uses each pair. With 0.5, each epoch draws a new half of the pairs; with
     2.5, it uses every pair twice and a new half a third time."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _named_by_sides(cls, given: Any) -> Any:
+        """Read `source` and `target` as languages where something else holds the texts."""
+        if not isinstance(given, dict) or all(given.get(key) is None for key in ("file", "opus", "sacrebleu", "hub")):
+            return given
+        sides = [given[side] for side in ("source", "target") if given.get(side) is not None]
+        if not sides or given.get("target") is None or given.get("languages") is not None:
+            return given
+        return {key: value for key, value in given.items() if key not in ("source", "target")} | {"languages": sides}
 
     @model_validator(mode="after")
     def _one_origin(self) -> Self:
         if self.source is not None and self.target is None:
             raise Refusal(SIDES_GO_TOGETHER, "add target, the text file of translations")
+        for language in self.languages or ():
+            if not re.fullmatch(NAME, language):
+                raise Refusal(f"languages: must be codes, such as en (got {language})", "name a language, such as fr")
         origins = ("target", "file", "opus", "sacrebleu", "hub", "trees", "take")
         if sum(getattr(self, key) is not None for key in origins) != 1:
             problem = "needs exactly one of: source and target, file, opus, sacrebleu, hub, trees, take"
@@ -260,6 +278,9 @@ class Data(Settings):
     whose target equals their source do not count, unless both are of one language."""
     test: tuple[Dataset, ...] = Field((), strict=False)
     """Test sets, encoded and checked for overlap with the training data."""
+    temperature: float = Field(1.0, ge=1, le=1000)
+    """T: an epoch draws from each training set in proportion to its number of pairs to the power of 1 / T, times its
+    weight. 1 takes every pair once; a higher one, such as 5, draws less from large sets and more from small ones."""
     max_length: int = Field(256, ge=1, le=MOST_SUBWORDS)
     """Maximum subwords on either side of a training pair; longer pairs are dropped. Default for trees: 512."""
     max_ratio: float = Field(9.0, ge=1)
@@ -288,7 +309,8 @@ class Data(Settings):
             if getattr(self, key) and not self.task.has_trees:
                 problem = f"{key}: is for trees, and needs data.target: {TREE} (got {self.target})"
                 raise Refusal(problem, f"remove {key}, or set data.target to {TREE}")
-        for split, datasets in self.splits.items():
+        for split in ("train", "valid", "test"):
+            datasets = getattr(self, split)
             for index, dataset in enumerate(datasets):
                 self._check_task(f"{split}.{index}", dataset)
                 self._check_fields(f"{split}.{index}", dataset)
@@ -298,14 +320,20 @@ class Data(Settings):
                 if split == "train" and dataset.take is not None:
                     problem = f"train.{index}.take: is for valid and test (got {dataset.take})"
                     raise Refusal(problem, "name a file of training pairs, such as {file: train.tsv}")
-            if sum(dataset.take is not None for dataset in datasets) > 1:
+            taken = [dataset.languages for dataset in datasets if dataset.take is not None]
+            if len(taken) > len(set(taken)) or (None in taken and len(taken) > 1):
                 raise Refusal(f"{split}: take stands more than once", "take the sum of both")
         return self
 
     @property
-    def taken(self) -> dict[str, int | str]:
-        """What valid and test take of the training data, if anything: a number of sources, or of files."""
-        return {split: each.take for split, sets in self.splits.items() for each in sets if each.take is not None}
+    def taken(self) -> dict[tuple[str, ...], dict[str, int | str]]:
+        """What valid and test take of the training data, by direction and split: a number of sources, or of files."""
+        found: dict[tuple[str, ...], dict[str, int | str]] = {}
+        for split, sets in self.splits.items():
+            for each in sets:
+                if each.take is not None:
+                    found.setdefault(self.of(each).languages, {})[split] = each.take
+        return found
 
     def _check_task(self, where: str, dataset: Dataset) -> None:
         """Refuse a data set of a kind that does not fit the task."""
@@ -315,6 +343,9 @@ class Data(Settings):
         if not self.task.has_trees and dataset.trees is not None:
             problem = f"{where}.trees: needs data.target: {TREE}, which makes a parser (got {self.target})"
             raise Refusal(problem, f"--set data.target={TREE}, or name two text files by source and target")
+        if dataset.languages is not None and self.task.name != "translate":
+            problem = f"{where}.languages: are for a translator (got {', '.join(dataset.languages)})"
+            raise Refusal(problem, "remove the languages, or give data.source and a language as data.target")
         for key in ("source", "opus", "sacrebleu"):
             if not self.task.has_source and (given := getattr(dataset, key)) is not None:
                 problem = f"{where}.{key}: needs data.source; without it a language model is trained (got {given})"
@@ -339,8 +370,32 @@ class Data(Settings):
 
     @property
     def splits(self) -> dict[str, tuple[Dataset, ...]]:
-        """Data sets by split."""
-        return {"train": self.train, "valid": self.valid, "test": self.test}
+        """Data sets by split; what takes pairs of each direction is a set for each."""
+        several = self.directions if len(self.directions) > 1 else (None,)
+        splits: dict[str, tuple[Dataset, ...]] = {"train": self.train}
+        for split, sets in (("valid", self.valid), ("test", self.test)):
+            splits[split] = tuple(
+                each.model_copy(update={"languages": languages})
+                for each in sets
+                for languages in (several if each.take is not None and each.languages is None else (each.languages,))
+            )
+        return splits
+
+    def of(self, dataset: Dataset) -> Data:
+        """Return these settings for one data set: with its languages as source and target."""
+        own = dataset.languages or ()
+        return self.model_copy(update=dict(zip(("source", "target")[-len(own) :], own, strict=False)))
+
+    @property
+    def directions(self) -> tuple[tuple[str, ...], ...]:
+        """The `languages` of the training sets, each once."""
+        return tuple(dict.fromkeys(self.of(each).languages for each in self.train))
+
+    @property
+    def symbols(self) -> tuple[str, ...]:
+        """Target languages, if there are several: a source begins with the symbol of one."""
+        found = tuple(dict.fromkeys(target for *_, target in self.directions))
+        return found if len(found) > 1 else ()
 
     @property
     def languages(self) -> tuple[str, ...]:
@@ -351,6 +406,11 @@ class Data(Settings):
     def endings(self) -> tuple[str, ...]:
         """Endings of the names of text files, one for each side."""
         return self.languages if self.source != self.target else ("source", "target")
+
+    def taken_files(self, split: str, languages: tuple[str, ...]) -> list[str]:
+        """Return the names of the files with the texts that a split takes of a direction, one for each side."""
+        stem = f"{split}.{'-'.join(languages)}" if len(self.directions) > 1 else split
+        return [f"{stem}.{ending}" for ending in (languages if len(self.directions) > 1 else self.endings)]
 
     def path(self, name: str) -> Path:
         """Return a data file's path: `name` relative to `root`, unless it is absolute."""

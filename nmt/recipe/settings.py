@@ -111,10 +111,10 @@ class Model(Settings):
     """LayerNorm after each residual sum, as in the paper (post), or before each sub-layer and after the last (pre)."""
     norm_epsilon: float = Field(1e-6, gt=0, le=1)
     """ε of LayerNorm, added to the variance."""
-    positions: Literal["sinusoidal", "learned", "words"] = "sinusoidal"
+    positions: Literal["sinusoidal", "fairseq", "learned", "words"] = "sinusoidal"
     """Positional encoding (section 3.5). words (not in the paper) also encodes the word's number, on the target side
     the next word's, in half of the dimensions. On a small treebank, a parser learns much faster with it, because
-    the decoder need not count."""
+    the decoder need not count. fairseq: the sinusoids of M2M-100 and NLLB-200."""
     max_positions: int = Field(1024, ge=1, le=2 * MOST_SUBWORDS)
     """Maximum sequence length for learned positions, including `</s>` or `<s>`; other encodings have no limit."""
     tie_embeddings: Literal["all", "target", "none"] = "all"
@@ -123,7 +123,7 @@ class Model(Settings):
 
     @model_validator(mode="after")
     def _widths(self) -> Self:
-        multiple = {"sinusoidal": 2, "learned": 1, "words": 4}[self.positions]
+        multiple = {"sinusoidal": 2, "fairseq": 4, "learned": 1, "words": 4}[self.positions]
         if self.d_model % multiple:
             problem = f"d_model: must be a multiple of {multiple} with positions: {self.positions} (got {self.d_model})"
             raise Refusal(problem, f"--set model.d_model={-(-self.d_model // multiple) * multiple}")
@@ -238,6 +238,10 @@ class Training(Settings):
     freeze_embeddings: bool = False
     """Do not train vectors read from `source_embeddings` and `target_embeddings`."""
 
+    freeze: tuple[Literal["embeddings", "encoder", "decoder"], ...] = Field((), max_length=2, strict=False)
+    """Parts of the model that keep the weights of `init_from`: they need no gradients and moments, and so less memory.
+    Output embeddings and biases belong to embeddings."""
+
     @model_validator(mode="after")
     def _agree(self) -> Self:
         if not all(0 <= beta < 1 for beta in self.adam_betas):
@@ -256,6 +260,9 @@ class Training(Settings):
             raise Refusal("init_state: needs init_from", "--set training.init_from=ckpts, or remove init_state")
         if self.init_state and vectors:
             raise Refusal(f"init_state: does not go with other embeddings (got {vectors})", "remove one of the two")
+        if self.freeze and (self.init_from is None or vectors):
+            problem = f"freeze: needs a trained model, and no other embeddings (got {', '.join(self.freeze)})"
+            raise Refusal(problem, "add init_from, or remove freeze")
         if self.freeze_embeddings and not vectors:
             raise Refusal("freeze_embeddings: needs source_embeddings or target_embeddings", "add one, or remove it")
         return self

@@ -10,7 +10,9 @@ of their Marian ids.
 
 from __future__ import annotations
 
+import json
 import re
+import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from pathlib import Path
 from typing import Annotated, Any
@@ -28,7 +30,12 @@ SHARED, SOURCE = "tokenizer.model", "source.model"
 SPM, VOCAB = ("source.spm", "target.spm"), ("vocab.json", "target_vocab.json")
 """File names of a Marian folder for source and target; a joint vocabulary has only the first of `VOCAB`"""
 CONFIG = "tokenizer_config.json"
+M2M, ADDED = "sentencepiece.bpe.model", "added_symbols.json"
+"""File names of the SentencePiece model of M2M-100 and NLLB-200, and of our table of further symbols by their ids"""
+LANGUAGES = tomllib.loads(Path(__file__).with_name("m2m_languages.toml").read_text(encoding="utf-8"))
 
+Direction = tuple[str | None, str | None]
+"""Source and target language; None if not given"""
 _CONTROL = {"<pad>": PAD, "<unk>": UNK, "</s>": EOS}
 _LITERAL = re.compile("(" + "|".join(_CONTROL) + ")")
 NO_ID = -1
@@ -48,6 +55,8 @@ class MarianVocabulary(Vocabulary):
         """Marian id for each of our ids; `NO_ID` if there is none, as for `<s>`"""
         self._symbols = ["<pad>", "<unk>", "<s>", "</s>", *(piece for _, piece in pieces)]
         self._ids = {piece: index for index, piece in enumerate(self._symbols) if index != BOS}
+        tags = (piece for piece in self._ids if piece.startswith(">>") and piece.endswith("<<"))
+        self.languages = {tag[2:-2]: self._ids[tag] for tag in tags}
         self._unknown = frozenset((UNK,))
         self._encoder, self._decoder = encoder, decoder
         self._from_encoder = [self._ids.get(encoder.id_to_piece(i), UNK) for i in range(encoder.get_piece_size())]
@@ -94,15 +103,57 @@ class MarianVocabulary(Vocabulary):
         return ["" if index <= EOS else piece for index, piece in enumerate(self._symbols)]
 
 
+class M2MVocabulary(MarianVocabulary):
+    """The pieces of M2M-100 or NLLB-200, whose sources and targets begin with symbols of languages."""
+
+    def __init__(self, ids: Mapping[str, int], added: Mapping[str, int], processor: Any) -> None:
+        """Renumber the pieces `ids` of a SentencePiece model and the symbols `added` to them, which have no text."""
+        own = {f"<{index}>" if piece == "<s>" else piece: index for piece, index in ids.items()}  # `<s>` is ours
+        super().__init__({**own, **added}, processor, processor)
+        self._textless = {self._ids[symbol] for symbol in ("<0>", *added)}
+        self.added = {symbol: index for symbol, index in added.items() if not re.fullmatch("<[0-9]+>", symbol)}
+        """Ids in the model of transformers of the symbols that have names"""
+        self.languages = {symbol.strip("_"): self._ids[symbol] for symbol in added if not symbol.startswith("<")}
+
+    def encode(self, text: str) -> list[int]:
+        """Encode one line, without `</s>` and symbols of languages, which cannot be typed."""
+        return self._encode_plain(text, self._encoder.encode(text))
+
+    def language(self, text: str) -> str:
+        """Return an empty string: languages are not typed."""
+        return ""
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Decode ids to text, skipping all symbols that are no pieces."""
+        return super().decode([index for index in ids if index not in self._textless])
+
+    def spellings(self) -> list[str]:
+        """Return each piece's text by id, with spaces as U+2581; empty for other symbols."""
+        return ["" if index in self._textless else text for index, text in enumerate(super().spellings())]
+
+
 def origins_of(side: Sized) -> Sequence[int]:
     """Return the Marian id of each symbol, indexed by our id; the two are equal for our own vocabularies."""
     return side.origins if isinstance(side, MarianVocabulary) else range(len(side))
+
+
+class _Token(BaseModel):
+    """Schema of a token added to a vocabulary; other keys are ignored."""
+
+    content: str
 
 
 class _Config(BaseModel):
     """Schema of tokenizer_config.json; other keys are ignored."""
 
     separate_vocabs: bool = False
+    added_tokens_decoder: dict[Annotated[int, Field(ge=0, lt=10_000_000)], _Token] = {}
+
+
+class _Size(BaseModel):
+    """Schema of the config.json of transformers; other keys are ignored."""
+
+    vocab_size: int = Field(ge=0, le=10_000_000, strict=True)
 
 
 class _Ids(RootModel[dict[str, Annotated[int, Field(ge=0, strict=True)]]]):
@@ -128,6 +179,53 @@ class Tokenizer:
         """Whether encoding can lose text, as with Marian tokenizers."""
         return bool(self._files)
 
+    @property
+    def typed(self) -> bool:
+        """Whether users type the symbol of the target language before a text, as for OPUS-MT's models."""
+        return isinstance(self.source, MarianVocabulary) and not self.forced
+
+    @property
+    def forced(self) -> bool:
+        """Whether sources begin with the symbol of their own language, and targets with that of theirs."""
+        return isinstance(self.source, M2MVocabulary)
+
+    def first(self, direction: Sequence[str | None]) -> tuple[list[int], list[int]]:
+        """Return the symbols that begin a source and a target of a direction; none without a target language.
+
+        Raise UserError listing the languages if there is no symbol for one of these.
+        """
+        known, (*_, target) = self.source.languages, (None, *direction)
+        if not known or target is None:
+            return [], []
+        for language in (direction[0], target) if self.forced else (target,):
+            if language not in known:
+                problem = f"{language}: this model has no symbol for this language"
+                raise UserError(problem, f"its languages are {', '.join(known)}")
+        return ([known[str(direction[0])]], [known[target]]) if self.forced else ([known[target]], [])
+
+    def complete(self, given: Direction, trained: Sequence[Sequence[str]]) -> Direction:
+        """Complete a direction by the directions that the model was `trained` on.
+
+        The target may be missing if they have one, or if users type its symbol; the default source is that of the first
+        of them with this target. Raise UserError, listing the languages, if one is unknown or missing.
+        """
+        (source, to), known = given, self.source.languages
+        if not known and (source or to):
+            problem = f"{to or source}: this model has no choice of languages"
+            raise UserError(problem, f"it translates from {' to '.join(trained[0])}")
+        targets = list(dict.fromkeys(target for *_, target in trained if target in known or not known))
+        if known and not to and len(targets) != 1 and not self.typed:
+            problem = f"this model translates to several languages: {', '.join(targets or known)}"
+            raise UserError(problem, "name one: nmt translate --to CODE, or translate(lines, to=CODE)")
+        to = to or (targets[0] if len(targets) == 1 else None)
+        usual = [each[0] for each in trained if each[-1] == to] or [each[0] for each in trained]
+        if self.forced and not source and usual[0] not in known:
+            problem = f"this model translates from several languages: {', '.join(known)}"
+            raise UserError(problem, "name one: nmt translate --from CODE, or translate(lines, source=CODE)")
+        direction = source or next(iter(usual), None), to
+        self.first(direction)
+        return direction
+
     def starts(self) -> tuple[list[bool], list[bool]]:
         """Return a list for source and for target: whether each symbol, by id, begins a word."""
         return self.source.starts(), self.target.starts()
@@ -146,6 +244,8 @@ class Tokenizer:
         known = known_files(directory)
         if SPM[0] in known:
             return cls._load_marian(directory, known)
+        if M2M in known:
+            return cls._load_m2m(directory, known)
         if SHARED in known and target is Vocabulary:
             both = Vocabulary(*_read(directory / SHARED))
             return cls(both, both)
@@ -172,6 +272,33 @@ class Tokenizer:
         joined = target if separate else source  # MarianTokenizer decodes a joint vocabulary with the source model
         return cls(MarianVocabulary(tables[0], source, source), MarianVocabulary(tables[-1], target, joined), files)
 
+    @classmethod
+    def _load_m2m(cls, directory: Path, known: set[str]) -> Tokenizer:
+        """Load the tokenizer of M2M-100, whose pieces have their ids in vocab.json, or of NLLB-200, which has none.
+
+        Symbols of languages follow the pieces, and symbols without a name fill the matrix of embeddings.
+        """
+        files = {name: content(directory / name) for name in sorted({M2M, VOCAB[0], ADDED} & known)}
+        processor = read_processor(files[M2M], str(directory / M2M))
+        if VOCAB[0] in files:
+            ids = checked(_Ids, files[VOCAB[0]], directory / VOCAB[0], DAMAGED).root
+            symbols = [f"__{code}__" for code in LANGUAGES["m2m_100"].split()]
+        else:
+            pieces = processor.id_to_piece(list(range(3, processor.get_piece_size())))
+            ids = {piece: index for index, piece in enumerate(("<s>", "<pad>", "</s>", "<unk>", *pieces))}
+            symbols = [*LANGUAGES["nllb"].split(), "<mask>"]
+        if ADDED not in files:
+            size = checked(_Size, *_read(directory / "config.json")).vocab_size
+            names = dict(enumerate(symbols, len(ids)))
+            if CONFIG in known:
+                tokens = checked(_Config, *_read(directory / CONFIG)).added_tokens_decoder
+                names |= {index: token.content for index, token in tokens.items()}
+            table = {names.get(index, f"<{index}>"): index for index in range(len(ids), size)}
+            files[ADDED] = json.dumps(table).encode()
+        added = checked(_Ids, files[ADDED], directory / ADDED, DAMAGED).root
+        both = M2MVocabulary(ids, added, processor)
+        return cls(both, both, files)
+
     def files(self) -> dict[str, bytes]:
         """Return the contents of the files that `load` reads, by name."""
         if self._files:
@@ -188,18 +315,21 @@ class Tokenizer:
         say: Callable[[str], None] = lambda line: None,
         target: Callable[[Iterator[str]], TargetVocabulary] | None = None,
         threads: int | None = None,
+        languages: Sequence[str] = (),
     ) -> Tokenizer:
         """Learn subwords from (source, target) pairs, or from (target,) tuples if the vocabulary is shared.
 
+        Sources get symbols for the target `languages`.
         `target` builds a target vocabulary of another kind from its texts. `pairs` is read once per vocabulary, so
         it must not be an iterator. `say` receives progress messages. At most `threads` cores are used, which does not
         affect the result. Raise UserError naming `tokenizer.vocab_size` if the text has too few subwords to fill it, or
         needs more.
         """
         if settings.shared:
-            both = Vocabulary.train("all text", (text for pair in pairs for text in pair), settings, say, threads)
+            texts = (text for pair in pairs for text in pair)
+            both = Vocabulary.train("all text", texts, settings, say, threads, languages)
             return cls(both, both)
-        source = Vocabulary.train("source", (source for source, _ in pairs), settings, say, threads)
+        source = Vocabulary.train("source", (source for source, _ in pairs), settings, say, threads, languages)
         targets = (text for _, text in pairs)
         return cls(source, target(targets) if target else Vocabulary.train("target", targets, settings, say, threads))
 

@@ -89,6 +89,9 @@ class Vocabulary(TargetVocabulary):
     FILE = "target.model"
     UNSEEN = ""  # byte fallback encodes any character
 
+    languages: dict[str, int]
+    """Id of each language's symbol, such as >>fra<<; empty for one direction"""
+
     def __init__(self, serialized: bytes, name: str) -> None:
         """Load a SentencePiece model from bytes; raise UserError, citing `name`, if they do not hold one of ours."""
         self.serialized = serialized
@@ -97,15 +100,23 @@ class Vocabulary(TargetVocabulary):
             raise UserError(f"{name}: its control symbols do not have the ids {PAD} to {EOS}", DAMAGED)
         self._symbols = sp.id_to_piece(list(range(sp.get_piece_size())))
         self._ids = {symbol: index for index, symbol in enumerate(self._symbols)}
+        self.languages = {symbol[2:-2]: i for i, symbol in enumerate(self._symbols) if i > EOS and sp.is_control(i)}
         lead_bytes = (f"<0x{byte:02X}>" for byte in (*range(0x80), *range(0xC0, 0x100)))  # UTF-8 has one per character
         self._unknown = frozenset((UNK, *(self._ids.get(byte, UNK) for byte in lead_bytes)))
 
     @classmethod
     def train(
-        cls, side: str, texts: Iterator[str], settings: TokenizerSettings, say: Callable[[str], None], cores: int | None
+        cls,
+        side: str,
+        texts: Iterator[str],
+        settings: TokenizerSettings,
+        say: Callable[[str], None],
+        cores: int | None,
+        languages: Sequence[str] = (),
     ) -> Self:
         """Learn the subwords of texts on at most `cores` cores; `side` names the texts in the messages to `say`.
 
+        `languages` get symbols, which no text is encoded as and which are decoded as nothing.
         Raise UserError naming `tokenizer.vocab_size` if the texts have too few subwords to fill it, or need more.
         """
         kind = f"tokenizer: {settings.algorithm}, {settings.vocab_size:,} pieces, {side}"
@@ -129,6 +140,7 @@ class Vocabulary(TargetVocabulary):
             unk_id=UNK,
             bos_id=BOS,
             eos_id=EOS,
+            control_symbols=[f">>{language}<<" for language in languages],
             num_threads=THREADS,
             minloglevel=2,
         )
@@ -139,6 +151,11 @@ class Vocabulary(TargetVocabulary):
     def encode(self, text: str) -> list[int]:
         """Encode one line, without `</s>`."""
         return list(self._processor.encode(text.replace(SPACE_MARK, STAND_IN)))
+
+    def encode_like(self, text: str, ids: Sequence[int]) -> list[int]:
+        """Encode a line after the symbol of a language that `ids` begin with, if any."""
+        first = [index for index in ids[:1] if index in self.languages.values() and not self.language(text)]
+        return first + self.encode(text)
 
     def encode_all(self, texts: Sequence[str]) -> list[list[int]]:
         """Encode lines on one thread; thread-safe."""
@@ -156,7 +173,8 @@ class Vocabulary(TargetVocabulary):
         offsets are those of the nearest equal characters.
         """
         spelled, ends, held = "", [], b""
-        for piece in self.pieces(ids):
+        tags = set(self.languages.values()) if not self.language(text) else set()
+        for piece in ("" if index in tags else self._symbols[index] for index in ids):
             if byte := _BYTE.fullmatch(piece):
                 held += bytes.fromhex(byte[1])
                 character = held.decode(errors="ignore")
@@ -183,7 +201,8 @@ class Vocabulary(TargetVocabulary):
 
     def spellings(self) -> list[str]:
         """Return each subword's text by id, with spaces as U+2581; empty for control symbols and bytes."""
-        return ["" if i <= EOS or self._processor.is_byte(i) else symbol for i, symbol in enumerate(self._symbols)]
+        sp, symbols = self._processor, enumerate(self._symbols)
+        return ["" if i <= EOS or sp.is_byte(i) or sp.is_control(i) else symbol for i, symbol in symbols]
 
     def encode_beginning(self, text: str) -> tuple[list[int], str, list[int]]:
         """Encode a prefix of a line, ignoring leading space; its last word may be incomplete.

@@ -83,14 +83,14 @@ def make_plan(recipe: Recipe, device: torch.device, devices: int = 1) -> Plan:
     pair = np.array([source]), np.array([target])
     ranks = devices if device.type == "cpu" else 1  # that share weights and moments, and exchange gradients
     rows = for_training(device, torch.float32).chunk_rows(symbols)
-    size = sum(parameters.values())
-    saved = 4.0 * (size + count_moments(model, recipe.training))
+    trained = sum(size for part, size in parameters.items() if part not in recipe.training.freeze)
+    saved = 4.0 * (sum(parameters.values()) + count_moments(model, recipe.training))
     return Plan(
         parameters=parameters,
         micro_batches=math.ceil(share / micro),
         sentences=tokens / longer,
         flops_per_update=training_flops(recipe.model, symbols, *pair) * tokens / longer,
-        memory_bytes=saved + 4.0 * (2 * ranks - 1) * size + ranks * (activations + 4.0 * symbols * rows),
+        memory_bytes=saved + 4.0 * (2 * ranks - 1) * trained + ranks * (activations + 4.0 * symbols * rows),
         saved_bytes=saved,
         vocabularies=(vocabulary, symbols),
         lengths=(source, target),

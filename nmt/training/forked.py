@@ -113,7 +113,7 @@ class ForkedGroup(Group):
 
     def parallel(self, module: nn.Module, optimizer: Optimizer) -> None:
         """Move the parameters and the optimizer's state, the same on all ranks, into shared memory."""
-        parameters = list(module.parameters())
+        parameters = [each for each in module.parameters() if each.requires_grad]
         optimizer.begin()
         shared = [*parameters, *optimizer.state().values()]
         owned = list(zip(parameters, owners([each.numel() for each in parameters], self.size), strict=True))

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
 from nmt.model.layers import Linear
+from nmt.model.transformer import part_of
 from nmt.recipe import Training
 
 MOMENTS = ("exp_avg", "exp_avg_sq")  # keys in the state of PyTorch's Adam
@@ -42,9 +43,12 @@ def learning_rate(step: int, d_model: int, settings: Training, spent: float = 0.
 
 
 def count_moments(model: nn.Module, settings: Training) -> int:
-    """Count the numbers in an optimizer's state: two for each parameter, but one in matrices that Muon updates."""
-    matrices = [each.weight for each in model.modules() if isinstance(each, Linear)]
-    twice = 2 * sum(parameter.numel() for parameter in model.parameters())
+    """Count the numbers in an optimizer's state: two for each parameter that is trained, one in Muon's matrices."""
+    trained = {name: each for name, each in model.named_parameters() if part_of(name) not in settings.freeze}
+    matrices = [
+        each.weight for name, each in model.named_modules() if isinstance(each, Linear) and f"{name}.weight" in trained
+    ]
+    twice = 2 * sum(parameter.numel() for parameter in trained.values())
     return twice - (sum(matrix.numel() for matrix in matrices) if settings.optimizer == "muon" else 0)
 
 
@@ -52,11 +56,12 @@ class Optimizer:
     """Adam over named parameters, or Muon for the layers' matrices; the learning rate is that of the step."""
 
     def __init__(self, model: nn.Module, d_model: int, settings: Training) -> None:
-        self._parameters = dict(model.named_parameters())
+        self._parameters = {name: each for name, each in model.named_parameters() if each.requires_grad}
         files = {"source": settings.source_embeddings, "target": settings.target_embeddings}
         sides = [side for side, file in files.items() if file and settings.freeze_embeddings]
         frozen = {id(model.get_parameter(f"{side}_embedding.weight")) for side in sides}
         layers = [each for each in model.modules() if isinstance(each, Linear)] if settings.optimizer == "muon" else []
+        layers = [layer for layer in layers if layer.weight.requires_grad]
         self._muon = Muon([(layer.weight, layer.outputs) for layer in layers], settings.weight_decay)
         decayed: list[Tensor] = []
         others: list[Tensor] = []

@@ -20,7 +20,7 @@ from nmt.checkpoint.writing import Checkpoints, add_info
 from nmt.compute.choice import multiplier
 from nmt.data.corpus import Corpus
 from nmt.data.data_report import figures_of, read_report
-from nmt.data.epochs import AHEAD, EpochPlans, remove_plans
+from nmt.data.epochs import AHEAD, EpochPlans, mixture_of, remove_plans
 from nmt.data.folders import directory, fingerprints_of
 from nmt.data.prepare import trained_lengths
 from nmt.parsing.linearization import load_tokenizer
@@ -53,8 +53,7 @@ class Run:
         self.samples: Samples | None = None
         if leads and (scorer := self.validation) is not None and scorer.sources:
             self.samples = Samples(out, scorer.sources, scorer.references, scorer.each, self.console.say)
-        kept, weights = read_report(prepared)["train"]["kept by set"], [each.weight for each in recipe.data.train]
-        mixture = list(zip(kept, weights, strict=True))
+        mixture = mixture_of(read_report(prepared)["train"]["kept by set"], recipe.data)
         self.epochs = EpochPlans(out, data["train_data"], corpus, mixture, recipe.training, leads, self.group.check)
         self.page = Page(out, self.console, wanted=leads and recipe.training.report)
         self.checkpoints = Checkpoints(out, recipe, tokenizer)
@@ -203,6 +202,8 @@ class Run:
         progress.record(self._record() | self.mark | {f"valid_{name}": scores[name] for name in scores})
         self.mark = {}  # the first score alone has it
         figures = [f"dev {label} {scores[name]:.2f}" for name, label in task.labels.items()]
+        of_direction = f"{task.metric} "
+        figures += [f"{name.removeprefix(of_direction)} {scores[name]:.2f}" for name in scores if of_direction in name]
         said = "  ".join([*figures, "best"] if is_best else figures)
 
         def added() -> None:

@@ -25,7 +25,7 @@ from nmt.data.epochs import remove_plans
 from nmt.data.folders import directory, fingerprints, fingerprints_of, identify
 from nmt.data.prepare import prepare
 from nmt.exchange.resolve import initial_bundle, with_model_of
-from nmt.model.transformer import Transformer
+from nmt.model.transformer import Transformer, part_of
 from nmt.parsing.linearization import load_tokenizer
 from nmt.recipe import Recipe, Training
 from nmt.system.console import Console
@@ -35,7 +35,7 @@ from nmt.system.files import set_aside
 from nmt.system.processes import STOPS, command, safe_path, wait_for
 from nmt.text.lines import read_lines
 from nmt.text.tokenizer import Tokenizer
-from nmt.text.vocabulary import Vocabulary
+from nmt.text.vocabulary import BOS, EOS, Vocabulary
 from nmt.training.distributed import Group
 from nmt.training.optimizer import count_moments
 from nmt.training.run import Run
@@ -131,6 +131,8 @@ def make_trainer(recipe: Recipe, prepared: Path, group: Group, console: Console,
             load_weights(model, initial.weights(), initial.path)
         console.say(f"{'weights and moments' if settings.init_state else 'weights'}: from {initial.path}")
     use_embeddings(model, tokenizer, settings, console, fresh=checkpoint is None)
+    if tokenizer.forced and "embeddings" not in settings.freeze:
+        keep_expressible(model)
     if group.size > 1:  # before DistributedDataParallel broadcasts rank 0's weights
         group.check_same(_identity(trainer.state, fingerprints_of(prepared)["data"], model))
     return trainer
@@ -149,7 +151,8 @@ def resume(trainer: Trainer, checkpoint: Bundle, recipe: Recipe, tokenizer: Toke
         state.device_tokens = 0
     # What determines how epochs are split into updates
     old, new = (
-        (of.training.batch_tokens, of.training.seed, [d.weight for d in of.data.train]) for of in (before, recipe)
+        (of.training.batch_tokens, of.training.seed, of.data.temperature, [d.weight for d in of.data.train])
+        for of in (before, recipe)
     )
     if old != new:
         state.epoch, state.offset = state.epoch + 1, 0  # the rest of this epoch would be split differently
@@ -185,6 +188,8 @@ def _untrained(recipe: Recipe, tokenizer: Tokenizer, group: Group) -> Transforme
         shapes = new_model(recipe, tokenizer)
     check_memory(shapes, settings, device, group.copies)
     model = new_model(recipe, tokenizer).to(device)
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad_(part_of(name) not in settings.freeze)
     set_precision(model, settings.precision, device)
     return model
 
@@ -319,6 +324,21 @@ def use_embeddings(model: Transformer, tokenizer: Tokenizer, settings: Training,
             learns = torch.ones(embedding.num_embeddings, 1, device=embedding.weight.device)
             learns[rows] = 0.0
             embedding.weight.register_hook(learns.mul)
+
+
+def keep_expressible(model: Transformer) -> None:
+    """Train a model of M2M-100's class as one that starts from `</s>` and has no output bias.
+
+    Our `<s>` begins as a copy of `</s>`; both get the sum of their gradients, so that they stay equal.
+    """
+
+    def tied(gradient: Tensor) -> Tensor:
+        ends = torch.tensor([BOS, EOS], device=gradient.device)
+        return gradient.index_copy(0, ends, gradient[ends].sum(0).expand(2, -1))
+
+    model.target_embedding.weight.register_hook(tied)
+    if model.output_bias is not None:
+        model.output_bias.register_hook(torch.zeros_like)
 
 
 def read_vectors(path: Path, vocabulary: Vocabulary, d_model: int) -> tuple[Tensor, Tensor]:

@@ -1,22 +1,27 @@
-"""Dev scores: perplexity, chrF, BLEU and F1; averages of checkpoints, and ways of splitting lines, selected by them."""
+"""Dev scores: perplexity, chrF, BLEU and F1, and of several directions their mean."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass
+from itertools import chain, repeat
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import torch
 
-from nmt.checkpoint.reading import AVERAGED, MANIFEST, Bundle, best, checkpoints, load_weights
-from nmt.checkpoint.writing import Mean, add_info, average, averageable, save_bundle
+from nmt.checkpoint.reading import Bundle
 from nmt.compute.choice import for_scoring
 from nmt.data.corpus import Corpus, Rows
+from nmt.data.data_report import read_report
 from nmt.data.epochs import plan_epoch
 from nmt.data.folders import directory, find
+from nmt.data.prepare import dataset_direction
+from nmt.decoding.engine import Request
 from nmt.decoding.forced import token_log_probabilities
 from nmt.decoding.parser import Parser
 from nmt.decoding.splitter import LineSplitter
@@ -27,7 +32,6 @@ from nmt.model.transformer import Transformer
 from nmt.parsing.brackets import score_brackets
 from nmt.parsing.tree import parse_tree
 from nmt.recipe import Decoding, Recipe
-from nmt.system.console import Console
 from nmt.system.device import World
 from nmt.system.errors import UserError
 from nmt.system.files import read_json
@@ -39,7 +43,6 @@ from nmt.training.distributed import Group
 from nmt.training.run_files import ABOUT
 
 VALID_TOKENS = 4096  # padded tokens per side of a batch
-LINES_TO_COMPARE, SIGNIFICANT = 20, 0.05  # minimum lines and maximum p-value that decide how lines are split
 
 
 @dataclass(frozen=True)
@@ -80,6 +83,8 @@ class Validation:
         may_copy = recipe.data.source == recipe.data.target or self._task.has_trees
         rows = [row for row, (source, reference) in pairs if may_copy or source != reference]
         self._rows = rows or list(range(len(self.sources)))
+        self._directions = [()] * len(self.sources) if self._task.has_trees else _directions(corpus, recipe, tokenizer)
+        self._trained = recipe.data.directions
         self.notes = list(self._notes(len(self.sources) - len(rows)))
 
     @classmethod
@@ -106,17 +111,31 @@ class Validation:
         if self._task.has_trees:
             found = {"f1": f1(self.references, hypotheses)}
         else:
-            names = (self._task.metric, *self._task.others)
-            found = score(*self._counted(hypotheses), names, language=self._language)
-        scores = {name: one.score for name, one in found.items()} | scores
+            found, of_directions = self._score(hypotheses)
+        scores = {name: one.score for name, one in found.items()} | scores | of_directions
         return DevScores(scores, {name: one.signature for name, one in found.items()}, hypotheses)
+
+    def _score(self, hypotheses: Sequence[str]) -> tuple[dict[str, Score], dict[str, float]]:
+        """Return the scores of translations; for several directions their means, and the scores of each."""
+        names, by_direction = (self._task.metric, *self._task.others), defaultdict[tuple[str, ...], list[int]](list)
+        for row in self._rows:
+            by_direction[self._directions[row]].append(row)
+        each = {
+            direction: score(*self._counted(hypotheses, rows), names, language=(direction or [self._language])[-1])
+            for direction, rows in by_direction.items()
+        }
+        first, *others = each.values()
+        if not others:
+            return first, {}
+        means = {name: Score(fmean(one[name].score for one in each.values()), first[name].signature) for name in names}
+        return means, {f"{name} {'-'.join(d)}": one[name].score for d, one in each.items() for name in names}
 
     def info(self, dev: DevScores) -> dict[str, Any]:
         """Return the scores as bundle.json keeps them, with the 95% confidence interval of the one that ranks."""
         info: dict[str, Any] = {"scores": dev.scores, "signatures": dev.signatures}
         if self._task.has_trees:
             info["interval"] = f1_interval(self.references, dev.hypotheses)
-        elif self._task.has_source:
+        elif self._task.has_source and len(set(self._directions)) == 1:
             counted = self._counted(dev.hypotheses)
             info["interval"] = score_interval(self._task.metric, *counted, language=self._language)
         return info
@@ -135,7 +154,7 @@ class Validation:
 
     def compare_splits(self, model: Transformer, rows: Sequence[int]) -> Comparison:
         """Compare the score of dev lines split at every sentence with that of the same lines split by auto."""
-        sources, references = [self.sources[row] for row in rows], [self.references[row] for row in rows]
+        sources, references = self._requests(rows), [self.references[row] for row in rows]
         both = [self._pipeline(model, self._split(way)) for way in ("sentences", "auto")]
         ours, others = ([result.texts[0] for result in each.stream(sources)] for each in both)
         name = self._task.metric
@@ -159,9 +178,17 @@ class Validation:
         if self._task.name == "translate" and (warning := unknown_words(self._language, self.references)):
             yield f"{warning}; name their language by data.target, such as zh, ja or th"
 
-    def _counted(self, hypotheses: Sequence[str]) -> tuple[list[str], list[list[str]]]:
-        """Return the hypotheses and references that count."""
-        return [hypotheses[row] for row in self._rows], [[self.references[row] for row in self._rows]]
+    def _counted(
+        self, hypotheses: Sequence[str], rows: Sequence[int] | None = None
+    ) -> tuple[list[str], list[list[str]]]:
+        """Return the hypotheses and references of `rows`, by default of those that count."""
+        rows = self._rows if rows is None else rows
+        return [hypotheses[row] for row in rows], [[self.references[row] for row in rows]]
+
+    def _requests(self, rows: Iterable[int]) -> list[str | Request]:
+        """Return the sources of `rows`, with their directions if the data sets name these."""
+        pairs = ((self.sources[row], self._directions[row]) for row in rows)
+        return [Request(text, direction=direction) if direction else text for text, direction in pairs]  # type: ignore[arg-type]
 
     def _split(self, way: str) -> Decoding:
         return self._decoding.model_copy(update={"split": way})
@@ -169,17 +196,24 @@ class Validation:
     def _pipeline(self, model: Transformer, decoding: Decoding) -> Parser | Translator:
         if self._task.has_trees:
             return Parser(model, self._tokenizer, decoding)
-        return Translator(model, self._tokenizer, decoding, self._lengths)
+        return Translator(model, self._tokenizer, decoding, self._lengths, directions=self._trained)
 
     def _search(self, model: Transformer) -> list[str]:
         """Return one hypothesis per source, as a line; blank if the parser found no tree."""
         rank, size = self._group.rank, self._group.size
-        stream = self._pipeline(model, self._decoding).stream(self.sources[rank::size])
+        stream = self._pipeline(model, self._decoding).stream(self._requests(range(rank, len(self.sources), size)))
         own = [result.texts[0] for result in stream]
         hypotheses = [""] * len(self.sources)
         for other, texts in enumerate(self._group.gather(own)):
             hypotheses[other::size] = texts
         return hypotheses
+
+
+def _directions(corpus: Corpus, recipe: Recipe, tokenizer: Tokenizer) -> list[tuple[str, ...]]:
+    """Return the direction of each pair of the development set `corpus`."""
+    kept, sets = read_report(corpus.path.parent)["valid"]["kept by set"], recipe.data.splits["valid"]
+    directions = (dataset_direction(recipe.data, each, tokenizer) for each in sets)
+    return list(chain.from_iterable(repeat(each, count) for each, count in zip(directions, kept, strict=True)))
 
 
 def find_prepared(bundle: Bundle, run: Path) -> Path:
@@ -248,151 +282,3 @@ def _negative_log_likelihood(model: Transformer, corpus: Corpus, rows: Rows, dev
     middle = len(rows) // 2
     halves = rows[:middle], rows[middle:]
     return sum(_negative_log_likelihood(model, corpus, half, device) for half in halves)
-
-
-# --- averages and ways of splitting lines -----------------------------------------------------------------
-
-
-def average_newest(directory: Path, out: Path | None, device: torch.device, console: Console) -> Bundle:
-    """Average a run's newest `decoding.average_last` checkpoints.
-
-    Where the learning rate is to fall to zero, the last checkpoint is the best and older ones may do harm: then average
-    only as many as help on the development set, if that is here.
-    """
-    newest = averageable(directory, out)[0][-1]
-    recipe, is_here = newest.recipe, False
-    with suppress(UserError):
-        is_here = recipe.training.falls and bool(newest.scores) and find_prepared(newest, directory).exists()
-    if is_here:
-        return average_by_score(directory, out, device, console, recipe.decoding.average_last)
-    return average(directory, out=out, console=console)
-
-
-def average_by_score(
-    directory: Path, out: Path | None, device: torch.device, console: Console, most: int | None = None
-) -> Bundle:
-    """Average a run's newest 1, 2, 3, 5, 8, … and all checkpoints, and write the average with the best dev score.
-
-    With `most`, average at most that many, and try no larger number once one has not scored better. The score is the
-    task's metric of outputs searched as in training, or a language model's perplexity. Ties go to the lower perplexity,
-    then to the smaller number. Each checkpoint is read once. bundle.json holds the scores and, as `curve`, those of
-    every number tried. Raise UserError if there are no checkpoints, if they are from different runs, or if their data
-    is not prepared here.
-    """
-    found, path = averageable(directory, out)
-    found = found[-(most or len(found)) :]
-    newest, task = found[-1], found[-1].task
-    validation, mean, model = Validation.of(newest), Mean(newest), newest.model(device)
-    for note in validation.notes:
-        console.say(note)
-    names = {key: f"dev {label}" for key, label in task.labels.items()}
-    console.say("  ".join(["averaged", *names.values(), "updates"]))
-    tried: dict[int, DevScores] = {}  # by number of checkpoints averaged
-    sizes, chosen = numbers_to_try(len(found)), 0
-
-    def rank(dev: DevScores) -> tuple[float, float]:
-        return task.rank(dev.scores[task.metric]), -dev.scores["perplexity"]
-
-    with console.progress("scoring", len(sizes), "averages") as advance:
-        for count, bundle in enumerate(reversed(found), 1):
-            mean.add(bundle)
-            if count not in sizes:
-                continue
-            weights = mean.weights()
-            load_weights(model, weights, bundle.path)
-            dev = tried[count] = validation(model)
-            cells = (f"{dev.scores[key]:{len(name)}.2f}" for key, name in names.items())
-            console.say("  ".join([f"{count:8}", *cells, f"{bundle.step:,} to {newest.step:,}"]))
-            if not chosen or rank(dev) > rank(tried[chosen]):
-                chosen, best_weights = count, weights
-            advance(1, f"best dev {task.label} {tried[chosen].scores[task.metric]:.2f} of {chosen}")
-            if most and chosen != count:
-                break
-    curve = [{"last": count, **dev.scores} for count, dev in tried.items()]
-    return mean.save(path, best_weights, chosen, curve=curve, **validation.info(tried[chosen]))
-
-
-def score_average(average: Bundle, run: Path, device: torch.device, console: Console) -> Bundle:
-    """Score an average of a run on its development set unless that is done, and choose how it splits lines.
-
-    Leave it as it is if the development set is not here.
-    """
-    if not average.recipe.data.valid:
-        return average
-    try:
-        validation = Validation.of(average, run)
-    except UserError as error:
-        console.say(f"  the average is not scored: {error.message}")
-        return average
-    if average.dev_score is None:
-        with console.progress("scoring", 1, "average") as advance:
-            average = _scored(average, validation, device)
-            advance(1)
-    return choose_split(average, validation, device, console)
-
-
-def _scored(average: Bundle, validation: Validation, device: torch.device) -> Bundle:
-    add_info(average.path, validation.info(validation(average.model(device))))
-    return Bundle.read(average.path)
-
-
-def choose_split(average: Bundle, validation: Validation, device: torch.device, console: Console) -> Bundle:
-    """Make splitting at every sentence a translator's default if that has a significantly better dev score than auto.
-
-    Leave a recipe alone that asks for another way than auto, and a model that has learnt too little to tell. Not
-    splitting at all is no candidate: lines longer than those of the development set would lose their ends.
-    """
-    recipe = average.recipe
-    if recipe.task.name != "translate" or recipe.decoding.split != "auto" or average.is_poor:
-        return average
-    if len(rows := validation.unlike_splits()) < LINES_TO_COMPARE:
-        return average
-    one = validation.compare_splits(average.model(device), rows)
-    better = one.system.score > one.baseline.score and one.p_value < SIGNIFICANT
-    console.say(
-        f"  {len(rows):,} dev lines with several sentences: {recipe.task.label} {one.system.score:.2f} if split at "
-        f"every sentence, {one.baseline.score:.2f} by auto (p = {one.p_value:.3f}); "
-        f"decoding.split: {'sentences' if better else 'auto'}"
-    )
-    if not better:
-        return average
-    recipe = recipe.model_copy(update={"decoding": recipe.decoding.model_copy(update={"split": "sentences"})})
-    info = {key: value for key, value in average.info.items() if key not in ("format", "task", "lossy", "hashes")}
-    save_bundle(average.path, average.weights(), recipe, average.tokenizer(), info)
-    return _scored(Bundle.read(average.path), validation.with_split("sentences"), device)
-
-
-def average_and_score(directory: Path, device: torch.device, console: Console) -> None:
-    """Average the newest checkpoints of a run, score the average, and choose how it splits lines, unless that is done.
-
-    If the average is worse than the best checkpoint, that one takes its place.
-    """
-    found, path = checkpoints(directory), directory / AVERAGED
-    newest, top = found[-1], best(found)
-    if (path / MANIFEST).exists():
-        there = Bundle.read(path)
-        is_same = (there.info["run"], there.step) == (newest.info["run"], newest.step)
-        if is_same and there.is_scored_on(newest.info) and (there.dev_score is not None or top is None):
-            return
-    result = average_newest(directory, None, device, console)
-    count = len(result.info["steps"])
-    averaged = f"averaged {count} checkpoint{'s' if count > 1 else ''}"
-    said = f"{averaged}: {path}"
-    if top is not None:
-        validation = Validation.of(result)
-        result = result if result.scores else _scored(result, validation, device)
-        if best([top, result]) is top:  # of equals, the latest
-            console.say(f"{averaged}, {result.described_score}: worse than the best of them")
-            said = f"copied {top.path}: {path}"
-            result = _scored(average(directory, best=1), validation, device)
-        said += f", {choose_split(result, validation, device, console).described_score}"
-    console.say(said)
-    console.say(f"next: {newest.task.command} --model {directory}")
-
-
-def numbers_to_try(most: int) -> list[int]:
-    """Return the Fibonacci numbers 1, 2, 3, 5, 8, … below `most`, followed by `most`."""
-    numbers = [1, 2]
-    while numbers[-1] < most:
-        numbers.append(sum(numbers[-2:]))
-    return [number for number in numbers if number < most] + [most]

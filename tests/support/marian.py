@@ -31,13 +31,15 @@ def logits(folder: Path, source: Tensor, target_in: Tensor) -> Tensor:
     tied = config.get("tie_word_embeddings", True)
     softmax = tables[1] if tied else weights["lm_head.weight"]
     assert softmax is not None
-    return F.linear(states, softmax) + weights["final_logits_bias"]
+    return F.linear(states, softmax) + weights.get("final_logits_bias", torch.zeros(1))
 
 
 def _embedded(table: Tensor | None, ids: Tensor, config: Mapping[str, Any]) -> Tensor:
     assert table is not None
     length, width = ids.size(1), table.size(1)
-    angles = torch.arange(length)[:, None] / 10000.0 ** (torch.arange(0, width, 2, dtype=torch.float64) / width)
+    is_m2m = config["model_type"] == "m2m_100"  # whose positions begin after that of padding
+    rates = 10000.0 ** -(torch.arange(0, width, 2, dtype=torch.float64) / (width - 2 * is_m2m))
+    angles = (torch.arange(length) + 2 * is_m2m)[:, None] * rates
     scale = math.sqrt(width) if config["scale_embedding"] else 1.0
     return table[ids] * scale + torch.cat((angles.sin(), angles.cos()), -1).float()
 
@@ -51,7 +53,7 @@ def _stack(
     mask: Tensor,
     memory: tuple[Tensor, Tensor] | None = None,
 ) -> Tensor:
-    pre, width, activation = config["model_type"] == "pegasus", x.size(-1), ACTIVATIONS[config["activation_function"]]
+    pre, width, activation = config["model_type"] != "marian", x.size(-1), ACTIVATIONS[config["activation_function"]]
 
     def linear(name: str, x: Tensor) -> Tensor:
         return F.linear(x, weights[f"{name}.weight"], weights[f"{name}.bias"])

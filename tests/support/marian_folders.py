@@ -103,7 +103,7 @@ def _shapes(config: dict[str, Any]) -> Iterator[tuple[str, tuple[int, ...]]]:
                 yield from ((f"{at}.{name}.weight", shape), (f"{at}.{name}.bias", shape[:1]))
             for norm in (*(f"{name}_layer_norm" for name in attentions), "final_layer_norm"):
                 yield from ((f"{at}.{norm}.{kind}", (width,)) for kind in ("weight", "bias"))
-        if config["model_type"] == "pegasus":
+        if config["model_type"] != "marian":
             yield from ((f"model.{side}.layer_norm.{kind}", (width,)) for kind in ("weight", "bias"))
     if config["share_encoder_decoder_embeddings"]:
         yield "model.shared.weight", (rows[0], width)
@@ -112,4 +112,20 @@ def _shapes(config: dict[str, Any]) -> Iterator[tuple[str, tuple[int, ...]]]:
         yield "model.decoder.embed_tokens.weight", (rows[1], width)
     if not config.get("tie_word_embeddings", True):
         yield "lm_head.weight", (rows[1], width)
-    yield "final_logits_bias", (1, rows[1])
+    if config["model_type"] != "m2m_100":
+        yield "final_logits_bias", (1, rows[1])
+
+
+def write_m2m(folder: Path, texts: Sequence[str], is_nllb: bool, **changes: Any) -> None:
+    """Writes a small random model in the layout of M2M-100 or NLLB-200, with two or three rows without a name."""
+    folder.mkdir(parents=True, exist_ok=True)
+    spm = train_spm(texts, 120)
+    (folder / "sentencepiece.bpe.model").write_bytes(spm)
+    pieces = ["<s>", "<pad>", "</s>", "<unk>", *pieces_of(spm)]
+    if not is_nllb:
+        table = {piece: index for index, piece in enumerate(pieces)}
+        (folder / "vocab.json").write_text(json.dumps(table, ensure_ascii=False), encoding="utf-8")
+    size = len(pieces) + (202 + 1 + 2 if is_nllb else 100 + 3)
+    controls = {"pad_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 2, "bos_token_id": 0}
+    kind: dict[str, Any] = {"model_type": "m2m_100", "activation_function": "relu", **controls}
+    write_model(folder, (size, size), **kind, **changes)

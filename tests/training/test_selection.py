@@ -17,15 +17,9 @@ from nmt.checkpoint.writing import add_info, average
 from nmt.metrics import Comparison, Estimate
 from nmt.recipe import Training
 from nmt.system.console import Console
-from nmt.training import validation as selection
-from nmt.training.validation import (
-    DevScores,
-    Validation,
-    average_and_score,
-    average_by_score,
-    average_newest,
-    numbers_to_try,
-)
+from nmt.training import selection
+from nmt.training.selection import average_and_score, average_by_score, average_newest, numbers_to_try
+from nmt.training.validation import DevScores, Validation
 
 CPU = torch.device("cpu")
 
