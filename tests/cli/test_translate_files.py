@@ -78,7 +78,6 @@ def test_all_units_without_review_if_asked(nmt, ready: tuple[object, ...]) -> No
         (("--input", "in/a.po", "--output", "a.xlf"), "in/a.po: cannot be translated into a.xlf"),
         (("--input", "in/a.po", "--output", "in/a.po"), "is also the input"),
         (("--input", "in/a.po", "--output", "b.po", "--n-best", "2"), "--n-best is for lines"),
-        (("--input", "in/a.po", "--output", "b.po", "--engine", "ctranslate2"), "--engine ctranslate2 is for lines"),
         (("--input", "in/a.po", "--output", "b.po", "--memory", "none.po"), "none.po: no such file"),
         (("--input", "memory.po", "--memory", "a.txt", "--output", "b.po"), "--memory a.txt: must end in one of"),
     ],
