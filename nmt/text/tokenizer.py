@@ -137,7 +137,7 @@ def origins_of(side: Sized) -> Sequence[int]:
     return side.origins if isinstance(side, MarianVocabulary) else range(len(side))
 
 
-class _Token(BaseModel):
+class _AddedToken(BaseModel):
     """Schema of a token added to a vocabulary; other keys are ignored."""
 
     content: str
@@ -147,10 +147,10 @@ class _Config(BaseModel):
     """Schema of tokenizer_config.json; other keys are ignored."""
 
     separate_vocabs: bool = False
-    added_tokens_decoder: dict[Annotated[int, Field(ge=0, lt=10_000_000)], _Token] = {}
+    added_tokens_decoder: dict[Annotated[int, Field(ge=0, lt=10_000_000)], _AddedToken] = {}
 
 
-class _Size(BaseModel):
+class _ModelSize(BaseModel):
     """Schema of the config.json of transformers; other keys are ignored."""
 
     vocab_size: int = Field(ge=0, le=10_000_000, strict=True)
@@ -288,7 +288,7 @@ class Tokenizer:
             ids = {piece: index for index, piece in enumerate(("<s>", "<pad>", "</s>", "<unk>", *pieces))}
             symbols = [*LANGUAGES["nllb"].split(), "<mask>"]
         if ADDED not in files:
-            size = checked(_Size, *_read(directory / "config.json")).vocab_size
+            size = checked(_ModelSize, *_read(directory / "config.json")).vocab_size
             names = dict(enumerate(symbols, len(ids)))
             if CONFIG in known:
                 tokens = checked(_Config, *_read(directory / CONFIG)).added_tokens_decoder
