@@ -1,128 +1,17 @@
-"""The tasks, and a recipe's `data` section: the data sets of each split, and the settings that apply to all."""
+"""A recipe's `data` section: the data sets of each split, and the settings that apply to all."""
 
 from __future__ import annotations
 
-import math
 import os
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Self
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from nmt.recipe.settings import MOST_SUBWORDS, Refusal, Settings
+from nmt.recipe.tasks import TASKS, TREE, Task, task_of
 from nmt.system.compression import FORMATS, split_suffix
-
-TaskName = Literal["translate", "parse", "language_model"]
-TREE = "tree"
-"""Value of `data.target` for a parser"""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Task:
-    """A task that models are trained for, and the values that depend on it."""
-
-    name: TaskName
-    """Name in recipes and bundle.json"""
-    noun: str
-    """Noun for its models in messages"""
-    command: str
-    condition: str
-    """Recipe settings that select this task, for messages"""
-    metric: str
-    """Key of the dev score that ranks checkpoints"""
-    label: str
-    """Display name of the metric"""
-    others: Mapping[str, str] = field(default_factory=dict)
-    """Display names of further metrics that are shown, by key"""
-    sign: int = 1
-    """-1 if a lower score is better"""
-    has_source: bool = True
-    """False for a decoder-only model"""
-    has_trees: bool = False
-    unit: str = "pairs"
-    """Plural noun for training examples in messages"""
-    defaults: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """Recipe defaults of this task, by section and key"""
-    fixed: Mapping[str, tuple[Any, str]] = field(default_factory=dict)
-    """Mandatory values of recipe keys, each with the reason"""
-
-    @property
-    def labels(self) -> dict[str, str]:
-        """Display names of all dev scores by key, the one that ranks first."""
-        return {self.metric: self.label, **self.others, "perplexity": "ppl"}
-
-    def rank(self, score: float) -> float:
-        """Return a dev score with the sign that makes better scores larger, or -inf if it is not finite."""
-        return self.sign * score if math.isfinite(score) else -math.inf
-
-
-_NO_SAMPLES = "trees are not drawn at random"
-
-TASKS: Mapping[TaskName, Task] = {
-    "translate": Task(
-        name="translate",
-        noun="a translator",
-        command="nmt translate",
-        condition="with data.source and a language as data.target",
-        metric="chrf",
-        label="chrF2",
-        others={"bleu": "BLEU"},
-    ),
-    "parse": Task(
-        name="parse",
-        noun="a parser",
-        command="nmt parse",
-        condition=f"with data.target: {TREE}",
-        metric="f1",
-        label="F1",
-        has_trees=True,
-        # Section 6.3 of the paper gives the search settings. A tree has about three symbols per word, so length limits
-        # must be higher than for translation.
-        defaults={
-            "data": {"max_length": 512, "max_ratio": 20.0},
-            "tokenizer": {"shared": False},
-            "model": {"tie_embeddings": "target"},
-            "decoding": {"beam": 21, "alpha": 0.3, "max_extra": 300},
-        },
-        fixed={
-            "tokenizer.shared": (False, "words and trees have no symbols in common"),
-            "training.target_embeddings": (None, "the symbols of trees are not words"),
-            "decoding.min_length": (0, "the words of a sentence determine how long its tree can be"),
-            "decoding.split": ("auto", "a tree is over one sentence"),
-            "decoding.no_repeat": (None, "a tree repeats its brackets"),
-            "decoding.temperature": (1.0, _NO_SAMPLES),
-            "decoding.top_k": (None, _NO_SAMPLES),
-            "decoding.top_p": (1.0, _NO_SAMPLES),
-            "decoding.seed": (1, _NO_SAMPLES),
-        },
-    ),
-    "language_model": Task(
-        name="language_model",
-        noun="a language model",
-        command="nmt score",
-        condition="without data.source",
-        metric="perplexity",
-        label="ppl",
-        sign=-1,
-        has_source=False,
-        unit="lines",
-        fixed={
-            "tokenizer.shared": (True, "there is only one side"),
-            "training.source_embeddings": (None, "a language model has training.target_embeddings only"),
-        },
-    ),
-}
-
-
-def task_of(source: object, target: object) -> TaskName:
-    """Return the task that `data.source` and `data.target` select."""
-    if target == TREE:
-        return "parse"
-    return "language_model" if source is None else "translate"
-
 
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
 UNITS = (".po", ".mo", ".tmx", ".xliff", ".xlf", ".ts")  # files of translators

@@ -19,8 +19,9 @@ from typing import Any, Self
 from pydantic import Field, ValidationError, model_validator
 from pydantic_core import ErrorDetails
 
-from nmt.recipe.data import NAME, TASKS, Data, Dataset, Task, task_of
+from nmt.recipe.data import NAME, Data, Dataset
 from nmt.recipe.settings import Decoding, Model, Refusal, Settings, TokenizerSettings, Training
+from nmt.recipe.tasks import TASKS, Task, task_of
 from nmt.recipe.yaml_files import Origins, Tree, dump, find_recipe, override, read_file
 from nmt.system.errors import UserError
 from nmt.system.files import remedy

@@ -140,7 +140,7 @@ def test_the_hint_gives_the_nearest_setting_that_is_allowed(write: Write, settin
     [
         ("{source: a}", "source and target go together"),
         ("{target: a}", "source and target go together"),
-        ("{source: a, target: b, hub: c}", "exactly one of"),
+        ("{source: a, target: b, trees: c}", "exactly one of"),
         ("{sacrebleu: wmt13, hub: c}", "exactly one of"),
         ("{sacrebleu: wmt13, config: c}", "config: goes with hub"),
         ("{opus: Europarl/v8, revision: c}", "revision: goes with hub"),
