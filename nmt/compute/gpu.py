@@ -124,7 +124,7 @@ class _LinearReLU(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        y = torch._addmm_activation(bias, x, weight.t())
+        y: Tensor = torch.ops.aten._addmm_activation(bias, x, weight.t())
         ctx.save_for_backward(x, weight, y)  # y is kept for the next product anyway; plain ReLU also keeps a mask
         return y
 
