@@ -18,6 +18,7 @@ from nmt.system import torch_internals
 
 SHORT_ATTENTION = "both"  # tiles that `group_attention` may use: both, narrow, wide; or none
 RELU = "fused"  # with the product before it in training, or "apart"
+LINEAR_RELU = torch_internals.find("torch:ops.aten._addmm_activation")
 NARROW, WIDE = 64, 128  # tokens of a tile
 WIDEST = 128 * NARROW  # of a head times tokens of a tile
 ALIGNED = 8  # extents are multiples of this; attention would copy a bias with unaligned rows
@@ -124,7 +125,7 @@ class _LinearReLU(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        y = torch._addmm_activation(bias, x, weight.t())
+        y: Tensor = LINEAR_RELU(bias, x, weight.t())
         ctx.save_for_backward(x, weight, y)  # y is kept for the next product anyway; plain ReLU also keeps a mask
         return y
 
