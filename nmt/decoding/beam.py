@@ -88,7 +88,7 @@ class SearchEngine:
 
     def _run(self, kind: Any, queue: SourceQueue, *sizes: int) -> Generator[tuple[int, list[Hypothesis]], None, None]:
         """Run a search; on a GPU, the next one of its kind finds its memory and its CUDA graphs."""
-        search: Search = self._kept.pop((kind, sizes), None) or kind(self, *sizes)
+        search: Search = self._kept.get((kind, sizes)) or kind(self, *sizes)
         self._kept.clear()
         yield from search.run(queue)
         if search._ancestry.late:
