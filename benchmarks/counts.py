@@ -20,13 +20,14 @@ import torch
 from torch._dynamo.utils import counters, get_compilation_metrics
 from torch.profiler import ProfilerActivity, profile
 
+from nmt.compute.gpu_search import StepGraphs
 from nmt.decoding.beam import Search
 from nmt.system.device import Download
 from results import KERNELS, Results
 
 WAIT = "called a synchronizing CUDA operation"  # a warning of torch.cuda.set_sync_debug_mode
 LAUNCH = re.compile(r"cu(da)?Launch(Cooperative)?Kernel|cudaGraphLaunch")
-WORK = {"_admit": "admission", "_advance": "steps", "_remove": "removal", "_hypothesis": "hypotheses"}
+WORK = {"_admit": "admission", "_advance": "steps", "_remove": "removal", "_results": "hypotheses"}
 GROUPS = {  # kernels by their names; the first that matches counts
     "attention": r"flash|fmha|attention",
     "products": r"gemm|gemv|cutlass|nvjet|cublas|splitk",
@@ -113,6 +114,7 @@ def host_seconds(spent: dict[str, float]) -> Iterator[None]:
     with ExitStack() as stack:
         for method, work in WORK.items():
             stack.enter_context(timed(Search, method, work))
+        stack.enter_context(timed(StepGraphs, "_record", "recording"))
         stack.enter_context(timed(Download, "read", "waits"))
         yield
 

@@ -25,6 +25,7 @@ from dataclasses import replace
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -32,6 +33,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from contest import Pile, random_vocabulary
+from nmt.compute import gpu_search
 from nmt.compute.choice import factors_rounded, for_training, set_precision
 from nmt.data.corpus import Corpus
 from nmt.decoding.beam import SearchEngine
@@ -310,6 +312,28 @@ def compare(
             yield (f"{name}: loss", loss, SEARCHED[precision])
 
 
+def steps(device: torch.device) -> Iterator[Check]:
+    """Searches with an ensemble, step by step in every way; an engine's second one has the graphs of the first."""
+    model, sources = random_model(), random_sources(SENTENCES)
+    other = copy.deepcopy(model)
+    with torch.no_grad():
+        for parameter in other.parameters():
+            parameter.mul_(1.05)
+    settings = Decoding(precision="fp32", batch_tokens=150, beam=3)
+
+    def found(models: list[Transformer], times: int = 1) -> list[list[int]]:
+        engine = SearchEngine(models, settings, [partial(MinLength, 4), partial(NoRepeat, 3)])
+        for _ in range(times):
+            outputs = {number: best.ids for number, (best,) in engine.search(Pile(sources), 1)}
+        return [outputs[source.number] for source in sources]
+
+    exact, single = found([model, other]), [copy.deepcopy(each).float().to(device) for each in (model, other)]
+    for way in ("graphs", "singly", "plainly"):
+        with patch.object(gpu_search, "STEPS", way):
+            differ = sum(a != b for a, b in zip(found(single, 2), exact, strict=True))
+        yield (f"an ensemble's outputs that differ, of all, steps {way}", differ / len(exact), 0.1)
+
+
 def rest(device: torch.device) -> Iterator[Check]:
     """What else a model is asked for: samples, probabilities of given outputs, alignments."""
     model, sources = random_model(), random_sources(SENTENCES)
@@ -362,7 +386,7 @@ def main() -> None:
         folder = Path(name)
         write_corpus(folder / "train.arrow", *wmt_lengths(PAIRS), vocabulary=VOCABULARY)
         corpus, compiled = Corpus(folder / "train.arrow"), device.type == "cuda" and not given.no_compile
-        decoding = {"searches": searches(device, folder), "samples": rest(device)}
+        decoding = {"searches": searches(device, folder), "steps": steps(device), "samples": rest(device)}
         training = {
             "the default path": gradients(POST, corpus, device, compiled, given.all),
             "trained weights": learnt(device, folder, compiled),

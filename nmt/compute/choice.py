@@ -5,7 +5,8 @@
 | training | a CPU | `cpu_training_in_c.TrainingByNmt`, or `TrainingInC` where a library is faster |
 | training, without C kernels | a CPU | `cpu_training.TrainingOnCPU`, or `TrainingByOneDNN` where oneDNN is faster |
 | training, compiled | a CPU | `operations.PLAIN`: the compiler fuses these better |
-| training, scoring, search | a GPU | `gpu.GPU` |
+| training, scoring | a GPU | `gpu.GPU` |
+| search | a GPU | `gpu_search.SearchOnGPU`, by CUDA graphs |
 | scoring outputs | a CPU | `operations.PLAIN`, or `cpu_products.ByNmt` or `ByOneDNN` where it is faster |
 | search | a CPU | `cpu_search.SearchInC`, or `operations.PLAIN` without C kernels; linear layers of `cpu_products` |
 
@@ -35,7 +36,8 @@ from nmt.compute.cpu_products import CACHE_LINE, AsStored, BFloat16, ByNmt, ByOn
 from nmt.compute.cpu_search import AncestryInC, BeamOperationsInC, SearchInC
 from nmt.compute.cpu_training import TrainingByOneDNN, TrainingOnCPU
 from nmt.compute.cpu_training_in_c import TrainingByNmt, TrainingInC
-from nmt.compute.gpu import GPU, HalfPrecision, LateAncestry, Logits
+from nmt.compute.gpu import GPU, HalfPrecision, Logits
+from nmt.compute.gpu_search import SearchOnGPU, ancestry_on_gpu
 from nmt.compute.native import kernels
 from nmt.model.cache import Ancestry
 from nmt.model.operations import PLAIN, Operations
@@ -199,7 +201,7 @@ def for_search(models: Sequence[Transformer], precision: str, say: Callable[[str
     kernels with `say`. Raise UserError if this machine cannot compute in the precision.
     """
     if models[0].output_embedding.weight.device.type != "cpu":
-        return _on_gpu(models, precision)
+        return _on_gpu(models, precision, say)
     try:
         return _on_cpu(models, precision, say)
     except (AttributeError, NotImplementedError, RuntimeError) as error:
@@ -209,11 +211,13 @@ def for_search(models: Sequence[Transformer], precision: str, say: Callable[[str
         ) from None
 
 
-def _on_gpu(models: Sequence[Transformer], precision: str) -> Searched:
+def _on_gpu(models: Sequence[Transformer], precision: str, say: Callable[[str], None]) -> Searched:
     dtype = HALVES.get(precision, models[0].output_embedding.weight.dtype)
     linear = None if precision == "fp32" else partial(HalfPrecision, dtype=dtype)
-    prepared = [computed_by(model, GPU(), linear).eval() for model in models]
-    return Searched(prepared, [Logits(*_output(model), dtype) for model in models], BeamOperations(), LateAncestry)
+    prepared = [computed_by(model, SearchOnGPU(), linear).eval() for model in models]
+    logits = [Logits(*_output(model), dtype) for model in models]
+    widest = max((model.config for model in models), key=lambda config: max(config.key_width, config.value_width))
+    return Searched(prepared, logits, BeamOperations(), partial(ancestry_on_gpu, widest, say))
 
 
 def _on_cpu(models: Sequence[Transformer], precision: str, say: Callable[[str], None]) -> Searched:
@@ -290,7 +294,8 @@ def batch_tokens(decoding: Decoding, models: Sequence[Transformer]) -> int:
     weight = models[0].output_embedding.weight
     if weight.device.type == "cpu":
         return max(1, CPU_BATCH_TOKENS * CPU_BEAM // max(CPU_BEAM, decoding.beam))
-    free = available_memory(weight.device) or 0
+    graphs = 8 * GPU.chunk_logits  # bytes that those of steps keep for themselves, mostly logits
+    free = max(0, (available_memory(weight.device) or 0) - graphs)
     # Numbers cached per source token, assuming that hypotheses are as long as the source.
     values = sum(2 * model.config.decoder_depth * model.config.d_model * (1 + decoding.beam) for model in models)
     return min(MOST_BATCH_TOKENS, max(1, free // 2 // (values * weight.element_size())))

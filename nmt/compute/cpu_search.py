@@ -53,12 +53,7 @@ class AncestryInC(Ancestry):
     def search(
         self, by: SearchInC, cache: KVCache, beams: Beams, links: Tensor, penalties: Tensor, n_best: int, least: int
     ) -> Tensor:
-        """Take steps of a search with one model until a sentence is finished or buffers are full.
-
-        `least` is the least number of symbols before `</s>`; the other arguments are those of
-        `BeamOperations.choose_`, and `links` has room for one step. Update the beams in place. Return (n,), whether
-        each sentence is finished.
-        """
+        """Take steps as `SearchInC.take` does."""
         places = self.extent + self.beam * max(1, STEPS_AHEAD // self.count)
         self._make_room(places)
         bias, written, longest = self._bias, self._written, int(self.lengths.max())
@@ -201,6 +196,16 @@ class SearchInC(Operations):
         """Return the encodings of all positions below `end`, and maybe more, (positions, d_model)."""
         self._model.target_positions.extend_to(end, torch.device("cpu"))
         return self._model.target_positions.table
+
+    def take(self, ancestry: Ancestry, cache: KVCache, *given: Any) -> Tensor:
+        """Take steps of a search with one model until a sentence is finished or buffers are full.
+
+        `given` are beams, links with room for one step, penalties and n_best, as for `BeamOperations.choose_`, and the
+        least number of symbols before `</s>`. Update the beams in place. Return (n,), whether each sentence is
+        finished.
+        """
+        assert isinstance(ancestry, AncestryInC)
+        return ancestry.search(self, cache, *given)
 
     def search(self, state: Array[c_int64], most: int) -> int:
         """Take up to `most` steps from `state`, the C struct nmt_beams; return their number."""

@@ -1,4 +1,4 @@
-"""Training and search on a GPU: products in half precision, packed attention by FlashAttention, results read late."""
+"""Training, scoring and layers on a GPU: products in half precision, packed attention by FlashAttention."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from nmt.model.batch import PADDING
-from nmt.model.cache import Ancestry
 from nmt.model.operations import Operations, PackedMask, Reach, factor_dtype
 from nmt.recipe import Model
 from nmt.system import torch_internals
@@ -21,7 +20,6 @@ RELU = "fused"  # with the product before it in training, or "apart"
 LINEAR_RELU = torch_internals.find("torch:ops.aten._addmm_activation")
 NARROW, WIDE = 64, 128  # tokens of a tile
 WIDEST = 128 * NARROW  # of a head times tokens of a tile
-ALIGNED = 8  # extents are multiples of this; attention would copy a bias with unaligned rows
 
 
 class GPU(Operations):
@@ -134,28 +132,6 @@ class _LinearReLU(torch.autograd.Function):
         x, weight, y = ctx.saved_tensors
         grad = grad.where(y > 0.0, 0.0)
         return grad @ weight, grad.t() @ x, grad.sum(0)
-
-
-class LateAncestry(Ancestry):
-    """An ancestry whose `extent` is a bound, so that no step waits for its exact value.
-
-    The host reads `seen` one step later, while the device computes, and passes it to `limit`. On a CPU, this would gain
-    nothing and waste a step on each sentence, which leaves the batch one step later.
-    """
-
-    late = True
-    _bound = 0  # `extent` before alignment
-
-    def limit(self, extent: int) -> None:
-        self._bound = min(self._bound, extent)
-        self.extent = -(-self._bound // ALIGNED) * ALIGNED
-
-    def _measure(self) -> None:
-        """Keep the bound."""
-
-    def _set_extent(self) -> None:
-        self._bound += self.beam
-        self.limit(self._bound)
 
 
 class HalfPrecision(nn.Module):

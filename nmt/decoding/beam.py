@@ -17,7 +17,8 @@ import math
 from collections.abc import Callable, Generator, Iterator, Sequence
 from functools import partial
 from itertools import islice
-from typing import Any, cast
+from typing import Any
+from weakref import proxy
 
 import numpy as np
 import torch
@@ -27,14 +28,13 @@ from torch.nn import functional as F
 
 from nmt.compute.beams import Beams, Candidates, length_penalty, record
 from nmt.compute.choice import CPU_BEAM, batch_tokens, for_scoring, for_search, search_precision
-from nmt.compute.cpu_search import AncestryInC
 from nmt.decoding.constraints import MakeConstraint, MinLength
 from nmt.decoding.engine import Found, Hypothesis, Pool, Source, SourceQueue
 from nmt.decoding.forced import annotate
 from nmt.decoding.placement import Placer
 from nmt.decoding.sampling import draw, key, random_bits
 from nmt.model.batch import pad_ids
-from nmt.model.cache import KVCache, Removal, with_room
+from nmt.model.cache import Removal, with_room
 from nmt.model.transformer import Transformer
 from nmt.recipe import Decoding
 from nmt.system.device import Download, available_memory, check_room, upload
@@ -78,12 +78,21 @@ class SearchEngine:
         self.precision = search_precision(decoding.precision, self.device, say)
         self.models, self.logits, self.operations, self.ancestry, self.steps = for_search(models, self.precision, say)
         self.batch_tokens, self._has_shrunk = batch_tokens(decoding, models), False
+        self._kept: dict[Any, Search] = {}  # the last search, if the next one may go on with it
 
     def search(self, queue: SourceQueue, n_best: int) -> Generator[tuple[int, list[Hypothesis]], None, None]:
-        return Search(self, self.decoding.beam, n_best).run(queue)
+        return self._run(Search, queue, self.decoding.beam, n_best)
 
     def sample(self, queue: SourceQueue, count: int) -> Generator[tuple[int, list[Hypothesis]], None, None]:
-        return Sampling(self, count).run(queue)
+        return self._run(Sampling, queue, count)
+
+    def _run(self, kind: Any, queue: SourceQueue, *sizes: int) -> Generator[tuple[int, list[Hypothesis]], None, None]:
+        """Run a search; on a GPU, the next one of its kind finds its memory and its CUDA graphs."""
+        search: Search = self._kept.get((kind, sizes)) or kind(self, *sizes)
+        self._kept.clear()
+        yield from search.run(queue)
+        if search._ancestry.late:
+            self._kept[kind, sizes] = search
 
     def wants_others(self, source: Source, hypotheses: Sequence[Hypothesis]) -> bool:
         """Return whether other hypotheses may serve a source better than its best ones."""
@@ -115,14 +124,17 @@ class SearchEngine:
 class Search:
     """One beam search: the sentences in progress and the models' caches for them."""
 
-    places = True  # whether results get the phrases of their sources
+    places = True  # whether results get the phrases of their sources, and C kernels may take several steps
+    replaced = ("_beams",)  # as `KVCache.replaced`
 
     def __init__(self, engine: SearchEngine, beam: int, n_best: int) -> None:
-        self._engine, self._beam, self._n_best = engine, beam, n_best
+        self._engine: SearchEngine = proxy(engine)  # which may keep this
+        self._beam, self._n_best = beam, n_best
         self._batch_tokens = engine.batch_tokens
         self._again = Pool()  # sources in progress when memory ran out
         self._found: list[Found] = []  # finished but not yet yielded
         self._starved = False  # whether the last request to the queue returned nothing
+        self._left: tuple[NDArray[Any], Download] | None = None  # from `_remove`, for `_results`
         self._reset()
 
     def _reset(self) -> None:
@@ -131,15 +143,15 @@ class Search:
         windows = [model.config.attention_window for model in engine.models]
         widest = None if None in windows else max(window for window in windows if window is not None)
         self._ancestry = engine.ancestry(self._beam, device, widest)
-        self._caches = [KVCache(self._ancestry, window) for window in windows]
+        self._caches = [self._ancestry.cache(window) for window in windows]
         self._rules = [make(self._ancestry) for make in engine.constraints]
         self._beams = self._empty([])
         self._links = self._beams.ends.new_zeros((0, 16, self._beam))  # (rows, positions, k): links of each step
         self._sources: NDArray[Any] = np.empty(0, dtype=object)  # (n,)
         self._caps = np.empty(0, dtype=np.int64)  # (n,): the caps, on the host
         self._penalties = torch.empty(0, device=device)  # `length_penalty` by length, up to the largest cap
-        # From the previous step: which rows are finished, and the ancestry's `seen`.
-        self._unread: Download | None = None
+        self._first = 0  # symbols of an output that its length does not count
+        self._unread: Download | None = None  # which rows were finished after the previous step, if read late
         self._held: list[Source] = []
 
     def run(self, queue: SourceQueue) -> Generator[tuple[int, list[Hypothesis]], None, None]:
@@ -173,6 +185,7 @@ class Search:
 
     def _restart(self) -> None:
         """Restart the sentences in progress with half the batch size; a failed step cannot be resumed."""
+        self._found += self._results()
         self._again.add([*self._sources, *self._held])
         before, self._batch_tokens = self._batch_tokens, max(1, min(self._batch_tokens, self._again.tokens) // 2)
         self._engine.shrink(self._batch_tokens / before)
@@ -200,18 +213,19 @@ class Search:
     @torch.inference_mode()
     def _add(self, sources: list[Source]) -> None:
         ids = upload(pad_ids([source.ids for source in sources], after=EOS), self._engine.device)
-        self._ancestry.admit(len(sources))
+        lengths = [len(source.ids) + 1 for source in sources]
+        self._ancestry.admit(len(sources), lengths, max(source.cap for source in sources))
         for model, cache in zip(self._engine.models, self._caches, strict=True):
-            model.admit(ids, [len(source.ids) + 1 for source in sources], cache)
+            model.admit(ids, lengths, cache)
         for rule in self._rules:
             rule.admit(sources)
-        self._links = with_room(self._links, 0, self._ancestry.count)
+        self._links = with_room(self._links, 0, self._ancestry.room)
         self._beams = Beams(*map(torch.cat, zip(self._beams, self._empty(sources), strict=True)))
         self._caps = np.append(self._caps, [source.cap for source in sources])
-        if len(self._penalties) <= (largest := int(self._caps.max())):
-            lengths = torch.arange(largest + 1, device=self._engine.device)
-            counted = (lengths - len(sources[0].first)).clamp_min(0)
-            self._penalties = length_penalty(counted, self._engine.decoding.alpha)
+        size, first = max(int(self._caps.max()), self._ancestry.end + 1) + 1, len(sources[0].first)
+        if len(self._penalties) < size or first != self._first:  # the first symbols of another search may be others
+            counted = (torch.arange(size, device=self._engine.device) - first).clamp_min(0)
+            self._penalties, self._first = length_penalty(counted, self._engine.decoding.alpha), first
         self._sources = np.append(self._sources, np.array(sources, dtype=object))
 
     def _empty(self, sources: list[Source]) -> Beams:
@@ -228,37 +242,34 @@ class Search:
         """Extend every hypothesis; remove finished sentences from the batch and return them.
 
         On a GPU, the host learns one step late which sentences are finished, while the device computes the next step,
-        in which they have no alive hypothesis. When a sentence reaches its cap, the host waits instead, because the
-        model may have no next position.
+        in which they have no alive hypothesis. There, they leave together once they are an eighth of the batch.
         """
-        self._links = with_room(self._links, 1, int(self._ancestry.lengths.max()) + 1)
-        done = self._steps()
-        late = self._ancestry.late and bool((self._ancestry.lengths < self._caps).all())
-        rows: list[int] = []
-        if unread := self._unread if late else Download(done, self._ancestry.seen):
-            done_before, seen = unread.read()
-            rows = done_before.nonzero()[:, 0].tolist()
-            if self._ancestry.late:
-                self._ancestry.limit(int(seen) + late * self._beam)
+        self._links = with_room(self._links, 1, self._ancestry.end + 1)
+        newest, late = Download(self._steps()), self._ancestry.late
+        results = self._results()  # while the device computes
+        rows = self._ancestry.finished(self._unread if late else newest)
+        self._unread = newest if late else None
+        if not rows or (late and REFILL * len(rows) < len(self._sources)):
+            return results
+        if late:
+            rows, self._unread = self._ancestry.finished(newest), None
         removal = Removal(rows, self._ancestry.count, self._engine.device)
-        results = self._remove(removal) if rows else []
-        self._unread = Download(removal.keep(done), self._ancestry.seen) if late else None
+        self._left = self._remove(removal)
         self._sources = removal.keep(self._sources)  # last: if memory runs out above, all restart
-        return results
+        return results if late and self._ancestry.count else results + self._results()
 
     def _steps(self) -> Tensor:
-        """Extend every hypothesis, in C by several symbols; return (n,), whether each sentence is finished."""
-        steps, leasts = self._engine.steps, [rule.least_length() for rule in self._rules]
+        """Extend every hypothesis, in C by several symbols; return what `Ancestry.take` does."""
+        steps, leasts = self._engine.steps if self.places else None, [rule.least_length() for rule in self._rules]
         if steps is None or None in leasts or not steps.is_in_c(self._beams.totals.numel()):
-            return self._step()
+            return self._ancestry.take(self._step, (self, *self._caches), self._rules)
         given = self._beams, self._links, self._penalties, self._n_best, max(least or 0 for least in leasts)
-        return cast(AncestryInC, self._ancestry).search(steps, self._caches[0], *given)
+        return steps.take(self._ancestry, self._caches[0], *given)
 
     def _step(self) -> Tensor:
         """Extend every hypothesis by one symbol; return (n,), whether each sentence is finished."""
-        self._ancestry.extend(self._beams.parents)
-        symbols = self._beams.symbols
-        alive = ~self._beams.totals.isneginf()
+        symbols, alive = self._beams.symbols, ~self._beams.totals.isneginf()
+        self._ancestry.extend(self._beams.parents, alive)
         models = zip(self._engine.models, self._caches, strict=True)
         states = [model.step(symbols, cache, alive) for model, cache in models]
         done = self._extend(states)
@@ -300,22 +311,14 @@ class Search:
                 rule.restrict(log_probs, part)
             yield part, log_probs
 
-    def _remove(self, removal: Removal) -> list[Found]:
-        """Remove finished rows; return their sources and hypotheses, best first. One CPU-GPU sync point."""
+    def _remove(self, removal: Removal) -> tuple[NDArray[Any], Download]:
+        """Remove finished rows; return their sources, and all that tells their hypotheses."""
         beams, rows = self._beams, upload(removal.leaving, self._engine.device)
         longest = int(self._ancestry.lengths[removal.leaving].max())
         ends, positions, scores = (each[rows] for each in (beams.ends, beams.positions, beams.scores))
         parents = ends // self._engine.vocabulary
         kept = torch.stack([rule.kept_from_repeating(rows, positions, parents) for rule in self._rules]).any(0)
-        found = Download(self._links[rows, :longest], ends, positions, scores, kept).read()
-        links, *finished = (each.tolist() for each in found)
-        results = []
-        for source, links_of, *of_source in zip(self._sources[removal.leaving], links, *finished, strict=True):
-            each = (self._hypothesis(links_of, *end) for end in zip(*of_source, strict=True) if end[2] > -math.inf)
-            hypotheses = list(islice(each, self._n_best))
-            if self.places and self._engine.wants_others(source, hypotheses):
-                hypotheses += each
-            results.append((source, hypotheses))
+        left = self._sources[removal.leaving], Download(self._links[rows, :longest], ends, positions, scores, kept)
         for cache in self._caches:
             cache.leave(removal)
         self._ancestry.leave(removal)
@@ -323,6 +326,20 @@ class Search:
             rule.leave(removal)
         removal.move(self._links)
         self._beams, self._caps = Beams(*map(removal.keep, self._beams)), removal.keep(self._caps)
+        return left
+
+    def _results(self) -> list[Found]:
+        """Return the sources that `_remove` removed last, with their hypotheses, best first. A CPU-GPU sync point."""
+        if self._left is None:
+            return []
+        (sources, download), self._left, results = self._left, None, []
+        links, *finished = (each.tolist() for each in download.read())
+        for source, links_of, *of_source in zip(sources, links, *finished, strict=True):
+            each = (self._hypothesis(links_of, *end) for end in zip(*of_source, strict=True) if end[2] > -math.inf)
+            hypotheses = list(islice(each, self._n_best))
+            if self.places and self._engine.wants_others(source, hypotheses):
+                hypotheses += each
+            results.append((source, hypotheses))
         return results
 
     def _hypothesis(self, links: list[list[int]], end: int, position: int, score: float, kept: bool) -> Hypothesis:
@@ -356,9 +373,6 @@ class Sampling(Search):
         return beams._replace(
             parents=own, totals=torch.zeros_like(beams.totals), keys=upload(keys, own.device)[:, None]
         )
-
-    def _steps(self) -> Tensor:
-        return self._step()
 
     def _extend(self, states: list[Tensor]) -> Tensor:
         beams = self._beams

@@ -35,6 +35,8 @@ class Constraint:
     Hypotheses of probability 0 are empty slots: their parents and symbols are arbitrary, and so are results for them.
     """
 
+    replaced: tuple[str, ...] = ()  # tensors, a row of each for every sentence, that `restrict` and `advance` replace
+
     def admit(self, sources: Sequence[Source]) -> None:
         """Add a row of empty hypotheses for each source."""
 
@@ -43,6 +45,10 @@ class Constraint:
 
     def advance(self, parents: Tensor, symbols: Tensor) -> None:
         """Extend hypotheses `parents` (n, k) by `symbols` (n, k)."""
+
+    def is_on_device(self) -> bool:
+        """Return whether the next `restrict` and `advance` need nothing of the host but what all others need, too."""
+        return True
 
     def least_length(self) -> int | None:
         """Return the least number of symbols before `</s>` if this is all that the constraint now means, else None.
@@ -73,9 +79,7 @@ class MinLength(Constraint):
         self._least, self._ancestry = length, ancestry
 
     def restrict(self, log_probs: Tensor, rows: slice) -> None:
-        early = self._ancestry.lengths[rows] <= self._least  # lengths already count the symbol to come
-        if early.any():
-            log_probs[:, :, EOS].masked_fill_(upload(early, log_probs.device)[:, None], -math.inf)
+        log_probs[:, :, EOS].masked_fill_(self._ancestry.positions[rows] < self._least, -math.inf)
 
     def least_length(self) -> int:
         return self._least
@@ -87,6 +91,8 @@ class NoRepeat(Constraint):
     A repetition is allowed if it is the only choice, as within a prefix that repeats itself.
     """
 
+    replaced = ("_newest", "_acted")
+
     def __init__(self, n: int, ancestry: Ancestry) -> None:
         self._n, self._ancestry = n, ancestry
         beam, device = ancestry.beam, ancestry.rows.device
@@ -96,9 +102,10 @@ class NoRepeat(Constraint):
         self._history = torch.empty((0, ROOM, beam), dtype=torch.bool, device=device)
 
     def admit(self, sources: Sequence[Source]) -> None:
-        self._newest = F.pad(self._newest, (0, 0, 0, 0, 0, len(sources)), value=NONE)
+        longer = max(0, self._ancestry.end - self._newest.size(2))
+        self._newest = F.pad(self._newest, (0, longer, 0, 0, 0, len(sources)), value=NONE)
         self._acted = F.pad(self._acted, (0, 0, 0, len(sources)))
-        self._history = with_room(self._history, 0, len(self._acted))
+        self._history = with_room(self._history, 0, self._ancestry.room)
 
     def restrict(self, log_probs: Tensor, rows: slice) -> None:
         newest = self._newest[rows]
@@ -110,11 +117,11 @@ class NoRepeat(Constraint):
         self._acted[rows] |= forbid(log_probs, grams[..., 0], again)
 
     def advance(self, parents: Tensor, symbols: Tensor) -> None:
-        self._history = with_room(self._history, 1, int(self._ancestry.lengths.max()))
+        self._history = with_room(self._history, 1, self._ancestry.end + 1)
         self._history[self._ancestry.rows, self._ancestry.positions] = self._acted[:, None]
         self._acted = self._acted.gather(1, parents)
         newest = self._newest.gather(1, parents[:, :, None].expand(-1, -1, self._newest.size(2)))
-        self._newest = torch.cat((symbols[:, :, None], newest), dim=2)
+        self._newest = torch.cat((symbols[:, :, None], newest), dim=2)[:, :, : self._ancestry.end]
 
     def kept_from_repeating(self, rows: Tensor, positions: Tensor, hypotheses: Tensor) -> Tensor:
         return self._history[rows[:, None], positions, hypotheses]
@@ -122,7 +129,7 @@ class NoRepeat(Constraint):
     def leave(self, removal: Removal) -> None:
         removal.move(self._history)
         self._acted = removal.keep(self._acted)
-        self._newest = removal.keep(self._newest)[:, :, : self._ancestry.lengths.max(initial=0)]
+        self._newest = removal.keep(self._newest)[:, :, : self._ancestry.end]
 
 
 def forbid(log_probs: Tensor, symbols: Tensor, where: Tensor) -> Tensor:
@@ -156,6 +163,8 @@ class TreeConstraint(Constraint):
     and the slot of the previous head. Descendants share the rest of the list.
     """
 
+    replaced = ("_left", "_head")
+
     def __init__(self, vocabulary: TreeVocabulary, ancestry: Ancestry) -> None:
         beam, device = ancestry.beam, ancestry.rows.device
         self._run = vocabulary.longest_run
@@ -163,14 +172,14 @@ class TreeConstraint(Constraint):
             slice(ids.start, ids.stop) for ids in (vocabulary.leaves, vocabulary.openers, vocabulary.closers)
         )
         self._kinds = 1 + len(vocabulary.labels)  # kinds of head: no open bracket, or the innermost one's label
-        self._beam = beam
+        self._ancestry = ancestry
         self._bias, self._spent = (table.to(device) for table in self._tables(len(vocabulary)))
         # (kinds of words, tags)
         self._unfit = torch.where(torch.tensor(vocabulary.fitting, dtype=torch.bool), 0.0, -math.inf).to(device)
         ids = torch.empty((0, beam), dtype=torch.int64, device=device)
         # (n, 3, k): leaves left, brackets that may still open, and brackets that may open in a row
         self._left = ids.new_empty((0, 3, beam))
-        self._head = self._slots = ids  # (n, k): slot · kinds + kind, or 0; slot of the next head
+        self._head = ids  # (n, k): slot · kinds + kind, or 0
         self._heads = ids.new_empty((0, 0))  # (rows, slots): the previous heads
         # (rows, words + 1): the next word's kind, by the number of leaves left
         self._kinds_left = ids.new_empty((0, 0))
@@ -194,16 +203,14 @@ class TreeConstraint(Constraint):
 
     def admit(self, sources: Sequence[Source]) -> None:
         left = [[source.words, (source.cap - source.words - 1) // 2, self._run] for source in sources]
-        device = self._head.device
-        slots = torch.arange(self._beam, device=device).expand(len(sources), -1)
-        self._left = torch.cat((self._left, upload(left, device)[:, :, None].expand(-1, -1, self._beam)))
-        self._head = torch.cat((self._head, torch.zeros_like(slots)))
-        self._slots = torch.cat((self._slots, slots))
-        heads = with_room(self._heads, 0, len(self._left))
-        self._heads = with_room(heads, 1, self._beam * max(source.cap for source in sources))
+        device, beam, room = self._head.device, self._ancestry.beam, self._ancestry.room
+        self._left = torch.cat((self._left, upload(left, device)[:, :, None].expand(-1, -1, beam)))
+        self._head = F.pad(self._head, (0, 0, 0, len(sources)))
+        longest = max(self._ancestry.end, *(source.cap for source in sources))
+        self._heads = with_room(with_room(self._heads, 0, room), 1, beam * (longest + 1))
         kinds = [torch.tensor([ANY, *reversed(source.kinds)]) for source in sources]
         padded = upload(pad_sequence(kinds, batch_first=True), device)
-        self._kinds_left = with_room(with_room(self._kinds_left, 0, len(self._left)), 1, padded.size(1))
+        self._kinds_left = with_room(with_room(self._kinds_left, 0, room), 1, padded.size(1))
         self._kinds_left[len(self._left) - len(kinds) : len(self._left), : padded.size(1)] = padded
 
     def restrict(self, log_probs: Tensor, rows: slice) -> None:
@@ -222,16 +229,17 @@ class TreeConstraint(Constraint):
         self._left.transpose(1, 2).sub_(F.embedding(symbols, self._spent))
         self._left[:, 2].clamp_max_(self._run)
         head = self._head.gather(1, parents)
-        heads = self._heads[: len(head)].scatter_(1, self._slots, head)
+        # The slot of the next head. That of a finished row, whose position does not change, is written again and again.
+        slots = self._ancestry.positions * self._ancestry.beam + torch.arange(parents.size(1), device=parents.device)
+        heads = self._heads[: len(head)].scatter_(1, slots, head)
         outer = heads.gather(1, head // self._kinds)
-        inner = (self._slots * self._kinds).add_(symbols).sub_(self._openers.start - 1)
+        inner = (slots * self._kinds).add_(symbols).sub_(self._openers.start - 1)
         head = torch.where(symbols < self._openers.start, head, inner)
         self._head = torch.where(symbols < self._closers.start, head, outer)
-        self._slots += self._beam
 
     def leave(self, removal: Removal) -> None:
         removal.move(self._heads, self._kinds_left)
-        self._left, self._head, self._slots = map(removal.keep, (self._left, self._head, self._slots))
+        self._left, self._head = map(removal.keep, (self._left, self._head))
 
 
 LAST = "\U0010ffff"  # sorts after every text
@@ -319,6 +327,9 @@ class PrefixConstraint(Constraint):
             if state >= 0:  # `get` returns -1 past the prefix, and for an empty slot's arbitrary symbol
                 before[row, hypothesis] = self._plans[row][state][0].get(int(symbol), -1)
         self._states = before
+
+    def is_on_device(self) -> bool:
+        return self._over()
 
     def least_length(self) -> int | None:
         return 0 if self._over() else None

@@ -12,7 +12,7 @@ Shapes: n rows, k hypotheses per row, h heads, c places, s source length.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any, TypeVar
 from weakref import proxy
@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
-from nmt.system.device import upload
+from nmt.system.device import Download, upload
 
 HIDDEN = -1e9  # attention bias that makes the weight 0; unlike -inf, it cannot lead to NaN
 CPU = torch.device("cpu")
@@ -103,7 +103,7 @@ def hidden(dtype: torch.dtype) -> float:
 class Ancestry:
     """The places that each hypothesis attends to: its own and its ancestors'. An ensemble's caches share one."""
 
-    late = False  # whether the host reads `seen` one step late
+    late = False  # whether the host learns one step late which rows are finished
 
     def __init__(self, beam: int, device: torch.device, window: int | None = None) -> None:
         """Start without rows. With a `window`, hypotheses attend only to their last `window` positions.
@@ -115,7 +115,6 @@ class Ancestry:
         self.count = 0  # number of rows
         self.rows = torch.empty((0, 1), dtype=torch.int64, device=device)  # (n, 1): row indices
         self.extent = 0  # number of places up to the last visible one
-        self.seen = torch.zeros((), dtype=torch.int64, device=device)  # `extent`, on the device
         self.places = torch.empty((0, beam), dtype=torch.int64, device=device)  # (n, k): of the newest positions
         self.parents = self.places  # (n, k): each hypothesis's parent among the previous step's hypotheses
         self.positions = torch.empty((0, 1), dtype=torch.int64, device=device)  # (n, 1): current output position
@@ -124,8 +123,25 @@ class Ancestry:
         self._steps = 0
         self._written = torch.zeros((0, ROOM), dtype=torch.int64, device=device)  # (rows, c): step of the last write
 
-    def admit(self, count: int) -> None:
-        """Add `count` rows of empty hypotheses."""
+    @property
+    def end(self) -> int:
+        """An upper bound on output positions."""
+        return int(self.lengths.max(initial=0))
+
+    @property
+    def room(self) -> int:
+        """The number of rows for which buffers must have room."""
+        return self.count
+
+    def cache(self, window: int | None) -> KVCache:
+        """Return a model's cache; `window` is the model's, at most as wide as the ancestry's."""
+        return KVCache(self, window)
+
+    def admit(self, count: int, lengths: Sequence[int] = (), longest: int = 0) -> None:
+        """Add `count` rows of empty hypotheses.
+
+        `lengths` of their sources and `longest`, the length of their longest possible output, only matter on a GPU.
+        """
         start, end = self.count, self.count + count
         if end > len(self._bias):
             self._measure()
@@ -145,15 +161,26 @@ class Ancestry:
     def _set_count(self, count: int) -> None:
         self.count, self.rows = count, torch.arange(count, device=self.rows.device)[:, None]
 
-    def extend(self, parents: Tensor) -> None:
-        """Replace hypotheses by those that `parents` (n, k) selects, and give each a place for its next position."""
+    def take(self, step: Callable[[], Tensor], owners: Sequence[Any], rules: Sequence[Any]) -> Tensor:
+        """Take a step of a search, which returns (n,), whether each row is finished; return that for `finished`.
+
+        `owners` and `rules` are all that it changes beside the ancestry.
+        """
+        return step()
+
+    def finished(self, report: Download | None) -> list[int]:
+        """Return the finished rows, given what `take` returned; none if that is not yet known."""
+        return report.read()[0].nonzero()[:, 0].tolist() if report else []
+
+    def extend(self, parents: Tensor, alive: Tensor | None = None) -> None:
+        """Replace hypotheses by those that `parents` (n, k) selects, and give each a place for its next position.
+
+        Hypotheses that are not `alive` (n, k) may be forgotten.
+        """
         self._steps += 1
         self.parents = parents
         self._extend()
         self.positions, self.lengths = self.positions + 1, self.lengths + 1
-
-    def limit(self, extent: int) -> None:
-        """Lower a bound on the number of visible places to `extent`, derived from `seen`."""
 
     def move_places(self, removal: Removal, buffer: Tensor, used: int) -> None:
         """Fill the holes in a buffer of keys or values (rows, h, places, d); its first `used` places are in use."""
@@ -175,14 +202,10 @@ class Ancestry:
         numbers = torch.arange(taken.size(1), dtype=torch.float32, device=taken.device)
         self.places = (numbers + taken).topk(self.beam, largest=False).indices
         highest = torch.maximum(self.places.amax(), (taken.amax(0).clamp_max_(1.0) * numbers).amax().long())
-        self.seen = highest + 1
-        self._set_extent()
+        self.extent = int(highest) + 1
         self._make_room(self.extent)
         self._bias[: self.count].scatter_(2, self.places[:, :, None], 0.0)
         self._written[: self.count].scatter_(1, self.places, self._steps)
-
-    def _set_extent(self) -> None:
-        self.extent = int(self.seen)
 
     def _make_room(self, places: int) -> None:
         self._bias = with_room(self._bias, 2, places, HIDDEN, beside=(0, self.count))
@@ -208,8 +231,10 @@ class Ancestry:
 class KVCache:
     """One decoder's keys and values for the rows of an ancestry; those of cross-attention are stored per sentence."""
 
+    replaced: tuple[str, ...] = ("_words",)  # tensors, a row of each for every sentence, that a step replaces
+
     def __init__(self, ancestry: Ancestry, window: int | None = None) -> None:
-        """Start without rows; `window` is the model's, at most as wide as the ancestry's."""
+        """Start without rows, as `Ancestry.cache` describes."""
         self.ancestry = ancestry
         self.window = window
         self.lengths = np.empty(0, dtype=np.int64)  # (n,): source lengths

@@ -187,7 +187,7 @@ class DecoderLayer(nn.Module):
         packed: PackedMask | None = None,  # self-attention's mask if x is packed
     ) -> Tensor:  # as x
         own, cross = record or (None, None)
-        return self._states(
+        return self.states(
             x,
             lambda y: self.attention(y, packed, record=own),
             lambda y: self.cross(y, memory, memory_mask, cross),
@@ -196,13 +196,14 @@ class DecoderLayer(nn.Module):
     def step(self, x: Tensor, memory_bias: Tensor, cache: LayerCache) -> Tensor:
         """Apply the layer to hypotheses x (b, k, d_model); `cache` holds the keys and values of both attentions."""
         keys, values = cache.memory()
-        return self._states(
+        return self.states(
             x,
             lambda y: self.attention(y, cache=cache),
             lambda y: self.cross.step(y, keys, values, memory_bias),
         )
 
-    def _states(self, x: Tensor, attention: Sublayer, cross: Sublayer) -> Tensor:
+    def states(self, x: Tensor, attention: Sublayer, cross: Sublayer) -> Tensor:
+        """Apply the layer to x (b, t, d_model) with its two attentions as given."""
         first, second, last = self.attention_residual, self.cross_residual, self.feed_forward_residual
         stream = first(*first.begin(x), attention, second)
         return last(*second(*stream, cross, last), self.feed_forward, None)[0]  # type: ignore[no-any-return]
@@ -263,8 +264,12 @@ class Positions(nn.Module):
         return self._with_words(self.table[:length] if packed is None else self.table[packed.positions], words)
 
     def at(self, positions: Tensor, end: int, words: Tensor | None = None) -> Tensor:
-        """Return encodings (b, 1, d_model), or (b, k, d_model) with `words` (b, k), for `positions` (b, 1) < `end`."""
-        self.extend_to(end + (words is not None), positions.device)
+        """Return encodings (b, 1, d_model), or (b, k, d_model) with `words` (b, k), for `positions` (b, 1) < `end`.
+
+        Those of the position `end`, which finished hypotheses may have, are arbitrary.
+        """
+        self.extend_to(end + (not self.learned), positions.device)
+        positions = positions.clamp_max(len(self.table) - 1) if self.learned else positions
         return self._with_words(self.table[positions], words)
 
     def _with_words(self, places: Tensor, words: Tensor | None) -> Tensor:

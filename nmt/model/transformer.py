@@ -170,9 +170,8 @@ class Transformer(Layer):
         """
         cache.advance()
         words = None if self._starts is None else cache.count_words(self._begins(1, ids))
-        end = int(cache.ancestry.lengths.max(initial=0))
         x = self.target_embedding(ids) * math.sqrt(self.config.d_model)
-        x = x + self.target_positions.at(cache.ancestry.positions, end, words)
+        x = x + self.target_positions.at(cache.ancestry.positions, cache.ancestry.end, words)
         return self.operations.step(self._decoder_layers(), self.decoder_norm, x, cache, alive)
 
     def attention_weights(self, source: Tensor, target_in: Tensor) -> AttentionWeights:

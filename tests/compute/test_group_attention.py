@@ -109,7 +109,7 @@ def test_kernels_of_an_h100_spill_no_registers(width: int, tile: int) -> None:
     script = Path(__file__).parents[1] / "support" / "compiled_attention.py"
     own = {**os.environ, "TRITON_INTERPRET": "0"}
     done = subprocess.run(
-        [sys.executable, script, "90", str(width), str(tile)], env=own, capture_output=True, text=True
+        [sys.executable, script, "90", "group", str(width), str(tile)], env=own, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
     for line in done.stdout.splitlines():

@@ -95,15 +95,18 @@ def test_what_is_allowed_is_what_some_tree_goes_on_with():
 @pytest.mark.parametrize(("labels", "longest_run", "beam"), [(1, 1, 1), (3, 2, 4), (30, 9, 21)])
 def test_the_mask_is_the_rules_whatever_comes_and_goes(labels, longest_run, beam):
     pick, symbols = random.Random(beam), vocabulary(labels, longest_run)
-    constraint = TreeConstraint(symbols, Ancestry(beam, CPU))
+    ancestry = Ancestry(beam, CPU)
+    constraint = TreeConstraint(symbols, ancestry)
     rows = []  # of each the source and its hypotheses, None where there is none
     compared = set()
     for step in range(100):
         if not rows or step % 8 == 0:
             words = [pick.choice((1, 2, 5, 40)) for _ in range(pick.randint(1, 9))]
             new = [Source(0, [], cap=count + pick.choice((1, 2, 5, 60)), kinds=[ANY] * count) for count in words]
+            ancestry.admit(len(new))
             constraint.admit(new)
             rows += [(source, [()] + [None] * (beam - 1)) for source in new]
+        ancestry.extend(torch.zeros((len(rows), beam), dtype=torch.int64))
         log_probs = torch.zeros((len(rows), beam, len(symbols) + 3))
         for part in (slice(0, len(rows) // 2), slice(len(rows) // 2, None)):
             constraint.restrict(log_probs[part], part)
@@ -129,6 +132,7 @@ def test_the_mask_is_the_rules_whatever_comes_and_goes(labels, longest_run, beam
         constraint.advance(torch.tensor(parents), torch.tensor(chosen))
         if done:
             removal = Removal(done, len(rows))
+            ancestry.leave(removal)
             constraint.leave(removal)
             for hole, row in zip(removal.holes, removal.last, strict=True):
                 rows[hole] = rows[row]

@@ -5,13 +5,14 @@ from functools import partial
 
 import pytest
 import torch
+from gathered_attention import gathered_attention
 from queues import Pile
 from reference_search import assert_same, reference_search
 from reference_search import random_model as random_model_of
 from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from nmt.compute import choice
+from nmt.compute import choice, gpu_search
 from nmt.compute.gpu import GPU, HalfPrecision
 from nmt.decoding import beam as beam_module
 from nmt.decoding.beam import Sampling, Search, SearchEngine
@@ -21,6 +22,9 @@ from nmt.model.cache import Ancestry, KVCache
 from nmt.model.transformer import Transformer, computed_by
 from nmt.recipe import Decoding, Model
 from nmt.system.errors import UserError
+
+pytest.importorskip("triton", reason="Triton is not installed")
+from nmt.compute import step_attention
 
 VOCABULARY = 103
 CAPPED = {"norm": "pre", "positions": "learned", "max_positions": 24, "d_k": 3, "d_v": 5}
@@ -47,7 +51,13 @@ def results(found, sources):
 @pytest.fixture
 def late(monkeypatch):
     """Lets a CPU read results as late as a GPU's host does."""
-    monkeypatch.setattr(choice, "_on_cpu", lambda models, precision, say: choice._on_gpu(models, precision))
+    monkeypatch.setattr(choice, "_on_cpu", choice._on_gpu)
+    let_triton_seem_there(monkeypatch)
+
+
+def let_triton_seem_there(monkeypatch):
+    monkeypatch.setattr(gpu_search, "_has_triton", lambda device: True)
+    monkeypatch.setattr(step_attention, "step_attention", gathered_attention)
 
 
 # --- read late ----------------------------------------------------------------------------------------------
@@ -106,17 +116,18 @@ class Scripted:
     def read(self):
         type(self).reads += 1
         values = [torch.zeros(shape, dtype=dtype) for shape, dtype in self.shapes]
-        if len(values) == 2:  # which rows are done, and how many places are seen
-            values[0][list(self.done)] = True
-            values[1].fill_(5)
+        if len(values) == 1:  # of each row, whether it is done, and how many places it uses
+            values[0][list(self.done), 0] = 1
+            values[0][:, 1] = 5
         return values
 
 
 @pytest.mark.parametrize(("search", "changes"), [("search", MODELS[0]), ("search", MODELS[2]), ("sample", MODELS[1])])
-def test_the_host_waits_once_in_a_step_and_once_more_in_a_leave(monkeypatch, search, changes):
+def test_the_host_waits_once_in_a_step_and_twice_more_in_a_leave(monkeypatch, search, changes):
     """On a meta device, nothing can be read but by `Download`, and nothing be indexed by a mask."""
     monkeypatch.setattr(Scripted, "reads", 0)
     monkeypatch.setattr(beam_module, "Download", Scripted)
+    let_triton_seem_there(monkeypatch)
     model = random_model(**changes).float().to("meta")
     rules = [partial(MinLength, 3), partial(NoRepeat, 2)]
     engine = SearchEngine([model], Decoding(beam=3, precision="bf16", batch_tokens=500), rules)
@@ -125,14 +136,15 @@ def test_the_host_waits_once_in_a_step_and_once_more_in_a_leave(monkeypatch, sea
     under_way._batch_tokens = 9 * 13
     under_way._admit(queue)
     under_way._advance()  # from the second step on there is something to read
-    steps = [((), 1, 9), ((), 1, 9), ((1, 8), 2, 7), ((), 1, 7)]
+    steps = [((), 1, 9, 0), ((2,), 1, 9, 0), ((1, 8), 2, 7, 0), ((), 1, 7, 2)]  # rows leave once an eighth is done
     with Uploads() as uploads:
-        for done, reads, left in steps:
+        for done, reads, left, found in steps:
             monkeypatch.setattr(Scripted, "done", done)
             before, uploads.count = Scripted.reads, 0
-            assert len(under_way._advance()) == len(done)
+            rows = under_way._ancestry.count
+            assert len(under_way._advance()) == found  # read while the next step is computed
             assert (Scripted.reads - before, under_way._ancestry.count) == (reads, left)
-            assert uploads.count <= (4 if done else 2)
+            assert uploads.count <= (4 if left < rows else 2)
         before = Scripted.reads
         under_way._admit(queue)
         assert (Scripted.reads, under_way._ancestry.count) == (before, 9)

@@ -1,4 +1,4 @@
-"""Compile the kernels of group attention for a GPU that is not there, and print what they take."""
+"""Compile the kernels of attention for a GPU that is not there, and print what they take."""
 
 from __future__ import annotations
 
@@ -7,19 +7,22 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import triton
 from triton.backends.compiler import GPUTarget
 
-from nmt.compute import group_attention
+from nmt.compute import group_attention, step_attention
+
+LISTS = ("groups", "key_groups", "segments", "key_bounds", "table", "extents")
+KINDS = {**dict.fromkeys(LISTS, "*i32"), "newest": "*i64", "seen": "*i1"}
+NUMBERS = ("before", "after", "beam", "columns", "places")
 
 
-def resources(capability: int, alone: bool, backward: bool, width: int, tile: int) -> tuple[int, int, int]:
+def resources(capability: int, kernel: triton.JITFunction, constants: dict[str, Any]) -> tuple[int, int, int]:
     """Return registers and bytes spilled of a thread, and bytes of shared memory."""
-    kernel, constants = group_attention._attention, group_attention._constants(alone, backward, width, tile)
-    options = {"num_warps": constants.pop("num_warps")}
-    lists = {"groups": "*i32", "key_groups": "*i32", "segments": "*i32", "key_bounds": "*i32"}
-    kinds = {**dict.fromkeys(constants, "constexpr"), **lists, "before": "i32", "after": "i32"}
+    options = {"num_warps": constants.pop("num_warps", 4)}
+    kinds = {**dict.fromkeys(constants, "constexpr"), **KINDS, **dict.fromkeys(NUMBERS, "i32")}
     signature = {name: kinds.get(name, "*bf16") for name in kernel.arg_names}
     aligned = {
         (place,): [["tt.divisibility", 16]] for place, kind in enumerate(signature.values()) if kind.startswith("*")
@@ -39,8 +42,13 @@ def resources(capability: int, alone: bool, backward: bool, width: int, tile: in
 
 
 if __name__ == "__main__":
-    capability, width, tile = map(int, sys.argv[1:])
-    for backward in (False, True):
-        for alone in (True, False):
-            found = resources(capability, alone, backward, width, tile)
-            print("backward" if backward else "forward", "self" if alone else "cross", *found)
+    capability, which, width, size = int(sys.argv[1]), sys.argv[2], *map(int, sys.argv[3:])
+    for way in (False, True):
+        if which == "step":  # of hypotheses' own places, or of sources; `size` is the beam
+            constants = step_attention.constants(way, 16, (width, width), size)
+            print("own" if way else "source", *resources(capability, step_attention._attention, constants))
+            continue
+        for alone in (True, False):  # `size` is that of a tile
+            constants = group_attention._constants(alone, way, width, size)
+            found = resources(capability, group_attention._attention, constants)
+            print("backward" if way else "forward", "self" if alone else "cross", *found)

@@ -1,0 +1,369 @@
+"""A search on a GPU: its state does not move between steps, so that CUDA graphs repeat them.
+
+Keys and values lie in pages. A sentence has pages for its source, then for the places of its hypotheses, as many as it
+needs; a table on the device lists them. Page 0 belongs to none: rows beyond the sentences write there. When sentences
+come or go, only the table changes.
+
+A graph computes what its kernels did when they were recorded, at the same addresses. It therefore serves one number of
+rows, of which there are few: a batch is filled up with rows without alive hypotheses. Tensors that a step replaces are
+copied back to where they were.
+
+The host learns one step late which rows are finished and how many places each uses. Meanwhile the device computes the
+next step, in which finished rows have no alive hypothesis.
+
+Shapes: n rows, k hypotheses per row, h heads.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache, partial
+from importlib.util import find_spec
+from itertools import chain, islice
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from nmt.compute.gpu import GPU
+from nmt.model.cache import Ancestry, KVCache, Removal, with_room
+from nmt.model.operations import join_heads
+from nmt.recipe import Model
+from nmt.system.device import Download, upload
+
+STEPS = "graphs"  # how steps reach a GPU: by "graphs", kernels "singly", or "plainly", which is without pages, too
+PAGE = 16  # slots of a page
+PLACES, PAGES = 128, 15  # of a row, for which there is room at first; PLACES is a multiple of ROOM
+WIDEST = 64 * 64  # of a head times hypotheses; more would not fit the kernel's registers
+OLDEST = (8, 0)  # GPU that Triton serves well
+
+Own = tuple[Tensor, Tensor, Tensor]
+"""Places of the newest keys and values (n, k), which places each hypothesis attends to (n, c, k), and `extents` (n,)"""
+
+
+# --- pages ------------------------------------------------------------------------------------------------------------
+
+
+def ancestry_on_gpu(
+    model: Model, say: Callable[[str], None], beam: int, device: torch.device, window: int | None
+) -> Ancestry:
+    """Return a paged ancestry if there is a kernel for it, else one whose every step waits for the device."""
+    fits = STEPS != "plainly" and beam * max(model.key_width, model.value_width) <= WIDEST
+    return PagedAncestry(say, beam, device, window) if fits and _has_triton(device) else Ancestry(beam, device, window)
+
+
+@cache
+def _has_triton(device: torch.device) -> bool:
+    if device.type != "cuda" or find_spec("triton") is None:
+        return False
+    return torch.cuda.get_device_capability(device) >= OLDEST
+
+
+class PagedAncestry(Ancestry):
+    """An ancestry whose tensors keep their places, and the pages of its sentences."""
+
+    late = True
+    replaced = ("positions", "parents", "places", "alive", "rows", "extents")  # as `KVCache.replaced`
+
+    def __init__(self, say: Callable[[str], None], beam: int, device: torch.device, window: int | None = None) -> None:
+        """Start as `Ancestry` does; report with `say` if graphs cannot be recorded."""
+        super().__init__(beam, device, window)
+        self.graphs = StepGraphs(device, say)
+        self.pools: list[list[Tensor]] = []  # of the layers of each cache
+        self.pages = 1
+        self.alive = torch.zeros((0, beam), dtype=torch.bool, device=device)  # (n, k): before the step
+        self.extents = torch.zeros(0, dtype=torch.int32, device=device)  # (n,): places up to the last visible one
+        self.table = torch.zeros((0, 1 + PAGES), dtype=torch.int32, device=device)  # (rows, 1 + pages): source length
+        self._seen = torch.zeros((0, PLACES, beam), dtype=torch.bool, device=device)  # (rows, c, k): visible places
+        self._clock = torch.zeros((), dtype=torch.int64, device=device)
+        self._listed = torch.zeros((0, 1 + PAGES), dtype=torch.int32)  # the same on the host
+        self._uploaded = 0  # rows of `table` that are those of `_listed`
+        self._free = np.empty(0, dtype=np.int32)  # pages
+        self._bounds = np.empty(0, dtype=np.int64)  # (n,): upper bounds on `extents`
+        self._end = 0
+
+    @property
+    def end(self) -> int:
+        """An upper bound on output positions, which finished rows have as their position."""
+        return self._end
+
+    @property
+    def room(self) -> int:
+        return graph_rows(self.count)
+
+    def cache(self, window: int | None) -> KVCache:
+        made = PagedCache(self, window)
+        self.pools.append(made.layers)
+        return made
+
+    def admit(self, count: int, lengths: Sequence[int] = (), longest: int = 0) -> None:
+        self._end, self.count, start = max(self._end, longest), self.count + count, self.count
+        for name in self.replaced:
+            rows = getattr(self, name)
+            setattr(self, name, F.pad(rows, (0, 0) * (rows.dim() - 1) + (0, count), value=-(name == "positions")))
+        none = np.zeros(count, dtype=np.int64)
+        self.lengths, self._bounds = np.append(self.lengths, none), np.append(self._bounds, none)
+        self._grow(PAGES, PLACES)
+        self._seen[start : self.count] = False
+        self._listed[start : self.count, 0] = torch.tensor(lengths)
+        self._give_pages()
+
+    def leave(self, removal: Removal) -> None:
+        listed = self._listed.numpy()
+        pages = listed[removal.leaving, 1:]
+        self._free = np.append(self._free, pages[pages > 0])
+        removal.move(self._seen, self._written)
+        removal.move(listed)
+        listed[removal.count :] = 0
+        for name in (*self.replaced, "lengths", "_bounds"):
+            setattr(self, name, removal.keep(getattr(self, name)))
+        self.count, self._uploaded = removal.count, 0
+
+    def upload_table(self, rows: int) -> None:
+        """Bring the first `rows` of the table up to date."""
+        if rows > self._uploaded:
+            self.table[:rows] = upload(self._listed[:rows], self.table.device)
+            self._uploaded = rows
+
+    def _give_pages(self) -> None:
+        """Give each sentence the pages that it lacks for its source and its places."""
+        listed = self._listed.numpy()[: self.count]
+        needed, owned = -(-listed[:, 0] // PAGE) - (-self._bounds // PAGE), np.count_nonzero(listed[:, 1:], axis=1)
+        if not (needed > owned).any():
+            return
+        self._grow(int(needed.max()), int(self._bounds.max()))
+        pages = self._listed.numpy()[: self.count, 1:]
+        numbers = np.arange(pages.shape[1])
+        lacking = (owned[:, None] <= numbers) & (numbers < needed[:, None])
+        total, self._uploaded = int(lacking.sum()), 0
+        if total > len(self._free):
+            before, self.pages = self.pages, self.pages + max(3 * total, self.pages // 2)
+            self._free = np.append(self._free, np.arange(before, self.pages, dtype=np.int32))
+            for pools in self.pools:
+                pools[:] = [with_room(pool, 0, self.pages * PAGE) for pool in pools]
+        pages[lacking], self._free = self._free[:total], self._free[total:]
+
+    def _grow(self, pages: int, places: int) -> None:
+        """Make room for all rows, and so many pages and places of each."""
+        for name, size in (("_listed", 1 + pages), ("table", 1 + pages), ("_written", places), ("_seen", places)):
+            setattr(self, name, with_room(with_room(getattr(self, name), 0, self.room), 1, size))
+
+    def take(self, step: Callable[[], Tensor], owners: Sequence[Any], rules: Sequence[Any]) -> Tensor:
+        def reported() -> Tensor:
+            return torch.stack((step(), self.extents), 1)  # (n, 2)
+
+        self._bounds += self.beam
+        self.lengths = np.minimum(self.lengths + 1, self._end)
+        self._give_pages()
+        by_graph = self.graphs.active and all(rule.is_on_device() for rule in rules)
+        self.upload_table(self.room if by_graph else self.count)
+        return self.graphs(reported, [self, *owners, *rules], self.count, self.room) if by_graph else reported()
+
+    def finished(self, report: Download | None) -> list[int]:
+        if report is None:
+            return []
+        done, extents = report.read()[0].numpy().T
+        self._bounds[: len(extents)] = extents + self.beam  # after one more step, which is under way
+        return np.flatnonzero(done).tolist()
+
+    def extend(self, parents: Tensor, alive: Tensor | None = None) -> None:
+        assert alive is not None
+        self.parents, self.alive, self.rows = parents, alive, torch.arange(self.count, device=parents.device)[:, None]
+        before = self._seen[: self.count]
+        self._clock += 1
+        seen = before.gather(2, parents[:, None].expand_as(before)) & alive[:, None]
+        if self.window is not None:
+            seen &= self._newer_than(self.window)
+        # Choose the first free places by sorting: taken places come after all free ones.
+        numbers = torch.arange(before.size(1), device=parents.device)
+        self.places = (seen.any(2) * len(numbers) + numbers).topk(self.beam, largest=False).indices
+        before.copy_(seen.scatter_(1, self.places[:, None], True))
+        self._written[: self.count].scatter_(1, self.places, self._clock.expand_as(self.places))
+        self.positions = (self.positions + 1).masked_fill_(~alive.any(1, keepdim=True), self._end)
+        self.extents = (seen.any(2) * (numbers + 1)).amax(1).int()
+
+    def seen(self, window: int | None) -> Tensor:
+        """Return which places each hypothesis attends to (n, c, k), in a model with this window."""
+        seen = self._seen[: self.count]
+        return seen if window is None or window == self.window else seen & self._newer_than(window)
+
+    def _newer_than(self, window: int) -> Tensor:
+        return self._written[: self.count, :, None] > self._clock - window
+
+
+class PagedCache(KVCache):
+    """A cache in pages; a layer is a pool of keys and values side by side, (slots, h · (d_k + d_v))."""
+
+    ancestry: PagedAncestry
+    layers: list[Any]
+
+    def admit(self, memory: Sequence[Sequence[Tensor]], lengths: Sequence[int]) -> None:
+        start, ancestry = len(self.lengths), self.ancestry
+        if not self.layers:
+            wide = sum(each.size(1) * each.size(3) for each in memory[0])
+            self.layers += [keys.new_zeros((ancestry.pages * PAGE, wide)) for keys, _ in memory]
+        self.lengths, self.longest = np.append(self.lengths, lengths), max(self.longest, *lengths)
+        self._words = F.pad(self._words, (0, 0, 0, len(lengths)))
+        ancestry.upload_table(len(self.lengths))
+        table = ancestry.table[start : len(self.lengths)]
+        numbers = torch.arange(memory[0][0].size(2), device=table.device).expand(len(table), -1)
+        slots = torch.where(numbers < table[:, :1], slots_of(table, numbers), 0)
+        for pool, states in zip(self.layers, memory, strict=True):
+            pool[slots] = torch.cat(list(map(join_heads, states)), 2)
+
+    def leave(self, removal: Removal) -> None:
+        self._words, self.lengths = removal.keep(self._words), removal.keep(self.lengths)
+        self.longest = int(self.lengths.max(initial=0))
+
+    def count_words(self, begins: Tensor) -> Tensor:
+        return super().count_words(begins & self.ancestry.alive)  # those of finished rows must not go on
+
+    def advance(self) -> None:
+        """Do nothing: what changes is in the ancestry."""
+
+
+# --- the decoder ------------------------------------------------------------------------------------------------------
+
+
+class SearchOnGPU(GPU):
+    """Operations of a step that reads keys and values from pages."""
+
+    def step(self, layers: Iterable[Any], norm: nn.Module, x: Tensor, cache: Any, alive: Tensor | None) -> Tensor:
+        ancestry = cache.ancestry
+        if not isinstance(ancestry, PagedAncestry):
+            return super().step(layers, norm, x, cache, alive)
+        own, table = (ancestry.places, ancestry.seen(cache.window), ancestry.extents), ancestry.table[: len(x)]
+        for layer, pool in zip(layers, cache.layers, strict=True):
+            of_own, of_source = (partial(_attend, pool, table, seen) for seen in (own, None))
+            attention, cross = layer.attention, layer.cross
+            x = layer.states(x, partial(of_own, attention, attention.qkv), partial(of_source, cross, cross.query))
+        return norm(x)  # type: ignore[no-any-return]
+
+
+def _attend(pool: Tensor, table: Tensor, own: Own | None, attention: Any, project: Any, x: Tensor) -> Tensor:
+    """Compute a sublayer; `own` is as for `step_attention`."""
+    from nmt.compute.step_attention import step_attention
+
+    mixed = step_attention(project(x), pool, table, own, attention.heads, attention.widths[-2:], PAGE)
+    return attention.out(mixed)  # type: ignore[no-any-return]
+
+
+def slots_of(table: Tensor, places: Tensor) -> Tensor:
+    """Return the slots (n, m) of rows' `places` (n, m); those beyond the table's pages are arbitrary."""
+    pages = table[:, 1:].gather(1, (places // PAGE).clamp_max(table.size(1) - 2))
+    return pages.long() * PAGE + places % PAGE
+
+
+# --- graphs -----------------------------------------------------------------------------------------------------------
+
+
+def graph_rows(count: int) -> int:
+    """Round up to one of the numbers of rows that have graphs, at most a quarter more: four between powers of 2."""
+    step = 1 << max(0, count.bit_length() - 3)
+    return -(-count // step) * step
+
+
+class StepGraphs:
+    """Steps of a search by CUDA graphs, one for each number of rows that comes again."""
+
+    def __init__(self, device: torch.device, say: Callable[[str], None]) -> None:
+        self.active = STEPS == "graphs" and device.type == "cuda"
+        self._device, self._say = device, say
+        self._kept: list[Tensor] = []  # what steps replace, where graphs read and write it
+        self._loaded = (0, 0)  # rows of sentences, and of the step for which others were filled
+        self._report = torch.zeros((0, 2), dtype=torch.int32, device=device)
+        self._graphs: dict[int, Any] = {}  # None for a number of rows that came once
+        self._where: list[Any] = []  # addresses that graphs know
+
+    def __call__(self, step: Callable[[], Tensor], owners: Sequence[Any], count: int, rows: int) -> Tensor:
+        """Take a step of `rows` rows, of which `count` have sentences; return the result of these.
+
+        The first of `owners`, of all tensors that the step reads or writes, is the ancestry.
+        """
+        self._load(owners, count, rows)
+        if (where := self._addresses(owners)) != self._where:
+            self._graphs.clear()
+            self._where = where
+        if rows not in self._graphs:  # without a graph: load kernels and grow tables, which cannot be recorded
+            self._graphs[rows] = None
+            return step()
+        try:
+            self._graphs[rows] = graph = self._graphs[rows] or self._record(step, owners, count, rows)
+        except RuntimeError as error:
+            self._say(f"the search continues without CUDA graphs: {str(error).splitlines()[0]}")
+            self.active = False
+            self._graphs.clear()
+            return step()
+        graph.replay()
+        return self._report[:count]
+
+    def _load(self, owners: Sequence[Any], count: int, rows: int) -> None:
+        """Bring the tensors that a step replaces to where graphs expect them; empty the rows without sentences."""
+        found = _replaced(owners)
+        if self._loaded == (count, rows) and all(map(_same, found, self._kept)):
+            return
+        if [each.shape[1:] for each in found] != [each.shape[1:] for each in self._kept]:
+            self._kept = [each.new_empty((0, *each.shape[1:])) for each in found]
+        self._kept = [with_room(each, 0, rows) for each in self._kept]
+        for new, kept in zip(found, self._kept, strict=True):
+            if not _same(new, kept):
+                kept[:count] = new
+            kept[count:rows] = -math.inf if kept.is_floating_point() else 0
+        self._report = with_room(self._report, 0, rows)
+        _replace(owners, self._kept, count)
+        self._loaded = count, rows
+
+    def _addresses(self, owners: Sequence[Any]) -> list[Any]:
+        found = chain([self._report], self._kept, *owners[0].pools, *(vars(owner).values() for owner in owners))
+        tensors = [each for each in found if isinstance(each, Tensor)]
+        return [owners[0].end, *((each.data_ptr(), each.shape[1:]) for each in tensors)]
+
+    def _record(self, step: Callable[[], Tensor], owners: Sequence[Any], count: int, rows: int) -> Any:
+        if not any(self._graphs.values()):  # memory of graphs that are gone cannot be shared
+            self._stream, self._pool = torch.cuda.Stream(self._device), torch.cuda.graph_pool_handle()
+        graph = torch.cuda.CUDAGraph()
+        torch.cuda.synchronize(self._device)
+        with torch.cuda.stream(self._stream):
+            graph.capture_begin(self._pool, "thread_local")  # other threads may allocate pinned memory meanwhile
+            try:
+                self._run(step, owners, count, rows)
+            finally:
+                graph.capture_end()
+        return graph
+
+    def _run(self, step: Callable[[], Tensor], owners: Sequence[Any], count: int, rows: int) -> None:
+        """Take a step whose results are where it began."""
+        ancestry = owners[0]
+        try:
+            ancestry.count = rows
+            _replace(owners, self._kept, rows)
+            self._report[:rows] = step()
+            for kept, new in zip(self._kept, _replaced(owners), strict=True):
+                if not _same(new, kept):
+                    kept[:rows] = new
+        finally:
+            ancestry.count = count
+            _replace(owners, self._kept, count)
+
+
+def _same(one: Tensor, other: Tensor) -> bool:
+    return one.data_ptr() == other.data_ptr()
+
+
+def _replaced(owners: Sequence[Any]) -> list[Tensor]:
+    """Return the tensors of `owners` that a step replaces, single ones and those of tuples."""
+    values = [getattr(owner, name) for owner in owners for name in owner.replaced]
+    return [each for value in values for each in ([value] if isinstance(value, Tensor) else value)]
+
+
+def _replace(owners: Sequence[Any], tensors: Iterable[Tensor], rows: int) -> None:
+    """Set what `_replaced` returns to the first rows of `tensors`."""
+    views = iter([each[:rows] for each in tensors])
+    for owner in owners:
+        for name in owner.replaced:
+            value = getattr(owner, name)
+            single = isinstance(value, Tensor)
+            setattr(owner, name, next(views) if single else type(value)(*islice(views, len(value))))

@@ -1,0 +1,132 @@
+"""Steps of a search that are recorded once and repeated where their tensors lie, without a GPU: traced by PyTorch."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from gathered_attention import gathered_attention
+from queues import Pile
+from reference_search import assert_same, random_model
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from nmt.compute import choice, gpu_search
+from nmt.compute.gpu_search import StepGraphs
+from nmt.decoding.beam import SearchEngine
+from nmt.decoding.constraints import MinLength, NoRepeat
+from nmt.decoding.engine import Hypothesis, Source
+from nmt.model.cache import Ancestry
+from nmt.recipe import Decoding, Model
+
+pytest.importorskip("triton", reason="Triton is not installed")
+from nmt.compute import step_attention
+
+VOCABULARY = 103
+CAPPED = {"norm": "pre", "positions": "learned", "max_positions": 24, "d_k": 3, "d_v": 5}
+WORDS = {"attention_window": 3, "positions": "words"}
+
+
+def sources_of(count: int, seed: int = 1) -> list[Source]:
+    """Their caps are the lengths that `CAPPED` serves."""
+    pick = random.Random(seed)
+    lists = [[pick.randrange(4, VOCABULARY) for _ in range(pick.randint(1, 12))] for _ in range(count)]
+    return [Source(number, ids, cap=len(ids) + 12) for number, ids in enumerate(lists)]
+
+
+class Traced:
+    """Work that is done once and recorded, operation by operation, with the tensors that each reads and writes."""
+
+    recorded = replayed = 0
+
+    def __init__(self, work: Callable[[], None]) -> None:
+        self._graph, self._is_done = make_fx(work)(), True
+        Traced.recorded += 1
+
+    def replay(self) -> None:
+        if not self._is_done:
+            self._graph()
+            Traced.replayed += 1
+        self._is_done = False
+
+
+@pytest.fixture
+def on_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lets a CPU search as a GPU does, with the stand-in for CUDA graphs."""
+    prepare = StepGraphs.__init__
+
+    def begin(self: StepGraphs, device: torch.device, say: Callable[[str], None]) -> None:
+        prepare(self, device, say)
+        self.active = True
+
+    monkeypatch.setattr(choice, "_on_cpu", choice._on_gpu)
+    monkeypatch.setattr(gpu_search, "_has_triton", lambda device: True)
+    for name, size in (("PAGE", 4), ("PAGES", 2), ("PLACES", 16)):  # so that tables and buffers grow
+        monkeypatch.setattr(gpu_search, name, size)
+    monkeypatch.setattr(gpu_search, "graph_rows", lambda count: -(-count // 4) * 4)  # to record fewer
+    monkeypatch.setattr(step_attention, "step_attention", gathered_attention)
+    monkeypatch.setattr(StepGraphs, "__init__", begin)
+    monkeypatch.setattr(StepGraphs, "_record", lambda self, *given: Traced(partial(self._run, *given)))
+    monkeypatch.setattr(Traced, "recorded", 0)
+    monkeypatch.setattr(Traced, "replayed", 0)
+
+
+def found_by(engine: SearchEngine, how: str, sources: list[Source]) -> list[list[Hypothesis]]:
+    return [found for _, found in sorted(getattr(engine, how)(Pile(sources), engine.decoding.beam))]
+
+
+RULES = {
+    "search": [],
+    "sample": [partial(MinLength, 3)],
+    "rules": [partial(MinLength, 5), partial(NoRepeat, 2)],
+}
+
+
+@pytest.mark.parametrize(
+    ("how", "beam", "changes", "models"),
+    [("search", 4, {}, 1), ("rules", 2, WORDS, 2), ("sample", 3, CAPPED, 1)],
+)
+def test_a_search_by_repeated_steps_is_the_search(
+    how: str, beam: int, changes: dict[str, Any], models: int, request: pytest.FixtureRequest
+) -> None:
+    sources, method = sources_of(7), "sample" if how == "sample" else "search"
+    changes = {"layers": 1, **changes}
+    several = [random_model(VOCABULARY, VOCABULARY, liking=1.0, seed=3 + each, **changes) for each in range(models)]
+    decoding = Decoding(beam=beam, batch_tokens=52)
+    expected = found_by(SearchEngine(several, decoding, RULES[how]), method, sources)
+    request.getfixturevalue("on_gpu")
+    engine = SearchEngine(several, decoding, RULES[how])
+    for _ in range(2):
+        assert_same(found_by(engine, method, sources), expected)
+    assert Traced.replayed > 2 * Traced.recorded > 0
+
+
+def test_a_search_goes_on_without_graphs_if_none_can_be_recorded(on_gpu: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any) -> None:
+        raise RuntimeError("operation not permitted\nwhen stream is capturing")
+
+    model, sources, said = random_model(VOCABULARY, VOCABULARY, liking=1.0, layers=1), sources_of(9), list[str]()
+    engines = [SearchEngine([model], Decoding(beam=3, batch_tokens=52), [], said.append) for _ in range(2)]
+    monkeypatch.setattr(StepGraphs, "_record", refuse)
+    found = found_by(engines[0], "search", sources)
+    monkeypatch.setattr(gpu_search, "STEPS", "plainly")
+    assert_same(found, found_by(engines[1], "search", sources))
+    assert said == ["the search continues without CUDA graphs: operation not permitted"]
+
+
+@pytest.mark.parametrize(("beam", "there"), [(4, False), (200, True)])
+def test_steps_are_plain_where_the_kernel_does_not_serve(
+    beam: int, there: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gpu_search, "_has_triton", lambda device: there)
+    here, model = torch.device("cpu"), Model(d_model=64, heads=2)
+    assert type(gpu_search.ancestry_on_gpu(model, print, beam, here, None)) is Ancestry
+
+
+def test_batches_are_filled_up_by_at_most_a_quarter_to_few_numbers_of_rows() -> None:
+    found = [gpu_search.graph_rows(count) for count in range(1, 2049)]
+    assert all(count <= rows <= 1.25 * count for count, rows in enumerate(found, 1))
+    assert len(set(found)) == 40
