@@ -75,11 +75,11 @@ def write_classes(path: Path, batch_tokens: int, vocabulary: int) -> list[list[r
         sides.append((source, target))
         starts = range(first, first := first + len(source), pairs)
         classes.append([range(start, start + pairs) for start in starts])
-    lengths = wmt_lengths(UPDATES * 5000)
-    plan = plan_epoch(*lengths, batch_tokens, 1, 0)
+    wmt = wmt_lengths(UPDATES * 5000)
+    plan = plan_epoch(*wmt, batch_tokens, 1, 0)
     chosen = [plan.rows(number * len(plan) // UPDATES) for number in range(min(UPDATES, len(plan)))]
     rows = np.concatenate(chosen)
-    sides.append((lengths[0][rows], lengths[1][rows]))
+    sides.append((wmt[0][rows], wmt[1][rows]))
     ends = np.cumsum([first, *map(len, chosen)]).tolist()
     classes.append([range(*pair) for pair in pairwise(ends)])
     lengths = [np.concatenate(side).round().clip(1).astype(np.int32) for side in zip(*sides, strict=True)]

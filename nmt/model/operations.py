@@ -249,7 +249,8 @@ def _recorded_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor 
 def factor_dtype(x: Tensor) -> torch.dtype:
     """Return the dtype in which products with x are computed: autocast's where it is enabled, else x's."""
     kind = x.device.type
-    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype
+    is_rounded = torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)
+    return torch.get_autocast_dtype(kind) if is_rounded else x.dtype
 
 
 def perplexity(nll: float, tokens: float) -> float:
