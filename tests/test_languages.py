@@ -115,7 +115,7 @@ def test_translate_writes_the_symbol_of_the_language(folder: Path) -> None:
     ("options", "said"),
     [
         ("", ["error: this model translates to several languages: de, fr, en", "hint: name one: nmt translate --to"]),
-        ("--to xx", ["error: xx: this model has no symbol for this language", "hint: its target languages are de, fr"]),
+        ("--to xx", ["error: xx: this model has no symbol for this language", "hint: its languages are de, fr"]),
     ],
 )
 def test_a_language_that_is_missing_or_unknown_is_an_error_that_lists_those_that_there_are(
