@@ -17,6 +17,7 @@ from nmt.text.markup import TAGS, Markup
 from nmt.text.terms import Span, Terms, in_order
 
 MARKS = "&_~"  # of accelerators: of Qt and Windows, of GTK, of LibreOffice
+SIGNS = "%{}<>"  # of placeholders
 _WORD = re.compile(r"[^\W_]+")
 _GAPS = re.compile(r"(\A\s+|\s+\Z|\s{2,}|[\t\r\v\f])")
 _END, _ANY_END = re.compile(r"(?:\.{3}|[….:])\Z"), re.compile(r"\s*(?:\.{3}|[….:。：։])\Z")
@@ -87,8 +88,9 @@ def _taken(text: str) -> set[int]:
 
 
 def _kept(text: str) -> Counter[str]:
-    """Count the placeholders and tags of a text."""
-    return Counter(_placeholders(text)) + Counter(tag[0] for tag in _tags(text) if not tag["entity"])
+    """Count the placeholders and tags of a text, and signs of others: each program may have its own."""
+    tags = (tag[0] for tag in _tags(text) if not tag["entity"])
+    return Counter([*_placeholders(text), *tags, *(each for each in text if each in SIGNS)])
 
 
 def _tags(text: str) -> Iterator[re.Match[str]]:

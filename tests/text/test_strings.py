@@ -44,6 +44,7 @@ def test_accelerators_are_found_by_the_file(texts: list[str], mark: str, letters
         ("%s of %d", "%d av %s", "%s av %d"),  # filled in by their order
         ("%s of %d", "%s av", ""),  # lost
         ("All of it", "%d av allt", ""),  # invented
+        ("%C18*%O$tGone", "%C 1*%1%1 borta", ""),  # of a program's own kind
         ("<b>All</b>", "<b>Allt", ""),
     ],
 )
