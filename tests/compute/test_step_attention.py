@@ -109,7 +109,7 @@ def test_both_ways_are_the_formula(own: bool, beam: int, widths: tuple[int, int]
     assert torch.equal(*stored)
 
 
-@pytest.mark.parametrize(("beam", "width"), [(4, 64), (64, 64), (21, 128)])
+@pytest.mark.parametrize(("beam", "width"), [(4, 64), (21, 128)])
 def test_the_kernel_of_an_h100_spills_no_registers(beam: int, width: int) -> None:
     script = Path(__file__).parents[1] / "support" / "compiled_attention.py"
     own = {**os.environ, "TRITON_INTERPRET": "0"}
