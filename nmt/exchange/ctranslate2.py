@@ -134,7 +134,7 @@ def _position_table(weights: Mapping[str, Array], side: str, config: Model, posi
     from nmt.model.layers import sinusoids
 
     if config.positions != "learned":
-        computed: Array = sinusoids(positions, config.d_model, fairseq=config.positions == "fairseq").numpy()
+        computed: Array = sinusoids(positions, config.d_model, config.positions == "fairseq").numpy()
         return computed
     learned = weights[f"{side}_positions.table"]
     return np.pad(learned, ((0, positions - config.max_positions), (0, 0)))  # the zero rows are for padding tokens
