@@ -6,6 +6,7 @@ search lays out a matrix once, then multiplies it by few rows again and again.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from ctypes import CDLL, Structure, byref, c_int32, c_int64, c_void_p
 from functools import cache
 from typing import Any, ClassVar
@@ -197,11 +198,13 @@ class BFloat16(LaidOut):
         super().__init__(weight, bias)
         self.matrix = weight.detach().to(torch.bfloat16)
         reorder = torch_internals.find("torch:ops.mkldnn._reorder_linear_weight")
+        self._multiply: Callable[[Tensor, Tensor], Tensor] = F.linear  # where oneDNN has no bf16, as with AVX2 alone
         if reorder and torch_internals.find("torch:ops.mkldnn._linear_pointwise"):
             self.matrix = reorder(self.matrix)  # into oneDNN's fastest layout
+            self._multiply = rows_by_rows
 
     def product(self, x: Tensor) -> Tensor:
-        return rows_by_rows(x.to(torch.bfloat16), self.matrix).float()
+        return self._multiply(x.to(torch.bfloat16), self.matrix).float()
 
 
 class Int8(LaidOut):

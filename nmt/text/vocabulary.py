@@ -174,7 +174,8 @@ class Vocabulary(TargetVocabulary):
         """
         spelled, ends, held = "", [], b""
         tags = set(self.languages.values()) if not self.language(text) else set()
-        for piece in ("" if index in tags else self._symbols[index] for index in ids):
+        for index, piece in zip(ids, self.pieces(ids), strict=True):
+            piece = "" if index in tags else piece
             if byte := _BYTE.fullmatch(piece):
                 held += bytes.fromhex(byte[1])
                 character = held.decode(errors="ignore")

@@ -83,7 +83,8 @@ class Validation:
         may_copy = recipe.data.source == recipe.data.target or self._task.has_trees
         rows = [row for row, (source, reference) in pairs if may_copy or source != reference]
         self._rows = rows or list(range(len(self.sources)))
-        self._directions = [()] * len(self.sources) if self._task.has_trees else _directions(corpus, recipe, tokenizer)
+        several = not self._task.has_trees and tokenizer.source.languages
+        self._directions = _directions(corpus, recipe, tokenizer) if several else [()] * len(self.sources)
         self._trained = recipe.data.directions
         self.notes = list(self._notes(len(self.sources) - len(rows)))
 
@@ -109,7 +110,7 @@ class Validation:
             return DevScores(scores, {"perplexity": "per subword, </s> counted"})
         hypotheses = self._search(model)
         if self._task.has_trees:
-            found = {"f1": f1(self.references, hypotheses)}
+            found, of_directions = {"f1": f1(self.references, hypotheses)}, dict[str, float]()
         else:
             found, of_directions = self._score(hypotheses)
         scores = {name: one.score for name, one in found.items()} | scores | of_directions

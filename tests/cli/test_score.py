@@ -157,7 +157,7 @@ def test_an_average_without_a_score_is_scored_where_its_data_is(
 ) -> None:
     add_info(runs / "a/averaged", {"scores": {}, "signatures": {}})  # as after nmt average without its data
     (found,) = json.loads(nmt("score", "--runs", "a", "--json").out)["runs"]
-    assert found["dev"]["score"] > 90
+    assert found["dev"]["score"] > 80
     assert "nc:6" in found["dev"]["signature"]
     cost = checkpoints(Path("a"))[-1].cost
     assert {name: found[name] for name in COST} == {name: cost[name] for name in COST}

@@ -18,10 +18,10 @@ from nmt.compute import beams, choice
 from nmt.compute.choice import batch_tokens, for_search, pays
 from nmt.compute.cpu_products import Int8
 from nmt.compute.native import INSTRUCTION_SETS, Kernels
-from nmt.decoding import beam as beam_module
 from nmt.decoding.beam import Search, SearchEngine
 from nmt.decoding.constraints import MinLength
 from nmt.decoding.engine import Source
+from nmt.model import cache as cache_module
 from nmt.model.transformer import Transformer
 from nmt.recipe import Decoding, Model
 from nmt.system import torch_internals
@@ -148,13 +148,13 @@ def test_steps_taken_at_once_are_those_taken_one_by_one(monkeypatch, library, pr
 
 
 def test_the_memory_of_a_search_is_free_as_soon_as_it_ends(monkeypatch):
-    class Watched(beam_module.KVCache):
+    class Watched(cache_module.KVCache):
         def __init__(self, *arguments):
             super().__init__(*arguments)
             caches.append(weakref.ref(self))
 
     caches = []
-    monkeypatch.setattr(beam_module, "KVCache", Watched)
+    monkeypatch.setattr(cache_module, "KVCache", Watched)
     gc.disable()
     try:
         search([random_model()], random_sources(5))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -28,6 +28,8 @@ class Words:
 
     def __init__(self) -> None:
         self._words: list[str] = []
+
+    languages: ClassVar[dict[str, int]] = {}
 
     def encode(self, text: str) -> list[int]:
         first = len(self._words)

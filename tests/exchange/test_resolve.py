@@ -41,7 +41,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The cache of a hub that has these models."""
 
     def download(model: str, revision: str | None, allow_patterns: list[str]) -> str:
-        assert allow_patterns == ["*.json", "*.spm", "model.safetensors"]
+        assert allow_patterns == ["*.json", "*.spm", "sentencepiece.bpe.model", "README.md", "model.safetensors"]
         if model not in MODELS:
             raise errors.RepositoryNotFoundError("none", response=Response())  # type: ignore[arg-type]
         if revision not in MODELS[model]:

@@ -15,6 +15,7 @@ from nmt.decoding.translator import Translator
 from nmt.decoding.workers import Loaded
 from nmt.recipe import Decoding
 from nmt.system.errors import UserError
+from nmt.text.tokenizer import Direction
 
 Found = tuple[int, list[Hypothesis]]
 
@@ -48,6 +49,13 @@ class Alphabet:
     """A tokenizer whose subwords are characters."""
 
     source = target = Characters()
+    forced = False
+
+    def complete(self, given: Direction, trained: object) -> Direction:
+        return given
+
+    def first(self, direction: object) -> tuple[list[int], list[int]]:
+        return [], []
 
 
 class Searched(Loaded):

@@ -165,7 +165,7 @@ def validate(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[DevScores, 
         monkeypatch.setattr(Validation, "_search", lambda *_: list(outputs))
         data = {"name": "x", "source": "en", "target": target, "train": [{"file": "x.tsv"}]}
         corpus: Any = SimpleNamespace(longest=lambda: 9, texts=lambda: (list(sources), list(references)))
-        model, tokenizer = cast("Any", torch.nn.Identity()), cast("Any", None)
+        model, tokenizer = cast("Any", torch.nn.Identity()), cast("Any", ONE_DIRECTION)
         made = Validation(corpus, tokenizer, Recipe.model_validate({"name": "x", "data": data}), GROUP, None)
         return made(model), made
 
@@ -173,6 +173,7 @@ def validate(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[DevScores, 
 
 
 GROUP: Any = SimpleNamespace(rank=0, size=1)
+ONE_DIRECTION = SimpleNamespace(source=SimpleNamespace(languages=()))
 
 
 def test_lines_whose_reference_is_their_source_do_not_count(validate: Any) -> None:
