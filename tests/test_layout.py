@@ -149,8 +149,7 @@ TORCHLESS = ("engine", "workers", "pipeline", "translator", "parser")
 def test_text_imports_no_torch() -> None:
     for library in ("torch", "safetensors"):
         assert [name for name in importers(library) if layer(name) in ("text", "parsing")] == []
-    torchless = {f"nmt.decoding.{name}" for name in TORCHLESS} | {"nmt.exchange.ctranslate2"}
-    assert not torchless & importers("torch")
+    assert not {f"nmt.decoding.{name}" for name in TORCHLESS} & importers("torch")
 
 
 def test_only_preparation_imports_datasets() -> None:

@@ -1,11 +1,11 @@
-"""Export of translators to CTranslate2, without importing torch; and in packages for Argos Translate."""
+"""Export of translators to CTranslate2, and in packages for Argos Translate."""
 
 from __future__ import annotations
 
 import json
 import re
-import sys
 import tomllib
+from collections.abc import Mapping
 from datetime import date
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -15,7 +15,7 @@ from zipfile import ZIP_DEFLATED, ZipFile
 import numpy as np
 from numpy.typing import NDArray
 
-from nmt.checkpoint.reading import MANIFEST, Bundle, check_numbers, tensors_of
+from nmt.checkpoint.reading import MANIFEST, Bundle
 from nmt.exchange.opus_mt import Module, modules
 from nmt.recipe import Model, Recipe
 from nmt.system.device import check_room, host_memory
@@ -26,7 +26,6 @@ from nmt.text.tokenizer import SPM
 Array = NDArray[np.float32]
 
 MULTIPLE = 8  # CTranslate2 pads lengths to multiples of this on a GPU
-KINDS = ("F32", "F16", "F64")  # readable dtypes, by safetensors' names; numpy has no bfloat16
 
 ACTIVATIONS = {"relu": "RELU", "silu": "SWISH", "gelu": "GELU"}  # from our names to CTranslate2's
 
@@ -77,14 +76,18 @@ def specification(bundle: Bundle, positions: int, quantization: str) -> Any:
     SentencePiece models; CTranslate2 itself adds `</s>` to sources and `<s>` to targets. Raise UserError if weights are
     damaged or the tables do not fit into memory.
     """
+    import torch
+    from ctranslate2.specs import transformer_spec as specs
+
     check_room(
         2 * 8 * positions * bundle.recipe.model.d_model,
         host_memory(),
         f"decoding.max_source and max_extra: encodings of {positions:,} positions",
         "--set decoding.max_source=1024 --set decoding.max_extra=50",
     )
-    config, tokenizer, read = bundle.recipe.model, bundle.tokenizer(), _Reader(bundle.path / "model.safetensors")
-    specs = _transformer_spec()
+    config, tokenizer = bundle.recipe.model, bundle.tokenizer()
+    model = bundle.model(torch.device("cpu"))
+    weights: dict[str, Array] = {name: weight.detach().numpy() for name, weight in model.named_parameters()}
     spec = specs.TransformerSpec.from_config(
         (config.layers, config.decoder_depth),
         config.heads,
@@ -95,22 +98,21 @@ def specification(bundle: Bundle, positions: int, quantization: str) -> Any:
     for module in modules(config):
         part = specs.model_spec.index_spec(spec, module.ctranslate2)
         weight, bias = ("gamma", "beta") if module.name.endswith("norm") else ("weight", "bias")
-        setattr(part, weight, _layer_weight(module, read(f"{module.name}.weight", *module.shape), config))
+        setattr(part, weight, _layer_weight(module, weights[f"{module.name}.weight"], config))
         if module.has_bias:
-            setattr(part, bias, _layer_weight(module, read(f"{module.name}.bias", module.shape[0]), config))
+            setattr(part, bias, _layer_weight(module, weights[f"{module.name}.bias"], config))
     attentions = [layer.self_attention for layer in (*encoder.layer, *decoder.layer)]
     for attention in (*attentions, *(layer.attention for layer in decoder.layer)):
         attention.queries_scale = np.float32(config.key_width**-0.5)
 
-    tied, width, target_size = config.tie_embeddings, config.d_model, len(tokenizer.target)
-    source = read("source_embedding.weight", len(tokenizer.source), width)
-    target = source if tied == "all" else read("target_embedding.weight", target_size, width)
+    tied, source = config.tie_embeddings, weights["source_embedding.weight"]
+    target = source if tied == "all" else weights["target_embedding.weight"]
     encoder.embeddings[0].weight, decoder.embeddings.weight = source, target
-    decoder.projection.weight = read("output_embedding.weight", target_size, width) if tied == "none" else target
+    decoder.projection.weight = weights["output_embedding.weight"] if tied == "none" else target
     if config.output_bias:
-        decoder.projection.bias = read("output_bias", target_size)
+        decoder.projection.bias = weights["output_bias"]
     for side, stack in (("source", encoder), ("target", decoder)):
-        stack.position_encodings.encodings = _position_table(read, side, config, positions)
+        stack.position_encodings.encodings = _position_table(weights, side, config, positions)
     spec.register_source_vocabulary(tokenizer.source.listing())
     spec.register_target_vocabulary(tokenizer.target.listing())
     spec.config.add_source_eos, spec.config.layer_norm_epsilon = True, config.norm_epsilon
@@ -127,20 +129,15 @@ def _layer_weight(module: Module, values: Array, config: Model) -> Array:
     return _equal_heads(values.T, config, (value,)).T.copy() if kind == "out" and values.ndim == 2 else values
 
 
-def _position_table(read: _Reader, side: str, config: Model, positions: int) -> Array:
+def _position_table(weights: Mapping[str, Array], side: str, config: Model, positions: int) -> Array:
     """Return a side's position encodings: (positions, d_model)."""
+    from nmt.model.layers import sinusoids
+
     if config.positions != "learned":
-        return sinusoids(positions, config.d_model, config.positions == "fairseq")
-    learned = read(f"{side}_positions.table", config.max_positions, config.d_model)
+        computed: Array = sinusoids(positions, config.d_model, fairseq=config.positions == "fairseq").numpy()
+        return computed
+    learned = weights[f"{side}_positions.table"]
     return np.pad(learned, ((0, positions - config.max_positions), (0, 0)))  # the zero rows are for padding tokens
-
-
-def sinusoids(length: int, d_model: int, fairseq: bool = False) -> Array:
-    """Compute `nmt.model.layers.sinusoids` without torch: (length, d_model)."""
-    rates = 10000.0 ** (-np.arange(0, d_model, 2) / (d_model - 2 * fairseq))
-    angles = (np.arange(length) + 2 * fairseq)[:, None] * rates
-    sides = np.stack((np.sin(angles), np.cos(angles)), axis=1 if fairseq else -1)
-    return sides.reshape(length, d_model).astype(np.float32)
 
 
 def _equal_heads(weight: Array, config: Model, widths: tuple[int, ...]) -> Array:
@@ -153,42 +150,6 @@ def _equal_heads(weight: Array, config: Model, widths: tuple[int, ...]) -> Array
     split = [part.reshape(heads, width, -1) for part, width in zip(parts, widths, strict=True)]
     padded = [np.pad(part, ((0, 0), (0, wide - part.shape[1]), (0, 0))) for part in split]
     return np.concatenate([part.reshape(heads * wide, *weight.shape[1:]) for part in padded])
-
-
-class _Reader:
-    """Reader of a bundle's weights by name."""
-
-    def __init__(self, path: Path) -> None:
-        from safetensors import safe_open
-
-        self._path = path
-        with tensors_of(path) as file:
-            self._file: Any = safe_open(file, framework="numpy")
-
-    def __call__(self, name: str, *shape: int) -> Array:
-        """Read a weight as float32; raise UserError if it is missing, misshapen, not finite or not floating-point."""
-        found = self._file.get_slice(name) if name in self._file.keys() else None  # noqa: SIM118  # it is no mapping
-        if found is None or tuple(found.get_shape()) != shape:
-            there = "is missing" if found is None else f"has shape {found.get_shape()}, but {list(shape)} by the recipe"
-            raise UserError(
-                f"{self._path}: weight {name} {there}",
-                "give the recipe.yaml beside it the model section that these weights were trained with",
-            )
-        check_numbers(self._path, name, found.get_dtype(), KINDS, ())
-        values: NDArray[Any] = self._file.get_tensor(name)
-        check_numbers(self._path, name, found.get_dtype(), KINDS, (values.min(), values.max()))
-        return values.astype(np.float32, copy=False)
-
-
-def _transformer_spec() -> Any:
-    """Import `ctranslate2.specs.transformer_spec` without its slow and optional import of torch."""
-    torch: Any = sys.modules.setdefault("torch", None)  # type: ignore[arg-type]  # None makes `import torch` fail
-    try:
-        from ctranslate2.specs import transformer_spec
-    finally:
-        if torch is None:
-            del sys.modules["torch"]
-    return transformer_spec
 
 
 # --- packages for Argos Translate and LibreTranslate ------------------------------------------------------------
