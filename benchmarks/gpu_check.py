@@ -1,7 +1,6 @@
 """Whether a GPU computes what a CPU does: searches, samples, losses, gradients, updates, a resumed run.
 
-    python benchmarks/gpu_check.py [--all] [--no-compile]
-    python benchmarks/gpu_check.py --device cpu              # whether the script itself works
+    python benchmarks/gpu_check.py [--all] [--no-compile] [--only searches|updates] [--device cpu]
 
 Small models with random weights, and one that has learnt some sentences. The reference is a CPU in fp64 without
 compilation, one micro-batch an update and one sentence a search. Each line has a figure and its limit, and a figure
@@ -316,9 +315,7 @@ def steps(device: torch.device) -> Iterator[Check]:
     """Searches with an ensemble, step by step in every way; an engine's second one has the graphs of the first."""
     model, sources = random_model(), random_sources(SENTENCES)
     other = copy.deepcopy(model)
-    with torch.no_grad():
-        for parameter in other.parameters():
-            parameter.mul_(1.05)
+    nn.utils.vector_to_parameters(1.05 * nn.utils.parameters_to_vector(other.parameters()), other.parameters())
     settings = Decoding(precision="fp32", batch_tokens=150, beam=3)
 
     def found(models: list[Transformer], times: int = 1) -> list[list[int]]:
