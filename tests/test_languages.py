@@ -205,3 +205,30 @@ def test_to_writes_what_users_of_opus_mt_type(tmp_path: Path) -> None:
     assert model.translate(texts, to="fra") == model.translate([f">>fra<< {text}" for text in texts])
     with pytest.raises(UserError, match="xx: this model has no symbol"):
         model.translate(texts, to="xx")
+
+
+def test_whole_files_are_set_aside_of_each_direction(tmp_path: Path) -> None:
+    for target in ("de", "fr"):
+        (tmp_path / target).mkdir()
+        for number in range(3):
+            lines = [f"{number} {target} {word}\t{word} {target}\n" for word in ("one", "two", "three")]
+            (tmp_path / f"{target}/{number}{target}.tsv").write_text("all alike\talle gleich\n" + "".join(lines * 3))
+    sets = "[{file: de, target: de}, {file: fr, target: fr}]"
+    data = f"{{source: en, target: de, train: {sets}, valid: {{take: 1 file}}}}"
+    (tmp_path / "recipe.yaml").write_text(f"name: files\ndata: {data}\ntokenizer: {{vocab_size: 300}}\n")
+    done = run(tmp_path, "nmt preprocess recipe.yaml")
+    assert done.returncode == 0, done.stderr
+    valid = Corpus(tmp_path / "data/files/valid.arrow").texts()
+    assert [target[-2:] for target in valid[1]] == ["de"] * 3 + ["fr"] * 3
+    assert len({source[0] for source in valid[0][:3]}) == len({source[0] for source in valid[0][3:]}) == 1
+    assert json.loads((tmp_path / "data/files/report.json").read_text())["train"]["read"] == 4 * 10
+
+
+def test_the_memory_is_that_of_the_direction(folder: Path) -> None:
+    pytest.importorskip("translate", reason="needs the package translate-toolkit")
+    header = 'msgid ""\nmsgstr ""\n"Content-Type: text/plain; charset=UTF-8\\n"\n'
+    (folder / "app.po").write_text(f'{header}\nmsgid "one one one"\nmsgstr ""\n')
+    for target, text in (("de", "ONE ONE ONE"), ("fr", "eno eno eno")):
+        done = run(folder, f"nmt translate --to {target} --input app.po --output {target}.po")
+        assert "1 from memory" in done.stderr.decode()
+        assert f'msgstr "{text}"' in (folder / f"{target}.po").read_text()
