@@ -20,7 +20,7 @@ import torch
 from torch._dynamo.utils import counters, get_compilation_metrics
 from torch.profiler import ProfilerActivity, profile
 
-from nmt.compute.gpu_search import StepGraphs
+from nmt.compute.gpu_search import SearchGraphs
 from nmt.decoding.beam import Search
 from nmt.system.device import Download
 from results import KERNELS, Results
@@ -114,7 +114,7 @@ def host_seconds(spent: dict[str, float]) -> Iterator[None]:
     with ExitStack() as stack:
         for method, work in WORK.items():
             stack.enter_context(timed(Search, method, work))
-        stack.enter_context(timed(StepGraphs, "_record", "recording"))
+        stack.enter_context(timed(SearchGraphs, "_record", "recording"))
         stack.enter_context(timed(Download, "read", "waits"))
         yield
 

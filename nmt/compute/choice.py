@@ -214,7 +214,8 @@ def for_search(models: Sequence[Transformer], precision: str, say: Callable[[str
 def _on_gpu(models: Sequence[Transformer], precision: str, say: Callable[[str], None]) -> Searched:
     dtype = HALVES.get(precision, models[0].output_embedding.weight.dtype)
     linear = None if precision == "fp32" else partial(HalfPrecision, dtype=dtype)
-    prepared = [computed_by(model, SearchOnGPU(), linear).eval() for model in models]
+    device, say = models[0].output_embedding.weight.device, cache(say)  # graphs of each model may say the same
+    prepared = [computed_by(model, SearchOnGPU(device, say), linear).eval() for model in models]
     logits = [Logits(*_output(model), dtype) for model in models]
     widest = max((model.config for model in models), key=lambda config: max(config.key_width, config.value_width))
     return Searched(prepared, logits, BeamOperations(), partial(ancestry_on_gpu, widest, say))

@@ -38,6 +38,8 @@ STEPS = "graphs"  # how steps reach a GPU: by "graphs", kernels "singly", or "pl
 PAGE = 16  # slots of a page
 PLACES, PAGES = 128, 15  # of a row, for which there is room at first; PLACES is a multiple of ROOM
 WIDEST = 64 * 64  # of a head times hypotheses; more would not fit the kernel's registers
+SMALL = 2048  # tokens of a batch whose encoder is repeated by a graph
+MOST = 64  # graphs of steps, or of an encoder; each takes some MB of a GPU's memory
 OLDEST = (8, 0)  # GPU that Triton serves well
 
 Own = tuple[Tensor, Tensor, Tensor]
@@ -229,7 +231,16 @@ class PagedCache(KVCache):
 
 
 class SearchOnGPU(GPU):
-    """Operations of a step that reads keys and values from pages."""
+    """Operations of a search: the encoder by graphs, and a step that reads keys and values from pages."""
+
+    def __init__(self, device: torch.device, say: Callable[[str], None]) -> None:
+        """Compute on `device`; report with `say` if graphs cannot be recorded."""
+        super().__init__()
+        self._graphs = EncoderGraphs(device, say)
+
+    def encode(self, layers: Iterable[Any], norm: nn.Module, x: Tensor, seen: Any, record: Any = None) -> Tensor:
+        encode = super().encode
+        return self._graphs(lambda x, seen: encode(layers, norm, x, seen, record), x, seen)
 
     def step(self, layers: Iterable[Any], norm: nn.Module, x: Tensor, cache: Any, alive: Tensor | None) -> Tensor:
         ancestry = cache.ancestry
@@ -266,16 +277,79 @@ def graph_rows(count: int) -> int:
     return -(-count // step) * step
 
 
-class StepGraphs:
-    """Steps of a search by CUDA graphs, one for each number of rows that comes again."""
+class SearchGraphs:
+    """Work by CUDA graphs, one for each size that comes again; they share memory."""
 
     def __init__(self, device: torch.device, say: Callable[[str], None]) -> None:
         self.active = STEPS == "graphs" and device.type == "cuda"
         self._device, self._say = device, say
+        self._graphs: dict[Any, Any] = {}  # None for a size that came once
+
+    def _replay(self, size: Any, work: Callable[[], object]) -> bool:
+        """Do the work that has been recorded for a size; return False if there is none, which is for the caller."""
+        if size not in self._graphs:  # without a graph: load kernels and grow tables, which cannot be recorded
+            if len(self._graphs) < MOST:
+                self._graphs[size] = None
+            return False
+        try:
+            self._graphs[size] = graph = self._graphs[size] or self._record(work)
+        except RuntimeError as error:
+            self._say(f"the search continues without CUDA graphs: {str(error).splitlines()[0]}")
+            self.active = False
+            self._graphs.clear()
+            return False
+        graph.replay()
+        return True
+
+    def _record(self, work: Callable[[], object]) -> Any:
+        if not any(self._graphs.values()):  # memory of graphs that are gone cannot be shared
+            self._stream, self._pool = torch.cuda.Stream(self._device), torch.cuda.graph_pool_handle()
+        graph = torch.cuda.CUDAGraph()
+        torch.cuda.synchronize(self._device)
+        with torch.cuda.stream(self._stream):
+            graph.capture_begin(self._pool, "thread_local")  # other threads may allocate pinned memory meanwhile
+            try:
+                work()
+            finally:
+                graph.capture_end()
+        return graph
+
+
+class EncoderGraphs(SearchGraphs):
+    """The encoder's layers, of batches so small that a GPU computes faster than its host launches kernels."""
+
+    def __init__(self, device: torch.device, say: Callable[[str], None]) -> None:
+        super().__init__(device, say)
+        self._x, self._seen = torch.empty(0, device=device), torch.empty(0, dtype=torch.bool, device=device)
+
+    def __call__(self, encode: Callable[[Tensor, Tensor], Tensor], x: Tensor, seen: Tensor) -> Tensor:
+        """Encode x (n, s, d_model) with a mask (n, 1, 1, s)."""
+        (n, s, width), rows, length = x.shape, graph_rows(len(x)), graph_rows(x.size(1))
+        if not self.active or rows * length > SMALL:
+            return encode(x, seen)
+        if len(self._seen) < SMALL:
+            self._x, self._seen = x.new_empty(SMALL * width), seen.new_empty(SMALL)
+        padded = self._x[: rows * length * width].view(rows, length, width)
+        mask = self._seen[: rows * length].view(rows, 1, 1, length)
+        padded.zero_()[:n, :s] = x  # hidden places may hold anything but NaN
+        mask.zero_()[:n, :, :, :s] = seen
+
+        def work() -> None:
+            padded.copy_(encode(padded, mask))
+
+        if not self._replay((rows, length), work):
+            work()
+        return padded[:n, :s]
+
+
+class StepGraphs(SearchGraphs):
+    """Steps of a search, one graph for each number of rows."""
+
+    def __init__(self, device: torch.device, say: Callable[[str], None]) -> None:
+        super().__init__(device, say)
         self._kept: list[Tensor] = []  # what steps replace, where graphs read and write it
         self._loaded = (0, 0)  # rows of sentences, and of the step for which others were filled
         self._report = torch.zeros((0, 2), dtype=torch.int32, device=device)
-        self._graphs: dict[int, Any] = {}  # None for a number of rows that came once
         self._where: list[Any] = []  # addresses that graphs know
 
     def __call__(self, step: Callable[[], Tensor], owners: Sequence[Any], count: int, rows: int) -> Tensor:
@@ -287,18 +361,8 @@ class StepGraphs:
         if (where := self._addresses(owners)) != self._where:
             self._graphs.clear()
             self._where = where
-        if rows not in self._graphs:  # without a graph: load kernels and grow tables, which cannot be recorded
-            self._graphs[rows] = None
-            return step()
-        try:
-            self._graphs[rows] = graph = self._graphs[rows] or self._record(step, owners, count, rows)
-        except RuntimeError as error:
-            self._say(f"the search continues without CUDA graphs: {str(error).splitlines()[0]}")
-            self.active = False
-            self._graphs.clear()
-            return step()
-        graph.replay()
-        return self._report[:count]
+        replayed = self._replay(rows, partial(self._run, step, owners, count, rows))
+        return self._report[:count] if replayed else step()
 
     def _load(self, owners: Sequence[Any], count: int, rows: int) -> None:
         """Bring the tensors that a step replaces to where graphs expect them; empty the rows without sentences."""
@@ -320,19 +384,6 @@ class StepGraphs:
         found = chain([self._report], self._kept, *owners[0].pools, *(vars(owner).values() for owner in owners))
         tensors = [each for each in found if isinstance(each, Tensor)]
         return [owners[0].end, *((each.data_ptr(), each.shape[1:]) for each in tensors)]
-
-    def _record(self, step: Callable[[], Tensor], owners: Sequence[Any], count: int, rows: int) -> Any:
-        if not any(self._graphs.values()):  # memory of graphs that are gone cannot be shared
-            self._stream, self._pool = torch.cuda.Stream(self._device), torch.cuda.graph_pool_handle()
-        graph = torch.cuda.CUDAGraph()
-        torch.cuda.synchronize(self._device)
-        with torch.cuda.stream(self._stream):
-            graph.capture_begin(self._pool, "thread_local")  # other threads may allocate pinned memory meanwhile
-            try:
-                self._run(step, owners, count, rows)
-            finally:
-                graph.capture_end()
-        return graph
 
     def _run(self, step: Callable[[], Tensor], owners: Sequence[Any], count: int, rows: int) -> None:
         """Take a step whose results are where it began."""

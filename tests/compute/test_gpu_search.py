@@ -15,7 +15,7 @@ from reference_search import assert_same, random_model
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from nmt.compute import choice, gpu_search
-from nmt.compute.gpu_search import StepGraphs
+from nmt.compute.gpu_search import SearchGraphs
 from nmt.decoding.beam import SearchEngine
 from nmt.decoding.constraints import MinLength, NoRepeat
 from nmt.decoding.engine import Hypothesis, Source
@@ -56,9 +56,9 @@ class Traced:
 @pytest.fixture
 def on_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lets a CPU search as a GPU does, with the stand-in for CUDA graphs."""
-    prepare = StepGraphs.__init__
+    prepare = SearchGraphs.__init__
 
-    def begin(self: StepGraphs, device: torch.device, say: Callable[[str], None]) -> None:
+    def begin(self: SearchGraphs, device: torch.device, say: Callable[[str], None]) -> None:
         prepare(self, device, say)
         self.active = True
 
@@ -68,8 +68,8 @@ def on_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(gpu_search, name, size)
     monkeypatch.setattr(gpu_search, "graph_rows", lambda count: -(-count // 4) * 4)  # to record fewer
     monkeypatch.setattr(step_attention, "step_attention", gathered_attention)
-    monkeypatch.setattr(StepGraphs, "__init__", begin)
-    monkeypatch.setattr(StepGraphs, "_record", lambda self, *given: Traced(partial(self._run, *given)))
+    monkeypatch.setattr(SearchGraphs, "__init__", begin)
+    monkeypatch.setattr(SearchGraphs, "_record", lambda self, work: Traced(work))
     monkeypatch.setattr(Traced, "recorded", 0)
     monkeypatch.setattr(Traced, "replayed", 0)
 
@@ -110,7 +110,7 @@ def test_a_search_goes_on_without_graphs_if_none_can_be_recorded(on_gpu: None, m
 
     model, sources, said = random_model(VOCABULARY, VOCABULARY, liking=1.0, layers=1), sources_of(9), list[str]()
     engines = [SearchEngine([model], Decoding(beam=3, batch_tokens=52), [], said.append) for _ in range(2)]
-    monkeypatch.setattr(StepGraphs, "_record", refuse)
+    monkeypatch.setattr(SearchGraphs, "_record", refuse)
     found = found_by(engines[0], "search", sources)
     monkeypatch.setattr(gpu_search, "STEPS", "plainly")
     assert_same(found, found_by(engines[1], "search", sources))
