@@ -27,6 +27,8 @@ from nmt.system.errors import UserError
 from nmt.system.files import remedy
 
 MINUTES, UPDATES = "checkpoint_minutes", "checkpoint_updates"  # of which the one given last counts
+GONE = ("source_embeddings", "target_embeddings", "freeze_embeddings")
+"""Keys of training that the recipes of older models have; they say only how training began"""
 
 
 class Recipe(Settings):
@@ -144,6 +146,8 @@ def _read(path: Path, extended_by: tuple[Path, ...] = (), alone: bool = False) -
         raise UserError(f"{path}: extends itself through {names}", "remove `extends` from one of them")
     tree, origins = read_file(path)
     base_name = tree.pop("extends", None)
+    if alone and isinstance(tree.get("training"), dict):
+        tree["training"] = {key: value for key, value in tree["training"].items() if key not in GONE}
     if base_name is None:
         return tree, origins, None
     where = f"{origins[('extends',)]}: extends"

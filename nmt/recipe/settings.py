@@ -189,7 +189,7 @@ class Training(Settings):
     """ε of Adam."""
     weight_decay: float = Field(0.0, ge=0, lt=1)
     """Decoupled weight decay, as in AdamW: each update multiplies matrices by 1 - learning rate · weight_decay. Biases,
-    LayerNorms and frozen embeddings do not decay."""
+    LayerNorms do not decay."""
     label_smoothing: float = Field(0.1, ge=0, lt=1)
     """ε_ls (section 5.4): probability that is spread uniformly over the vocabulary."""
     clip_norm: float | None = Field(None, gt=0)
@@ -231,13 +231,6 @@ class Training(Settings):
     init_state: bool = False
     """Also restore the optimizer's moments and the update number from `init_from`, a checkpoint or a run's directory
     (its latest checkpoint), and train on other data up to `updates` in total."""
-    source_embeddings: str | None = None
-    """word2vec text file with initial vectors for source subwords or words."""
-    target_embeddings: str | None = None
-    """word2vec text file with initial vectors for target subwords or words."""
-    freeze_embeddings: bool = False
-    """Do not train vectors read from `source_embeddings` and `target_embeddings`."""
-
     freeze: tuple[Literal["embeddings", "encoder", "decoder"], ...] = Field((), max_length=2, strict=False)
     """Parts of the model that keep the weights of `init_from`: they need no gradients and moments, and so less memory.
     Output embeddings and biases belong to embeddings."""
@@ -255,16 +248,11 @@ class Training(Settings):
             if self.updates <= self.warmup:
                 problem = f"{falls}, which must be more than training.warmup (got {self.warmup:,})"
                 raise Refusal(problem, f"--set training.warmup={max(1, self.updates // 10)}, or more updates")
-        vectors = self.source_embeddings or self.target_embeddings
         if self.init_state and self.init_from is None:
             raise Refusal("init_state: needs init_from", "--set training.init_from=ckpts, or remove init_state")
-        if self.init_state and vectors:
-            raise Refusal(f"init_state: does not go with other embeddings (got {vectors})", "remove one of the two")
-        if self.freeze and (self.init_from is None or vectors):
-            problem = f"freeze: needs a trained model, and no other embeddings (got {', '.join(self.freeze)})"
+        if self.freeze and self.init_from is None:
+            problem = f"freeze: needs init_from, a trained model (got {', '.join(self.freeze)})"
             raise Refusal(problem, "add init_from, or remove freeze")
-        if self.freeze_embeddings and not vectors:
-            raise Refusal("freeze_embeddings: needs source_embeddings or target_embeddings", "add one, or remove it")
         return self
 
     @property

@@ -81,7 +81,6 @@ TASKS: Mapping[TaskName, Task] = {
         },
         fixed={
             "tokenizer.shared": (False, "words and trees have no symbols in common"),
-            "training.target_embeddings": (None, "the symbols of trees are not words"),
             "decoding.min_length": (0, "the words of a sentence determine how long its tree can be"),
             "decoding.split": ("auto", "a tree is over one sentence"),
             "decoding.no_repeat": (None, "a tree repeats its brackets"),
@@ -101,10 +100,7 @@ TASKS: Mapping[TaskName, Task] = {
         sign=-1,
         has_source=False,
         unit="lines",
-        fixed={
-            "tokenizer.shared": (True, "there is only one side"),
-            "training.source_embeddings": (None, "a language model has training.target_embeddings only"),
-        },
+        fixed={"tokenizer.shared": (True, "there is only one side")},
     ),
 }
 

@@ -193,13 +193,6 @@ class Vocabulary(TargetVocabulary):
         places = [*accumulate(places, max)]
         return [places[end] for end in ends]
 
-    def find(self, word: str) -> tuple[int | None, bool]:
-        """Return the subword id of `word`, else of `word` after a space, else None; and whether the match is exact."""
-        for piece, exact in ((word, True), (SPACE_MARK + word, False)):
-            if (index := self._ids.get(piece, UNK)) > EOS:
-                return index, exact
-        return None, False
-
     def spellings(self) -> list[str]:
         """Return each subword's text by id, with spaces as U+2581; empty for control symbols and bytes."""
         sp, symbols = self._processor, enumerate(self._symbols)

@@ -57,9 +57,6 @@ class Optimizer:
 
     def __init__(self, model: nn.Module, d_model: int, settings: Training) -> None:
         self._parameters = {name: each for name, each in model.named_parameters() if each.requires_grad}
-        files = {"source": settings.source_embeddings, "target": settings.target_embeddings}
-        sides = [side for side, file in files.items() if file and settings.freeze_embeddings]
-        frozen = {id(model.get_parameter(f"{side}_embedding.weight")) for side in sides}
         layers = [each for each in model.modules() if isinstance(each, Linear)] if settings.optimizer == "muon" else []
         layers = [layer for layer in layers if layer.weight.requires_grad]
         self._muon = Muon([(layer.weight, layer.outputs) for layer in layers], settings.weight_decay)
@@ -67,7 +64,7 @@ class Optimizer:
         others: list[Tensor] = []
         for parameter in self._parameters.values():
             if parameter not in self._muon.momenta:
-                (decayed if parameter.dim() > 1 and id(parameter) not in frozen else others).append(parameter)
+                (decayed if parameter.dim() > 1 else others).append(parameter)
         groups: list[dict[str, Any]] = [{"params": decayed, "weight_decay": settings.weight_decay}, {"params": others}]
         options: dict[str, Any] = {"betas": settings.adam_betas, "eps": settings.adam_epsilon}
         self._adam = torch.optim.Adam(groups, **options, decoupled_weight_decay=True, fused=True)

@@ -41,7 +41,7 @@ ENDING = 6
 SCORING = 10  # minimum ratio of the seconds between checkpoints of a run with training.minutes to those of a validation
 ELSEWHERE = "train into another directory: --out OTHER"
 # Training keys that set a run's initial state
-ONLY_AT_START = {f"training.{key}" for key in ("init_from", "init_state", "source_embeddings", "target_embeddings")}
+ONLY_AT_START = {"training.init_from", "training.init_state"}
 
 T = TypeVar("T")
 Score = Callable[[Sequence[str], Sequence[str]], Sequence[float]]  # references and outputs to a score per output

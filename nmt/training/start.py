@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import math
 import os
 import signal
 from collections.abc import Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -18,7 +17,7 @@ from uuid import uuid4
 import torch
 from torch import Tensor
 
-from nmt.checkpoint.reading import FP32_MAX, MANIFEST, Bundle, checkpoint_folders, load_weights, new_model
+from nmt.checkpoint.reading import MANIFEST, Bundle, checkpoint_folders, load_weights, new_model
 from nmt.compute.choice import set_precision
 from nmt.data.corpus import Corpus
 from nmt.data.epochs import remove_plans
@@ -33,9 +32,8 @@ from nmt.system.device import GIB, available_memory
 from nmt.system.errors import TRY_AGAIN, GroupError, Interrupted, UserError
 from nmt.system.files import set_aside
 from nmt.system.processes import STOPS, command, safe_path, wait_for
-from nmt.text.lines import read_lines
 from nmt.text.tokenizer import Tokenizer
-from nmt.text.vocabulary import BOS, EOS, Vocabulary
+from nmt.text.vocabulary import BOS, EOS
 from nmt.training.distributed import Group
 from nmt.training.optimizer import count_moments
 from nmt.training.run import Run
@@ -130,7 +128,6 @@ def make_trainer(recipe: Recipe, prepared: Path, group: Group, console: Console,
         else:
             load_weights(model, initial.weights(), initial.path)
         console.say(f"{'weights and moments' if settings.init_state else 'weights'}: from {initial.path}")
-    use_embeddings(model, tokenizer, settings, console, fresh=checkpoint is None)
     if tokenizer.forced and "embeddings" not in settings.freeze:
         keep_expressible(model)
     if group.size > 1:  # before DistributedDataParallel broadcasts rank 0's weights
@@ -300,32 +297,6 @@ def _run_group(workers: int, arguments: Sequence[str]) -> dict[int, int]:
     return {}
 
 
-def use_embeddings(model: Transformer, tokenizer: Tokenizer, settings: Training, console: Console, fresh: bool) -> None:
-    """Copy pretrained vectors into the embeddings of a `fresh` model; freeze their rows if the recipe says so.
-
-    A word maps to the subword with the same spelling, or else to the one that is the word preceded by a space. Vectors
-    are divided by √d_model, because the model multiplies embeddings by it. Raise UserError if a file does not fit.
-    """
-    sides = (
-        (settings.source_embeddings, model.source_embedding, tokenizer.source),
-        (settings.target_embeddings, model.target_embedding, tokenizer.target),
-    )
-    for name, embedding, vocabulary in sides:
-        if name is None or not (fresh or settings.freeze_embeddings):
-            continue
-        assert isinstance(vocabulary, Vocabulary), "recipes refuse vectors of a target that has no words"
-        assert embedding is not None, "recipes refuse vectors of a source that is not there"
-        rows, vectors = read_vectors(Path(name), vocabulary, model.config.d_model)
-        if fresh:
-            with torch.no_grad():
-                embedding.weight[rows] = (vectors / model.config.d_model**0.5).to(embedding.weight)
-            console.say(f"embeddings: {len(rows):,} of {len(vocabulary):,} subwords from {name}")
-        if settings.freeze_embeddings:
-            learns = torch.ones(embedding.num_embeddings, 1, device=embedding.weight.device)
-            learns[rows] = 0.0
-            embedding.weight.register_hook(learns.mul)
-
-
 def keep_expressible(model: Transformer) -> None:
     """Train a model of M2M-100's class as one that starts from `</s>` and has no output bias.
 
@@ -339,29 +310,3 @@ def keep_expressible(model: Transformer) -> None:
     model.target_embedding.weight.register_hook(tied)
     if model.output_bias is not None:
         model.output_bias.register_hook(torch.zeros_like)
-
-
-def read_vectors(path: Path, vocabulary: Vocabulary, d_model: int) -> tuple[Tensor, Tensor]:
-    """Read vocabulary rows (n,) and their vectors (n, d_model); raise UserError if the file does not fit."""
-    found: dict[bool, dict[int, list[float]]] = {False: {}, True: {}}  # by whether a subword has the word's spelling
-    hint = f"use word2vec's text format: a word and {d_model} numbers on each line, separated by spaces"
-    for number, line in enumerate(read_lines(path), 1):
-        word, *cells = line.rstrip().split(" ")
-        if number == 1 and len(cells) == 1:  # header: vocabulary size and dimension
-            continue
-        if len(cells) != d_model:
-            raise UserError(f"{path}:{number}: has {len(cells)} numbers, but model.d_model is {d_model}", hint)
-        index, is_exact = vocabulary.find(word)
-        if index is None:
-            continue
-        vector = [math.nan]
-        with suppress(ValueError):
-            vector = [float(cell) for cell in cells]
-        if not all(abs(component) <= FP32_MAX for component in vector):  # false for NaN
-            raise UserError(f"{path}:{number}: one of {' '.join(cells[:4])} … is not a number", hint)
-        found[is_exact][index] = vector
-    rows = found[False] | found[True]
-    if not rows:
-        hint = "name vectors of this side's language, with words spelled as in the training data"
-        raise UserError(f"{path}: has no vector for any of the {len(vocabulary):,} subwords", hint)
-    return torch.tensor(list(rows)), torch.tensor(list(rows.values()))

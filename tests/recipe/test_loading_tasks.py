@@ -40,7 +40,6 @@ def test_what_a_parsers_recipe_says_is_kept(write: Write) -> None:
     [
         (["tokenizer.shared=true"], "tokenizer.shared: must be false with data.target: tree"),
         (["model.tie_embeddings=all"], "model.tie_embeddings: all needs one vocabulary"),
-        (["training.target_embeddings=x"], "training.target_embeddings: must be null with data.target: tree"),
         (["decoding.min_length=3"], "decoding.min_length: must be 0 with data.target: tree"),
         (["decoding.split=none"], 'decoding.split: must be "auto" with data.target: tree'),
         (["decoding.no_repeat=3"], "decoding.no_repeat: must be null with data.target: tree"),
@@ -98,7 +97,6 @@ def test_a_language_models_limits_are_those_of_its_side(write: Write) -> None:
         (["data.train=[{trees: a}]"], "data.train.0.trees: needs data.target: tree"),
         (["data.train=[{trees: a}]", "data.target=tree"], "data.source: must be given with data.target: tree"),
         (["tokenizer.shared=false", "model.tie_embeddings=none"], "tokenizer.shared: must be true without data.source"),
-        (["training.source_embeddings=x"], "training.source_embeddings: must be null without data.source"),
         (["data.source=de"], "data.train.0: source and target go together"),
     ],
 )

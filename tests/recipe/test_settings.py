@@ -81,7 +81,6 @@ def test_an_unknown_key_names_line_key_value_and_the_nearest_key(
         ("model: {heads: 7, d_k: 64}", "model.heads", "7", "unless d_k and d_v are given"),
         ("training: {adam_betas: [0.9, 1.0]}", "training.adam_betas", "[0.9, 1.0]", "below 1"),
         ("training: {device_tokens: 30000}", "training.device_tokens", "30000", "exceed batch_tokens 25000"),
-        ("training: {freeze_embeddings: true}", "training.freeze_embeddings", "", "source_embeddings"),
         ("tokenizer: {sample: 100}", "tokenizer.sample", "100", "must be"),  # which sentencepiece would refuse
         ("tokenizer: {character_coverage: 0.97}", "tokenizer.character_coverage", "0.97", "must be"),
         ("training: {learning_rate_scale: .inf}", "training.learning_rate_scale", "inf", "must be"),

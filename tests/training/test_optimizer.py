@@ -127,19 +127,6 @@ def test_matrices_decay_apart_from_the_moments_and_biases_and_norms_do_not():
     assert all(torch.equal(moment, first.state()[name]) for name, moment in second.state().items())
 
 
-@pytest.mark.parametrize("tied", ["all", "none"])
-def test_a_frozen_embedding_does_not_decay_and_others_do(tied):
-    torch.manual_seed(1)
-    config = Model(layers=1, d_model=8, d_ff=12, heads=2, dropout=0.0, tie_embeddings=tied)
-    model, plain = (Transformer(config, 11, 11) for _ in range(2))
-    plain.load_state_dict(model.state_dict())
-    train(plain, Optimizer(plain, 8, SETTINGS), [1])
-    settings = Training(warmup=5, weight_decay=0.3, freeze_embeddings=True, target_embeddings="vectors")
-    train(model, Optimizer(model, 8, settings), [1])
-    assert torch.equal(model.target_embedding.weight, plain.target_embedding.weight)
-    assert torch.equal(model.source_embedding.weight, plain.source_embedding.weight) == (tied == "all")
-
-
 def test_muon_turns_each_matrix_of_the_layers_by_its_singular_vectors_and_all_else_is_adams():
     model, plain = tiny(), tiny()
     settings = Training(warmup=5, optimizer="muon", weight_decay=0.1)

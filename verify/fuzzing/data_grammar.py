@@ -78,13 +78,6 @@ BRACKETS = damaged(
     ),
     (b"(", b")", b" ", b"(S ", b"()", b"\xef\xbb\xbf"),
 )
-VECTORS = damaged(
-    lines(
-        st.sampled_from(["a", "cat", "\u2581cat", "do", "dog", ""]),
-        *[st.sampled_from(["0", "-1.5", "1e3", "2", "3", "-0.0", "5", "nan", "1e39", "x"])] * 2,
-        between=" ",
-    ).map(lambda content: b"3 2\n" + content)
-)
 
 # --- prepared data -----------------------------------------------------------------------------------------------
 

@@ -13,7 +13,6 @@ import recipe_grammar
 import torch
 from hypothesis import strategies as st
 from mistakes import damaged
-from random_bundle import tokenizer_of_words
 from strategies import CONTENT
 from target import Target, accepted, file
 
@@ -24,7 +23,6 @@ from nmt.recipe import Data, Dataset, load, load_with_base
 from nmt.system.compression import members
 from nmt.text.lines import count_lines, read_lines
 from nmt.text.terms import Terms, missing, read_terms
-from nmt.training.start import read_vectors
 
 # --- recipes -----------------------------------------------------------------------------------------------------
 
@@ -132,18 +130,6 @@ def arrow(content: bytes) -> bool:
     return True
 
 
-def embeddings(content: bytes) -> bool:
-    """Vectors of words, of which those of the vocabulary are taken."""
-    path, vocabulary = file("vectors.txt", content), tokenizer_of_words(True).source
-    found = accepted(lambda: read_vectors(path, vocabulary, 2))
-    if found is None:
-        return False
-    rows, vectors = found
-    assert vectors.shape == (len(rows), 2)
-    assert bool(vectors.isfinite().all()), "vectors that are no numbers"
-    return True
-
-
 # --- tables and prefixes -----------------------------------------------------------------------------------------
 
 
@@ -180,6 +166,5 @@ TARGETS = (
     Target(archives, data_grammar.ARCHIVES, ("nmt.system.compression", "nmt.text.lines")),
     Target(trees, data_grammar.BRACKETS, ("nmt.parsing.tree",)),
     Target(arrow, data_grammar.SPLITS, ("nmt.data.corpus",)),
-    Target(embeddings, data_grammar.VECTORS, ("nmt.training.start",)),
     Target(terms, st.tuples(data_grammar.TERMS, data_grammar.TEXTS), ("nmt.text.terms",)),
 )
