@@ -254,7 +254,6 @@ class ScoreOptions(Options):
         "--language CODE  Language of REF, which decides what a word is; default: REF's suffix. With --model of "
         "several languages, the target."
     )
-    prepared: Path | None = in_scored("--prepared FOLDER  Also score lines near its training data separately.")
     runs: bool = in_scored("--runs  Treat the files as runs: print the dev score and cost of each.")
     html: Path | None = in_scored("--html FILE  With --runs: also write a page that compares their curves.")
     as_json: bool = in_scored("--json  Print one JSON object.")

@@ -6,7 +6,6 @@ import json
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack
-from itertools import compress
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -41,10 +40,10 @@ def score(options: ScoreOptions) -> None:
     others = "baseline lowercase" if options.models else "baseline lowercase language"
     refuse(options, others, f"needs --metric {', '.join(METRICS)}", not of_texts)
     if options.models:
-        refuse(options, "prepared more_references", "cannot be combined with --model")
+        refuse(options, "more_references", "cannot be combined with --model")
         return _score_by_model(options, metrics)
     refuse(options, "source overrides", "needs --model")
-    refuse(options, "prepared more_references", "cannot be combined with --metric brackets", "brackets" in metrics)
+    refuse(options, "more_references", "cannot be combined with --metric brackets", "brackets" in metrics)
     (_score_trees if "brackets" in metrics else _score_translations)(options, metrics)
 
 
@@ -52,7 +51,7 @@ def _score_runs(options: ScoreOptions) -> None:
     """Print each run's dev score and cost, the columns of the paper's Table 2; with --html, also write a page."""
     if not options.files:
         raise click.UsageError("--runs needs runs: nmt score --runs CKPTS ...")
-    others = "more_references metric models source overrides paper lowercase language baseline prepared"
+    others = "more_references metric models source overrides paper lowercase language baseline"
     refuse(options, others, "cannot be combined with --runs")
     from nmt.report.page import write_page
     from nmt.report.record import read_summarised
@@ -93,32 +92,16 @@ def _score_translations(options: ScoreOptions, metrics: Sequence[str]) -> None:
         for metric in _counted(metrics, advance):
             advance(0, LABELS[metric])
             results |= scores_of(hypotheses, texts, [metric], other, moses, options.lowercase, language)
-    found, said, explained = as_dict(results), report(results), ""
+    found, explained = as_dict(results), ""
     if other is not None:
         explained = COMPARED
     elif "bleu" in results and len(hypotheses) <= FEW_LINES:
         low, high = score_interval("bleu", hypotheses, texts, options.lowercase, language)
         found["bleu"]["interval"] = low, high
         explained = f"BLEU of all lines is {low:.2f} to {high:.2f} in 95% of bootstrap samples"
-    for name, chosen in _parts(options.prepared, texts[0]).items():
-        ours, *theirs = ([*compress(lines, chosen)] for lines in (hypotheses, *texts))
-        baseline = None if other is None else [*compress(other, chosen)]
-        part = scores_of(ours, theirs, metrics, baseline, moses, options.lowercase, language) if ours else {}
-        found[name] = {"lines": len(ours)} | as_dict(part)
-        said += f"\n{len(ours):,} lines {name} to training:\n{report(part)}"
-    show(json.dumps(found) if options.as_json else said)
+    show(json.dumps(found) if options.as_json else report(results))
     if explained and not options.as_json:
         options.console.say(explained)
-
-
-def _parts(prepared: Path | None, references: Sequence[str]) -> dict[str, list[bool]]:
-    """Return masks (lines,) of the lines near to the training data in `prepared`, and of the others, if it is given."""
-    if prepared is None:
-        return {}
-    from nmt.data.data_report import near_lines
-
-    near = near_lines(prepared, references)
-    return {"near": near, "not near": [not each for each in near]}
 
 
 def _score_trees(options: ScoreOptions, metrics: Sequence[str]) -> None:

@@ -1,8 +1,8 @@
 """`nmt preprocess`: turn raw text into a tokenizer, Arrow files of ids, and a report of dropped pairs.
 
 A prepared directory holds `train.arrow`, `valid.arrow`, `test.arrow`, the tokenizer's files, `report.json`,
-`overlap.json`, `lengths.json`, the texts of splits taken from the training data, and `fingerprint.json`, which
-identifies the inputs and settings and has the hashes of the other files.
+`lengths.json`, the texts of splits taken from the training data, and `fingerprint.json`, which identifies the inputs
+and settings and has the hashes of the other files.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from nmt.data import folders
-from nmt.data.corpus import EXAMPLES, SIDES, Chunk, Corpus, PairEncoder, concatenate, encode_chunks, schema_of, table_of
-from nmt.data.data_report import NEAR, OVERLAP, REPORT, Overlap, length_figures, summary
+from nmt.data.corpus import EXAMPLES, SIDES, Chunk, Corpus, PairEncoder, encode_chunks, schema_of, table_of
+from nmt.data.data_report import REPORT, length_figures, summary
 from nmt.data.folders import MANIFEST, directory, read_fingerprint
 from nmt.data.pairs import Archive, Notes, Pair, check_inputs, input_files, read_pairs
 from nmt.parsing.linearization import TreeVocabulary, load_tokenizer
@@ -30,7 +30,7 @@ from nmt.system import files, integrity
 from nmt.system.console import Console
 from nmt.system.errors import UserError
 from nmt.system.processes import claimed, exclusive
-from nmt.text.lines import UNSPACED, in_groups, stripped
+from nmt.text.lines import in_groups, stripped
 from nmt.text.sentences import SentenceSplitter, TrainedLengths
 from nmt.text.tokenizer import Tokenizer
 
@@ -214,17 +214,12 @@ class _Preparation:
         tokenizer, data = self._tokenizer(tokenizer_from), self._data
         for name, content in tokenizer.files().items():
             (part / name).write_bytes(content)
-        overlap = {split: _overlap(pairs, tokenizer) for split, pairs in self._texts.items()}
-        report = {split: self._write_split(split, part, tokenizer, list(overlap.values())) for split in data.splits}
+        report = {split: self._write_split(split, part, tokenizer) for split in data.splits}
         _check_some_kept(report["train"], data)
         lengths, several = _measure_lengths(self._recipe, Corpus(part / "train.arrow"), tokenizer)
         if lengths is not None:
             files.write_json(part / LENGTHS, lengths.model_dump())
             report["train"]["sources with several sentences"] = round(several * report["train"]["kept"])
-        shares = {split: each.shares() for split, each in overlap.items()}
-        for split, found in shares.items():
-            report[split]["near to training"] = int((found >= NEAR).sum())
-        files.write_json(part / OVERLAP, {split: found.round(2).tolist() for split, found in shares.items()})
         for (split, languages), pairs in self._held_out.items():
             for name, side in zip(data.taken_files(split, languages), zip(*pairs, strict=True), strict=True):
                 (part / name).write_text("".join(f"{text}\n" for text in side), encoding="utf-8")
@@ -294,8 +289,8 @@ class _Preparation:
         evaluation = frozenset(chain.from_iterable(self._texts.values()))
         return PairEncoder(sides, self._data, evaluation=evaluation, held_out=self._sources, symbols=symbols)
 
-    def _write_split(self, split: str, part: Path, tokenizer: Tokenizer, overlap: Sequence[Overlap]) -> dict[str, Any]:
-        """Write a split, add the sources of training to `overlap`, and return the split's section of the report."""
+    def _write_split(self, split: str, part: Path, tokenizer: Tokenizer) -> dict[str, Any]:
+        """Write a split; return its section of the report."""
         from datasets.arrow_writer import ArrowWriter  # takes seconds to import
 
         unit, notes, sides = self._data.task.unit, Counter[str](), SIDES[-len(self._data.languages) :]
@@ -319,8 +314,6 @@ class _Preparation:
                     examples[reason] += [f"{name}:{line - before}: {_shown(pair)}" for line, pair in found]
                 read[chunk.dataset] += chunk.read
                 kept[chunk.dataset] += len(chunk.lines)
-                for each in overlap if split == "train" else ():
-                    each.add(chunk.sides[0])
                 advance(chunk.read)
             if not sum(read):
                 file.write_table(schema.empty_table())
@@ -336,14 +329,6 @@ class _Preparation:
             "spelled as bytes": {"characters": len(as_bytes), "most often": most_often},
             **+notes,
         }
-
-
-def _overlap(pairs: Sequence[Pair], tokenizer: Tokenizer) -> Overlap:
-    """Return the overlap of an evaluation split's sources, or of a language model's lines, with the training data."""
-    vocabulary = tokenizer.source
-    pieces = zip(vocabulary.starts(), vocabulary.listing(), strict=True)
-    starts = [begins or UNSPACED.match(piece) is not None for begins, piece in pieces]  # else a line is one word
-    return Overlap(starts, concatenate(vocabulary.encode_all([pair[0] for pair in pairs])))
 
 
 def dataset_direction(data: Data, dataset: Dataset, tokenizer: Tokenizer) -> tuple[str, ...]:
