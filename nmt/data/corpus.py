@@ -70,8 +70,6 @@ class EncodedChunk:
     """The first dropped pairs by reason, each with its line number in the split"""
     as_bytes: Counter[str]
     """Counts of characters that byte fallback encodes"""
-    symbols: Sequence[Sequence[int]]
-    """Symbols of languages that begin each sentence, by side; `sides` are without them"""
 
 
 @dataclass(frozen=True)
@@ -115,15 +113,15 @@ class PairEncoder:
         rows = [vocabulary.encode_all(texts) for vocabulary, texts in zip(self.vocabularies, columns, strict=True)]
         if reason := self.vocabularies[-1].UNSEEN:
             counts[reason] = sum(UNK in ids for ids in rows[-1])
-        sides = [concatenate(side) for side in rows]
-        symbols = self.symbols[chunk.dataset] if self.symbols else [()] * len(sides)
+        symbols = self.symbols[chunk.dataset] if self.symbols else [()] * len(rows)
+        sides = [_concatenate(side, first) for side, first in zip(rows, symbols, strict=True)]
         as_bytes = self._as_bytes(pairs)
-        if not self.keep_all and not (kept := self._fitting(sides, symbols, usable, dropped)).all():
+        if not self.keep_all and not (kept := self._fitting(sides, usable, dropped)).all():
             sides, lines = [side.only(kept) for side in sides], lines[kept]
         counts.update({reason: len(found) for reason, found in dropped.items()})
         examples = {reason: found[:EXAMPLES] for reason, found in dropped.items() if reason != HELD_OUT}
         texts = pairs if self.keep_all else None
-        return EncodedChunk(chunk.dataset, len(chunk.pairs), sides, lines, texts, +counts, examples, as_bytes, symbols)
+        return EncodedChunk(chunk.dataset, len(chunk.pairs), sides, lines, texts, +counts, examples, as_bytes)
 
     def _defect(self, pair: Pair) -> str | None:
         """Return the defect of a pair's texts, if any, for which a training pair is not used."""
@@ -148,14 +146,10 @@ class PairEncoder:
         return f"{self.data.task.unit if pair in self.evaluation else 'source sentences'} also in valid or test"
 
     def _fitting(
-        self,
-        sides: Sequence[Sentences],
-        symbols: Sequence[Sequence[int]],
-        usable: Sequence[tuple[int, Pair]],
-        dropped: dict[str, list[tuple[int, Pair]]],
+        self, sides: Sequence[Sentences], usable: Sequence[tuple[int, Pair]], dropped: dict[str, list[tuple[int, Pair]]]
     ) -> NDArray[np.bool_]:
         """Return a mask (pairs,) of the pairs within the length limits; drop the others."""
-        lengths = [side.lengths + len(first) for side, first in zip(sides, symbols, strict=True)]
+        lengths = [side.lengths for side in sides]
         shorter, longer = (extreme.reduce(lengths) for extreme in (np.minimum, np.maximum))
         is_long = longer > self.data.max_length
         is_uneven = ~is_long & (longer > self.data.max_ratio * shorter)
@@ -166,8 +160,9 @@ class PairEncoder:
         return kept
 
 
-def concatenate(rows: Sequence[Sequence[int]]) -> Sentences:
-    """Join the ids of sentences."""
+def _concatenate(rows: Sequence[Sequence[int]], first: Sequence[int]) -> Sentences:
+    """Join the ids of sentences, each after the `first` symbols."""
+    rows = [[*first, *ids] for ids in rows] if first else rows
     lengths = np.fromiter(map(len, rows), np.int32, len(rows))
     return Sentences(np.fromiter(chain.from_iterable(rows), np.int32, int(lengths.sum())), lengths)
 
@@ -207,17 +202,12 @@ def table_of(chunk: EncodedChunk, schema: pa.Schema) -> pa.Table:
     texts = [pa.nulls(len(chunk.lines), pa.string())] * len(chunk.sides)
     if chunk.texts is not None:
         texts = [pa.array([pair[side] for pair in chunk.texts], pa.string()) for side in range(len(chunk.sides))]
-    return pa.Table.from_arrays(
-        [*map(_lists, chunk.sides, chunk.symbols), pa.array(chunk.lines), *texts], schema=schema
-    )
+    return pa.Table.from_arrays([*map(_lists, chunk.sides), pa.array(chunk.lines), *texts], schema=schema)
 
 
-def _lists(sentences: Sentences, symbols: Sequence[int]) -> pa.ListArray:
-    """Return the ids of sentences, each after the `symbols` that begin it."""
-    ends = np.cumsum(sentences.lengths)
-    ids = np.insert(sentences.ids, np.repeat(ends - sentences.lengths, len(symbols)), [*symbols] * len(ends))
-    offsets = np.concatenate(([0], ends + len(symbols) * np.arange(1, len(ends) + 1)), dtype=np.int32)
-    return pa.ListArray.from_arrays(pa.array(offsets), pa.array(ids))
+def _lists(sentences: Sentences) -> pa.ListArray:
+    offsets = np.concatenate(([0], np.cumsum(sentences.lengths)), dtype=np.int32)
+    return pa.ListArray.from_arrays(pa.array(offsets), pa.array(sentences.ids))
 
 
 class Lengths(NamedTuple):
