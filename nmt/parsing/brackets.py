@@ -73,8 +73,6 @@ class BracketCounts:
     empty: int = 0
     """Skips without a tree"""
     exact_matches: int = 0
-    crossings: Counter[int] = field(default_factory=Counter)
-    """Number of valid sentences, by how many constituents of the hypothesis cross a gold constituent"""
     missed: int = 0
     """Gold constituents in errors and skips"""
     gold: Counter[str] = field(default_factory=Counter)
@@ -104,7 +102,7 @@ class BracketCounts:
         return {label: Matches(self.gold[label], self.test[label], self.matched[label]) for label in order}
 
     def figures(self) -> dict[str, float]:
-        """Return all figures and counts by name; figures are percentages, except `average_crossing`."""
+        """Return all figures and counts by name; figures are percentages."""
         figures = {name: compute(self) for name, (_, compute) in FIGURES.items()}
         return figures | {name: getattr(self, name) for name in COUNTS}
 
@@ -146,7 +144,6 @@ def _score(pairs: Iterable[tuple[Tree, Tree | None]], scores: BracketScores) -> 
         length, words, brackets = _scored(gold)
         _, tested, found = _scored(hypothesis) if hypothesis else (0, [], [])
         matched = list((Counter(brackets) & Counter(found)).elements())
-        crossings = _crossings(brackets, found)
         for each in (scores, scores.short) if length <= SHORT else (scores,):
             each.sentences += 1
             if tested and tested == words:
@@ -154,7 +151,6 @@ def _score(pairs: Iterable[tuple[Tree, Tree | None]], scores: BracketScores) -> 
                 each.test.update(label for label, _, _ in found)
                 each.matched.update(label for label, _, _ in matched)
                 each.exact_matches += len(matched) == len(brackets) == len(found)
-                each.crossings[crossings] += 1
             else:
                 each.skips += not tested
                 each.empty += hypothesis is None
@@ -211,15 +207,6 @@ def _name(label: str) -> str:
     return "ADVP" if name == "PRT" else name
 
 
-def _crossings(gold: Iterable[Bracket], found: Iterable[Bracket]) -> int:
-    spans = {(start, end) for _, start, end in gold}
-    return sum(
-        any(start < first < end < after or first < start < after < end for start, end in spans)
-        for _, first, after in found
-        if (first, after) not in spans  # gold spans cannot cross each other
-    )
-
-
 def _difference(gold: list[str], test: list[str]) -> str:
     for number, (one, other) in enumerate(zip(gold, test, strict=False), 1):
         if one != other:
@@ -235,12 +222,6 @@ FIGURES: dict[str, tuple[str, Callable[[BracketCounts], float]]] = {
     "recall": ("recall", lambda counts: counts.total.recall),
     "recall_all": ("recall, failures missed", lambda counts: counts.with_failures.recall),
     "exact": ("exact match", lambda counts: _percent(counts.exact_matches, counts.valid)),
-    "average_crossing": ("average crossing", lambda counts: sum(counts.crossings.elements()) / max(counts.valid, 1)),
-    "no_crossing": ("no crossing", lambda counts: _percent(counts.crossings[0], counts.valid)),
-    "two_or_less_crossing": (
-        "two or less crossing",
-        lambda counts: _percent(sum(counts.crossings[number] for number in range(3)), counts.valid),
-    ),
 }
 COUNTS = {"sentences": "sentences", "errors": "errors", "skips": "skips", "empty": "skips: no tree"}
 

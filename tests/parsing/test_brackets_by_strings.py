@@ -57,13 +57,8 @@ def naive_figures(gold: list[str], tests: list[str], longest: float) -> Figures:
                     left.remove((alike, start, end))
                     match += 1
                     break
-        crossing = 0
-        for _, *span in test_brackets:
-            mine = set(range(*span))
-            theirs = [set(range(start, end)) for _, start, end in brackets]
-            crossing += any(mine & other and mine - other and other - mine for other in theirs)
-        sums.update(matches=match, gold=len(brackets), test=len(test_brackets), crossings=crossing, none=crossing == 0)
-        sums.update(few=crossing <= 2, exact=len(brackets) == len(test_brackets) == match)
+        exact = len(brackets) == len(test_brackets) == match
+        sums.update(matches=match, gold=len(brackets), test=len(test_brackets), exact=exact)
     valid = sums["sentences"] - sums["errors"] - sums["skips"] or 1
     precision = 100 * sums["matches"] / (sums["test"] or 1)
     recall, whole = (100 * sums["matches"] / (count or 1) for count in (sums["gold"], sums["gold"] + sums["missed"]))
@@ -74,9 +69,6 @@ def naive_figures(gold: list[str], tests: list[str], longest: float) -> Figures:
         "f1_all": 2 * precision * whole / (precision + whole) if sums["matches"] else 0,
         "recall_all": whole,
         "exact": 100 * sums["exact"] / valid,
-        "average_crossing": sums["crossings"] / valid,
-        "no_crossing": 100 * sums["none"] / valid,
-        "two_or_less_crossing": 100 * sums["few"] / valid,
     }
     figures |= {name: sums[name] for name in ("sentences", "errors", "skips")}
     return {name: f"{value:.2f}" for name, value in figures.items()}
@@ -176,7 +168,6 @@ def assert_both_scorers_agree(seed: int) -> BracketScores:
 
 def test_two_scorers_print_the_same_of_random_files() -> None:
     found = [assert_both_scorers_agree(seed) for seed in range(100)]
-    assert sum(sum(scores.crossings.elements()) for scores in found) > 20
     for name in ("errors", "skips", "missed", "exact_matches"):
         assert sum(getattr(scores, name) for scores in found) > 20, name  # the files are not all alike
     assert sum(scores.valid for scores in found) > sum(scores.sentences for scores in found) / 2
