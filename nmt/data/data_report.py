@@ -91,7 +91,7 @@ def summary(out: Path, report: dict[str, dict[str, Any]], tokenizer: Tokenizer, 
     if not tokenizer.shared:
         pieces += f" and {len(tokenizer.target):,} {'tree symbols' if task.has_trees else 'pieces'}"
     yield f"prepared {out}: {pieces}"
-    told = ("dropped", "set aside", unit, "source sentences", "trees", "targets", "identifiers", "traces")
+    told = ("dropped", "set aside", unit, "source sentences", "trees", "targets")
     for split, figures in report.items():
         if not figures["read"]:
             continue

@@ -38,7 +38,7 @@ from nmt.text.lines import REALIGN, count_lines, one_line, read_lines, read_para
 Pair = tuple[str, ...]
 """One sentence for each of `Data.languages`"""
 Notes = Counter[str] | None
-"""Counts of what `read_trees` leaves out or changes"""
+"""Counts of what `read_trees` leaves out"""
 FILES, PAGES = "https://object.pouta.csc.fi", "https://opus.nlpl.eu"
 """Hosts of OPUS's archives, and of the API that lists them; the environment variable NMT_OPUS_URL replaces both"""
 PATIENCE = 60.0  # seconds to wait for the server

@@ -116,7 +116,7 @@ class BracketScores(BracketCounts):
     first_error: str = ""
     """Location of the first error, and how its words differ"""
     notes: Counter[str] = field(default_factory=Counter)
-    """What `read_trees` left out or changed in the gold, and roots that count"""
+    """What `read_trees` left out of the gold, and roots that count"""
 
 
 def score_brackets(gold: Iterable[Tree], hypotheses: Iterable[Tree | None]) -> BracketScores:

@@ -9,7 +9,7 @@ import os
 import re
 import reprlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -20,7 +20,6 @@ from nmt.text.lines import read_lines
 TOP = "TOP"
 ROOTS = frozenset((TOP, "ROOT", "S1", ""))  # root labels of treebanks and parsers
 EMPTY = "-NONE-"  # the tag of traces
-CODES = frozenset(("ID", "CODE"))  # tags of what is no word in the Penn-Helsinki corpora
 COMMENTED = "trees left out as comments"  # what `read_trees` counts
 LONGEST = 1 << 22  # maximum characters of a tree or a line of trees; parsing takes a hundred times as much memory
 
@@ -156,10 +155,9 @@ def tree_files(path: str | os.PathLike[str]) -> list[Path]:
 def read_trees(path: str | os.PathLike[str], notes: Counter[str] | None = None) -> Iterator[Tree]:
     """Yield the trees of a file, or of the .mrg files below a folder; a tree may span lines.
 
-    Blank lines and comments, which start with %, #, ; or *x*, may separate trees. Trees with an identifier, as in the
-    Penn-Helsinki corpora, lose it and their codes, and their traces are tagged as in the Penn Treebank. `notes` counts
-    these, and trees in comments. Raise UserError naming file, line and column; also for discontinuous brackets, and for
-    a file whose trees are all in comments.
+    Blank lines and comments, which start with %, #, ; or *x*, may separate trees; `notes` counts trees in comments.
+    Raise UserError naming file, line and column; also for discontinuous brackets, and for a file whose trees are all in
+    comments.
     """
     notes = Counter() if notes is None else notes
     for file in tree_files(path):
@@ -170,8 +168,7 @@ def read_trees(path: str | os.PathLike[str], notes: Counter[str] | None = None) 
                 if {word[: word.find("=") + 1] for word in words} == {f"{place}=" for place in range(len(words))}:
                     problem = f"{file}: tree {number:,}: is in discontinuous brackets, with a number before each word"
                     raise UserError(problem, "write it in the Penn Treebank's brackets, for example with discodop")
-                if (found := _without_codes(tree, notes)) is not None:
-                    yield found
+                yield tree
             if not number and notes[COMMENTED] > before:
                 raise MalformedTree("all trees are in comments, which begin with %, #, ; or *x*", 1, 1)
         except MalformedTree as error:
@@ -264,17 +261,6 @@ def prepare_tree(tree: Tree, functions: bool = False, traces: bool = False) -> T
     def name(label: str) -> str:
         return label if functions else _BASIC.findall(label)[0]
 
-    def leaf(tag: str, word: str) -> Tree | None:
-        return Tree(name(tag), (word,)) if traces or tag != EMPTY else None
-
-    return _rebuilt(tree, TOP, name, leaf)
-
-
-def _rebuilt(tree: Tree, root: str, name: Callable[[str], str], leaf: Callable[[str, str], Tree | None]) -> Tree | None:
-    """Rebuild a tree under a single `root`, without unnamed brackets; return None if no words remain.
-
-    `name` renames constituents. `leaf` replaces a tag with its word; None removes it, with constituents left empty.
-    """
     top: list[Tree | str] = []
     outer = [("", top)]  # open constituents: label and children; removed ones share the list of their parent
     for label, word in tree.symbols():
@@ -286,25 +272,6 @@ def _rebuilt(tree: Tree, root: str, name: Callable[[str], str], leaf: Callable[[
         elif word is None:
             renamed = name(label)
             outer.append(("", siblings) if not renamed or (siblings is top and renamed in ROOTS) else (renamed, []))
-        elif (found := leaf(label, word)) is not None:
-            siblings.append(found)
-    return Tree(root, tuple(top)) if top else None
-
-
-def _without_codes(tree: Tree, notes: Counter[str]) -> Tree | None:
-    """Return a tree of the Penn-Helsinki format as in the Penn Treebank's, or another as it is; None without words.
-
-    The format is told by a root's identifier or code: `( (IP-MAT (NP-SBJ *con*) … (C 0) …) (ID NAME,1.23))`.
-    """
-
-    def leaf(tag: str, word: str) -> Tree | None:
-        if tag in CODES:
-            notes["identifiers and codes left out"] += 1
-            return None
-        is_trace = word[0] == "*" or (word == "0" and tag != "NUM")
-        notes["traces without -NONE-"] += is_trace
-        return Tree(tag, (Tree(EMPTY, (word,)) if is_trace else word,))
-
-    if tree.label in ROOTS and any(isinstance(child, Tree) and child.label in CODES for child in tree.children):
-        return _rebuilt(tree, tree.label, str, leaf)
-    return tree
+        elif traces or label != EMPTY:
+            siblings.append(Tree(name(label), (word,)))
+    return Tree(TOP, tuple(top)) if top else None

@@ -76,11 +76,8 @@ def test_trees_become_words_and_symbols(capsys: pytest.CaptureFixture[str]) -> N
 
 @pytest.mark.usefixtures("treebank")
 def test_what_is_left_out_of_trees_is_counted(capsys: pytest.CaptureFixture[str]) -> None:
-    tree = "#1 (S (NN a))\n( (IP (NP (PRO I)) (C 0) (VBD com)) (CODE <P>) (ID x,.1))\n"
-    Path("v.mrg").write_text(tree * 3)
+    Path("v.mrg").write_text("#1 (S (NN a))\n( (S (NP (PRO I)) (VBD com)))\n" * 3)
     prepare(tree_recipe(), Console(), 1)
-    found = {"trees left out as comments": 3, "identifiers and codes left out": 6, "traces without -NONE-": 3}
-    assert found.items() <= report("valid").items()
+    assert report("valid")["trees left out as comments"] == 3
     (line,) = re.findall("  valid: 3 of 3 trees, .*", capsys.readouterr().err)
-    assert all(f", {count} {name}" in line for name, count in found.items())
-    assert table("valid")["source_text"].to_pylist() == ["I com"] * 3
+    assert ", 3 trees left out as comments" in line

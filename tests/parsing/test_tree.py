@@ -207,27 +207,6 @@ def test_a_tree_that_never_ends_is_reported_where_it_begins(tmp_path: Path, monk
         list(read_trees(path))
 
 
-HELSINKI = """
-( (CODE <heading>))
-( (IP-MAT (NP-SBJ (PRO I)) (NUM 0) (VBD seide) (CP-THT (C 0) (IP-SUB (CODE <P_13>) (NP-SBJ *con*) (VBD com)
-          (NP-OB1 *T*-1) (NP (CODE {TEXT:x})))) (E_S .))
-  (ID NAME,1.23))
-( (S (CD 0) (NP (SYM *T*-1))) (VP (VB ID)))
-"""
-
-
-def test_identifiers_codes_and_traces_of_penn_helsinki_trees_are_no_words(tmp_path: Path) -> None:
-    notes = Counter[str]()
-    tree, other = read_trees(write(tmp_path / "x.psd", HELSINKI), notes)
-    assert str(tree) == (
-        "( (IP-MAT (NP-SBJ (PRO I)) (NUM 0) (VBD seide) (CP-THT (C (-NONE- 0)) (IP-SUB (NP-SBJ (-NONE- *con*)) "
-        "(VBD com) (NP-OB1 (-NONE- *T*-1)))) (E_S .)))"
-    )
-    assert prepare_tree(tree) == parse_tree("(TOP (IP (NP (PRO I)) (NUM 0) (VBD seide) (CP (IP (VBD com))) (E_S .)))")
-    assert other.leaves() == ["0", "*T*-1", "ID"]  # in no tree of this format
-    assert +notes == {"identifiers and codes left out": 4, "traces without -NONE-": 3}
-
-
 @pytest.mark.parametrize("text", ["(S (VB 0=is) (NP (NN 2=it) (. 1=?)))", "(TOP (NN 0=Rain))"])
 def test_discontinuous_brackets_are_refused(tmp_path: Path, text: str) -> None:
     with pytest.raises(UserError, match=r"x\.mrg: tree 2: is in discontinuous brackets, with a number before each"):
