@@ -16,7 +16,6 @@ import hashlib
 import json
 import logging
 import os
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from http.client import HTTPException
 from pathlib import Path
@@ -37,8 +36,6 @@ from nmt.text.lines import REALIGN, count_lines, one_line, read_lines, read_para
 
 Pair = tuple[str, ...]
 """One sentence for each of `Data.languages`"""
-Notes = Counter[str] | None
-"""Counts of what `read_trees` leaves out"""
 FILES, PAGES = "https://object.pouta.csc.fi", "https://opus.nlpl.eu"
 """Hosts of OPUS's archives, and of the API that lists them; the environment variable NMT_OPUS_URL replaces both"""
 PATIENCE = 60.0  # seconds to wait for the server
@@ -120,9 +117,7 @@ def _text_files(dataset: Dataset, data: Data) -> Sequence[tuple[os.PathLike[str]
     return list(zip(*sides, strict=True)) or None
 
 
-def read_pairs(
-    dataset: Dataset, data: Data, notes: Notes = None, files: Iterable[Path] | None = None
-) -> Iterator[Pair]:
+def read_pairs(dataset: Dataset, data: Data, files: Iterable[Path] | None = None) -> Iterator[Pair]:
     """Yield a data set's pairs in order; raise UserError if its data is unreadable or malformed.
 
     `data` has the languages of the set, as `Data.of` returns it. `files` are those of `file` to read, by default all.
@@ -134,7 +129,7 @@ def read_pairs(
             yield from read_parallel(*group) if len(group) > 1 else zip(read_lines(group[0]))
     elif dataset.trees is not None:
         for path in input_files(dataset, data):
-            for tree in read_trees(path, notes):
+            for tree in read_trees(path):
                 prepared = prepare_tree(tree, data.functional_tags, data.traces)
                 yield ("", "") if prepared is None else (" ".join(prepared.leaves()), str(prepared))
     elif dataset.file is not None:

@@ -23,7 +23,7 @@ from nmt.data import folders
 from nmt.data.corpus import EXAMPLES, SIDES, Chunk, Corpus, PairEncoder, encode_chunks, schema_of, table_of
 from nmt.data.data_report import REPORT, length_figures, summary
 from nmt.data.folders import MANIFEST, directory, read_fingerprint
-from nmt.data.pairs import Archive, Notes, Pair, check_inputs, input_files, read_pairs
+from nmt.data.pairs import Archive, Pair, check_inputs, input_files, read_pairs
 from nmt.parsing.linearization import TreeVocabulary, load_tokenizer
 from nmt.recipe import Data, Dataset, Recipe
 from nmt.system import files, integrity
@@ -255,7 +255,7 @@ class _Preparation:
             raise UserError(f"data.{split}: {problem}", f"name other files, or leave out data.{split}")
         return pairs
 
-    def _chunks(self, split: str, notes: Notes = None, only: tuple[str, ...] = ()) -> Iterator[Chunk]:
+    def _chunks(self, split: str, only: tuple[str, ...] = ()) -> Iterator[Chunk]:
         """Yield a split's pairs, stripped of surrounding whitespace, and empty if nothing in them is visible.
 
         Trees are not stripped, since their last word may be a no-break space. With `only`, yield those of a direction.
@@ -267,7 +267,7 @@ class _Preparation:
                 continue
             files = [path for path in input_files(dataset, data) if path not in self._held_files]
             pairs: Iterable[Pair] = (
-                self._held_out[split, data.languages] if is_taken else read_pairs(dataset, data, notes, files)
+                self._held_out[split, data.languages] if is_taken else read_pairs(dataset, data, files)
             )
             if not self._data.task.has_trees:
                 pairs = (tuple(map(stripped, pair)) for pair in pairs)
@@ -276,7 +276,7 @@ class _Preparation:
                 first += len(chunk)
 
     def _pairs(self, split: str, only: tuple[str, ...] = ()) -> Iterator[Pair]:
-        return chain.from_iterable(chunk.pairs for chunk in self._chunks(split, only=only))
+        return chain.from_iterable(chunk.pairs for chunk in self._chunks(split, only))
 
     def _encoder(self, split: str, tokenizer: Tokenizer) -> PairEncoder:
         """Return a split's encoder; that of the training split counts overlaps with the others."""
@@ -293,13 +293,13 @@ class _Preparation:
         """Write a split; return its section of the report."""
         from datasets.arrow_writer import ArrowWriter  # takes seconds to import
 
-        unit, notes, sides = self._data.task.unit, Counter[str](), SIDES[-len(self._data.languages) :]
+        unit, sides = self._data.task.unit, SIDES[-len(self._data.languages) :]
         names = [_name(dataset) for dataset in self._data.splits[split]]
         counts, as_bytes = Counter[str](), Counter[str]()
         examples: dict[str, list[str]] = defaultdict(list)
         read, kept = [0] * len(names), [0] * len(names)
         path, schema = part / f"{split}.arrow", schema_of(sides)
-        chunks = encode_chunks(self._encoder(split, tokenizer), self._chunks(split, notes), self._threads)
+        chunks = encode_chunks(self._encoder(split, tokenizer), self._chunks(split), self._threads)
         with (
             self._console.progress(f"encoding {split}", self._totals[split], unit) as advance,
             ArrowWriter(path=str(path), schema=schema, writer_batch_size=CHUNK) as file,
@@ -327,7 +327,6 @@ class _Preparation:
             **length_figures(Corpus(path)),
             "examples": {reason: found[:EXAMPLES] for reason, found in sorted(examples.items())},
             "spelled as bytes": {"characters": len(as_bytes), "most often": most_often},
-            **+notes,
         }
 
 

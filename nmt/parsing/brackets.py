@@ -116,7 +116,7 @@ class BracketScores(BracketCounts):
     first_error: str = ""
     """Location of the first error, and how its words differ"""
     notes: Counter[str] = field(default_factory=Counter)
-    """What `read_trees` left out of the gold, and roots that count"""
+    """Roots that count"""
 
 
 def score_brackets(gold: Iterable[Tree], hypotheses: Iterable[Tree | None]) -> BracketScores:
@@ -134,7 +134,7 @@ def score_files(gold: Path, hypotheses: Iterable[str], name: str = "<stdin>") ->
     `score_brackets` does, or if a file cannot be read.
     """
     scores = BracketScores()
-    pairs = _pairs(read_trees(gold, scores.notes), read_tree_lines(hypotheses, name))
+    pairs = _pairs(read_trees(gold), read_tree_lines(hypotheses, name))
     return _score((_with_one_root(*pair, scores.notes) for pair in pairs), scores)
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import re
 import reprlib
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import groupby
@@ -20,7 +19,6 @@ from nmt.text.lines import read_lines
 TOP = "TOP"
 ROOTS = frozenset((TOP, "ROOT", "S1", ""))  # root labels of treebanks and parsers
 EMPTY = "-NONE-"  # the tag of traces
-COMMENTED = "trees left out as comments"  # what `read_trees` counts
 LONGEST = 1 << 22  # maximum characters of a tree or a line of trees; parsing takes a hundred times as much memory
 
 
@@ -112,7 +110,6 @@ _ATOM = r"[^()\t-\r ]+"
 _TOKEN = re.compile(rf"\(({_ATOM}){_SPACE}+({_ATOM}){_SPACE}*\)|(\()({_ATOM})?|(\))|({_ATOM})")
 _COMMENT = re.compile(rf"{_SPACE}*(?:[%#;]|\*x\*)")  # *x* starts header lines in Switchboard
 _FAILURE = re.compile(rf"{_SPACE}*(?:\((?:{'|'.join(ROOTS)}){_SPACE}*(?:\({_SPACE}*\){_SPACE}*)?\){_SPACE}*)?")
-_NESTED = re.compile(rf"\((?:{_ATOM})?{_SPACE}*\(")
 
 
 class MalformedTree(ValueError):
@@ -125,7 +122,7 @@ class MalformedTree(ValueError):
 
 def parse_tree(text: str) -> Tree:
     """Parse a text of one or more lines; raise MalformedTree, a ValueError, unless it holds exactly one tree."""
-    trees = list(_parse(text.split("\n"), Counter()))
+    trees = list(_parse(text.split("\n")))
     if len(trees) != 1:
         raise MalformedTree(f"{len(trees):,} trees stand where one must", 1, 1)
     return trees[0]
@@ -152,24 +149,22 @@ def tree_files(path: str | os.PathLike[str]) -> list[Path]:
     )
 
 
-def read_trees(path: str | os.PathLike[str], notes: Counter[str] | None = None) -> Iterator[Tree]:
+def read_trees(path: str | os.PathLike[str]) -> Iterator[Tree]:
     """Yield the trees of a file, or of the .mrg files below a folder; a tree may span lines.
 
-    Blank lines and comments, which start with %, #, ; or *x*, may separate trees; `notes` counts trees in comments.
-    Raise UserError naming file, line and column; also for discontinuous brackets, and for a file whose trees are all in
-    comments.
+    Blank lines and comments, which start with %, #, ; or *x*, may separate trees. Raise UserError naming file, line and
+    column; also for discontinuous brackets, and for a file whose trees are all in comments.
     """
-    notes = Counter() if notes is None else notes
     for file in tree_files(path):
-        number, before = 0, notes[COMMENTED]
+        number = 0
         try:
-            for number, tree in enumerate(_parse(read_lines(file), notes), 1):
+            for number, tree in enumerate(_parse(read_lines(file)), 1):
                 words = tree.leaves()
                 if {word[: word.find("=") + 1] for word in words} == {f"{place}=" for place in range(len(words))}:
                     problem = f"{file}: tree {number:,}: is in discontinuous brackets, with a number before each word"
                     raise UserError(problem, "write it in the Penn Treebank's brackets, for example with discodop")
                 yield tree
-            if not number and notes[COMMENTED] > before:
+            if not number and any(_COMMENT.match(line) and "(" in line for line in read_lines(file)):
                 raise MalformedTree("all trees are in comments, which begin with %, #, ; or *x*", 1, 1)
         except MalformedTree as error:
             raise UserError(
@@ -194,11 +189,8 @@ def read_tree_lines(lines: Iterable[str], name: str = "<stdin>") -> Iterator[Tre
             ) from None
 
 
-def _parse(lines: Iterable[str], notes: Counter[str]) -> Iterator[Tree]:
-    """Yield each tree at the end of the line that closes it; raise MalformedTree for invalid brackets.
-
-    `notes` counts comments that look like trees.
-    """
+def _parse(lines: Iterable[str]) -> Iterator[Tree]:
+    """Yield each tree at the end of the line that closes it; raise MalformedTree for invalid brackets."""
     outer: list[tuple[str, list[Tree | str]]] = []  # labels and children of enclosing brackets
     label, children = "", list[Tree | str]()  # of the innermost bracket, or of the file
     begun, size = (0, 0), 0  # line and column of the outermost bracket
@@ -207,7 +199,6 @@ def _parse(lines: Iterable[str], notes: Counter[str]) -> Iterator[Tree]:
         if size > LONGEST:
             raise MalformedTree(f"a tree has at most {LONGEST:,} characters", *(begun if outer else (number, 1)))
         if not outer and _COMMENT.match(line):
-            notes[COMMENTED] += bool(_NESTED.search(line))
             continue
         for token in _TOKEN.finditer(line):
             tag, word, opener, name, closer, atom = token.groups("")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any
 
@@ -72,12 +71,3 @@ def test_trees_become_words_and_symbols(capsys: pytest.CaptureFixture[str]) -> N
         "1 trees with a label",
     ):
         assert said in err
-
-
-@pytest.mark.usefixtures("treebank")
-def test_what_is_left_out_of_trees_is_counted(capsys: pytest.CaptureFixture[str]) -> None:
-    Path("v.mrg").write_text("#1 (S (NN a))\n( (S (NP (PRO I)) (VBD com)))\n" * 3)
-    prepare(tree_recipe(), Console(), 1)
-    assert report("valid")["trees left out as comments"] == 3
-    (line,) = re.findall("  valid: 3 of 3 trees, .*", capsys.readouterr().err)
-    assert ", 3 trees left out as comments" in line
