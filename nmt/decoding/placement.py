@@ -26,7 +26,7 @@ from nmt.decoding.engine import Found, Hypothesis, Prefix, Source
 from nmt.decoding.forced import TOKENS, attention_of, log_probabilities_of
 from nmt.model.transformer import Transformer
 from nmt.recipe import Decoding
-from nmt.text.alignment import GLUE, Aligned, Place, ends_of
+from nmt.text.alignment import GLUE, Aligned, Place
 from nmt.text.terms import Phrase, Span, Terms, capitalised, find_copies, in_order, joins, missing
 from nmt.text.vocabulary import EOS, SPACE_MARK, Vocabulary
 
@@ -150,7 +150,7 @@ class Placer:
         return [
             Aligned.of(
                 *(source.text, self._source.ends_in(source.text, source.ids)),
-                *(self._target.decode(each.ids), ends_of(self._target.decode, each.ids[: len(of_pair)])),
+                *(text := self._target.decode(each.ids), self._target.ends_in(text, each.ids[: len(of_pair)])),
                 of_pair.double().numpy(),
                 glue,
                 source.phrases,

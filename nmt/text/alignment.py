@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 import unicodedata
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate, groupby, pairwise
+from itertools import groupby, pairwise
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -35,15 +35,6 @@ def words_of(text: str, glue: frozenset[str] = frozenset(), whole: Sequence[Span
         keys[slice(*span)] = [number] * (span.end - span.start)
     words = [list(places) for key, places in groupby(range(len(text)), key=keys.__getitem__) if key is not None]
     return [Span(places[0], places[-1] + 1) for places in words]
-
-
-def ends_of(decode: Callable[[list[int]], str], ids: Sequence[int]) -> list[int]:
-    """Return the offset in decode(ids) at which each subword ends.
-
-    A byte that does not complete a character ends with the subword before it.
-    """
-    texts = [decode(list(ids[:count])) for count in range(1, len(ids) + 1)]
-    return [*accumulate((len(text) if texts[-1].startswith(text) else 0 for text in texts), max)]
 
 
 class Place(NamedTuple):

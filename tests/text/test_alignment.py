@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from nmt.text.alignment import Aligned, ends_of, words_of
+from nmt.text.alignment import Aligned, words_of
 from nmt.text.terms import Span
 
 
@@ -39,12 +39,6 @@ def places(pair: Aligned, text: str, taken: set[int] | None = None) -> list[tupl
 def test_words_are_runs_of_letters_and_single_other_characters() -> None:
     text = "It's 小犬, e-mail"
     assert [text[slice(*word)] for word in words_of(text)] == ["It", "'", "s", "小", "犬", ",", "e", "-", "mail"]
-
-
-def test_subwords_end_where_their_text_ends_and_bytes_with_their_character() -> None:
-    spelled = {1: b"a", 2: " é".encode()[:2], 3: "é".encode()[1:], 4: b"b"}
-    decode = lambda ids: b"".join(spelled[i] for i in ids).decode(errors="replace")  # noqa: E731
-    assert ends_of(decode, [1, 2, 3, 4]) == [1, 1, 3, 4]
 
 
 def test_an_article_that_attends_to_its_noun_stays() -> None:

@@ -138,6 +138,15 @@ def test_pieces_are_spelled_out_with_the_spaces_before_them(tokenizer: Tokenizer
     assert tokenizer.source.starts_word(ids[0])
 
 
+def test_subwords_end_where_their_text_ends_and_bytes_with_their_character(tokenizer: Tokenizer) -> None:
+    vocabulary, text = tokenizer.source, "the ✈ dog"
+    ids = vocabulary.encode(text)
+    ends = vocabulary.ends_in(text, ids)
+    beginnings = [vocabulary.decode(ids[:count]).rstrip("\ufffd") for count in range(1, len(ids) + 1)]
+    assert len(ids) >= len(beginnings) > len({*beginnings})  # bytes do not complete a character
+    assert [text[:end] for end in ends] == beginnings
+
+
 @pytest.mark.parametrize("algorithm", ["bpe", "unigram"])
 @pytest.mark.parametrize("vocab_size", [265, 100_000], ids=["too low", "too high"])
 def test_an_impossible_size_names_the_key_and_a_size_that_works(algorithm: str, vocab_size: int) -> None:
