@@ -9,24 +9,20 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import click
 
 from nmt.commands.command_line import FILE, NumberOrAuto, Options, RecipePath, Text, argument, option, refuse
 from nmt.metrics import METRICS
 
-if TYPE_CHECKING:
-    from nmt.decoding.forced import AttentionType
-
 WORKERS = click.IntRange(1, 256)  # above any host's number of GPUs, and any useful number of CPU workers
 
 in_run, in_averaged, in_output, in_machine = (
     partial(option, section=name) for name in ("Run", "What is averaged", "Output", "Machine")
 )
-in_files, in_search, in_drawn, in_scored, in_by_model = (
-    partial(option, section=name)
-    for name in ("Input and output", "Search", "Attention", "What is scored", "By a model")
+in_files, in_search, in_scored, in_by_model = (
+    partial(option, section=name) for name in ("Input and output", "Search", "What is scored", "By a model")
 )
 recipe_argument = partial(argument, type=RecipePath(read=Path))
 threads_option = partial(in_machine, "--threads N  CPU threads; default: all.", click.IntRange(1, 1024))
@@ -45,29 +41,11 @@ def shares(text: str) -> tuple[float, ...]:
     raise click.BadParameter(f"{text!r} is not a list of non-negative numbers, such as 0.3,0.7")
 
 
-def _matched(pattern: str, text: str, problem: str) -> re.Match[str]:
-    """Match all of an option's value; raise BadParameter with the `problem` if it is malformed."""
-    if found := re.fullmatch(pattern, text):
-        return found
-    raise click.BadParameter(f"{text!r} {problem}")
-
-
 def licence(text: str) -> str:
     """Return the identifier of a licence as the Hugging Face hub spells it, in lower case."""
-    return _matched("[A-Za-z0-9][A-Za-z0-9.+-]*", text, "is no identifier of a licence, such as cc-by-4.0")[0].lower()
-
-
-def layer(text: str) -> tuple[str, int]:
-    """Parse a 1-based layer such as `5` or `encoder:5`; without a prefix it is that of cross-attention."""
-    pattern = "(?:(encoder|decoder|cross):)?([1-9][0-9]{0,5})"
-    found = _matched(pattern, text, "is no layer, such as 5, cross:5, encoder:5 or decoder:5")
-    return found[1] or "cross", int(found[2])
-
-
-def heads(text: str) -> tuple[int, ...]:
-    """Parse comma-separated 1-based heads; return them sorted, without duplicates."""
-    _matched("[1-9][0-9]{0,5}(,[1-9][0-9]{0,5})*", text, "are not numbers of heads from 1 on, such as 1,2")
-    return tuple(sorted({int(head) for head in text.split(",")}))
+    if re.fullmatch("[A-Za-z0-9][A-Za-z0-9.+-]*", text):
+        return text.lower()
+    raise click.BadParameter(f"{text!r} is no identifier of a licence, such as cc-by-4.0")
 
 
 @dataclass(frozen=True)
@@ -154,18 +132,8 @@ class SearchOptions(Options):
     beam: int | None = in_search("--beam N  Beam size; 1 is greedy search.")
     alpha: float | None = in_search("--alpha X  Exponent of the length penalty.", click.FloatRange(min=0))
     overrides: tuple[str, ...] = overrides_option(section="Search")
-    attention: Path | None = in_drawn(
-        "--attention FILE  Also show what the model attends to: in a page, .html, of the first 50 sentences, or in a "
-        "figure, .svg, of the first."
-    )
-    layer: tuple[AttentionType, int] | None = in_drawn(
-        "--layer [KIND:]N  Layer of the figure, such as 5 of cross-attention, encoder:5 or decoder:5; default: "
-        "cross-attention's last.",
-        Text(read=layer),
-    )
-    heads: tuple[int, ...] | None = in_drawn("--heads N,N,…  Heads of the figure; default: all.", Text(read=heads))
-    word: int | None = in_drawn(
-        "--word N  Draw the lines of word N alone: of the output, or of the source for the encoder."
+    attention: Path | None = in_files(
+        "--attention FILE  Also write a page, .html, of what the model attends to in the first 50 sentences."
     )
     device: str = device_option()
     devices: int | None = in_machine(
@@ -223,10 +191,8 @@ class SearchOptions(Options):
     def check(self) -> None:
         """Raise UsageError for incompatible options."""
         refuse(self, "as_json n_best", "cannot be combined with --pretty", self.pretty)
-        suffix = self.attention and self.attention.suffix
-        refuse(self, "layer heads word", "goes with --attention FILE.svg", suffix != ".svg")
-        if suffix not in (None, ".html", ".svg"):
-            raise click.UsageError(f"--attention {self.attention}: must end in .html for a page, or .svg for a figure")
+        if self.attention and self.attention.suffix != ".html":
+            raise click.UsageError(f"--attention {self.attention}: must end in .html, since it is a page")
         ensemble = len(self.paths) > 1
         refuse(self, "attention", "goes with one --model: each model of an ensemble attends on its own", ensemble)
         refuse(self, "attention", "does not go with --resume, which searches in blocks", self.resume)

@@ -31,7 +31,7 @@ from nmt.decoding.pipeline import Pipeline
 from nmt.decoding.translator import Translator
 from nmt.decoding.workers import Saved
 from nmt.exchange.resolve import resolve
-from nmt.recipe import Dataset, Decoding, Model, TaskName, override_decoding
+from nmt.recipe import Dataset, Decoding, TaskName, override_decoding
 from nmt.recipe.data import PAIRS
 from nmt.system.compression import compressed, open_input
 from nmt.system.console import Console
@@ -46,7 +46,7 @@ from nmt.text.terms import Terms, read_terms
 if TYPE_CHECKING:
     from nmt.commands.options import SearchOptions
     from nmt.decoding.pipeline import LineResult
-    from nmt.report.attention import AttentionView, Figure
+    from nmt.report.attention import AttentionView
 
 MOST_COMPLAINTS = 20  # maximum complaints about outputs to print
 MOST_NUMBERS = 10  # maximum missing blocks to list
@@ -346,33 +346,13 @@ def ranked(number: int, result: LineResult) -> str:
 
 @contextmanager
 def _attention_view(options: SearchOptions, path: Path, bundle: Bundle) -> Iterator[AttentionView]:
-    """Yield the writer of the --attention file, which is complete on exit.
-
-    Raise UserError if the model lacks the requested layer or heads, or if the file cannot be written.
-    """
+    """Yield the writer of the --attention file, which is complete on exit; raise UserError if it cannot be written."""
     for option, other in (("--input", options.source), ("--output", options.output)):
         if other and other.resolve() == path.resolve():
             raise UserError(f"--attention {path}: is also the file of {option}", "give --attention another file")
-    figure = _figure(options, bundle.recipe.model) if path.suffix == ".svg" else None
     from nmt.report.attention import AttentionView
 
     with whole_file(path) as stream:
-        view = AttentionView(stream, path, bundle, figure)
+        view = AttentionView(stream, path, bundle)
         yield view
     options.console.say(f"attention: {path} shows {view.shown}")
-
-
-def _figure(options: SearchOptions, model: Model) -> Figure:
-    """Return what the figure shows; by default cross-attention, all heads of the last layer."""
-    kind, layer = options.layer or ("cross", model.decoder_depth)
-    side, layers = ("encoder", model.layers) if kind == "encoder" else ("decoder", model.decoder_depth)
-    if layer > layers:
-        raise UserError(
-            f"--layer {layer}: the {side} of this model has {layers} layers", f"give a layer from 1 to {layers}"
-        )
-    heads = options.heads or range(1, model.heads + 1)
-    if heads[-1] > model.heads:
-        raise UserError(
-            f"--heads {heads[-1]}: a layer of this model has {model.heads} heads", f"give heads from 1 to {model.heads}"
-        )
-    return kind, layer - 1, [head - 1 for head in heads], options.word

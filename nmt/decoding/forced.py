@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, count
 from operator import add
-from typing import Literal, NamedTuple, Self
+from typing import NamedTuple, Self
 
 import numpy as np
 import torch
@@ -190,10 +190,6 @@ def attention_of(models: Sequence[Transformer], pairs: Sequence[Pair]) -> list[T
             ids, output = pairs[row]
             found[row] = weights[: len(output), : len(ids)]
     return found
-
-
-AttentionType = Literal["encoder", "decoder", "cross"]
-"""Encoder self-attention, decoder self-attention, or cross-attention."""
 
 
 @dataclass(frozen=True)

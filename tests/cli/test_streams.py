@@ -32,10 +32,10 @@ ONE_ERROR = re.compile(rb"error: [^\n]+\nhint: [^\n]+\n")
 )
 def test_what_is_shown_is_utf8_whatever_the_locale(tmp_path: Path, locale: str) -> None:
     (tmp_path / "trees").write_text("(TOP (É (NP 中) (VP b)))\n", encoding="utf-8")
-    done = shell(f"{locale} nmt score --metric brackets trees trees && {locale} nmt translate --help", tmp_path)
+    done = shell(f"{locale} nmt score --metric brackets trees trees && {locale} nmt average --help", tmp_path)
     assert (done.returncode, done.stderr) == (0, b"")
     assert "\nÉ   " in done.stdout.decode()
-    assert "--heads N,N,…" in done.stdout.decode()
+    assert "--weights W,W,…" in done.stdout.decode()
 
 
 # --- closed streams -----------------------------------------------------------------------------------------

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from xml.etree import ElementTree
 
 import pytest
 from random_bundle import random_bundle
@@ -31,14 +30,6 @@ def translate(nmt, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     return lambda *options, stdin=TEXT: nmt("translate", *whole, *options, stdin=stdin)
 
 
-def shown(path: str) -> tuple[str, str]:
-    """The caption of a figure, and its words from left to right, those above first."""
-    root = ElementTree.parse(path).getroot()
-    texts = [element.text or "" for element in root.iter("{http://www.w3.org/2000/svg}text")]
-    assert root[0].text == texts[0]
-    return texts[0], " ".join(text for text in texts[1:] if not text.isdigit())
-
-
 def test_a_page_is_written_beside_the_same_output(translate) -> None:
     plain, done = translate(), translate("--attention", "page.html")
     assert (done.code, done.out) == (0, plain.out)
@@ -57,34 +48,6 @@ def test_a_page_shows_the_first_sentences_that_are_not_too_long(translate, monke
     done = translate("--attention", "page.html", "--set", "decoding.max_extra=1", stdin="\n".join(lines).encode())
     assert "page.html shows the first 3 sentences of 5, without 1 of more than 30 subwords" in done.err
     assert re.findall('"text":"(the [a-z]+)"', Path("page.html").read_text()) == ["the dog", "the cat", "the river"]
-
-
-@pytest.mark.parametrize(
-    ("options", "expected"),
-    [
-        ([], "Encoder-decoder attention, layer 3 of 3, all 2 heads"),
-        (["--layer", "2", "--heads", "2"], "Encoder-decoder attention, layer 2 of 3, head 2 of 2"),
-        (["--layer", "encoder:1"], "Encoder self-attention, layer 1 of 2, all 2 heads"),
-        (["--layer", "encoder:2", "--word", "5"], "Encoder self-attention, layer 2 of 2, all 2 heads: “river”"),
-        (["--layer", "decoder:3", "--heads", "1"], "Decoder self-attention, layer 3 of 3, head 1 of 2"),
-        (["--layer", "cross:2", "--heads", "2,1,2"], "Encoder-decoder attention, layer 2 of 3, all 2 heads"),
-    ],
-)
-def test_a_figure_shows_the_layer_and_the_heads_that_are_asked_for(
-    translate, options: list[str], expected: str
-) -> None:
-    done = translate("--attention", "figure.svg", *options)
-    assert (done.code, "figure.svg shows the first sentence of 2" in done.err) == (0, True)
-    caption, words = shown("figure.svg")
-    assert caption == expected
-    assert words.endswith("</s> the dog sees the river . </s>") or "self-attention" in caption
-
-
-def test_a_word_that_the_sentence_lacks_is_refused(translate) -> None:
-    done = translate("--attention", "figure.svg", "--layer", "encoder:1", "--word", "7", "--output", "out")
-    assert done.code == 1
-    assert "error: --word 7: the source of the first sentence has 6 words\nhint: " in done.err
-    assert list(Path().iterdir()) == [Path("out")]
 
 
 @pytest.mark.parametrize("options", [["--json"], ["--n-best", "2"], ["--sample", "2"], ["--precision", "int8"]])

@@ -10,16 +10,16 @@ from tiny_parser import make_model, train_tokenizer
 
 import nmt
 from nmt import Parser, Translator
-from nmt.decoding.forced import Attention, AttentionType, Tokens, attend
+from nmt.decoding.forced import Attention, Tokens, attend
 from nmt.recipe import Decoding
 from nmt.system.errors import UserError
 from nmt.text.vocabulary import BOS, EOS
 
-TASKS: tuple[AttentionType, ...] = ("encoder", "decoder", "cross")
+TASKS = ("encoder", "decoder", "cross")
 SENTENCE = "the teacher sees, likes (the) river."
 
 
-def sides(found: Attention, kind: AttentionType) -> tuple[Tokens, Tokens, np.ndarray]:
+def sides(found: Attention, kind: str) -> tuple[Tokens, Tokens, np.ndarray]:
     """The tokens that attend, those that they attend to, and the weights between them."""
     queries = found.source if kind == "encoder" else found.target_out
     keys = found.target_in if kind == "decoder" else found.source

@@ -6,6 +6,14 @@ const ROW = 26;        // token height in pixels; --row in attention.css
 const NAMES = {source: "source", target_in: "what has been read", target_out: "output"};
 
 const KINDS = {encoder: "Encoder", decoder: "Decoder", cross: "Cross"};
+const TITLES = {
+  encoder: "Encoder self-attention", decoder: "Decoder self-attention", cross: "Encoder-decoder attention",
+};
+const SIDES = {  // of queries and keys
+  encoder: ["source", "source"], decoder: ["target_out", "target_in"], cross: ["target_out", "source"],
+};
+// Of heads, for a white background; further heads reuse them
+const COLOURS = ["#1f68bc", "#c26300", "#05893e", "#a34f9e", "#b94642", "#0099a3", "#9d7d00", "#6b4cae"];
 const VIEWS = {lines: "Lines", map: "Heat map", layers: "All layers"};
 const UNITS = {subwords: "Subwords", words: "Words"};
 
@@ -43,7 +51,7 @@ function weightsOf(bytes, kind, layer, head) {
   const rows = Array.from({length: queries}, (_, row) =>
     Array.from(bytes.subarray(start + row * keys, start + (row + 1) * keys), (value) => value / page.levels));
   if (state.unit === "subwords") return rows;
-  const [from, to] = page.sides[kind].map((side) => described[side]);
+  const [from, to] = SIDES[kind].map((side) => described[side]);
   const merged = from.words.map(() => to.words.map(() => 0));
   const sizes = from.words.map(() => 0);
   from.wordOf.forEach((word) => { sizes[word] += 1; });
@@ -54,7 +62,7 @@ function weightsOf(bytes, kind, layer, head) {
 }
 
 const tokensOf = (side) => page.sentences[state.sentence][side][state.unit === "words" ? "words" : "tokens"];
-const colourOf = (head) => page.colours[head % page.colours.length];
+const colourOf = (head) => COLOURS[head % COLOURS.length];
 const range = (count) => [...Array(count).keys()];
 
 /** Returns the heads of the current layer that are shown. */
@@ -160,7 +168,7 @@ function recall() {
   const layer = index(fields.get("layer"), layers) ?? layers - 1;
   let kept = fields.get("token") === "none" ? null : undefined;
   ["token", "attended"].forEach((name, side) => {
-    const token = index(fields.get(name), described[page.sides[kind][side]][unit === "words" ? "words" : "tokens"].length);
+    const token = index(fields.get(name), described[SIDES[kind][side]][unit === "words" ? "words" : "tokens"].length);
     if (token !== undefined) kept = {side, index: token};
   });
   const view = one("view", Object.keys(VIEWS), "lines");
@@ -232,7 +240,7 @@ function caption() {
   const numbers = heads.map((head) => head + 1).join(", ");
   const some = heads.length ? `${heads.length === 1 ? "head" : "heads"} ${numbers}` : "no heads";
   const named = `, layer ${state.layer + 1}, ${all ? "all heads" : some}`;
-  byId("caption").textContent = page.titles[state.kind] + (state.view === "layers" ? ", all layers and heads" : named);
+  byId("caption").textContent = TITLES[state.kind] + (state.view === "layers" ? ", all layers and heads" : named);
 }
 
 async function show() {
@@ -245,7 +253,7 @@ async function show() {
     byId("output").dataset.sentence = sentence;
     texts(page.sentences[sentence]);
   }
-  const names = page.sides[state.kind].map(tokensOf);
+  const names = SIDES[state.kind].map(tokensOf);
   const heads = range(page.sentences[sentence].shapes[state.kind][1]);
   const weights = heads.map((head) => weightsOf(bytes, state.kind, state.layer, head));
   if (state.kept === undefined) state.kept = farthest(names, weights);

@@ -3,6 +3,8 @@
 
 const SHADES = 50;     // opacity levels of lines
 const MOST = 5;        // maximum tokens in the readout
+const FAINTEST = 0.02; // smallest weight that is drawn
+const SPREAD = [2.5, 16];  // maximum pixels between the lines of adjacent heads, and of the first and the last head
 
 // --- token selection
 
@@ -59,7 +61,7 @@ function readOut(names, weights, token) {
   }
   const beside = weightsBeside(weights, token);
   const others = names[1 - token.side];
-  const best = beside.map((weight, index) => [weight, index]).filter(([weight]) => weight >= page.faintest)
+  const best = beside.map((weight, index) => [weight, index]).filter(([weight]) => weight >= FAINTEST)
     .sort((one, other) => other[0] - one[0]).slice(0, MOST)
     .map(([weight, index]) => `“${others[index]}” ${weight.toFixed(2)}`);
   const verb = token.side ? "is attended to most by" : "most attended";
@@ -86,7 +88,7 @@ function showLines(names, weights) {
     return svg;
   };
   const [svg, small] = [drawing(), weights.map(drawing)];
-  const [from, to] = page.sides[state.kind];
+  const [from, to] = SIDES[state.kind];
   const only = (head) => new Set(heads.length === 1 && heads[0] === head ? weights.keys() : [head]);
   byId("stage").replaceChildren(element("div", {className: "lines"},
     element("h3", {}, `${capital(NAMES[from])} attends`), element("h3", {}, `to ${NAMES[to]}`),
@@ -94,7 +96,7 @@ function showLines(names, weights) {
   mark = () => {
     const token = chosen();
     svg.replaceChildren(...heads.flatMap((head, place) => {
-      const shift = (place - (heads.length - 1) / 2) * Math.min(page.spread[0], page.spread[1] / heads.length);
+      const shift = (place - (heads.length - 1) / 2) * Math.min(SPREAD[0], SPREAD[1] / heads.length);
       return paths(weights[head], token, shift, colourOf(head));
     }));
     small.forEach((each, head) => each.replaceChildren(...paths(weights[head], token, 0, colourOf(head))));
@@ -127,7 +129,7 @@ function multiples(drawings, choose) {
 function paths(rows, token, shift, colour) {
   const shades = Array.from({length: SHADES + 1}, () => []);
   rows.forEach((row, query) => row.forEach((weight, key) => {
-    if (weight < page.faintest || (token && token.index !== (token.side ? key : query))) return;
+    if (weight < FAINTEST || (token && token.index !== (token.side ? key : query))) return;
     const [y, end] = [query, key].map((index) => ((index + 0.5) * ROW + shift).toFixed(1));
     shades[Math.max(1, Math.round((token ? Math.sqrt(weight) : weight) * SHADES))].push(`M0 ${y}L100 ${end}`);
   }));
@@ -167,7 +169,7 @@ function showMap(names, weights) {
   const cells = element("div", {className: "cells"}, canvas, cursor);
   cells.style.width = `${cell * names[1].length + 2}px`;
   cells.style.height = `${ROW * names[0].length + 2}px`;
-  const [from, to] = page.sides[state.kind];
+  const [from, to] = SIDES[state.kind];
   big.replaceChildren(element("h3", {}, `${capital(NAMES[from])}, in rows, attends to ${NAMES[to]}, in columns`),
     element("div", {className: "map", "--cell": `${cell}px`},
       element("div", {}, element("span"), columns, tokenList(0, names[0]), cells)),
