@@ -46,7 +46,6 @@ JINJA.policies["json.dumps_kwargs"] = {"separators": (",", ":")}  # the default 
 SECTIONS: dict[str, tuple[str, Callable[[Sequence[RunRecord]], Mapping[str, Any] | None]]] = {
     "curves": ("Curves", charts.content),
     "sentences": ("Dev sentences", sections.packed_sentences),
-    "lengths": ("Scores by length", sections.length_tables),
     "recipe": ("Recipe and cost", sections.recipes_and_costs),
     "data": ("Data", sections.prepared_data),
 }

@@ -1,4 +1,4 @@
-"""The sections of a run's page beside its curves: dev sentences, scores by length, recipe and cost, prepared data."""
+"""The sections of a run's page beside its curves: dev sentences, recipe and cost, prepared data."""
 
 from __future__ import annotations
 
@@ -6,21 +6,15 @@ import base64
 import json
 import math
 import zlib
-from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
-from operator import attrgetter
-from statistics import fmean
 from typing import Any
 
 from nmt.data.corpus import HELD_OUT
 from nmt.data.data_report import length_ranges
-from nmt.parsing.brackets import DELETED, BracketCounts, score_brackets
-from nmt.parsing.tree import MalformedTree, Tree, parse_tree
+from nmt.parsing.brackets import DELETED
 from nmt.recipe.yaml_files import dump
 from nmt.report.record import RunRecord, labels, plain
 from nmt.system.console import clock
-from nmt.text.lines import count_words
 
 # --- dev sentences ------------------------------------------------------------------------------------------------
 # To keep the page small, an output shared by several checkpoints is stored once, and a sentence's outputs are adjacent,
@@ -70,84 +64,6 @@ def _sentence(record: RunRecord, number: int) -> list[list[Any]]:
     given = [distinct.index(output) for output in outputs]
     scores = [record.dev_outputs[outputs.index(output)].scores[number] for output in distinct]
     return [distinct, [round(score, 1) for score in scores], given]
-
-
-# --- scores by length ---------------------------------------------------------------------------------------------
-
-RANGES = (10, 20, 30, 40)  # upper bounds of sentence length, in words, by which scores are grouped
-NAMES = ("1–10", "11–20", "21–30", "31–40", "41 and more")
-Row = tuple[str, Sequence[float], Sequence[int]]
-"""Name of a length range or label; scores, 0 to 100; counts"""
-Table = tuple[str, str, Sequence[str], Sequence[str], Sequence[Row]]
-"""Title; headings of the names, the scores and the counts; rows"""
-
-
-def length_tables(records: Sequence[RunRecord]) -> Mapping[str, Any] | None:
-    """Return a table of all translators, and those of each parser with trees; None without outputs."""
-    parsers = [
-        {"name": name, "step": record.dev_outputs[-1].step, "total": scores[0], "tables": _tables(*scores)}
-        for name, record in zip(labels(records), records, strict=True)
-        if (scores := score_trees(record))
-    ]
-    translators = _chrf_by_length(records)
-    return {"translators": translators, "parsers": parsers} if translators or parsers else None
-
-
-def _chrf_by_length(records: Sequence[RunRecord]) -> Table | None:
-    """Return the mean chrF of each translator's last checkpoint by length of the source; None without outputs.
-
-    In scripts without spaces, the length is in characters.
-    """
-    scores: dict[tuple[int, str], list[float]] = {}
-    for name, record in zip(labels(records), records, strict=True):
-        if record.dev_outputs and not record.task.has_trees:
-            for source, score in zip(record.sources, record.dev_outputs[-1].scores, strict=True):
-                place = bisect_left(RANGES, count_words(source))
-                scores.setdefault((place, f", {name}" if len(records) > 1 else ""), []).append(score)
-    found = sorted(scores.items(), key=lambda item: item[0][0])  # runs keep their order
-    rows = [(NAMES[place] + name, (fmean(each),), (len(each),)) for (place, name), each in found]
-    title = "Mean chrF at the last checkpoint, by the length of sources"
-    return (title, "Words", ("chrF",), ("Sentences",), rows) if rows else None
-
-
-def _tables(total: BracketCounts, by_length: Mapping[str, BracketCounts]) -> list[Table]:
-    """Return two tables: scores by length, where failures count as missed, and scores by label, without failures."""
-    heads, figures = ("F1", "Precision", "Recall"), attrgetter("f1", "precision", "recall")
-    lengths = [
-        (name, figures(each.with_failures), (each.sentences, each.skips + each.errors))
-        for name, each in by_length.items()
-    ]
-    by_label = [(name, figures(one), (one.gold, one.test, one.matched)) for name, one in total.labels.items()]
-    return [
-        ("By the length of sentences, failures missed", "Words", heads, ("Sentences", "Failures"), lengths),
-        ("By label, without failures", "Label", heads, ("Reference", "Output", "Matched"), by_label),
-    ]
-
-
-def score_trees(record: RunRecord) -> tuple[BracketCounts, Mapping[str, BracketCounts]] | None:
-    """Score the trees of a parser's last checkpoint, in all and by range of sentence lengths.
-
-    Return None for other models, or without trees.
-    """
-    if not record.task.has_trees or not record.dev_outputs:
-        return None
-    ranges: dict[int, list[tuple[Tree, Tree | None]]] = {}
-    outputs = record.dev_outputs[-1].outputs
-    for source, reference, output in zip(record.sources, record.references, outputs, strict=True):
-        if gold := _tree(reference):
-            ranges.setdefault(bisect_left(RANGES, source.count(" ") + 1), []).append((gold, _tree(output)))
-    if not ranges:
-        return None
-    by_length = {NAMES[place]: score_brackets(*zip(*ranges[place], strict=True)) for place in sorted(ranges)}
-    total = score_brackets(*zip(*(pair for pairs in ranges.values() for pair in pairs), strict=True))
-    return total, by_length
-
-
-def _tree(line: str) -> Tree | None:
-    """Parse a tree; return None for a blank or malformed line."""
-    with suppress(MalformedTree):
-        return parse_tree(line)
-    return None
 
 
 # --- recipe and cost ----------------------------------------------------------------------------------------------

@@ -149,11 +149,6 @@ def is_unspaced(lines: Iterable[str]) -> bool:
     return 2 * len(UNSPACED.findall(text)) > sum(map(str.isalpha, text))
 
 
-def count_words(line: str) -> int:
-    """Count words; where there are no spaces between them, count characters."""
-    return len(UNSPACED.sub(r" \g<0> ", line).split())
-
-
 def in_groups(pairs: Iterable[Texts], count: int, characters: int) -> Iterator[list[Texts]]:
     """Yield groups of consecutive pairs; a group ends once it has `count` pairs or `characters` characters."""
     group: list[Texts] = []

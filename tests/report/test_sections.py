@@ -1,4 +1,4 @@
-"""Dev sentences as the page packs them, scores by length, recipes and costs, and what became of the data."""
+"""Dev sentences as the page packs them, recipes and costs, and what became of the data."""
 
 from __future__ import annotations
 
@@ -10,20 +10,15 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import pytest
 import yaml
 from synthetic_run import just_begun, synthetic_run, with_outputs
 
-from nmt.parsing.brackets import score_brackets
-from nmt.parsing.tree import parse_tree
 from nmt.recipe import validated
 from nmt.report.record import RunRecord
 from nmt.report.sections import (
-    length_tables,
     packed_sentences,
     prepared_data,
     recipes_and_costs,
-    score_trees,
     table_rows,
 )
 
@@ -73,60 +68,6 @@ def test_runs_without_dev_outputs_are_left_out() -> None:
     begun = just_begun(synthetic_run("begun"))
     assert packed_sentences([begun]) is None
     assert [one["name"] for one in unpacked([begun, run([["a"]])])["runs"]] == ["demo"]
-
-
-# --- trees ------------------------------------------------------------------------------------------------------
-
-SHORT = "(TOP (S (NP (DT the) (NN house)) (VP (VBZ stands))))"
-WRONG = "(TOP (S (NP (DT the)) (VP (NN house) (VBZ stands))))"
-LONG = f"(TOP (S (NP {' '.join(['(NN word)'] * 45)}) (VP (VBZ stands))))"
-
-
-def parser(references: list[str], outputs: list[str]) -> RunRecord:
-    """A run whose last checkpoint parsed these sentences so."""
-    sources = [" ".join(parse_tree(line).leaves()) if line else "" for line in references]
-    scores = [[0.0] * len(references)] * 2
-    return replace(with_outputs([references, outputs], references, scores, task="parse"), sources=sources)
-
-
-def test_scores_are_those_of_nmt_score() -> None:
-    references, outputs = [SHORT, SHORT, SHORT, LONG], [SHORT, WRONG, "", LONG]
-    found = score_trees(parser(references, outputs))
-    assert found is not None
-    scores = score_brackets(map(parse_tree, references), [parse_tree(line) if line else None for line in outputs])
-    total, _ = found
-    assert total.with_failures.f1 == pytest.approx(scores.with_failures.f1)
-    assert (total.skips, total.empty, total.missed) == (1, 1, scores.missed)
-    assert total.labels == scores.labels
-
-
-def test_the_tables_count_failures() -> None:
-    found = length_tables([just_begun(synthetic_run()), parser([SHORT, SHORT], [SHORT, ""])])
-    assert found is not None
-    [run] = found["parsers"]
-    assert run["step"] == 200
-    [(*_, lengths), (*_, labels)] = run["tables"]
-    [(name, figures, counts)] = lengths
-    assert (name, counts) == ("1–10", (2, 1))
-    assert figures == pytest.approx((200 / 3, 100.0, 50.0))
-    assert [(name, counts, figures[0]) for name, figures, counts in labels] == [
-        ("NP", (1, 1, 1), 100.0),
-        ("S", (1, 1, 1), 100.0),
-        ("VP", (1, 1, 1), 100.0),
-    ]
-
-
-def test_translators_share_a_table_of_mean_chrf_by_length() -> None:
-    one = replace(run([["x"] * 3, ["y"] * 3], "one"), sources=["a b", "a", "a " * 45])
-    one.dev_outputs[-1].scores[:] = [100.0, 50.0, 20.0]
-    found = length_tables([one, run([["z"]], "two", score=30.0)])
-    assert found is not None
-    rows = [("1–10, one", (75.0,), (2,)), ("1–10, two", (30.0,), (1,)), ("41 and more, one", (20.0,), (1,))]
-    assert found["translators"][-1] == rows
-
-
-def test_runs_without_outputs_and_references_without_words_have_no_scores() -> None:
-    assert length_tables([just_begun(synthetic_run()), parser([""], [""])]) is None
 
 
 # --- recipe and cost --------------------------------------------------------------------------------------------
