@@ -7,7 +7,6 @@ import random
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import product, starmap
 from typing import cast
 
 import pytest
@@ -87,9 +86,15 @@ def test_every_hypothesis_holds_its_phrases(beam: int, models: int, tokenizer: T
         assert result.scores == sorted(result.scores, reverse=True)
 
 
-@pytest.mark.parametrize(("beam", "tokens"), [(1, 20), (3, 1), (3, 20), (4, 64)])
+@pytest.mark.parametrize(("beam", "tokens"), [(1, 20), (3, 1), (4, 64)])
 def test_the_batch_makes_no_difference(beam: int, tokens: int, tokenizer: Tokenizer) -> None:
-    requests = [*with_terms(TEXTS), *KEPT, *with_terms(KEPT), *TEXTS, *starmap(Request, product(TEXTS, PREFIXES))]
+    requests = [
+        *with_terms(TEXTS),
+        *KEPT,
+        *with_terms(KEPT),
+        *TEXTS,
+        *(Request(TEXTS[0], prefix) for prefix in PREFIXES),
+    ]
     expected = [result.texts for result in translations(tokenizer, requests, beam, beam=beam)]
     assert [
         result.texts for result in translations(tokenizer, requests, beam, beam=beam, batch_tokens=tokens)
