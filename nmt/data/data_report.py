@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
-from itertools import accumulate, chain
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +18,7 @@ from nmt.system.integrity import checked, intact
 from nmt.text.tokenizer import Tokenizer
 
 REPORT = "report.json"
-"""Counts of pairs read, kept and dropped, and lengths, by split"""
-LENGTH_STEP = 10
-"""Width of a length class, in subwords"""
-RANGES = 12
-"""Maximum ranges of lengths that are shown"""
+"""Counts of pairs read, kept and dropped, and mean lengths, by split"""
 
 
 class _Report(RootModel[dict[str, dict[str, Any]]]):
@@ -56,32 +51,11 @@ def mean_lengths(prepared: Path) -> tuple[float, float] | None:
     return (source, target) if source and target else None
 
 
-def length_figures(corpus: Corpus) -> dict[str, Any]:
-    """Return the mean length of each side of a split, and its sentences by length class, keyed by the upper bound."""
-    means, classes = {}, {}
-    for side, lengths in zip(SIDES, (corpus.source_lengths, corpus.target_lengths), strict=True):
-        if side == "target" or corpus.has_source:
-            means[f"mean length of {side}s"] = float(np.round(lengths.sum() / max(1, len(lengths)), 2))
-            counts = np.bincount(np.maximum(1, -(-lengths // LENGTH_STEP))).tolist()
-            classes[side] = {str(LENGTH_STEP * number): count for number, count in enumerate(counts) if count}
-    return {**means, "lengths": classes}
-
-
-def length_ranges(classes: Mapping[str, int]) -> dict[str, int]:
-    """Return the number of sentences in at most `RANGES` ranges of equal width, and beyond them, by label.
-
-    `classes` are the sentences by the upper bound of their length class, as report.json has them. The ranges hold at
-    least 99% of the sentences.
-    """
-    counts = {int(top): count for top, count in classes.items()}
-    tops = sorted(counts)
-    shares = accumulate(counts[top] for top in tops)
-    usual = next((top for top, share in zip(tops, shares, strict=True) if share >= 0.99 * sum(counts.values())), 0)
-    width = LENGTH_STEP * max(1, math.ceil(usual / (LENGTH_STEP * RANGES)))
-    ends = range(width, usual + width, width)
-    found = {f"{end - width + 1:,}–{end:,}": sum(counts.get(end - less, 0) for less in range(width)) for end in ends}
-    longer = sum(count for top, count in counts.items() if ends and top > ends[-1])
-    return found | ({f"over {ends[-1]:,}": longer} if longer else {})
+def length_figures(corpus: Corpus) -> dict[str, float]:
+    """Return the mean length of each side of a split, by name."""
+    sides = zip(SIDES, (corpus.source_lengths, corpus.target_lengths), strict=True)
+    means = {side: float(np.round(lengths.sum() / max(1, len(lengths)), 2)) for side, lengths in sides}
+    return {f"mean length of {side}s": mean for side, mean in means.items() if side == "target" or corpus.has_source}
 
 
 def summary(out: Path, report: dict[str, dict[str, Any]], tokenizer: Tokenizer, data: Data) -> Iterator[str]:
@@ -105,9 +79,6 @@ def summary(out: Path, report: dict[str, dict[str, Any]], tokenizer: Tokenizer, 
         yield f"  {split}: {figures['kept']:,} of {read}, {', '.join(notes)}"
     for reason, examples in chain.from_iterable(figures["examples"].items() for figures in report.values()):
         yield f"  {reason}: {printable(examples[0])}"
-    for side, classes in train["lengths"].items():
-        listed = ", ".join(f"{length}: {count:,}" for length, count in length_ranges(classes).items())
-        yield f"  train {side}s by length: {listed}"
     if several := train.get("sources with several sentences"):
         yield f"  train sources with several sentences: {several / train['kept']:.0%}"
     if characters := train["spelled as bytes"]["characters"]:

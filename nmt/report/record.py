@@ -44,7 +44,7 @@ class _Split(BaseModel, extra="allow", strict=True):
     read: Count
     kept: Count
     kept_by_set: list[Count] = Field([], alias="kept by set")
-    lengths: dict[str, dict[Annotated[str, Field(pattern="^[0-9]{1,9}$")], Count]] = {}
+    lengths: Any = None  # of older runs
 
 
 class About(BaseModel):

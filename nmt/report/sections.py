@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from nmt.data.corpus import HELD_OUT
-from nmt.data.data_report import length_ranges
 from nmt.parsing.brackets import DELETED
 from nmt.recipe.yaml_files import dump
 from nmt.report.record import RunRecord, labels, plain
@@ -135,7 +134,7 @@ def scientific(figure: float) -> str:
 
 
 def prepared_data(records: Sequence[RunRecord]) -> Mapping[str, Any] | None:
-    """Return tables and histograms of the runs' data, from report.json; runs with the same data share them."""
+    """Return tables of the runs' data, from report.json; runs with the same data share them."""
     sets: dict[str, list[RunRecord]] = {}
     for record in records:
         if record.data:
@@ -143,19 +142,12 @@ def prepared_data(records: Sequence[RunRecord]) -> Mapping[str, Any] | None:
     shown = []
     for runs in sets.values():
         splits = {name: figures for name, figures in runs[0].data.items() if figures["read"]}
-        lengths = [
-            (split, side, length_ranges(classes))
-            for split, figures in splits.items()
-            for side, classes in figures.get("lengths", {}).items()
-            if classes
-        ]
         shown.append(
             {
                 "name": " and ".join(dict.fromkeys(run.recipe.data.name or run.recipe.name for run in runs)),
                 "splits": list(splits),
                 "rows": list(table_rows(list(splits.values()))),
                 "leaked": splits.get("train", {}).get(f"{runs[0].task.unit} also in valid or test"),
-                "lengths": lengths,
             }
         )
     return {"sets": shown} if shown else None

@@ -122,7 +122,6 @@ TRAIN = {
     "source sentences also in valid or test": 7,
     "mean length of sources": 15.5,
     "mean length of targets": 16.74,
-    "lengths": {"source": {"10": 40, "20": 910}, "target": {"20": 950}},
 }
 VALID = {"read": 20, "kept": 20, "kept by set": [20], "mean length of sources": 8.0, "mean length of targets": 9.0}
 
@@ -148,12 +147,3 @@ def test_runs_on_the_same_data_share_its_tables() -> None:
     assert found is not None
     assert [data["name"] for data in found["sets"]] == ["one and other", "one"]
     assert prepared_data([replace(one, data={})]) is None
-
-
-def test_lengths_of_source_and_target_are_apart() -> None:
-    found = prepared_data([replace(synthetic_run("one"), data={"train": TRAIN})])
-    assert found is not None
-    assert found["sets"][0]["lengths"] == [
-        ("train", "source", {"1–10": 40, "11–20": 910}),
-        ("train", "target", {"1–10": 0, "11–20": 950}),
-    ]
