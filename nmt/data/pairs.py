@@ -20,7 +20,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from http.client import HTTPException
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, urlencode
+from urllib.parse import quote
 from urllib.request import Request, urlopen
 
 from nmt.parsing.tree import prepare_tree, read_trees, tree_files
@@ -29,18 +29,17 @@ from nmt.recipe.data import PAIRS, UNITS, format_of
 from nmt.system.compression import members
 from nmt.system.console import Console
 from nmt.system.errors import UserError
-from nmt.system.files import LARGEST
 from nmt.system.processes import exclusive
 from nmt.text.bilingual import BilingualFile
 from nmt.text.lines import REALIGN, count_lines, one_line, read_lines, read_parallel, stripped
 
 Pair = tuple[str, ...]
 """One sentence for each of `Data.languages`"""
-FILES, PAGES = "https://object.pouta.csc.fi", "https://opus.nlpl.eu"
-"""Hosts of OPUS's archives, and of the API that lists them; the environment variable NMT_OPUS_URL replaces both"""
+FILES = "https://object.pouta.csc.fi"
+"""Host of OPUS's archives, which the environment variable NMT_OPUS_URL replaces"""
+ON_PAGES = "look at https://opus.nlpl.eu for corpora, versions and languages, and write {opus: CORPUS/VERSION}"
 PATIENCE = 60.0  # seconds to wait for the server
 READ_SIZE = 1 << 16  # bytes read at a time: what an interruption loses
-MOST = 12  # maximum names of corpora in a hint
 UNREACHED = (OSError, HTTPException, ValueError)  # ValueError: NMT_OPUS_URL is not a URL
 ONE_OBJECT = 'write one JSON object on each line, such as {"en": "Hello.", "de": "Hallo."}'
 
@@ -283,21 +282,22 @@ class Archive:
     def __init__(self, name: str, languages: Sequence[str]) -> None:
         cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "nmt" / "opus"
         self._name, self._languages = name, sorted(languages)
-        self._pair = quote("-".join(self._languages), safe="")
-        self.path = cache / name / f"{self._pair}.txt.zip"
-        self._lock = cache / f".{name.replace('/', '@')}@{self._pair}.lock"
-        self._url = _url(FILES, f"OPUS-{quote(name)}/moses/{self.path.name}")
+        pair = quote("-".join(self._languages), safe="")
+        self.path = cache / name / f"{pair}.txt.zip"
+        self._lock = cache / f".{name.replace('/', '@')}@{pair}.lock"
+        host = (os.environ.get("NMT_OPUS_URL") or FILES).rstrip("/")
+        self._url = f"{host}/OPUS-{quote(name)}/moses/{self.path.name}"
 
     def download(self, console: Console) -> bool:
         """Download the archive unless it is in the cache; return whether it was not.
 
         If another process is downloading it, wait. Raise UserError if OPUS cannot be reached, the archive is damaged,
-        or OPUS has no such corpus, version or pair of languages; the hint has those that exist.
+        or OPUS has no such corpus, version or pair of languages.
         """
         if self.path.exists():
             return False
         if "/" not in self._name:
-            raise UserError(f"{self._name}: give the version of this corpus of OPUS, too", self._offers())
+            raise UserError(f"{self._name}: give the version of this corpus of OPUS, too", ON_PAGES)
         with exclusive(self._lock, str(self.path), console.say, wait=True):
             if not self.path.exists():  # otherwise another process has downloaded it
                 part = self._receive(console)
@@ -315,7 +315,7 @@ class Archive:
             except UNREACHED as error:
                 if getattr(error, "code", None) == 404:
                     problem = f"{self._name}: OPUS has no such corpus, version or pair of languages: {self._url}"
-                    raise UserError(problem, self._offers()) from None
+                    raise UserError(problem, ON_PAGES) from None
                 reason = _reason(error)
             before, done = done, sum(part.stat().st_size for part in self._parts())
             if done <= before:
@@ -363,27 +363,3 @@ class Archive:
             part.unlink()
             problem = f"{self._name}: {self._url} is damaged, and was deleted here: {error.message}"
             raise UserError(problem, "run this again; if it is damaged there, take another version or corpus") from None
-
-    def _offers(self) -> str:
-        """Return a hint with the versions of the corpus or, if there are none, corpora with similar names."""
-        corpus, pair = self._name.partition("/")[0], dict(zip(("source", "target"), self._languages, strict=True))
-        try:
-            archives = _ask(corpus=corpus, preprocessing="moses", **pair)
-            if found := {f"{each['corpus']}/{each['version']}" for each in archives}:
-                return f"for {self._pair} OPUS has {', '.join(sorted(found))}"
-            corpora = [str(each) for each in _ask(corpora="True", **pair)]
-            if near := difflib.get_close_matches(corpus, corpora, MOST, 0.5) or corpora[:MOST]:
-                return f"of the {len(corpora):,} corpora that OPUS has for {self._pair} take {' or '.join(near)}"
-        except (*UNREACHED, LookupError, TypeError, RecursionError):  # the API is down at times
-            pass
-        return f"look at {PAGES} for corpora, versions and languages, and write {{opus: CORPUS/VERSION}}"
-
-
-def _ask(**query: str) -> Any:
-    """Return the list of corpora, or of their archives, with which the API of OPUS answers."""
-    with urlopen(_url(PAGES, f"opusapi/?{urlencode(query)}"), timeout=PATIENCE) as response:
-        return json.loads(response.read(LARGEST))["corpora"]
-
-
-def _url(host: str, path: str) -> str:
-    return f"{(os.environ.get('NMT_OPUS_URL') or host).rstrip('/')}/{path}"

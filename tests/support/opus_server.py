@@ -1,17 +1,15 @@
-"""A stand-in for OPUS at 127.0.0.1: archives as its object store serves them, its API, and the faults of networks."""
+"""A stand-in for OPUS at 127.0.0.1: archives as its object store serves them, and the faults of networks."""
 
 from __future__ import annotations
 
 import hashlib
 import io
-import json
 import re
 import threading
 import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from urllib.parse import parse_qs, urlsplit
 
 
 def moses_zip(stem: str, texts: Mapping[str, str]) -> bytes:
@@ -37,15 +35,8 @@ class OpusServer(ThreadingHTTPServer):
         self.cuts: list[int] = []
         """After so many bytes of a body the connection is cut; one number for each of the next requests of archives"""
         self.knows_ranges = True
-        self.api_is_up = True
         self.asked: list[str] = []
         """Method, path and range of each request of an archive, such as `GET /OPUS-… bytes=5-`"""
-
-    def corpora(self) -> list[dict[str, str]]:
-        """The archives as the API describes them."""
-        found = [re.fullmatch(r"/OPUS-(.+)/(.+)/moses/(.+)-(.+)\.txt\.zip", path) for path in self.archives]
-        keys = ("corpus", "version", "source", "target")
-        return [dict(zip(keys, match.groups(), strict=True)) for match in found if match]
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -58,9 +49,6 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer()
 
     def _answer(self) -> None:
-        if urlsplit(self.path).path == "/opusapi/":
-            self._answer_api()
-            return
         wanted = self.headers.get("Range")
         self.server.asked.append(" ".join(filter(None, (self.command, self.path, wanted))))
         content = self.server.archives.get(self.path)
@@ -77,17 +65,6 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             about["Content-Range"] = f"bytes {begin}-{len(content) - 1}/{len(content)}"
             self._send(206, content[begin:], about)
-
-    def _answer_api(self) -> None:
-        query = {key: values[0] for key, values in parse_qs(urlsplit(self.path).query).items()}
-        if not self.server.api_is_up:
-            self._send(503, b"<html>Service Unavailable</html>", {})
-            return
-        asked = {key: query[key] for key in ("corpus", "source", "target") if key in query}
-        found = [each for each in self.server.corpora() if asked.items() <= each.items()]
-        names = sorted({each["corpus"] for each in found})
-        answer = {"corpora": names if query.get("corpora") == "True" else found}
-        self._send(200, json.dumps(answer).encode(), {"Content-Type": "application/json"})
 
     def _send(self, status: int, body: bytes, about: Mapping[str, str]) -> None:
         self.send_response(status)
