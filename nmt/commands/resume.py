@@ -217,10 +217,8 @@ class Blocks:
             yield open_output(text, held)
             changed = [path for path, known in self._files.items() if identify(path, known) != known]
             if changed or counts.lines != self.span(number)[1]:
-                raise UserError(
-                    f"{(changed or list(self._files))[0]}: has changed while it was read",
-                    f"restore it, or remove {self._folder} to start over with the new one",
-                )
+                problem = f"{(changed or list(self._files))[0]}: has changed while it was read"
+                raise UserError(problem, f"restore it, or remove {self._folder} to start over with the new one")
         digest = hash_file(text)
         replace_manifest(text.with_suffix(".json"), {"text": digest, **asdict(counts), HASHES: {}})
         self._finished[number] = (counts, digest)
@@ -339,10 +337,8 @@ def _agree_on_plan(path: Path, job: Job, count: Callable[[], int]) -> dict[str, 
         return plan
     before = _read_plan(path)
     if differences := _differences(*(_described(each["settings"], each["files"]) for each in (before, plan))):
-        raise UserError(
-            f"{folder}: holds blocks made with other settings or files: {', '.join(differences)}",
-            f"repeat the command that made them, or remove {folder} to start over",
-        )
+        problem = f"{folder}: holds blocks made with other settings or files: {', '.join(differences)}"
+        raise UserError(problem, f"repeat the command that made them, or remove {folder} to start over")
     return {**before, **plan}
 
 
@@ -351,10 +347,8 @@ def _read_plan(path: Path) -> dict[str, Any]:
         plan = read_manifest(path)
         if plan.get("format") == FORMAT and HASHES in plan:
             return plan
-    raise UserError(
-        f"{path}: damaged, or written by another version of nmt",
-        f"remove {path.parent} to start over, or use the version that wrote it",
-    )
+    problem = f"{path}: damaged, or written by another version of nmt"
+    raise UserError(problem, f"remove {path.parent} to start over, or use the version that wrote it")
 
 
 def _described(settings: Mapping[str, Any], files: Mapping[str, Sequence[Any]]) -> dict[str, Any]:

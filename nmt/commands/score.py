@@ -166,10 +166,8 @@ def _score_by_model(options: ScoreOptions, metrics: Sequence[str]) -> None:
 def _perplexity(totals: PairScores, lines: list[dict[str, float]], options: ScoreOptions) -> str:
     """Format the overall perplexity, as text or as JSON with `lines`; raise UserError if there are no pairs."""
     if not totals.pairs:
-        raise UserError(
-            f"nothing to score: {'source and reference have' if options.source else 'the reference has'} no lines",
-            "name a REF with a sentence on each line",
-        )
+        problem = f"nothing to score: {'source and reference have' if options.source else 'the reference has'} no lines"
+        raise UserError(problem, "name a REF with a sentence on each line")
     if options.as_json:
         result = {"score": totals.perplexity, "subwords": totals.subwords}
         return json.dumps({"perplexity": result | {"log_probability": totals.log_probability, "lines": lines}})
@@ -216,10 +214,8 @@ def _forced_decoder(options: ScoreOptions) -> ForcedDecoder:
 
     def check(bundle: Bundle) -> None:
         if options.source is None and bundle.info["task"] == "translate":
-            raise UserError(
-                f"{bundle.path}: is a translator, which scores REF given its source",
-                "add --source FILE, with the source of each line of REF",
-            )
+            problem = f"{bundle.path}: is a translator, which scores REF given its source"
+            raise UserError(problem, "add --source FILE, with the source of each line of REF")
         bundle.check_task("translate" if options.source else "language_model")
 
     bundles, decoding = find_models(options.models, options.overrides, check, options.console)

@@ -326,10 +326,8 @@ def _with_prefixes(lines: Iterator[str], prefixes: Iterator[str], path: Path) ->
     for number, (line, prefix) in enumerate(zip_longest(lines, prefixes)):
         if line is None or prefix is None:
             what = "ends" if prefix is None else "goes on"
-            raise UserError(
-                f"--prefix {path}: {what} after {number:,} lines, unlike the input",
-                "give it one line per input line, empty where no prefix is wanted",
-            )
+            problem = f"--prefix {path}: {what} after {number:,} lines, unlike the input"
+            raise UserError(problem, "give it one line per input line, empty where no prefix is wanted")
         yield Request(line, prefix)
 
 

@@ -86,10 +86,8 @@ class Parser(Pipeline[Parse]):
         tree = next(read_tree_lines([output], "tree"))
         leaves, words = len(tree.leaves()) if tree else 0, len(words_of(source))
         if leaves != words:
-            raise UserError(
-                f"the tree has {leaves:,} leaves for a line of {words:,} words: {output[:60]}",
-                "give a tree over the words of the line, as parse returns it",
-            )
+            problem = f"the tree has {leaves:,} leaves for a line of {words:,} words: {output[:60]}"
+            raise UserError(problem, "give a tree over the words of the line, as parse returns it")
         return [(part.ids, self._trees.encode(str(tree))) for part in self.split(Request(source))]
 
     @staticmethod

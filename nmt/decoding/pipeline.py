@@ -256,16 +256,12 @@ class Pipeline(ABC, Generic[Result]):
         else:
             pairs = self._encode_pair(source, target)
         if len(pairs) != 1:
-            raise UserError(
-                f"attention: the line is searched in {len(pairs)} parts, not in one: {source[:60]}",
-                f"give one sentence, of at most decoding.max_source {self.decoding.max_source:,} subwords",
-            )
+            hint = f"give one sentence, of at most decoding.max_source {self.decoding.max_source:,} subwords"
+            raise UserError(f"attention: the line is searched in {len(pairs)} parts, not in one: {source[:60]}", hint)
         longest = self._cap(self.decoding.max_source)
         if len(pairs[0][1]) >= longest:
-            raise UserError(
-                f"the output has {len(pairs[0][1]):,} symbols, and a search makes fewer than {longest:,}",
-                "give the output of one sentence",
-            )
+            problem = f"the output has {len(pairs[0][1]):,} symbols, and a search makes fewer than {longest:,}"
+            raise UserError(problem, "give the output of one sentence")
         return attend(self._load(), self.tokenizer, *pairs[0])
 
     @abstractmethod

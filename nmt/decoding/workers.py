@@ -290,10 +290,8 @@ class _Worker:
             message: Message = self.connection.recv()
         except (EOFError, OSError):  # OSError: it ended in the middle of a message
             self.process.join()
-            raise UserError(
-                f"{self.name} {ending(self.process.exitcode or 0)}",
-                "if memory ran out, use fewer --devices or smaller --batch-tokens",
-            ) from None
+            problem = f"{self.name} {ending(self.process.exitcode or 0)}"
+            raise UserError(problem, "if memory ran out, use fewer --devices or smaller --batch-tokens") from None
         if message[0] == "failed":
             _, problem, hint, trace = message
             raise UserError(f"{self.name}: {problem}", hint) from RuntimeError(f"\n{trace}")

@@ -167,10 +167,8 @@ def read_trees(path: str | os.PathLike[str]) -> Iterator[Tree]:
             if not number and any(_COMMENT.match(line) and "(" in line for line in read_lines(file)):
                 raise MalformedTree("all trees are in comments, which begin with %, #, ; or *x*", 1, 1)
         except MalformedTree as error:
-            raise UserError(
-                f"{file}:{error.line}:{error.column}: {error.reason}",
-                "correct it there; a tree looks like (TOP (S (NP (NNS trees)) (VP (VBP grow))))",
-            ) from None
+            hint = "correct it there; a tree looks like (TOP (S (NP (NNS trees)) (VP (VBP grow))))"
+            raise UserError(f"{file}:{error.line}:{error.column}: {error.reason}", hint) from None
 
 
 def read_tree_lines(lines: Iterable[str], name: str = "<stdin>") -> Iterator[Tree | None]:
@@ -183,10 +181,8 @@ def read_tree_lines(lines: Iterable[str], name: str = "<stdin>") -> Iterator[Tre
         try:
             yield None if _FAILURE.fullmatch(line) else parse_tree(line)
         except MalformedTree as error:
-            raise UserError(
-                f"{name}:{number}:{error.column}: {error.reason}",
-                "write one whole tree on each line, or leave a line empty where there is none",
-            ) from None
+            hint = "write one whole tree on each line, or leave a line empty where there is none"
+            raise UserError(f"{name}:{number}:{error.column}: {error.reason}", hint) from None
 
 
 def _parse(lines: Iterable[str]) -> Iterator[Tree]:

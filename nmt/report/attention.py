@@ -71,10 +71,8 @@ class AttentionView:
         Raise UserError if there is no sentence to show; by then the search's output is complete.
         """
         if not self._kept:
-            raise UserError(
-                f"--attention {self._path}: there is no sentence of 1 to {LONGEST} subwords to show",
-                "the output is whole; leave out --attention, or give it other lines",
-            )
+            problem = f"--attention {self._path}: there is no sentence of 1 to {LONGEST} subwords to show"
+            raise UserError(problem, "the output is whole; leave out --attention, or give it other lines")
         from nmt.decoding.forced import attend
 
         model, tokenizer = load(), self._bundle.tokenizer()

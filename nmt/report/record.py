@@ -206,10 +206,8 @@ def _recipe(path: Path, found: Sequence[Bundle]) -> Recipe:
     if found or (path / METRICS).exists() or (path / ABOUT).exists():
         return recipes.load(kept, alone=True) if kept.exists() or not found else found[-1].recipe
     what = "is a bundle and no run" if os.path.lexists(path / MANIFEST) else "holds no run"
-    raise UserError(
-        f"{path}: {what if path.is_dir() else 'no such directory'}",
-        "name the directory of a run; nmt train RECIPE writes one to ckpts/",
-    )
+    problem = f"{path}: {what if path.is_dir() else 'no such directory'}"
+    raise UserError(problem, "name the directory of a run; nmt train RECIPE writes one to ckpts/")
 
 
 def plain(recipe: Recipe) -> dict[str, Any]:

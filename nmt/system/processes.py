@@ -182,10 +182,8 @@ def wait_for(path: Path, patience: float, meanwhile: Callable[[], None]) -> None
     until = time.monotonic() + patience
     while not path.exists():
         if time.monotonic() > until:
-            raise UserError(
-                f"{path}: another process did not write it within {patience:,.0f} s",
-                "give an --out that all hosts share, or raise training.timeout_minutes",
-            )
+            problem = f"{path}: another process did not write it within {patience:,.0f} s"
+            raise UserError(problem, "give an --out that all hosts share, or raise training.timeout_minutes")
         meanwhile()
         time.sleep(LOOK)
 
