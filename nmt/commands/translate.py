@@ -57,7 +57,7 @@ WITHOUT_EFFECT = {"batch_tokens", "average_last"}  # decoding settings that do n
 def translate(options: SearchOptions) -> None:
     """Translate lines with the models named by the options."""
     search = LineSearch(options, "translate")
-    search.files = find_files(options.source, options.output)
+    search.files = find_files(options.source, options.output, options.document or options.markup)
     refuse(options, "n_best as_json resume attention sample prefix document", NO_LINES, search.files)
     others = "n_best as_json resume sample prefix document markup"
     refuse(options, others, "cannot be combined with --memory", options.memory and not search.files)

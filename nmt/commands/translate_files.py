@@ -14,47 +14,53 @@ import click
 
 from nmt.commands.resume import Statistics
 from nmt.data.memory import TranslationMemory
-from nmt.data.pairs import pair_files
 from nmt.decoding.engine import Request
 from nmt.decoding.pipeline import Pipeline
 from nmt.recipe import Data, Dataset, Decoding
-from nmt.recipe.data import UNITS, format_of
 from nmt.system.errors import UserError
 from nmt.system.files import whole_file
 from nmt.text.bilingual import BilingualFile, Unit
 from nmt.text.strings import ProgramString
 
-WRITTEN = tuple(suffix for suffix in UNITS if suffix != ".mo")
+WRITTEN = (".po", ".tmx", ".xliff", ".xlf", ".ts", "strings.xml")
+REFUSED = (".mo", ".html", ".htm", ".xhtml", ".md", ".markdown", ".srt", ".vtt", ".json")
+"""Endings of files that would not come back whole"""
 SHOWN = 60  # characters of a source in a complaint
 
 
-def find_files(source: Path | None, output: Path | None) -> list[tuple[Path, Path]]:
-    """Return the files of translators that --input names, each with its output; [] if it names something else.
+def find_files(source: Path | None, output: Path | None, is_text: bool) -> list[tuple[Path, Path]]:
+    """Return the files of translators that --input names, each with its output; [] if it names lines or `is_text`.
 
-    Raise UsageError unless --output fits, and UserError if an output is an input, or of another format.
+    Raise UsageError unless --output fits, and UserError if an output is an input, or a format none of WRITTEN.
     """
     if source is None:
         return []
     root, found = source, [source]
     if source.is_dir():
-        found = pair_files(source, WRITTEN)
+        found = sorted(path for path in source.rglob("*") if _ends(path, WRITTEN) and path.is_file())
     elif not source.exists() and re.search(r"[*?\[]", str(source)):
         found = sorted(Path(name) for name in glob(str(source), recursive=True))
         root = Path(re.split(r"[*?\[]", str(source))[0] + "x").parent
-    if not any(format_of(path) in UNITS for path in found):
+    if found and not any(_ends(path, WRITTEN if is_text else WRITTEN + REFUSED) for path in found):
         return []
+    hint = f"these formats are translated as files: {', '.join(WRITTEN)}; --document is for text and Markdown"
+    if not found:
+        raise UserError(f"{source}: has no files to translate", hint)
     if output is None:
         raise click.UsageError("files of translators need --output: a file, or a folder for several")
     files = [(source, output)]
     if output.is_dir() or found != [source]:
         files = [(path, output / (path.name if root == path else path.relative_to(root))) for path in found]
     for path, out in files:
-        if format_of(path) not in WRITTEN or out.suffix.lower() != path.suffix.lower():
-            problem = f"{path}: cannot be translated into {out}"
-            raise UserError(problem, f"name two files that end alike, in one of {', '.join(WRITTEN)}")
+        if not _ends(path, WRITTEN) or out.suffix.lower() != path.suffix.lower():
+            raise UserError(f"{path}: cannot be translated into {out}", f"{hint}; the output ends like the input")
         if out.exists() and out.samefile(path):
             raise UserError(f"--output {out}: is also the input", "give --output another file or folder")
     return files
+
+
+def _ends(path: Path, endings: tuple[str, ...]) -> bool:
+    return path.name.lower().endswith(endings)
 
 
 @dataclass

@@ -64,16 +64,16 @@ def _matches(name: str, data: Data, has_trees: bool) -> list[Path]:
     return sorted({file for match in glob.glob(pattern, recursive=True) for file in files_of(match)}) or [path]
 
 
-def pair_files(path: str | os.PathLike[str], formats: Sequence[str] = PAIRS) -> list[Path]:
-    """Return a file, or the files of a folder and of those in it that have one of the `formats`.
+def pair_files(path: str | os.PathLike[str]) -> list[Path]:
+    """Return a file, or the files of pairs of a folder and of those in it.
 
     Raise UserError if there are none.
     """
     found = [Path(path)]
     if Path(path).is_dir():
-        found = sorted(each for each in Path(path).rglob("*") if format_of(each) in formats and each.is_file())
+        found = sorted(each for each in Path(path).rglob("*") if format_of(each) and each.is_file())
     if not found:
-        raise UserError(f"{path}: holds no files that end in {', '.join(formats)}", "name another folder")
+        raise UserError(f"{path}: holds no files that end in {', '.join(PAIRS)}", "name another folder")
     return found
 
 

@@ -1,7 +1,7 @@
-"""Files that translators work on: PO, MO, XLIFF 1.2, TMX and Qt's TS, read and written by the Translate Toolkit.
+"""Files that translators work on: PO, MO, XLIFF 1.2, TMX, Qt's TS and Android's strings.xml, by the Translate Toolkit.
 
 The toolkit, of the extra `files`, is imported when such a file is opened. Its parsers neither expand entities nor
-read other files; a file that declares entities is refused.
+read other files; a file that declares entities is refused. What is written to XML replaces exactly the translations.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from functools import partial
 from gettext import c2py
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+from xml.parsers.expat import ParserCreate
 
 from nmt.system.compression import open_input
 from nmt.system.errors import UserError
@@ -29,7 +30,8 @@ XML_MARKS = {".ts": ("translation", "type", "unfinished"), ".xlf": XLIFF_MARKS, 
 """Names of the element for a translation and of its attribute that says what state this is in, and the state "for
 review", by the ending of a file's name"""
 UTF16 = {BOM_UTF16_LE: "utf-16-le", BOM_UTF16_BE: "utf-16-be"}
-_NAMESPACE = re.compile(r" xmlns(?::[\w.-]+)?=\"[^\"]*\"")
+INDENT = "    "  # of Android's files
+MOST_SPACE = 1000  # bytes before an element
 _LANGUAGE = "{http://www.w3.org/XML/1998/namespace}lang"
 
 
@@ -54,6 +56,14 @@ class Unit:
         return f"{self.context}\4{form}" if len(self.sources) > 1 else self.context
 
 
+class _Change(NamedTuple):
+    """What replaces an element, or follows it; its tag may stay as it is written."""
+
+    element: Any
+    follows: bool = False
+    has_tag: bool = True
+
+
 class BilingualFile:
     """A file of translation units."""
 
@@ -66,9 +76,10 @@ class BilingualFile:
         if len(self._raw) > LARGEST_FILE:
             raise UserError(f"{path}: has more than {LARGEST_FILE:,} bytes", "divide it into several files")
         try:
+            from translate.storage.aresource import AndroidResourceFile
             from translate.storage.factory import getclass
 
-            self._store = getclass(f"a{self._suffix}")()
+            self._store = AndroidResourceFile() if self._suffix == ".xml" else getclass(f"a{self._suffix}")()
         except ImportError as error:
             hint = "pip install 'nmtkit[files]' installs it"
             raise UserError(f"{path}: needs the package translate-toolkit: {error}", hint) from None
@@ -78,11 +89,12 @@ class BilingualFile:
             self._store.parse(self._raw)
             self.units = [*(self._of_gettext() if self._is_gettext else self._of_xml())]
         except Exception as error:  # of many types
-            reason = " ".join(str(error).split())[:200] or type(error).__name__
+            reason = " ".join(str(error).split())[:200] or "it is of another kind"
             hint = "see that it is complete, in the encoding that it names, and of the format that its name says"
             raise UserError(f"{path}: cannot be read as {self._suffix}: {reason}", hint) from None
         declared = self._store.parseheader().get("X-Accelerator-Marker", "") if self._is_gettext else ""
-        sources = (source for unit in self.units for source in unit.sources)
+        marked = () if self._suffix == ".xml" else self.units
+        sources = (source for unit in marked for source in unit.sources)
         self.accelerators = Accelerators(sources, declared.strip() or "&" * (self._suffix == ".ts"))
 
     @property
@@ -139,6 +151,11 @@ class BilingualFile:
     # --- XML
 
     def _of_xml(self) -> Iterator[Unit]:
+        self._elements = [*self._store.document.getroot().iter("*")]
+        self._changes = dict[Any, _Change]()  # by elements of the file
+        if self._suffix == ".xml":
+            yield from self._of_android()
+            return
         is_tmx = self._suffix == ".tmx"
         for unit in self._store.units:
             element = unit.xmlelement
@@ -151,8 +168,11 @@ class BilingualFile:
                 target = element.find(unit.namespaced(name))
             if source is None or not _content(source).strip() or not (is_tmx or unit.istranslatable()):
                 continue
-            if target is None:
-                target = _variant(one, self._languages[-1]) if is_tmx else source.makeelement(unit.namespaced(name))
+            old = one if target is None else target
+            if target is None and is_tmx:
+                target = _variant(one, self._languages[-1])
+            elif target is None:
+                target = source.makeelement(unit.namespaced(name), nsmap=source.nsmap)
             elements = [target.find("seg") if is_tmx else target]
             if element.get("numerus") == "yes":
                 elements = target[:] or [target.makeelement("numerusform") for _ in range(self._store.nplural())]
@@ -160,28 +180,111 @@ class BilingualFile:
             state = (key and target.get(key)) or ""
             texts = ["" if state in UNTRANSLATED else _content(each) for each in elements]
             needs_review = element.get("approved") == "no" or state.startswith(("needs-", "unfinished"))
-            write = partial(_write, one, source, target, elements, key, mark)
+            if is_tmx and old is target:
+                old = target = elements[0]
+            write = partial(self._write_xml, old, source, target, elements, (key, mark))
             yield Unit([_content(source)] * len(elements), texts, unit.getcontext(), needs_review, write)
+
+    def _write_xml(
+        self,
+        old: Any,
+        source: Any,
+        target: Any,
+        elements: Sequence[Any],
+        state: tuple[str, str],
+        forms: Sequence[str],
+        review: bool,
+    ) -> None:
+        """Fill elements of `target`, which is `old` or follows it, with translations: text or XML, as `source` is.
+
+        Set or remove the attribute `state`, if it has a name.
+        """
+        for element, text in zip(elements, forms, strict=True):
+            _fill(element, text, source)
+        before = dict(target.attrib)
+        if review and state[0]:
+            target.set(*state)
+        else:
+            target.attrib.pop(state[0] or "state", None)
+        self._changes[old] = _Change(target, old is not target, before == target.attrib)
+
+    def _of_android(self) -> Iterator[Unit]:
+        """Yield the strings to translate: they have no translation yet, which is to replace them."""
+        texts = [[*map(str, getattr(unit.target, "strings", [unit.target]))] for unit in self._store.units]
+        self._store.settargetlanguage(self._languages[-1])
+        tags = self._store.get_plural_tags()
+        for unit, forms in zip(self._store.units, texts, strict=True):
+            if unit.istranslatable() and all(map(str.strip, forms)):
+                if unit.xmlelement.tag == unit.PLURAL_TAG:
+                    forms = [forms[0 if tag == "one" else -1] for tag in tags]
+                write = partial(self._write_android, unit, unit.xmlelement)
+                yield Unit(forms, [""] * len(forms), unit.getcontext(), False, write)
+
+    def _write_android(self, unit: Any, old: Any, forms: Sequence[str], _: bool) -> None:
+        from lxml import etree
+
+        unit.target = [*forms] if old.tag == unit.PLURAL_TAG else forms[0]
+        if old.tag == unit.PLURAL_TAG:
+            etree.indent(old, INDENT, level=1)
+        self._changes[old] = _Change(unit.xmlelement)
 
     def content(self) -> bytes:
         """Return the file with all that was written to its units."""
         if self._is_gettext:
             return bytes(self._store)
-        from lxml import etree
-        from translate.misc.xml_helpers import extract_xml_prolog
-
         encoding = next((name for mark, name in UTF16.items() if self._raw.startswith(mark)), self._store.encoding)
-        before, root = self._raw.decode(encoding), self._store.document.getroot()
-        names = {*re.findall(r"<([\w:.-]+)[^<>]*(?<!/)></\1>", before)} - {*re.findall(r"<([\w:.-]+)[^<>]*/>", before)}
-        for each in root.iter("*"):
-            if not len(each) and each.text is None and etree.QName(each).localname in names:
-                each.text = ""  # <a></a> remains, which lxml would write as <a/>
-        text = etree.tostring(root, encoding="unicode") + (before[len(before.rstrip()) :] or "\n")
-        if "\r\n" in before:
-            text = re.sub("\r?\n", "\r\n", text)
-        text = text.encode(encoding, "xmlcharrefreplace").decode(encoding)
-        self._store.encoding = encoding
-        return bytes(extract_xml_prolog(self._raw) + self._store.serialize_hook(text))
+        before = self._raw.decode(encoding)
+        data, newline, self._store.encoding = before.encode(), "\r\n" if "\r\n" in before else "\n", "utf-8"
+        parts, at = list[bytes](), 0
+        for old, (start, inner, stop, end) in zip(self._elements, _places(data), strict=True):
+            if change := self._changes.get(old):
+                text = self._xml(change.element, old).replace("\n", newline).encode()
+                if change.follows:
+                    space = re.search(rb"\s*\Z", data[max(0, start - MOST_SPACE) : start])
+                    start, text = end, (space[0] if space else b"") + text
+                elif change.has_tag and inner < end:
+                    _, first, last, _ = _places(text)[0]
+                    start, end, text = inner, stop, text[first:last]
+                parts += [data[at:start], text]
+                at = end
+        return b"".join([*parts, data[at:]]).decode().encode(encoding, "xmlcharrefreplace")
+
+    def _xml(self, element: Any, old: Any) -> str:
+        """Return an element as it is written in the place of `old`, or behind it."""
+        from lxml import etree
+
+        text = etree.tostring(element, encoding="unicode", with_tail=False)
+        around = (old if element.getparent() is None else element).getparent()
+        for each in _namespaces(around):
+            text = text.replace(each, "")
+        return str(self._store.serialize_hook(f"{text}\n"), "utf-8")[:-1]
+
+
+def _places(data: bytes) -> list[list[int]]:
+    """Return where the elements of an XML document in UTF-8 are, in order.
+
+    That is the start of each one, of what it has inside, the end of this, and its own.
+    """
+    places, opened, parser = list[list[int]](), list[list[int]](), ParserCreate("utf-8")
+
+    def come(*_: Any) -> None:
+        if places and len(places[-1]) == 1:
+            places[-1].append(parser.CurrentByteIndex)
+
+    def begin(*_: Any) -> None:
+        come()
+        places.append([parser.CurrentByteIndex])
+        opened.append(places[-1])
+
+    def end(*_: Any) -> None:
+        come()
+        at, place = parser.CurrentByteIndex, opened.pop()
+        is_empty = place[1] == at and data.startswith(b"/>", at - 2)
+        place += [at, at if is_empty else data.index(b">", at) + 1]
+
+    parser.StartElementHandler, parser.EndElementHandler, parser.DefaultHandler = begin, end, come
+    parser.Parse(data, True)
+    return places
 
 
 def _source_of(form: int, singular: str, plural: str, count: int, rule: Callable[[int], int]) -> str:
@@ -204,7 +307,7 @@ def _variant(one: Any, language: str) -> Any:
     other.attrib.clear()
     other.set(_LANGUAGE, language)
     other[:] = other.findall("seg")
-    _fill(other[0], "", False)
+    other[0].clear(keep_tail=True)
     return other
 
 
@@ -215,40 +318,22 @@ def _content(element: Any) -> str:
     from lxml import etree
 
     inside = "".join(etree.tostring(each, encoding="unicode") for each in element)
-    return html.escape(element.text or "", quote=False) + _NAMESPACE.sub("", inside)
+    for each in _namespaces(element):
+        inside = inside.replace(each, "")
+    return html.escape(element.text or "", quote=False) + inside
 
 
-def _write(
-    one: Any, source: Any, target: Any, elements: Sequence[Any], key: str, mark: str, forms: Sequence[str], review: bool
-) -> None:
-    """Fill elements of `target`, which may be a new one behind `one`, with translations of `source`.
-
-    They are text or XML, as the source is. Set or remove the attribute `key`, if there is one.
-    """
-    for element, text in zip(elements, forms, strict=True):
-        _fill(element, text, len(source) > 0)
-    if target.getparent() is None:
-        _insert(target, one)
-    if key and review:
-        target.set(key, mark)
-    elif key:
-        target.attrib.pop(key, None)
-
-
-def _fill(element: Any, text: str, is_xml: bool) -> None:
-    if is_xml:
+def _fill(element: Any, text: str, source: Any) -> None:
+    """Give an element a content, which is XML if its source has elements inside."""
+    if is_xml := len(source) > 0:
         from translate.misc.xml_helpers import parse_xml
 
-        names = "".join(f' xmlns{prefix and ":"}{prefix or ""}="{name}"' for prefix, name in element.nsmap.items())
-        parsed = parse_xml(f"<x{names}>{text}</x>")
+        parsed = parse_xml(f"<x{''.join(_namespaces(source))}>{text}</x>")
     element[:] = parsed if is_xml else []
     element.text = parsed.text if is_xml else text
 
 
-def _insert(element: Any, before: Any) -> None:
-    """Insert an element right after the one `before`, indented alike."""
-    parent, previous = before.getparent(), before.getprevious()
-    element.tail = before.tail
-    if before.getnext() is None:
-        before.tail = parent.text if previous is None else previous.tail
-    parent.insert(parent.index(before) + 1, element)
+def _namespaces(element: Any) -> list[str]:
+    """Return the declarations of the namespaces that an element knows, as XML has them."""
+    names = ((f":{prefix}" if prefix else "", html.escape(name)) for prefix, name in element.nsmap.items())
+    return [f' xmlns{prefix}="{name}"' for prefix, name in names]

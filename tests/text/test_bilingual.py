@@ -181,7 +181,7 @@ def test_inline_elements_are_written_as_elements(tmp_path: Path) -> None:
     file = opened(tmp_path, "a.xlf", XLIFF)
     assert file.units[0].sources == ['Press <g id="1">here</g> &amp; wait<x id="2"/>']
     file.units[0].write(['Warte &amp; drücke <g id="1">hier</g><x id="2"/>'], True)
-    assert '>Warte &amp; drücke <g id="1">hier</g><x id="2"></x></target>' in file.content().decode()
+    assert '>Warte &amp; drücke <g id="1">hier</g><x id="2"/></target>' in file.content().decode()
     with pytest.raises(SyntaxError):
         file.units[0].write(["<g>Warte"], True)
 
