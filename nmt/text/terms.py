@@ -66,6 +66,10 @@ FORMATS = {
     "React": r"</?\d{1,3} ?/?>",
 }
 """Patterns of what is kept, by where it comes from"""
+_STYLED = re.compile(r"(?<!\d)(?<!(?<!%)\d\s)%(?:[A-KM-Z]\d\d?(?!\d)|[A-Z](?=[A-Z][a-z]))")
+"""Pattern for a code of a colour or style, such as %C18, or %B before a capital letter"""
+_STYLES = re.compile(r"%[A-Z]\d{0,2}|\$(?:\d\d?|[a-z](?![a-z]))")
+"""Pattern for the codes and variables of a text that has such a code; elsewhere, $5 is a price"""
 _MAY_HAVE = re.compile(r"[%{$@]|</?\d|:\S|www\.", re.IGNORECASE)  # any of them: most lines have nothing of this kind
 _LINK = re.compile(r"[^\w\s<>]?")  # what two spans may have between them to be one: %d/%d
 _BY_ORDER = re.compile(rf"%{_OPTIONS}{_LENGTH}[diouxXeEfFgGaAcCsSpn@]|\{{(?::[^{{}}]*)?\}}")
@@ -156,6 +160,7 @@ class Terms:
         are joined. None crosses an offset in `walls`.
         """
         patterns = [*self._own, *(self._formats if _MAY_HAVE.search(text) else ())]
+        patterns += [_STYLES] * (len(self._formats) > 0 and _STYLED.search(text) is not None)
         inner = {*walls, *(edge for span in copied for edge in span)}
         found = {*copied}
         for pattern, (start, end) in product(patterns, pairwise(sorted({0, len(text), *inner}))):
@@ -233,7 +238,7 @@ def in_order(text: str, copies: Sequence[str]) -> str:
 
     A program fills them in by their order.
     """
-    by_order = [copy for copy in copies if _BY_ORDER.search(copy)]
+    by_order = [copy for copy in copies if _BY_ORDER.fullmatch(copy)]
     pattern, rest = _any_of(by_order), iter(by_order)
     return pattern.sub(lambda _: next(rest), text) if sorted(pattern.findall(text)) == sorted(by_order) else text
 

@@ -36,6 +36,10 @@ def ready(reverse_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     Path("in/deep").mkdir(parents=True)
     Path("in/a.po").write_text(po(UNITS))
     Path("in/deep/b.po").write_text(po({"c d": "", "a b:\\n": ""}))
+    Path("empty").mkdir()
+    Path("mixed").mkdir()
+    Path("mixed/a.po").write_text(po(UNITS))
+    Path("mixed/b.xlf").write_text("<xliff")
     Path("memory.po").write_text(po({"known": "bekannt", "f g": "unused"}))
     return ("translate", "--model", reverse_run / "ckpts")
 
@@ -75,6 +79,9 @@ def test_all_units_without_review_if_asked(nmt, ready: tuple[object, ...]) -> No
         (("--input", "in"), "need --output"),
         (("--input", "in/a.po", "--output", "a.xlf"), "in/a.po: cannot be translated into a.xlf"),
         (("--input", "in/a.po", "--output", "in/a.po"), "is also the input"),
+        (("--input", "page.html", "--output", "b.po"), "page.html: cannot be translated into b.po"),
+        (("--input", "empty", "--output", "b.po"), "empty: has no files to translate"),
+        (("--input", "mixed", "--output", "b.po"), "mixed/b.xlf: cannot be read as .xlf"),
         (("--input", "in/a.po", "--output", "b.po", "--n-best", "2"), "--n-best is for lines"),
         (("--input", "in/a.po", "--output", "b.po", "--memory", "none.po"), "none.po: no such file"),
         (("--input", "memory.po", "--memory", "a.txt", "--output", "b.po"), "--memory a.txt: must end in one of"),

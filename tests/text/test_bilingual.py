@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -78,7 +79,8 @@ XLIFF = """<?xml version='1.0' encoding='utf-8'?>
         <source>Yes</source>
         <target state="final">Ja</target>
       </trans-unit>
-      <trans-unit id="3" translate="no"><source>API</source></trans-unit>
+      <trans-unit id="3"
+          translate='no'><source>&quot;API&quot; > &#8230;</source></trans-unit>
       <trans-unit id="4">
         <source>No</source>
         <target state="needs-translation">No</target>
@@ -100,6 +102,18 @@ TMX = """<?xml version="1.0"?>
     </tu>
   </body>
 </tmx>
+"""
+ANDROID = """<?xml version='1.0' encoding='utf-8'?>
+<!-- notes --><resources
+    xmlns:x="urn:x">
+    <string name='one'
+        >It\\'s <b>"new"</b> &#8230;</string>
+    <string name="two" translatable="false">API</string>
+    <plurals name="three">
+        <item quantity="one">%d file</item>
+        <item quantity="other">%d files</item>
+    </plurals>
+</resources>
 """
 
 
@@ -161,6 +175,11 @@ def test_only_translations_change(tmp_path: Path, newline: str) -> None:
             TMX,
             {"<seg>No</seg></tuv>\n": '<seg>No</seg></tuv>\n      <tuv xml:lang="de"><seg>A %d</seg></tuv>\n'},
         ),
+        (
+            "strings.xml",
+            ANDROID,
+            {'>It\\\'s <b>"new"</b> &#8230;<': ">A %d<", ">%d file<": ">A %d<", ">%d files<": ">B<"},
+        ),
     ]:
         expected = text
         for before, after in changes.items():
@@ -184,6 +203,18 @@ def test_inline_elements_are_written_as_elements(tmp_path: Path) -> None:
     assert '>Warte &amp; drücke <g id="1">hier</g><x id="2"/></target>' in file.content().decode()
     with pytest.raises(SyntaxError):
         file.units[0].write(["<g>Warte"], True)
+
+
+def test_strings_of_android_have_the_forms_of_the_target_language(tmp_path: Path) -> None:
+    (tmp_path / "strings.xml").write_text(ANDROID)
+    file = BilingualFile(tmp_path / "strings.xml", ["en", "pl"])
+    assert [unit.sources for unit in file.units] == [["It's <b>new</b> …"], ["%d file", "%d files", "%d files"]]
+    text = filled(file, ["1's & <b>", "2", "3"])
+    assert "\n        >1\\'s &amp; &lt;b&gt;</string>" in text
+    assert re.findall('quantity="(.*)">(.*)<', text) == [
+        ("one", "1\\'s &amp; &lt;b&gt;"),
+        *zip(["few", "many", "other"], "233", strict=True),
+    ]
 
 
 def test_utf_16_stays(tmp_path: Path) -> None:
@@ -210,6 +241,8 @@ STOLEN = '<!DOCTYPE TS [<!ENTITY a SYSTEM "file:///etc/passwd">]>'
         ("a.po", PO.replace("nplurals=3", "nplurals=999999999"), "has 999999999 plural forms"),
         ("a.mo", PO, "cannot be read as .mo"),
         ("a.tmx", "", "cannot be read as .tmx"),
+        ("strings.xml", "<?xml version='1.0'?>" + STOLEN + "<resources>&a;</resources>", "declares entities"),
+        ("strings.xml", TS, "cannot be read as .xml: it is of another kind"),
     ],
 )
 def test_damaged_and_hostile_files_are_one_error(tmp_path: Path, name: str, content: str, problem: str) -> None:

@@ -124,7 +124,7 @@ EXAMPLES = {
     "React": ["<0>", "</0>", "<1/>", "<2 />"],
 }
 PROSE = """100 % sicher|{siehe oben}|10:30|Preis: 5 $|5%ige|20% off|100%|%50 indirim|50%-a|50%'i|US$ 5|$5|a < b > c|a@b
-{ }|5 %ige Lösung|note: see below|{ a b }|see :)|100%.|3%,"""
+100 %Cotton|50 %BCotton|%Cotton|{ }|5 %ige Lösung|note: see below|{ a b }|see :)|100%.|3%,"""
 
 
 def found(text: str) -> list[str]:
@@ -149,6 +149,8 @@ def test_prose_is_not_kept(text: str) -> None:
         ("%d/%d of %s%s, %s: %s %5d%%", ["%d/%d", "%s%s", "%s", "%s", "%5d%%"]),
         ("%d.%m.%Y %H:%M", ["%d.%m.%Y", "%H:%M"]),
         ("%1 %s in %dms, %dx%d, %luKB, %1th, pre%dfix", ["%1", "%s", "%d", "%d", "%d", "%lu", "%1", "%d"]),
+        ("%C18*%O$t%C18$1%O said $2 to %C", ["%C18*%O$t%C18$1%O", "$2", "%C"]),  # colours and styles
+        ("%UUsers of ($1%C23), %BKeep%b it", ["%U", "$1%C23", "%B", "%b"]),
         ("https://x.org/{id}/%s", ["https://x.org/{id}/%s"]),
         ("見てhttps://x.org/aを。", ["https://x.org/a"]),
         ("<https://x.org/a> (http://x.org), “www.x.org”", ["https://x.org/a", "http://x.org", "www.x.org"]),
@@ -175,6 +177,7 @@ def test_of_copies_that_overlap_the_longest_counts() -> None:
         ("%d von %s", "%s %d", "%s von %d"),
         ("%2$s %1$d %d", "%1$d %2$s %d", "%2$s %1$d %d"),
         ("{} %d %(a)s", "%(a)s {} %d", "{} %d %(a)s"),
+        ("%C2$1 %C4$2", "%C4 $2 %C2 $1", "%C2$1 %C4$2"),
         ("%d", "%(a)s {} %d", "%d"),  # of what is missing, no order is known
     ],
 )
