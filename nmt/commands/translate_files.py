@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from glob import glob
 from pathlib import Path
 from typing import Any
+from xml.parsers.expat import ExpatError
 
 import click
 
@@ -135,7 +136,7 @@ class FileTranslation:
                 if not all(forms):
                     raise ValueError
                 unit.write(forms, self._decoding.review)
-            except (SyntaxError, ValueError):  # a placeholder is lost, or it is no XML
+            except (ExpatError, ValueError):  # a placeholder is lost, or it is no XML
                 self.empty += len(forms)
                 self._say(f"{job.file.path}: left empty: {unit.sources[0][:SHOWN]!r}")
         job.output.parent.mkdir(parents=True, exist_ok=True)

@@ -10,12 +10,11 @@ import html
 import re
 from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Callable, Iterator, Sequence
-from copy import deepcopy
 from dataclasses import dataclass
 from functools import partial
 from gettext import c2py
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 from xml.parsers.expat import ParserCreate
 
 from nmt.system.compression import open_input
@@ -26,12 +25,14 @@ LARGEST_FILE = 1 << 26  # bytes: their tree takes ten times as much memory
 MOST_FORMS = 6  # of plurals, as Arabic has
 UNTRANSLATED = ("new", "needs-translation")  # states of XLIFF in which a target is not a translation yet
 XLIFF_MARKS = "target", "state", "needs-review-translation"
-XML_MARKS = {".ts": ("translation", "type", "unfinished"), ".xlf": XLIFF_MARKS, ".xliff": XLIFF_MARKS}
+TS_MARKS = "translation", "type", "unfinished"
+XML_MARKS = {".tmx": ("", "", ""), ".ts": TS_MARKS, ".xlf": XLIFF_MARKS, ".xliff": XLIFF_MARKS}
 """Names of the element for a translation and of its attribute that says what state this is in, and the state "for
 review", by the ending of a file's name"""
 UTF16 = {BOM_UTF16_LE: "utf-16-le", BOM_UTF16_BE: "utf-16-be"}
 INDENT = "    "  # of Android's files
 MOST_SPACE = 1000  # bytes before an element
+_ATTRIBUTE = re.compile(r"\s+[\w:.-]+\s*=\s*(?:\"[^\"]*\"|'[^']*')")
 _LANGUAGE = "{http://www.w3.org/XML/1998/namespace}lang"
 
 
@@ -44,7 +45,7 @@ class Unit:
     context: str
     needs_review: bool
     write: Callable[[Sequence[str], bool], None]
-    """Set the forms, and mark them for review or not; raise ValueError or SyntaxError if they cannot be written"""
+    """Set the forms, and mark them for review or not; raise ValueError or ExpatError if they cannot be written"""
 
     @property
     def is_open(self) -> bool:
@@ -54,14 +55,6 @@ class Unit:
     def context_of(self, form: int) -> str:
         """Return the context of a form of the translation."""
         return f"{self.context}\4{form}" if len(self.sources) > 1 else self.context
-
-
-class _Change(NamedTuple):
-    """What replaces an element, or follows it; its tag may stay as it is written."""
-
-    element: Any
-    follows: bool = False
-    has_tag: bool = True
 
 
 class BilingualFile:
@@ -151,62 +144,51 @@ class BilingualFile:
     # --- XML
 
     def _of_xml(self) -> Iterator[Unit]:
+        from translate.storage.ts2 import OUTPUT_TRANS
+
         self._elements = [*self._store.document.getroot().iter("*")]
-        self._changes = dict[Any, _Change]()  # by elements of the file
+        self._inside, self._behind, self._marks = dict[Any, str](), dict[Any, str](), dict[Any, str]()
+        self._escapes = {ord("\r"): "&#13;"} | (OUTPUT_TRANS if self._suffix == ".ts" else {})
+        self._newline = "\r\n" if b"\r\n" in self._raw.replace(b"\0", b"") else "\n"
         if self._suffix == ".xml":
             yield from self._of_android()
             return
-        is_tmx = self._suffix == ".tmx"
+        name, key, _ = XML_MARKS[self._suffix]
         for unit in self._store.units:
             element = unit.xmlelement
-            if is_tmx:
-                one, target = (_of_language(unit.getlanguageNodes(), self._languages[side]) for side in (0, -1))
-                source, key, mark = None if one is None else one.find("seg"), "", ""
+            if self._suffix == ".tmx":
+                pair = [_of_language(unit.getlanguageNodes(), self._languages[side]) for side in (0, -1)]
+                source, target = (None if each is None else each.find("seg") for each in pair)
             else:
-                name, key, mark = XML_MARKS[self._suffix]
-                one = source = element.find(unit.namespaced("source"))
-                target = element.find(unit.namespaced(name))
-            if source is None or not _content(source).strip() or not (is_tmx or unit.istranslatable()):
+                source, target = (element.find(unit.namespaced(each)) for each in ("source", name))
+            if source is None or not _content(source).strip() or not (unit.istranslatable() or not key):
                 continue
-            old = one if target is None else target
-            if target is None and is_tmx:
-                target = _variant(one, self._languages[-1])
-            elif target is None:
-                target = source.makeelement(unit.namespaced(name), nsmap=source.nsmap)
-            elements = [target.find("seg") if is_tmx else target]
+            forms, state = [target], (target is not None and key and target.get(key)) or ""
             if element.get("numerus") == "yes":
-                elements = target[:] or [target.makeelement("numerusform") for _ in range(self._store.nplural())]
-                target[:] = elements
-            state = (key and target.get(key)) or ""
-            texts = ["" if state in UNTRANSLATED else _content(each) for each in elements]
+                forms = ([] if target is None else target[:]) or [None] * self._store.nplural()
+            texts = ["" if state in UNTRANSLATED else _content(each) for each in forms]
             needs_review = element.get("approved") == "no" or state.startswith(("needs-", "unfinished"))
-            if is_tmx and old is target:
-                old = target = elements[0]
-            write = partial(self._write_xml, old, source, target, elements, (key, mark))
-            yield Unit([_content(source)] * len(elements), texts, unit.getcontext(), needs_review, write)
+            write = partial(self._write_xml, source, target, forms)
+            yield Unit([_content(source)] * len(forms), texts, unit.getcontext(), needs_review, write)
 
-    def _write_xml(
-        self,
-        old: Any,
-        source: Any,
-        target: Any,
-        elements: Sequence[Any],
-        state: tuple[str, str],
-        forms: Sequence[str],
-        review: bool,
-    ) -> None:
-        """Fill elements of `target`, which is `old` or follows it, with translations: text or XML, as `source` is.
+    def _write_xml(self, source: Any, target: Any, forms: Sequence[Any], texts: Sequence[str], review: bool) -> None:
+        """Note what to write into the elements of the forms or, if there are none, into `target` or behind the source.
 
-        Set or remove the attribute `state`, if it has a name.
+        Texts are XML if the source has elements inside.
         """
-        for element, text in zip(elements, forms, strict=True):
-            _fill(element, text, source)
-        before = dict(target.attrib)
-        if review and state[0]:
-            target.set(*state)
+        if not len(source):
+            texts = [html.escape(text, quote=False).translate(self._escapes) for text in texts]
+        texts = [text.replace("\n", self._newline) for text in texts]
+        _places(f"<x>{''.join(texts)}</x>")
+        _, key, mark = XML_MARKS[self._suffix]
+        if forms[0] is None and source.getparent().get("numerus"):
+            texts = ["".join(f"<numerusform>{text}</numerusform>" for text in texts)]
+        if target is None:
+            self._behind[source if key else source.getparent()] = texts[0]
         else:
-            target.attrib.pop(state[0] or "state", None)
-        self._changes[old] = _Change(target, old is not target, before == target.attrib)
+            self._inside |= zip([target] if forms[0] is None else forms, texts, strict=True)
+        if key and (target is None or (target.get(key) or "") != (mark if review else "")):
+            self._marks[source if target is None else target] = f' {key}="{mark}"' if review else ""
 
     def _of_android(self) -> Iterator[Unit]:
         """Yield the strings to translate: they have no translation yet, which is to replace them."""
@@ -215,18 +197,18 @@ class BilingualFile:
         tags = self._store.get_plural_tags()
         for unit, forms in zip(self._store.units, texts, strict=True):
             if unit.istranslatable() and all(map(str.strip, forms)):
-                if unit.xmlelement.tag == unit.PLURAL_TAG:
+                if is_plural := unit.xmlelement.tag == unit.PLURAL_TAG:
                     forms = [forms[0 if tag == "one" else -1] for tag in tags]
-                write = partial(self._write_android, unit, unit.xmlelement)
+                write = partial(self._write_android, unit, unit.xmlelement, is_plural)
                 yield Unit(forms, [""] * len(forms), unit.getcontext(), False, write)
 
-    def _write_android(self, unit: Any, old: Any, forms: Sequence[str], _: bool) -> None:
+    def _write_android(self, unit: Any, element: Any, is_plural: bool, forms: Sequence[str], _: bool) -> None:
         from lxml import etree
 
-        unit.target = [*forms] if old.tag == unit.PLURAL_TAG else forms[0]
-        if old.tag == unit.PLURAL_TAG:
-            etree.indent(old, INDENT, level=1)
-        self._changes[old] = _Change(unit.xmlelement)
+        unit.target = [*forms] if is_plural else forms[0]
+        if is_plural:
+            etree.indent(element, INDENT, level=1)
+        self._inside[element] = _inside(unit.xmlelement).replace("\n", self._newline)
 
     def content(self) -> bytes:
         """Return the file with all that was written to its units."""
@@ -234,34 +216,43 @@ class BilingualFile:
             return bytes(self._store)
         encoding = next((name for mark, name in UTF16.items() if self._raw.startswith(mark)), self._store.encoding)
         before = self._raw.decode(encoding)
-        data, newline, self._store.encoding = before.encode(), "\r\n" if "\r\n" in before else "\n", "utf-8"
-        parts, at = list[bytes](), 0
-        for old, (start, inner, stop, end) in zip(self._elements, _places(data), strict=True):
-            if change := self._changes.get(old):
-                text = self._xml(change.element, old).replace("\n", newline).encode()
-                if change.follows:
-                    space = re.search(rb"\s*\Z", data[max(0, start - MOST_SPACE) : start])
-                    start, text = end, (space[0] if space else b"") + text
-                elif change.has_tag and inner < end:
-                    _, first, last, _ = _places(text)[0]
-                    start, end, text = inner, stop, text[first:last]
-                parts += [data[at:start], text]
+        text = before.removeprefix("\ufeff")
+        parts, at = [before[: -len(text)]], 0
+        for element, (start, inner, stop, end) in zip(self._elements, _places(text), strict=True):
+            if element in self._behind:
+                space = re.findall(r"\s*\Z", text[max(0, start - MOST_SPACE) : start])[0]
+                parts += [text[at:end], space, self._follower(element, text[start:end])]
                 at = end
-        return b"".join([*parts, data[at:]]).decode().encode(encoding, "xmlcharrefreplace")
+            elif element in self._inside or element in self._marks:
+                tag = text[start:inner]
+                if element in self._marks or inner == end:
+                    tag = self._start(tag, self._marks.get(element))
+                parts += [text[at:start], tag]
+                at = inner
+            if element in self._inside:
+                parts += [self._inside[element], f"</{_name(tag)}>" * (inner == end)]
+                at = stop
+        return "".join([*parts, text[at:]]).encode(encoding, "xmlcharrefreplace")
 
-    def _xml(self, element: Any, old: Any) -> str:
-        """Return an element as it is written in the place of `old`, or behind it."""
-        from lxml import etree
+    def _start(self, tag: str, mark: str | None) -> str:
+        """Return a start tag, with `mark` as the state of its translation unless it is None."""
+        kept = _ATTRIBUTE.findall(tag)
+        if mark is not None:
+            kept = [each for each in kept if each.partition("=")[0].strip() != XML_MARKS[self._suffix][1]] + [mark]
+        return f"<{_name(tag)}{''.join(kept)}>"
 
-        text = etree.tostring(element, encoding="unicode", with_tail=False)
-        around = (old if element.getparent() is None else element).getparent()
-        for each in _namespaces(around):
-            text = text.replace(each, "")
-        return str(self._store.serialize_hook(f"{text}\n"), "utf-8")[:-1]
+    def _follower(self, element: Any, raw: str) -> str:
+        """Return the translation that follows an element, whose XML is `raw`: a target or, in TMX, a variant."""
+        translation = self._behind[element]
+        if self._suffix == ".tmx":
+            around = re.findall(r"(\s*)<seg\b.*</seg\s*>(\s*)", raw, re.DOTALL)[0]
+            return f'<tuv xml:lang="{self._languages[-1]}">{f"<seg>{translation}</seg>".join(around)}</tuv>'
+        name = _name(raw).replace("source", XML_MARKS[self._suffix][0])
+        return f"<{name}{self._marks[element]}>{translation}</{name}>"
 
 
-def _places(data: bytes) -> list[list[int]]:
-    """Return where the elements of an XML document in UTF-8 are, in order.
+def _places(text: str) -> list[list[int]]:
+    """Return where the elements of an XML document are, in order; raise ExpatError if it is not well-formed.
 
     That is the start of each one, of what it has inside, the end of this, and its own.
     """
@@ -279,12 +270,17 @@ def _places(data: bytes) -> list[list[int]]:
     def end(*_: Any) -> None:
         come()
         at, place = parser.CurrentByteIndex, opened.pop()
-        is_empty = place[1] == at and data.startswith(b"/>", at - 2)
-        place += [at, at if is_empty else data.index(b">", at) + 1]
+        is_empty = place[1] == at and text.startswith("/>", at - 2)
+        place += [at, at if is_empty else text.index(">", at) + 1]
 
     parser.StartElementHandler, parser.EndElementHandler, parser.DefaultHandler = begin, end, come
-    parser.Parse(data, True)
+    parser.Parse(re.sub(r"[^\0-\x7f]", "_", text), True)  # a byte for a character
     return places
+
+
+def _name(tag: str) -> str:
+    """Return the name of the element that begins with `tag`."""
+    return re.split(r"[\s/>]", tag[1:], maxsplit=1)[0]
 
 
 def _source_of(form: int, singular: str, plural: str, count: int, rule: Callable[[int], int]) -> str:
@@ -301,39 +297,15 @@ def _of_language(variants: Sequence[Any], language: str) -> Any:
     return next((variants[every.index(wanted)] for every in found if wanted in every), None)
 
 
-def _variant(one: Any, language: str) -> Any:
-    """Return a copy of a variant for another language, with its text alone."""
-    other = deepcopy(one)
-    other.attrib.clear()
-    other.set(_LANGUAGE, language)
-    other[:] = other.findall("seg")
-    other[0].clear(keep_tail=True)
-    return other
-
-
 def _content(element: Any) -> str:
     """Return an element's text or, if it has elements inside, its XML."""
     if element is None or not len(element):
         return "" if element is None else element.text or ""
+    return _inside(element)
+
+
+def _inside(element: Any) -> str:
     from lxml import etree
 
-    inside = "".join(etree.tostring(each, encoding="unicode") for each in element)
-    for each in _namespaces(element):
-        inside = inside.replace(each, "")
-    return html.escape(element.text or "", quote=False) + inside
-
-
-def _fill(element: Any, text: str, source: Any) -> None:
-    """Give an element a content, which is XML if its source has elements inside."""
-    if is_xml := len(source) > 0:
-        from translate.misc.xml_helpers import parse_xml
-
-        parsed = parse_xml(f"<x{''.join(_namespaces(source))}>{text}</x>")
-    element[:] = parsed if is_xml else []
-    element.text = parsed.text if is_xml else text
-
-
-def _namespaces(element: Any) -> list[str]:
-    """Return the declarations of the namespaces that an element knows, as XML has them."""
-    names = ((f":{prefix}" if prefix else "", html.escape(name)) for prefix, name in element.nsmap.items())
-    return [f' xmlns{prefix}="{name}"' for prefix, name in names]
+    text = str(etree.tostring(element, encoding="unicode", with_tail=False))
+    return text[text.index(">") + 1 : text.rindex("<")]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from xml.parsers.expat import ExpatError
 
 import pytest
 
@@ -201,7 +202,7 @@ def test_inline_elements_are_written_as_elements(tmp_path: Path) -> None:
     assert file.units[0].sources == ['Press <g id="1">here</g> &amp; wait<x id="2"/>']
     file.units[0].write(['Warte &amp; drücke <g id="1">hier</g><x id="2"/>'], True)
     assert '>Warte &amp; drücke <g id="1">hier</g><x id="2"/></target>' in file.content().decode()
-    with pytest.raises(SyntaxError):
+    with pytest.raises(ExpatError):
         file.units[0].write(["<g>Warte"], True)
 
 
