@@ -91,7 +91,7 @@ def average(given: options.AverageOptions) -> None:
         ("nmt translate < input.en > output.de", "with the model in ckpts/"),
         ("nmt translate --model my-model --beam 8", "type sentences, Ctrl-D to end"),
         ("nmt translate --document < letter.en", "a whole text, keeping its layout"),
-        ("nmt translate --input po/ --output finished/", "files of translators: PO, XLIFF, TMX, TS"),
+        ("nmt translate --input po/ --output finished/", "files of translators: PO, XLIFF, TMX, TS, Android"),
         ("nmt translate --input big.en.gz --output big.de.gz --resume", "continue where it stopped"),
     ],
 )

@@ -83,7 +83,7 @@ class BilingualFile:
             self.units = [*(self._of_gettext() if self._is_gettext else self._of_xml())]
         except Exception as error:  # of many types
             reason = " ".join(str(error).split())[:200] or "it is of another kind"
-            hint = "see that it is complete, in the encoding that it names, and of the format that its name says"
+            hint = "see that it is complete, in the encoding that it names, and of the format that its name says (XLIFF: 1.2)"
             raise UserError(f"{path}: cannot be read as {self._suffix}: {reason}", hint) from None
         declared = self._store.parseheader().get("X-Accelerator-Marker", "") if self._is_gettext else ""
         marked = () if self._suffix == ".xml" else self.units

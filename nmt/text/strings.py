@@ -20,7 +20,7 @@ MARKS = "&_~"  # of accelerators: of Qt and Windows, of GTK, of LibreOffice
 SIGNS = "%{}<>"  # of placeholders
 _WORD = re.compile(r"[^\W_]+")
 _GAPS = re.compile(r"(\A\s+|\s+\Z|\s{2,}|[\t\r\v\f])")
-_END, _ANY_END = re.compile(r"(?:\.{3}|[….:])\Z"), re.compile(r"\s*(?:\.{3}|[….:。：։])\Z")
+_END, _ANY_END = re.compile(r"\s*(?:\.{3}|[….:])\Z"), re.compile(r"\s*(?:\.{3}|[….:。：։])\Z")
 _KEPT = Terms()
 
 

@@ -41,6 +41,7 @@ def test_accelerators_are_found_by_the_file(texts: list[str], mark: str, letters
         ("  Name:\n", "Namn", "  Namn:\n"),
         ("Save", "Spara.", "Spara"),
         ("Wait...", "Vänta…", "Vänta..."),
+        ("Wait ...", "Vänta ...", "Vänta ..."),
         ("%s of %d", "%d av %s", "%s av %d"),  # filled in by their order
         ("%s of %d", "%s av", ""),  # lost
         ("All of it", "%d av allt", ""),  # invented
