@@ -44,17 +44,18 @@ def find_files(source: Path | None, output: Path | None, is_text: bool) -> list[
         root = Path(re.split(r"[*?\[]", str(source))[0] + "x").parent
     if found and not any(_ends(path, WRITTEN if is_text else WRITTEN + REFUSED) for path in found):
         return []
-    hint = f"these formats are translated as files: {', '.join(WRITTEN)}; --document is for text and Markdown"
-    if not found:
-        raise UserError(f"{source}: has no files to translate", hint)
+    refused = next((path for path in found or [source] if not _ends(path, WRITTEN)), None)
+    if refused:
+        hint = "--document translates text and Markdown, --markup lines with tags"
+        raise UserError(f"{refused}: none of the formats that are translated in files: {', '.join(WRITTEN)}", hint)
     if output is None:
         raise click.UsageError("files of translators need --output: a file, or a folder for several")
     files = [(source, output)]
     if output.is_dir() or found != [source]:
         files = [(path, output / (path.name if root == path else path.relative_to(root))) for path in found]
     for path, out in files:
-        if not _ends(path, WRITTEN) or out.suffix.lower() != path.suffix.lower():
-            raise UserError(f"{path}: cannot be translated into {out}", f"{hint}; the output ends like the input")
+        if out.suffix.lower() != path.suffix.lower():
+            raise UserError(f"--output {out}: does not end in {path.suffix}", "an output has the format of its input")
         if out.exists() and out.samefile(path):
             raise UserError(f"--output {out}: is also the input", "give --output another file or folder")
     return files
@@ -66,17 +67,14 @@ def _ends(path: Path, endings: tuple[str, ...]) -> bool:
 
 @dataclass
 class _Job:
-    """A file to translate, and the strings of each open unit with their translations, as far as they are known."""
+    """A file to translate."""
 
     file: BilingualFile
     output: Path
-    units: list[tuple[Unit, list[ProgramString], list[str]]] = field(default_factory=list)
-
-    def texts(self, known: dict[str, str]) -> list[str]:
-        """Return the texts to search for, each once."""
-        strings = (pair for _, *sides in self.units for pair in zip(*sides, strict=True))
-        texts = (text for string, found in strings if not found for text in string.texts)
-        return [text for text in dict.fromkeys(texts) if text not in known]
+    units: list[tuple[Unit, list[ProgramString], list[str]]]
+    """Open units, the strings of their forms, and translations of these from memory, "" for those to search for"""
+    texts: list[str] = field(default_factory=list)
+    """What is to be searched for, and no earlier file has"""
 
 
 class FileTranslation:
@@ -91,18 +89,21 @@ class FileTranslation:
         say: Callable[[str], None],
     ) -> None:
         """Read the files, and recall what the memory has: `datasets` and what the model was trained on."""
-        self._decoding, self._say, self._known = decoding, say, dict[str, str]()
-        self._jobs = [_Job(BilingualFile(path, data.languages), output) for path, output in files]
-        for job in self._jobs:
-            for unit in job.file.units:
-                if unit.is_open or decoding.all:
-                    job.units.append((unit, [job.file.string(source) for source in unit.sources], []))
+        self._decoding, self._say, self._known, self._jobs = decoding, say, dict[str, str](), list[_Job]()
+        for path, output in files:
+            file = BilingualFile(path, data.languages)
+            is_open = [unit for unit in file.units if unit.is_open or decoding.all]
+            self._jobs.append(_Job(file, output, [(unit, [*map(file.string, unit.sources)], []) for unit in is_open]))
         strings = [string for job in self._jobs for _, own, _ in job.units for string in own]
         memory = TranslationMemory((string.body.strip() for string in strings), datasets, data)
         self.recalled, self.empty, self.strings = 0, 0, len(strings)
         for job in self._jobs:
             for unit, own, found in job.units:
                 found += [self._recall(memory, job, unit, *each) for each in enumerate(own)]
+                texts = (text for string, known in zip(own, found, strict=True) if not known for text in string.texts)
+                new = [text for text in dict.fromkeys(texts) if text not in self._known]
+                job.texts += new
+                self._known |= dict.fromkeys(new, "")
 
     def _recall(self, memory: TranslationMemory, job: _Job, unit: Unit, form: int, string: ProgramString) -> str:
         """Return the translation in the memory; an empty one if it has none that fits."""
@@ -117,17 +118,13 @@ class FileTranslation:
         """Search for the other translations, and write each file as soon as all of its own are there."""
         with closing(pipeline.stream(statistics.timed(self._requests()), searched=statistics.searched)) as results:
             for job in self._jobs:
-                for text, result in zip(job.texts(self._known), results, strict=False):
+                for text, result in zip(job.texts, results, strict=False):
                     statistics.add(result)
                     self._known[text] = result.texts[0]
                 self._write(job)
 
     def _requests(self) -> Iterator[Request]:
-        asked: dict[str, str] = {}
-        for job in self._jobs:
-            for text in job.texts(asked):
-                asked[text] = ""
-                yield Request(text).without_tags()
+        return (Request(text).without_tags() for job in self._jobs for text in job.texts)
 
     def _write(self, job: _Job) -> None:
         for unit, strings, found in job.units:

@@ -29,9 +29,7 @@ TS_MARKS = "translation", "type", "unfinished"
 XML_MARKS = {".tmx": ("", "", ""), ".ts": TS_MARKS, ".xlf": XLIFF_MARKS, ".xliff": XLIFF_MARKS}
 """Names of the element for a translation and of its attribute that says what state this is in, and the state "for
 review", by the ending of a file's name"""
-UTF16 = {BOM_UTF16_LE: "utf-16-le", BOM_UTF16_BE: "utf-16-be"}
 INDENT = "    "  # of Android's files
-MOST_SPACE = 1000  # bytes before an element
 _ATTRIBUTE = re.compile(r"\s+[\w:.-]+\s*=\s*(?:\"[^\"]*\"|'[^']*')")
 _LANGUAGE = "{http://www.w3.org/XML/1998/namespace}lang"
 
@@ -78,12 +76,12 @@ class BilingualFile:
             raise UserError(f"{path}: needs the package translate-toolkit: {error}", hint) from None
         try:
             if b"<!ENTITY" in self._raw.replace(b"\0", b""):
-                raise ValueError("it declares entities")
+                raise ValueError("it declares entities; write what they stand for")
             self._store.parse(self._raw)
             self.units = [*(self._of_gettext() if self._is_gettext else self._of_xml())]
         except Exception as error:  # of many types
             reason = " ".join(str(error).split())[:200] or "it is of another kind"
-            hint = "see that it is complete, in the encoding that it names, and of the format that its name says (XLIFF: 1.2)"
+            hint = "see that it is complete, in the encoding that it names, and of the format of its name (XLIFF: 1.2)"
             raise UserError(f"{path}: cannot be read as {self._suffix}: {reason}", hint) from None
         declared = self._store.parseheader().get("X-Accelerator-Marker", "") if self._is_gettext else ""
         marked = () if self._suffix == ".xml" else self.units
@@ -214,13 +212,14 @@ class BilingualFile:
         """Return the file with all that was written to its units."""
         if self._is_gettext:
             return bytes(self._store)
-        encoding = next((name for mark, name in UTF16.items() if self._raw.startswith(mark)), self._store.encoding)
+        encodings = {BOM_UTF16_LE: "utf-16-le", BOM_UTF16_BE: "utf-16-be"}
+        encoding = encodings.get(self._raw[:2], self._store.encoding)
         before = self._raw.decode(encoding)
         text = before.removeprefix("\ufeff")
         parts, at = [before[: -len(text)]], 0
         for element, (start, inner, stop, end) in zip(self._elements, _places(text), strict=True):
             if element in self._behind:
-                space = re.findall(r"\s*\Z", text[max(0, start - MOST_SPACE) : start])[0]
+                space = text[at:start][len(text[at:start].rstrip()) :]
                 parts += [text[at:end], space, self._follower(element, text[start:end])]
                 at = end
             elif element in self._inside or element in self._marks:

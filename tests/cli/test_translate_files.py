@@ -77,10 +77,10 @@ def test_all_units_without_review_if_asked(nmt, ready: tuple[object, ...]) -> No
     ("arguments", "problem"),
     [
         (("--input", "in"), "need --output"),
-        (("--input", "in/a.po", "--output", "a.xlf"), "in/a.po: cannot be translated into a.xlf"),
+        (("--input", "in/a.po", "--output", "a.xlf"), "--output a.xlf: does not end in .po"),
         (("--input", "in/a.po", "--output", "in/a.po"), "is also the input"),
-        (("--input", "page.html", "--output", "b.po"), "page.html: cannot be translated into b.po"),
-        (("--input", "empty", "--output", "b.po"), "empty: has no files to translate"),
+        (("--input", "page.html", "--output", "b.po"), "page.html: none of the formats that are"),
+        (("--input", "empty", "--output", "b.po"), "empty: none of the formats that are"),
         (("--input", "mixed", "--output", "b.po"), "mixed/b.xlf: cannot be read as .xlf"),
         (("--input", "in/a.po", "--output", "b.po", "--n-best", "2"), "--n-best is for lines"),
         (("--input", "in/a.po", "--output", "b.po", "--memory", "none.po"), "none.po: no such file"),
