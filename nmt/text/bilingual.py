@@ -144,7 +144,8 @@ class BilingualFile:
     def _of_xml(self) -> Iterator[Unit]:
         from translate.storage.ts2 import OUTPUT_TRANS
 
-        self._elements = [*self._store.document.getroot().iter("*")]
+        elements = self._store.document.getroot().iter("*")
+        self._elements = [each for each in elements if each.sourceline]  # not a body that the toolkit adds
         self._inside, self._behind, self._marks = dict[Any, str](), dict[Any, str](), dict[Any, str]()
         self._escapes = {ord("\r"): "&#13;"} | (OUTPUT_TRANS if self._suffix == ".ts" else {})
         self._newline = "\r\n" if b"\r\n" in self._raw.replace(b"\0", b"") else "\n"

@@ -218,6 +218,11 @@ def test_strings_of_android_have_the_forms_of_the_target_language(tmp_path: Path
     ]
 
 
+def test_what_the_toolkit_adds_is_not_written(tmp_path: Path) -> None:
+    text = '<xliff><file><group id="a"/></file></xliff>'
+    assert opened(tmp_path, "a.xliff", text).content() == text.encode()
+
+
 def test_utf_16_stays(tmp_path: Path) -> None:
     for encoding in ("utf-16-le", "utf-16-be"):
         text = "\ufeff" + TMX.replace('"1.0"', '"1.0" encoding="utf-16"', 1)
