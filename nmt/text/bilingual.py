@@ -182,12 +182,16 @@ class BilingualFile:
         _, key, mark = XML_MARKS[self._suffix]
         if forms[0] is None and source.getparent().get("numerus"):
             texts = ["".join(f"<numerusform>{text}</numerusform>" for text in texts)]
+        place = target
         if target is None:
-            self._behind[source if key else source.getparent()] = texts[0]
+            segmented = source.getnext() if key else None  # the source again, which stands between the two
+            is_next = segmented is not None and str(segmented.tag).endswith("seg-source")
+            place = segmented if is_next else source if key else source.getparent()
+            self._behind[place] = texts[0]
         else:
             self._inside |= zip([target] if forms[0] is None else forms, texts, strict=True)
         if key and (target is None or (target.get(key) or "") != (mark if review else "")):
-            self._marks[source if target is None else target] = f' {key}="{mark}"' if review else ""
+            self._marks[place] = f' {key}="{mark}"' if review else ""
 
     def _of_android(self) -> Iterator[Unit]:
         """Yield the strings to translate: they have no translation yet, which is to replace them."""
@@ -247,7 +251,7 @@ class BilingualFile:
         if self._suffix == ".tmx":
             around = re.findall(r"(\s*)<seg\b.*</seg\s*>(\s*)", raw, re.DOTALL)[0]
             return f'<tuv xml:lang="{self._languages[-1]}">{f"<seg>{translation}</seg>".join(around)}</tuv>'
-        name = _name(raw).replace("source", XML_MARKS[self._suffix][0])
+        name = "".join(_name(raw).rpartition(":")[:2]) + XML_MARKS[self._suffix][0]
         return f"<{name}{self._marks[element]}>{translation}</{name}>"
 
 

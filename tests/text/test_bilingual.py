@@ -75,6 +75,7 @@ XLIFF = """<?xml version='1.0' encoding='utf-8'?>
     <body>
       <trans-unit id="1"><!-- a note -->
         <source>Press <g id="1">here</g> &amp; wait<x id="2"></x></source>
+        <seg-source><mrk mtype="seg" mid="1">Press</mrk></seg-source>
       </trans-unit>
       <trans-unit id="2" approved="yes">
         <source>Yes</source>
@@ -167,7 +168,7 @@ def test_only_translations_change(tmp_path: Path, newline: str) -> None:
             "a.xliff",
             XLIFF,
             {
-                "</x></source>\n": '</x></source>\n        <target state="needs-review-translation">A %d</target>\n',
+                "</seg-source>\n": '</seg-source>\n        <target state="needs-review-translation">A %d</target>\n',
                 '<target state="needs-translation">No<': '<target state="needs-review-translation">A %d<',
             },
         ),
