@@ -249,7 +249,7 @@ def _recorded_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor 
 def factor_dtype(x: Tensor) -> torch.dtype:
     """Return the dtype in which products with x are computed: autocast's where it is enabled, else x's."""
     kind = x.device.type
-    is_rounded = torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)
+    is_rounded = kind in ("cpu", "cuda") and torch.is_autocast_enabled(kind)  # others may have no autocast
     return torch.get_autocast_dtype(kind) if is_rounded else x.dtype
 
 
