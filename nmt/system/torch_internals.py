@@ -24,6 +24,7 @@ FALLBACKS = {
     "torch:_C.__file__": "C kernels may compute on one core: PyTorch's OpenMP is looked for in the whole process",
     "torch:ops.aten._addmm_activation": "GPUs compute ReLU apart from the product before it",
     "torch:_C._accelerator_setAllocatorSettings": "memory of GPUs fragments more",
+    "torch:_foreach_copy_": "Muon has a launch for each matrix of a GPU, which takes longer",
     "torch.nn.attention.varlen:varlen_attn": "GPUs train on padded batches; training.packing: true is an error",
     "torch._dynamo.config:optimize_ddp": SLOWER_COMPILED,
     "torch._dynamo.config:recompile_limit": SLOWER_COMPILED,

@@ -114,7 +114,6 @@ class ForkedGroup(Group):
     def parallel(self, module: nn.Module, optimizer: Optimizer) -> None:
         """Move the parameters and the optimizer's state, the same on all ranks, into shared memory."""
         parameters = [each for each in module.parameters() if each.requires_grad]
-        optimizer.begin()
         shared = [*parameters, *optimizer.state().values()]
         owned = list(zip(parameters, owners([each.numel() for each in parameters], self.size), strict=True))
         given = [(rank, each, owner) for rank in range(self.size) for each, owner in owned if owner != rank]

@@ -15,6 +15,7 @@ from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 from nmt.model.layers import Linear
 from nmt.model.transformer import part_of
 from nmt.recipe import Training
+from nmt.system import torch_internals
 
 MOMENTS = ("exp_avg", "exp_avg_sq")  # keys in the state of PyTorch's Adam
 MOMENTUM = "momentum"  # that of Muon
@@ -23,6 +24,8 @@ MOMENTUM_DECAY = 0.95
 # 0.27 (Amsel et al. 2025). Jordan's, the same five times, have 0.32 from 0.0017 on.
 NEWTON_SCHULZ = ((8.0934, -23.6205, 17.4462), (3.6366, -2.7219, 0.5365), (2.6613, -1.9772, 0.4526))
 SAFETY = 1.02  # these polynomials diverge beyond 1, where rounding might lead
+# Numbers of matrices that Muon computes at a time: what a core's cache holds; on a GPU, few launches in 1 GB
+AT_ONCE = {"cpu": 1 << 18, "cuda": 1 << 25}
 LIKE_ADAM = 0.2  # root mean square of Adam's updates, in learning rates
 
 
@@ -68,18 +71,14 @@ class Optimizer:
         groups: list[dict[str, Any]] = [{"params": decayed, "weight_decay": settings.weight_decay}, {"params": others}]
         options: dict[str, Any] = {"betas": settings.adam_betas, "eps": settings.adam_epsilon}
         self._adam = torch.optim.Adam(groups, **options, decoupled_weight_decay=True, fused=True)
+        for parameter in (*decayed, *others):  # what Adam's first update would begin with
+            moments = {moment: torch.zeros_like(parameter) for moment in MOMENTS}
+            self._adam.state[parameter] = {"step": torch.tensor(0.0, device=parameter.device), **moments}
         self._d_model, self._settings, self._keeps = d_model, settings, False
 
     def rate(self, step: int, spent: float = 0.0) -> float:
         """Return the learning rate of 1-based update `step` when `spent` of training.minutes is used up."""
         return learning_rate(step, self._d_model, self._settings, spent)
-
-    def begin(self) -> None:
-        """Set Adam's moments to zero before the first update, which would else do so; do nothing if they are there."""
-        for parameter in (each for group in self._adam.param_groups for each in group["params"]):
-            if parameter not in self._adam.state:
-                moments = {moment: torch.zeros_like(parameter) for moment in MOMENTS}
-                self._adam.state[parameter] = {"step": torch.tensor(0.0), **moments}
 
     def clip(self, over_ranks: Callable[[Tensor], Tensor] = lambda own: own) -> Tensor:
         """Clip the gradients in place to a global norm of training.clip_norm; return the norm () before clipping.
@@ -116,18 +115,13 @@ class Optimizer:
         for weight in self._muon.momenta:
             weight.grad = None if weight.grad is None or not self._keeps else weight.grad.zero_()
 
-    def bytes_to_come(self) -> int:
-        """Return the bytes that the first update will allocate for Adam's moments; 0 afterwards."""
-        adams = (parameter for group in self._adam.param_groups for parameter in group["params"])
-        return sum(2 * parameter.nbytes for parameter in adams if parameter not in self._adam.state)
-
     def state(self) -> dict[str, Tensor]:
         """Return Adam's moments and Muon's momenta, keyed `parameter:moment`."""
         state = dict[str, Tensor]()
         for name, parameter in self._parameters.items():
             if parameter in self._muon.momenta:
                 state[f"{name}:{MOMENTUM}"] = self._muon.momenta[parameter]
-            elif parameter in self._adam.state:  # it is empty before the first update
+            else:
                 state |= {f"{name}:{moment}": self._adam.state[parameter][moment] for moment in MOMENTS}
         return state
 
@@ -161,28 +155,40 @@ class Muon:
         """Begin with momenta of zero; each weight comes with the numbers of rows of the matrices stacked in it."""
         self.momenta = {weight: torch.zeros_like(weight, requires_grad=False) for weight, _ in weights}
         self._decay = decay
-        self._alike = defaultdict[tuple[int, int], list[tuple[Tensor, slice]]](list)  # matrices by their shape
+        alike = defaultdict[tuple[int, int], list[tuple[Tensor, slice]]](list)  # matrices by their shape
         for weight, stacked in weights:
             for end, rows in zip(accumulate(stacked), stacked, strict=True):
-                self._alike[rows, weight.size(1)].append((weight, slice(end - rows, end)))
+                alike[rows, weight.size(1)].append((weight, slice(end - rows, end)))
+        self._alike = list[list[tuple[Tensor, slice]]]()  # so many of one shape as are computed at a time
+        for (rows, width), matrices in alike.items():
+            most = max(1, AT_ONCE[matrices[0][0].device.type] // (rows * width))
+            self._alike += [matrices[first : first + most] for first in range(0, len(matrices), most)]
 
     @torch.no_grad()
     def update(self, rate: float, skip: Tensor) -> None:
         """Apply the gradients unless `skip` () is true; those of one shape together, to have few operations."""
         share = torch.where(skip, 0.0, 1.0 - MOMENTUM_DECAY)
         keep, scale = torch.where(skip, 1.0, 1.0 - rate * self._decay), torch.where(skip, 0.0, -LIKE_ADAM * rate)
-        for shape, matrices in self._alike.items():
-            ahead, learning = list[Tensor](), list[Tensor]()
-            for weight, rows in matrices:
-                if weight.grad is not None:  # it is that of another rank otherwise
-                    grad = weight.grad[rows].nan_to_num_(0.0, 0.0, 0.0)
-                    momentum = self.momenta[weight][rows].lerp_(grad, share.to(grad))
-                    ahead.append(grad.lerp(momentum, MOMENTUM_DECAY))  # Nesterov's
-                    learning.append(weight[rows])
-            if learning:
-                steps = orthogonalised(torch.stack(ahead)) * (scale * math.sqrt(max(shape)))
-                for matrix, step in zip(learning, steps, strict=True):
-                    matrix.mul_(keep).add_(step)
+        for matrices in self._alike:
+            own = [each for each in matrices if each[0].grad is not None]  # others are for other ranks
+            if own:
+                grad = torch.stack([weight.grad[rows] for weight, rows in own]).nan_to_num_(0.0, 0.0, 0.0)
+                momenta = [self.momenta[weight][rows] for weight, rows in own]
+                momentum = torch.stack(momenta).lerp_(grad, share.to(grad))
+                _store(momentum, momenta)
+                ahead = grad.lerp_(momentum, MOMENTUM_DECAY)  # Nesterov's
+                learning = [weight[rows] for weight, rows in own]
+                steps = orthogonalised(ahead).mul_(scale * math.sqrt(max(ahead.shape[1:])))
+                _store(torch.stack(learning).mul_(keep).add_(steps), learning)
+
+
+def _store(stack: Tensor, tensors: list[Tensor]) -> None:
+    """Copy the rows of a stack into tensors, on a GPU at once."""
+    if copy := torch_internals.find("torch:_foreach_copy_"):
+        copy(tensors, list(stack))
+    else:
+        for tensor, row in zip(tensors, stack, strict=True):
+            tensor.copy_(row)
 
 
 def orthogonalised(x: Tensor) -> Tensor:

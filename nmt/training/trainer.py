@@ -175,7 +175,8 @@ class Trainer:
 
         The first backward pass allocates gradients while it frees activations, so that few of them count in its peak,
         at its beginning. All of them are there at the peaks of those after it. CUDA graphs have activations of their
-        own, beside those of a micro-batch that is computed without one.
+        own, beside those of a micro-batch that is computed without one. The update itself, which is skipped, allocates
+        what Muon works in.
         """
         before = torch.cuda.memory_allocated(self.device)
         torch.cuda.reset_peak_memory_stats(self.device)
@@ -183,7 +184,8 @@ class Trainer:
             for _ in range(2):  # the second one, as those of an update that is split, beside gradients
                 with self.group.without_exchange():
                     self._add_gradients(self.micro_batches.probe(tokens))
+            self.optimizer.update(0.0, torch.ones((), dtype=torch.bool, device=self.device))
         finally:  # running out of memory leaves partial gradients behind
             self.optimizer.clear()
         peak = torch.cuda.max_memory_allocated(self.device)
-        return peak + (peak - before) * self._graphs.active + self.optimizer.bytes_to_come()
+        return peak + (peak - before) * self._graphs.active

@@ -25,6 +25,7 @@ from nmt.recipe import Decoding, Model, Training
 from nmt.system import torch_internals
 from nmt.system.device import World, choose_device
 from nmt.system.errors import UserError
+from nmt.training import optimizer
 from nmt.training.batches import use_packing
 from nmt.training.distributed import Group
 from nmt.training.loss import Objective, compile_parts
@@ -106,6 +107,12 @@ def relu_is_computed_apart(patch: Patch) -> None:
         assert GPU().feed_forward(x, inner, nn.Linear(4, 4), "relu", 0.0).shape == x.shape
 
 
+def muon_stores_rows_one_by_one(patch: Patch) -> None:
+    stack, tensors = torch.ones(2, 3), [torch.zeros(3), torch.zeros(3)]
+    optimizer._store(stack, tensors)
+    assert torch.equal(torch.stack(tensors), stack)
+
+
 def an_update_begins(patch: Patch) -> None:
     class Parallel:
         reducer = object()
@@ -137,6 +144,7 @@ CHECKS: dict[str, Callable[[Patch], None]] = {
     "torch:_C.__file__": kernels_multiply,
     "torch:ops.aten._addmm_activation": relu_is_computed_apart,
     "torch:_C._accelerator_setAllocatorSettings": a_gpu_is_chosen,
+    "torch:_foreach_copy_": muon_stores_rows_one_by_one,
     "torch.nn.attention.varlen:varlen_attn": batches_are_padded,
     "torch._dynamo.config:optimize_ddp": training_compiles,
     "torch._dynamo.config:recompile_limit": training_compiles,

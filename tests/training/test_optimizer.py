@@ -215,14 +215,6 @@ def test_a_restored_optimizer_continues_to_the_bit(settings, skipped):
     assert_identical(model, other)
 
 
-def test_memory_to_come_is_that_of_the_moments():
-    model = tiny()
-    optimizer = Optimizer(model, 8, SETTINGS)
-    assert optimizer.bytes_to_come() == 2 * 4 * sum(parameter.numel() for parameter in model.parameters())
-    train(model, optimizer, [1])
-    assert optimizer.bytes_to_come() == 0
-
-
 def test_missing_moments_are_named():
     model = tiny()
     optimizer = Optimizer(model, 8, SETTINGS)

@@ -80,8 +80,8 @@ def test_a_probe_counts_gradients_beside_the_activations_of_a_later_micro_batch(
         return forward(objective, batch)
 
     def probe(self: Trainer, *arguments: Any) -> None:
-        weights = sum(parameter.nbytes for parameter in self.model.parameters())
-        measured.extend([self._memory_of(100), 3 * weights])  # gradients, and moments to come
+        gradients = sum(parameter.nbytes for parameter in self.model.parameters())
+        measured.extend([self._memory_of(100), gradients])
         start(self, *arguments)
 
     start = Trainer.start
