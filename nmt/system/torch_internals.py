@@ -5,12 +5,14 @@ No other module names a private part of PyTorch, except a method that this table
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import cache
 from importlib import import_module
 from operator import attrgetter
 from typing import Any
 
 SLOWER_COMPILED = "compiled training is slower, because it has more graphs"
+SLOWER_NORMS = "gradients of norms on GPUs are slower, because their kernels wait for each load"
 SILENT_NCCL = "NCCL may end a rank before gloo names the rank at fault"
 NO_INT8 = "--precision int8 is an error, and auto chooses another precision"
 
@@ -30,6 +32,8 @@ FALLBACKS = {
     "torch._dynamo.config:recompile_limit": SLOWER_COMPILED,
     "torch.fx.experimental._config:use_duck_shape": SLOWER_COMPILED,
     "torch._inductor.config:triton.mix_order_reduction_non_strict_mode": SLOWER_COMPILED,
+    "torch._inductor.config:triton.mix_order_reduction_split_size": SLOWER_NORMS,
+    "torch._inductor.config:triton.mix_order_reduction_allow_multi_stages": SLOWER_NORMS,
     "torch.distributed:Reducer._rebuild_buckets": "a rank lost before the second update is an unexplained error",
     "torch.distributed:ProcessGroup._get_backend": SILENT_NCCL,
     "torch.distributed.distributed_c10d:ProcessGroupNCCL._set_default_timeout": SILENT_NCCL,
@@ -56,7 +60,9 @@ def require(name: str) -> Any:
 
 
 def set_option(name: str, value: bool | int) -> None:
-    """Set an option of PyTorch's compiler, if this PyTorch has it."""
-    if find(name) is not None:
-        module, _, option = name.partition(":")
+    """Set an option of PyTorch's compiler, if this PyTorch has it; its value may be None."""
+    assert name in FALLBACKS
+    module, _, option = name.partition(":")
+    with suppress(AttributeError, ImportError):
+        attrgetter(option)(import_module(module))
         setattr(import_module(module), option, value)

@@ -28,6 +28,8 @@ from nmt.training.run_files import RunState
 
 # Dynamo's recompile_limit: typical data needs 3 graphs per part; single-sentence batches or attention windows need more
 GRAPHS = 16
+NORMS = "staged"  # how compiled kernels sum norms' gradients: with loads "staged" ahead, or "plain", PyTorch's choice
+WIDEST = 1024  # d_model of which the stages fit the shared memory of any GPU
 ALIGNED = 8  # bf16 tensor cores need row sizes that are multiples of 16 bytes
 
 Softmax = Callable[[Tensor, Tensor, Tensor, torch.dtype], tuple[Tensor, Tensor, Tensor, Tensor, Tensor]]
@@ -151,6 +153,10 @@ def compile_parts(objective: Objective, backend: str = "inductor") -> None:
     torch_internals.set_option("torch.fx.experimental._config:use_duck_shape", False)
     # Otherwise small micro-batches get separate graphs, which do not fuse two reductions in LayerNorm's gradient.
     torch_internals.set_option("torch._inductor.config:triton.mix_order_reduction_non_strict_mode", True)
+    # Otherwise too few threads, for their registers, take 16 rows each and wait for their loads; partial sums are many.
+    if NORMS == "staged" and objective.model.config.d_model <= WIDEST:
+        torch_internals.set_option("torch._inductor.config:triton.mix_order_reduction_split_size", 64)
+        torch_internals.set_option("torch._inductor.config:triton.mix_order_reduction_allow_multi_stages", True)
     for part in (objective.model.embed, *objective.model.encoder, *objective.model.decoder):
         part.compile(dynamic=True, backend=backend)
     # Not dynamic=True, so that only sizes that change become dynamic: the token count, never the vocabulary.

