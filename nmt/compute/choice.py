@@ -3,17 +3,15 @@
 | purpose | on | operations |
 |---|---|---|
 | training | a CPU | `cpu_training_in_c.TrainingByNmt`, or `TrainingInC` where a library is faster |
-| training, without C kernels | a CPU | `cpu_training.TrainingOnCPU`, or `TrainingByOneDNN` where oneDNN is faster |
+| training, without C kernels | a CPU | `cpu_training.TrainingOnCPU` |
 | training, compiled | a CPU | `operations.PLAIN`: the compiler fuses these better |
 | training, scoring | a GPU | `gpu.GPU` |
 | search | a GPU | `gpu_search.SearchOnGPU`, by CUDA graphs |
-| scoring outputs | a CPU | `operations.PLAIN`, or `cpu_products.ByNmt` or `ByOneDNN` where it is faster |
+| scoring outputs | a CPU | `operations.PLAIN`, or `cpu_products.ByNmt` where it is faster |
 | search | a CPU | `cpu_search.SearchInC`, or `operations.PLAIN` without C kernels; linear layers of `cpu_products` |
 
-PyTorch multiplies with MKL, which runs AVX2 code on AMD processors even if they have AVX-512. oneDNN, also a part of
-PyTorch, uses AVX-512 there. From Zen 5 on this is twice as fast; Zen 4 computes 256 bits at a time, so there MKL is as
-fast, with smaller rounding errors. Our own product in C is faster than either on AMD processors. The choice ignores
-timings, which could favour another library when a run resumes.
+PyTorch multiplies with MKL, which runs AVX2 code on AMD processors even if they have AVX-512. Our own product in C is
+faster there. The choice ignores timings, which could favour another library when a run resumes.
 """
 
 from __future__ import annotations
@@ -32,9 +30,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from nmt.compute.beams import AT_ONCE, COMPARED, BeamOperations
-from nmt.compute.cpu_products import CACHE_LINE, AsStored, BFloat16, ByNmt, ByOneDNN, Int8, Int8InC, LaidOut, Panels
+from nmt.compute.cpu_products import CACHE_LINE, AsStored, BFloat16, ByNmt, Int8, Int8InC, LaidOut, Panels
 from nmt.compute.cpu_search import AncestryInC, BeamOperationsInC, SearchInC
-from nmt.compute.cpu_training import TrainingByOneDNN, TrainingOnCPU
+from nmt.compute.cpu_training import TrainingOnCPU
 from nmt.compute.cpu_training_in_c import TrainingByNmt, TrainingInC
 from nmt.compute.gpu import GPU, HalfPrecision, Logits
 from nmt.compute.gpu_search import SearchOnGPU, ancestry_on_gpu
@@ -47,9 +45,9 @@ from nmt.system import torch_internals
 from nmt.system.device import available_memory
 from nmt.system.errors import UserError
 
-MKL, ONEDNN, NMT, PYTORCH = "mkl", "onednn", "nmt", "pytorch"
+NMT = "nmt"
 CPUINFO = Path("/proc/cpuinfo")
-ZEN_4, ZEN_5 = 25, 26  # AMD's processor families; Zen 3 is also 25, without AVX-512
+ZEN_4 = 25  # AMD's processor family; Zen 3 is also 25, without AVX-512
 CPU_BEAM = 4  # on a CPU, a larger beam reduces automatic batch sizes in proportion
 MOST_BATCH_TOKENS = 1 << 15  # upper bound on automatic batch sizes on a GPU; larger ones gain nothing
 INT8 = ("torch:ops.onednn.qlinear_prepack", "torch:ops.onednn.qlinear_pointwise")
@@ -65,10 +63,10 @@ def for_training(device: torch.device, dtype: torch.dtype, *, compiled: bool = F
         return GPU()
     if compiled:
         return PLAIN
-    by, found = fp32_multiplier() if dtype == torch.float32 else None, kernels()
-    if found is None:
-        return TrainingByOneDNN() if by == ONEDNN else TrainingOnCPU()
-    return (TrainingByNmt if by == NMT else TrainingInC)(found.functions)
+    if (found := kernels()) is None:
+        return TrainingOnCPU()
+    is_faster = dtype == torch.float32 and fp32_multiplier() == NMT
+    return (TrainingByNmt if is_faster else TrainingInC)(found.functions)
 
 
 def for_scoring(model: Transformer) -> Transformer:
@@ -79,25 +77,16 @@ def for_scoring(model: Transformer) -> Transformer:
 def _scoring(weight: Tensor) -> Operations:
     if weight.device.type != "cpu":
         return GPU()
-    by = fp32_multiplier() if weight.dtype == torch.float32 else None
-    if by == NMT and (found := kernels()) is not None:
-        return ByNmt(found.functions)
-    return ByOneDNN() if by == ONEDNN else PLAIN
+    is_faster = weight.dtype == torch.float32 and fp32_multiplier() == NMT
+    return ByNmt(found.functions) if is_faster and (found := kernels()) is not None else PLAIN
 
 
 @cache
 def fp32_multiplier() -> str:
-    """Return what multiplies fp32 matrices in training on this CPU.
-
-    It is nmt, our C kernel, on AMD. Without the kernel it is onednn on AMD from Zen 5 on with AVX-512, mkl on other
-    x86, and pytorch (its own choice) elsewhere.
-    """
+    """Return what multiplies fp32 matrices in training on this CPU: nmt, our C kernel, on AMD, else mkl or pytorch."""
     if _amd_family() and (found := kernels()) is not None and found.multiplies:
         return NMT
-    both = torch.backends.mkl.is_available() and torch_internals.find("torch:ops.mkldnn._linear_pointwise")
-    if not both or platform.machine() not in ("x86_64", "AMD64"):
-        return PYTORCH
-    return ONEDNN if _amd_family() >= ZEN_5 and _has_512_bits() else MKL
+    return "mkl" if torch.backends.mkl.is_available() else "pytorch"
 
 
 @cache
@@ -132,7 +121,7 @@ def device_name(device: torch.device, with_threads: bool = True, dtype: torch.dt
     """
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
-    by = {ONEDNN: ", oneDNN", NMT: ", C kernels", "bf16": ", bf16"}.get(multiplier(dtype), "")
+    by = {NMT: ", C kernels", "bf16": ", bf16"}.get(multiplier(dtype), "")
     threads = torch.get_num_threads()
     return f"CPU ({threads} thread{'s' if threads > 1 else ''}{by})" if with_threads else f"CPU{by}"
 

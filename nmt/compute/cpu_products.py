@@ -1,7 +1,7 @@
-"""Matrix products on a CPU: in fp32 by oneDNN or in C, and linear layers of a search by oneDNN or in C.
+"""Matrix products on a CPU: in fp32 in C, and linear layers of a search in C or by oneDNN, a part of PyTorch.
 
-oneDNN is a part of PyTorch; `choice.fp32_multiplier` says which is fastest, these or MKL, which PyTorch prefers. A
-search lays out a matrix once, then multiplies it by few rows again and again.
+`choice.fp32_multiplier` says where ours are faster than MKL, which PyTorch prefers. A search lays out a matrix once,
+then multiplies it by few rows again and again.
 """
 
 from __future__ import annotations
@@ -32,13 +32,6 @@ def pointer(x: Tensor | None) -> int | None:
     return None if x is None else x.data_ptr()
 
 
-class ByProduct(Operations):
-    """Operations whose linear layers are by their `product`, with gradients."""
-
-    def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-        return _Linear.apply(self, x, weight, bias)  # type: ignore[no-any-return, no-untyped-call]
-
-
 class _Linear(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, operations: Operations, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
@@ -56,25 +49,7 @@ class _Linear(torch.autograd.Function):
         return None, x_grad, weight_grad, sums if needs_bias else None
 
 
-class ByOneDNN(ByProduct):
-    """Operations whose fp32 products, but for batches of them and sums in place, are by oneDNN."""
-
-    def product(self, a: Tensor, b: Tensor, scale: float = 1.0, bias: Tensor | None = None) -> Tensor:
-        if not a.numel():  # oneDNN refuses empty matrices
-            return super().product(a, b, scale, bias)
-        if scale == 1.0:
-            return rows_by_rows(a, b.t(), bias)
-        y = rows_by_rows(a, b.t()).mul_(scale)
-        return y if bias is None else y.add_(bias)
-
-
-def rows_by_rows(x: Tensor, y: Tensor, bias: Tensor | None = None) -> Tensor:
-    """Return x yᵀ + b by oneDNN: x (…, k), y (n, k), the result (…, n)."""
-    multiply = torch_internals.find("torch:ops.mkldnn._linear_pointwise")
-    return multiply(x, y, bias, "none", [], "") if multiply else F.linear(x, y, bias)
-
-
-class ByNmt(ByProduct):
+class ByNmt(Operations):
     """Operations whose fp32 products, but for batches of them, are by the C kernel nmt_multiply.
 
     A result does not depend on the number of threads.
@@ -82,6 +57,9 @@ class ByNmt(ByProduct):
 
     def __init__(self, functions: CDLL) -> None:
         self.functions = functions
+
+    def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+        return _Linear.apply(self, x, weight, bias)  # type: ignore[no-any-return, no-untyped-call]
 
     def product(self, a: Tensor, b: Tensor, scale: float = 1.0, bias: Tensor | None = None) -> Tensor:
         by = super().product if a.dtype != torch.float32 else self.multiply
@@ -198,10 +176,11 @@ class BFloat16(LaidOut):
         super().__init__(weight, bias)
         self.matrix = weight.detach().to(torch.bfloat16)
         reorder = torch_internals.find("torch:ops.mkldnn._reorder_linear_weight")
+        multiply = torch_internals.find("torch:ops.mkldnn._linear_pointwise")
         self._multiply: Callable[[Tensor, Tensor], Tensor] = F.linear  # where oneDNN has no bf16, as with AVX2 alone
-        if reorder and torch_internals.find("torch:ops.mkldnn._linear_pointwise"):
+        if reorder and multiply:
             self.matrix = reorder(self.matrix)  # into oneDNN's fastest layout
-            self._multiply = rows_by_rows
+            self._multiply = lambda x, matrix: multiply(x, matrix, None, "none", [], "")
 
     def product(self, x: Tensor) -> Tensor:
         return self._multiply(x.to(torch.bfloat16), self.matrix).float()

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from nmt.compute.cpu_products import CACHE_LINE, ByOneDNN
+from nmt.compute.cpu_products import CACHE_LINE
 from nmt.compute.native import kernels
 from nmt.model.operations import Operations, factor_dtype, look_ahead_mask
 
@@ -70,10 +70,6 @@ class TrainingOnCPU(Operations):
         """Return x + scale · y where `mask` keeps y, else x, without a gradient. y is contiguous."""
         out = keep(y, mask.drawn(y.numel()), scale, torch.empty_like(y, dtype=y.dtype if x is None else x.dtype))
         return out if x is None else out.add_(x)
-
-
-class TrainingByOneDNN(ByOneDNN, TrainingOnCPU):
-    """`TrainingOnCPU` with products by oneDNN, in fp32."""
 
 
 # --- dropout ------------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ NO_INT8 = "--precision int8 is an error, and auto chooses another precision"
 FALLBACKS = {
     "torch.cpu:_is_avx512_bf16_supported": "CPUs train in fp32 with training.precision: auto, and search in it",
     "torch.cpu:_is_amx_tile_supported": "large int8 products are computed by the C kernel, not in AMX",
-    "torch:ops.mkldnn._linear_pointwise": "PyTorch chooses the library of products, and bf16 products are slower",
+    "torch:ops.mkldnn._linear_pointwise": "bf16 products are slower, so searches are",
     "torch:ops.mkldnn._reorder_linear_weight": "oneDNN reorders weights at each product, so searches are slower",
     "torch:ops.onednn.qlinear_prepack": NO_INT8,
     "torch:ops.onednn.qlinear_pointwise": NO_INT8,

@@ -10,14 +10,14 @@ import pytest
 import torch
 
 from nmt.compute import choice
-from nmt.compute.cpu_training import TrainingByOneDNN, TrainingOnCPU
+from nmt.compute.cpu_training import TrainingOnCPU
 from nmt.compute.cpu_training_in_c import TrainingByNmt, TrainingInC
 from nmt.compute.native import Kernels
 from nmt.model.operations import PLAIN
 
-INTEL, OLD_AMD, ZEN_4, ZEN_5 = (
+INTEL, ZEN_4, ZEN_5 = (
     f"vendor_id\t: {vendor}\ncpu family\t: {family}\n"
-    for vendor, family in (("GenuineIntel", 207), ("AuthenticAMD", 21), ("AuthenticAMD", 25), ("AuthenticAMD", 26))
+    for vendor, family in (("GenuineIntel", 207), ("AuthenticAMD", 25), ("AuthenticAMD", 26))
 )
 
 
@@ -27,29 +27,6 @@ def _chosen_anew() -> Iterator[None]:
     cached.cache_clear()
     yield
     cached.cache_clear()
-
-
-@pytest.mark.parametrize(
-    ("machine", "cpuinfo", "capability", "expected"),
-    [  # without C kernels
-        ("x86_64", ZEN_5, "AVX512", "onednn"),
-        ("x86_64", ZEN_5, "AVX2", "mkl"),
-        ("x86_64", ZEN_4, "AVX512", "mkl"),
-        ("x86_64", OLD_AMD, "AVX2", "mkl"),
-        ("x86_64", INTEL, "AVX512", "mkl"),
-        ("aarch64", "", "DEFAULT", "pytorch"),
-    ],
-)
-def test_the_processor_decides(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, machine: str, cpuinfo: str, capability: str, expected: str
-) -> None:
-    (tmp_path / "cpuinfo").write_text(cpuinfo)
-    monkeypatch.setattr(choice, "CPUINFO", tmp_path / "cpuinfo")
-    monkeypatch.setattr(choice.platform, "machine", lambda: machine)
-    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
-    monkeypatch.setattr(torch.backends.mkl, "is_available", lambda: True)
-    monkeypatch.setattr(choice, "kernels", lambda: None)
-    assert choice.fp32_multiplier() == expected
 
 
 @pytest.mark.parametrize(
@@ -66,18 +43,11 @@ def test_our_products_are_chosen_on_amd_with_fused_multiply_add(
     assert type(choice.for_training(torch.device("cpu"), torch.bfloat16)) is TrainingInC
 
 
-def test_a_library_that_is_missing_is_not_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(choice, "_amd_family", lambda: choice.ZEN_5)
+@pytest.mark.parametrize(("has_mkl", "expected"), [(True, "mkl"), (False, "pytorch")])
+def test_without_c_kernels_pytorch_multiplies(monkeypatch: pytest.MonkeyPatch, has_mkl: bool, expected: str) -> None:
     monkeypatch.setattr(choice, "kernels", lambda: None)
-    monkeypatch.setattr(torch.backends.mkl, "is_available", lambda: False)
-    assert choice.fp32_multiplier() == "pytorch"
-
-
-def test_only_fp32_is_multiplied_by_onednn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(choice, "fp32_multiplier", lambda: choice.ONEDNN)
-    monkeypatch.setattr(choice, "kernels", lambda: None)
+    monkeypatch.setattr(torch.backends.mkl, "is_available", lambda: has_mkl)
+    assert choice.fp32_multiplier() == expected
     cpu = torch.device("cpu")
-    assert isinstance(choice.for_training(cpu, torch.float32), TrainingByOneDNN)
-    for dtype in (torch.float64, torch.bfloat16):
-        assert type(choice.for_training(cpu, dtype)) is TrainingOnCPU
+    assert type(choice.for_training(cpu, torch.float32)) is TrainingOnCPU
     assert choice.for_training(cpu, torch.float32, compiled=True) is PLAIN

@@ -16,8 +16,8 @@ from gradients import assert_same
 from step_by_step import VOCABULARY, tiny
 from torch import nn
 
-from nmt.compute.cpu_products import AsStored, BFloat16, ByOneDNN, Int8, Int8InC, Panels
-from nmt.compute.cpu_training import TrainingByOneDNN, TrainingOnCPU
+from nmt.compute.cpu_products import AsStored, BFloat16, Int8, Int8InC, Panels
+from nmt.compute.cpu_training import TrainingOnCPU
 from nmt.compute.cpu_training_in_c import SHORT, TrainingByNmt, TrainingInC
 from nmt.compute.gpu import GPU, HalfPrecision, Logits
 from nmt.compute.native import INSTRUCTION_SETS
@@ -26,7 +26,7 @@ from nmt.model.operations import ACTIVATIONS, PLAIN, Operations
 from nmt.model.transformer import computed_by
 from nmt.recipe import Model
 
-WAYS = [TrainingOnCPU, TrainingByOneDNN, ByOneDNN, GPU]
+WAYS = [TrainingOnCPU, GPU]
 IN_C = [(make, name) for name in INSTRUCTION_SETS for make in (TrainingInC, TrainingByNmt)]
 
 
@@ -152,7 +152,6 @@ def test_layers_compile_in_one_piece() -> None:
 
 LAYOUTS: dict[str, tuple[Any, ...]] = {  # how to make one, how much it rounds, and its library
     "as stored": (partial(AsStored, PLAIN), 1e-6),
-    "as stored, by oneDNN": (partial(AsStored, ByOneDNN()), 1e-5),
     "bf16": (BFloat16, 0.02),
     "int8": (Int8, 0.02),
     "bf16 of a GPU": (partial(HalfPrecision, dtype=torch.bfloat16), 0.02),

@@ -54,14 +54,7 @@ def int8_products_are_right(patch: Patch) -> None:
 
 
 def products_are_right(patch: Patch) -> None:
-    multiplies(partial(cpu_products.AsStored, cpu_products.ByOneDNN()), 1e-5)
     multiplies(cpu_products.BFloat16, 0.02)
-
-
-def pytorch_chooses_the_library(patch: Patch) -> None:
-    patch.setattr(choice, "kernels", lambda: None)
-    assert choice.fp32_multiplier() == choice.PYTORCH
-    products_are_right(patch)
 
 
 def int8_is_refused_or_not_chosen(patch: Patch) -> None:
@@ -137,7 +130,7 @@ def a_group_connects(patch: Patch) -> None:
 CHECKS: dict[str, Callable[[Patch], None]] = {
     "torch.cpu:_is_avx512_bf16_supported": training_is_in_fp32,
     "torch.cpu:_is_amx_tile_supported": int8_products_are_right,
-    "torch:ops.mkldnn._linear_pointwise": pytorch_chooses_the_library,
+    "torch:ops.mkldnn._linear_pointwise": products_are_right,
     "torch:ops.mkldnn._reorder_linear_weight": products_are_right,
     "torch:ops.onednn.qlinear_prepack": int8_is_refused_or_not_chosen,
     "torch:ops.onednn.qlinear_pointwise": int8_is_refused_or_not_chosen,
