@@ -27,6 +27,7 @@ from torch import Tensor, nn
 
 from nmt.compute.choice import for_training
 from nmt.model.layers import SelfAttention
+from nmt.model.operations import Attending
 from nmt.recipe import Model
 from nmt.system.device import choose_device
 
@@ -66,7 +67,7 @@ def products(window: int | None) -> Callable[[Tensor], Tensor]:
 
     def apply(x: Tensor) -> Tensor:
         heads, operations = x.unflatten(-1, (-1, HEAD)).transpose(1, 2), for_training(x.device, x.dtype)
-        return operations.attention(heads, heads, heads, reach=reach).transpose(1, 2).flatten(2)
+        return operations.attention(heads, heads, heads, Attending(reach=reach)).transpose(1, 2).flatten(2)
 
     return apply
 

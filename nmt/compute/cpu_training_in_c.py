@@ -17,7 +17,7 @@ from torch.autograd.function import once_differentiable
 from nmt.compute.cpu_products import CACHE_LINE, ByNmt, Finish, pointer
 from nmt.compute.cpu_training import Mask, TrainingOnCPU
 from nmt.compute.native import threads
-from nmt.model.operations import PackedMask, Reach
+from nmt.model.operations import Attending, PackedMask
 
 WIDEST, SHORT = 128, 256  # most numbers of a head, and keys, that the kernels of attention take
 ROWS_SUMMED = 128  # rows in each partial sum of nmt_residual_gradients
@@ -35,24 +35,15 @@ class TrainingInC(TrainingOnCPU):
         self.functions = functions
 
     def projected_attention(
-        self,
-        queries: Tensor,
-        keys_values: Tensor | None,
-        heads: int,
-        widths: Sequence[int],
-        mask: Tensor | PackedMask | None = None,
-        causal: bool = False,
-        dropout: float = 0.0,
-        record: list[Tensor] | None = None,
-        reach: Reach | None = None,
+        self, queries: Tensor, keys_values: Tensor | None, heads: int, widths: Sequence[int], how: Attending
     ) -> Tensor:
-        source, width = queries if keys_values is None else keys_values, widths[0]
+        (mask, causal, dropout, record, reach), width = how, widths[0]
+        source = queries if keys_values is None else keys_values
         is_wide = width == widths[1] <= WIDEST and width % CACHE_LINE == 0
         is_of_keys = mask is None or (not isinstance(mask, PackedMask) and mask.shape[1:3] == (1, 1))
         special = record is not None or reach is not None or source.size(1) > SHORT or source.dtype == torch.float64
         if special or not (is_wide and is_of_keys):
-            options = mask, causal, dropout, record, reach
-            return super().projected_attention(queries, keys_values, heads, widths, *options)
+            return super().projected_attention(queries, keys_values, heads, widths, how)
         projected = queries.float(), None if keys_values is None else keys_values.float()
         return _ShortAttention.apply(self.functions, *projected, heads, width, mask, causal, dropout)  # type: ignore[no-any-return, no-untyped-call]
 

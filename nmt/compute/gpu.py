@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from nmt.model.batch import PADDING
-from nmt.model.operations import Operations, PackedMask, Reach, factor_dtype
+from nmt.model.operations import Attending, Operations, PackedMask, factor_dtype
 from nmt.recipe import Model
 from nmt.system import torch_internals
 
@@ -31,49 +31,31 @@ class GPU(Operations):
         self._fuses_relu = RELU == "fused" and torch_internals.find("torch:ops.aten._addmm_activation") is not None
 
     def projected_attention(
-        self,
-        queries: Tensor,
-        keys_values: Tensor | None,
-        heads: int,
-        widths: Sequence[int],
-        mask: Tensor | PackedMask | None = None,
-        causal: bool = False,
-        dropout: float = 0.0,
-        record: list[Tensor] | None = None,
-        reach: Reach | None = None,
+        self, queries: Tensor, keys_values: Tensor | None, heads: int, widths: Sequence[int], how: Attending
     ) -> Tensor:
         """Compute groups of packed sentences each in a tile of its own, in bf16 or fp16, without dropout."""
+        mask = how.mask
         groups = [side.groups for side in mask if side.groups is not None] if isinstance(mask, PackedMask) else []
         if not isinstance(mask, PackedMask) or not groups:
-            options = mask, causal, dropout, record, reach
-            return super().projected_attention(queries, keys_values, heads, widths, *options)
+            return super().projected_attention(queries, keys_values, heads, widths, how)
         from nmt.compute.group_attention import group_attention
 
-        assert dropout == 0.0, "the kernel drops nothing"
+        assert how.dropout == 0.0, "the kernel drops nothing"
         tile = WIDE if groups[0].tile > NARROW else NARROW  # a constant of the kernel, and so of a compiled graph
         query, memory = queries.squeeze(0), None if keys_values is None else keys_values.squeeze(0)
         lists = [*(each.bounds for each in groups), groups[0].segments, mask.keys.bounds]
-        numbers = [heads, tile, *(reach or (tile, 0 if causal else tile))]
+        numbers = [heads, tile, *(how.reach or (tile, 0 if how.causal else tile))]
         mixed: Tensor = group_attention(query, memory, lists, numbers)
         return mixed.unsqueeze(0)
 
-    def packed_attention(
-        self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        packed: PackedMask,
-        causal: bool,
-        dropout: float,
-        reach: Reach | None,
-    ) -> Tensor:
+    def packed_attention(self, query: Tensor, key: Tensor, value: Tensor, packed: PackedMask, how: Attending) -> Tensor:
         """Compute it in bf16 or fp16, without dropout."""
         from torch.nn.attention.varlen import varlen_attn  # imports torch.compile, which takes seconds
 
-        assert dropout == 0.0, "the kernel drops nothing"
+        assert how.dropout == 0.0, "the kernel drops nothing"
         query, key, value = (x.squeeze(0).transpose(0, 1) for x in (query, key, value))  # (t or s, h, d)
         queries, keys = packed
-        window = reach or (-1, 0 if causal else -1)  # -1: no limit
+        window = how.reach or (-1, 0 if how.causal else -1)  # -1: no limit
         limits = queries.bounds, keys.bounds, queries.longest, keys.longest
         mixed = varlen_attn(query, key, value, *limits, window_size=window)
         assert isinstance(mixed, Tensor)  # for the type checker: a tuple is returned only on request

@@ -17,7 +17,7 @@ from torch.nn import functional as F
 
 from nmt.model.batch import Sequences
 from nmt.model.cache import LayerCache
-from nmt.model.operations import PLAIN, Operations, PackedMask, join_heads
+from nmt.model.operations import PLAIN, Attending, Operations, PackedMask, join_heads
 from nmt.recipe import Model
 
 Sublayer = Callable[[Tensor], Tensor]
@@ -56,11 +56,11 @@ class SelfAttention(Layer):
         projected, p = self.qkv(x), self.dropout.rate
         if cache is not None:  # x are hypotheses; the cache selects the places that each attends to
             query, key, value = self.operations.split_heads(projected, self.heads, self.widths)
-            mixed = self.operations.attention(query, *cache.append(key, value), dropout=p, record=record)
+            keys, values, bias = cache.append(key, value)
+            mixed = self.operations.attention(query, keys, values, Attending(bias, dropout=p, record=record))
             return self.out(join_heads(mixed))  # type: ignore[no-any-return]
-        mixed = self.operations.projected_attention(
-            projected, None, self.heads, self.widths[1:], mask, self.causal, p, record, self.reach
-        )
+        how = Attending(mask, self.causal, p, record, self.reach)
+        mixed = self.operations.projected_attention(projected, None, self.heads, self.widths[1:], how)
         return self.out(mixed)  # type: ignore[no-any-return]
 
 
@@ -100,16 +100,15 @@ class CrossAttention(Layer):
         mask: Tensor | PackedMask | None = None,
         record: list[Tensor] | None = None,
     ) -> Tensor:  # as x
-        queries, keys_values, p = self.query(x), self.key_value(memory), self.dropout.rate
-        mixed = self.operations.projected_attention(
-            queries, keys_values, self.heads, self.widths, mask, dropout=p, record=record
-        )
+        queries, keys_values = self.query(x), self.key_value(memory)
+        how = Attending(mask, dropout=self.dropout.rate, record=record)
+        mixed = self.operations.projected_attention(queries, keys_values, self.heads, self.widths, how)
         return self.out(mixed)  # type: ignore[no-any-return]
 
     def step(self, x: Tensor, key: Tensor, value: Tensor, bias: Tensor) -> Tensor:
         """Attend from hypotheses x (b, k, d_model) to keys and values that `keys_values` returned; add `bias`."""
         (query,) = self.operations.split_heads(self.query(x), self.heads, self.widths[:1])
-        mixed = self.operations.attention(query, key, value, bias, dropout=self.dropout.rate)
+        mixed = self.operations.attention(query, key, value, Attending(bias, dropout=self.dropout.rate))
         return self.out(join_heads(mixed))  # type: ignore[no-any-return]
 
 

@@ -32,6 +32,21 @@ class PackedMask(NamedTuple):
     keys: Sequences
 
 
+class Attending(NamedTuple):
+    """What attention sees, drops and records."""
+
+    mask: Tensor | PackedMask | None = None
+    """Broadcastable to (b, h, t, s); in a search, a float bias to add"""
+    causal: bool = False
+    """Whether later keys are hidden, which allows no mask but `PackedMask`"""
+    dropout: float = 0.0
+    record: list[Tensor] | None = None
+    """A list to append the weights (b, h, t, s) to, which skips dropout"""
+    reach: Reach | None = None
+    """The neighbourhood of self-attention (section 4), at a cost of O(reach · t · d) instead of `causal`; a `record`
+    still holds all t² weights"""
+
+
 class Operations:
     """How a model's operations are computed: here by PyTorch, as the paper writes them."""
 
@@ -54,11 +69,7 @@ class Operations:
         keys_values: Tensor | None,  # of cross-attention: (b, s, h · (d_k + d_v))
         heads: int,
         widths: Sequence[int],  # d_k, d_v
-        mask: Tensor | PackedMask | None = None,
-        causal: bool = False,
-        dropout: float = 0.0,
-        record: list[Tensor] | None = None,
-        reach: Reach | None = None,
+        how: Attending,
     ) -> Tensor:
         """Compute `attention` of projections, which hold the heads side by side; (b, t, h · d_v)."""
         if keys_values is None:
@@ -66,27 +77,13 @@ class Operations:
         else:
             (query,) = self.split_heads(queries, heads, widths[:1])
             key, value = self.split_heads(keys_values, heads, widths)
-        return join_heads(self.attention(query, key, value, mask, causal, dropout, record, reach))
+        return join_heads(self.attention(query, key, value, how))
 
-    def attention(
-        self,
-        query: Tensor,  # (b, h, t, d_k)
-        key: Tensor,  # (b, h, s, d_k)
-        value: Tensor,  # (b, h, s, d_v)
-        mask: Tensor | PackedMask | None = None,  # broadcastable to (b, h, t, s); in a search, a float bias to add
-        causal: bool = False,
-        dropout: float = 0.0,
-        record: list[Tensor] | None = None,
-        reach: Reach | None = None,
-    ) -> Tensor:
-        """Return softmax(Q Kᵀ / √d_k) V, equation 1; (b, h, t, d_v). `causal` hides later keys.
-
-        `causal` allows no mask but `PackedMask`. If `record` is given, append the weights (b, h, t, s) to it and skip
-        dropout. A `reach` restricts self-attention to that neighbourhood (section 4) at a cost of O(reach · t · d), and
-        overrides `causal`; a `record` still holds all t² weights.
-        """
+    def attention(self, query: Tensor, key: Tensor, value: Tensor, how: Attending) -> Tensor:
+        """Return softmax(Q Kᵀ / √d_k) V, equation 1, for (b, h, t, d_k), (b, h, s, d_k) and (b, h, s, d_v)."""
+        mask, causal, dropout, record, reach = how
         if isinstance(mask, PackedMask):
-            return self.packed_attention(query, key, value, mask, causal, dropout, reach)
+            return self.packed_attention(query, key, value, mask, how)
         if reach is not None:
             length = query.size(2)
             if record is None and length > block_size(reach)[1]:  # else blocks would save nothing
@@ -103,20 +100,12 @@ class Operations:
         """Compute `attention` over all keys that `mask` or `causal` leaves visible."""
         return F.scaled_dot_product_attention(query, key, value, mask, dropout, causal)
 
-    def packed_attention(
-        self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        packed: PackedMask,
-        causal: bool,
-        dropout: float,
-        reach: Reach | None,
-    ) -> Tensor:
+    def packed_attention(self, query: Tensor, key: Tensor, value: Tensor, packed: PackedMask, how: Attending) -> Tensor:
         """Compute `attention` within each packed sequence, one after another."""
         queries, keys = (sequences.bounds.diff().tolist() for sequences in packed)
+        alone = Attending(None, how.causal, how.dropout, reach=how.reach)
         mixed = [
-            self.attention(*rows, None, causal, dropout, reach=reach)
+            self.attention(*rows, alone)
             for rows in zip(query.split(queries, 2), key.split(keys, 2), value.split(keys, 2), strict=True)
             if rows[0].size(2)
         ]
@@ -202,7 +191,7 @@ class Operations:
     ) -> Tensor:
         """Apply the encoder's layers and last norm to x (b, s, d_model), which may be overwritten.
 
-        `seen` is the mask of attention; `record` is as for `attention`.
+        `seen` is the mask of attention; `record` is as in `Attending`.
         """
         for layer in layers:
             x = layer(x, seen, record)

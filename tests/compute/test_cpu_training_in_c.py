@@ -18,7 +18,7 @@ from nmt.compute import cpu_training
 from nmt.compute.cpu_products import Finish
 from nmt.compute.cpu_training import Mask, TrainingOnCPU
 from nmt.compute.cpu_training_in_c import SHORT, TrainingByNmt, TrainingInC
-from nmt.model.operations import PLAIN
+from nmt.model.operations import PLAIN, Attending
 
 P = 0.3
 leaves = partial(gradients.leaves, dtype=torch.float32)
@@ -74,7 +74,7 @@ def test_nothing_depends_on_the_number_of_threads(functions: CDLL) -> None:
             torch.set_num_threads(count)
             torch.manual_seed(4)
             x, y, norm = heads.clone().requires_grad_(), rows.clone().requires_grad_(), nn.LayerNorm(160)
-            mixed = operations.projected_attention(x, None, 2, (32, 32), None, True, P)
+            mixed = operations.projected_attention(x, None, 2, (32, 32), Attending(None, True, P))
             both = operations.add_norm(y, y, P, norm)
             sums = sum(each.sin().sum() for each in (mixed, *both))
             products = operations.multiply(rows, weight), operations.multiply(transposed(rows), weight)
@@ -151,23 +151,23 @@ def test_attention_of_projections(functions: CDLL, kind: str, heads: int, width:
         mask = torch.ones(3, 1, 1, lengths[1], dtype=torch.bool)
         mask[1, ..., lengths[1] // 2 + 1 :] = False
         mask[2, ..., 1 : lengths[1] // 3] = False  # need not be the last ones
-        options = heads, (width, width), mask if kind in ("padding", "cross") else None, kind == "causal"
         for p in (0.0, P):
-            assert_same_with_masks(TrainingInC(functions), "projected_attention", given, *options, p)
+            how = Attending(mask if kind in ("padding", "cross") else None, kind == "causal", p)
+            assert_same_with_masks(TrainingInC(functions), "projected_attention", given, heads, (width, width), how)
 
 
 def test_other_attention_is_that_of_pytorch(functions: CDLL) -> None:
     """Of widths or lengths that the kernel does not take, windows, and weights that are recorded."""
     operations = TrainingInC(functions)
-    for length, widths, options in (
-        (5, (24, 24), {}),
-        (5, (16, 32), {}),
-        (SHORT + 1, (16, 16), {}),
-        (40, (16, 16), {"reach": (3, 2)}),
-        (5, (16, 16), {"record": []}),
+    for length, widths, how in (
+        (5, (24, 24), Attending()),
+        (5, (16, 32), Attending()),
+        (SHORT + 1, (16, 16), Attending()),
+        (40, (16, 16), Attending(reach=(3, 2))),
+        (5, (16, 16), Attending(record=[])),
     ):
         (x,) = leaves((2, length, 2 * widths[0] + widths[1]))
-        found, expected = (each.projected_attention(x, None, 1, widths, **options) for each in (operations, PLAIN))
+        found, expected = (each.projected_attention(x, None, 1, widths, how) for each in (operations, PLAIN))
         assert_same(found, expected, [x])
 
 
@@ -178,7 +178,7 @@ def test_a_hidden_position_has_no_influence(functions: CDLL) -> None:
     for value in (1.0, 1e30):
         x[0, 9:] = value
         given = x.clone().requires_grad_()
-        out = TrainingInC(functions).projected_attention(given, None, 1, (16, 16), mask)
+        out = TrainingInC(functions).projected_attention(given, None, 1, (16, 16), Attending(mask))
         (gradient,) = torch.autograd.grad(out[:, :9].sum(), [given])
         results.append((out[:, :9], gradient[:, :9]))
         assert not gradient[0, 9:].any()

@@ -22,7 +22,7 @@ from nmt.compute.cpu_training_in_c import SHORT, TrainingByNmt, TrainingInC
 from nmt.compute.gpu import GPU, HalfPrecision, Logits
 from nmt.compute.native import INSTRUCTION_SETS
 from nmt.model.layers import DecoderLayer, EncoderLayer
-from nmt.model.operations import ACTIVATIONS, PLAIN, Operations
+from nmt.model.operations import ACTIVATIONS, PLAIN, Attending, Operations
 from nmt.model.transformer import computed_by
 from nmt.recipe import Model
 
@@ -78,8 +78,8 @@ def test_attention(way: Operations, kind: str) -> None:
     if kind == "per query":
         mask = numbers(3, 2, t, s) < 0.5
         mask[..., 0] = True
-    options = {"causal": kind == "causal", "reach": (4, 2) if kind == "window" else None}
-    assert_same(way.attention(*given, mask, **options), PLAIN.attention(*given, mask, **options), given)
+    how = Attending(mask, kind == "causal", reach=(4, 2) if kind == "window" else None)
+    assert_same(way.attention(*given, how), PLAIN.attention(*given, how), given)
 
 
 @pytest.mark.parametrize("activation", list(ACTIVATIONS))

@@ -8,11 +8,13 @@ from gradients import assert_same, leaves
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from nmt.model import operations
-from nmt.model.operations import PLAIN, band, cut, join, look_ahead_mask, perplexity
+from nmt.model.operations import PLAIN, Attending, band, cut, join, look_ahead_mask, perplexity
 from nmt.model.transformer import Transformer
 from nmt.recipe import Model
 
-attention = PLAIN.attention
+
+def attention(query, key, value, *given, **options):
+    return PLAIN.attention(query, key, value, Attending(*given, **options))
 
 
 def test_look_ahead_mask_hides_what_comes_later():
