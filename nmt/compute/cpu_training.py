@@ -53,7 +53,7 @@ class TrainingOnCPU(Operations):
     def rectified(self, x: Tensor, weight: Tensor, bias: Tensor, p: float) -> Tensor:
         """Return max(0, x Wᵀ + b), of which elements are 0 with probability p, without a gradient."""
         y = self.linear(x, weight, bias).relu_()
-        return keep(y, draw_kept(y.numel(), p), 1.0, out=y) if p > 0.0 else y
+        return keep(y, Mask.draw(p).drawn(y.numel()), 1.0, out=y) if p > 0.0 else y
 
     def gated(self, a: Tensor, b: Tensor, scale: float, gate: Tensor) -> Tensor:
         """Return scale · a b where `gate` is positive, else 0, without a gradient."""
@@ -109,11 +109,6 @@ class Mask(NamedTuple):
             x ^= x >> 15
             part.copy_(torch.from_numpy(x.view(np.int32) >= self.bound))
         return kept[:count]
-
-
-def draw_kept(count: int, p: float) -> Tensor:
-    """Draw a mask (count,) int8: 0 with probability p, else 1."""
-    return Mask.draw(p).drawn(count)
 
 
 def keep(x: Tensor, kept: Tensor, scale: float, out: Tensor) -> Tensor:

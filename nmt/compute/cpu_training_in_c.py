@@ -37,7 +37,7 @@ class TrainingInC(TrainingOnCPU):
     def projected_attention(
         self, queries: Tensor, keys_values: Tensor | None, heads: int, widths: Sequence[int], how: Attending
     ) -> Tensor:
-        (mask, causal, dropout, record, reach), width = how, widths[0]
+        (mask, _, _, record, reach), width = how, widths[0]
         source = queries if keys_values is None else keys_values
         is_wide = width == widths[1] <= WIDEST and width % CACHE_LINE == 0
         is_of_keys = mask is None or (not isinstance(mask, PackedMask) and mask.shape[1:3] == (1, 1))
@@ -45,7 +45,7 @@ class TrainingInC(TrainingOnCPU):
         if special or not (is_wide and is_of_keys):
             return super().projected_attention(queries, keys_values, heads, widths, how)
         projected = queries.float(), None if keys_values is None else keys_values.float()
-        return _ShortAttention.apply(self.functions, *projected, heads, width, mask, causal, dropout)  # type: ignore[no-any-return, no-untyped-call]
+        return _ShortAttention.apply(self.functions, *projected, heads, width, how)  # type: ignore[no-any-return, no-untyped-call]
 
     def add_kept(self, x: Tensor | None, y: Tensor, mask: Mask, scale: float) -> Tensor:
         if not fits(y, *(() if x is None else (x,))):
@@ -134,16 +134,9 @@ class _Sizes(Structure):
 class _ShortAttention(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any,
-        functions: CDLL,
-        queries: Tensor,
-        keys_values: Tensor | None,
-        heads: int,
-        width: int,
-        mask: Tensor | None,
-        causal: bool,
-        p: float,
+        ctx: Any, functions: CDLL, queries: Tensor, keys_values: Tensor | None, heads: int, width: int, how: Attending
     ) -> Tensor:
+        mask, causal, p, *_ = how
         queries = queries.contiguous()
         keys_values = None if keys_values is None else keys_values.contiguous()
         (b, t, _), source = queries.shape, queries if keys_values is None else keys_values
@@ -172,4 +165,4 @@ class _ShortAttention(torch.autograd.Function):
         ctx.functions.nmt_attend_gradients(
             *(byref(ctx.sizes), grad.data_ptr(), query_grad.data_ptr(), key, key + offset, *threads())
         )
-        return None, query_grad, None if ctx.packed else source_grad, *5 * (None,)
+        return None, query_grad, None if ctx.packed else source_grad, None, None, None

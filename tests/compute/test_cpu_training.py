@@ -8,7 +8,7 @@ from gradients import assert_same, leaves
 from torch import nn
 
 from nmt.compute import cpu_training
-from nmt.compute.cpu_training import TrainingOnCPU, draw_kept
+from nmt.compute.cpu_training import Mask, TrainingOnCPU
 from nmt.model.layers import DecoderLayer
 from nmt.model.operations import look_ahead_mask
 from nmt.model.transformer import computed_by
@@ -21,7 +21,7 @@ TRAINING = TrainingOnCPU()
 def same_mask(shape):
     """The mask, divided by 1 − P, that the next kernel draws after this."""
     torch.manual_seed(3)
-    kept = draw_kept(math.prod(shape), P).view(shape).double() / (1 - P)
+    kept = Mask.draw(P).drawn(math.prod(shape)).view(shape).double() / (1 - P)
     torch.manual_seed(3)
     return kept
 
@@ -33,7 +33,7 @@ def same_mask(shape):
 def test_a_mask_drops_a_share_of_p(p):
     torch.manual_seed(5)
     count = 200_000
-    dropped = 1 - draw_kept(count, p).double()
+    dropped = 1 - Mask.draw(p).drawn(count).double()
     assert set(dropped.unique().tolist()) == {0.0, 1.0}
     assert float(dropped.mean()) == pytest.approx(p, abs=5 * math.sqrt(p * (1 - p) / count))
 
@@ -42,7 +42,7 @@ def test_a_mask_drops_a_share_of_p(p):
 def test_masks_of_any_length_are_put_together_from_blocks(monkeypatch, count):
     monkeypatch.setattr(cpu_training, "MASKED_AT_ONCE", 64)
     torch.manual_seed(4)
-    kept = torch.stack([draw_kept(count, 0.5) for _ in range(200)]).double()
+    kept = torch.stack([Mask.draw(0.5).drawn(count) for _ in range(200)]).double()
     assert kept.shape == (200, count)
     assert kept.mean(0).sub(0.5).abs().max() < 0.2  # every element is now kept and now not
 
@@ -51,17 +51,17 @@ def test_masks_of_any_length_are_put_together_from_blocks(monkeypatch, count):
 def test_elements_are_dropped_independently_of_each_other(monkeypatch, distance):
     monkeypatch.setattr(cpu_training, "MASKED_AT_ONCE", 1000)  # also of those at the same place of another block
     torch.manual_seed(6)
-    dropped = 1 - draw_kept(2_000_000, P).double()
+    dropped = 1 - Mask.draw(P).drawn(2_000_000).double()
     both = (dropped[distance:] * dropped[:-distance]).mean()
     assert float(both) == pytest.approx(P * P, abs=0.001)
 
 
 def test_masks_are_a_function_of_pytorchs_seed_and_every_draw_is_another():
     torch.manual_seed(7)
-    first, second = draw_kept(1000, 0.5), draw_kept(1000, 0.5)
+    first, second = Mask.draw(0.5).drawn(1000), Mask.draw(0.5).drawn(1000)
     torch.manual_seed(7)
-    assert torch.equal(draw_kept(1000, 0.5), first)
-    assert torch.equal(draw_kept(1000, 0.5), second)
+    assert torch.equal(Mask.draw(0.5).drawn(1000), first)
+    assert torch.equal(Mask.draw(0.5).drawn(1000), second)
     assert float((first == second).double().mean()) == pytest.approx(0.5, abs=0.1)
 
 
