@@ -6,7 +6,7 @@ from safetensors.torch import load, save
 
 from nmt.model.transformer import Transformer
 from nmt.recipe import Model, Training
-from nmt.training.optimizer import Optimizer, learning_rate
+from nmt.training.optimizer import AT_ONCE, Optimizer, learning_rate
 
 
 @pytest.mark.parametrize(
@@ -197,6 +197,15 @@ def test_gradients_that_are_kept_begin_at_zero_in_the_same_place(settings):
     assert_identical(model, other)
     optimizer.keep_gradients(False)
     assert all(parameter.grad is None for parameter in model.parameters())
+
+
+def test_muon_computes_the_same_in_stacks_of_any_size(monkeypatch):
+    models = tiny(), tiny()
+    for model, most in zip(models, (1, 1 << 18), strict=True):
+        monkeypatch.setitem(AT_ONCE, "cpu", most)
+        train(model, Optimizer(model, 8, Training(warmup=5, optimizer="muon")), range(1, 4))
+    for one, other in zip(*(model.parameters() for model in models), strict=True):
+        torch.testing.assert_close(one, other)
 
 
 # --- state --------------------------------------------------------------------------------------------------
