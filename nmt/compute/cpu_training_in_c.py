@@ -137,6 +137,7 @@ class _ShortAttention(torch.autograd.Function):
         ctx: Any, functions: CDLL, queries: Tensor, keys_values: Tensor | None, heads: int, width: int, how: Attending
     ) -> Tensor:
         mask, causal, p, *_ = how
+        assert not isinstance(mask, PackedMask)
         queries = queries.contiguous()
         keys_values = None if keys_values is None else keys_values.contiguous()
         (b, t, _), source = queries.shape, queries if keys_values is None else keys_values

@@ -71,9 +71,9 @@ class Optimizer:
         groups: list[dict[str, Any]] = [{"params": decayed, "weight_decay": settings.weight_decay}, {"params": others}]
         options: dict[str, Any] = {"betas": settings.adam_betas, "eps": settings.adam_epsilon}
         self._adam = torch.optim.Adam(groups, **options, decoupled_weight_decay=True, fused=True)
-        for parameter in (*decayed, *others):  # what Adam's first update would begin with
-            moments = {moment: torch.zeros_like(parameter) for moment in MOMENTS}
-            self._adam.state[parameter] = {"step": torch.tensor(0.0, device=parameter.device), **moments}
+        for weight in (*decayed, *others):  # what Adam's first update would begin with
+            moments = {moment: torch.zeros_like(weight) for moment in MOMENTS}
+            self._adam.state[weight] = {"step": torch.tensor(0.0, device=weight.device), **moments}
         self._d_model, self._settings, self._keeps = d_model, settings, False
 
     def rate(self, step: int, spent: float = 0.0) -> float:
@@ -170,14 +170,13 @@ class Muon:
         share = torch.where(skip, 0.0, 1.0 - MOMENTUM_DECAY)
         keep, scale = torch.where(skip, 1.0, 1.0 - rate * self._decay), torch.where(skip, 0.0, -LIKE_ADAM * rate)
         for matrices in self._alike:
-            own = [each for each in matrices if each[0].grad is not None]  # others are for other ranks
-            if own:
-                grad = torch.stack([weight.grad[rows] for weight, rows in own]).nan_to_num_(0.0, 0.0, 0.0)
-                momenta = [self.momenta[weight][rows] for weight, rows in own]
+            own = [(w[rows], self.momenta[w][rows], w.grad[rows]) for w, rows in matrices if w.grad is not None]
+            if own:  # it has gradients on another rank otherwise
+                learning, momenta, grads = (list(each) for each in zip(*own, strict=True))
+                grad = torch.stack(grads).nan_to_num_(0.0, 0.0, 0.0)
                 momentum = torch.stack(momenta).lerp_(grad, share.to(grad))
                 _store(momentum, momenta)
                 ahead = grad.lerp_(momentum, MOMENTUM_DECAY)  # Nesterov's
-                learning = [weight[rows] for weight, rows in own]
                 steps = orthogonalised(ahead).mul_(scale * math.sqrt(max(ahead.shape[1:])))
                 _store(torch.stack(learning).mul_(keep).add_(steps), learning)
 
