@@ -194,6 +194,9 @@ def export(options: AverageOptions) -> None:
             "power of the length"
         )
     options.console.say(f"exported for {said}")
+    if new := bundle.tokenizer().new_languages:
+        others = "spells texts of all languages with them, and keeps no output from them"
+        options.console.say(f"note: {', '.join(new)} came with pieces of their own; this format {others}")
 
 
 def _mix(options: AverageOptions, shares: Sequence[float]) -> None:

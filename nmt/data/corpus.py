@@ -86,6 +86,8 @@ class PairEncoder:
     """Sources of pairs that `valid` and `test` take from the training split"""
     symbols: Sequence[Sequence[Sequence[int]]] = ()
     """Symbols of languages that begin each side, by data set; by default none"""
+    older: Sequence[Sequence[TargetVocabulary]] = ()
+    """Vocabularies that encode each side, by data set, where `vocabularies` have languages added to them"""
 
     @cached_property
     def _alphabets(self) -> list[frozenset[str]]:
@@ -110,7 +112,8 @@ class PairEncoder:
         lines, pairs = np.array([line for line, _ in usable], dtype=np.int64), [pair for _, pair in usable]
         counts = Counter(self._leak(pair) for pair in pairs if pair[0] in self._evaluation_sources)
         columns = zip(*pairs, strict=True) if pairs else [()] * len(self.vocabularies)
-        rows = [vocabulary.encode_all(texts) for vocabulary, texts in zip(self.vocabularies, columns, strict=True)]
+        vocabularies = self.older[chunk.dataset] if self.older else self.vocabularies
+        rows = [vocabulary.encode_all(texts) for vocabulary, texts in zip(vocabularies, columns, strict=True)]
         if reason := self.vocabularies[-1].UNSEEN:
             counts[reason] = sum(UNK in ids for ids in rows[-1])
         symbols = self.symbols[chunk.dataset] if self.symbols else [()] * len(rows)

@@ -135,14 +135,19 @@ def _inputs(recipe: Recipe, tokenizer_from: Path | None, before: Mapping[str, An
                 elif any(fnmatchcase(f"/{old}", end) or fnmatchcase(f"/{old}", f"{end}/*") for old in known):
                     hashes += unchanged[number : number + 1] if dataset.target else unchanged
             contents[split].append([described, hashes])
-    given = load_tokenizer(tokenizer_from).files() if tokenizer_from else {}
+    own = recipe.tokenizer.model_dump(mode="json")
+    new = {key: own.pop(key) for key in ("new_languages", "new_vocab_size")}
+    given: dict[str, Any] = {}
+    if tokenizer_from:
+        origin = load_tokenizer(tokenizer_from).before(recipe.tokenizer.new_languages)  # of a resumed run, too
+        given = {name: hashlib.sha256(content).hexdigest() for name, content in origin.files().items()}
+        given |= new if recipe.tokenizer.new_languages else {}
     what = {
         "format": FORMAT,
         "languages": data.languages,
         "contents": contents,
         "limits": [data.max_length, data.max_ratio],
-        "tokenizer": {name: hashlib.sha256(content).hexdigest() for name, content in given.items()}
-        or recipe.tokenizer.model_dump(),
+        "tokenizer": given or own,
     }
     return {"fingerprint": _digest(what), **what, "files": stamps}
 

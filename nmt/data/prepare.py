@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import heapq
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
 from itertools import chain
@@ -31,6 +31,7 @@ from nmt.system.console import Console
 from nmt.system.errors import UserError
 from nmt.system.processes import claimed, exclusive
 from nmt.text.lines import in_groups, stripped
+from nmt.text.new_languages import Added, learn
 from nmt.text.sentences import SentenceSplitter, TrainedLengths
 from nmt.text.tokenizer import Tokenizer
 
@@ -236,16 +237,29 @@ class _Preparation:
 
     def _tokenizer(self, tokenizer_from: Path | None) -> Tokenizer:
         """Load the tokenizer of a bundle, or train one; raise UserError if the former lacks symbols of languages."""
-        symbols = self._data.symbols
+        symbols, settings = self._data.symbols, self._recipe.tokenizer
         if tokenizer_from is not None:
             self._console.say(f"tokenizer: from {tokenizer_from}")
             tokenizer = load_tokenizer(tokenizer_from)
             if symbols and not tokenizer.source.languages:
                 problem = f"data.train: has the target languages {', '.join(symbols)}, but {tokenizer_from} has one"
                 raise UserError(problem, "train on one direction, or start from a model of several languages")
+            if (new := settings.new_languages) and tokenizer.before(new) is tokenizer:  # else its run is resumed
+                tokenizer.check_extensible(new, self._console.say)
+                pieces = learn(tokenizer.source, self._texts_in(new), settings, self._console.say, self._threads)
+                tokenizer = tokenizer.with_languages(Added(languages=list(new), pieces=pieces))
+            for each in self._data.train:
+                tokenizer.first(dataset_direction(self._data, each, tokenizer), "tokenizer.new_languages")
             return tokenizer
         trees = partial(TreeVocabulary.train, pos_tags=self._data.pos_tags) if self._data.task.has_trees else None
-        return Tokenizer.train(self, self._recipe.tokenizer, self._console.say, trees, self._threads, symbols)
+        return Tokenizer.train(self, settings, self._console.say, trees, self._threads, symbols)
+
+    def _texts_in(self, languages: Collection[str]) -> Iterator[str]:
+        """Yield the texts of the training pairs in some languages."""
+        for chunk in self._chunks("train"):
+            own = self._data.of(self._data.train[chunk.dataset]).languages
+            chosen = [side for side, language in enumerate(own) if language in languages]
+            yield from (pair[side] for pair in chunk.pairs if pair[0] not in self._sources for side in chosen)
 
     def _evaluation_pairs(self, split: str) -> list[Pair]:
         """Return the pairs of valid or test; raise UserError if it has data sets, but no pair that can be scored."""
@@ -284,10 +298,13 @@ class _Preparation:
         sides = (tokenizer.source, tokenizer.target)[-count:]
         directions = (dataset_direction(self._data, each, tokenizer) for each in self._data.splits[split])
         symbols = [tokenizer.first(direction)[-count:] for direction in directions]
+        ways = [self._data.of(each).languages for each in self._data.splits[split]]
+        older = [[tokenizer.of(code).source for code in way] for way in ways] if tokenizer.older else ()
+        encoder = partial(PairEncoder, sides, self._data, symbols=symbols, older=older)
         if split != "train":
-            return PairEncoder(sides, self._data, keep_all=True, symbols=symbols)
+            return encoder(keep_all=True)
         evaluation = frozenset(chain.from_iterable(self._texts.values()))
-        return PairEncoder(sides, self._data, evaluation=evaluation, held_out=self._sources, symbols=symbols)
+        return encoder(evaluation=evaluation, held_out=self._sources)
 
     def _write_split(self, split: str, part: Path, tokenizer: Tokenizer) -> dict[str, Any]:
         """Write a split; return its section of the report."""

@@ -74,7 +74,9 @@ class ForcedDecoder:
         """Maximum source length in subwords, excluding `</s>`; longer sources are truncated."""
         self.max_target = min(max(LONGEST_TARGET, decoding.max_source), positions)
         """Maximum target length in subwords, including `</s>`; the rest is not scored."""
-        self._models, self._tokenizer = list(map(for_scoring, models)), tokenizer
+        source, target = (tokenizer.of(language) for language in (*direction, None, None)[:2])
+        self._source, self._target = source.source, target.target
+        self._models = [for_scoring(model.narrowed(len(self._target))) for model in models]
         self._first = tokenizer.first(direction)
         self._batch_tokens = batch_tokens(decoding, models)
 
@@ -86,8 +88,8 @@ class ForcedDecoder:
         """
         lines = count(1)
         for window in in_groups(pairs, WINDOW, WINDOW_TEXT):
-            sources = self._tokenizer.source.encode_all([source.strip() for source, _ in window])
-            targets = self._tokenizer.target.encode_all([target.strip() for _, target in window])
+            sources = self._source.encode_all([source.strip() for source, _ in window])
+            targets = self._target.encode_all([target.strip() for _, target in window])
             of_source, of_target = self._first
             whole = [
                 (of_source + source, [*of_target, *target, EOS])

@@ -13,10 +13,11 @@ from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from functools import cache
+from itertools import groupby
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
 from weakref import finalize
 
-from nmt.decoding.engine import Hypothesis, ReadAhead, Request, Source, SplitLine, most_positions
+from nmt.decoding.engine import Engine, Hypothesis, ReadAhead, Request, Source, SplitLine, most_positions
 from nmt.decoding.workers import Loaded, MakeSearch, Models
 from nmt.recipe import Decoding
 from nmt.system.errors import UserError
@@ -112,9 +113,9 @@ class Pipeline(ABC, Generic[Result]):
                 f"(got {decoding.max_source})",
                 f"--set decoding.max_source={self._positions - 1}; longer inputs are split",
             )
-        held = ExitStack()
-        self.engine = held.enter_context(source.open(decoding, make))
-        self._end = finalize(self, held.close)
+        self._held = ExitStack()
+        self.engine = self._held.enter_context(source.open(decoding, make))
+        self._end = finalize(self, self._held.close)
 
     def _check_process(self) -> None:
         """Raise UserError in a fork of the process that made the pipeline: it lacks that one's threads and workers."""
@@ -157,11 +158,25 @@ class Pipeline(ABC, Generic[Result]):
             raise UserError(
                 f"n-best {n_best} needs a beam at least as wide (got {self.decoding.beam})", f"use --beam {n_best}"
             )
-        found = self._search(ReadAhead(lines, self.split, before), n_best, sample, searched)
+        found = self._by_engine(lines, before, n_best, sample, searched)
         return (self._result(line, n_best, sample) for line in found)
 
+    def _by_engine(self, lines: Iterable[str | Request], before: int, *given: Any) -> Generator[SplitLine, None, None]:
+        """Search lines as `_search` does, consecutive ones for the same engine together."""
+        if self.tokenizer.older is None:
+            yield from self._search(self.engine, ReadAhead(lines, self.split, before), *given)
+            return
+        for engine, group in groupby(map(Request.of, lines), self._engine_for):
+            for line in self._search(engine, ReadAhead(group, self.split, before), *given):
+                before += 1
+                yield line
+
+    def _engine_for(self, request: Request) -> Engine:
+        """Return the engine that searches a request."""
+        return self.engine
+
     def _search(
-        self, ahead: ReadAhead, n_best: int, sample: int | None, searched: Callable[[int], None]
+        self, engine: Engine, ahead: ReadAhead, n_best: int, sample: int | None, searched: Callable[[int], None]
     ) -> Generator[SplitLine, None, None]:
         """Search the lines' parts; yield each line once all lines before it are finished too."""
         with ahead:
@@ -170,9 +185,9 @@ class Pipeline(ABC, Generic[Result]):
                     yield from due
                     continue
                 if sample:
-                    search = self.engine.sample(ahead, sample)
+                    search = engine.sample(ahead, sample)
                 else:  # hypotheses may share a text, so more than `n_best` may be needed
-                    search = self.engine.search(ahead, 1 if n_best == 1 else self.decoding.beam)
+                    search = engine.search(ahead, 1 if n_best == 1 else self.decoding.beam)
                 with closing(search):
                     for number, hypotheses in search:
                         found = [each for each in hypotheses if each.score > -math.inf]

@@ -8,7 +8,6 @@ hypotheses in place of the parts, and tells what became of the line.
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -16,10 +15,10 @@ from itertools import accumulate, repeat
 from operator import add
 from typing import TYPE_CHECKING, ClassVar, NoReturn, cast, overload
 
-from nmt.decoding.engine import Prefix, Request, Source, SplitLine
+from nmt.decoding.engine import Engine, Prefix, Request, Source, SplitLine
 from nmt.decoding.pipeline import NOTHING, LineResult, Pipeline
 from nmt.decoding.splitter import LineSplitter, clean, joined
-from nmt.decoding.workers import Models
+from nmt.decoding.workers import Loaded, MakeSearch, Models
 from nmt.recipe import Decoding
 from nmt.system.errors import UserError
 from nmt.text.alignment import Aligned, AlignedLine
@@ -27,7 +26,7 @@ from nmt.text.lines import one_line
 from nmt.text.markup import Markup
 from nmt.text.numbers import compare
 from nmt.text.sentences import TrainedLengths
-from nmt.text.terms import Phrase, Term, Terms, missing
+from nmt.text.terms import Phrase, Term, Terms, beyond, missing
 from nmt.text.tokenizer import Direction, Tokenizer
 from nmt.text.vocabulary import Vocabulary
 
@@ -121,10 +120,14 @@ class Translator(Pipeline[Translation]):
         """Pairs of source and target language that the models were trained on"""
         self._ways: dict[Direction, tuple[LineSplitter, list[int]]] = {}
         self._target = cast(Vocabulary, tokenizer.target)  # translations are not trees
+        self._models = models if isinstance(models, Models) else Loaded(models)
         self._formats = Terms(common=decoding.keep)
-        self._terms = terms or self._formats
-        self._direction = direction
-        super().__init__(models, tokenizer, decoding, partial(self._make_engine, tokenizer, decoding, annotated))
+        self._terms, self._direction = terms or self._formats, direction
+        self.tokenizer, self.decoding = tokenizer, decoding
+        older = tokenizer.of(direction[1]) if direction[1] else tokenizer
+        own, make = self._of(older)
+        super().__init__(own, tokenizer, decoding, make)
+        self._engines = {older: self.engine}  # made as needed
 
     @overload
     def translate(
@@ -215,8 +218,8 @@ class Translator(Pipeline[Translation]):
         if given not in self._ways:
             source, to = self.direction_of(given)
             symbols, first = self.tokenizer.first((source, to))
-            splitter = LineSplitter(self.tokenizer.source, self.decoding, self._lengths, source or "", symbols)
-            self._ways[given] = splitter, first
+            own = self.tokenizer.of(source).source
+            self._ways[given] = LineSplitter(own, self.decoding, self._lengths, source or "", symbols), first
         return self._ways[given]
 
     def split(self, request: Request) -> list[Source]:
@@ -224,7 +227,7 @@ class Translator(Pipeline[Translation]):
         terms, markup = request.terms or self._terms, request.markup
         phrases = terms.phrases(request.text, *((markup.kept, markup.walls) if markup else ()))
         if request.prefix.strip():
-            parts, phrases = self._with_prefix(request), _beyond(terms.phrases(request.prefix), phrases)
+            parts, phrases = self._with_prefix(request), beyond(terms.phrases(request.prefix), phrases)
         else:
             parts = self._way(request.direction)[0].split(request.text, phrases)
         first = self._way(request.direction)[1]
@@ -245,7 +248,8 @@ class Translator(Pipeline[Translation]):
 
     def _with_prefix(self, request: Request) -> list[Source]:
         """Encode a line as one part with its prefix; raise UserError if either is too long."""
-        beginning = Prefix(*self._target.encode_beginning(request.prefix), request.prefix)
+        vocabulary = cast(Vocabulary, self._older(request.direction).target)
+        beginning = Prefix(*vocabulary.encode_beginning(request.prefix), request.prefix)
         if beginning.longest > self.decoding.max_source:
             raise UserError(
                 f"prefix: may need {beginning.longest:,} subwords, more than decoding.max_source "
@@ -260,9 +264,26 @@ class Translator(Pipeline[Translation]):
         """Encode an unsplit line and a translation of it."""
         splitter, first = self._way(self._direction)
         ids = splitter.encode_whole(source)
-        return [(ids, first + self._target.encode(clean(output)))] if ids else []
+        return [(ids, first + self._older(self._direction).target.encode(clean(output)))] if ids else []
 
     # --- search
+
+    def _engine_for(self, request: Request) -> Engine:
+        """Return the engine that outputs what the tokenizer of a request's target language has, made when needed."""
+        older = self._older(request.direction)
+        if older not in self._engines:
+            models, make = self._of(older)
+            self._engines[older] = self._held.enter_context(models.open(self.decoding, make))
+        return self._engines[older]
+
+    def _older(self, given: Direction) -> Tokenizer:
+        whole = self.tokenizer
+        return whole.of(self.direction_of(given if any(given) else self._direction)[1]) if whole.older else whole
+
+    def _of(self, older: Tokenizer) -> tuple[Models, MakeSearch]:
+        models = self._models if older is self.tokenizer else self._models.narrowed(len(older.target))
+        tokenizer = Tokenizer(self.tokenizer.source, older.target)
+        return models, partial(self._make_engine, tokenizer, self.decoding, self.annotated)
 
     @staticmethod
     def _make_engine(
@@ -362,17 +383,6 @@ class Translator(Pipeline[Translation]):
             hypotheses.append({"text": text, "score": score, "tokens": tokens} | (annotation if self.annotated else {}))
         own = {name: getattr(translation, name) for name in JSON_FIELDS}
         return self._json(number, translation, hypotheses, **own | {"missing": list(map(str, translation.missing))})
-
-
-def _beyond(placed: Sequence[Phrase], phrases: Sequence[Phrase]) -> list[Phrase]:
-    """Return the phrases of a line without those to keep that are `placed` already, in its prefix."""
-    known, found = Counter(phrase.source for phrase in placed if phrase.kept), list[Phrase]()
-    for phrase in phrases:
-        if phrase.kept and known[phrase.source] > 0:
-            known[phrase.source] -= 1
-        else:
-            found.append(phrase)
-    return found
 
 
 def _alignment(line: SplitLine, rank: int) -> list[int | None]:

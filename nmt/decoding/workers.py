@@ -16,7 +16,7 @@ import threading
 import traceback
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from multiprocessing import get_context, parent_process, resource_tracker
 from multiprocessing.connection import Connection, wait
@@ -64,6 +64,10 @@ class Loaded:
         """Return the single model."""
         return self._models[0]
 
+    def narrowed(self, symbols: int) -> Loaded:
+        """Return the models with the first `symbols` of their target vocabularies alone."""
+        return Loaded([model.narrowed(symbols) for model in self._models])
+
 
 @dataclass(frozen=True)
 class Saved:
@@ -82,6 +86,8 @@ class Saved:
     """Whether workers on a CPU are forked to share one model; this process must then be single-threaded."""
     say: Callable[[str], None]
     """Callback for reports of slow operations and deviations from the requested settings."""
+    symbols: int | None = None
+    """Number of symbols of the target vocabulary to output; None means all."""
 
     @property
     def configs(self) -> Sequence[ModelSettings]:
@@ -105,14 +111,22 @@ class Saved:
 
     def only(self) -> Transformer:
         """Load the single model into this process, in full precision."""
-        return self.bundles[0].model(choose_device(self.device, self.threads))
+        return self._models(choose_device(self.device, self.threads))[0]
+
+    def narrowed(self, symbols: int) -> Saved:
+        """Return the models with the first `symbols` of their target vocabularies alone."""
+        return replace(self, symbols=symbols)
+
+    def _models(self, device: Any) -> list[Transformer]:
+        models = [bundle.model(device) for bundle in self.bundles]
+        return [model.narrowed(self.symbols) for model in models] if self.symbols else models
 
     def _make(self, decoding: Decoding, make: MakeSearch, number: int, count: int) -> Engine:
         """Make the engine for worker `number`, 0-based, of `count`."""
         worker = number if count > 1 else None
         threads = max(1, (self.threads or cores()) // count)
         device = choose_device(self.device, threads if self.threads or count > 1 else None, worker)
-        return make([bundle.model(device) for bundle in self.bundles], self.say)
+        return make(self._models(device), self.say)
 
     def _shared(self, make: MakeEngine) -> MakeEngine:
         """Make one engine in this process; return a factory for forked workers, which share its read-only memory.

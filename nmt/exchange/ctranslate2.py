@@ -39,7 +39,7 @@ def export(bundle: Bundle, path: Path, quantization: str) -> None:
     check_expressible(bundle)
     with whole_directory(path, None) as part:
         specification(bundle, positions_for(bundle.recipe), quantization).save(str(part))
-        for name, content in bundle.tokenizer().files().items():
+        for name, content in bundle.tokenizer().merged_files().items():
             (part / name).write_bytes(content)
 
 

@@ -26,8 +26,9 @@ from nmt.recipe import Dataset, Decoding, Recipe
 from nmt.recipe.yaml_files import dump
 from nmt.system.errors import UserError
 from nmt.system.files import whole_directory, write_json
+from nmt.text.marian import NO_ID, M2MVocabulary, origins_of
 from nmt.text.tokenizer import CONFIG as TOKENIZER_CONFIG
-from nmt.text.tokenizer import NO_ID, VOCAB, M2MVocabulary, Tokenizer, origins_of
+from nmt.text.tokenizer import VOCAB, Tokenizer
 from nmt.text.vocabulary import BOS, EOS, PAD, TargetVocabulary, Vocabulary
 
 if TYPE_CHECKING:
@@ -196,10 +197,12 @@ def _tokenizer_files(recipe: Recipe, tokenizer: Tokenizer) -> dict[str, bytes]:
         assert isinstance(tokenizer.source, M2MVocabulary)
         tokens = {str(index): {"content": name, "special": True} for name, index in tokenizer.source.added.items()}
         kind: dict[str, Any] = {"tokenizer_class": "M2M100Tokenizer"}
-        if VOCAB[0] not in tokenizer.files():
+        if VOCAB[0] not in tokenizer.merged_files():
             kind = {"tokenizer_class": "NllbTokenizer", "added_tokens_decoder": tokens}
             kind |= {"additional_special_tokens": list(tokenizer.source.languages)}
-        return tokenizer.files() | {TOKENIZER_CONFIG: json.dumps(kind).encode()}
+        elif new := {f"__{code}__" for code in tokenizer.new_languages}:  # it has all others itself
+            kind["added_tokens_decoder"] = {index: each for index, each in tokens.items() if each["content"] in new}
+        return tokenizer.merged_files() | {TOKENIZER_CONFIG: json.dumps(kind).encode()}
     if tokenizer.lossy:
         return tokenizer.files()  # those of the original Marian model
     config = {

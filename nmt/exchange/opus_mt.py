@@ -19,8 +19,9 @@ from nmt.recipe import Model, Recipe, validated
 from nmt.system.errors import UserError
 from nmt.system.files import remedy
 from nmt.system.integrity import read_manifest
+from nmt.text.marian import NO_ID, origins_of
 from nmt.text.tokenizer import CONFIG as TOKENIZER
-from nmt.text.tokenizer import M2M, NO_ID, Tokenizer, origins_of
+from nmt.text.tokenizer import M2M, Tokenizer
 
 if TYPE_CHECKING:
     from torch import Tensor

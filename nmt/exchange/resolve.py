@@ -94,6 +94,10 @@ def initial_bundle(recipe: Recipe) -> Bundle | None:
             f"training.init_state: {found.path} is not a checkpoint and has no training state",
             "name a checkpoint, such as ckpts/step-00010000, or remove training.init_state",
         )
+    known = found.tokenizer().source.languages if recipe.tokenizer.new_languages else {}
+    for language in known.keys() & recipe.tokenizer.new_languages:
+        problem = f"tokenizer.new_languages: {language} is a language of {found.path} already"
+        raise UserError(problem, "remove it, and training goes on with what the model has for it")
     before, given = found.recipe.model, recipe.model
     for key in sorted(given.model_fields_set - MAY_VARY):
         has, wants = getattr(before, key), getattr(given, key)
@@ -112,7 +116,8 @@ def with_model_of(recipe: Recipe, origin: Bundle | None) -> Recipe:
         return recipe
     values, before = recipe.model_dump(), origin.recipe
     given = {key: getattr(recipe.model, key) for key in recipe.model.model_fields_set}
-    values |= {"model": {**before.model.model_dump(), **given}, "tokenizer": before.tokenizer.model_dump()}
+    new = recipe.tokenizer.model_dump(include={"new_languages", "new_vocab_size"})
+    values |= {"model": {**before.model.model_dump(), **given}, "tokenizer": before.tokenizer.model_dump() | new}
     return validated(values, recipe.name)
 
 

@@ -195,6 +195,17 @@ class Transformer(Layer):
             found.append(weights[0].mean(1))
         return torch.stack(found[1:] or found).mean(0)
 
+    def narrowed(self, symbols: int) -> Transformer:
+        """Return a copy that shares all parameters and outputs only the first `symbols` of the target vocabulary."""
+        if symbols == len(self.output_embedding.weight):
+            return self
+        changed = copy.copy(self)
+        changed._modules, changed._parameters = dict(self._modules), dict(self._parameters)
+        changed.output_embedding = nn.Embedding.from_pretrained(self.output_embedding.weight.detach()[:symbols])
+        if self.output_bias is not None:
+            changed.output_bias = nn.Parameter(self.output_bias.detach()[:symbols], requires_grad=False)
+        return changed
+
     def _decoder_layers(self) -> list[DecoderLayer]:
         return list(self.decoder)  # type: ignore[arg-type]
 

@@ -71,6 +71,7 @@ class Recipe(Settings):
         if self.model.tie_embeddings == "all" and not self.tokenizer.shared:
             problem = "model.tie_embeddings: all needs one vocabulary; with tokenizer.shared: false use target or none"
             raise Refusal(problem, "--set model.tie_embeddings=target")
+        self._check_new_languages()
         longest, tokens = self.data.max_length + 1, self.training.batch_tokens
         if tokens < longest:
             problem = f"must be at least {longest}, data.max_length and one end symbol (got {tokens})"
@@ -88,6 +89,17 @@ class Recipe(Settings):
             hint = f"--set model.max_positions={longest}, or lower {' and '.join(limits)}"
             raise Refusal(f"model.max_positions: {problem}", hint)
         return self
+
+    def _check_new_languages(self) -> None:
+        """Refuse new languages without texts, or that cannot be learnt."""
+        training, known = self.training, {language for way in self.data.directions for language in way}
+        for language in self.tokenizer.new_languages:
+            if language not in known:
+                problem = f"tokenizer.new_languages: no training set has {language}, only {', '.join(sorted(known))}"
+                raise Refusal(problem, f"add one, such as {{file: train.tsv, target: {language}}}")
+            if training.init_from is None or training.init_state or "embeddings" in training.freeze:
+                problem = f"tokenizer.new_languages: need a model whose embeddings learn anew (got {language})"
+                raise Refusal(problem, "name it by training.init_from; no init_state and no frozen embeddings")
 
     def to_yaml(self) -> str:
         """Return the resolved recipe, with every key, as YAML that `load` reads back."""

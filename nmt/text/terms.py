@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise, product
@@ -105,6 +105,17 @@ class Phrase:
     def end(self) -> int:
         """Offset of the end of the occurrence in the source."""
         return self.start + len(self.source)
+
+
+def beyond(placed: Sequence[Phrase], phrases: Sequence[Phrase]) -> list[Phrase]:
+    """Return the phrases of a line without those to keep that are `placed` already, in its prefix."""
+    known, found = Counter(phrase.source for phrase in placed if phrase.kept), list[Phrase]()
+    for phrase in phrases:
+        if phrase.kept and known[phrase.source] > 0:
+            known[phrase.source] -= 1
+        else:
+            found.append(phrase)
+    return found
 
 
 def missing(phrases: Sequence[Phrase], source: str, translation: str) -> list[Phrase]:

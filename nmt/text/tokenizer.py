@@ -1,19 +1,16 @@
 """A model's tokenizer: its source and target vocabularies, trained here, of another kind, or of an OPUS-MT model.
 
-Text is not normalised, and characters without an entry use byte fallback, so only Marian vocabularies can lose text.
-They encode and decode text as the `MarianTokenizer` of transformers does, which does not normalise punctuation. A
+Text is not normalised, and characters without an entry use byte fallback, so only Marian vocabularies can lose text. A
 Marian folder has a SentencePiece model for each side, `source.spm` and `target.spm`, and assigns ids to their pieces in
 `vocab.json`; with `separate_vocabs` in `tokenizer_config.json`, target pieces get theirs from `target_vocab.json`.
-Pieces without an id become `<unk>`. We renumber: control symbols get our ids, and the other pieces follow in the order
-of their Marian ids.
 """
 
 from __future__ import annotations
 
 import json
-import re
 import tomllib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -23,7 +20,9 @@ from nmt.recipe import TokenizerSettings
 from nmt.system.errors import UserError
 from nmt.system.files import remedy
 from nmt.system.integrity import checked, content, known_files
-from nmt.text.vocabulary import BOS, DAMAGED, EOS, PAD, SPACE_MARK, UNK, TargetVocabulary, Vocabulary, read_processor
+from nmt.text.marian import M2MVocabulary, MarianVocabulary
+from nmt.text.new_languages import CONTROL, Added, Additions, with_pieces
+from nmt.text.vocabulary import DAMAGED, TargetVocabulary, Vocabulary, read_processor
 
 SHARED, SOURCE = "tokenizer.model", "source.model"
 """File names of a shared vocabulary and of a separate source vocabulary"""
@@ -32,109 +31,12 @@ SPM, VOCAB = ("source.spm", "target.spm"), ("vocab.json", "target_vocab.json")
 CONFIG = "tokenizer_config.json"
 M2M, ADDED = "sentencepiece.bpe.model", "added_symbols.json"
 """File names of the SentencePiece model of M2M-100 and NLLB-200, and of our table of further symbols by their ids"""
+NEW = "new_languages.json"
+"""File name of what `tokenizer.new_languages` added to the tokenizer of the other files"""
 LANGUAGES = tomllib.loads(Path(__file__).with_name("m2m_languages.toml").read_text(encoding="utf-8"))
 
 Direction = tuple[str | None, str | None]
 """Source and target language; None if not given"""
-_CONTROL = {"<pad>": PAD, "<unk>": UNK, "</s>": EOS}
-_LITERAL = re.compile("(" + "|".join(_CONTROL) + ")")
-NO_ID = -1
-"""Marian id of a symbol missing from vocab.json"""
-
-
-class MarianVocabulary(Vocabulary):
-    """The pieces of one side, or of both sides if they share ids."""
-
-    UNSEEN = "targets that the tokenizer cannot spell"
-
-    def __init__(self, ids: Mapping[str, int], encoder: Any, decoder: Any) -> None:
-        """Renumber the pieces of vocab.json, given as `ids`; `encoder` and `decoder` are SentencePiece processors."""
-        controls = [ids.get(symbol, NO_ID) for symbol in ("<pad>", "<unk>", "", "</s>")]
-        pieces = sorted((index, piece) for piece, index in ids.items() if piece not in _CONTROL)
-        self.origins = [*controls, *(index for index, _ in pieces)]
-        """Marian id for each of our ids; `NO_ID` if there is none, as for `<s>`"""
-        self._symbols = ["<pad>", "<unk>", "<s>", "</s>", *(piece for _, piece in pieces)]
-        self._ids = {piece: index for index, piece in enumerate(self._symbols) if index != BOS}
-        tags = (piece for piece in self._ids if piece.startswith(">>") and piece.endswith("<<"))
-        self.languages = {tag[2:-2]: self._ids[tag] for tag in tags}
-        self._unknown = frozenset((UNK,))
-        self._encoder, self._decoder = encoder, decoder
-        self._from_encoder = [self._ids.get(encoder.id_to_piece(i), UNK) for i in range(encoder.get_piece_size())]
-
-    def encode(self, text: str) -> list[int]:
-        """Encode one line, without `</s>`; a literal `</s>`, `<pad>` or `<unk>` becomes that control symbol."""
-        ids: list[int] = []
-        for part in filter(None, _LITERAL.split(text)):
-            if part in _CONTROL:
-                ids.append(_CONTROL[part])
-                continue
-            if language := self.language(part):
-                ids.append(self._ids.get(language, UNK))
-                part = part.removeprefix(language)
-            ids += self._encode_plain(part, self._encoder.encode(part))
-        return ids
-
-    def language(self, text: str) -> str:
-        """Return the target-language tag at the start of the text, such as >>fra<<; empty if there is none."""
-        end = text.find("<<") if text.startswith(">>") else -1
-        return text[: end + 2] if end != -1 else ""
-
-    def encode_all(self, texts: Sequence[str]) -> list[list[int]]:
-        """Encode lines on one thread; thread-safe."""
-        rows = self._encoder.encode(list(texts), num_threads=1)
-        return [
-            self.encode(text) if text.startswith(">>") or _LITERAL.search(text) else self._encode_plain(text, row)
-            for text, row in zip(texts, rows, strict=True)
-        ]
-
-    def _encode_plain(self, text: str, row: list[int]) -> list[int]:
-        """Return the ids of a text without control symbols; `row` holds its SentencePiece ids."""
-        if self._encoder.unk_id() in row:  # vocab.json may list pieces that this side's SentencePiece model lacks
-            return [self._ids.get(piece, UNK) for piece in self._encoder.encode(text, out_type=str)]
-        return [self._from_encoder[index] for index in row]
-
-    def decode(self, ids: Sequence[int]) -> str:
-        """Decode ids to text, skipping control symbols, including `<unk>`."""
-        pieces = [self._symbols[index] for index in ids if index > EOS]
-        return str(self._decoder.decode_pieces(pieces)).replace(SPACE_MARK, " ").strip()
-
-    def spellings(self) -> list[str]:
-        """Return each piece's text by id, with spaces as U+2581; empty for control symbols."""
-        return ["" if index <= EOS else piece for index, piece in enumerate(self._symbols)]
-
-
-class M2MVocabulary(MarianVocabulary):
-    """The pieces of M2M-100 or NLLB-200, whose sources and targets begin with symbols of languages."""
-
-    def __init__(self, ids: Mapping[str, int], added: Mapping[str, int], processor: Any) -> None:
-        """Renumber the pieces `ids` of a SentencePiece model and the symbols `added` to them, which have no text."""
-        own = {f"<{index}>" if piece == "<s>" else piece: index for piece, index in ids.items()}  # `<s>` is ours
-        super().__init__({**own, **added}, processor, processor)
-        self._textless = {self._ids[symbol] for symbol in ("<0>", *added)}
-        self.added = {symbol: index for symbol, index in added.items() if not re.fullmatch("<[0-9]+>", symbol)}
-        """Ids in the model of transformers of the symbols that have names"""
-        self.languages = {symbol.strip("_"): self._ids[symbol] for symbol in added if not symbol.startswith("<")}
-
-    def encode(self, text: str) -> list[int]:
-        """Encode one line, without `</s>` and symbols of languages, which cannot be typed."""
-        return self._encode_plain(text, self._encoder.encode(text))
-
-    def language(self, text: str) -> str:
-        """Return an empty string: languages are not typed."""
-        return ""
-
-    def decode(self, ids: Sequence[int]) -> str:
-        """Decode ids to text, skipping all symbols that are no pieces."""
-        return super().decode([index for index in ids if index not in self._textless])
-
-    def spellings(self) -> list[str]:
-        """Return each piece's text by id, with spaces as U+2581; empty for other symbols."""
-        return ["" if index in self._textless else text for index, text in enumerate(super().spellings())]
-
-
-def origins_of(side: Sized) -> Sequence[int]:
-    """Return the Marian id of each symbol, indexed by our id; the two are equal for our own vocabularies."""
-    return side.origins if isinstance(side, MarianVocabulary) else range(len(side))
 
 
 class _AddedToken(BaseModel):
@@ -168,6 +70,9 @@ class Tokenizer:
         self.source = source
         self.target = target
         self._files = dict(files or {})
+        self.older: Tokenizer | None = None
+        """The tokenizer before `added`"""
+        self.added = Added(languages=[], pieces=[])
 
     @property
     def shared(self) -> bool:
@@ -189,10 +94,11 @@ class Tokenizer:
         """Whether sources begin with the symbol of their own language, and targets with that of theirs."""
         return isinstance(self.source, M2MVocabulary)
 
-    def first(self, direction: Sequence[str | None]) -> tuple[list[int], list[int]]:
+    def first(self, direction: Sequence[str | None], new: str = "") -> tuple[list[int], list[int]]:
         """Return the symbols that begin a source and a target of a direction; none without a target language.
 
-        Raise UserError listing the languages if there is no symbol for one of these.
+        Raise UserError listing the languages if there is no symbol for one of these; the hint names the setting that
+        adds `new` ones, if any.
         """
         known, (*_, target) = self.source.languages, (None, *direction)
         if not known or target is None:
@@ -200,7 +106,8 @@ class Tokenizer:
         for language in (direction[0], target) if self.forced else (target,):
             if language not in known:
                 problem = f"{language}: this model has no symbol for this language"
-                raise UserError(problem, f"its languages are {', '.join(known)}")
+                adding = f"--set '{new}=[{language}]' adds it; or " if new else ""
+                raise UserError(problem, f"{adding}its languages are {', '.join(known)}")
         return ([known[str(direction[0])]], [known[target]]) if self.forced else ([known[target]], [])
 
     def complete(self, given: Direction, trained: Sequence[Sequence[str]]) -> Direction:
@@ -231,8 +138,9 @@ class Tokenizer:
         return self.source.starts(), self.target.starts()
 
     def equals(self, other: Tokenizer) -> bool:
-        """Return whether both tokenizers map the same subwords to the same ids."""
-        return self.source.listing() == other.source.listing() and self.target.listing() == other.target.listing()
+        """Return whether both tokenizers map the same subwords to the same ids, and encode the same languages alike."""
+        same = self.source.listing() == other.source.listing() and self.target.listing() == other.target.listing()
+        return same and self._additions() == other._additions()
 
     @classmethod
     def load(cls, directory: Path, target: type[TargetVocabulary] = Vocabulary) -> Tokenizer:
@@ -240,8 +148,14 @@ class Tokenizer:
 
         If there is a `source.spm`, load a Marian tokenizer. Raise UserError naming a missing or damaged file.
         """
-
         known = known_files(directory)
+        found = cls._load(directory, target, known)
+        for added in checked(Additions, *_read(directory / NEW), DAMAGED).root if NEW in known else ():
+            found = found.with_languages(added)
+        return found
+
+    @classmethod
+    def _load(cls, directory: Path, target: type[TargetVocabulary], known: set[str]) -> Tokenizer:
         if SPM[0] in known:
             return cls._load_marian(directory, known)
         if M2M in known:
@@ -279,28 +193,89 @@ class Tokenizer:
         Symbols of languages follow the pieces, and symbols without a name fill the matrix of embeddings.
         """
         files = {name: content(directory / name) for name in sorted({M2M, VOCAB[0], ADDED} & known)}
-        processor = read_processor(files[M2M], str(directory / M2M))
-        if VOCAB[0] in files:
-            ids = checked(_Ids, files[VOCAB[0]], directory / VOCAB[0], DAMAGED).root
-            symbols = [f"__{code}__" for code in LANGUAGES["m2m_100"].split()]
-        else:
-            pieces = processor.id_to_piece(list(range(3, processor.get_piece_size())))
-            ids = {piece: index for index, piece in enumerate(("<s>", "<pad>", "</s>", "<unk>", *pieces))}
-            symbols = [*LANGUAGES["nllb"].split(), "<mask>"]
+        pieces = _m2m_ids(files, directory)
         if ADDED not in files:
+            is_m2m, first = VOCAB[0] in files, len(pieces[0])
+            codes = LANGUAGES["m2m_100" if is_m2m else "nllb"].split()
+            symbols = [f"__{code}__" for code in codes] if is_m2m else [*codes, "<mask>"]
             size = checked(_ModelSize, *_read(directory / "config.json")).vocab_size
-            names = dict(enumerate(symbols, len(ids)))
+            names = dict(enumerate(symbols, first))
             if CONFIG in known:
                 tokens = checked(_Config, *_read(directory / CONFIG)).added_tokens_decoder
                 names |= {index: token.content for index, token in tokens.items()}
-            table = {names.get(index, f"<{index}>"): index for index in range(len(ids), size)}
+            table = {names.get(index, f"<{index}>"): index for index in range(first, size)}
             files[ADDED] = json.dumps(table).encode()
         added = checked(_Ids, files[ADDED], directory / ADDED, DAMAGED).root
-        both = M2MVocabulary(ids, added, processor)
+        both = M2MVocabulary(pieces[0], added, pieces[1])
         return cls(both, both, files)
+
+    # --- new languages
+
+    def check_extensible(self, languages: Iterable[str], say: Callable[[str], None]) -> None:
+        """Say that `languages` are new, beside known ones with codes like theirs.
+
+        Raise UserError unless they can be added: if there are two vocabularies, or those of OPUS-MT.
+        """
+        if self.source is not self.target or self.typed or not self.source.languages:
+            problem = "tokenizer.new_languages: need a model of several languages with one vocabulary for both sides"
+            raise UserError(problem, "start from NLLB-200, M2M-100, or such a model of yours")
+        for language in languages:
+            near = ", ".join(get_close_matches(language, self.source.languages, cutoff=0.5))
+            say(f"tokenizer: {language} is new to this model" + (f", which has {near}" if near else ""))
+
+    def with_languages(self, added: Added) -> Tokenizer:
+        """Return a tokenizer with symbols and pieces for new languages, which encodes others as this one does."""
+        both, files, where = self.source, dict(self._files), Path(NEW)
+        if isinstance(both, M2MVocabulary):
+            table, count = checked(_Ids, files[ADDED], where).root, len(added.pieces)
+            files[M2M] = with_pieces(files[M2M], added.pieces)
+            symbols = [f"__{code}__" if VOCAB[0] in files else code for code in added.languages]
+            table = {symbol: index + count for symbol, index in table.items()}
+            table |= {symbol: index for index, symbol in enumerate(symbols, max(table.values()) + 1)}
+            files[ADDED] = json.dumps(table).encode()
+            if VOCAB[0] in files:
+                ids = checked(_Ids, files[VOCAB[0]], where).root
+                ids |= {piece: len(ids) + number for number, piece in enumerate(added.pieces)}
+                files[VOCAB[0]] = json.dumps(ids, ensure_ascii=False).encode()
+            ids, processor = _m2m_ids(files, where)
+            both = M2MVocabulary(ids, table, processor, both)
+        else:
+            model = with_pieces(both.serialized, added.pieces)
+            both = Vocabulary(with_pieces(model, (f">>{each}<<" for each in added.languages), CONTROL), NEW)
+            both.older = self.source
+        found = type(self)(both, both, files)
+        found.older, found.added = self, added
+        return found
+
+    def of(self, language: str | None) -> Tokenizer:
+        """Return the oldest of this tokenizer and those before it that has all that texts of a language need."""
+        return self if self.older is None or language in self.added.languages else self.older.of(language)
+
+    def sizes(self) -> list[int]:
+        """Return for each symbol the size of the target vocabulary of its language; the own size for all others."""
+        of_symbol = {index: len(self.of(code).target) for code, index in self.source.languages.items()}
+        return [of_symbol.get(index, len(self.target)) for index in range(len(self.source))]
+
+    def before(self, languages: Sequence[str]) -> Tokenizer:
+        """Return the tokenizer to which new `languages` are added, or were added last."""
+        return self.older if self.older and self.added.languages == list(languages) else self
+
+    @property
+    def new_languages(self) -> list[str]:
+        """Languages added to the first tokenizer, oldest first."""
+        return [code for added in self._additions() for code in added["languages"]]
+
+    def _additions(self) -> list[dict[str, Any]]:
+        return [] if self.older is None else [*self.older._additions(), self.added.model_dump()]
 
     def files(self) -> dict[str, bytes]:
         """Return the contents of the files that `load` reads, by name."""
+        if self.older is None:
+            return self.merged_files()
+        return self.of(None).files() | {NEW: json.dumps(self._additions(), ensure_ascii=False, indent=1).encode()}
+
+    def merged_files(self) -> dict[str, bytes]:
+        """Return the contents of the files of a tokenizer that encodes all languages as it does new ones."""
         if self._files:
             return self._files
         if self.shared:
@@ -337,6 +312,15 @@ class Tokenizer:
 def _read(path: Path) -> tuple[bytes, str]:
     """Return a file's content, and its name for errors."""
     return content(path), str(path)
+
+
+def _m2m_ids(files: Mapping[str, bytes], directory: Path) -> tuple[dict[str, int], Any]:
+    """Return the id of each piece of M2M-100 or NLLB-200, and their SentencePiece processor."""
+    processor = read_processor(files[M2M], str(directory / M2M))
+    if VOCAB[0] in files:
+        return checked(_Ids, files[VOCAB[0]], directory / VOCAB[0], DAMAGED).root, processor
+    pieces = processor.id_to_piece(list(range(3, processor.get_piece_size())))
+    return {piece: index for index, piece in enumerate(("<s>", "<pad>", "</s>", "<unk>", *pieces))}, processor
 
 
 def _own(models: Sequence[tuple[bytes, str]], tables: Sequence[Mapping[str, int]]) -> list[Vocabulary] | None:

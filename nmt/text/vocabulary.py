@@ -91,11 +91,13 @@ class Vocabulary(TargetVocabulary):
 
     languages: dict[str, int]
     """Id of each language's symbol, such as >>fra<<; empty for one direction"""
+    older: Vocabulary | None = None
+    """The vocabulary before its newest languages, which encodes texts of others; its ids are the first ones of this"""
 
     def __init__(self, serialized: bytes, name: str) -> None:
         """Load a SentencePiece model from bytes; raise UserError, citing `name`, if they do not hold one of ours."""
         self.serialized = serialized
-        self._processor = sp = read_processor(serialized, name)
+        self._processor = self._encoder = sp = read_processor(serialized, name)
         if (sp.pad_id(), sp.unk_id(), sp.bos_id(), sp.eos_id()) != (PAD, UNK, BOS, EOS):
             raise UserError(f"{name}: its control symbols do not have the ids {PAD} to {EOS}", DAMAGED)
         self._symbols = sp.id_to_piece(list(range(sp.get_piece_size())))
@@ -153,9 +155,16 @@ class Vocabulary(TargetVocabulary):
         return list(self._processor.encode(text.replace(SPACE_MARK, STAND_IN)))
 
     def encode_like(self, text: str, ids: Sequence[int]) -> list[int]:
-        """Encode a line after the symbol of a language that `ids` begin with, if any."""
+        """Encode a line as one with these `ids`: after the symbol of a language that they begin with, if any."""
         first = [index for index in ids[:1] if index in self.languages.values() and not self.language(text)]
-        return first + self.encode(text)
+        encoder = self
+        while encoder.older and all(index < len(encoder.older) for index in ids[len(first) :]):
+            encoder = encoder.older
+        return first + encoder.encode(text)
+
+    def normalized(self, text: str) -> str:
+        """Return a text as its pieces spell it, with spaces as U+2581."""
+        return str(self._encoder.normalize(text.replace(SPACE_MARK, STAND_IN)))
 
     def encode_all(self, texts: Sequence[str]) -> list[list[int]]:
         """Encode lines on one thread; thread-safe."""
@@ -283,15 +292,16 @@ def _feed(texts: list[str]) -> Iterator[str]:
 
 
 def _explain(error: str, settings: TokenizerSettings) -> UserError:
-    key = f"tokenizer.vocab_size: {settings.vocab_size}"
+    setting = "tokenizer.new_vocab_size" if settings.new_languages else "tokenizer.vocab_size"
+    key = f"{setting}: {settings.vocab_size}"
     problem = f"tokenizer: SentencePiece could not be trained: {' '.join(error.split())}"
-    hint = f"try another tokenizer.vocab_size than {settings.vocab_size}, or a smaller tokenizer.sample"
+    hint = f"try another {setting} than {settings.vocab_size}, or a smaller tokenizer.sample"
     if most := re.search(r"too high.*value <= (\d+)", error):
         problem = f"{key} is more than the training text can fill, which is {most[1]}"
-        hint = f"--set tokenizer.vocab_size={most[1]}"
+        hint = f"--set {setting}={most[1]}"
     elif least := re.search(r"required_chars\. \d+ vs (\d+)", error):
         problem = f"{key} is less than the {least[1]} that bytes and single characters need"
-        hint = f"--set tokenizer.vocab_size={least[1]}, or lower tokenizer.character_coverage"
+        hint = f"--set {setting}={least[1]}, or lower tokenizer.character_coverage"
     elif "sentences_.empty()" in error:
         problem = "data.train: holds no text to train the tokenizer on"
         hint = "name files that have sentences in them; all lines of these are blank"

@@ -63,12 +63,16 @@ def make_plan(recipe: Recipe, device: torch.device, devices: int = 1) -> Plan:
     """Estimate what training the recipe on `devices` devices requires."""
     initial = initial_bundle(recipe)
     # The folder of the data or, if it is not up to date, that of the same name
-    prepared = identify(recipe, initial.path if initial else None)[0] or directory(recipe)
+    current = identify(recipe, initial.path if initial else None)[0]
+    prepared = current or directory(recipe)
     lengths = mean_lengths(prepared)
     if lengths and (lengths[0] == NO_SOURCE) == recipe.task.has_source:
         lengths = None  # prepared for pairs but the task is a language model, or vice versa
     source, target = lengths or ASSUMED_LENGTHS[recipe.task.name]
     vocabulary = symbols = recipe.tokenizer.vocab_size
+    if recipe.tokenizer.new_languages:  # whose subwords are counted once data is prepared, and at most these before
+        added = recipe.tokenizer.new_vocab_size
+        vocabulary = symbols = len(load_tokenizer(current).source) if current else vocabulary + added
     if recipe.task.has_trees:
         symbols = len(load_tokenizer(prepared).target) if lengths else ASSUMED_SYMBOLS
     with torch.device("meta"):  # shapes only, no memory

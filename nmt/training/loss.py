@@ -8,7 +8,7 @@ factor before the backward pass.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -30,6 +30,7 @@ from nmt.training.run_files import RunState
 GRAPHS = 16
 NORMS = "staged"  # how compiled kernels sum norms' gradients: with loads "staged" ahead, or "plain", PyTorch's choice
 WIDEST = 1024  # d_model of which the stages fit the shared memory of any GPU
+UNLIKELY = -30.0  # added to logits that are kept from a softmax: exact in bf16, and small beside smoothed targets
 ALIGNED = 8  # bf16 tensor cores need row sizes that are multiples of 16 bytes
 
 Softmax = Callable[[Tensor, Tensor, Tensor, torch.dtype], tuple[Tensor, Tensor, Tensor, Tensor, Tensor]]
@@ -125,6 +126,20 @@ class Objective(nn.Module):
         super().__init__()
         self.model, self.smoothing = model, smoothing
         self.softmax: Softmax = model.operations.softmax
+        self._limits: tuple[Tensor, Tensor] | None = None
+        self._symbols_first = False
+
+    def limit(self, sizes: Sequence[int], symbols_first: bool) -> None:
+        """Keep from outputs in a language all but the first of `sizes` symbols, given by the symbol of each language.
+
+        The symbols begin targets if `symbols_first`, else sources. One more weight column for each size, and a state
+        of 1 where it is that of the language, lower the logits of all others to what the softmax rounds to nothing.
+        """
+        each, rows = torch.tensor(sizes).unique(return_inverse=True)
+        columns = torch.arange(len(sizes))[:, None].ge(F.pad(each, (0, -len(each) % ALIGNED), value=len(sizes)))
+        device = self.model.output_embedding.weight.device
+        self._limits = F.one_hot(rows, columns.size(1)).float().to(device), (columns * UNLIKELY).to(device)
+        self._symbols_first = symbols_first
 
     def forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Return smoothed loss () and negative log-likelihood (), summed over target tokens, excluding padding."""
@@ -137,9 +152,24 @@ class Objective(nn.Module):
             # The bias is an extra weight column for a constant state of 1; zeros pad it to `ALIGNED`.
             states = F.pad(states, (0, ALIGNED), value=1.0)
             weight = torch.cat((weight, F.pad(bias[:, None], (0, ALIGNED - 1))), dim=1)
+        if self._limits is not None:
+            of_symbols, columns = self._limits
+            states = torch.cat((states, of_symbols[self._languages(batch)].to(states.dtype)), dim=1)
+            weight = torch.cat((weight, columns.to(weight.dtype)), dim=1)
         if batch.real is None:  # packed: little filler, and shapes that do not depend on it
             states = states.masked_fill(targets.eq(PADDING)[:, None], 0.0)
         return smoothed_cross_entropy(states, weight, targets, self.smoothing, self.model.operations, self.softmax)
+
+    def _languages(self, batch: Batch) -> Tensor:
+        """Return the symbol of the target language for each target token that has a state: (tokens,)."""
+        ids, packing = batch.target_out if self._symbols_first else batch.source, batch.packing
+        assert ids is not None, "a language model has no choice of languages"
+        if packing is None:
+            return ids[:, :1].expand_as(batch.target_out).flatten()[batch.real]
+        sequences = packing.target if self._symbols_first else packing.source
+        assert sequences is not None
+        number = packing.target.positions[0].eq(0).cumsum(0) - 1  # of each token's sequence
+        return ids[0, sequences.bounds[number].long()]
 
 
 def compile_parts(objective: Objective, backend: str = "inductor") -> None:

@@ -33,7 +33,7 @@ from nmt.system.errors import TRY_AGAIN, GroupError, Interrupted, UserError
 from nmt.system.files import set_aside
 from nmt.system.processes import STOPS, command, safe_path, wait_for
 from nmt.text.tokenizer import Tokenizer
-from nmt.text.vocabulary import BOS, EOS
+from nmt.text.vocabulary import BOS, EOS, SPACE_MARK
 from nmt.training.distributed import Group
 from nmt.training.optimizer import count_moments
 from nmt.training.run import Run
@@ -126,8 +126,10 @@ def make_trainer(recipe: Recipe, prepared: Path, group: Group, console: Console,
             # The initial checkpoint's position refers to other data: start at epoch 0.
             trainer.state = RunState(before.step, epoch=0, offset=0, skipped=before.skipped)
         else:
-            load_weights(model, initial.weights(), initial.path)
+            load_weights(model, with_new_rows(initial.weights(), initial.tokenizer(), tokenizer), initial.path)
         console.say(f"{'weights and moments' if settings.init_state else 'weights'}: from {initial.path}")
+    if tokenizer.older is not None:
+        trainer.objective.limit(tokenizer.sizes(), symbols_first=tokenizer.forced)
     if tokenizer.forced and "embeddings" not in settings.freeze:
         keep_expressible(model)
     if group.size > 1:  # before DistributedDataParallel broadcasts rank 0's weights
@@ -295,6 +297,26 @@ def _run_group(workers: int, arguments: Sequence[str]) -> dict[int, int]:
     except ChildFailedError as failed:
         return {rank: failure.exitcode for rank, failure in failed.failures.items()}
     return {}
+
+
+def with_new_rows(weights: dict[str, Tensor], before: Tokenizer, tokenizer: Tokenizer) -> dict[str, Tensor]:
+    """Give the embeddings and output bias of a model rows for what `tokenizer` has added to the one `before`.
+
+    A piece begins with the mean of the rows that spelled it, the symbol of a language with the mean of all languages'.
+    """
+    old, new = before.source, tokenizer.source.listing()[len(before.source) :]
+    if not new:
+        return weights
+    symbols, spelled = set(tokenizer.source.languages.values()), list[list[int]]()
+    for index, piece in enumerate(new, len(old)):
+        ids = [*old.languages.values()] if index in symbols else old.encode(piece.replace(SPACE_MARK, " ").strip())
+        bare = [each for each in ids if piece.startswith(SPACE_MARK) or old.pieces([each]) != [SPACE_MARK]]
+        spelled.append(bare or ids)
+    found = dict(weights)
+    for name, rows in weights.items():
+        if name == "output_bias" or name.endswith("_embedding.weight"):
+            found[name] = torch.cat([rows, *(rows[ids].float().mean(0, keepdim=True) for ids in spelled)])
+    return found
 
 
 def keep_expressible(model: Transformer) -> None:

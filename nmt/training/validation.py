@@ -12,7 +12,9 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from nmt.checkpoint.reading import Bundle
 from nmt.compute.choice import for_scoring
@@ -105,7 +107,8 @@ class Validation:
     def __call__(self, model: Transformer) -> DevScores:
         """Score a model, which may be compiled and in training mode."""
         model = for_scoring(model)  # neither: a search would compile a graph for each shape
-        scores = {"perplexity": perplexity(model, self._corpus, self._group)}
+        sizes = np.array([len(self._tokenizer.of(way[-1]).target) for way in self._directions if way])
+        scores = {"perplexity": perplexity(model, self._corpus, self._group, sizes)}
         if not self._task.has_source:
             return DevScores(scores, {"perplexity": "per subword, </s> counted"})
         hypotheses = self._search(model)
@@ -252,8 +255,12 @@ def f1_interval(references: Sequence[str], hypotheses: Sequence[str]) -> tuple[f
 
 
 @torch.no_grad()
-def perplexity(model: Transformer, corpus: Corpus, group: Group) -> float:
-    """Return the perplexity of the corpus's target symbols, including `</s>`."""
+def perplexity(model: Transformer, corpus: Corpus, group: Group, limits: NDArray[np.int64]) -> float:
+    """Return the perplexity of the corpus's target symbols, including `</s>`.
+
+    `limits` (pairs,) are the sizes of the vocabularies that targets may be of; empty without a choice of languages.
+    """
+    limits = limits if len(limits) else np.full(len(corpus), len(model.output_embedding.weight))
     device = next(model.parameters()).device
     sources, targets = corpus.source_lengths, corpus.target_lengths
     plan = plan_epoch(sources, targets, max(VALID_TOKENS, corpus.longest() + 1), seed=0, epoch=0)
@@ -261,7 +268,9 @@ def perplexity(model: Transformer, corpus: Corpus, group: Group) -> float:
     for update in range(group.rank, len(plan), group.size):
         rows = plan.rows(update)
         for part in split_update(sources[rows], targets[rows], VALID_TOKENS):
-            nll += _negative_log_likelihood(model, corpus, rows[part], device)
+            for size in set(limits[rows[part]].tolist()):
+                alike = rows[part][limits[rows[part]] == size]
+                nll += _negative_log_likelihood(model.narrowed(size), corpus, alike, device)
         tokens += float(targets[rows].sum() + len(rows))
     nll, tokens = group.total(nll, tokens)
     return perplexity_of(nll, tokens)

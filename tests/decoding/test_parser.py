@@ -48,7 +48,7 @@ def ids_of(linear: str) -> list[int]:
 
 
 def parser(engine: Any = None, **settings: Any) -> Parser:
-    tokenizer: Any = SimpleNamespace(source=Words(), target=TREES)
+    tokenizer: Any = SimpleNamespace(source=Words(), target=TREES, older=None)
     return Parser(Searched(engine), tokenizer, Decoding(**settings))
 
 

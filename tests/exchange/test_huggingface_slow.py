@@ -26,8 +26,8 @@ from nmt.exchange.resolve import resolve
 from nmt.model.batch import pad_ids
 from nmt.recipe import Decoding
 from nmt.text.lines import one_line
-from nmt.text.tokenizer import NO_ID, Vocabulary
-from nmt.text.vocabulary import BOS, EOS, PAD
+from nmt.text.marian import NO_ID
+from nmt.text.vocabulary import BOS, EOS, PAD, Vocabulary
 
 transformers = pytest.importorskip("transformers")
 pytestmark = pytest.mark.slow

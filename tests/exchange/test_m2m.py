@@ -18,7 +18,7 @@ from nmt.decoding.engine import Request
 from nmt.exchange.huggingface import export
 from nmt.exchange.opus_mt import MarianBundle
 from nmt.system.errors import UserError
-from nmt.text.tokenizer import origins_of
+from nmt.text.marian import origins_of
 from nmt.text.vocabulary import BOS, EOS
 
 TEXTS = [f"{a} {b} runs under the {c} tree" for a in ("one", "small") for b in ("dog", "house") for c in ("red", "big")]

@@ -49,7 +49,11 @@ class Alphabet:
     """A tokenizer whose subwords are characters."""
 
     source = target = Characters()
+    older = None
     forced = False
+
+    def of(self, language: str | None) -> Alphabet:
+        return self
 
     def complete(self, given: Direction, trained: object) -> Direction:
         return given

@@ -12,7 +12,8 @@ import pytest
 from marian_folders import write_tokenizer
 
 from nmt.system.errors import UserError
-from nmt.text.tokenizer import MarianVocabulary, Tokenizer
+from nmt.text.marian import MarianVocabulary
+from nmt.text.tokenizer import Tokenizer
 from nmt.text.vocabulary import BOS, EOS, PAD, UNK
 
 SOURCE = ["a dog sees the small house", "the man and a woman walk to the red house", "two dogs run over green trees"]

@@ -1,0 +1,118 @@
+"""Vocabularies of models of transformers: OPUS-MT's, which Marian trained, and M2M-100's and NLLB-200's.
+
+They encode and decode text as the tokenizers of transformers do, which does not normalise punctuation. Pieces without
+an id become `<unk>`. We renumber: control symbols get our ids, and the other pieces follow in the order of theirs.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping, Sequence, Sized
+from typing import Any
+
+from nmt.text.vocabulary import BOS, EOS, PAD, SPACE_MARK, UNK, Vocabulary
+
+_CONTROL = {"<pad>": PAD, "<unk>": UNK, "</s>": EOS}
+_LITERAL = re.compile("(" + "|".join(_CONTROL) + ")")
+NO_ID = -1
+"""Marian id of a symbol missing from vocab.json"""
+
+
+class MarianVocabulary(Vocabulary):
+    """The pieces of one side, or of both sides if they share ids."""
+
+    UNSEEN = "targets that the tokenizer cannot spell"
+
+    def __init__(self, ids: Mapping[str, int], encoder: Any, decoder: Any, first: Collection[str] = ()) -> None:
+        """Renumber the pieces of vocab.json, given as `ids`; those in `first`, if any, come before all others.
+
+        `encoder` and `decoder` are SentencePiece processors.
+        """
+        pieces = sorted((piece for piece in ids if piece not in _CONTROL), key=ids.__getitem__)
+        if first:
+            rank = {piece: number for number, piece in enumerate(first)}
+            pieces.sort(key=lambda piece: rank.get(piece, len(rank)))
+        self._symbols = ["<pad>", "<unk>", "<s>", "</s>", *pieces]
+        controls = [ids.get(symbol, NO_ID) for symbol in ("<pad>", "<unk>", "", "</s>")]
+        self.origins = [*controls, *(ids[piece] for piece in pieces)]
+        """Marian id for each of our ids; `NO_ID` if there is none, as for `<s>`"""
+        self._ids = {piece: index for index, piece in enumerate(self._symbols) if index != BOS}
+        tags = (piece for piece in self._ids if piece.startswith(">>") and piece.endswith("<<"))
+        self.languages = {tag[2:-2]: self._ids[tag] for tag in tags}
+        self._textless = {*range(EOS + 1), *self.languages.values()}
+        self._unknown = frozenset((UNK,))
+        self._encoder, self._decoder = encoder, decoder
+        self._from_encoder = [self._ids.get(encoder.id_to_piece(i), UNK) for i in range(encoder.get_piece_size())]
+
+    def encode(self, text: str) -> list[int]:
+        """Encode one line, without `</s>`; a literal `</s>`, `<pad>` or `<unk>` becomes that control symbol."""
+        ids: list[int] = []
+        for part in filter(None, _LITERAL.split(text)):
+            if part in _CONTROL:
+                ids.append(_CONTROL[part])
+                continue
+            if language := self.language(part):
+                ids.append(self._ids.get(language, UNK))
+                part = part.removeprefix(language)
+            ids += self._encode_plain(part, self._encoder.encode(part))
+        return ids
+
+    def language(self, text: str) -> str:
+        """Return the target-language tag at the start of the text, such as >>fra<<; empty if there is none."""
+        end = text.find("<<") if text.startswith(">>") else -1
+        return text[: end + 2] if end != -1 else ""
+
+    def encode_all(self, texts: Sequence[str]) -> list[list[int]]:
+        """Encode lines on one thread; thread-safe."""
+        rows = self._encoder.encode(list(texts), num_threads=1)
+        return [
+            self.encode(text) if text.startswith(">>") or _LITERAL.search(text) else self._encode_plain(text, row)
+            for text, row in zip(texts, rows, strict=True)
+        ]
+
+    def _encode_plain(self, text: str, row: list[int]) -> list[int]:
+        """Return the ids of a text without control symbols; `row` holds its SentencePiece ids."""
+        if self._encoder.unk_id() in row:  # vocab.json may list pieces that this side's SentencePiece model lacks
+            return [self._ids.get(piece, UNK) for piece in self._encoder.encode(text, out_type=str)]
+        return [self._from_encoder[index] for index in row]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Decode ids to text, skipping control symbols, including `<unk>`, and those of languages."""
+        pieces = [self._symbols[index] for index in ids if index not in self._textless]
+        return str(self._decoder.decode_pieces(pieces)).replace(SPACE_MARK, " ").strip()
+
+    def spellings(self) -> list[str]:
+        """Return each piece's text by id, with spaces as U+2581; empty for other symbols."""
+        return ["" if index in self._textless else piece for index, piece in enumerate(self._symbols)]
+
+
+class M2MVocabulary(MarianVocabulary):
+    """The pieces of M2M-100 or NLLB-200, whose sources and targets begin with symbols of languages."""
+
+    def __init__(
+        self, ids: Mapping[str, int], added: Mapping[str, int], processor: Any, older: M2MVocabulary | None = None
+    ) -> None:
+        """Renumber the pieces `ids` of a SentencePiece model and the symbols `added` to them, which have no text.
+
+        The ids of an `older` vocabulary come first.
+        """
+        own = {f"<{index}>" if piece == "<s>" else piece: index for piece, index in ids.items()}  # `<s>` is ours
+        super().__init__({**own, **added}, processor, processor, older.listing() if older else ())
+        self.older = older
+        self._textless |= {self._ids[symbol] for symbol in ("<0>", *added)}
+        self.added = {symbol: index for symbol, index in added.items() if not re.fullmatch("<[0-9]+>", symbol)}
+        """Ids in the model of transformers of the symbols that have names"""
+        self.languages = {symbol.strip("_"): self._ids[symbol] for symbol in added if not symbol.startswith("<")}
+
+    def encode(self, text: str) -> list[int]:
+        """Encode one line, without `</s>` and symbols of languages, which cannot be typed."""
+        return self._encode_plain(text, self._encoder.encode(text))
+
+    def language(self, text: str) -> str:
+        """Return an empty string: languages are not typed."""
+        return ""
+
+
+def origins_of(side: Sized) -> Sequence[int]:
+    """Return the Marian id of each symbol, indexed by our id; the two are equal for our own vocabularies."""
+    return side.origins if isinstance(side, MarianVocabulary) else range(len(side))
