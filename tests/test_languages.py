@@ -232,3 +232,11 @@ def test_the_memory_is_that_of_the_direction(folder: Path) -> None:
         done = run(folder, f"nmt translate --to {target} --input app.po --output {target}.po")
         assert "1 from memory" in done.stderr.decode()
         assert f'msgstr "{text}"' in (folder / f"{target}.po").read_text()
+
+
+def test_a_symbol_that_a_search_chooses_is_no_text(tmp_path: Path) -> None:
+    texts = ["one two three", "four five six. seven eight"]
+    write_model(tmp_path / "opus", write_tokenizer(tmp_path / "opus", texts * 9, texts * 9, 60))
+    vocabulary = nmt.load(tmp_path / "opus", device="cpu").tokenizer.target
+    ids = [vocabulary.languages["fra"], *vocabulary.encode(texts[0]), vocabulary.languages["deu"]]  # type: ignore[attr-defined]
+    assert vocabulary.decode(ids) == texts[0]
