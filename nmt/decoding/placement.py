@@ -173,10 +173,8 @@ class Placer:
 
     @staticmethod
     def _edit(phrase: Phrase, target: str, place: Place) -> Edit:
-        begins = place.span.start == 0 and not place.before.strip()
-        return Edit(
-            place.span, place.before + (capitalised(target) if begins and not phrase.case else target) + place.after
-        )
+        is_first = place.span.start == 0 and not phrase.case
+        return Edit(place.span, place.before + (capitalised(target) if is_first else target) + place.after)
 
     def _fixed(self, prefix: Prefix | None) -> int:
         """Return the length of a prefix in characters."""
