@@ -155,9 +155,8 @@ class Pipeline(ABC, Generic[Result]):
         if sample is not None and sample < 1:
             raise UserError(f"sample: must be at least 1 (got {sample})", "leave it out to search for the best")
         if sample is None and n_best > self.decoding.beam:
-            raise UserError(
-                f"n-best {n_best} needs a beam at least as wide (got {self.decoding.beam})", f"use --beam {n_best}"
-            )
+            problem = f"n-best {n_best} needs a beam at least as wide (got {self.decoding.beam})"
+            raise UserError(problem, f"use --beam {n_best}")
         found = self._by_engine(lines, before, n_best, sample, searched)
         return (self._result(line, n_best, sample) for line in found)
 
@@ -260,9 +259,8 @@ class Pipeline(ABC, Generic[Result]):
         if not isinstance(source, str) or not isinstance(target, str | None):
             raise TypeError("attention takes one sentence, and one target or None")
         if self._count > 1:
-            raise UserError(
-                f"attention: each of the {self._count} models of an ensemble has its own", "ask for that of one model"
-            )
+            problem = f"attention: each of the {self._count} models of an ensemble has its own"
+            raise UserError(problem, "ask for that of one model")
         if target is None:
             (found,) = self.stream([source])
             if found.failed:

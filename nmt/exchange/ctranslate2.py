@@ -47,10 +47,8 @@ def check_expressible(bundle: Bundle) -> None:
     """Raise UserError if CTranslate2 is not installed or does not support the model."""
     bundle.check_task("translate")
     if not (bundle.path / MANIFEST).is_file():
-        raise UserError(
-            f"{bundle.path}: is a model of transformers, and only bundles are converted for CTranslate2",
-            f"nmt average {bundle.path} --weights 1 --out NAME makes a bundle of it",
-        )
+        problem = f"{bundle.path}: is a model of transformers, and only bundles are converted for CTranslate2"
+        raise UserError(problem, f"nmt average {bundle.path} --weights 1 --out NAME makes a bundle of it")
     model = bundle.recipe.model
     for key, lacking in (("attention_window", model.attention_window), ("positions", model.positions == "words")):
         if lacking:

@@ -75,10 +75,8 @@ def check_expressible(bundle: Bundle) -> None:
     for key, lacks in lacking.items():
         if lacks:
             where = " with model.norm pre" if key == "tie_embeddings" else ""
-            raise UserError(
-                f"{bundle.path}: transformers has nothing like model.{key} {getattr(model, key)}{where}",
-                "--format ctranslate2 takes most models; or use nmt itself",
-            )
+            problem = f"{bundle.path}: transformers has nothing like model.{key} {getattr(model, key)}{where}"
+            raise UserError(problem, "--format ctranslate2 takes most models; or use nmt itself")
 
 
 # --- weights ---------------------------------------------------------------------------------------------------

@@ -71,25 +71,20 @@ class MarianBundle(Bundle):
         """Read the metadata; raise UserError if a file is missing or the model is not supported."""
         config = read_manifest(path / CONFIG)
         if (kind := config.get("model_type")) not in list(NORMS):  # a list: `kind` may be unhashable
-            raise UserError(
-                f"{path}: is a model of transformers of the type {kind}, and nmt reads {' and '.join(NORMS)}",
-                "use one of the OPUS-MT collection, such as hf:Helsinki-NLP/opus-mt-en-de, or NLLB-200 or M2M-100",
-            )
+            problem = f"{path}: is a model of transformers of the type {kind}, and nmt reads {' and '.join(NORMS)}"
+            hint = "use one of the OPUS-MT collection, such as hf:Helsinki-NLP/opus-mt-en-de, or NLLB-200 or M2M-100"
+            raise UserError(problem, hint)
         if not (path / WEIGHTS).is_file():
-            raise UserError(
-                f"{path}: lacks {WEIGHTS}, and nmt unpickles no pytorch_model.bin",
-                converting(str(path), f"{path.name}-safetensors"),
-            )
+            problem = f"{path}: lacks {WEIGHTS}, and nmt unpickles no pytorch_model.bin"
+            raise UserError(problem, converting(str(path), f"{path.name}-safetensors"))
         wrong = [key for key, value in REFUSED.items() if NORMS[kind] == "post" and config.get(key) is value]
         if config.get("activation_function") not in list(ACTIVATIONS):
             wrong.append("activation_function")
         sides = ("attention_heads", "ffn_dim")
         wrong += [f"decoder_{key}" for key in sides if config.get(f"decoder_{key}") != config.get(f"encoder_{key}")]
         if wrong:
-            raise UserError(
-                f"{path / CONFIG}: nmt has no model with {wrong[0]} {config.get(wrong[0])}",
-                "use another model, or run this one by transformers",
-            )
+            problem = f"{path / CONFIG}: nmt has no model with {wrong[0]} {config.get(wrong[0])}"
+            raise UserError(problem, "use another model, or run this one by transformers")
         return cls(path, {"format": FORMAT, "task": "translate", "run": _name(path), "step": 0, "data": "unknown"})
 
     @cached_property
@@ -162,10 +157,9 @@ class MarianBundle(Bundle):
         for side, size in zip((tokenizer.source, tokenizer.target), sizes, strict=True):
             found = sorted(set(origins_of(side)) - {NO_ID})
             if size != len(found) or found != list(range(len(found))):
-                raise UserError(
-                    f"{self.path}: its vocabulary has {len(found):,} symbols, but the model {size} by {CONFIG}",
-                    "in transformers: model.resize_token_embeddings(len(tokenizer)), and save both again",
-                )
+                problem = f"{self.path}: its vocabulary has {len(found):,} symbols, but the model {size} by {CONFIG}"
+                hint = "in transformers: model.resize_token_embeddings(len(tokenizer)), and save both again"
+                raise UserError(problem, hint)
         return tokenizer
 
     def _shape(self) -> dict[str, Any]:
@@ -234,10 +228,8 @@ class _Tensors:
             raise UserError(f"{self._path}: lacks the weight {name}", remedy(self._path))
         tensor = self._tensors.pop(name)
         if tuple(tensor.shape) != shape:
-            raise UserError(
-                f"{self._path}: weight {name} has shape {list(tensor.shape)}, but {list(shape)} by config.json",
-                "take both files from the same copy of the model",
-            )
+            problem = f"{self._path}: weight {name} has shape {list(tensor.shape)}, but {list(shape)} by config.json"
+            raise UserError(problem, "take both files from the same copy of the model")
         return tensor
 
     def take_one(self, names: Sequence[str], *shape: int) -> Tensor:

@@ -45,9 +45,8 @@ def _resolve(path: Path) -> tuple[Bundle, str]:
         commit = f", commit {folder.name[:12]}" if folder != path else ""
         return MarianBundle.read(folder), f"model: {path}{commit} (of transformers{_licence(folder)})"
     if not path.is_dir():
-        raise UserError(
-            f"{path}: no such model", "name a bundle or a run's directory; nmt train RECIPE writes one to ckpts/"
-        )
+        problem = f"{path}: no such model"
+        raise UserError(problem, "name a bundle or a run's directory; nmt train RECIPE writes one to ckpts/")
     found, wrong = survey(path)
     if unsure := [error for error in wrong if isinstance(error, OutOfResources)]:
         raise unsure[0]
@@ -90,10 +89,8 @@ def initial_bundle(recipe: Recipe) -> Bundle | None:
     found = of_run[-1] if of_run else resolve(path)[0]
     found.check_task(recipe.task.name)
     if recipe.training.init_state and not (found.path / POSITION).exists():
-        raise UserError(
-            f"training.init_state: {found.path} is not a checkpoint and has no training state",
-            "name a checkpoint, such as ckpts/step-00010000, or remove training.init_state",
-        )
+        problem = f"training.init_state: {found.path} is not a checkpoint and has no training state"
+        raise UserError(problem, "name a checkpoint, such as ckpts/step-00010000, or remove training.init_state")
     known = found.tokenizer().source.languages if recipe.tokenizer.new_languages else {}
     for language in known.keys() & recipe.tokenizer.new_languages:
         problem = f"tokenizer.new_languages: {language} is a language of {found.path} already"
@@ -131,19 +128,16 @@ def fetch(path: Path) -> Path:
     """
     given = NAME.fullmatch(str(path))
     if given is None:
-        raise UserError(
-            f"{path}: is not the name of a model on the Hugging Face hub",
-            "write hf:ORG/NAME or hf:ORG/NAME@REVISION, such as hf:Helsinki-NLP/opus-mt-en-de",
-        )
+        problem = f"{path}: is not the name of a model on the Hugging Face hub"
+        raise UserError(problem, "write hf:ORG/NAME or hf:ORG/NAME@REVISION, such as hf:Helsinki-NLP/opus-mt-en-de")
     model, revision = given["model"], given["revision"]
     folder = _download(model, revision, str(path))
     if (folder / "model.safetensors").exists():
         return folder
     if revision is None and (proposed := _proposed(model)):
         return _download(model, proposed, str(path))
-    raise UserError(
-        f"{path}: has no model.safetensors, and nmt does not unpickle {PICKLED}", converting(model, Path(model).name)
-    )
+    problem = f"{path}: has no model.safetensors, and nmt does not unpickle {PICKLED}"
+    raise UserError(problem, converting(model, Path(model).name))
 
 
 def _download(model: str, revision: str | None, name: str) -> Path:
@@ -157,10 +151,8 @@ def _download(model: str, revision: str | None, name: str) -> Path:
     except errors.RevisionNotFoundError:
         raise UserError(f"{name}: the model has no revision {revision}", "name a branch, tag or commit of it") from None
     except (errors.RepositoryNotFoundError, errors.HFValidationError):
-        raise UserError(
-            f"{name}: the hub has no such model, or none that you may read",
-            f"look for it at {constants.ENDPOINT}; for a private one: hf auth login",
-        ) from None
+        problem = f"{name}: the hub has no such model, or none that you may read"
+        raise UserError(problem, f"look for it at {constants.ENDPOINT}; for a private one: hf auth login") from None
     except (OSError, errors.EntryNotFoundError) as error:
         offline = constants.HF_HUB_OFFLINE
         reason = "HF_HUB_OFFLINE is set" if offline else " ".join(str(error.__cause__ or error).split())

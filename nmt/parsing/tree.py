@@ -144,9 +144,8 @@ def tree_files(path: str | os.PathLike[str]) -> list[Path]:
         seen.add(real)
     if files := sorted(filter(Path.is_file, found)):
         return files
-    raise UserError(
-        f"{path}: no file in this folder or below ends in .mrg", "name a file of trees, or a treebank's folder"
-    )
+    problem = f"{path}: no file in this folder or below ends in .mrg"
+    raise UserError(problem, "name a file of trees, or a treebank's folder")
 
 
 def read_trees(path: str | os.PathLike[str]) -> Iterator[Tree]:
