@@ -10,7 +10,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence, Sized
 from typing import Any
 
-from nmt.text.vocabulary import BOS, EOS, PAD, SPACE_MARK, UNK, Vocabulary
+from nmt.text.vocabulary import BOS, EOS, PAD, SPACE_MARK, UNK, TargetVocabulary, Vocabulary
 
 _CONTROL = {"<pad>": PAD, "<unk>": UNK, "</s>": EOS}
 _LITERAL = re.compile("(" + "|".join(_CONTROL) + ")")
@@ -54,7 +54,7 @@ class MarianVocabulary(Vocabulary):
             if language := self.language(part):
                 ids.append(self._ids.get(language, UNK))
                 part = part.removeprefix(language)
-            ids += self._encode_plain(part, self._encoder.encode(part))
+            ids += self._encode_plain(part)
         return ids
 
     def language(self, text: str) -> str:
@@ -63,15 +63,12 @@ class MarianVocabulary(Vocabulary):
         return text[: end + 2] if end != -1 else ""
 
     def encode_all(self, texts: Sequence[str]) -> list[list[int]]:
-        """Encode lines on one thread; thread-safe."""
-        rows = self._encoder.encode(list(texts), num_threads=1)
-        return [
-            self.encode(text) if text.startswith(">>") or _LITERAL.search(text) else self._encode_plain(text, row)
-            for text, row in zip(texts, rows, strict=True)
-        ]
+        """Encode each text as `encode` does; thread-safe."""
+        return TargetVocabulary.encode_all(self, texts)
 
-    def _encode_plain(self, text: str, row: list[int]) -> list[int]:
-        """Return the ids of a text without control symbols; `row` holds its SentencePiece ids."""
+    def _encode_plain(self, text: str) -> list[int]:
+        """Return the ids of a text without control symbols."""
+        row = self._encoder.encode(text)
         if self._encoder.unk_id() in row:  # vocab.json may list pieces that this side's SentencePiece model lacks
             return [self._ids.get(piece, UNK) for piece in self._encoder.encode(text, out_type=str)]
         return [self._from_encoder[index] for index in row]
@@ -106,7 +103,7 @@ class M2MVocabulary(MarianVocabulary):
 
     def encode(self, text: str) -> list[int]:
         """Encode one line, without `</s>` and symbols of languages, which cannot be typed."""
-        return self._encode_plain(text, self._encoder.encode(text))
+        return self._encode_plain(text)
 
     def language(self, text: str) -> str:
         """Return an empty string: languages are not typed."""
