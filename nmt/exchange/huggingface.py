@@ -170,6 +170,8 @@ def generation_config(decoding: Decoding, tokenizer: Tokenizer) -> dict[str, Any
     config: dict[str, Any] = {
         "num_beams": decoding.beam,
         "max_length": _longest(decoding),
+        "min_length": decoding.min_length + 1,  # transformers' min_length includes the start symbol
+        "no_repeat_ngram_size": decoding.no_repeat or 0,
         "suppress_tokens": [origin for origin in origins_of(tokenizer.target)[:EOS] if origin != NO_ID]
         + [*tokenizer.source.languages.values()] * (tokenizer.shared and not tokenizer.lossy),
         **_ids(tokenizer),
@@ -177,10 +179,6 @@ def generation_config(decoding: Decoding, tokenizer: Tokenizer) -> dict[str, Any
     if decoding.beam > 1:  # transformers warns about these in greedy search
         config["length_penalty"] = round(decoding.alpha * USUAL_LENGTH / (USUAL_LENGTH + 5), 3)
         config["early_stopping"] = False  # "never" is several times slower and finds the same outputs
-    if decoding.min_length:
-        config["min_length"] = decoding.min_length + 1  # transformers' min_length includes the start symbol
-    if decoding.no_repeat:
-        config["no_repeat_ngram_size"] = decoding.no_repeat
     return config
 
 
