@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import compress, islice, product
-from typing import NamedTuple
+from operator import itemgetter
 
 import torch
 
@@ -37,11 +37,8 @@ _SIGN = re.compile(r"[%{$@:<]|ww|^\u2581?w$")  # some subword of any text that F
 Pair = tuple[Source, Hypothesis]
 
 
-class Edit(NamedTuple):
-    """Text for a span of an output; an empty span inserts it."""
-
-    span: Span
-    text: str
+Edit = tuple[Span, str]
+"""Text for a span of an output; an empty span inserts it"""
 
 
 class Placer:
@@ -174,7 +171,7 @@ class Placer:
     @staticmethod
     def _edit(phrase: Phrase, target: str, place: Place) -> Edit:
         is_first = place.span.start == 0 and not phrase.case
-        return Edit(place.span, place.before + (capitalised(target) if is_first else target) + place.after)
+        return place.span, place.before + (capitalised(target) if is_first else target) + place.after
 
     def _fixed(self, prefix: Prefix | None) -> int:
         """Return the length of a prefix in characters."""
@@ -222,7 +219,7 @@ class Placer:
             edits.append(aligned.between(cut.start - removed, phrase.source, bound, fixed))
             removed += cut.end - cut.start
         found, last = "", 0
-        for at, new in sorted(edits, key=lambda edit: edit[0]):
+        for at, new in sorted(edits, key=itemgetter(0)):
             apart = " " if found and at == last and not (found[-1].isspace() or new[0].isspace()) else ""
             found, last = found + aligned.output[last:at] + apart + new, at
         return found + aligned.output[last:]
@@ -247,6 +244,6 @@ def without(text: str, phrases: Sequence[Phrase]) -> tuple[str, list[Span]]:
 def written(text: str, edits: Sequence[Edit]) -> str:
     """Return the text with all edits."""
     found, last = "", 0
-    for span, new in sorted(edits, key=lambda edit: edit.span):
+    for span, new in sorted(edits, key=itemgetter(0)):
         found, last = found + text[last : span.start] + new, span.end
     return (found + text[last:]) if text else found.strip()

@@ -39,7 +39,7 @@ DROPOUTS = {
     "activation_dropout": "feed_forward_dropout",
 }
 """Keys of the recipe's model section by those of config.json"""
-REFUSED = {key: True for key in ("normalize_before", "normalize_embedding", "add_final_layer_norm")}
+REFUSED = {"normalize_before": True, "normalize_embedding": True, "add_final_layer_norm": True}
 REFUSED |= {"static_position_embeddings": False}
 """Unsupported values in a post-norm model's config.json"""
 OUTPUT_BIAS = "final_logits_bias"

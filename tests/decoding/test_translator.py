@@ -14,7 +14,7 @@ import torch
 from reference_search import random_model
 
 from nmt.decoding.engine import Hypothesis, Request, Source
-from nmt.decoding.placement import Edit, Placer, without, written
+from nmt.decoding.placement import Placer, without, written
 from nmt.decoding.translator import Translation, Translator
 from nmt.model.transformer import Transformer
 from nmt.recipe import Decoding, Model, TokenizerSettings
@@ -192,7 +192,7 @@ def test_any_line_keeps_what_it_has_once_and_its_edges(tokenizer: Tokenizer) -> 
 
 
 def test_edits_are_made_in_the_order_of_their_places() -> None:
-    edits = [Edit(Span(8, 8), " X"), Edit(Span(4, 4), "Y "), Edit(Span(0, 3), "Z"), Edit(Span(8, 8), " V")]
+    edits = [(Span(8, 8), " X"), (Span(4, 4), "Y "), (Span(0, 3), "Z"), (Span(8, 8), " V")]
     assert written("one four", edits) == "Z Y four X V"
 
 
