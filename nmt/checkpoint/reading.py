@@ -240,7 +240,7 @@ def new_model(recipe: Recipe, tokenizer: Tokenizer) -> Transformer:
     """Return an untrained model for `recipe` and the vocabularies of `tokenizer`."""
     from nmt.model.transformer import Transformer
 
-    starts = tokenizer.starts() if recipe.model.positions == "words" else None
+    starts = (tokenizer.source.starts(), tokenizer.target.starts()) if recipe.model.positions == "words" else None
     return Transformer.of(recipe, len(tokenizer.source), len(tokenizer.target), starts)
 
 

@@ -282,7 +282,8 @@ def _word_starts(vocabulary: TargetVocabulary, ids: list[int], tokens: list[str]
         return [True] * len(ids)
     control = [index in (BOS, EOS) for index in ids]
     after = [True, *control[:-1]]
-    starts = [vocabulary.starts_word(i) or own or behind for i, own, behind in zip(ids, control, after, strict=True)]
+    edges = zip(tokens, control, after, strict=True)
+    starts = [text.startswith(SPACE_MARK) or own or behind for text, own, behind in edges]
     marks = [text != SPACE_MARK and not any(map(joins, text.removeprefix(SPACE_MARK))) for text in tokens]
     for i in range(1, len(ids)):
         starts[i] |= marks[i - 1] and starts[i - 1]

@@ -12,7 +12,7 @@ from nmt.recipe import Decoding
 from nmt.system.errors import UserError
 from nmt.text.sentences import STOPS, WIDE, SentenceSplitter, TrainedLengths
 from nmt.text.terms import Phrase, Span, joins
-from nmt.text.vocabulary import Vocabulary
+from nmt.text.vocabulary import SPACE_MARK, Vocabulary
 
 ENDS = (tuple(STOPS + WIDE), tuple(",;:–—،؛、，；："))  # sentence and clause punctuation to cut after
 _CLOSING = re.compile(rf"[\s{re.escape(STOPS + WIDE)},;:،؛、，；：)\]}}»”’\"'）」』】]*")
@@ -151,8 +151,8 @@ class LineSplitter:
         free = [cut for cut in range(start + max(1, self._longest // 2), last + 1) if cut not in barred]
         free = free or [max({*range(start + 1, last + 1)} - barred, default=last)]
         cuts = sorted(free, key=lambda cut: abs(cut - ideal))
-        words = [cut for cut in cuts if self._source.starts_word(ids[cut])]
-        pieces = self._source.pieces(ids[start:last])
+        pieces = self._source.pieces(ids[start : last + 1])
+        words = [cut for cut in cuts if pieces[cut - start].startswith(SPACE_MARK)]
         found = (cut for ends in ENDS for cut in words or cuts if pieces[cut - start - 1].endswith(ends))
         return next(found, words[0] if words else max(cuts))
 

@@ -133,10 +133,6 @@ class Tokenizer:
         self.first(direction)
         return direction
 
-    def starts(self) -> tuple[list[bool], list[bool]]:
-        """Return a list for source and for target: whether each symbol, by id, begins a word."""
-        return self.source.starts(), self.target.starts()
-
     def equals(self, other: Tokenizer) -> bool:
         """Return whether both tokenizers map the same subwords to the same ids, and encode the same languages alike."""
         same = self.source.listing() == other.source.listing() and self.target.listing() == other.target.listing()

@@ -231,10 +231,6 @@ class Vocabulary(TargetVocabulary):
         """Return whether each subword, by id, begins a word."""
         return [symbol.startswith(SPACE_MARK) for symbol in self._symbols]
 
-    def starts_word(self, index: int) -> bool:
-        """Return whether the subword begins a word."""
-        return self._symbols[index].startswith(SPACE_MARK)
-
 
 # --- training ---------------------------------------------------------------------------------------------------
 

@@ -30,5 +30,5 @@ def test_a_model_that_counts_words_knows_what_begins_one(tmp_path: Path) -> None
     config = recipe.model.model_copy(update={"positions": "words"})
     model = new_model(recipe.model_copy(update={"model": config}), tokenizer)
     assert model._starts is not None
-    assert tuple(side.tolist() for side in model._starts) == tuple(map(list, tokenizer.starts()))
+    assert tuple(side.tolist() for side in model._starts) == (tokenizer.source.starts(), tokenizer.target.starts())
     assert new_model(recipe, tokenizer)._starts is None

@@ -83,10 +83,10 @@ def test_json_tells_all_in_one_line() -> None:
     fox, rest = ({"text": text, "score": score} for text, score in (('fox \u2028 "', -1.0), ("A x", -2.0)))
     assert json.loads(line) == {
         "line": 3,
-        "source": list("x Ab"),
+        "source": list("x▁Ab"),
         "hypotheses": [
-            {**fox, "tokens": list("bA x"), "alignment": [3, 2, 1, 0], "log_probabilities": [-0.5, -0.1235]},
-            {**rest, "tokens": list("A x"), "alignment": [2, 1, 0], "log_probabilities": [-1.0]},
+            {**fox, "tokens": list("bA▁x"), "alignment": [3, 2, 1, 0], "log_probabilities": [-0.5, -0.1235]},
+            {**rest, "tokens": list("A▁x"), "alignment": [2, 1, 0], "log_probabilities": [-1.0]},
         ],
         **{"parts": 1, "capped": False, "unknown": 1, "unusual_length": False, "missing": ["A → a | b"]},
         **{"kept_from_repeating": False, "lost": ["3"], "invented": [], "deleted": [], "loop": "fox"},

@@ -42,9 +42,6 @@ class Words:
     def language(self, text: str) -> str:
         return text[:7] if text.startswith(">>") else ""
 
-    def starts_word(self, index: int) -> bool:
-        return True
-
     ends_in = Vocabulary.ends_in
 
 
@@ -55,9 +52,6 @@ class Letters(Words):
         first = len(self._words)
         self._words += text
         return list(range(first, len(self._words)))
-
-    def starts_word(self, index: int) -> bool:
-        return False
 
 
 def split(line: str, phrases: Sequence[Phrase] = (), words: type[Words] = Words) -> list[Source]:

@@ -16,6 +16,7 @@ from nmt.decoding.workers import Loaded
 from nmt.recipe import Decoding
 from nmt.system.errors import UserError
 from nmt.text.tokenizer import Direction
+from nmt.text.vocabulary import SPACE_MARK
 
 Found = tuple[int, list[Hypothesis]]
 
@@ -30,16 +31,13 @@ class Characters:
         return "".join(map(chr, ids))
 
     def pieces(self, ids: Iterable[int]) -> list[str]:
-        return [chr(index) for index in ids]
+        return [chr(index).replace(" ", SPACE_MARK) for index in ids]
 
     def ends_in(self, text: str, ids: list[int]) -> list[int]:
         return list(range(1, len(ids) + 1))
 
     def language(self, text: str) -> str:
         return ""
-
-    def starts_word(self, index: int) -> bool:
-        return chr(index) == " "
 
     def count_unknown(self, ids: Iterable[int]) -> int:
         return sum(chr(index).isupper() for index in ids)

@@ -135,7 +135,7 @@ def test_pieces_are_spelled_out_with_the_spaces_before_them(tokenizer: Tokenizer
     pieces = tokenizer.source.pieces(ids)
     assert pieces[0].startswith("\u2581")
     assert "".join(pieces) == "\u2581the\u2581dog"
-    assert tokenizer.source.starts_word(ids[0])
+    assert tokenizer.source.starts()[ids[0]]
 
 
 def test_subwords_end_where_their_text_ends_and_bytes_with_their_character(tokenizer: Tokenizer) -> None:

@@ -77,7 +77,7 @@ def test_literal_symbols_and_languages_are_symbols_of_their_own(folder: Path) ->
 def test_words_begin_where_pieces_say(folder: Path) -> None:
     _, target = sides(Tokenizer.load(folder))
     ids = target.encode("ein Hund")
-    assert target.starts_word(ids[0])
+    assert target.starts()[ids[0]]
     spelled = target.spellings()
     assert "".join(spelled[i] for i in ids) == "\u2581ein\u2581Hund"
     assert [spelled[i] for i in (PAD, UNK, BOS, EOS)] == [""] * 4
