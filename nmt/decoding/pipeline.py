@@ -162,9 +162,6 @@ class Pipeline(ABC, Generic[Result]):
 
     def _by_engine(self, lines: Iterable[str | Request], before: int, *given: Any) -> Generator[SplitLine, None, None]:
         """Search lines as `_search` does, consecutive ones for the same engine together."""
-        if self.tokenizer.older is None:
-            yield from self._search(self.engine, ReadAhead(lines, self.split, before), *given)
-            return
         for engine, group in groupby(map(Request.of, lines), self._engine_for):
             for line in self._search(engine, ReadAhead(group, self.split, before), *given):
                 before += 1
