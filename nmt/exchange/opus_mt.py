@@ -33,13 +33,9 @@ ACTIVATIONS = {"relu": "relu", "swish": "silu", "silu": "silu", "gelu": "gelu"}
 SIZES = {"d_model": "d_model", "encoder_layers": "layers", "decoder_layers": "decoder_layers"}
 SIZES |= {f"{side}_attention_heads": "heads" for side in ("encoder", "decoder")}
 SIZES |= {f"{side}_ffn_dim": "d_ff" for side in ("encoder", "decoder")}
-DROPOUTS = {
-    "dropout": "dropout",
-    "attention_dropout": "attention_dropout",
-    "activation_dropout": "feed_forward_dropout",
-}
+DROPOUTS = {name: name for name in ("dropout", "attention_dropout")} | {"activation_dropout": "feed_forward_dropout"}
 """Keys of the recipe's model section by those of config.json"""
-REFUSED = {"normalize_before": True, "normalize_embedding": True, "add_final_layer_norm": True}
+REFUSED = dict.fromkeys(("normalize_before", "normalize_embedding", "add_final_layer_norm"), True)
 REFUSED |= {"static_position_embeddings": False}
 """Unsupported values in a post-norm model's config.json"""
 OUTPUT_BIAS = "final_logits_bias"

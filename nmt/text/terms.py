@@ -230,9 +230,8 @@ def read_terms(path: Path) -> list[Term]:
         if not stripped(line):
             continue
         if not (source and target) or others not in ([], [""], ["", ""], [CASE, ""]):
-            problem = (
-                f"is no source term, tab, target term, and perhaps another tab and {CASE!r}: {line[:60].strip()!r}"
-            )
+            shown = line[:60].strip()
+            problem = f"is no source term, tab, target term, and perhaps another tab and {CASE!r}: {shown!r}"
             hint = "write two or three columns; another target for the same source goes on a line of its own"
             raise UserError(f"{path}:{number}: {problem}", hint)
         table.append(Term(source, target, CASE in others))
