@@ -1,16 +1,14 @@
-"""Statistics of a search, and resumable output, written in blocks by one process or by several ranks.
+"""Statistics of a search, and resumable output, written in blocks.
 
 While `big.out` is unfinished, the folder `big.out.parts` holds:
 
 - `blocks.json`: the plan, with everything the output depends on and the division of the input into blocks;
 - `00000012.txt`: a block's output. `00000012.json`, with its hash and counts, is written afterwards;
-- `.lock`: held by a lone process until it ends, and by ranks while they agree on the plan or join the blocks.
+- `.lock`: held by the process that makes the blocks.
 
-A process that finds no block missing takes the lock, joins the blocks and deletes the folder. Deletion begins with a
-rename, which only one process can do: exactly one reports having joined the blocks, even on file systems without locks.
-
-Before that, it writes `.big.out.job`: the hash of the output and everything that the output depends on. A later command
-for the same output compares these, not file times. This module is independent of models.
+Once no block is missing, it joins them, writes `.big.out.job`, the hash of the output and everything that the output
+depends on, and deletes the folder. A later command for the same output compares these, not file times. This module is
+independent of models.
 """
 
 from __future__ import annotations
@@ -20,9 +18,8 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
-from functools import partial
 from glob import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,7 +27,6 @@ from typing import TYPE_CHECKING, Any
 from nmt.commands.process import open_output
 from nmt.system.compression import compressed
 from nmt.system.console import Advance, Console, unseen
-from nmt.system.device import World
 from nmt.system.errors import UserError
 from nmt.system.files import clear_parts, identify, remove_directory, whole_file
 from nmt.system.integrity import HASHES, hash_file, read_manifest, replace_manifest
@@ -148,7 +144,7 @@ class Job:
         """Return the inputs by `identify`, keyed by option."""
         return {option: identify(path, None) for option, path in self.inputs.items()}
 
-    def is_done(self, say: Callable[[str], None] = lambda line: None) -> bool:
+    def is_done(self, say: Callable[[str], None]) -> bool:
         """Return whether the output is complete; `say` why it is to be made again, if it exists.
 
         Raise UserError if it has changed since it was made: somebody may have edited it.
@@ -171,35 +167,33 @@ class Job:
 class Blocks:
     """The blocks of an unfinished output; created by `open_blocks`."""
 
-    def __init__(self, job: Job, plan: Mapping[str, Any], lock: Callable[[], AbstractContextManager[None]]) -> None:
-        """Store the plan, and the `lock` to hold while joining blocks."""
+    def __init__(self, job: Job, plan: Mapping[str, Any]) -> None:
+        """Find out which blocks of the plan are finished."""
         self.lines: int = plan["lines"]
-        self.joined = False
-        """Whether this process joined the blocks"""
         self._size: int = plan["block_lines"]
         self._numbers = range(-(-self.lines // self._size))
-        self._output, self._folder, self._lock = job.output, folder_of(job.output), lock
+        self._output, self._folder = job.output, folder_of(job.output)
         self._record = {"job": _described(plan["settings"], plan["files"]), HASHES: {}}
         self._files = {path: plan["files"][option] for option, path in job.inputs.items()}
         self._finished: dict[int, tuple[Counts, str]] = {}  # counts and text hash by block number
+        for number in self._numbers:
+            with suppress(UserError):  # it is unfinished, or its record is damaged
+                record = read_manifest(self._text(number).with_suffix(".json"))
+                if HASHES in record:
+                    counts = Counts(record["lines"], record["tokens"], record["warnings"])
+                    self._finished[number] = (counts, record["text"])
 
     @property
     def total(self) -> Counts:
-        """Sum of the counts of all blocks that this process knows to be finished"""
+        """Sum of the counts of all finished blocks"""
         total = Counts()
         for counts, _ in self._finished.values():
             total.add(counts)
         return total
 
     def missing(self) -> list[int]:
-        """Return the numbers of the blocks that no rank has finished; an empty list if the folder is gone."""
-        for number in [number for number in self._numbers if number not in self._finished]:
-            with suppress(UserError):  # it is unfinished, or its record is damaged
-                record = read_manifest(self._text(number).with_suffix(".json"))
-                if HASHES in record:
-                    counts = Counts(record["lines"], record["tokens"], record["warnings"])
-                    self._finished[number] = (counts, record["text"])
-        return [] if self._is_gone() else [number for number in self._numbers if number not in self._finished]
+        """Return the numbers of the unfinished blocks."""
+        return [number for number in self._numbers if number not in self._finished]
 
     def span(self, number: int) -> tuple[int, int]:
         """Return a block's 0-based first line and its number of lines."""
@@ -224,39 +218,23 @@ class Blocks:
         self._finished[number] = (counts, digest)
 
     def join(self, say: Callable[[str], None]) -> list[int]:
-        """Join the blocks into the output and delete the folder. At most one rank does it, and sets `joined`.
+        """Join the blocks into the output and delete the folder.
 
-        If blocks are damaged, report them through `say` and return their numbers: this process must redo them first.
+        If blocks are damaged, report them through `say` and return their numbers: they must be made again first.
         """
-        with self._lock():
-            self._finished = {}  # the lock's previous holder may have found damage
-            if self.missing():
-                return []
-            damaged = [number for number in self._finished if not self._is_intact(number)]
-            if self._is_gone():
-                _remove_if_only(self._folder, {LOCK})  # taking the lock recreated it
-                return []
-            for number in damaged:
-                say(f"{self._text(number)}: damaged; these lines are searched again")
-                self._text(number).with_suffix(".json").unlink(missing_ok=True)
-                del self._finished[number]
-            if not damaged:
-                self._write()
-            return damaged
-
-    def _write(self) -> None:
-        with suppress(FileNotFoundError):  # without locks, another rank may have removed the folder
+        damaged = [number for number in self._numbers if not self._is_intact(number)]
+        for number in damaged:
+            say(f"{self._text(number)}: damaged; these lines are searched again")
+            self._text(number).with_suffix(".json").unlink(missing_ok=True)
+            del self._finished[number]
+        if not damaged:
             with whole_file(self._output) as file, compressed(file, self._output) as stream:
                 for number in self._numbers:
                     with self._text(number).open("rb") as block:
                         shutil.copyfileobj(block, stream)
             replace_manifest(record_of(self._output), {"output": hash_file(self._output), **self._record})
             remove_directory(self._folder)
-            self.joined = True
-
-    def _is_gone(self) -> bool:
-        """Return whether the folder has been removed, usually because the output is complete."""
-        return not (self._folder / PLAN).exists()
+        return damaged
 
     def _text(self, number: int) -> Path:
         return self._folder / f"{number:08}.txt"
@@ -278,47 +256,25 @@ def record_of(output: Path) -> Path:
 
 
 @contextmanager
-def open_blocks(
-    job: Job, count: Callable[[], int], world: World, say: Callable[[str], None]
-) -> Iterator[Blocks | None]:
+def open_blocks(job: Job, count: Callable[[], int], say: Callable[[str], None]) -> Iterator[Blocks | None]:
     """Create or reopen an output's blocks and yield them; yield None if the output is complete and up to date.
 
     `count` returns the number of input lines. Raise UserError if the blocks belong to other inputs or settings, if the
-    output has changed since it was made, or if a lone process finds another at work.
+    output has changed since it was made, or if another process is at work.
     """
-    output, folder = job.output, folder_of(job.output)
+    folder = folder_of(job.output)
     clear_parts(folder.parent, escape(folder.name))
-
-    def is_unfinished(say: Callable[[str], None] = lambda line: None) -> bool:
-        return (folder / PLAN).exists() or not job.is_done(say)
-
-    while is_unfinished(say):
-        folder.mkdir(exist_ok=True)
-        lock = partial(exclusive, folder / LOCK, str(output), say, wait=world.size > 1)
-        with ExitStack() as held:
-            held.enter_context(lock())
-            if not (folder / LOCK).exists() or not is_unfinished():
-                continue  # another process has just removed the folder
-            removable = {LOCK}
-            try:
-                plan = _agree_on_plan(folder / PLAN, job, count)
-                removable.add(PLAN)  # removed too on errors before the first block, such as a wrong option
-                if world.size > 1:
-                    held.close()
-                yield Blocks(job, plan, lock if world.size > 1 else nullcontext)
-            except BaseException:
-                _remove_if_only(folder, removable)
-                raise
-            return
-    _remove_if_only(folder, {LOCK})
-    yield None
-
-
-def _remove_if_only(folder: Path, names: set[str]) -> None:
-    """Remove a folder if it contains nothing but `names`."""
-    with suppress(OSError):  # another rank may have removed it
-        if {path.name for path in folder.iterdir()} <= names:
-            remove_directory(folder)
+    if not (folder / PLAN).exists() and job.is_done(say):
+        yield None
+        return
+    folder.mkdir(exist_ok=True)
+    with exclusive(folder / LOCK, str(job.output), say):
+        try:
+            yield Blocks(job, _agree_on_plan(folder / PLAN, job, count))
+        except BaseException:
+            if {path.name for path in folder.glob("*")} <= {LOCK, PLAN}:  # before the first block: a wrong option
+                shutil.rmtree(folder, ignore_errors=True)
+            raise
 
 
 def _agree_on_plan(path: Path, job: Job, count: Callable[[], int]) -> dict[str, Any]:

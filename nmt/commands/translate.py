@@ -8,7 +8,6 @@ import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, nullcontext
-from dataclasses import replace
 from functools import partial
 from io import BytesIO
 from itertools import islice, zip_longest
@@ -21,7 +20,7 @@ from nmt import __version__
 from nmt.checkpoint.reading import Bundle, common_tokenizer
 from nmt.commands.command_line import refuse
 from nmt.commands.process import count_input, is_typed, open_output, read_input
-from nmt.commands.resume import Blocks, Job, Statistics, folder_of, open_blocks, record_of
+from nmt.commands.resume import Blocks, Job, Statistics, open_blocks, record_of
 from nmt.commands.translate_files import FileTranslation, find_files
 from nmt.data.memory import TranslationMemory
 from nmt.data.pairs import check_inputs
@@ -35,7 +34,7 @@ from nmt.recipe import Dataset, Decoding, TaskName, override_decoding
 from nmt.recipe.data import PAIRS
 from nmt.system.compression import compressed, open_input
 from nmt.system.console import Console
-from nmt.system.device import World, cores, device_of, find_world
+from nmt.system.device import find_world
 from nmt.system.errors import Interrupted, UserError
 from nmt.system.files import whole_file
 from nmt.text.document import KEPT, Document
@@ -49,7 +48,6 @@ if TYPE_CHECKING:
     from nmt.report.attention import AttentionView
 
 MOST_COMPLAINTS = 20  # maximum complaints about outputs to print
-MOST_NUMBERS = 10  # maximum missing blocks to list
 NO_LINES = "is for lines, and does not go with files of translators"
 WITHOUT_EFFECT = {"batch_tokens", "average_last"}  # decoding settings that do not change outputs
 
@@ -119,18 +117,12 @@ class LineSearch:
         Raise UsageError for incompatible options, and UserError if several ranks would each search the whole input.
         """
         options.check()
-        self.world = world = find_world(os.environ) or World()
-        self.own_console = options.console  # not quiet above rank 0, unlike `say`
-        if world.size > 1:
-            if not options.resume:
-                raise UserError(
-                    f"this is one of {world.size} ranks, and each would search the whole input",
-                    "give --resume, --input and --output to share one input; if each rank has its own, unset RANK and "
-                    "SLURM_STEP_NUM_TASKS",
-                )
-            console, threads = Console(options.console.quiet or world.rank > 0), options.threads or cores()
-            device, threads = device_of(options.device, world), world.threads(threads)
-            options = replace(options, console=console, device=device, threads=threads)
+        if (world := find_world(os.environ)) and world.size > 1:
+            raise UserError(
+                f"this is one of {world.size} ranks, and each would search the whole input",
+                "start one process, with --devices N for several workers; if each rank has an input of its own, unset "
+                "RANK and SLURM_STEP_NUM_TASKS",
+            )
         self.options, self.say, self.complaints = options, options.console.say, 0
         self.files, self.from_memory = list[tuple[Path, Path]](), ""
         self.bundles, self.decoding = find_models(
@@ -156,7 +148,7 @@ class LineSearch:
         if self.complaints > MOST_COMPLAINTS:
             self.say(f"and {self.complaints - MOST_COMPLAINTS:,} more such lines")
         if whole:
-            self.own_console.say(self.statistics.summary(is_typed(options.source)) + self.from_memory)
+            self.say(self.statistics.summary(is_typed(options.source)) + self.from_memory)
             if options.strict:
                 self.statistics.check()
 
@@ -209,35 +201,26 @@ class LineSearch:
         return True
 
     def _in_blocks(self, own: dict[str, Any]) -> bool:
-        """Search this rank's missing blocks; join all blocks if none is missing. Return whether this rank joined them.
+        """Search the missing blocks and join all, after which the statistics cover all lines.
 
-        Rank r of R searches the blocks whose number is r modulo R, and waits for no other rank. On the rank that joins
-        the blocks, the statistics then cover all lines.
+        Return False if the output is already up to date.
         """
-        job, world, say = self._job(own), self.world, self.say
-        with open_blocks(job, lambda: sum(1 for _ in self._read()), world, say) as blocks:
+        job = self._job(own)
+        with open_blocks(job, lambda: sum(1 for _ in self._read()), self.say) as blocks:
             if blocks is None:
-                say(f"{job.output}: already up to date; remove it to translate again")
+                self.say(f"{job.output}: already up to date; remove it to translate again")
                 return False
-            numbers = [number for number in blocks.missing() if number % world.size == world.rank]
             try:
-                if numbers:
+                numbers = blocks.missing() or blocks.join(self.say)
+                while numbers:
                     self._search_blocks(blocks, numbers)
-                while not blocks.missing() and (damaged := blocks.join(self.own_console.say)):
-                    self._search_blocks(blocks, damaged)
+                    numbers = blocks.join(self.say)
             except (KeyboardInterrupt, Interrupted) as error:
                 number = error.signal_number if isinstance(error, Interrupted) else signal.SIGINT
                 done = f"{blocks.total.lines:,} of {blocks.lines:,} lines are done; run the same command to continue"
                 raise Interrupted(done, number) from error
-            if missing := blocks.missing():
-                numbered = ", ".join(map(str, missing[:MOST_NUMBERS])) + (", …" if len(missing) > MOST_NUMBERS else "")
-                hint = "if one was stopped, run the same command again"
-                self.own_console.say(f"{folder_of(job.output)}: other ranks have not made blocks {numbered}; {hint}")
-            elif not blocks.joined and not job.is_done():
-                hint = "run the same command again, which starts over"
-                raise UserError(f"{folder_of(job.output)}: was removed before the output was complete", hint)
             self.statistics.counts = blocks.total
-            return blocks.joined
+            return True
 
     def _search_blocks(self, blocks: Blocks, numbers: Sequence[int]) -> None:
         done, at, lines = blocks.total.lines, 0, self._read()

@@ -1,4 +1,4 @@
-"""`nmt translate --resume` and `nmt parse --resume`: stopped, shared by ranks, and the same as without it."""
+"""`nmt translate --resume` and `nmt parse --resume`: stopped, and the same as without it."""
 
 from __future__ import annotations
 
@@ -100,12 +100,12 @@ def same(path: Path, other: Path) -> bool:
     return score.sub("", first) == score.sub("", second) and scores[0] == pytest.approx(scores[1], abs=2e-4)
 
 
-def started(folder: Path, **environment: str) -> subprocess.Popen[bytes]:
+def started(folder: Path) -> subprocess.Popen[bytes]:
     (folder / "path").mkdir(exist_ok=True)
     (folder / "path/sitecustomize.py").write_text(SMALL)
     path = f"{folder / 'path'}{os.pathsep}{os.environ['PYTHONPATH']}"
     command = [sys.executable, "-m", "nmt", "translate", "--threads", "1", *INPUT, "out", "--resume"]
-    variables = {**os.environ, "PYTHONPATH": path, **environment}
+    variables = {**os.environ, "PYTHONPATH": path}
     return subprocess.Popen(command, cwd=folder, env=variables, stderr=subprocess.PIPE)
 
 
@@ -124,39 +124,6 @@ def test_a_killed_command_goes_on(nmt, here: Path) -> None:
     assert (here / "out").read_bytes() == (here / "plain").read_bytes()
 
 
-def places(size: int) -> list[dict[str, str]]:
-    """The environment of each rank."""
-    return [{"RANK": str(rank), "WORLD_SIZE": str(size), "LOCAL_WORLD_SIZE": str(size)} for rank in range(size)]
-
-
-def test_ranks_share_an_input_and_one_joins_their_blocks(nmt, here: Path) -> None:
-    plain = nmt("translate", *INPUT, "plain")
-    processes = [started(here, **place) for place in places(3)]
-    errors = [process.communicate(timeout=120)[1].decode() for process in processes]
-    assert [process.returncode for process in processes] == [0, 0, 0]
-    assert (here / "out").read_bytes() == (here / "plain").read_bytes()
-    assert not (here / "out.parts").exists()
-    assert [summary(text) for text in errors if "sentences" in text] == [summary(plain.err)]
-
-
-def test_a_rank_makes_its_blocks_and_says_which_are_missing(nmt, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert nmt("translate", *INPUT, "plain").code == 0
-    for name, value in places(3)[1].items():
-        monkeypatch.setenv(name, value)
-    done = nmt("translate", *INPUT, "out", "--resume")
-    assert done.code == 0
-    assert done.err == (
-        "out.parts: other ranks have not made blocks 0, 2, 3, 5, 6, 8, 9; "
-        "if one was stopped, run the same command again\n"
-    )
-    made = sorted(path.name for path in (here / "out.parts").glob("0*"))
-    assert made == [f"{number:08}.{kind}" for number in (1, 4, 7) for kind in ("json", "txt")]
-    for name in places(3)[1]:
-        monkeypatch.delenv(name)
-    assert nmt("translate", *INPUT, "out", "--resume").code == 0
-    assert (here / "out").read_bytes() == (here / "plain").read_bytes()
-
-
 @pytest.mark.parametrize("command", ["translate", "parse"])
 def test_ranks_do_not_all_search_the_whole_input(nmt, here: Path, monkeypatch, command: str) -> None:
     monkeypatch.setenv("RANK", "0")
@@ -164,7 +131,7 @@ def test_ranks_do_not_all_search_the_whole_input(nmt, here: Path, monkeypatch, c
     done = nmt(command, *INPUT, "out")
     assert done.code == 1
     assert done.err.startswith(
-        "error: this is one of 2 ranks, and each would search the whole input\nhint: give --resume"
+        "error: this is one of 2 ranks, and each would search the whole input\nhint: start one process"
     )
     monkeypatch.setenv("WORLD_SIZE", "1")
     if command == "translate":

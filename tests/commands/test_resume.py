@@ -5,9 +5,6 @@ from __future__ import annotations
 import gzip
 import os
 import random
-import subprocess
-import sys
-import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -19,7 +16,6 @@ import pytest
 
 from nmt.commands.resume import Blocks, Counts, Job, Statistics, folder_of, open_blocks, record_of
 from nmt.decoding.translator import Translation, Translator
-from nmt.system.device import World
 from nmt.system.errors import UserError
 from nmt.text.terms import Phrase
 
@@ -43,8 +39,8 @@ def count(job: Job) -> int:
     return len(job.inputs["--input"].read_bytes().splitlines())
 
 
-def opened(job: Job, world: World = World()) -> AbstractContextManager[Blocks | None]:  # noqa: B008
-    return open_blocks(job, lambda: count(job), world, print)
+def opened(job: Job) -> AbstractContextManager[Blocks | None]:
+    return open_blocks(job, lambda: count(job), print)
 
 
 def fill(blocks: Blocks, source: Path, numbers: list[int], lines: Iterator[object]) -> None:
@@ -66,8 +62,8 @@ def make(job: Job, most: int = 10**6) -> tuple[list[int], Counts, list[str]]:
     made: list[int] = []
     with opened(job) as blocks:
         assert blocks is not None
-        numbers = blocks.missing()
-        while numbers or not blocks.joined:
+        numbers = blocks.missing() or blocks.join(said.append)
+        while numbers:
             fill(blocks, job.inputs["--input"], numbers, iter(range(most)))
             made += numbers
             numbers = blocks.join(said.append)
@@ -116,83 +112,6 @@ def test_a_damaged_block_is_made_again(job: Job, name: str, damage, again: list[
     assert [line.split(": ")[1] for line in said] == ["damaged; these lines are searched again"] * bool(again)
 
 
-def made_by_ranks(job: Job, size: int) -> list[Blocks]:
-    """All blocks, each made by its rank; the ranks have not tried to join them."""
-    ranks = []
-    for rank in range(size):
-        with opened(job, World(rank, size)) as blocks:
-            assert blocks
-            numbers = [number for number in blocks.missing() if number % size == rank]
-            fill(blocks, job.inputs["--input"], numbers, iter(range(100)))
-            ranks.append(blocks)
-    return ranks
-
-
-@pytest.mark.parametrize("damage", [False, True])
-def test_of_ranks_that_end_at_once_one_joins(job: Job, damage: bool) -> None:
-    ranks, begin, again = made_by_ranks(job, 3), threading.Barrier(3), []
-    if damage:
-        os.truncate(folder_of(job.output) / "00000002.txt", 50)
-
-    def join(blocks: Blocks) -> None:
-        begin.wait()
-        if numbers := blocks.join(lambda message: None):
-            again.append(numbers)
-            fill(blocks, job.inputs["--input"], numbers, iter(range(100)))
-            assert blocks.join(print) == []
-
-    threads = [threading.Thread(target=join, args=(blocks,)) for blocks in ranks]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    assert [blocks.joined for blocks in ranks].count(True) == 1
-    assert again == [[2]] * damage
-    assert next(blocks.total for blocks in ranks if blocks.joined).lines == LINES
-    assert job.output.read_bytes() == TEXT
-    assert {path.name for path in job.output.parent.iterdir()} == {"out", ".out.job", "in"}
-
-
-JOIN = """
-import shutil, sys, time
-from pathlib import Path
-from nmt.system.device import World
-from nmt.commands.resume import Job, open_blocks
-def hang(block, stream):
-    stream.write(b"L")
-    print("joining", flush=True)
-    time.sleep(60)
-shutil.copyfileobj = hang
-folder = Path(sys.argv[1])
-settings = {"decoding.beam": 4, "--model": ["hash"]}
-job = Job(folder / "out", {"--input": folder / "in"}, settings)
-with open_blocks(job, lambda: 47, World(0, 2), print) as blocks:
-    blocks.join(print)
-"""
-
-
-@pytest.mark.parametrize("waits", [True, False])
-def test_what_a_rank_joined_that_was_killed_another_joins(job: Job, waits: bool) -> None:
-    _, other = made_by_ranks(job, 2)
-    joining = threading.Thread(target=other.join, args=(print,))
-    with subprocess.Popen([sys.executable, "-c", JOIN, job.output.parent], stdout=subprocess.PIPE) as first:
-        assert first.stdout
-        assert first.stdout.readline() == b"joining\n"
-        if waits:  # it has ended at the same time
-            joining.start()
-            joining.join(0.1)
-            assert not other.joined
-        first.kill()
-    if waits:
-        joining.join(60)
-        assert other.joined
-    else:
-        assert make(job)[0] == []
-    assert job.output.read_bytes() == TEXT
-    names = {path.name for path in job.output.parent.iterdir() if not waits or path.suffix != ".tmp"}
-    assert names == {"out", ".out.job", "in"}  # it may take a moment until a killed process is known to be gone
-
-
 def test_an_output_that_is_there_with_its_blocks_is_joined_again(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patched:
         patched.setattr("nmt.commands.resume.remove_directory", Mock(side_effect=Stopped))
@@ -233,7 +152,7 @@ def test_an_output_of_other_settings_or_files_is_made_again(job: Job, of_same_si
         (job, "decoding.beam (1 there, 4 here)"),
     ):
         said: list[str] = []
-        with open_blocks(changed, lambda: LINES, World(), said.append) as blocks:
+        with open_blocks(changed, lambda: LINES, said.append) as blocks:
             assert blocks
             fill(blocks, changed.inputs["--input"], blocks.missing(), iter(range(100)))
             assert not blocks.join(said.append)
