@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from nmt import recipe as recipes
-from nmt.checkpoint.reading import Bundle, checkpoints, ranked
+from nmt.checkpoint.reading import Bundle
 from nmt.commands.command_line import refuse
 from nmt.commands.process import show
 from nmt.exchange.resolve import initial_bundle, resolve, with_model_of
@@ -22,8 +22,6 @@ from nmt.system.files import check_replaceable
 
 if TYPE_CHECKING:
     from nmt.commands.options import AverageOptions, PreprocessOptions, TrainOptions
-
-ALIKE = 0.85  # minimum ratio of worst to best dev score among checkpoints worth averaging
 
 
 def preprocess(options: PreprocessOptions) -> None:
@@ -134,18 +132,7 @@ def _average(options: AverageOptions, out: Path | None) -> Bundle:
     scored = f", {result.described_score}" if result.described_score else ""
     plural = "s" if len(steps) > 1 else ""
     console.say(f"averaged {len(steps)} checkpoint{plural}, update{plural} {updates}{fewer}{scored}: {result.path}")
-    if not by_score:
-        _warn_of_early_checkpoints(ckpts, steps, console)
     return result
-
-
-def _warn_of_early_checkpoints(ckpts: Path, steps: Sequence[int], console: Console) -> None:
-    """Warn if the worst averaged checkpoint scores far below the best, as happens early in training."""
-    chosen = ranked([bundle for bundle in checkpoints(ckpts) if bundle.step in steps])
-    scores = [bundle.dev_score or 0.0 for bundle in chosen]
-    if scores and min(scores) < ALIKE * max(scores):
-        ends = [f"{scores[end]:.2f} at update {chosen[end].step:,}" for end in (0, -1)]
-        console.say(f"  dev {chosen[0].task.label} was {' and '.join(ends)}: --last auto finds how many to average")
 
 
 def refresh_report(ckpts: Path, console: Console) -> None:

@@ -190,15 +190,3 @@ def test_without_the_development_set_one_error_says_so(nmt: Callable[..., Any], 
             f"hint: run this where the model was trained, or prepare the data: nmt preprocess {newest}/recipe.yaml",
         ],
     )
-
-
-@pytest.mark.parametrize(("early", "is_said"), [(16.9, True), (17.1, False), (None, False)])
-def test_an_average_with_an_early_checkpoint_says_what_to_try(
-    nmt: Callable[..., Any], ckpts: Path, early: float | None, is_said: bool
-) -> None:
-    for step, chrf in ((200, 1.0), (400, early), (600, 18.0), (800, 20.0)):
-        add_info(ckpts / f"step-{step:08d}", {"scores": {} if chrf is None else {"chrf": chrf}})
-    said = nmt("average", ckpts, "--last", "3").err.splitlines()
-    assert said[0].startswith("averaged 3 checkpoints, updates 400 to 800, dev chrF2 ")
-    hint = "  dev chrF2 was 16.90 at update 400 and 20.00 at update 800: --last auto finds how many to average"
-    assert said[1:] == [hint] * is_said
