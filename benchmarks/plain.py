@@ -264,7 +264,7 @@ class PlainTraining:
         return (time.perf_counter() - began) / (self.step - before)
 
     def _update(self, batches: list[Batch]) -> Tensor:
-        tokens = sum(batch.num_tokens for batch in batches)
+        tokens = sum(int(batch.target_out.count_nonzero()) for batch in batches)
         total = torch.zeros((), device=self._device)
         for batch in batches:
             loss = self._loss(batch.to(self._device)) / tokens

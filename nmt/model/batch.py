@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -25,10 +25,6 @@ class Groups(NamedTuple):
     tile: int
     """Upper bound on the tokens of a group on either side"""
 
-    def map(self, function: Callable[[Tensor], Tensor]) -> Groups:
-        """Apply `function` to both tensors."""
-        return Groups(function(self.bounds), function(self.segments), self.tile)
-
 
 class Sequences(NamedTuple):
     """Boundaries of sequences packed end to end into one row."""
@@ -40,11 +36,6 @@ class Sequences(NamedTuple):
     longest: int
     """Upper bound on the sequence lengths"""
     groups: Groups | None = None
-
-    def map(self, function: Callable[[Tensor], Tensor]) -> Sequences:
-        """Apply `function` to all tensors."""
-        groups = self.groups and self.groups.map(function)
-        return Sequences(function(self.bounds), function(self.positions), self.longest, groups)
 
 
 class Packing(NamedTuple):
@@ -72,11 +63,6 @@ class Batch:
     """(bytes,) uint8 that all tensors are views of, if they are to be copied at once"""
 
     @property
-    def num_tokens(self) -> int:
-        """Number of target tokens, including `</s>` but not padding."""
-        return int(self.target_out.count_nonzero()) if self.real is None else self.real.numel()
-
-    @property
     def num_cells(self) -> int:
         """Number of tokens on both sides, including padding."""
         return self.target_out.numel() + (0 if self.source is None else self.source.numel())
@@ -100,7 +86,7 @@ class Batch:
 
     def shape(self) -> tuple[object, ...]:
         """Return what the work of a GPU depends on: the shapes of all tensors, and all numbers."""
-        return tuple(_shape(field) for field in (self.source, self.target_in, self.packing))
+        return tuple(_mapped(field, Tensor.size) for field in (self.source, self.target_in, self.packing))
 
     def clone(self) -> Batch:
         """Copy the batch on its device."""
@@ -134,11 +120,8 @@ class Batch:
         return replace(self._map(view), buffer=buffer)
 
     def _map(self, function: Callable[[Tensor], Tensor]) -> Batch:
-        source, real = (None if ids is None else function(ids) for ids in (self.source, self.real))
-        packing = self.packing
-        if packing is not None:
-            packing = Packing(packing.source and packing.source.map(function), packing.target.map(function))
-        return Batch(source, function(self.target_in), function(self.target_out), real, packing)
+        fields = self.source, self.target_in, self.target_out, self.real, self.packing
+        return Batch(*(_mapped(field, function) for field in fields))
 
 
 def _room(ids: Tensor) -> int:
@@ -146,10 +129,11 @@ def _room(ids: Tensor) -> int:
     return -(-ids.nbytes // ALIGNED) * ALIGNED
 
 
-def _shape(field: object) -> object:
+def _mapped(field: Any, function: Callable[[Tensor], object]) -> Any:
+    """Apply `function` to a tensor, or to all tensors of a named tuple."""
     if isinstance(field, Tensor):
-        return field.shape
-    return tuple(_shape(part) for part in field) if isinstance(field, tuple) else field
+        return function(field)
+    return type(field)(*(_mapped(part, function) for part in field)) if isinstance(field, tuple) else field
 
 
 def pad_ids(

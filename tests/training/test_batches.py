@@ -78,7 +78,7 @@ IDS = st.lists(st.integers(4, 999), max_size=9)
 @given(pairs=st.lists(st.tuples(IDS, IDS), min_size=1, max_size=6))
 def test_a_batch_holds_its_pairs_and_nothing_else(pairs: list[tuple[list[int], list[int]]]) -> None:
     batch = batch_of(list(range(len(pairs))), *pairs)
-    assert batch.num_tokens == int((batch.target_out != PAD).sum()) == int((batch.target_in != PAD).sum())
+    assert len(batch.real) == int((batch.target_out != PAD).sum()) == int((batch.target_in != PAD).sum())
     for row, (source, target) in enumerate(pairs):
         assert [i for i in batch.source[row].tolist() if i != PAD] == [*source, EOS]
         assert [i for i in batch.target_in[row].tolist() if i != PAD] == [BOS, *target]
@@ -90,12 +90,12 @@ def test_a_batch_holds_its_pairs_and_nothing_else(pairs: list[tuple[list[int], l
 def test_a_batch_moves_to_a_device_whole() -> None:
     batch = batch_of([0], ([11], [21])).to(torch.device("meta"))
     assert {t.device.type for t in (batch.source, batch.target_in, batch.target_out)} == {"meta"}
-    assert batch.num_tokens == 2
+    assert len(batch.real) == 2
 
 
 def test_a_batch_of_no_pairs_costs_nothing_and_changes_nothing() -> None:
     batch = batch_of([], ([11], [21]))
-    assert batch.num_tokens == 0
+    assert len(batch.real) == 0
     torch.manual_seed(1)
     model = Transformer(Model(layers=1, d_model=8, d_ff=12, heads=2, dropout=0.5), 30, 30)
     loss, nll = Objective(model, 0.1)(batch)
