@@ -347,23 +347,18 @@ def summarise(path: Path, device: torch.device, console: Console) -> RunSummary:
 def table(runs: Sequence[RunSummary], width: int = 0) -> str:
     """Format runs as a table with the columns of the paper's Table 2, followed by their dev scores' signatures.
 
-    If a row is wider than `width`, unless that is 0, models and devices get lines of their own, and so do the figures
-    if that is not enough.
+    If a row is wider than `width`, unless that is 0, each run's figures get lines of their own.
     """
     cells = [run.cells() for run in runs]
     rows = [list(cells[0]), *(list(row.values()) for row in cells)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines, stacked, named = list[str](), list[str](), list[str]()
-    heads = max(map(len, rows[0]))
+    lines = list[str]()
     for model, *figures, devices in rows:
         aligned = "  ".join(cell.rjust(width) for cell, width in zip(figures, widths[1:-1], strict=True))
         lines.append(f"{model:{widths[0]}}  {aligned}  {devices}")
-        title = f"{model}, on {devices}"
-        stacked += [title, f"  {aligned}"]
-        named += [title, *(f"  {name:{heads}}  {cell}" for name, cell in zip(rows[0][1:-1], figures, strict=True))]
-    if 0 < width < len(stacked[1]):
-        lines = named[len(rows[0]) - 1 :]  # not the heading, whose names each row repeats
-    elif 0 < width < max(map(len, lines)):
-        lines = stacked[1:]
+    if 0 < width < max(map(len, lines)):
+        heads, lines = max(map(len, rows[0])), []
+        for (_, model), *named in (row.items() for row in cells):
+            lines += [model, *(f"  {name:{heads}}  {cell}" for name, cell in named)]
     signatures = {f"dev {run.bundle.task.label}: {run.signature}": None for run in runs if run.signature}
     return "\n".join(map(printable, (*lines, *signatures)))

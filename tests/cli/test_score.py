@@ -133,7 +133,7 @@ COST = {"seconds": 7200.0, "device_seconds": 50400.0, "tokens": 1_234_567, "flop
 COST |= {"estimated_flops": 4.788e17, "devices": {"8 × Tesla P100": 6171.4, "1 × CPU (2 threads)": 1028.6}}
 
 
-def test_a_table_has_a_line_for_each_run(nmt: Callable[..., Any], runs: Path) -> None:
+def test_a_table_has_a_line_for_each_run(nmt: Callable[..., Any], runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shutil.copytree("a", "older")
     told = {"signatures": {"chrf": "made up"}}
     add_info(Path("a/averaged"), {"scores": {"chrf": 27.341}, **told})
@@ -150,6 +150,10 @@ def test_a_table_has_a_line_for_each_run(nmt: Callable[..., Any], runs: Path) ->
         "dev chrF2: made up\n"
     )
     assert "model: a/averaged (average of 2 checkpoints)" in done.err
+    monkeypatch.setattr("nmt.commands.score.width_of", lambda stream: 80)
+    narrow = nmt("score", "--runs", "a", "older").out.decode().splitlines()
+    assert narrow[:2] == ["a", "  dev score           chrF2 27.34"]
+    assert narrow[7:9] == ["  devices             8 × Tesla P100, 1 × CPU (2 threads)", "older"]
 
 
 def test_an_average_without_a_score_is_scored_where_its_data_is(
