@@ -14,7 +14,6 @@ import json
 import math
 import os
 import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from multiprocessing.connection import Connection
@@ -219,10 +218,9 @@ def short(number: float) -> str:
 
 
 def main(out: Path) -> None:
-    """Write the page at low priority; send the parent the CPU time and any error message as JSON."""
+    """Write the page at low priority; send the parent any error message as JSON."""
     os.nice(NICENESS)
-    problem = attempt(out)
-    Connection(0).send_bytes(json.dumps({"seconds": time.process_time(), "problem": problem}).encode())
+    Connection(0).send_bytes(json.dumps(attempt(out)).encode())
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ import resource
 import shlex
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any, TypeVar
@@ -179,7 +179,6 @@ class Page:
         self._child: Child | None = None
         self._is_stale = False
         self._told = set[bool]()  # of whether the page was written, what has been said
-        self.seconds = 0.0  # CPU seconds spent on the report and not yet recorded
 
     def refresh(self) -> None:
         """Mark the page as out of date."""
@@ -190,14 +189,9 @@ class Page:
         if self._is_free(0.0) and self._is_stale:
             self._start()
 
-    def take_seconds(self) -> float:
-        """Return the CPU seconds spent on the report since the last call."""
-        seconds, self.seconds = self.seconds, 0.0
-        return seconds
-
     @contextmanager
-    def refreshed(self, at_end: Callable[[], None]) -> Iterator[None]:
-        """Start a page and run the block; when it ends or is interrupted, write the final page and call `at_end`."""
+    def refreshed(self) -> Iterator[None]:
+        """Start a page and run the block; when it ends or is interrupted, write the final page."""
         self.refresh()
         self.check()
         with closing(self):
@@ -205,10 +199,8 @@ class Page:
                 yield
             except Interrupted:
                 self.finish()
-                at_end()
                 raise
             self.finish()
-            at_end()
 
     def finish(self) -> None:
         """Write the final page, waiting at most `PATIENCE` seconds."""
@@ -241,10 +233,8 @@ class Page:
         """Wait at most `patience` seconds for the process and take its result; return whether none is running."""
         if self._child is not None and self._child.connection.poll(max(0.0, patience)):
             problem = "the process that writes it died"
-            with suppress(EOFError, OSError, ValueError, LookupError, TypeError):
-                result = json.loads(self._child.connection.recv_bytes())
-                self.seconds += result["seconds"]
-                problem = result["problem"]
+            with suppress(EOFError, OSError, ValueError):
+                problem = json.loads(self._child.connection.recv_bytes())
             self._tell(problem)
             self.close()
         return self._child is None

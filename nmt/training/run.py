@@ -77,7 +77,7 @@ class Run:
             if leads:
                 self._prepare_files()
             self._announce()
-            with self.page.refreshed(lambda: self.metrics.append(self._record())):  # with the cost of the last page
+            with self.page.refreshed():
                 self._train()
                 if leads:
                     replace_json(self.out / ABOUT, self.about | {"finished": self.state.step})
@@ -102,9 +102,8 @@ class Run:
         replace_json(self.out / ABOUT, self.about)
 
     def _record(self) -> dict[str, Any]:
-        """Return a checkpoint's line in metrics.jsonl, except scores; `report_seconds` is CPU time since the last."""
-        at = {"step": self.state.step, "seconds": self.state.seconds, "tokens": self.state.tokens}
-        return at | {"report_seconds": self.page.take_seconds()}
+        """Return a checkpoint's line in metrics.jsonl, except scores."""
+        return {"step": self.state.step, "seconds": self.state.seconds, "tokens": self.state.tokens}
 
     def _train(self) -> None:
         """Score the resumed checkpoint if necessary, run the remaining updates, and wait for pending saves."""
@@ -193,9 +192,7 @@ class Run:
             return
         step, scores, examples = self.state.step, dev.scores, list[DevExample]()
         if self.samples is not None and dev.hypotheses:
-            began = time.perf_counter()
             examples = self.samples.add(step, dev.hypotheses)
-            self.page.seconds += time.perf_counter() - began
         info = {**self.data, "scores": scores, "signatures": dev.signatures, "unscored": False}
         info |= {"without_improvement": self.best.without_improvement, "cost": self.state.cost}
         # Record before the checkpoint has its scores, so that a run killed in between does both again.

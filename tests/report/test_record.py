@@ -32,7 +32,7 @@ def logged(step: int, **figures: Any) -> dict[str, Any]:
 
 def test_figures_are_columns_by_kind_of_line(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
-    dev = {"seconds": 1.5, "tokens": 70, "report_seconds": 0.1}
+    dev = {"seconds": 1.5, "tokens": 70}
     path.write_text(
         lines(
             logged(1, mfu=0.25),

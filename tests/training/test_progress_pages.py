@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from reverse_task import BARE, metrics, small
+from reverse_task import BARE, small
 from said import Lines
 
 from nmt.report import page as writing
@@ -31,13 +31,13 @@ count = int(open(page).read()) + 1 if os.path.exists(page) else 1
 open(page, "w").write(str(count))
 problem = None
 print("a foreign line, of which there may be megabytes" * 100_000)
-Connection(0).send_bytes(json.dumps({"seconds": 0.25, "problem": problem}).encode())
+Connection(0).send_bytes(json.dumps(problem).encode())
 os._exit(3)
 """
 FAILS = WRITES.replace("= None", "= 'the disk is full; free some space'")
 DIES = WRITES.replace("Connection(0)", "os._exit(3); Connection(0)")
 CUTS_SHORT = WRITES.replace("Connection(0)", "os.write(0, bytes([0, 0, 1, 0, 5])); os._exit(0); Connection(0)")
-BABBLES = WRITES.replace("json.dumps(", "str(")
+BABBLES = WRITES.replace("json.dumps(problem)", "str(problem)")
 HANGS = WRITES.replace("Connection(0)", "time.sleep(600); Connection(0)")
 
 
@@ -92,7 +92,6 @@ def test_a_page_is_started_when_there_is_something_new_and_no_other_is_being_wri
     page.check()
     page.finish()  # waits for that page, and for the last one
     assert (tmp_path / "report.html").read_text() == "4"
-    assert page.seconds == 1.0
     assert console.said == [f"report: {tmp_path / 'report.html'}"]
 
 
@@ -123,11 +122,6 @@ def test_a_run_writes_its_page_at_its_beginning_and_at_its_end(train: Any, task:
     said = train("training.checkpoint_updates=4")
     assert int((task / "ckpts/report.html").read_text()) >= 2
     assert said.count("report: ckpts/report.html\n") == 1
-    rows = [row for row in metrics(task / "ckpts") if "report_seconds" in row]
-    assert [row["step"] for row in rows] == [4, 8, 8]
-    assert sum(row["report_seconds"] for row in rows) >= 0.5  # what it said: 0.25 s each
-    assert rows[0]["seconds"] < rows[1]["seconds"] < rows[2]["seconds"]
-    assert rows[0]["tokens"] < rows[1]["tokens"] == rows[2]["tokens"]
     train("training.report=false", *BARE, out="without")
     assert not (task / "without/report.html").exists()
 
@@ -146,7 +140,7 @@ def test_a_stopped_run_writes_its_page_and_a_failed_one_does_not(
     monkeypatch.setattr(Run, "_make_updates", updates)
     is_stopped = isinstance(error, Interrupted)
     train(*BARE, code=128 + signal.SIGINT if is_stopped else 1)
-    assert (task / "ckpts/metrics.jsonl").exists() == is_stopped  # for the cost of the page
+    assert (int((task / "ckpts/report.html").read_text()) > 1) == is_stopped
 
 
 def test_a_fault_in_the_page_is_answered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
