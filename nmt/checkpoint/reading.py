@@ -291,19 +291,14 @@ def read_tensors(path: Path, dtypes: Sequence[str] = WEIGHT_DTYPES) -> dict[str,
     with tensors_of(path) as file:
         tensors = load_file(file)
     for name, tensor in tensors.items():
-        dtype = str(tensor.dtype).removeprefix("torch.")
-        extremes = tensor.aminmax() if dtype in dtypes and tensor.numel() else ()  # one pass, no copy
-        check_numbers(path, name, dtype, dtypes, [float(extreme) for extreme in extremes])
+        if (dtype := str(tensor.dtype).removeprefix("torch.")) not in dtypes:
+            problem = f"holds numbers of type {dtype}, not {' or '.join(dtypes)}"
+            raise UserError(f"{path}: tensor {name}: {problem}", files.remedy(path))
+        extremes = tensor.aminmax() if tensor.numel() else ()  # one pass, no copy
+        if not all(abs(float(extreme)) <= FP32_MAX for extreme in extremes):  # false for NaN
+            problem = "holds values that are infinite or not a number"
+            raise UserError(f"{path}: tensor {name}: {problem}", files.remedy(path))
     return tensors
-
-
-def check_numbers(path: Path, name: str, dtype: str, known: Sequence[str], extremes: Sequence[float]) -> None:
-    """Raise UserError if a tensor's `dtype` is not among the `known`, or if `extremes` are NaN or outside fp32."""
-    if dtype not in known:
-        problem = f"holds numbers of type {dtype}, not {' or '.join(known)}"
-        raise UserError(f"{path}: tensor {name}: {problem}", files.remedy(path))
-    if not all(abs(extreme) <= FP32_MAX for extreme in extremes):  # false for NaN
-        raise UserError(f"{path}: tensor {name}: holds values that are infinite or not a number", files.remedy(path))
 
 
 def checkpoint_path(directory: Path, step: int) -> Path:
