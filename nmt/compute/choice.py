@@ -93,13 +93,9 @@ def fp32_multiplier() -> str:
 def narrowest_in_bf16() -> float:
     """Return the smallest d_model of which training in bf16 is known to be faster on this CPU; infinity if none is."""
     supported = torch_internals.find("torch.cpu:_is_avx512_bf16_supported")
-    if not (supported and supported() and _has_512_bits()):
+    if not (supported and supported() and torch.backends.cpu.get_cpu_capability() == "AVX512"):
         return math.inf
     return 128 if _amd_family() == ZEN_4 else 256
-
-
-def _has_512_bits() -> bool:
-    return torch.backends.cpu.get_cpu_capability() == "AVX512"
 
 
 def _amd_family() -> int:

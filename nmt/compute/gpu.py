@@ -18,6 +18,7 @@ from nmt.system import torch_internals
 SHORT_ATTENTION = "both"  # tiles that `group_attention` may use: both, narrow, wide; or none
 RELU = "fused"  # with the product before it in training, or "apart"
 LINEAR_RELU = torch_internals.find("torch:ops.aten._addmm_activation")
+OLDEST = (8, 0)  # GPU that Triton and its attention serve well: Ampere
 NARROW, WIDE = 64, 128  # tokens of a tile
 WIDEST = 128 * NARROW  # of a head times tokens of a tile
 
@@ -87,12 +88,19 @@ class GPU(Operations):
             torch.addmm(total, a, b, out_dtype=total.dtype, out=total)
 
 
+def has_triton(device: torch.device) -> bool:
+    """Return whether kernels in Triton serve a device well."""
+    if device.type != "cuda" or find_spec("triton") is None:
+        return False
+    return torch.cuda.get_device_capability(device) >= OLDEST
+
+
 def attention_tiles(model: Model, device: torch.device) -> list[int]:
     """Return the sizes of tiles for attention of a model's short packed sentences, smallest first.
 
     There are none without Triton or if heads are wide. In a wide tile, GPUs older than Hopper run out of registers.
     """
-    if device.type != "cuda" or find_spec("triton") is None:
+    if not has_triton(device):
         return []
     narrow, wide = SHORT_ATTENTION in ("both", "narrow"), SHORT_ATTENTION in ("both", "wide")
     wide = wide and torch.cuda.get_device_capability(device) >= (9, 0)

@@ -18,8 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from functools import cache, partial
-from importlib.util import find_spec
+from functools import partial
 from itertools import chain, islice
 from typing import Any
 
@@ -28,7 +27,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from nmt.compute.gpu import GPU
+from nmt.compute.gpu import GPU, has_triton
 from nmt.model.cache import Ancestry, KVCache, Removal, with_room
 from nmt.model.operations import join_heads
 from nmt.recipe import Model
@@ -40,13 +39,6 @@ PLACES, PAGES = 128, 15  # of a row, for which there is room at first; PLACES is
 WIDEST = 64 * 64  # of a head times hypotheses; more would not fit the kernel's registers
 SMALL = 2048  # tokens of a batch whose encoder is repeated by a graph
 MOST = 64  # graphs of steps, or of an encoder; each takes some MB of a GPU's memory
-OLDEST = (8, 0)  # GPU that Triton serves well
-
-Own = tuple[Tensor, Tensor, Tensor]
-"""Places of the newest keys and values (n, k), which places each hypothesis attends to (n, c, k), and `extents` (n,)"""
-
-
-# --- pages ------------------------------------------------------------------------------------------------------------
 
 
 def ancestry_on_gpu(
@@ -54,14 +46,7 @@ def ancestry_on_gpu(
 ) -> Ancestry:
     """Return a paged ancestry if there is a kernel for it, else one whose every step waits for the device."""
     fits = STEPS != "plainly" and beam * max(model.key_width, model.value_width) <= WIDEST
-    return PagedAncestry(say, beam, device, window) if fits and _has_triton(device) else Ancestry(beam, device, window)
-
-
-@cache
-def _has_triton(device: torch.device) -> bool:
-    if device.type != "cuda" or find_spec("triton") is None:
-        return False
-    return torch.cuda.get_device_capability(device) >= OLDEST
+    return PagedAncestry(say, beam, device, window) if fits and has_triton(device) else Ancestry(beam, device, window)
 
 
 class PagedAncestry(Ancestry):
@@ -239,27 +224,22 @@ class SearchOnGPU(GPU):
         self._graphs = EncoderGraphs(device, say)
 
     def encode(self, layers: Iterable[Any], norm: nn.Module, x: Tensor, seen: Any, record: Any = None) -> Tensor:
-        encode = super().encode
-        return self._graphs(lambda x, seen: encode(layers, norm, x, seen, record), x, seen)
+        return self._graphs(partial(super().encode, layers, norm, record=record), x, seen)
 
     def step(self, layers: Iterable[Any], norm: nn.Module, x: Tensor, cache: Any, alive: Tensor | None) -> Tensor:
-        ancestry = cache.ancestry
-        if not isinstance(ancestry, PagedAncestry):
+        if not isinstance(ancestry := cache.ancestry, PagedAncestry):
             return super().step(layers, norm, x, cache, alive)
+        from nmt.compute.step_attention import step_attention
+
+        def attend(pool: Tensor, own: Any, attention: Any, project: Any, y: Tensor) -> Tensor:
+            mixed = step_attention(project(y), pool, table, own, attention.heads, attention.widths[-2:], PAGE)
+            return attention.out(mixed)  # type: ignore[no-any-return]
+
         own, table = (ancestry.places, ancestry.seen(cache.window), ancestry.extents), ancestry.table[: len(x)]
         for layer, pool in zip(layers, cache.layers, strict=True):
-            of_own, of_source = (partial(_attend, pool, table, seen) for seen in (own, None))
-            attention, cross = layer.attention, layer.cross
-            x = layer.states(x, partial(of_own, attention, attention.qkv), partial(of_source, cross, cross.query))
+            of_own = partial(attend, pool, own, layer.attention, layer.attention.qkv)
+            x = layer.states(x, of_own, partial(attend, pool, None, layer.cross, layer.cross.query))
         return norm(x)  # type: ignore[no-any-return]
-
-
-def _attend(pool: Tensor, table: Tensor, own: Own | None, attention: Any, project: Any, x: Tensor) -> Tensor:
-    """Compute a sublayer; `own` is as for `step_attention`."""
-    from nmt.compute.step_attention import step_attention
-
-    mixed = step_attention(project(x), pool, table, own, attention.heads, attention.widths[-2:], PAGE)
-    return attention.out(mixed)  # type: ignore[no-any-return]
 
 
 def slots_of(table: Tensor, places: Tensor) -> Tensor:

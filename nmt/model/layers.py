@@ -17,7 +17,7 @@ from torch.nn import functional as F
 
 from nmt.model.batch import Sequences
 from nmt.model.cache import LayerCache
-from nmt.model.operations import PLAIN, Attending, Operations, PackedMask, join_heads
+from nmt.model.operations import PLAIN, Attending, Operations, PackedMask, join_heads, split_heads
 from nmt.recipe import Model
 
 Sublayer = Callable[[Tensor], Tensor]
@@ -55,7 +55,7 @@ class SelfAttention(Layer):
     ) -> Tensor:  # (b, t, d_model)
         projected, p = self.qkv(x), self.dropout.rate
         if cache is not None:  # x are hypotheses; the cache selects the places that each attends to
-            query, key, value = self.operations.split_heads(projected, self.heads, self.widths)
+            query, key, value = split_heads(projected, self.heads, self.widths)
             keys, values, bias = cache.append(key, value)
             mixed = self.operations.attention(query, keys, values, Attending(bias, dropout=p, record=record))
             return self.out(join_heads(mixed))  # type: ignore[no-any-return]
@@ -90,7 +90,7 @@ class CrossAttention(Layer):
 
     def keys_values(self, memory: Tensor) -> tuple[Tensor, Tensor]:
         """Return keys (b, h, s, d_k) and values (b, h, s, d_v) of the encoder's output (b, s, d_model)."""
-        key, value = self.operations.split_heads(self.key_value(memory), self.heads, self.widths)
+        key, value = split_heads(self.key_value(memory), self.heads, self.widths)
         return key, value
 
     def forward(
@@ -107,7 +107,7 @@ class CrossAttention(Layer):
 
     def step(self, x: Tensor, key: Tensor, value: Tensor, bias: Tensor) -> Tensor:
         """Attend from hypotheses x (b, k, d_model) to keys and values that `keys_values` returned; add `bias`."""
-        (query,) = self.operations.split_heads(self.query(x), self.heads, self.widths[:1])
+        (query,) = split_heads(self.query(x), self.heads, self.widths[:1])
         mixed = self.operations.attention(query, key, value, Attending(bias, dropout=self.dropout.rate))
         return self.out(join_heads(mixed))  # type: ignore[no-any-return]
 

@@ -59,10 +59,6 @@ class Operations:
         """Return x Wᵀ + b: x (…, in), `weight` (out, in), `bias` (out,), the result (…, out)."""
         return F.linear(x, weight, bias)
 
-    def split_heads(self, x: Tensor, heads: int, widths: Sequence[int]) -> Sequence[Tensor]:
-        """Split (b, t, h · Σ d) into one (b, h, t, d) for each d of `widths`."""
-        return head_views(x, heads, widths)
-
     def projected_attention(
         self,
         queries: Tensor,  # (b, t, h · d_k); in self-attention also keys and values: (b, t, h · (2 d_k + d_v))
@@ -73,10 +69,10 @@ class Operations:
     ) -> Tensor:
         """Compute `attention` of projections, which hold the heads side by side; (b, t, h · d_v)."""
         if keys_values is None:
-            query, key, value = self.split_heads(queries, heads, (widths[0], *widths))
+            query, key, value = split_heads(queries, heads, (widths[0], *widths))
         else:
-            (query,) = self.split_heads(queries, heads, widths[:1])
-            key, value = self.split_heads(keys_values, heads, widths)
+            (query,) = split_heads(queries, heads, widths[:1])
+            key, value = split_heads(keys_values, heads, widths)
         return join_heads(self.attention(query, key, value, how))
 
     def attention(self, query: Tensor, key: Tensor, value: Tensor, how: Attending) -> Tensor:
@@ -210,7 +206,7 @@ class Operations:
 PLAIN = Operations()
 
 
-def head_views(x: Tensor, heads: int, widths: Sequence[int]) -> list[Tensor]:
+def split_heads(x: Tensor, heads: int, widths: Sequence[int]) -> list[Tensor]:
     """Split (b, t, h · Σ d) into a view (b, h, t, d) for each d of `widths`."""
     parts = x.split([heads * width for width in widths], dim=-1)
     return [part.unflatten(-1, (heads, -1)).transpose(1, 2) for part in parts]

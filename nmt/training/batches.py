@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from nmt.compute.choice import device_name, product_dtype
-from nmt.compute.gpu import attention_tiles
+from nmt.compute.gpu import OLDEST, attention_tiles
 from nmt.data.corpus import Corpus, Ids, Lengths, Rows
 from nmt.data.epochs import EpochPlan
 from nmt.model.batch import Batch, Groups, Packing, Sequences
@@ -209,7 +209,6 @@ def _round_up(number: int, step: int) -> int:
 
 SHARE = 0.9  # fraction of GPU memory that an update may use; the rest allows for fragmentation
 WIDEST_HEAD, HEAD_STEP = 256, 8  # maximum and divisor of the head width in the packed-attention kernel
-OLDEST = (8, 0)  # minimum compute capability for the kernel: Ampere
 
 
 @dataclass(frozen=True)

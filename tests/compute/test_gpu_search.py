@@ -63,7 +63,7 @@ def on_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
         self.active = True
 
     monkeypatch.setattr(choice, "_on_cpu", choice._on_gpu)
-    monkeypatch.setattr(gpu_search, "_has_triton", lambda device: True)
+    monkeypatch.setattr(gpu_search, "has_triton", lambda device: True)
     for name, size in (("PAGE", 4), ("PAGES", 2), ("PLACES", 16)):  # so that tables and buffers grow
         monkeypatch.setattr(gpu_search, name, size)
     monkeypatch.setattr(gpu_search, "graph_rows", lambda count: -(-count // 4) * 4)  # to record fewer
@@ -121,7 +121,7 @@ def test_a_search_goes_on_without_graphs_if_none_can_be_recorded(on_gpu: None, m
 def test_steps_are_plain_where_the_kernel_does_not_serve(
     beam: int, there: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gpu_search, "_has_triton", lambda device: there)
+    monkeypatch.setattr(gpu_search, "has_triton", lambda device: there)
     here, model = torch.device("cpu"), Model(d_model=64, heads=2)
     assert type(gpu_search.ancestry_on_gpu(model, print, beam, here, None)) is Ancestry
 

@@ -61,11 +61,6 @@ def test_products(way: Operations, scale: float) -> None:
     torch.testing.assert_close(found, expected)
 
 
-def test_heads(way: Operations) -> None:
-    (x,) = given = leaves((3, 5, 2 * (4 + 4 + 7)))
-    assert_same(way.split_heads(x, 2, (4, 4, 7)), PLAIN.split_heads(x, 2, (4, 4, 7)), given)
-
-
 @pytest.mark.parametrize("kind", ["plain", "padding", "causal", "per query", "cross", "window", "long"])
 def test_attention(way: Operations, kind: str) -> None:
     t = SHORT + 1 if kind == "long" else 70 if kind == "window" else 5

@@ -56,7 +56,7 @@ def late(monkeypatch):
 
 
 def let_triton_seem_there(monkeypatch):
-    monkeypatch.setattr(gpu_search, "_has_triton", lambda device: True)
+    monkeypatch.setattr(gpu_search, "has_triton", lambda device: True)
     monkeypatch.setattr(step_attention, "step_attention", gathered_attention)
 
 

@@ -8,13 +8,19 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from nmt.compute.gpu_search import Own, slots_of
+from nmt.compute.gpu_search import slots_of
 from nmt.model.cache import hidden
-from nmt.model.operations import head_views, join_heads
+from nmt.model.operations import join_heads, split_heads
 
 
 def gathered_attention(
-    query: Tensor, pool: Tensor, table: Tensor, own: Own | None, heads: int, widths: Sequence[int], page: int
+    query: Tensor,
+    pool: Tensor,
+    table: Tensor,
+    own: tuple[Tensor, ...] | None,
+    heads: int,
+    widths: Sequence[int],
+    page: int,
 ) -> Tensor:
     """Compute what `step_attention` does."""
     size = page * (table.size(1) - 1) if own is None else own[1].size(1)
@@ -29,6 +35,6 @@ def gathered_attention(
     states = pool[slots_of(table, first + numbers)].masked_fill_(~visible.any(2, keepdim=True), 0.0)
     visible = visible.transpose(1, 2)[:, None]
     bias = query.new_zeros(visible.shape).masked_fill_(~visible, hidden(query.dtype))
-    keys, values = head_views(states, heads, widths)
-    (queries,) = head_views(query, heads, widths[:1])
+    keys, values = split_heads(states, heads, widths)
+    (queries,) = split_heads(query, heads, widths[:1])
     return join_heads(F.scaled_dot_product_attention(queries, keys, values, bias))
