@@ -20,7 +20,7 @@ import torch
 from torch._dynamo.utils import counters, get_compilation_metrics
 from torch.profiler import ProfilerActivity, profile
 
-from nmt.compute.gpu_search import SearchGraphs
+from nmt.compute.search_graphs import SearchGraphs
 from nmt.decoding.beam import Search
 from nmt.system.device import Download
 from results import KERNELS, Results

@@ -14,8 +14,8 @@ from queues import Pile
 from reference_search import assert_same, random_model
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from nmt.compute import choice, gpu_search
-from nmt.compute.gpu_search import SearchGraphs
+from nmt.compute import choice, gpu_search, search_graphs
+from nmt.compute.search_graphs import SearchGraphs
 from nmt.decoding.beam import SearchEngine
 from nmt.decoding.constraints import MinLength, NoRepeat
 from nmt.decoding.engine import Hypothesis, Source
@@ -58,15 +58,14 @@ def on_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lets a CPU search as a GPU does, with the stand-in for CUDA graphs."""
     prepare = SearchGraphs.__init__
 
-    def begin(self: SearchGraphs, device: torch.device, say: Callable[[str], None]) -> None:
-        prepare(self, device, say)
-        self.active = True
+    def begin(self: SearchGraphs, device: torch.device, say: Callable[[str], None], active: bool) -> None:
+        prepare(self, device, say, active=True)
 
     monkeypatch.setattr(choice, "_on_cpu", choice._on_gpu)
     monkeypatch.setattr(gpu_search, "has_triton", lambda device: True)
     for name, size in (("PAGE", 4), ("PAGES", 2), ("PLACES", 16)):  # so that tables and buffers grow
         monkeypatch.setattr(gpu_search, name, size)
-    monkeypatch.setattr(gpu_search, "graph_rows", lambda count: -(-count // 4) * 4)  # to record fewer
+    monkeypatch.setattr(search_graphs, "graph_rows", lambda count: -(-count // 4) * 4)  # to record fewer
     monkeypatch.setattr(step_attention, "step_attention", gathered_attention)
     monkeypatch.setattr(SearchGraphs, "__init__", begin)
     monkeypatch.setattr(SearchGraphs, "_record", lambda self, work: Traced(work))
@@ -127,6 +126,6 @@ def test_steps_are_plain_where_the_kernel_does_not_serve(
 
 
 def test_batches_are_filled_up_by_at_most_a_quarter_to_few_numbers_of_rows() -> None:
-    found = [gpu_search.graph_rows(count) for count in range(1, 2049)]
+    found = [search_graphs.graph_rows(count) for count in range(1, 2049)]
     assert all(count <= rows <= 1.25 * count for count, rows in enumerate(found, 1))
     assert len(set(found)) == 40
