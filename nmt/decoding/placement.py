@@ -26,7 +26,7 @@ from nmt.decoding.engine import Found, Hypothesis, Prefix, Source
 from nmt.decoding.forced import TOKENS, attention_of, log_probabilities_of
 from nmt.model.transformer import Transformer
 from nmt.recipe import Decoding
-from nmt.text.alignment import GLUE, Aligned
+from nmt.text.alignment import GLUE, Aligned, Place
 from nmt.text.terms import Phrase, Span, Terms, capitalised, find_copies, in_order, joins, missing
 from nmt.text.vocabulary import EOS, SPACE_MARK, Vocabulary
 
@@ -163,10 +163,15 @@ class Placer:
         options = []
         for phrase in source.phrases:
             if not phrase.kept:
-                ways = product(aligned.places(Span(phrase.start, phrase.end), taken), phrase.targets)
-                options.append([_edit(aligned.output, place, phrase, target) for place, target in ways])
+                places = list(aligned.places(Span(phrase.start, phrase.end), taken))
+                options.append([self._edit(phrase, target, place) for place in places for target in phrase.targets])
         for edits in product(*options):
             yield written(aligned.output, edits)
+
+    @staticmethod
+    def _edit(phrase: Phrase, target: str, place: Place) -> Edit:
+        is_first = place.span.start == 0 and not phrase.case
+        return place.span, place.before + (capitalised(target) if is_first else target) + place.after
 
     def _fixed(self, prefix: Prefix | None) -> int:
         """Return the length of a prefix in characters."""
@@ -234,14 +239,6 @@ def without(text: str, phrases: Sequence[Phrase]) -> tuple[str, list[Span]]:
         cuts.append(Span(start, end))
         rest, last = rest + text[last:start], end
     return rest + text[last:], cuts
-
-
-def _edit(output: str, place: Span, phrase: Phrase, target: str) -> Edit:
-    """Write a term over a word or, with a space, before or behind one."""
-    text = capitalised(target) if place.start == 0 and not phrase.case else target
-    if place.start == place.end:
-        text = f"{text} " if any(map(joins, output[place.start : place.start + 1])) else f" {text}"
-    return place, text
 
 
 def written(text: str, edits: Sequence[Edit]) -> str:

@@ -37,6 +37,14 @@ def words_of(text: str, glue: frozenset[str] = frozenset(), whole: Sequence[Span
     return [Span(places[0], places[-1] + 1) for places in words]
 
 
+class Place(NamedTuple):
+    """Where a text may be written into an output: over a span, or beside a word if that is empty."""
+
+    span: Span
+    before: str = ""  # a space that precedes the text, or follows it
+    after: str = ""
+
+
 @dataclass(frozen=True, eq=False)
 class Aligned:
     """A source and an output, with the attention of each word of the output to each word of the source."""
@@ -132,17 +140,17 @@ class Aligned:
         likely = int(attention.argmax())
         return Span(likely, likely + 1) if found is None and attention[likely] >= LIKELY else found
 
-    def places(self, span: Span, taken: set[int]) -> Iterator[Span]:
+    def places(self, span: Span, taken: set[int]) -> Iterator[Place]:
         """Yield places in the output for a translation of a source span.
 
-        They are those of the words that attend most to it, or, as empty spans, the edges of the word that attends to it
-        at all. `taken` are the words that no longer count; the chosen ones are added.
+        They are those of the words that attend most to it, or beside the word that attends to it at all. `taken` are
+        the words that no longer count; the chosen ones are added.
         """
         inside = _touched(self.source_words, span)
         mass, favourites = self.weights[:, inside].sum(1), self.weights.argmax(1)  # (words,)
         free = [j for j, word in enumerate(self.words) if j not in taken and joins(self.output[word.start])]
         if not free:
-            yield Span(len(self.output), len(self.output))
+            yield Place(Span(len(self.output), len(self.output)), before=" ")
             return
         hits = [j for j in free if favourites[j] in inside]
         starts = [at for at, j in enumerate(hits) if at == 0 or not self._adjacent(hits[at - 1], j)]
@@ -154,13 +162,14 @@ class Aligned:
         if hits:  # without weak words at its ends; for one source word the last word, since an article attends to it
             strong = first + np.flatnonzero(mass[first : last + 1] >= STRONG * mass[first : last + 1].max())
             start = strong[0 if len(inside) > 1 else -1]
-            yield Span(self.words[start].start, self.words[strong[-1]].end)
+            yield Place(Span(self.words[start].start, self.words[strong[-1]].end))
         else:
             word, is_clear = self.words[first], mass[first] >= CLEAR
             if is_clear:
-                yield word
+                yield Place(word)
             if not is_clear or self.weights[:, favourites[first]].argmax() == first:  # its own source has no other word
-                yield from (Span(word.start, word.start), Span(word.end, word.end))
+                yield Place(Span(word.start, word.start), after=" ")
+                yield Place(Span(word.end, word.end), before=" ")
 
     def between(self, at: int, text: str, bound: tuple[bool, bool], fixed: int) -> tuple[int, str]:
         """Return where in the output to insert a text that stood at an offset of the source, and the text with spaces.

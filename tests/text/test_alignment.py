@@ -20,11 +20,10 @@ def aligned(source: str, output: str, weights: dict[tuple[str, str], float]) -> 
     return Aligned.of(source, ends[0], output, ends[1], found)
 
 
-def places(pair: Aligned, text: str, taken: set[int] | None = None) -> list[str]:
-    """The output with brackets around each place."""
+def places(pair: Aligned, text: str, taken: set[int] | None = None) -> list[tuple[str, str, str]]:
     start = pair.source.index(text)
     found = pair.places(Span(start, start + len(text)), set() if taken is None else taken)
-    return [f"{pair.output[:first]}[{pair.output[first:end]}]{pair.output[end:]}" for first, end in found]
+    return [(place.before, pair.output[slice(*place.span)], place.after) for place in found]
 
 
 def test_words_are_runs_of_letters_and_single_other_characters() -> None:
@@ -34,16 +33,16 @@ def test_words_are_runs_of_letters_and_single_other_characters() -> None:
 
 def test_an_article_that_attends_to_its_noun_stays() -> None:
     weights = {("die", "dogs"): 0.6, ("Hunde", "dogs"): 0.9, ("sehen", "see"): 0.9}
-    assert places(aligned("the dogs see", "die Hunde sehen", weights), "dogs") == ["die [Hunde] sehen"]
+    assert places(aligned("the dogs see", "die Hunde sehen", weights), "dogs") == [("", "Hunde", "")]
 
 
 def test_what_no_word_stands_for_goes_beside_or_over_the_word_that_attends_to_it_most() -> None:
     weights = {("Ball", "soccer"): 0.6, ("Ball", "ball"): 0.35, ("rot", "red"): 0.9}
     taken: set[int] = set()
     pair = aligned("red soccer ball", "rot Ball", weights)
-    assert places(pair, "ball", taken) == ["rot [Ball]", "rot []Ball", "rot Ball[]"]
-    assert places(pair, "soccer", taken) == ["[]rot Ball", "rot[] Ball"]  # beside the other word
-    assert places(aligned("dog", "", {}), "dog") == ["[]"]
+    assert places(pair, "ball", taken) == [("", "Ball", ""), ("", "", " "), (" ", "", "")]
+    assert places(pair, "soccer", taken) == [("", "", " "), (" ", "", "")]  # beside the other word
+    assert places(aligned("dog", "", {}), "dog") == [(" ", "", "")]
 
 
 @pytest.mark.parametrize(
