@@ -170,8 +170,8 @@ class Placer:
 
     @staticmethod
     def _edit(phrase: Phrase, target: str, place: Place) -> Edit:
-        is_first = place.span.start == 0 and not phrase.case
-        return place.span, place.before + (capitalised(target) if is_first else target) + place.after
+        begins = place.span.start == 0 and not place.before.strip() and not phrase.case
+        return place.span, place.before + (capitalised(target) if begins else target) + place.after
 
     def _fixed(self, prefix: Prefix | None) -> int:
         """Return the length of a prefix in characters."""

@@ -13,7 +13,7 @@ from typing import NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from nmt.text.terms import Phrase, Span, find_copies, joins
+from nmt.text.terms import Phrase, Span, capitalised, find_copies, joins
 
 STRONG = 0.5  # part of the strongest attention in a run that keeps a word in it
 CLEAR = 0.3  # attention to a source word from which an output word may stand for it
@@ -41,7 +41,7 @@ class Place(NamedTuple):
     """Where a text may be written into an output: over a span, or beside a word if that is empty."""
 
     span: Span
-    before: str = ""  # a space that precedes the text, or follows it
+    before: str = ""  # what precedes the text: a space, or the part of a compound that stays
     after: str = ""
 
 
@@ -55,6 +55,10 @@ class Aligned:
     words: list[Span]
     weights: NDArray[np.float64]
     """(words, source words): sums over a source word's subwords, means over an output word's"""
+    ends: Sequence[int]
+    """Offsets at which the output's subwords end"""
+    of_subwords: NDArray[np.float64]
+    """(output subwords, source words)"""
 
     @classmethod
     def of(
@@ -76,7 +80,8 @@ class Aligned:
         words = words_of(output, glue, find_copies(output, [phrase.source for phrase in kept]))
         queries, keys = _shares(words, ends), _shares(source_words, source_ends)
         mean = queries / np.maximum(queries.sum(1, keepdims=True), 1e-9)
-        return cls(source, output, source_words, words, mean @ weights @ keys.T)
+        of_subwords = weights @ keys.T
+        return cls(source, output, source_words, words, mean @ of_subwords, ends, of_subwords)
 
     @classmethod
     def copied(cls, text: str, walls: Iterable[int]) -> Self:
@@ -84,7 +89,8 @@ class Aligned:
         bounds = [0, *(wall for wall in walls if 0 < wall < len(text)), len(text)]
         pieces = (re.compile(r"\S+").finditer(text, *bound) for bound in pairwise(bounds))
         words = [Span(*found.span()) for piece in pieces for found in piece]
-        return cls(text, text, words, words, np.eye(len(words)))
+        weights = np.eye(len(words))
+        return cls(text, text, words, words, weights, (), weights)
 
     def pinned(self, phrases: Iterable[Phrase]) -> Self:
         """Let the targets of phrases that the output has stand for their sources alone, whatever the attention."""
@@ -159,7 +165,9 @@ class Aligned:
         best = max(runs, key=lambda run: (self.weights[run][:, inside].sum(1).max(), run)) if hits else alone
         first, last = best[0], best[-1]
         taken.update(range(first, last + 1))
-        if hits:  # without weak words at its ends; for one source word the last word, since an article attends to it
+        if first == last and (part := self._part(inside, first)):
+            yield part
+        elif hits:  # without weak words at its ends; for one source word the last word, since an article attends to it
             strong = first + np.flatnonzero(mass[first : last + 1] >= STRONG * mass[first : last + 1].max())
             start = strong[0 if len(inside) > 1 else -1]
             yield Place(Span(self.words[start].start, self.words[strong[-1]].end))
@@ -170,6 +178,27 @@ class Aligned:
             if not is_clear or self.weights[:, favourites[first]].argmax() == first:  # its own source has no other word
                 yield Place(Span(word.start, word.start), after=" ")
                 yield Place(Span(word.end, word.end), before=" ")
+
+    def _part(self, inside: Sequence[int], j: int) -> Place | None:
+        """Return the place of one part of the compound j, if its other part stands for a source word not `inside`."""
+        word = self.words[j]
+        at = [k for k, end in enumerate(self.ends) if word.start < end <= word.end]
+        owners = self.of_subwords[at].argmax(1).tolist()
+        others = {i for i in owners if i not in inside}
+        own = [i in inside for i in owners]
+        is_parted = len([*groupby(own)]) == 2  # one part's subwords, then the other's
+        if (
+            not is_parted
+            or not others <= {inside[0] - 1, inside[-1] + 1}
+            or any(self.weights[:, i].argmax() != j for i in others)
+        ):
+            return None
+        split = own.index(own[-1])
+        middle = self.ends[at[split - 1]]
+        first, second = self.output[word.start : middle], self.output[middle : word.end]
+        if own[0]:
+            return Place(word, after="-" + (capitalised(second) if first[:1].isupper() else second))
+        return Place(word, before=first + "-")
 
     def between(self, at: int, text: str, bound: tuple[bool, bool], fixed: int) -> tuple[int, str]:
         """Return where in the output to insert a text that stood at an offset of the source, and the text with spaces.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 
@@ -9,15 +11,23 @@ from nmt.text.alignment import Aligned, words_of
 from nmt.text.terms import Span
 
 
-def aligned(source: str, output: str, weights: dict[tuple[str, str], float]) -> Aligned:
-    """Align texts whose subwords are words."""
-    sides = [words_of(text) for text in (source, output)]
+def aligned(
+    source: str, output: str, weights: dict[tuple[str, str], float], splits: dict[str, int] | None = None
+) -> Aligned:
+    """Align texts whose subwords are words; `splits` says after how many characters a word has another subword."""
+    sides = []
+    for text in (source, output):
+        ends = [word.end for word in words_of(text)]
+        ends += [text.index(word) + at for word, at in (splits or {}).items() if text is output]
+        sides.append(sorted(ends))
     found = np.full((len(sides[1]), len(sides[0])), 0.01)
-    here, there = ([text[slice(*word)] for word in side] for text, side in zip((source, output), sides, strict=True))
+    starts = [[0, *ends] for ends in sides]
+    subwords = [
+        [text[a:b].strip() for a, b in pairwise(each)] for text, each in zip((source, output), starts, strict=True)
+    ]
     for (one, other), weight in weights.items():
-        found[there.index(one), here.index(other)] = weight
-    ends = [[word.end for word in side] for side in sides]
-    return Aligned.of(source, ends[0], output, ends[1], found)
+        found[subwords[1].index(one), subwords[0].index(other)] = weight
+    return Aligned.of(source, sides[0], output, sides[1], found)
 
 
 def places(pair: Aligned, text: str, taken: set[int] | None = None) -> list[tuple[str, str, str]]:
@@ -34,6 +44,14 @@ def test_words_are_runs_of_letters_and_single_other_characters() -> None:
 def test_an_article_that_attends_to_its_noun_stays() -> None:
     weights = {("die", "dogs"): 0.6, ("Hunde", "dogs"): 0.9, ("sehen", "see"): 0.9}
     assert places(aligned("the dogs see", "die Hunde sehen", weights), "dogs") == [("", "Hunde", "")]
+
+
+@pytest.mark.parametrize(
+    ("text", "found"), [("kitchen", ("", "Küchentisch", "-Tisch")), ("table", ("Küchen-", "Küchentisch", ""))]
+)
+def test_one_part_of_a_compound_leaves_the_other(text: str, found: tuple[str, str, str]) -> None:
+    weights = {("Küchen", "kitchen"): 0.9, ("tisch", "table"): 0.9, ("ein", "a"): 0.9}
+    assert places(aligned("a kitchen table", "ein Küchentisch", weights, {"Küchentisch": 6}), text) == [found]
 
 
 def test_what_no_word_stands_for_goes_beside_or_over_the_word_that_attends_to_it_most() -> None:

@@ -28,7 +28,7 @@ def pair(source: str, output: str, links: dict[int, int] | None = None) -> Align
         i = j if links is None else links.get(j)
         if i is not None and i < len(words[0]):
             weights[j, i] = 0.8
-    return Aligned(source, output, *words, weights)
+    return Aligned(source, output, *words, weights, (), weights)
 
 
 def put(line: str, output: str | None = None, links: dict[int, int] | None = None) -> str:
