@@ -1,7 +1,7 @@
 """Numbers, names with digits, and loops: what a translation loses of its source, invents or repeats.
 
 Numbers are compared by value, so 1,000.5 is 1.000,5; names with digits, such as `i386`, as they are, but for case. What
-good translations do is no change: 64bit may become 64 bit. Without a number instead, 3 may become a word, and 20th XX.
+good translations do is no change: 64bit may become 64 bit, 20th XX, and 3 a word.
 """
 
 from __future__ import annotations
@@ -20,9 +20,23 @@ _TOKEN = re.compile(  # a number, or a name with digits
     r"|[^\W_]*\d[^\W_]*(?:[.,][^\W_]*\d[^\W_]*)*)"  # 1,000.5, 3.11 and i386; hyphens, colons and slashes part two
 )
 _THOUSANDS = re.compile(r"\d{1,3}([., '’])\d{3}(?:\1\d{3})*(?:(?!\1)[.,]\d+)?")
-_MAYBE_WORD = re.compile(r"[1-9]|1[0-2]|[1-3]?\d(?:st|nd|rd|th|[aeo]|er|re|ème)|[1-4][dD]")  # three, XX, 3-fold
+_ORDINAL = re.compile(r"(\d{1,2})(?:st|nd|rd|th|[aeo]|er|re|ème)?")
 _LOOP = re.compile(r"(?<!\S)((?:\S++ ){1,8}?)\1\1+|(\S{1,8}?)\2\2+")  # of words, or of characters
 SHORTEST_LOOP = 7  # characters
+_SPELLED = (  # beginnings of words for 1 to 12 in English, German, French, Italian, Spanish, Portuguese and Dutch
+    "one|once|first|un|um|ein|een|erst|prim|prem",
+    "two|twi|twe|second|segund|due|duo|dou|deu|dos|dois|doi|zwei|zwo",
+    "three|third|tre|trê|tri|ter|tie|troi|dre|dri",
+    "four|vier|qua|cua",
+    "fif|five|fünf|vijf|cin|quin",
+    "six|sei|ses|sech|zes",
+    "seven|sieb|zeven|sett|sete|séti|siet",
+    "eigh|acht|huit|ott|och|oit",
+    "nin|neun|neuf|neg|nov|nuev",
+    "ten|tien|zehn|dix|die[cz]|de[cz]",
+    "eleven|elf|onz|once|undic",
+    "twel|twaalf|zwölf|douz|do[cdz]",
+)
 
 
 class Changes(NamedTuple):
@@ -55,11 +69,10 @@ def _changed(source: str, output: str, asked: str) -> tuple[list[str], list[str]
     # Once is enough for a name, which may become a pronoun. A number or name that the source has is no invention.
     wanted = set(_TOKEN.findall(_normalized(asked)))
     known = wanted.union(map(_key, here))
-    lost = [token for token in lost if token not in wanted and not _is_name_in(token, output)]
-    invented = [token for token in invented if not ({token, _key(token)} & known or _is_name_in(token, source))]
-    if not (lost and invented):  # otherwise one number took the place of another
-        lost, invented = ([token for token in each if not _MAYBE_WORD.fullmatch(token)] for each in (lost, invented))
-    return lost, invented
+    return (
+        [token for token in lost if token not in wanted and not _is_said(token, source, output)],
+        [token for token in invented if not {token, _key(token)} & known and not _is_said(token, output, source)],
+    )
 
 
 def _loop(text: str) -> tuple[int, str]:
@@ -123,11 +136,26 @@ def _pieces(token: str, text: str) -> list[str]:
     """Return the keys of the numbers in a token if `text` may write these apart: 17.30, 64bit, Python3."""
     if _is_number(token):
         return [_key(digits) for digits in re.findall(r"\d+", token)]
-    apart = token[0].isdigit() or _is_name_in(token, text)
+    apart = token[0].isdigit() or _is_in(token, text)
     return [_key(number) for number in re.findall(r"\d+(?:[.,]\d+)*", token)] if apart else [token]
 
 
-def _is_name_in(token: str, text: str) -> bool:
+def _is_in(name: str, text: str) -> bool:
     """Return whether a name stands in a text, in whatever case and with or without spaces and hyphens."""
-    apart = r"[\W_]{0,3}".join(re.findall(r"\d+|[^\W\d_]+", token))
-    return not _is_number(token) and bool(re.search(rf"(?<![^\W_]){apart}(?![^\W_])", text, re.IGNORECASE))
+    apart = r"[\W_]{0,3}".join(re.findall(r"\d+|[^\W\d_]+", name))
+    return bool(re.search(rf"(?<![^\W_]){apart}(?![^\W_])", text, re.IGNORECASE))
+
+
+def _is_said(token: str, text: str, other: str) -> bool:
+    """Return whether another text has a name, or words for 3, 3rd, 16th, 3D or i18n, but not for the 3 of Python 3."""
+    if re.fullmatch(r"[1-4][dD]", token):
+        return "dimension" in other.casefold()
+    if short := re.fullmatch(r"([a-z])(\d\d?)[a-z]", token, re.IGNORECASE):
+        return bool(re.search(rf"\b{short[1]}\w{{{short[2]},}}", other, re.IGNORECASE))
+    if not (found := _ORDINAL.fullmatch(token)) or not 0 < (value := int(found[1])) < 40:
+        return not _is_number(token) and _is_in(token, other)
+    if re.search(rf"(?<=[\w,] )[A-Z]\w*[ -]{token}(?!\w)", text):
+        return False
+    roman = "X" * (value // 10) + ("", "I", "II", "III", "IV", "V", "VI", "VII", "VIII", "IX")[value % 10]
+    words = _SPELLED[value - 1] if value <= len(_SPELLED) else roman
+    return bool(re.search(rf"\b{roman}\b|\b(?i:{words})", other))
