@@ -23,7 +23,7 @@ from nmt.data.pairs import Pair
 from nmt.recipe import Data
 from nmt.system.errors import UserError
 from nmt.system.files import not_read, regular, remedy
-from nmt.text.vocabulary import SPACE_MARK, UNK, TargetVocabulary, Vocabulary
+from nmt.text.vocabulary import UNK, TargetVocabulary
 
 EXAMPLES = 3  # dropped pairs shown for each reason
 HELD_OUT = "set aside for valid and test, duplicates included"
@@ -68,8 +68,6 @@ class EncodedChunk:
     """Counts of dropped pairs by reason, of overlaps with evaluation splits and of targets with unknown symbols"""
     examples: dict[str, list[tuple[int, Pair]]]
     """The first dropped pairs by reason, each with its line number in the split"""
-    as_bytes: Counter[str]
-    """Counts of characters that byte fallback encodes"""
 
 
 @dataclass(frozen=True)
@@ -88,13 +86,6 @@ class PairEncoder:
     """Symbols of languages that begin each side, by data set; by default none"""
     older: Sequence[Sequence[TargetVocabulary]] = ()
     """Vocabularies that encode each side, by data set, where `vocabularies` have languages added to them"""
-
-    @cached_property
-    def _alphabets(self) -> list[frozenset[str]]:
-        """Characters with an entry, by side; none of tree symbols, which are the last side."""
-        sides = [each for each in self.vocabularies if isinstance(each, Vocabulary)]
-        characters = ((text for text in side.spellings() if len(text) == 1) for side in sides)
-        return [frozenset(text.replace(SPACE_MARK, " ") for text in side) for side in characters]
 
     @cached_property
     def _evaluation_sources(self) -> frozenset[str]:
@@ -118,13 +109,12 @@ class PairEncoder:
             counts[reason] = sum(UNK in ids for ids in rows[-1])
         symbols = self.symbols[chunk.dataset] if self.symbols else [()] * len(rows)
         sides = [_concatenate(side, first) for side, first in zip(rows, symbols, strict=True)]
-        as_bytes = self._as_bytes(pairs)
         if not self.keep_all and not (kept := self._fitting(sides, usable, dropped)).all():
             sides, lines = [side.only(kept) for side in sides], lines[kept]
         counts.update({reason: len(found) for reason, found in dropped.items()})
         examples = {reason: found[:EXAMPLES] for reason, found in dropped.items() if reason != HELD_OUT}
         texts = pairs if self.keep_all else None
-        return EncodedChunk(chunk.dataset, len(chunk.pairs), sides, lines, texts, +counts, examples, as_bytes)
+        return EncodedChunk(chunk.dataset, len(chunk.pairs), sides, lines, texts, +counts, examples)
 
     def _defect(self, pair: Pair) -> str | None:
         """Return the defect of a pair's texts, if any, for which a training pair is not used."""
@@ -134,15 +124,6 @@ class PairEncoder:
         if "\ufffd" in "".join(pair):  # what bytes that are not UTF-8 become; few texts have it
             return f"{what} not UTF-8 or with U+FFFD"
         return HELD_OUT if pair[0] in self.held_out else None
-
-    def _as_bytes(self, pairs: Sequence[Pair]) -> Counter[str]:
-        """Count the characters that byte fallback encodes."""
-        found: Counter[str] = Counter()
-        for texts, alphabet in zip(zip(*pairs, strict=True), self._alphabets, strict=False):
-            text = "".join(texts)
-            if rare := set(text) - alphabet:
-                found.update(filter(rare.__contains__, text))
-        return found
 
     def _leak(self, pair: Pair) -> str:
         """Return what is counted of a pair whose source occurs in an evaluation split."""

@@ -31,9 +31,8 @@ def read_report(prepared: Path) -> dict[str, Any]:
 
 
 def figures_of(report: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Return the figures of each split, without texts and characters."""
-    texts = ("examples", "spelled as bytes")
-    return {split: {k: figure for k, figure in figures.items() if k not in texts} for split, figures in report.items()}
+    """Return the figures of each split, without texts."""
+    return {split: {k: f for k, f in figures.items() if k != "examples"} for split, figures in report.items()}
 
 
 def training_pairs(prepared: Path) -> int | None:
@@ -81,11 +80,6 @@ def summary(out: Path, report: dict[str, dict[str, Any]], tokenizer: Tokenizer, 
         yield f"  {reason}: {printable(examples[0])}"
     if several := train.get("sources with several sentences"):
         yield f"  train sources with several sentences: {several / train['kept']:.0%}"
-    if characters := train["spelled as bytes"]["characters"]:
-        most = train["spelled as bytes"]["most often"]
-        shown = {c if c.isprintable() else f"U+{ord(c):04X}": count for c, count in most.items()}
-        listed = ", ".join(f"'{character}' {count:,}" for character, count in [*shown.items()][:10])
-        yield f"  train characters spelled as bytes: {characters:,}, of which most often {listed}"
     if leaked := train.get(f"{unit} also in valid or test"):
         yield f"  warning: {leaked:,} training {unit} are in valid or test word for word, so scores there are too high"
     for languages, sizes in data.taken.items():

@@ -125,8 +125,7 @@ def _inputs(recipe: Recipe, tokenizer_from: Path | None, before: Mapping[str, An
             described, hashes = describe(dataset, data), list[Any]()
             unchanged = hashes_before if settings == described else []
             for number, path in enumerate(input_files(dataset, data.of(dataset))):
-                # The place of the cache may differ where only prepared data was copied to.
-                name = str(path) if dataset.opus is None else f"opus:{dataset.opus}"
+                name = str(path)
                 end = f"*/{PurePath(name).name}"  # with wildcards, if the data set is a pattern of trees
                 if path.exists():
                     key = path.absolute()

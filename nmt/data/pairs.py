@@ -1,8 +1,4 @@
-"""Read sentence pairs from text, .zip, .tsv, .jsonl, .parquet, translators' files, OPUS, sacreBLEU, hub and treebanks.
-
-Corpora of OPUS, the collection at https://opus.nlpl.eu, are downloaded as Moses archives of two languages. An archive
-has its name in the cache only after its texts have been read to their ends. An interrupted download is resumed, unless
-the server's file has changed meanwhile.
+"""Read sentence pairs from text, .zip, .tsv, .jsonl, .parquet, translators' files, sacreBLEU, hub and treebanks.
 
 A tree becomes a pair of its space-separated words and the prepared tree on one line. For a language model, a pair
 consists of a target alone.
@@ -12,35 +8,23 @@ from __future__ import annotations
 
 import difflib
 import glob
-import hashlib
 import json
 import logging
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from http.client import HTTPException
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
-from urllib.request import Request, urlopen
 
 from nmt.parsing.tree import prepare_tree, read_trees, tree_files
 from nmt.recipe import Data, Dataset
 from nmt.recipe.data import PAIRS, UNITS, format_of
 from nmt.system.compression import members
-from nmt.system.console import Console
 from nmt.system.errors import UserError
-from nmt.system.processes import exclusive
 from nmt.text.bilingual import BilingualFile
 from nmt.text.lines import REALIGN, count_lines, one_line, read_lines, read_parallel, stripped
 
 Pair = tuple[str, ...]
 """One sentence for each of `Data.languages`"""
-FILES = "https://object.pouta.csc.fi"
-"""Host of OPUS's archives, which the environment variable NMT_OPUS_URL replaces"""
-ON_PAGES = "look at https://opus.nlpl.eu for corpora, versions and languages, and write {opus: CORPUS/VERSION}"
-PATIENCE = 60.0  # seconds to wait for the server
-READ_SIZE = 1 << 16  # bytes read at a time: what an interruption loses
-UNREACHED = (OSError, HTTPException, ValueError)  # ValueError: NMT_OPUS_URL is not a URL
 ONE_OBJECT = 'write one JSON object on each line, such as {"en": "Hello.", "de": "Hallo."}'
 
 
@@ -49,8 +33,6 @@ def input_files(dataset: Dataset, data: Data) -> list[Path]:
 
     Raise UserError if a folder holds none.
     """
-    if dataset.opus is not None:
-        return [Archive(dataset.opus, data.languages).path]
     names = (dataset.source, dataset.target, dataset.file, dataset.trees)
     return [path for name in names if name is not None for path in _matches(name, data, name is dataset.trees)]
 
@@ -107,7 +89,7 @@ def _text_files(dataset: Dataset, data: Data) -> Sequence[tuple[os.PathLike[str]
     """Return a data set's line-aligned text files, one per side, in groups; None if it has another format."""
     if dataset.sacrebleu is not None and data.source is not None:
         return [find_test_set(dataset.sacrebleu, data.source, data.target)]
-    if dataset.opus is not None or dataset.format == ".zip":
+    if dataset.format == ".zip":
         return [members(path, data.endings) for path in input_files(dataset, data)]
     sides = [_matches(name, data, False) for name in (dataset.source, dataset.target) if name is not None]
     if sides and len(sides[0]) != len(sides[-1]):
@@ -271,95 +253,3 @@ def find_test_set(name: str, source: str, target: str) -> tuple[Path, Path]:
         reason = "its download failed" if isinstance(error, SystemExit) else error
         hint = f"without a network put its sentences, one a line, into {sources} and {references}, or name other files"
         raise UserError(f"{name}: sacreBLEU cannot provide this test set: {reason}", hint) from error
-
-
-class Archive:
-    """The Moses archive of a corpus with its version, such as Europarl/v8, for two languages.
-
-    Its `path` in the cache is, for example, ~/.cache/nmt/opus/Europarl/v8/de-en.txt.zip.
-    """
-
-    def __init__(self, name: str, languages: Sequence[str]) -> None:
-        cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "nmt" / "opus"
-        self._name, self._languages = name, sorted(languages)
-        pair = quote("-".join(self._languages), safe="")
-        self.path = cache / name / f"{pair}.txt.zip"
-        self._lock = cache / f".{name.replace('/', '@')}@{pair}.lock"
-        host = (os.environ.get("NMT_OPUS_URL") or FILES).rstrip("/")
-        self._url = f"{host}/OPUS-{quote(name)}/moses/{self.path.name}"
-
-    def download(self, console: Console) -> bool:
-        """Download the archive unless it is in the cache; return whether it was not.
-
-        If another process is downloading it, wait. Raise UserError if OPUS cannot be reached, the archive is damaged,
-        or OPUS has no such corpus, version or pair of languages.
-        """
-        if self.path.exists():
-            return False
-        if "/" not in self._name:
-            raise UserError(f"{self._name}: give the version of this corpus of OPUS, too", ON_PAGES)
-        with exclusive(self._lock, str(self.path), console.say, wait=True):
-            if not self.path.exists():  # otherwise another process has downloaded it
-                part = self._receive(console)
-                self._check(part)
-                part.replace(self.path)
-                console.say(f"downloaded {self._name} from OPUS: {self.path}")
-        return True
-
-    def _receive(self, console: Console) -> Path:
-        """Download to a file beside `path` and return it; try again as long as each attempt receives something."""
-        done = 0
-        while True:
-            try:
-                return self._resume(console)
-            except UNREACHED as error:
-                if getattr(error, "code", None) == 404:
-                    problem = f"{self._name}: OPUS has no such corpus, version or pair of languages: {self._url}"
-                    raise UserError(problem, ON_PAGES) from None
-                reason = _reason(error)
-            before, done = done, sum(part.stat().st_size for part in self._parts())
-            if done <= before:
-                problem = f"{self._name}: cannot be downloaded from {self._url}, after {done:,} bytes: {reason}"
-                raise UserError(problem, f"run this again, which continues there; or copy the file to {self.path}")
-
-    def _resume(self, console: Console) -> Path:
-        """Make one attempt at downloading what is missing; return the complete file.
-
-        Raise one of UNREACHED if it is interrupted. The file's name has a hash of what the server says of its version.
-        """
-        with urlopen(Request(self._url, method="HEAD"), timeout=PATIENCE) as response:
-            version = [response.headers[key] for key in ("ETag", "Last-Modified", "Content-Length")]
-        mark = hashlib.sha256(json.dumps(version).encode()).hexdigest()[:16]
-        part, total = self.path.with_name(f"{self.path.name}.{mark}.part"), int(version[-1] or 0)
-        for other in self._parts():
-            if other != part:
-                other.unlink()
-        part.parent.mkdir(parents=True, exist_ok=True)
-        # The last byte is requested again, since servers refuse the empty range at the end of a file.
-        begin = max(part.stat().st_size - 1, 0) if part.exists() else 0
-        request = Request(self._url, headers={"Range": f"bytes={begin}-"} if begin else {})
-        with urlopen(request, timeout=PATIENCE) as response:
-            begin = begin if response.status == 206 else 0
-            task = console.progress(f"downloading {self._name}", total >> 10 or None, "KiB", begin >> 10)
-            with part.open("r+b" if begin else "wb") as file, task as advance:
-                file.seek(begin)
-                while block := response.read(READ_SIZE):
-                    file.write(block)
-                    advance(len(block) >> 10)
-        if part.stat().st_size < total:
-            raise ConnectionError(f"the connection was closed before byte {total:,}")
-        return part
-
-    def _parts(self) -> list[Path]:
-        """Return the unfinished downloads: that of the current version, or of another one."""
-        return list(self.path.parent.glob(f"{glob.escape(self.path.name)}.*.part"))
-
-    def _check(self, part: Path) -> None:
-        """Read the texts to their ends; if that fails, delete the file and raise UserError."""
-        try:
-            for member in members(part, self._languages):
-                count_lines(member)
-        except UserError as error:
-            part.unlink()
-            problem = f"{self._name}: {self._url} is damaged, and was deleted here: {error.message}"
-            raise UserError(problem, "run this again; if it is damaged there, take another version or corpus") from None

@@ -23,7 +23,7 @@ from nmt.data import folders
 from nmt.data.corpus import EXAMPLES, SIDES, Chunk, Corpus, PairEncoder, encode_chunks, schema_of, table_of
 from nmt.data.data_report import REPORT, length_figures, summary
 from nmt.data.folders import MANIFEST, directory, read_fingerprint
-from nmt.data.pairs import Archive, Pair, check_inputs, input_files, read_pairs
+from nmt.data.pairs import Pair, check_inputs, input_files, read_pairs
 from nmt.parsing.linearization import TreeVocabulary, load_tokenizer
 from nmt.recipe import Data, Dataset, Recipe
 from nmt.system import files, integrity
@@ -37,7 +37,6 @@ from nmt.text.tokenizer import Tokenizer
 
 LENGTHS = "lengths.json"
 SAMPLE = 10_000  # number of pairs whose sentences are counted
-MOST_CHARACTERS = 100  # characters spelled as bytes that the report lists
 SHOWN = 60  # characters of each side of an example
 CHUNK, CHUNK_TEXT = 10_000, 1 << 24  # pairs and approximate characters per `Chunk` and record batch
 
@@ -92,9 +91,6 @@ def _write(recipe: Recipe, console: Console, threads: int, tokenizer_from: Path 
     """Prepare the recipe's data unless another process has just done it; return whether this one did."""
     out, data = directory(recipe), recipe.data
     files.check_replaceable(out, MANIFEST)
-    for each in chain.from_iterable(data.splits.values()):
-        if each.opus is not None:
-            Archive(each.opus, data.of(each).languages).download(console)
     totals = {split: check_inputs(datasets, data) for split, datasets in data.splits.items()}
     with exclusive(_lock(out), str(out), console.say, wait=True):
         path, inputs = folders.identify(recipe, tokenizer_from)
@@ -312,7 +308,7 @@ class _Preparation:
 
         unit, sides = self._data.task.unit, SIDES[-len(self._data.languages) :]
         names = [_name(dataset) for dataset in self._data.splits[split]]
-        counts, as_bytes = Counter[str](), Counter[str]()
+        counts = Counter[str]()
         examples: dict[str, list[str]] = defaultdict(list)
         read, kept = [0] * len(names), [0] * len(names)
         path, schema = part / f"{split}.arrow", schema_of(sides)
@@ -324,7 +320,6 @@ class _Preparation:
             for chunk in chunks:
                 file.write_table(table_of(chunk, schema))
                 counts += chunk.counts
-                as_bytes += chunk.as_bytes
                 for reason, found in chunk.examples.items():
                     before = sum(read[: chunk.dataset])
                     name = names[chunk.dataset]
@@ -335,7 +330,6 @@ class _Preparation:
             if not sum(read):
                 file.write_table(schema.empty_table())
             file.finalize()
-        most_often = dict(as_bytes.most_common(MOST_CHARACTERS))
         return {
             "read": sum(read),
             "kept": sum(kept),
@@ -343,7 +337,6 @@ class _Preparation:
             **dict(sorted(counts.items())),
             **length_figures(Corpus(path)),
             "examples": {reason: found[:EXAMPLES] for reason, found in sorted(examples.items())},
-            "spelled as bytes": {"characters": len(as_bytes), "most often": most_often},
         }
 
 
@@ -356,7 +349,7 @@ def dataset_direction(data: Data, dataset: Dataset, tokenizer: Tokenizer) -> tup
 def _name(dataset: Dataset) -> str:
     """Return a data set's file, corpus, hub or test set name."""
     local = dataset.file or dataset.source or dataset.target or dataset.trees
-    return local or dataset.opus or dataset.hub or str(dataset.sacrebleu)
+    return local or dataset.hub or str(dataset.sacrebleu)
 
 
 def _shown(pair: Pair) -> str:

@@ -316,9 +316,7 @@ class Search:
         beams, rows = self._beams, upload(removal.leaving, self._engine.device)
         longest = int(self._ancestry.lengths[removal.leaving].max())
         ends, positions, scores = (each[rows] for each in (beams.ends, beams.positions, beams.scores))
-        parents = ends // self._engine.vocabulary
-        kept = torch.stack([rule.kept_from_repeating(rows, positions, parents) for rule in self._rules]).any(0)
-        left = self._sources[removal.leaving], Download(self._links[rows, :longest], ends, positions, scores, kept)
+        left = self._sources[removal.leaving], Download(self._links[rows, :longest], ends, positions, scores)
         for cache in self._caches:
             cache.leave(removal)
         self._ancestry.leave(removal)
@@ -342,7 +340,7 @@ class Search:
             results.append((source, hypotheses))
         return results
 
-    def _hypothesis(self, links: list[list[int]], end: int, position: int, score: float, kept: bool) -> Hypothesis:
+    def _hypothesis(self, links: list[list[int]], end: int, position: int, score: float) -> Hypothesis:
         """Build a hypothesis by following its links back from the last one, `end`."""
         parent, symbol = divmod(end, self._engine.vocabulary)
         ids = [symbol]
@@ -351,7 +349,7 @@ class Search:
             ids.append(symbol)
         ids.reverse()
         finished = ids[-1] == EOS
-        return Hypothesis(ids[:-1] if finished else ids, score, finished, kept_from_repeating=kept)
+        return Hypothesis(ids[:-1] if finished else ids, score, finished)
 
 
 class Sampling(Search):

@@ -19,7 +19,7 @@ from torch.nn import functional as F
 from torch.nn.utils.rnn import pad_sequence
 
 from nmt.decoding.engine import Prefix, Source
-from nmt.model.cache import ROOM, Ancestry, Removal, with_room
+from nmt.model.cache import Ancestry, Removal, with_room
 from nmt.parsing.linearization import ANY, TreeVocabulary
 from nmt.system.device import upload
 from nmt.text.vocabulary import EOS, PAD, Vocabulary
@@ -57,13 +57,6 @@ class Constraint:
         """
         return None
 
-    def kept_from_repeating(self, rows: Tensor, positions: Tensor, hypotheses: Tensor) -> Tensor:
-        """Return (r, m), whether a ban on repetitions ever excluded the most probable symbol of a hypothesis.
-
-        `hypotheses` (r, m) are indices, within `rows` (r,), of the hypotheses that were extended at `positions` (r, m).
-        """
-        return torch.zeros_like(positions, dtype=torch.bool)
-
     def leave(self, removal: Removal) -> None:
         """Remove the rows that leave the batch."""
 
@@ -91,21 +84,16 @@ class NoRepeat(Constraint):
     A repetition is allowed if it is the only choice, as within a prefix that repeats itself.
     """
 
-    replaced = ("_newest", "_acted")
+    replaced = ("_newest",)
 
     def __init__(self, n: int, ancestry: Ancestry) -> None:
         self._n, self._ancestry = n, ancestry
-        beam, device = ancestry.beam, ancestry.rows.device
-        self._newest = torch.empty((0, beam, 0), dtype=torch.int64, device=device)  # (rows, k, longest): newest first
-        # Whether the most probable symbol was ever banned: so far (rows, k), and by position (rows, positions, k).
-        self._acted = torch.empty((0, beam), dtype=torch.bool, device=device)
-        self._history = torch.empty((0, ROOM, beam), dtype=torch.bool, device=device)
+        # (rows, k, longest): newest first
+        self._newest = torch.empty((0, ancestry.beam, 0), dtype=torch.int64, device=ancestry.rows.device)
 
     def admit(self, sources: Sequence[Source]) -> None:
         longer = max(0, self._ancestry.end - self._newest.size(2))
         self._newest = F.pad(self._newest, (0, longer, 0, 0, 0, len(sources)), value=NONE)
-        self._acted = F.pad(self._acted, (0, 0, 0, len(sources)))
-        self._history = with_room(self._history, 0, self._ancestry.room)
 
     def restrict(self, log_probs: Tensor, rows: slice) -> None:
         newest = self._newest[rows]
@@ -114,36 +102,26 @@ class NoRepeat(Constraint):
         # A symbol is forbidden if an earlier occurrence of it follows the same n - 1 symbols.
         grams = newest.unfold(2, self._n, 1)  # (rows, k, longest - n + 1, n)
         again = grams[..., 1:].eq(newest[:, :, None, : self._n - 1]).all(-1) & grams[..., 0].ne(NONE)
-        self._acted[rows] |= forbid(log_probs, grams[..., 0], again)
+        forbid(log_probs, grams[..., 0], again)
 
     def advance(self, parents: Tensor, symbols: Tensor) -> None:
-        self._history = with_room(self._history, 1, self._ancestry.end + 1)
-        self._history[self._ancestry.rows, self._ancestry.positions] = self._acted[:, None]
-        self._acted = self._acted.gather(1, parents)
         newest = self._newest.gather(1, parents[:, :, None].expand(-1, -1, self._newest.size(2)))
         self._newest = torch.cat((symbols[:, :, None], newest), dim=2)[:, :, : self._ancestry.end]
 
-    def kept_from_repeating(self, rows: Tensor, positions: Tensor, hypotheses: Tensor) -> Tensor:
-        return self._history[rows[:, None], positions, hypotheses]
-
     def leave(self, removal: Removal) -> None:
-        removal.move(self._history)
-        self._acted = removal.keep(self._acted)
         self._newest = removal.keep(self._newest)[:, :, : self._ancestry.end]
 
 
-def forbid(log_probs: Tensor, symbols: Tensor, where: Tensor) -> Tensor:
+def forbid(log_probs: Tensor, symbols: Tensor, where: Tensor) -> None:
     """Set `symbols` (n, k, m), where the mask `where` is true, to -inf in log_probs (n, k, vocabulary), in place.
 
-    A hypothesis with no other choice keeps them. Return (n, k), whether the most probable symbol was forbidden.
+    A hypothesis with no other choice keeps them.
     """
     symbols = symbols.where(where, PAD)  # padding is never output anyway
     values = log_probs.gather(2, symbols)
     log_probs.scatter_(2, symbols, -math.inf)
-    best = log_probs.amax(2, keepdim=True)
-    nothing_left = best.isneginf()
+    nothing_left = log_probs.amax(2, keepdim=True).isneginf()
     log_probs.scatter_(2, symbols, values.masked_fill(~nothing_left, -math.inf))
-    return (values > best).any(2) & ~nothing_left[:, :, 0]
 
 
 class TreeConstraint(Constraint):

@@ -43,7 +43,6 @@ class Hypothesis:
     alignment: Sequence[int | None] = field(default_factory=list)
     # Log-probability of each symbol given those before it, in nats; empty unless requested.
     log_probabilities: Sequence[float | None] = field(default_factory=list)
-    kept_from_repeating: bool = False  # whether `decoding.no_repeat` ever forbade the most probable symbol
     aligned: Aligned | None = None  # its words and those of its source; None unless requested
     text: str | None = None  # its text, where terms were written into it; otherwise that of `ids`
     deleted: Sequence[str] = ()  # placeholders and the like that the model invented

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from nmt.decoding.constraints import MakeConstraint
     from nmt.model.transformer import Transformer
 
-JSON_FIELDS = ("unusual_length", "missing", "kept_from_repeating", "lost", "invented", "deleted", "loop")
+JSON_FIELDS = ("unusual_length", "missing", "lost", "invented", "deleted", "loop")
 LINE_END = re.compile(r"\r?\n")
 
 
@@ -52,8 +52,6 @@ class Translation(LineResult):
     """Whether a part's output-to-source length ratio is outside the usual range of the training pairs."""
     missing: list[Phrase]
     """Required phrases that the best output lacks."""
-    kept_from_repeating: bool
-    """Whether `decoding.no_repeat` forbade the most probable subword at some step of the best output."""
     lost: list[str]
     """Numbers, and names with digits, that the best output lacks; terms and what is kept do not count."""
     invented: list[str]
@@ -96,7 +94,6 @@ class Translator(Pipeline[Translation]):
         "placeholders invented": lambda translation: len(translation.deleted),
         "numbers changed": lambda translation: bool(translation.lost or translation.invented),
         "loops": lambda translation: bool(translation.loop),
-        "repetitions avoided": lambda translation: translation.kept_from_repeating,
     }
 
     def __init__(
@@ -359,7 +356,6 @@ class Translator(Pipeline[Translation]):
                 if part.phrases
                 for phrase in missing(part.phrases, part.text, best.decoded(self._target.decode))
             ],
-            kept_from_repeating=any(best.kept_from_repeating for _, best in line.best),
             deleted=[each for _, best in line.best for each in best.deleted],
             unspelled=self._unspelled(line),
             **changes._replace(invented=changes.invented + new)._asdict(),

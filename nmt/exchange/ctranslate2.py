@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nmt.checkpoint.reading import MANIFEST, Bundle
-from nmt.exchange.opus_mt import Module, modules
+from nmt.exchange.opus_mt import modules
 from nmt.recipe import Model, Recipe
 from nmt.system.device import check_room, host_memory
 from nmt.system.errors import UserError
@@ -50,8 +50,9 @@ def check_expressible(bundle: Bundle) -> None:
         problem = f"{bundle.path}: is a model of transformers, and only bundles are converted for CTranslate2"
         raise UserError(problem, f"nmt average {bundle.path} --weights 1 --out NAME makes a bundle of it")
     model = bundle.recipe.model
-    for key, lacking in (("attention_window", model.attention_window), ("positions", model.positions == "words")):
-        if lacking:
+    lacking = {"attention_window": model.attention_window, "positions": model.positions == "words"}
+    for key, lacks in (lacking | {"d_v": model.value_width != model.key_width}).items():
+        if lacks:
             value = getattr(model, key)
             raise UserError(f"{bundle.path}: CTranslate2 has nothing like model.{key} {value}", "use nmt itself")
     try:
@@ -96,9 +97,9 @@ def specification(bundle: Bundle, positions: int, quantization: str) -> Any:
     for module in modules(config):
         part = specs.model_spec.index_spec(spec, module.ctranslate2)
         weight, bias = ("gamma", "beta") if module.name.endswith("norm") else ("weight", "bias")
-        setattr(part, weight, _layer_weight(module, weights[f"{module.name}.weight"], config))
+        setattr(part, weight, weights[f"{module.name}.weight"])
         if module.has_bias:
-            setattr(part, bias, _layer_weight(module, weights[f"{module.name}.bias"], config))
+            setattr(part, bias, weights[f"{module.name}.bias"])
     attentions = [layer.self_attention for layer in (*encoder.layer, *decoder.layer)]
     for attention in (*attentions, *(layer.attention for layer in decoder.layer)):
         attention.queries_scale = np.float32(config.key_width**-0.5)
@@ -119,14 +120,6 @@ def specification(bundle: Bundle, positions: int, quantization: str) -> Any:
     return spec
 
 
-def _layer_weight(module: Module, values: Array, config: Model) -> Array:
-    """Return a layer's weight or bias in CTranslate2's layout."""
-    key, value, kind = config.key_width, config.value_width, module.name.rpartition(".")[2]
-    if widths := {"qkv": (key, key, value), "query": (key,), "key_value": (key, value)}.get(kind):
-        return _equal_heads(values, config, widths)
-    return _equal_heads(values.T, config, (value,)).T.copy() if kind == "out" and values.ndim == 2 else values
-
-
 def _position_table(weights: Mapping[str, Array], side: str, config: Model, positions: int) -> Array:
     """Return a side's position encodings: (positions, d_model)."""
     from nmt.model.layers import sinusoids
@@ -136,18 +129,6 @@ def _position_table(weights: Mapping[str, Array], side: str, config: Model, posi
         return computed
     learned = weights[f"{side}_positions.table"]
     return np.pad(learned, ((0, positions - config.max_positions), (0, 0)))  # the zero rows are for padding tokens
-
-
-def _equal_heads(weight: Array, config: Model, widths: tuple[int, ...]) -> Array:
-    """Zero-pad each head of projections (Σ heads · width, d_model), or of their biases, to width max(d_k, d_v).
-
-    CTranslate2 has a single head width. Zeros do not change the dot products.
-    """
-    wide, heads = max(config.key_width, config.value_width), config.heads
-    parts = np.split(weight, np.cumsum([heads * width for width in widths])[:-1])
-    split = [part.reshape(heads, width, -1) for part, width in zip(parts, widths, strict=True)]
-    padded = [np.pad(part, ((0, 0), (0, wide - part.shape[1]), (0, 0))) for part in split]
-    return np.concatenate([part.reshape(heads * wide, *weight.shape[1:]) for part in padded])
 
 
 # --- packages for Argos Translate and LibreTranslate ------------------------------------------------------------

@@ -13,7 +13,6 @@ which gets the embedding of our `<s>`.
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -238,7 +237,7 @@ def model_card(bundle: Bundle, name: str, parameters: int, licence: str | None, 
     figures = [*_figures(bundle), *([("licence", licence)] if licence else [])]
     text = Path(__file__).with_name(template).read_text(encoding="utf-8")
     return text.format(
-        metadata=dump(_metadata(bundle, name, licence)),
+        metadata=dump(_metadata(bundle, licence)),
         name=name,
         parameters=parameters,
         source=" and ".join(dict.fromkeys(source for source, _ in recipe.data.directions)),
@@ -261,7 +260,7 @@ def _usage(bundle: Bundle) -> dict[str, str]:
     return {"text": "…", "own": f', src_lang="{source}"', "forced": forced}
 
 
-def _metadata(bundle: Bundle, name: str, licence: str | None) -> dict[str, Any]:
+def _metadata(bundle: Bundle, licence: str | None) -> dict[str, Any]:
     """Return what the Hugging Face hub reads in the YAML at the beginning of a model card."""
     data = bundle.recipe.data
     metadata: dict[str, Any] = {"library_name": "transformers", "pipeline_tag": "translation", "tags": ["translation"]}
@@ -269,17 +268,6 @@ def _metadata(bundle: Bundle, name: str, licence: str | None) -> dict[str, Any]:
         metadata["language"] = languages
     if licence:
         metadata["license"] = licence
-    scores = {score: round(value, 2) for score, value in bundle.scores.items() if math.isfinite(value)}
-    if scores:
-        result = {
-            "task": {"type": "translation", "name": f"translation from {data.source} to {data.target}"},
-            "dataset": {
-                "type": next((each.hub for each in data.valid if each.hub), "custom"),
-                "name": "development set",
-            },
-            "metrics": [{"type": score, "name": f"dev {score}", "value": value} for score, value in scores.items()],
-        }
-        metadata["model-index"] = [{"name": name, "results": [result]}]
     return metadata
 
 
@@ -309,5 +297,5 @@ def _described(dataset: Dataset) -> str:
         what = dataset.take if isinstance(dataset.take, str) else f"{dataset.take:,} sources"
         return f"{what} set aside from the training data"
     files = [Path(name).name for name in (dataset.source, dataset.target, dataset.file) if name]
-    names = [*files, *filter(None, (dataset.sacrebleu, dataset.opus, dataset.hub, dataset.config))]
+    names = [*files, *filter(None, (dataset.sacrebleu, dataset.hub, dataset.config))]
     return ", ".join(f"`{name}`" for name in names) + (f" × {dataset.weight:g}" if dataset.weight != 1 else "")

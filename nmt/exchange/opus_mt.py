@@ -6,7 +6,6 @@ are converted on reading. Weights are read from safetensors only, never unpickle
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -76,10 +75,12 @@ class MarianBundle(Bundle):
         wrong = [key for key, value in REFUSED.items() if NORMS[kind] == "post" and config.get(key) is value]
         if config.get("activation_function") not in list(ACTIVATIONS):
             wrong.append("activation_function")
+        if not config.get("scale_embedding"):
+            wrong.append("scale_embedding")
         sides = ("attention_heads", "ffn_dim")
         wrong += [f"decoder_{key}" for key in sides if config.get(f"decoder_{key}") != config.get(f"encoder_{key}")]
         if wrong:
-            problem = f"{path / CONFIG}: nmt has no model with {wrong[0]} {config.get(wrong[0])}"
+            problem = f"{path / CONFIG}: nmt has no model with {wrong[0]} {config.get(wrong[0], False)}"
             raise UserError(problem, "use another model, or run this one by transformers")
         return cls(path, {"format": FORMAT, "task": "translate", "run": _name(path), "step": 0, "data": "unknown"})
 
@@ -130,8 +131,6 @@ class MarianBundle(Bundle):
         found = _embeddings(theirs, config, source, target, start)
         for module in modules(config):
             found |= _weights(theirs, module, config)
-        if not self._config.get("scale_embedding", False):
-            _unscale(found, config)
         theirs.check_rest()
         return {name: weight.float().contiguous() for name, weight in found.items()}
 
@@ -203,8 +202,6 @@ def _name(folder: Path) -> str:
 #   the residual stream are permuted along d_model.
 # - Outputs of transformers begin with `<pad>` or another configured symbol. Our `<s>` gets a copy of its embedding, and
 #   an output bias so low that it is never generated.
-# - Our model multiplies embeddings by √d_model, transformers only with `scale_embedding`. Without it, embeddings
-#   are divided by √d_model, and if the softmax shares them, the decoder's output is multiplied by √d_model.
 
 NEVER = -100.0  # output bias of a symbol that must not be generated: e^-100 is negligible in fp32
 
@@ -301,18 +298,6 @@ def _weights(theirs: _Tensors, module: Module, config: Model) -> dict[str, Tenso
     else:
         weight, bias = _ordered(weight, config, 0), _ordered(bias, config, 0)
     return {f"{module.name}.weight": weight, **({f"{module.name}.bias": bias} if module.has_bias else {})}
-
-
-def _unscale(found: dict[str, Tensor], config: Model) -> None:
-    """Compensate for the factor √d_model, by which only our model multiplies embeddings."""
-    scale = math.sqrt(config.d_model)
-    for name in found.keys() & {"source_embedding.weight", "target_embedding.weight"}:
-        found[name] = found[name] / scale
-    if config.tie_embeddings != "none":  # the softmax is the only reader of this norm's output
-        last_layer = f"decoder.{config.decoder_depth - 1}"
-        last = f"{last_layer}.feed_forward_residual.norm" if config.norm == "post" else "decoder_norm"
-        for name in (f"{last}.weight", f"{last}.bias"):
-            found[name] = found[name].double() * scale
 
 
 # --- our modules and their names in transformers and CTranslate2 ---------------------------------------------------

@@ -13,7 +13,7 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
-from nmt.checkpoint.reading import AVERAGED, MANIFEST, MAY_VARY, POSITION, Bundle, best, survey
+from nmt.checkpoint.reading import AVERAGED, MANIFEST, MAY_VARY, Bundle, best, survey
 from nmt.exchange.opus_mt import MarianBundle, converting, is_marian
 from nmt.recipe import Recipe, validated
 from nmt.system.errors import UserError
@@ -77,20 +77,14 @@ def _licence(folder: Path) -> str:
 
 
 def initial_bundle(recipe: Recipe) -> Bundle | None:
-    """Return the bundle named by training.init_from, if set; with training.init_state, a run's newest checkpoint.
+    """Return the bundle named by training.init_from, if set.
 
-    Raise UserError if the bundle is for another task, lacks the training state for training.init_state, or differs from
-    the recipe in a key of `model`.
+    Raise UserError if the bundle is for another task, or differs from the recipe in a key of `model`.
     """
     if recipe.training.init_from is None:
         return None
-    path = Path(recipe.training.init_from)
-    of_run, _ = survey(path) if recipe.training.init_state else ([], [])
-    found = of_run[-1] if of_run else resolve(path)[0]
+    found = resolve(Path(recipe.training.init_from))[0]
     found.check_task(recipe.task.name)
-    if recipe.training.init_state and not (found.path / POSITION).exists():
-        problem = f"training.init_state: {found.path} is not a checkpoint and has no training state"
-        raise UserError(problem, "name a checkpoint, such as ckpts/step-00010000, or remove training.init_state")
     known = found.tokenizer().source.languages if recipe.tokenizer.new_languages else {}
     for language in known.keys() & recipe.tokenizer.new_languages:
         problem = f"tokenizer.new_languages: {language} is a language of {found.path} already"

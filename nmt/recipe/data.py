@@ -50,8 +50,8 @@ def format_of(name: str | os.PathLike[str]) -> str | None:
 
 
 class Dataset(Settings):
-    """A set of sentence pairs: two text files, a file of pairs, a corpus of OPUS, a sacreBLEU test set, or a data set
-    on the Hugging Face hub. For a parser, a set of trees. For a language model, a set of sentences from `target`,
+    """A set of sentence pairs: two text files, a file of pairs, a sacreBLEU test set, or a data set on the Hugging Face
+    hub. For a parser, a set of trees. For a language model, a set of sentences from `target`,
     `file` or `hub`."""
 
     source: str | None = None
@@ -67,9 +67,6 @@ class Dataset(Settings):
     trees: str | None = None
     """Bracketed trees, for `data.target: tree`: a file, plain or compressed; a folder, searched for .mrg files; or a
     glob pattern of files and folders, such as wsj/0[2-9]."""
-    opus: str | None = None
-    """Corpus of OPUS with its version, such as Europarl/v8, for `data.source` and `data.target`. It is downloaded to
-    the cache on first use."""
     sacrebleu: str | None = None
     """sacreBLEU test set, such as wmt14/full, in the direction `data.source` to `data.target`. It is downloaded to
     sacreBLEU's folder on first use."""
@@ -92,8 +89,8 @@ class Dataset(Settings):
     by a hash of their names, since the strings of one program resemble each other; of their sources, those that no
     other file has are scored."""
     languages: tuple[str, ...] | None = Field(None, min_length=1, max_length=2, strict=False)
-    """Source and target language of this set, such as [en, fr], or only the target. With `file`, `opus`, `sacrebleu`
-    and `hub`, `source` and `target` may name them instead: {file: en-fr.tsv, target: fr}. Default: `data.source` and
+    """Source and target language of this set, such as [en, fr], or only the target. With `file`, `sacrebleu` and `hub`,
+    `source` and `target` may name them instead: {file: en-fr.tsv, target: fr}. Default: `data.source` and
     `data.target`; for `take`, each direction of the training sets."""
     weight: float = Field(1.0, gt=0, le=1000)
     """For training sets: how often an epoch uses each pair. With 0.5, each epoch draws a new half of the pairs; with
@@ -103,7 +100,7 @@ class Dataset(Settings):
     @classmethod
     def _named_by_sides(cls, given: Any) -> Any:
         """Read `source` and `target` as languages where something else holds the texts."""
-        if not isinstance(given, dict) or all(given.get(key) is None for key in ("file", "opus", "sacrebleu", "hub")):
+        if not isinstance(given, dict) or all(given.get(key) is None for key in ("file", "sacrebleu", "hub")):
             return given
         sides = [given[side] for side in ("source", "target") if given.get(side) is not None]
         if not sides or given.get("target") is None or given.get("languages") is not None:
@@ -117,12 +114,10 @@ class Dataset(Settings):
         for language in self.languages or ():
             if not re.fullmatch(NAME, language):
                 raise Refusal(f"languages: must be codes, such as en (got {language})", "name a language, such as fr")
-        origins = ("target", "file", "opus", "sacrebleu", "hub", "trees", "take")
+        origins = ("target", "file", "sacrebleu", "hub", "trees", "take")
         if sum(getattr(self, key) is not None for key in origins) != 1:
-            problem = "needs exactly one of: source and target, file, opus, sacrebleu, hub, trees, take"
+            problem = "needs exactly one of: source and target, file, sacrebleu, hub, trees, take"
             raise Refusal(problem, "keep one of them, such as {source: train.en, target: train.de}")
-        if self.opus is not None and not re.fullmatch(r"\w[\w.-]*(/\w[\w.-]*)?", self.opus):
-            raise Refusal(f"opus: must be CORPUS/VERSION (got {self.opus})", "write it as OPUS does: Europarl/v8")
         for key in ("config", "revision", "data_files"):
             if getattr(self, key) is not None and self.hub is None:
                 raise Refusal(f"{key}: goes with hub", f"remove {key}, or add hub, such as wmt/wmt14")
@@ -235,7 +230,7 @@ class Data(Settings):
         if dataset.languages is not None and self.task.name != "translate":
             problem = f"{where}.languages: are for a translator (got {', '.join(dataset.languages)})"
             raise Refusal(problem, "remove the languages, or give data.source and a language as data.target")
-        for key in ("source", "opus", "sacrebleu"):
+        for key in ("source", "sacrebleu"):
             if not self.task.has_source and (given := getattr(dataset, key)) is not None:
                 problem = f"{where}.{key}: needs data.source; without it a language model is trained (got {given})"
                 raise Refusal(problem, f"add data.source, such as en, or remove {key}")

@@ -27,8 +27,8 @@ from nmt.system.errors import UserError
 from nmt.system.files import remedy
 
 MINUTES, UPDATES = "checkpoint_minutes", "checkpoint_updates"  # of which the one given last counts
-GONE = ("source_embeddings", "target_embeddings", "freeze_embeddings")
-"""Keys of training that the recipes of older models have; they say only how training began"""
+GONE = ("source_embeddings", "target_embeddings", "freeze_embeddings", "init_state", "opus")
+"""Keys that the recipes of older models have; they say only how training began, and of a corpus of OPUS its name"""
 
 
 class Recipe(Settings):
@@ -97,9 +97,9 @@ class Recipe(Settings):
             if language not in known:
                 problem = f"tokenizer.new_languages: no training set has {language}, only {', '.join(sorted(known))}"
                 raise Refusal(problem, f"add one, such as {{file: train.tsv, target: {language}}}")
-            if training.init_from is None or training.init_state or "embeddings" in training.freeze:
+            if training.init_from is None or "embeddings" in training.freeze:
                 problem = f"tokenizer.new_languages: need a model whose embeddings learn anew (got {language})"
-                raise Refusal(problem, "name it by training.init_from; no init_state and no frozen embeddings")
+                raise Refusal(problem, "name it by training.init_from, and freeze no embeddings")
 
     def to_yaml(self) -> str:
         """Return the resolved recipe, with every key, as YAML that `load` reads back."""
@@ -158,8 +158,7 @@ def _read(path: Path, extended_by: tuple[Path, ...] = (), alone: bool = False) -
         raise UserError(f"{path}: extends itself through {names}", "remove `extends` from one of them")
     tree, origins = read_file(path)
     base_name = tree.pop("extends", None)
-    if alone and isinstance(tree.get("training"), dict):
-        tree["training"] = {key: value for key, value in tree["training"].items() if key not in GONE}
+    tree = _without_gone(tree) if alone else tree
     if base_name is None:
         return tree, origins, None
     where = f"{origins[('extends',)]}: extends"
@@ -171,6 +170,16 @@ def _read(path: Path, extended_by: tuple[Path, ...] = (), alone: bool = False) -
     base, base_origins, _ = _read(find_recipe(path.parent / base_name, base_name), (*extended_by, real))
     _name_data(base, tree)
     return _merged(base, tree), base_origins | origins, base
+
+
+def _without_gone(given: Any) -> Any:
+    """Return the values of an older model's recipe without keys that are gone."""
+    if isinstance(given, list):
+        return list(map(_without_gone, given))
+    if not isinstance(given, dict):
+        return given
+    given = given | {"file": f"{given['opus']}.zip"} if given.get("opus") else given
+    return {key: _without_gone(value) for key, value in given.items() if key not in GONE}
 
 
 def _name_data(base: Tree, tree: Tree) -> None:

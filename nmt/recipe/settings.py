@@ -233,9 +233,6 @@ class Training(Settings):
     init_from: str | None = None
     """Model to fine-tune: a bundle, a run's directory, a folder with a Marian model, or hf:ORG/NAME on the hub. Its
     tokenizer is used, and its `model` keys unless the recipe sets them."""
-    init_state: bool = False
-    """Also restore the optimizer's moments and the update number from `init_from`, a checkpoint or a run's directory
-    (its latest checkpoint), and train on other data up to `updates` in total."""
     freeze: tuple[Literal["embeddings", "encoder", "decoder"], ...] = Field((), max_length=2, strict=False)
     """Parts of the model that keep the weights of `init_from`: they need no gradients and moments, and so less memory.
     Output embeddings and biases belong to embeddings."""
@@ -253,8 +250,6 @@ class Training(Settings):
             if self.updates <= self.warmup:
                 problem = f"{falls}, which must be more than training.warmup (got {self.warmup:,})"
                 raise Refusal(problem, f"--set training.warmup={max(1, self.updates // 10)}, or more updates")
-        if self.init_state and self.init_from is None:
-            raise Refusal("init_state: needs init_from", "--set training.init_from=ckpts, or remove init_state")
         if self.freeze and self.init_from is None:
             problem = f"freeze: needs init_from, a trained model (got {', '.join(self.freeze)})"
             raise Refusal(problem, "add init_from, or remove freeze")

@@ -214,10 +214,8 @@ class Run:
 
     def _announce(self) -> None:
         """Say what is trained, on what and for how long, and what to know of the dev scores."""
-        begin, trainer, training, say = "starting", self.trainer, self.recipe.training, self.console.say
-        if self.state.step:
-            is_new = (self.state.epoch, self.state.offset) == (0, 0)  # started with training.init_state
-            begin = f"{'going on from' if is_new else 'resuming at'} update {self.state.step:,}"
+        trainer, training, say = self.trainer, self.recipe.training, self.console.say
+        begin = f"resuming at update {self.state.step:,}" if self.state.step else "starting"
         devices = self.group.place + (" in bf16" if trainer.dtype == torch.bfloat16 else "")
         size, pairs = self.about["parameters"] / 1e6, f"{len(trainer.corpus):,} {self.recipe.task.unit}"
         say(f"{begin}: {size:.2f} M parameters, {pairs}, on {devices}, into {self.out}")

@@ -40,8 +40,6 @@ COST = ("seconds", "device_seconds", "tokens", "flops", "estimated_flops", "devi
 ENDING = 6
 SCORING = 10  # minimum ratio of the seconds between checkpoints of a run with training.minutes to those of a validation
 ELSEWHERE = "train into another directory: --out OTHER"
-# Training keys that set a run's initial state
-ONLY_AT_START = {"training.init_from", "training.init_state"}
 
 T = TypeVar("T")
 Score = Callable[[Sequence[str], Sequence[str]], Sequence[float]]  # references and outputs to a score per output
@@ -209,11 +207,11 @@ def changes(checkpoint: Bundle, recipe: Recipe, data: Mapping[str, str]) -> Iter
         for key, before, now in _differences(section, checkpoint.recipe, recipe):
             raise UserError(f"{key}: is {now!r}, but the run in {run} was started with {before!r}", ELSEWHERE)
     if not is_same:
-        check_inputs([dataset for dataset in recipe.data.train if dataset.opus is None], recipe.data)
+        check_inputs(recipe.data.train, recipe.data)
         raise UserError(f"data: the run in {run} was started with other training files, limits or languages", ELSEWHERE)
     for section in ("training", "decoding"):
         for key, before, now in _differences(section, checkpoint.recipe, recipe):
-            if key not in ONLY_AT_START:
+            if key != "training.init_from":  # which says only how the run began
                 falls = key in ("training.updates", "training.minutes") and recipe.training.falls
                 end = ", at whose end the learning rate is zero now" if falls else ""
                 yield f"changed: {key} from {before} to {now}{end}"

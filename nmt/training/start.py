@@ -88,8 +88,6 @@ def _open(
         data = fingerprints(identify(recipe, tokenizer_from)[1])
         for line in changes(resumed, recipe, data):
             console.say(line)
-    elif origin is not None and recipe.training.init_state:
-        _check_origin(origin, recipe)
     prepared = prepare(recipe, console, threads, tokenizer_from, held)
     if prepared.is_new:
         console.say(f"data: {prepared.path} was missing or out of date, and is prepared now")
@@ -97,16 +95,6 @@ def _open(
         console.say(f"damaged checkpoint: {problem}; kept as {set_aside(path)}")
     name, info = (resumed.path.name, resumed.info) if resumed else (None, {})
     return name, info, asdict(BestScore.of(found, data)), str(prepared.path)
-
-
-def _check_origin(origin: Bundle, recipe: Recipe) -> None:
-    """Raise UserError unless the checkpoint of training.init_from is intact and at an update below training.updates."""
-    origin.check()
-    RunState.of(origin)
-    updates, step = recipe.training.updates, origin.step
-    if step >= updates:
-        problem = f"training.updates: {updates:,} are not more than the {step:,} of training.init_from {origin.path}"
-        raise UserError(problem, f"--set training.updates={2 * step}, or remove training.init_state")
 
 
 def make_trainer(recipe: Recipe, prepared: Path, group: Group, console: Console, checkpoint: Bundle | None) -> Trainer:
@@ -121,13 +109,8 @@ def make_trainer(recipe: Recipe, prepared: Path, group: Group, console: Console,
     if checkpoint is not None:
         trainer.state = resume(trainer, checkpoint, recipe, tokenizer)
     elif (initial := initial_bundle(recipe)) is not None:
-        if settings.init_state:
-            before = restore(trainer, initial)
-            # The initial checkpoint's position refers to other data: start at epoch 0.
-            trainer.state = RunState(before.step, epoch=0, offset=0, skipped=before.skipped)
-        else:
-            load_weights(model, with_new_rows(initial.weights(), initial.tokenizer(), tokenizer), initial.path)
-        console.say(f"{'weights and moments' if settings.init_state else 'weights'}: from {initial.path}")
+        load_weights(model, with_new_rows(initial.weights(), initial.tokenizer(), tokenizer), initial.path)
+        console.say(f"weights: from {initial.path}")
     if tokenizer.older is not None:
         trainer.objective.limit(tokenizer.sizes(), symbols_first=tokenizer.forced)
     if tokenizer.forced and "embeddings" not in settings.freeze:

@@ -248,7 +248,7 @@ FOUND: dict[str, Any] = {
     "loop": "",
 }
 FOUND |= {"log_probabilities": [[-0.5]], "source": [7], "pairs": [([7], [1])], "capped": False, "unknown": 0}
-FOUND |= {"unusual_length": False, "kept_from_repeating": False}
+FOUND |= {"unusual_length": False}
 FOUND |= {"missing": [], "lost": [], "invented": [], "deleted": []}
 PLAIN = Translation(**FOUND)
 BLANK = replace(PLAIN, texts=[""], parts=0)

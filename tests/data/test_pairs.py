@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
-from opus_server import moses_zip
+from moses_zip import moses_zip
 
 from nmt.data.pairs import check_inputs, describe, read_pairs
 from nmt.recipe import Data, Dataset

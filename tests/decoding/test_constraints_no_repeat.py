@@ -10,15 +10,14 @@ from typing import Any
 import pytest
 import torch
 from queues import Pile
-from reference_search import UncachedStep, random_model, ruled_search
+from reference_search import random_model, ruled_search
 
 from nmt.decoding.beam import SearchEngine
 from nmt.decoding.constraints import NoRepeat
-from nmt.decoding.engine import Hypothesis, Source
+from nmt.decoding.engine import Source
 from nmt.model.cache import Ancestry
 from nmt.model.transformer import Transformer
 from nmt.recipe import Decoding
-from nmt.text.vocabulary import BOS, EOS
 
 VOCABULARY = 40
 FAVOURITE = 7
@@ -55,28 +54,6 @@ def test_the_fast_search_finds_what_the_plain_one_finds(n: int, beam: int) -> No
         for (_, one), other in zip(found, expected, strict=True):
             assert [h.ids for h in one] == [h.ids for h in other]
             assert [h.score for h in one] == pytest.approx([h.score for h in other], rel=1e-6, abs=1e-5)
-
-
-@torch.inference_mode()
-def was_tempted(models: Sequence[Transformer], number: int, hypothesis: Hypothesis, n: int) -> bool:
-    """Whether the most probable symbol after any beginning of a hypothesis would have been a repetition."""
-    step = UncachedStep(models, [SOURCES[number].ids])
-    ids = hypothesis.ids + [EOS] * hypothesis.finished
-    return any(
-        int(step(torch.tensor([[[BOS, *ids[:at]]]]), torch.tensor([0])).argmax()) in forbidden(ids[:at], n)
-        for at in range(len(ids))
-    )
-
-
-@pytest.mark.parametrize("kind", ["search", "sample"])
-def test_hypotheses_that_would_have_repeated_themselves_are_marked(kind: str) -> None:
-    models, n = [random_model(VOCABULARY, VOCABULARY, FAVOURITE, 1.0)], 4
-    engine = engine_of(models, n, batch_tokens=40)
-    marks = []
-    for number, found in getattr(engine, kind)(Pile(SOURCES), 3):
-        marks += [hypothesis.kept_from_repeating for hypothesis in found]
-        assert marks[-len(found) :] == [was_tempted(models, number, each, n) for each in found]
-    assert set(marks) == {True, False}
 
 
 def test_where_nothing_else_is_left_a_repetition_is_allowed() -> None:

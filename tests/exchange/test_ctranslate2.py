@@ -20,8 +20,8 @@ LEARNED = {"positions": "learned", "max_positions": 90}
 BIASED = {"norm_epsilon": 0.3, "activation": "silu", "attention_bias": True, "output_bias": True}
 VARIANTS = [
     {"liking": 2.0},
-    {"liking": 4.0, "norm": "pre", "tie_embeddings": "target", "d_k": 3, "d_v": 5} | LEARNED | BIASED,
-    {"liking": 5.0, "norm": "pre", "tie_embeddings": "none", "d_k": 9, "d_v": 2, "decoder_layers": 1},
+    {"liking": 4.0, "norm": "pre", "tie_embeddings": "target", "d_k": 5, "d_v": 5} | LEARNED | BIASED,
+    {"liking": 5.0, "norm": "pre", "tie_embeddings": "none", "d_k": 9, "d_v": 9, "decoder_layers": 1},
     LEARNED
     | {"liking": 4.0, "max_positions": 83, "norm_epsilon": 0.5, "activation": "gelu"}
     | {"heads": 3, "d_k": 4, "d_v": 4, "layers": 1, "decoder_layers": 3},

@@ -119,7 +119,6 @@ def test_ids_are_ours_but_where_it_is_documented(tmp_path: Path, shared: bool) -
 SHAPES: dict[str, dict[str, Any]] = {
     "as OPUS-MT": {},
     "two vocabularies": {"share_encoder_decoder_embeddings": False, "activation_function": "gelu"},
-    "embeddings are not scaled": {"scale_embedding": False, "activation_function": "relu"},
     "no matrix is shared": {"share_encoder_decoder_embeddings": False, "tie_word_embeddings": False},
 }
 
@@ -150,7 +149,7 @@ def written(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Path, Any]:
             if weight.dim() == 1:
                 weight.add_(0.1 * torch.randn_like(weight))
             elif "embed_positions" not in name:
-                weight.mul_(15.0 if "proj" in name or "fc" in name else 10.0 if config.scale_embedding else 50.0)
+                weight.mul_(15.0 if "proj" in name or "fc" in name else 10.0)
         model.final_logits_bias.normal_(std=0.3)
         model.final_logits_bias[0, 0] += 2.0  # so that outputs end
     model.save_pretrained(tmp_path)

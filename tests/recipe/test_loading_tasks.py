@@ -90,7 +90,6 @@ def test_a_language_models_limits_are_those_of_its_side(write: Write) -> None:
     ("settings", "message"),
     [
         (["data.train=[{source: a, target: b}]"], "data.train.0.source: needs data.source; without it a language"),
-        (["data.train=[{opus: Europarl/v8}]"], "data.train.0.opus: needs data.source; without it"),
         (["data.valid=[{sacrebleu: wmt13}]"], "data.valid.0.sacrebleu: needs data.source; without it"),
         (["data.train=[{file: a.tsv}]"], "data.train.0.fields: must name the column of the target without data.source"),
         (["data.train=[{file: a.jsonl, fields: [a, b]}]"], "fields: must be 1, the target's, without data.source"),

@@ -142,8 +142,6 @@ def test_the_hint_gives_the_nearest_setting_that_is_allowed(write: Write, settin
         ("{source: a, target: b, trees: c}", "exactly one of"),
         ("{sacrebleu: wmt13, hub: c}", "exactly one of"),
         ("{sacrebleu: wmt13, config: c}", "config: goes with hub"),
-        ("{opus: Europarl/v8, revision: c}", "revision: goes with hub"),
-        ("{opus: ../Europarl/v8}", "opus: must be CORPUS/VERSION (got ../Europarl/v8)"),
         ("{file: a.zip, fields: [en, de]}", "fields: goes with hub, .tsv"),
         ("{file: a.txt}", "file: must end in one of .tsv"),
         ("{file: a.parquet.gz}", "file: must end in one of .tsv"),

@@ -40,8 +40,7 @@ def _embedded(table: Tensor | None, ids: Tensor, config: Mapping[str, Any]) -> T
     is_m2m = config["model_type"] == "m2m_100"  # whose positions begin after that of padding
     rates = 10000.0 ** -(torch.arange(0, width, 2, dtype=torch.float64) / (width - 2 * is_m2m))
     angles = (torch.arange(length) + 2 * is_m2m)[:, None] * rates
-    scale = math.sqrt(width) if config["scale_embedding"] else 1.0
-    return table[ids] * scale + torch.cat((angles.sin(), angles.cos()), -1).float()
+    return table[ids] * math.sqrt(width) + torch.cat((angles.sin(), angles.cos()), -1).float()
 
 
 def _stack(

@@ -19,7 +19,7 @@ import pytest
 import shrunk_nmt
 from documents import ROOT, Block, begins_with, blocks, commands, matches
 from marian_folders import write_model, write_tokenizer
-from opus_server import OpusServer, moses_zip, opus_server
+from moses_zip import moses_zip
 
 INGREDIENTS: Mapping[str, tuple[tuple[str, ...], str]] = {
     "texts": ((), "python recipes/demo_corpus.py . --train 240 --valid 10 --test 8 && cp test.en input.en"),
@@ -48,8 +48,8 @@ CACHE = "huggingface"
 HUB = Path(CACHE) / "hub"
 HUB_MODEL = "Helsinki-NLP/opus-mt-en-de"
 """The model of the hub that the ingredient `hub` holds: random weights, in the layout of the real one."""
-OPUS_CORPORA = "Europarl/v8", "TED2020/v1"
-"""The corpora, from English to Italian, of the server that the ingredient `opus` starts; their text is the demo's."""
+OPUS_CORPORA = "europarl", "ted2020"
+"""The archives, from English to Italian, of the ingredient `opus`; their text is the demo's."""
 
 
 def write_hub(folder: Path) -> None:
@@ -188,22 +188,18 @@ def run_page(page: Path, folder: PageFolder, make: Make, slow: bool) -> int:
     prepare(folder.path, begins_with(page), folder.environment, make)
     wanted = [block for block in blocks(page) if block.marker("file") or block.is_program]
     wanted = [block for block in wanted if block.speed == "quick" or (slow and block.speed == "slow")]
-    with contextlib.ExitStack() as held:
-        if "opus" in begins_with(page):
-            server = held.enter_context(opus_server())
-            fill_opus(server, folder.path / "opus")
-            folder.environment = {**folder.environment, "NMT_OPUS_URL": server.url, "NO_PROXY": "127.0.0.1"}
-        for block in wanted:
-            if (needed := block.marker("needs")) and not shutil.which(needed):
-                pytest.importorskip(needed)
-            folder.run(block)
+    if "opus" in begins_with(page):
+        write_opus(folder.path)
+    for block in wanted:
+        if (needed := block.marker("needs")) and not shutil.which(needed):
+            pytest.importorskip(needed)
+        folder.run(block)
     return len(wanted)
 
 
-def fill_opus(server: OpusServer, texts: Path) -> None:
-    """Have a server hold the halves of a text as corpora."""
-    sides = [(texts / f"train.{side}").read_text(encoding="utf-8").splitlines(True) for side in ("en", "de")]
+def write_opus(folder: Path) -> None:
+    """Write the halves of a text as archives."""
+    sides = [(folder / f"opus/train.{side}").read_text(encoding="utf-8").splitlines(True) for side in ("en", "de")]
     for part, name in enumerate(OPUS_CORPORA):
         english, other = ("".join(side[part::2]) for side in sides)
-        stem = f"{name.partition('/')[0]}.en-it"
-        server.archives[f"/OPUS-{name}/moses/en-it.txt.zip"] = moses_zip(stem, {"en": english, "it": other})
+        (folder / f"{name}.zip").write_bytes(moses_zip(f"{name}.en-it", {"en": english, "it": other}))

@@ -154,6 +154,6 @@ def ruled_search(
 def assert_same(found: Sequence[Sequence[Hypothesis]], expected: Sequence[Sequence[Hypothesis]]) -> None:
     """Assert that two searches found the same for each source, but for the rounding of scores."""
     for one, other in zip(found, expected, strict=True):
-        kept = [[(each.ids, each.finished, each.kept_from_repeating) for each in of] for of in (one, other)]
+        kept = [[(each.ids, each.finished) for each in of] for of in (one, other)]
         assert kept[0] == kept[1]
         assert [each.score for each in one] == pytest.approx([each.score for each in other], rel=1e-6, abs=1e-5)

@@ -7,7 +7,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from opus_server import moses_zip
+from moses_zip import moses_zip
 
 from nmt.system.compression import members
 from nmt.system.errors import UserError

@@ -14,8 +14,7 @@ from typing import Any
 
 import pytest
 import safetensors.torch
-import torch
-from reverse_task import BARE, assert_equal_to_the_bit, metrics, names, parameters, position, reseal, small
+from reverse_task import BARE, assert_equal_to_the_bit, metrics, names, position, reseal, small
 from sacrebleu.metrics import CHRF
 
 from nmt.checkpoint.reading import checkpoints, read_tensors
@@ -180,33 +179,6 @@ def test_the_size_of_micro_batches_is_kept_on_the_same_devices_alone(
     reseal(path.parent)
     train("training.updates=3")
     assert (position(task / "ckpts")["place"], position(task / "ckpts")["device_tokens"]) == ("1 × CPU", size)
-
-
-def test_training_goes_on_from_a_checkpoint_with_its_moments_and_updates(train, task: Path) -> None:
-    train("training.updates=4", out="before")
-    start = "training.init_from=before", "training.init_state=true"
-    slow = "training.adam_betas=[0.9999999, 0.9999999]", "data.name=other", "training.schedule=linear"
-    said = train(*start, *slow, "training.updates=5", "training.warmup=2")
-    assert "weights and moments: from before/step-00000004" in said
-    assert (position(task / "ckpts")["step"], position(task / "ckpts")["offset"]) == (5, 1)
-    before, after = parameters(task / "before"), parameters(task / "ckpts")
-    moments = [name for name in before if ":exp_avg" in name]
-    assert moments
-    for name in moments:
-        torch.testing.assert_close(after[name], before[name], rtol=1e-3, atol=1e-6)
-    assert [row["learning_rate"] for row in metrics(task / "ckpts") if "learning_rate" in row] == [0.0]
-    said = train(*start, *slow, "training.updates=8", "training.warmup=2")
-    assert "changed: training.updates from 5 to 8, at whose end the learning rate is zero now" in said
-
-
-def test_training_does_not_go_on_from_a_model_without_its_moments(train, nmt, task: Path) -> None:
-    train("training.updates=4", out="before")
-    assert nmt("average", "before").code == 0
-    start = "training.init_state=true", "data.name=other"
-    said = train("training.init_from=before/averaged", *start, code=1)
-    assert "error: training.init_state: before/averaged is not a checkpoint" in said
-    said = train("training.init_from=before", *start, "training.updates=4", code=1)
-    assert "error: training.updates: 4 are not more than the 4 of training.init_from before/step-00000004" in said
 
 
 def test_either_library_resumes_to_the_bit_and_a_change_is_said(
