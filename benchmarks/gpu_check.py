@@ -55,9 +55,9 @@ from synthetic import wmt_lengths, write_corpus
 from updates import Ours, plan_of
 
 CPU = torch.device("cpu")
-POST, PRE = "post-norm", "pre-norm, learned positions, window 8, untied"
+POST, PRE = "post-norm", "pre-norm, learned positions, untied"
 SMALL: dict[str, Any] = {"layers": 2, "d_model": 128, "d_ff": 256, "heads": 2, "dropout": 0.0}
-OTHER: dict[str, Any] = {"norm": "pre", "positions": "learned", "attention_window": 8, "tie_embeddings": "none"}
+OTHER: dict[str, Any] = {"norm": "pre", "positions": "learned", "tie_embeddings": "none"}
 MODELS = {POST: Model(**SMALL), PRE: Model(**SMALL, **OTHER, activation="gelu")}
 PAIRS, TOKENS, UPDATES = 1000, 1500, 4
 SENTENCES = 30

@@ -24,10 +24,11 @@ from statistics import median
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from nmt.compute.choice import for_training
 from nmt.model.layers import SelfAttention
-from nmt.model.operations import Attending
+from nmt.model.operations import Attending, join_heads, split_heads
 from nmt.recipe import Model
 from nmt.system.device import choose_device
 
@@ -61,20 +62,56 @@ class Kind:
     """From d and r."""
 
 
-def products(window: int | None) -> Callable[[Tensor], Tensor]:
+def restricted(query: Tensor, key: Tensor, value: Tensor, r: int) -> Tensor:
+    """Self-attention of each position to the r around it (section 4), in blocks of queries: (b, h, n, d) to the same.
+
+    Each block sees the keys around it, so that work grows linearly with the length.
+    """
+    queries, before, (batch, _, length, _) = max(32, r), r // 2, query.shape
+    keys, filling = queries + r - 1, -length % queries
+    blocks = F.pad(query, (0, 0, 0, filling)).unflatten(2, (-1, queries)).transpose(1, 2).flatten(0, 1)
+
+    def around(x: Tensor) -> Tensor:
+        return x.unfold(2, keys, queries).permute(0, 2, 1, 4, 3).flatten(0, 1)
+
+    near_keys, near_values = (around(F.pad(x, (0, 0, before, filling + r - 1 - before))) for x in (key, value))
+    real = F.pad(torch.ones(1, 1, length, 1), (0, 0, before, filling + r - 1 - before))
+    away = torch.arange(keys) - torch.arange(queries)[:, None] - before
+    near = (-before <= away) & (away < r - before)
+    seen = near & ((around(real).transpose(2, 3) > 0) | away.eq(0)).repeat(batch, 1, 1, 1)
+    mixed: Tensor = F.scaled_dot_product_attention(blocks, near_keys, near_values, seen.to(query.device))
+    joined: Tensor = mixed.unflatten(0, (batch, -1)).transpose(1, 2).flatten(2, 3)
+    return joined[:, :, :length]
+
+
+def products(r: int | None) -> Callable[[Tensor], Tensor]:
     """Self-attention without projections: its input serves as queries, keys and values."""
-    reach = Model(attention_window=window).reach(causal=False)
 
     def apply(x: Tensor) -> Tensor:
         heads, operations = x.unflatten(-1, (-1, HEAD)).transpose(1, 2), for_training(x.device, x.dtype)
-        return operations.attention(heads, heads, heads, Attending(reach=reach)).transpose(1, 2).flatten(2)
+        mixed = restricted(heads, heads, heads, r) if r else operations.attention(heads, heads, heads, Attending())
+        return mixed.transpose(1, 2).flatten(2)
 
     return apply
 
 
-def layer(d: int, window: int | None) -> nn.Module:
+class Restricted(SelfAttention):
+    """Self-attention of the model, restricted to the r positions around each."""
+
+    def __init__(self, config: Model, r: int) -> None:
+        super().__init__(config)
+        self.r = r
+
+    def forward(self, x: Tensor) -> Tensor:  # type: ignore[override]
+        query, key, value = split_heads(self.qkv(x), self.heads, self.widths)
+        mixed: Tensor = self.out(join_heads(restricted(query, key, value, self.r)))
+        return mixed
+
+
+def layer(d: int, r: int | None) -> nn.Module:
     """Self-attention as in the model."""
-    return SelfAttention(Model(d_model=d, heads=d // HEAD, attention_window=window))
+    config = Model(d_model=d, heads=d // HEAD)
+    return Restricted(config, r) if r else SelfAttention(config)
 
 
 KINDS = {

@@ -44,7 +44,7 @@ MOMENTS, POSITION = "training.safetensors", "training.json"  # in checkpoints on
 WEIGHT_DTYPES = ("float32", "float16", "bfloat16", "float64")
 FP32_MAX = 3.4028234663852886e38
 LARGEST_FIGURE = 1e30  # no run takes more FLOPs, seconds or tokens
-MAY_VARY = {"dropout", "attention_dropout", "feed_forward_dropout", "attention_window", "max_positions"}
+MAY_VARY = {"dropout", "attention_dropout", "feed_forward_dropout", "max_positions"}
 """Keys of `model` that may differ between a model and the one its training started from"""
 
 

@@ -175,7 +175,7 @@ class Searched(NamedTuple):
     models: Sequence[Transformer]
     logits: Sequence[nn.Module]  # of each model: from states (…, d_model) to logits (…, padded vocabulary)
     operations: BeamOperations
-    ancestry: Callable[[int, torch.device, int | None], Ancestry]  # makes one for a beam size, device and window
+    ancestry: Callable[[int, torch.device], Ancestry]  # makes one for a beam size and device
     steps: SearchInC | None = None  # takes whole steps of a search with one model, where that is faster
 
 

@@ -36,18 +36,17 @@ STEPS_AHEAD = 16  # of a single sentence, for which buffers have room
 class AncestryInC(Ancestry):
     """An ancestry that C kernels extend and move."""
 
-    def __init__(self, functions: CDLL, beam: int, device: torch.device, window: int | None = None) -> None:
-        super().__init__(beam, device, window)
+    def __init__(self, functions: CDLL, beam: int, device: torch.device) -> None:
+        super().__init__(beam, device)
         self._functions = functions
 
     def _extend(self) -> None:
         self._make_room(self.extent + self.beam)
-        bias, written, parents = self._bias, self._written, self.parents.contiguous()
+        bias, parents = self._bias, self.parents.contiguous()
         self.places, before = torch.empty_like(parents), bias.new_empty((self.beam, self.extent))
-        forgotten = self._steps - self.window if self.window is not None else -1
         self.extent = self._functions.nmt_extend(
             *(self.count, self.beam, self.extent, parents.data_ptr(), bias.data_ptr(), bias.stride(0), bias.stride(1)),
-            *(written.data_ptr(), written.stride(0), forgotten, self._steps, before.data_ptr(), self.places.data_ptr()),
+            *(before.data_ptr(), self.places.data_ptr()),
         )
 
     def search(
@@ -56,14 +55,14 @@ class AncestryInC(Ancestry):
         """Take steps as `SearchInC.take` does."""
         places = self.extent + self.beam * max(1, STEPS_AHEAD // self.count)
         self._make_room(places)
-        bias, written, longest = self._bias, self._written, int(self.lengths.max())
+        bias, longest = self._bias, int(self.lengths.max())
         buffers = [buffer for own in cache.layers for buffer in own.buffers(places)]
-        room = min(bias.size(2), written.size(1), *(buffer.size(2) for buffer in buffers[::4] + buffers[1::4]))
+        room = min(bias.size(2), *(buffer.size(2) for buffer in buffers[::4] + buffers[1::4]))
         self.places, done = torch.empty_like(beams.parents), torch.empty(self.count, dtype=torch.bool)
         self.parents, table = beams.parents, by.encodings(longest + 1)
         members = (
-            *(self.count, self.beam, n_best, self.extent, room, self._steps, self.window or 0, bias.data_ptr()),
-            *(bias.stride(0), bias.stride(1), written.data_ptr(), written.stride(0), self.places.data_ptr()),
+            *(self.count, self.beam, n_best, self.extent, room, bias.data_ptr(), *bias.stride()[:2]),
+            self.places.data_ptr(),
             *(self.positions.data_ptr(), cache.lengths.ctypes.data, self.parents.data_ptr(), beams.symbols.data_ptr()),
             *(beams.totals.data_ptr(), beams.ends.data_ptr(), beams.positions.data_ptr(), beams.scores.data_ptr()),
             *(beams.caps.data_ptr(), links.data_ptr(), links.stride(0), penalties.data_ptr(), done.data_ptr()),
@@ -71,7 +70,7 @@ class AncestryInC(Ancestry):
         )
         state = (c_int64 * len(members))(*members)
         taken = by.search(state, min(links.size(1), len(table)) - longest)
-        self.extent, self._steps, self.lengths = state[3], self._steps + taken, self.lengths + taken
+        self.extent, self.lengths = state[3], self.lengths + taken
         return done
 
     def move_places(self, removal: Removal, buffer: Tensor, used: int) -> None:
@@ -301,7 +300,7 @@ def _packed(
     packed += [feed_forward.inner.outputs, address_of(activate, c_void_p).value, *_of_norm(first), *symbols]
     for layer in layers:
         products = [product.in_c() if product else [None] * 4 for product in _products(layer)]
-        if None in products or not (attention.reach is None or attention.causal):
+        if None in products:
             return None
         packed += [member for product in products for member in product or ()]
         packed += [member for norm in _norms(layer) for member in _of_norm(norm and norms.pop(0))]

@@ -37,11 +37,11 @@ class TrainingInC(TrainingOnCPU):
     def projected_attention(
         self, queries: Tensor, keys_values: Tensor | None, heads: int, widths: Sequence[int], how: Attending
     ) -> Tensor:
-        (mask, _, _, record, reach), width = how, widths[0]
+        (mask, _, _, record), width = how, widths[0]
         source = queries if keys_values is None else keys_values
         is_wide = width == widths[1] <= WIDEST and width % CACHE_LINE == 0
         is_of_keys = mask is None or (not isinstance(mask, PackedMask) and mask.shape[1:3] == (1, 1))
-        special = record is not None or reach is not None or source.size(1) > SHORT or source.dtype == torch.float64
+        special = record is not None or source.size(1) > SHORT or source.dtype == torch.float64
         if special or not (is_wide and is_of_keys):
             return super().projected_attention(queries, keys_values, heads, widths, how)
         projected = queries.float(), None if keys_values is None else keys_values.float()

@@ -45,7 +45,7 @@ class GPU(Operations):
         tile = WIDE if groups[0].tile > NARROW else NARROW  # a constant of the kernel, and so of a compiled graph
         query, memory = queries.squeeze(0), None if keys_values is None else keys_values.squeeze(0)
         lists = [*(each.bounds for each in groups), groups[0].segments, mask.keys.bounds]
-        numbers = [heads, tile, *(how.reach or (tile, 0 if how.causal else tile))]
+        numbers = [heads, tile, 0 if how.causal else tile]
         mixed: Tensor = group_attention(query, memory, lists, numbers)
         return mixed.unsqueeze(0)
 
@@ -56,7 +56,7 @@ class GPU(Operations):
         assert how.dropout == 0.0, "the kernel drops nothing"
         query, key, value = (x.squeeze(0).transpose(0, 1) for x in (query, key, value))  # (t or s, h, d)
         queries, keys = packed
-        window = how.reach or (-1, 0 if how.causal else -1)  # -1: no limit
+        window = (-1, 0 if how.causal else -1)  # -1: no limit
         limits = queries.bounds, keys.bounds, queries.longest, keys.longest
         mixed = varlen_attn(query, key, value, *limits, window_size=window)
         assert isinstance(mixed, Tensor)  # for the type checker: a tuple is returned only on request

@@ -35,12 +35,10 @@ PLACES, PAGES = 128, 15  # of a row, for which there is room at first; PLACES is
 WIDEST = 64 * 64  # of a head times hypotheses; more would not fit the kernel's registers
 
 
-def ancestry_on_gpu(
-    model: Model, say: Callable[[str], None], beam: int, device: torch.device, window: int | None
-) -> Ancestry:
+def ancestry_on_gpu(model: Model, say: Callable[[str], None], beam: int, device: torch.device) -> Ancestry:
     """Return a paged ancestry if there is a kernel for it, else one whose every step waits for the device."""
     fits = STEPS != "plainly" and beam * max(model.key_width, model.value_width) <= WIDEST
-    return PagedAncestry(say, beam, device, window) if fits and has_triton(device) else Ancestry(beam, device, window)
+    return PagedAncestry(say, beam, device) if fits and has_triton(device) else Ancestry(beam, device)
 
 
 def _by_graphs(device: torch.device) -> bool:
@@ -53,9 +51,9 @@ class PagedAncestry(Ancestry):
     late = True
     replaced = ("positions", "parents", "places", "alive", "rows", "extents")  # as `KVCache.replaced`
 
-    def __init__(self, say: Callable[[str], None], beam: int, device: torch.device, window: int | None = None) -> None:
+    def __init__(self, say: Callable[[str], None], beam: int, device: torch.device) -> None:
         """Start as `Ancestry` does; report with `say` if graphs cannot be recorded."""
-        super().__init__(beam, device, window)
+        super().__init__(beam, device)
         self.graphs = StepGraphs(device, say, _by_graphs(device))
         self.pools: list[list[Tensor]] = []  # of the layers of each cache
         self.pages = 1
@@ -63,7 +61,6 @@ class PagedAncestry(Ancestry):
         self.extents = torch.zeros(0, dtype=torch.int32, device=device)  # (n,): places up to the last visible one
         self.table = torch.zeros((0, 1 + PAGES), dtype=torch.int32, device=device)  # (rows, 1 + pages): source length
         self._seen = torch.zeros((0, PLACES, beam), dtype=torch.bool, device=device)  # (rows, c, k): visible places
-        self._clock = torch.zeros((), dtype=torch.int64, device=device)
         self._listed = torch.zeros((0, 1 + PAGES), dtype=torch.int32)  # the same on the host
         self._uploaded = 0  # rows of `table` that are those of `_listed`
         self._free = np.empty(0, dtype=np.int32)  # pages
@@ -79,8 +76,8 @@ class PagedAncestry(Ancestry):
     def room(self) -> int:
         return search_graphs.graph_rows(self.count)
 
-    def cache(self, window: int | None) -> KVCache:
-        made = PagedCache(self, window)
+    def cache(self) -> KVCache:
+        made = PagedCache(self)
         self.pools.append(made.layers)
         return made
 
@@ -100,7 +97,7 @@ class PagedAncestry(Ancestry):
         listed = self._listed.numpy()
         pages = listed[removal.leaving, 1:]
         self._free = np.append(self._free, pages[pages > 0])
-        removal.move(self._seen, self._written)
+        removal.move(self._seen)
         removal.move(listed)
         listed[removal.count :] = 0
         for name in (*self.replaced, "lengths", "_bounds"):
@@ -133,7 +130,7 @@ class PagedAncestry(Ancestry):
 
     def _grow(self, pages: int, places: int) -> None:
         """Make room for all rows, and so many pages and places of each."""
-        for name, size in (("_listed", 1 + pages), ("table", 1 + pages), ("_written", places), ("_seen", places)):
+        for name, size in (("_listed", 1 + pages), ("table", 1 + pages), ("_seen", places)):
             setattr(self, name, with_room(with_room(getattr(self, name), 0, self.room), 1, size))
 
     def take(self, step: Callable[[], Tensor], owners: Sequence[Any], rules: Sequence[Any]) -> Tensor:
@@ -158,25 +155,18 @@ class PagedAncestry(Ancestry):
         assert alive is not None
         self.parents, self.alive, self.rows = parents, alive, torch.arange(self.count, device=parents.device)[:, None]
         before = self._seen[: self.count]
-        self._clock += 1
         seen = before.gather(2, parents[:, None].expand_as(before)) & alive[:, None]
-        if self.window is not None:
-            seen &= self._newer_than(self.window)
         # Choose the first free places by sorting: taken places come after all free ones.
         numbers = torch.arange(before.size(1), device=parents.device)
         self.places = (seen.any(2) * len(numbers) + numbers).topk(self.beam, largest=False).indices
         before.copy_(seen.scatter_(1, self.places[:, None], True))
-        self._written[: self.count].scatter_(1, self.places, self._clock.expand_as(self.places))
         self.positions = (self.positions + 1).masked_fill_(~alive.any(1, keepdim=True), self._end)
         self.extents = (seen.any(2) * (numbers + 1)).amax(1).int()
 
-    def seen(self, window: int | None) -> Tensor:
-        """Return which places each hypothesis attends to (n, c, k), in a model with this window."""
-        seen = self._seen[: self.count]
-        return seen if window is None or window == self.window else seen & self._newer_than(window)
-
-    def _newer_than(self, window: int) -> Tensor:
-        return self._written[: self.count, :, None] > self._clock - window
+    @property
+    def seen(self) -> Tensor:
+        """Which places each hypothesis attends to: (n, c, k)."""
+        return self._seen[: self.count]
 
 
 class PagedCache(KVCache):
@@ -233,7 +223,7 @@ class SearchOnGPU(GPU):
             mixed = step_attention(project(y), pool, table, own, attention.heads, attention.widths[-2:], PAGE)
             return attention.out(mixed)  # type: ignore[no-any-return]
 
-        own, table = (ancestry.places, ancestry.seen(cache.window), ancestry.extents), ancestry.table[: len(x)]
+        own, table = (ancestry.places, ancestry.seen, ancestry.extents), ancestry.table[: len(x)]
         for layer, pool in zip(layers, cache.layers, strict=True):
             of_own = partial(attend, pool, own, layer.attention, layer.attention.qkv)
             x = layer.states(x, of_own, partial(attend, pool, None, layer.cross, layer.cross.query))

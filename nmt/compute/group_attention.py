@@ -47,7 +47,7 @@ def _weights(q, k, first, end, WIDTH: tl.constexpr, TILE: tl.constexpr):
     return powers * (1.0 / tl.where(total > 0.0, total, 1.0))[:, None]  # 0 where there is no key
 
 
-@triton.jit(do_not_specialize=["before", "after"])
+@triton.jit(do_not_specialize=["after"])
 def _attention(
     query,  # (n, 3 · h · d) with keys and values if SELF, else (n, h · d)
     memory,  # (keys, 2 · h · d), keys and values; unused if SELF
@@ -58,7 +58,6 @@ def _attention(
     key_groups,  # (groups + 1,)
     segments,  # (n,), the sentences of queries
     key_bounds,  # (sentences + 1,), where sentences of keys begin
-    before,
     after,
     SELF: tl.constexpr,
     BACKWARD: tl.constexpr,
@@ -87,7 +86,7 @@ def _attention(
     if BACKWARD:
         grad = tl.load(mixed + row + row_at, inside, 0.0)
     sentences = tl.load(segments + first + places, exists, 0)
-    low = tl.maximum(tl.load(key_bounds + sentences) - key_first, places - before)
+    low = tl.load(key_bounds + sentences) - key_first
     high = tl.minimum(tl.load(key_bounds + sentences + 1) - key_first, places + after + 1)
     weights = _weights(q, k, low, tl.where(exists, high, 0), WIDTH, TILE)
     if BACKWARD:
@@ -117,15 +116,15 @@ def group_attention(query: Tensor, memory: Tensor | None, lists: list[Tensor], n
     Without `memory`, `query` is (n, 3 · h · d) with queries, keys and values. With it, the keys and values of the other
     side (keys, 2 · h · d), `query` is (n, h · d). `lists` are int32: where groups of queries and of keys begin, each
     (groups + 1,); which sentence a query belongs to (n,); where a sentence's keys begin (sentences + 1,). `numbers` are
-    the heads, the size of a tile, and how far before and after its own place a query sees keys of its sentence; from
-    the size on, these are no limits.
+    the heads, the size of a tile, and how far after its own place a query sees keys of its sentence; from the size on,
+    this is no limit.
     """
-    (heads, tile, before, after), alone = numbers, memory is None
+    (heads, tile, after), alone = numbers, memory is None
     query = query.contiguous()
     keys = query if memory is None else memory.contiguous()
     mixed = query.new_empty(query.size(0), query.size(1) // (3 if alone else 1))
     wrap_triton(_attention)[heads, lists[0].size(0) - 1](
-        *(query, keys, mixed, query, keys, *lists, before, after),
+        *(query, keys, mixed, query, keys, *lists, after),
         **_constants(alone, False, mixed.size(1) // heads, tile),
     )
     return mixed
@@ -136,12 +135,12 @@ def group_attention_backward(
     grad: Tensor, query: Tensor, memory: Tensor | None, lists: list[Tensor], numbers: list[int]
 ) -> list[Tensor]:
     """Return the gradients of `query` and, if given, `memory`, for that of the result of `group_attention`."""
-    (heads, tile, before, after), alone = numbers, memory is None
+    (heads, tile, after), alone = numbers, memory is None
     grad, query = grad.contiguous(), query.contiguous()
     keys = query if memory is None else memory.contiguous()
     grads = [torch.empty_like(x) for x in ([query] if alone else [query, keys])]
     wrap_triton(_attention)[heads, lists[0].size(0) - 1](
-        *(query, keys, grad, grads[0], keys if alone else grads[1], *lists, before, after),
+        *(query, keys, grad, grads[0], keys if alone else grads[1], *lists, after),
         **_constants(alone, True, grad.size(1) // heads, tile),
     )
     return grads

@@ -140,10 +140,8 @@ class Search:
     def _reset(self) -> None:
         """Start from an empty batch."""
         engine, device = self._engine, self._engine.device
-        windows = [model.config.attention_window for model in engine.models]
-        widest = None if None in windows else max(window for window in windows if window is not None)
-        self._ancestry = engine.ancestry(self._beam, device, widest)
-        self._caches = [self._ancestry.cache(window) for window in windows]
+        self._ancestry = engine.ancestry(self._beam, device)
+        self._caches = [self._ancestry.cache() for _ in engine.models]
         self._rules = [make(self._ancestry) for make in engine.constraints]
         self._beams = self._empty([])
         self._links = self._beams.ends.new_zeros((0, 16, self._beam))  # (rows, positions, k): links of each step

@@ -50,8 +50,7 @@ def check_expressible(bundle: Bundle) -> None:
         problem = f"{bundle.path}: is a model of transformers, and only bundles are converted for CTranslate2"
         raise UserError(problem, f"nmt average {bundle.path} --weights 1 --out NAME makes a bundle of it")
     model = bundle.recipe.model
-    lacking = {"attention_window": model.attention_window, "positions": model.positions == "words"}
-    for key, lacks in (lacking | {"d_v": model.value_width != model.key_width}).items():
+    for key, lacks in (("positions", model.positions == "words"), ("d_v", model.value_width != model.key_width)):
         if lacks:
             value = getattr(model, key)
             raise UserError(f"{bundle.path}: CTranslate2 has nothing like model.{key} {value}", "use nmt itself")

@@ -65,7 +65,6 @@ def check_expressible(bundle: Bundle) -> None:
     width = model.d_model / model.heads
     lacking = {
         "positions": model.positions != ("fairseq" if forced else "sinusoidal"),
-        "attention_window": model.attention_window is not None,
         "d_k": model.key_width != width,
         "d_v": model.value_width != width,
         "norm_epsilon": model.norm_epsilon > LARGEST_EPSILON,

@@ -105,13 +105,9 @@ class Ancestry:
 
     late = False  # whether the host learns one step late which rows are finished
 
-    def __init__(self, beam: int, device: torch.device, window: int | None = None) -> None:
-        """Start without rows. With a `window`, hypotheses attend only to their last `window` positions.
-
-        Older places are freed. For an ensemble, `window` is the widest of its models.
-        """
+    def __init__(self, beam: int, device: torch.device) -> None:
+        """Start without rows."""
         self.beam = beam
-        self.window = window
         self.count = 0  # number of rows
         self.rows = torch.empty((0, 1), dtype=torch.int64, device=device)  # (n, 1): row indices
         self.extent = 0  # number of places up to the last visible one
@@ -120,8 +116,6 @@ class Ancestry:
         self.positions = torch.empty((0, 1), dtype=torch.int64, device=device)  # (n, 1): current output position
         self.lengths = np.empty(0, dtype=np.int64)  # (n,): output length of each row, on the host
         self._bias = torch.zeros((0, beam, ROOM), device=device)  # (rows, k, c): 0 at visible places, else HIDDEN
-        self._steps = 0
-        self._written = torch.zeros((0, ROOM), dtype=torch.int64, device=device)  # (rows, c): step of the last write
 
     @property
     def end(self) -> int:
@@ -133,9 +127,9 @@ class Ancestry:
         """The number of rows for which buffers must have room."""
         return self.count
 
-    def cache(self, window: int | None) -> KVCache:
-        """Return a model's cache; `window` is the model's, at most as wide as the ancestry's."""
-        return KVCache(self, window)
+    def cache(self) -> KVCache:
+        """Return a model's cache."""
+        return KVCache(self)
 
     def admit(self, count: int, lengths: Sequence[int] = (), longest: int = 0) -> None:
         """Add `count` rows of empty hypotheses.
@@ -147,14 +141,13 @@ class Ancestry:
             self._measure()
         self._bias = with_room(self._bias, 0, end, beside=(2, self.extent))
         self._bias[start:end] = HIDDEN
-        self._written = with_room(self._written, 0, end)
         self.positions = F.pad(self.positions, (0, 0, 0, count), value=-1)
         self.lengths = np.append(self.lengths, np.zeros(count, dtype=np.int64))
         self._set_count(end)
 
     def leave(self, removal: Removal) -> None:
         """Remove the rows that leave the batch."""
-        removal.move(self._bias, self._written)
+        removal.move(self._bias)
         self.positions, self.lengths = removal.keep(self.positions), removal.keep(self.lengths)
         self._set_count(removal.count)
 
@@ -177,7 +170,6 @@ class Ancestry:
 
         Hypotheses that are not `alive` (n, k) may be forgotten.
         """
-        self._steps += 1
         self.parents = parents
         self._extend()
         self.positions, self.lengths = self.positions + 1, self.lengths + 1
@@ -194,8 +186,6 @@ class Ancestry:
     def _extend(self) -> None:
         before = self._bias[: self.count, :, : self.extent]
         bias = before.gather(1, self.parents[:, :, None].expand(-1, -1, self.extent))
-        if self.window is not None:
-            bias.masked_fill_(self._older_than(self.window), HIDDEN)
         before.copy_(bias)
         # Choose the first free places by sorting: taken places come after all free ones.
         taken = F.pad(bias.amax(1) - HIDDEN, (0, self.beam))  # (n, extent + k): 0 where free
@@ -205,27 +195,16 @@ class Ancestry:
         self.extent = int(highest) + 1
         self._make_room(self.extent)
         self._bias[: self.count].scatter_(2, self.places[:, :, None], 0.0)
-        self._written[: self.count].scatter_(1, self.places, self._steps)
 
     def _make_room(self, places: int) -> None:
         self._bias = with_room(self._bias, 2, places, HIDDEN, beside=(0, self.count))
-        self._written = with_room(self._written, 1, places)
 
-    def bias(self, dtype: torch.dtype, window: int | None = None) -> Tensor:
-        """Return the attention bias (n, 1, k, extent): 0 at visible places, `hidden` elsewhere.
-
-        `window` is one model's; in an ensemble it may be narrower than the ancestry's.
-        """
+    def bias(self, dtype: torch.dtype) -> Tensor:
+        """Return the attention bias (n, 1, k, extent): 0 at visible places, `hidden` elsewhere."""
         bias = self._bias[: self.count, :, : self.extent]
-        if window is not None and window != self.window:
-            bias = bias.masked_fill(self._older_than(window), HIDDEN)
         if hidden(dtype) > HIDDEN:
             bias = bias.clamp_min(hidden(dtype))
         return bias[:, None].to(dtype)
-
-    def _older_than(self, window: int) -> Tensor:
-        """Return a mask (n, 1, extent) of places written before the last `window` steps; each step extends all rows."""
-        return self._written[: self.count, None, : self.extent] <= self._steps - window
 
 
 class KVCache:
@@ -233,10 +212,9 @@ class KVCache:
 
     replaced: tuple[str, ...] = ("_words",)  # tensors, a row of each for every sentence, that a step replaces
 
-    def __init__(self, ancestry: Ancestry, window: int | None = None) -> None:
-        """Start without rows, as `Ancestry.cache` describes."""
+    def __init__(self, ancestry: Ancestry) -> None:
+        """Start without rows."""
         self.ancestry = ancestry
-        self.window = window
         self.lengths = np.empty(0, dtype=np.int64)  # (n,): source lengths
         self.longest = 0  # longest source length
         self.layers: list[LayerCache] = []
@@ -280,7 +258,7 @@ class KVCache:
 
     def advance(self) -> None:
         """Update `bias` after the ancestry has been extended."""
-        self.bias = self.ancestry.bias(self._memory_bias.dtype, self.window)
+        self.bias = self.ancestry.bias(self._memory_bias.dtype)
 
 
 class LayerCache:

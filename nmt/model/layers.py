@@ -38,7 +38,7 @@ class SelfAttention(Layer):
     def __init__(self, config: Model, causal: bool = False) -> None:
         """Initialise the projections. `causal` hides later positions and allows no mask but `PackedMask`."""
         super().__init__()
-        self.heads, self.causal, self.reach = config.heads, causal, config.reach(causal)
+        self.heads, self.causal = config.heads, causal
         self.dropout = Dropout(config.attention_dropout)
         self.widths = (config.key_width, config.key_width, config.value_width)
         bias = config.attention_bias
@@ -59,7 +59,7 @@ class SelfAttention(Layer):
             keys, values, bias = cache.append(key, value)
             mixed = self.operations.attention(query, keys, values, Attending(bias, dropout=p, record=record))
             return self.out(join_heads(mixed))  # type: ignore[no-any-return]
-        how = Attending(mask, self.causal, p, record, self.reach)
+        how = Attending(mask, self.causal, p, record)
         mixed = self.operations.projected_attention(projected, None, self.heads, self.widths[1:], how)
         return self.out(mixed)  # type: ignore[no-any-return]
 

@@ -20,8 +20,6 @@ from nmt.model.batch import PADDING, Sequences
 from nmt.model.cache import KVCache
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "silu": F.silu, "gelu": F.gelu}
-Reach = tuple[int, int]  # number of positions visible before and after a query's own
-MIN_QUERIES = 32  # per block; smaller matrix products would take as long
 CHUNK_ROWS = 512  # for fewer, rearranging the weight would take a CPU as long as multiplying
 
 
@@ -42,9 +40,6 @@ class Attending(NamedTuple):
     dropout: float = 0.0
     record: list[Tensor] | None = None
     """A list to append the weights (b, h, t, s) to, which skips dropout"""
-    reach: Reach | None = None
-    """The neighbourhood of self-attention (section 4), at a cost of O(reach · t · d) instead of `causal`; a `record`
-    still holds all t² weights"""
 
 
 class Operations:
@@ -77,14 +72,9 @@ class Operations:
 
     def attention(self, query: Tensor, key: Tensor, value: Tensor, how: Attending) -> Tensor:
         """Return softmax(Q Kᵀ / √d_k) V, equation 1, for (b, h, t, d_k), (b, h, s, d_k) and (b, h, s, d_v)."""
-        mask, causal, dropout, record, reach = how
+        mask, causal, dropout, record = how
         if isinstance(mask, PackedMask):
             return self.packed_attention(query, key, value, mask, how)
-        if reach is not None:
-            length = query.size(2)
-            if record is None and length > block_size(reach)[1]:  # else blocks would save nothing
-                return join(self.dense_attention(*cut(query, key, value, mask, reach), False, dropout), length)
-            mask, causal = band(length, mask, reach, query.device), False
         if record is not None:
             visible = look_ahead_mask(query.size(2), query.device) if causal else mask
             return _recorded_attention(query, key, value, visible, record)
@@ -99,7 +89,7 @@ class Operations:
     def packed_attention(self, query: Tensor, key: Tensor, value: Tensor, packed: PackedMask, how: Attending) -> Tensor:
         """Compute `attention` within each packed sequence, one after another."""
         queries, keys = (sequences.bounds.diff().tolist() for sequences in packed)
-        alone = Attending(None, how.causal, how.dropout, reach=how.reach)
+        alone = Attending(None, how.causal, how.dropout)
         mixed = [
             self.attention(*rows, alone)
             for rows in zip(query.split(queries, 2), key.split(keys, 2), value.split(keys, 2), strict=True)
@@ -241,61 +231,3 @@ def factor_dtype(x: Tensor) -> torch.dtype:
 def perplexity(nll: float, tokens: float) -> float:
     """Return the perplexity for a total negative log-likelihood in nats."""
     return math.exp(min(nll / tokens, 700.0))  # e^710 overflows
-
-
-# --- self-attention restricted to a neighbourhood (section 4) -----------------------------------------------------
-
-# A sequence is cut into n blocks of q queries and c keys each, so the cost is linear in its length. Every position
-# attends to itself, even padding: in a neighbourhood of nothing but padding, the weights would be 0 / 0 = NaN, which no
-# later mask can remove from gradients.
-
-
-def block_size(reach: Reach) -> tuple[int, int]:
-    """Return q and c. With q as large as the neighbourhood, about half of the computed scores are used."""
-    queries = max(MIN_QUERIES, sum(reach) + 1)
-    return queries, queries + sum(reach)
-
-
-def band(length: int, mask: Tensor | None, reach: Reach, device: torch.device) -> Tensor:
-    """Return the mask (1 or b, 1, t, t) that limits `mask` (b, 1, 1, t) to each position's `reach`."""
-    return _visible(mask, _offsets(length, length, 0, device), reach)
-
-
-def cut(
-    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, reach: Reach
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Cut the inputs of self-attention into blocks; `mask` is (b, 1, 1, t).
-
-    Return blocks of queries (b · n, h, q, d_k), the keys and values around each block (b · n, h, c, …), and the mask
-    of each block (b · n, 1, q, c).
-    """
-    (batch, _, length, _), (queries, keys), (before, after) = query.shape, block_size(reach), reach
-    filling = -length % queries
-
-    def around(x: Tensor) -> Tensor:
-        windows = F.pad(x, (0, 0, before, filling + after)).unfold(2, keys, queries)  # (b, h, n, d, c), a view
-        return windows.permute(0, 2, 1, 4, 3).flatten(0, 1)
-
-    blocks = F.pad(query, (0, 0, 0, filling)).unflatten(2, (-1, queries)).transpose(1, 2).flatten(0, 1)
-    real = query.new_ones((1, 1, 1, length), dtype=torch.bool) if mask is None else mask
-    real = F.pad(real, (before, filling + after)).unfold(3, keys, queries)  # (1 or b, 1, 1, n, c)
-    real = real.permute(0, 3, 1, 2, 4)
-    visible = _visible(real, _offsets(queries, keys, before, query.device), reach)
-    return blocks, around(key), around(value), visible.expand(batch, -1, -1, -1, -1).flatten(0, 1)
-
-
-def join(blocks: Tensor, length: int) -> Tensor:
-    """Concatenate blocks (b · n, h, q, d) to (b, h, length, d), without the padding of the last block."""
-    count = -(-length // blocks.size(2))
-    return blocks.unflatten(0, (-1, count)).transpose(1, 2).flatten(2, 3)[:, :, :length]  # type: ignore[no-any-return]
-
-
-def _offsets(queries: int, keys: int, first: int, device: torch.device) -> Tensor:
-    """Return each key's offset from each query (q, c), where query 0 is at key `first`."""
-    return torch.arange(keys, device=device) - torch.arange(queries, device=device)[:, None] - first
-
-
-def _visible(real: Tensor | None, offsets: Tensor, reach: Reach) -> Tensor:
-    before, after = reach
-    near = (offsets >= -before) & (offsets <= after)
-    return near if real is None else near & (real | offsets.eq(0))

@@ -29,6 +29,7 @@ from nmt.system.files import remedy
 MINUTES, UPDATES = "checkpoint_minutes", "checkpoint_updates"  # of which the one given last counts
 GONE = ("source_embeddings", "target_embeddings", "freeze_embeddings", "init_state", "opus")
 """Keys that the recipes of older models have; they say only how training began, and of a corpus of OPUS its name"""
+NO_WINDOW = ("attention_window", None)  # the same, of models without one
 
 
 class Recipe(Settings):
@@ -179,7 +180,8 @@ def _without_gone(given: Any) -> Any:
     if not isinstance(given, dict):
         return given
     given = given | {"file": f"{given['opus']}.zip"} if given.get("opus") else given
-    return {key: _without_gone(value) for key, value in given.items() if key not in GONE}
+    kept = {key: value for key, value in given.items() if key not in GONE and (key, value) != NO_WINDOW}
+    return {key: _without_gone(value) for key, value in kept.items()}
 
 
 def _name_data(base: Tree, tree: Tree) -> None:

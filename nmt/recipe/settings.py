@@ -100,8 +100,6 @@ class Model(Settings):
     """Add biases to the query, key, value and output projections of attention."""
     output_bias: bool = False
     """Add a bias to the output logits."""
-    attention_window: int | None = Field(None, ge=1, le=MOST_SUBWORDS)
-    """Self-attention window (r in section 4): r positions around each one; in the decoder, the last r. Default: all."""
     activation: Literal["relu", "silu", "gelu"] = "relu"
     """Activation function of feed-forward layers: relu, as in the paper; silu (also called swish), x · sigmoid(x); or
     gelu, x · Φ(x), computed exactly."""
@@ -152,16 +150,6 @@ class Model(Settings):
     def decoder_depth(self) -> int:
         """Number of decoder layers."""
         return self.decoder_layers or self.layers
-
-    def reach(self, causal: bool) -> tuple[int, int] | None:
-        """Return how many positions before and after itself each position attends to; None if unlimited.
-
-        An even window has one more position before than after.
-        """
-        if self.attention_window is None:
-            return None
-        others = self.attention_window - 1
-        return (others, 0) if causal else (others - others // 2, others // 2)
 
 
 class Training(Settings):

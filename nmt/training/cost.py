@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from nmt.checkpoint.reading import Bundle, survey
 from nmt.compute.choice import device_name, factors_rounded, for_training, fp32_multiplier, product_dtype
@@ -191,23 +190,6 @@ def _bytes(count: float) -> str:
 
 # --- FLOPs: of updates, counted, and of devices, known or measured ---------------------------------------
 
-# Peak dense bf16 FLOP/s with fp32 accumulation, from NVIDIA's data sheets. Keys are patterns; the first match wins.
-PEAKS = {
-    "H[12]00 NVL": 835e12,
-    "H100 PCIe": 756e12,
-    "G?H200|H100": 989e12,
-    "B200": 2250e12,
-    "A[18]00": 312e12,
-    "A40": 149.7e12,
-    "A10G": 70e12,
-    "A10": 125e12,
-    "L40S": 362e12,
-    "L40": 181e12,
-    "L4": 121e12,
-    "RTX 4090": 165.2e12,
-    "RTX 3090": 71e12,
-}
-
 # Sustained single-precision FLOP/s that the paper assumes for each GPU (section 6.1, footnote 5).
 SUSTAINED = {"K80": 2.8e12, "K40": 3.7e12, "M40": 6.0e12, "P100": 9.5e12}
 
@@ -224,35 +206,11 @@ def training_flops(model: Model, vocabulary: int, source_lengths: Ids, target_le
     width = model.heads * (model.key_width + model.value_width)  # total width of keys and values
     half = model.d_model * width  # weights of the query and output projections; key and value have as many
     feed_forward = 2 * model.d_model * model.d_ff
-    seen_by_source = attended(lengths[0], model.reach(causal=False) or (math.inf, math.inf))
-    seen_by_target = attended(lengths[1], model.reach(causal=True) or (math.inf, 0))
-    encoder = source * (2 * half + feed_forward) + width * seen_by_source
-    own = target * (2 * half + feed_forward) + width * seen_by_target
+    encoder = source * (2 * half + feed_forward) + width * float((lengths[0] ** 2).sum())
+    own = target * (2 * half + feed_forward) + width * float((lengths[1] * (lengths[1] + 1)).sum() / 2)
     cross = half * (target + source) + width * float((lengths[0] * lengths[1]).sum()) if source else 0.0
     softmax = target * model.d_model * vocabulary
     return 3.0 * 2.0 * (model.layers * encoder + model.decoder_depth * (own + cross) + softmax)
-
-
-def attended(lengths: NDArray[np.float64], reach: tuple[float, float]) -> float:
-    """Return the number of (query, key) pairs in self-attention over sequences of the given lengths.
-
-    Each position attends to itself and to at most `reach` = (before, after) neighbours, fewer near the ends of a
-    sequence.
-    """
-    total = lengths.sum()
-    for most in reach:
-        near = np.minimum(lengths, most + 1)
-        far = lengths - near
-        total += (near * (near - 1) / 2).sum() + (far * min(most, lengths.max(initial=0))).sum()
-    return float(total)
-
-
-def peak_flops(device: torch.device) -> float | None:
-    """Return a GPU's peak bf16 FLOP/s from `PEAKS`; None if unknown, or for a partition of a GPU (MIG)."""
-    name = device_name(device)
-    if re.search(r"\b(MIG|Laptop|Ti|D)\b", name):  # partitions, and variants of another speed
-        return None
-    return next((peak for key, peak in PEAKS.items() if re.search(rf"\b({key})\b", name)), None)
 
 
 def measured_flops(device: torch.device, dtype: torch.dtype) -> float:

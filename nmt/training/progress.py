@@ -26,7 +26,7 @@ from nmt.system.console import GAP, Advance, Console, JsonLines, clock, figure
 from nmt.system.errors import Interrupted, UserError
 from nmt.system.files import clear_parts
 from nmt.system.processes import Child
-from nmt.training.cost import peak_flops, sustained_flops
+from nmt.training.cost import sustained_flops
 from nmt.training.distributed import Group
 from nmt.training.run_files import METRICS, PAGE, BestScore, DevExample, RunState
 
@@ -106,7 +106,7 @@ class Meter:
 
     def __init__(self, state: RunState, group: Group, dtype: torch.dtype) -> None:
         """Start the clock of a run whose devices multiply in `dtype`."""
-        self._state, self._group, self._peak = state, group, peak_flops(group.device)
+        self._state, self._group = state, group
         self._sustained = sustained_flops(group.device)
         self._place = f"{group.size} × {device_name(group.device, dtype=dtype)}"
         self._last = self._began = time.perf_counter()
@@ -162,8 +162,6 @@ class Meter:
             "memory_bytes": memory,
             "flops_per_second": flops / seconds,
         }
-        if self._peak is not None:
-            figures["mfu"] = figures["flops_per_second"] / (self._peak * self._group.size)
         self._updates, self._waited, self._began = [], 0.0, time.perf_counter()
         return figures
 

@@ -27,7 +27,7 @@ from nmt.compute import step_attention
 
 VOCABULARY = 103
 CAPPED = {"norm": "pre", "positions": "learned", "max_positions": 24, "d_k": 3, "d_v": 5}
-WORDS = {"attention_window": 3, "positions": "words"}
+WORDS = {"positions": "words"}
 
 
 def sources_of(count: int, seed: int = 1) -> list[Source]:

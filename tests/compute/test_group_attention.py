@@ -34,15 +34,14 @@ def interpreted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tiles, "wrap_triton", lambda kernel: kernel)
 
 
-def one_by_one(q: Tensor, k: Tensor, v: Tensor, queries: list[int], keys: list[int], before: int, after: int) -> Tensor:
+def one_by_one(q: Tensor, k: Tensor, v: Tensor, queries: list[int], keys: list[int], after: int) -> Tensor:
     """(n, h · d): by the formula, in which sentences without keys have no result."""
     mixed = []
     for rows in zip(q.split(queries), k.split(keys), v.split(keys), strict=True):
         query, key, value = (part.transpose(0, 1) for part in rows)
         away = torch.arange(key.size(1)) - torch.arange(query.size(1))[:, None]
         scores = query @ key.transpose(1, 2) / math.sqrt(q.size(2))
-        hidden = (away < -before) | (away > after)
-        mixed.append((scores.masked_fill(hidden, -math.inf).softmax(-1) @ value).transpose(0, 1).flatten(1))
+        mixed.append((scores.masked_fill(away > after, -math.inf).softmax(-1) @ value).transpose(0, 1).flatten(1))
     return torch.cat(mixed)
 
 
@@ -55,14 +54,14 @@ def lists_of(groups: list[list[int]]) -> tuple[Tensor, Tensor, Tensor]:
 
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=["fp32", "fp16"])
 @pytest.mark.parametrize(("tile", "width"), [(64, 64), (128, 24)])
-@pytest.mark.parametrize("way", ["all", "causal", "window", "cross"])
+@pytest.mark.parametrize("way", ["all", "causal", "cross"])
 def test_results_and_gradients_are_those_of_single_sentences(
     way: str, tile: int, width: int, dtype: torch.dtype
 ) -> None:
     torch.manual_seed(1)
     queries = [[1, 15, 16, 17, 1], [tile - 1, 1], [tile], [2], [], [3, tile - 4]]
     keys = [[5, 1, 30, 8, 9], [1, tile - 1], [0], [tile], [], [1, 1]]
-    before, after = {"causal": (tile, 0), "window": (5, 3)}.get(way, (tile, tile))
+    after = 0 if way == "causal" else tile
     groups, segments, bounds = lists_of(queries)
     others, _, key_bounds = lists_of(keys) if way == "cross" else (groups, segments, bounds)
     shapes = [(len(segments), 1), (int(others[-1]), 2)] if way == "cross" else [(len(segments), 3)]
@@ -70,24 +69,23 @@ def test_results_and_gradients_are_those_of_single_sentences(
     grad = torch.randn(len(segments), HEADS * width).to(dtype)
     memory = given[1] if way == "cross" else None
     lists = [groups, others, segments, key_bounds]
-    found = tiles.group_attention(given[0], memory, lists, [HEADS, tile, before, after])
+    found = tiles.group_attention(given[0], memory, lists, [HEADS, tile, after])
     exact = [x.detach().double().requires_grad_() for x in given]
     parts = [part for x in exact for part in x.view(len(x), -1, HEADS, width).unbind(1)]
     lengths = [torch.diff(each).tolist() for each in (bounds, key_bounds)]
-    right = one_by_one(*parts, *lengths, before, after)
+    right = one_by_one(*parts, *lengths, after)
     results = [found, *torch.autograd.grad(found, given, grad)]
     for ours, theirs in zip(results, [right, *torch.autograd.grad(right, exact, grad.double())], strict=True):
         assert ours.dtype == dtype
         assert (ours.double() - theirs).abs().max() <= TOLERANCE[dtype] * theirs.abs().max()
 
 
-@pytest.mark.parametrize("settings", [{}, {"attention_window": 5}], ids=["base", "window"])
 @pytest.mark.parametrize(("longest", "has_source"), [(60, True), (60, False), (100, True)])
 def test_losses_and_gradients_are_those_of_padded_batches(
-    longest: int, has_source: bool, settings: dict[str, int], monkeypatch: pytest.MonkeyPatch
+    longest: int, has_source: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     torch.manual_seed(1)
-    config = Model(layers=1, d_model=32, d_ff=24, heads=2, dropout=0.0, **settings)
+    config = Model(layers=1, d_model=32, d_ff=24, heads=2, dropout=0.0)
     model = Transformer(config, 60 if has_source else None, 60)
     draw = np.random.default_rng(1)
     sides = [[draw.integers(4, 60, length).tolist() for length in (3, longest - 1, 0, 20, 31, 1)] for _ in range(2)]

@@ -61,19 +61,19 @@ def test_products(way: Operations, scale: float) -> None:
     torch.testing.assert_close(found, expected)
 
 
-@pytest.mark.parametrize("kind", ["plain", "padding", "causal", "per query", "cross", "window", "long"])
+@pytest.mark.parametrize("kind", ["plain", "padding", "causal", "per query", "cross", "long"])
 def test_attention(way: Operations, kind: str) -> None:
-    t = SHORT + 1 if kind == "long" else 70 if kind == "window" else 5
+    t = SHORT + 1 if kind == "long" else 5
     s = 7 if kind == "cross" else t
     given = leaves((3, 2, t, 4), (3, 2, s, 4), (3, 2, s, 6))
     mask = None
-    if kind in ("padding", "cross", "window"):
+    if kind in ("padding", "cross"):
         mask = torch.ones(3, 1, 1, s, dtype=torch.bool)
         mask[1, :, :, 3:] = False
     if kind == "per query":
         mask = numbers(3, 2, t, s) < 0.5
         mask[..., 0] = True
-    how = Attending(mask, kind == "causal", reach=(4, 2) if kind == "window" else None)
+    how = Attending(mask, kind == "causal")
     assert_same(way.attention(*given, how), PLAIN.attention(*given, how), given)
 
 
@@ -119,7 +119,7 @@ def test_softmax_of_the_loss(way: Operations) -> None:
         torch.testing.assert_close(one, other)
 
 
-@pytest.mark.parametrize("changes", [{"norm": "pre"}, {"norm": "post", "attention_window": 3, "activation": "gelu"}])
+@pytest.mark.parametrize("changes", [{"norm": "pre"}, {"norm": "post", "activation": "gelu"}])
 @pytest.mark.parametrize("padded", [False, True])
 def test_whole_models(way: Operations, changes: dict[str, Any], padded: bool) -> None:
     model = tiny(dropout=0.0, **changes).float()

@@ -44,7 +44,6 @@ def random_model(tokenizer, seed=3, ending=0.0, **changes):
 MODELS = [
     {},
     {"norm": "pre", "positions": "learned", "max_positions": 60, "d_k": 3, "d_v": 5, "output_bias": True},
-    {"attention_window": 3},
 ]
 
 
@@ -191,10 +190,10 @@ def test_scores_keep_the_order_of_lines_over_windows(tokenizer, monkeypatch):
 VOCABULARY = 128  # of ASCII
 
 
-def tiny(decoder_layers: int = 3, seed: int = 1, window: int | None = None) -> Transformer:
+def tiny(decoder_layers: int = 3, seed: int = 1) -> Transformer:
     """A random model whose attention is sharp enough to tell places apart."""
     torch.manual_seed(seed)
-    config = Model(layers=1, decoder_layers=decoder_layers, d_model=16, d_ff=16, heads=2, attention_window=window)
+    config = Model(layers=1, decoder_layers=decoder_layers, d_model=16, d_ff=16, heads=2)
     model = Transformer(config, VOCABULARY, VOCABULARY).double().eval()
     with torch.no_grad():
         for layer in model.decoder:
@@ -223,11 +222,11 @@ def expected(models: list[Transformer], source: list[int], output: list[int], la
     return [int(row[:-1].argmax()) for row in total]
 
 
-@pytest.mark.parametrize(("decoder_layers", "first", "window"), [(1, 0, None), (2, 1, None), (3, 1, None), (3, 1, 2)])
+@pytest.mark.parametrize(("decoder_layers", "first"), [(1, 0), (2, 1), (3, 1)])
 def test_alignments_are_the_mean_of_all_heads_and_layers_but_the_first(
-    decoder_layers: int, first: int, window: int | None, monkeypatch: pytest.MonkeyPatch
+    decoder_layers: int, first: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model, pairs = tiny(decoder_layers, window=window), some_pairs(60)
+    model, pairs = tiny(decoder_layers), some_pairs(60)
     monkeypatch.setattr(forced, "TOKENS", 100)  # several batches
     found = [weights.argmax(-1).tolist() for weights in attention_of([model], pairs)]
     assert found == [expected([model], *pair, slice(first, None)) for pair in pairs]

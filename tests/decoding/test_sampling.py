@@ -87,7 +87,7 @@ def test_samples_are_those_of_the_plain_way_in_any_batch(decoding: dict[str, Any
 
 @pytest.mark.parametrize(
     "changes",
-    [{"norm": "pre", "positions": "learned", "max_positions": 40}, {"attention_window": 3, "positions": "words"}],
+    [{"norm": "pre", "positions": "learned", "max_positions": 40}, {"positions": "words"}],
 )
 def test_samples_of_an_ensemble_and_of_other_models(changes: dict[str, Any]) -> None:
     models, decoding = [random_model(), random_model(seed=5, **changes)], Decoding()

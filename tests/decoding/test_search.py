@@ -4,7 +4,6 @@ import gc
 import math
 import random
 import weakref
-from dataclasses import replace
 from functools import partial
 from operator import itemgetter
 
@@ -39,7 +38,7 @@ LIKE_MARIAN = {"activation": "silu", "attention_bias": True, "output_bias": True
 MODELS = [
     {"liking": 1.0},
     {"liking": 2.0, "norm": "pre", "positions": "learned", "max_positions": 120, "d_k": 3, "d_v": 5, **LIKE_MARIAN},
-    {"liking": 1.0, "attention_window": 3, "positions": "words"},
+    {"liking": 1.0, "positions": "words"},
 ]
 
 
@@ -124,7 +123,7 @@ class Sometimes(MinLength):
 STEPS = [
     (4, {"liking": 1.0, "d_model": 64, "heads": 4}, MinLength),
     (1, {"liking": 1.0, "norm": "pre", "positions": "learned", "max_positions": 120, **LIKE_MARIAN}, MinLength),
-    (3, {"liking": 1.0, "attention_window": 3}, Sometimes),
+    (3, {"liking": 1.0}, Sometimes),
 ]
 
 
@@ -139,8 +138,7 @@ def test_steps_taken_at_once_are_those_taken_one_by_one(monkeypatch, library, pr
         pytest.skip("this library has not all products")
     taken, search_in_c = [], engine.steps.search
     monkeypatch.setattr(engine.steps, "search", lambda *given: taken.append(search_in_c(*given)) or taken[-1])
-    # Of one length, for PyTorch encodes with a window, and padding changes how it rounds.
-    sources = [replace(source, ids=(source.ids * 12)[:12]) for source in random_sources(20, extra=30)]
+    sources = random_sources(20, extra=30)
     at_once = sorted(engine.search(ListFeed(sources, 3), beam), key=itemgetter(0))
     assert max(taken) > 1
     engine.steps = None
@@ -182,12 +180,9 @@ def test_greedy_search_stops_at_the_first_end():
         assert (found.ids, found.finished) == ([], True)
 
 
-@pytest.mark.parametrize("windows", [(None, None, None), (None, 5, 2)])
-def test_an_ensemble_averages_probabilities(windows):
-    members = zip((3, 4, 5), ({}, {"heads": 4}, {"layers": 1}), windows, strict=True)
-    models = [
-        random_model(seed=seed, liking=1.0, attention_window=window, **changes) for seed, changes, window in members
-    ]
+def test_an_ensemble_averages_probabilities():
+    members = zip((3, 4, 5), ({}, {"heads": 4}, {"layers": 1}), strict=True)
+    models = [random_model(seed=seed, liking=1.0, **changes) for seed, changes in members]
     sources = random_sources(40)
     expected = plain(models, sources, beam=3, alpha=0.6, n_best=3)
     assert_same(search(models, sources, 3, beam=3, alpha=0.6, batch_tokens=60), expected)

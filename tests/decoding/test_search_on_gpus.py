@@ -28,7 +28,7 @@ from nmt.compute import step_attention
 
 VOCABULARY = 103
 CAPPED = {"norm": "pre", "positions": "learned", "max_positions": 24, "d_k": 3, "d_v": 5}
-MODELS = [{}, CAPPED, {"attention_window": 3, "positions": "words"}]
+MODELS = [{}, CAPPED, {"positions": "words"}]
 
 
 def random_model(**changes):

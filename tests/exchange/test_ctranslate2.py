@@ -167,7 +167,7 @@ def test_weights_that_do_not_fit_the_recipe_are_named(make_bundle, tmp_path, cha
     assert not (tmp_path / "exported").exists()
 
 
-@pytest.mark.parametrize(("key", "value"), [("attention_window", 5), ("positions", "words")])
+@pytest.mark.parametrize(("key", "value"), [("d_v", 5), ("positions", "words")])
 def test_what_ctranslate2_has_not_is_refused(make_bundle, tmp_path, key, value):
     with pytest.raises(UserError, match=rf"CTranslate2 has nothing like model\.{key} {value}"):
         export(make_bundle(**{key: value}), tmp_path / "exported", "float32")

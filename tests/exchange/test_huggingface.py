@@ -137,7 +137,6 @@ def test_the_tokenizer_is_ours(tmp_path: Path, shared: bool) -> None:
     ("model", "named"),
     [
         ({"positions": "learned"}, "model.positions learned"),
-        ({"attention_window": 5}, "model.attention_window 5"),
         ({"d_k": 8}, "model.d_k 8"),
         ({"d_v": 24}, "model.d_v 24"),
         ({"heads": 3, "d_k": 16, "d_v": 16}, "model.d_k 16"),

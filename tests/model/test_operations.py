@@ -4,11 +4,9 @@ import math
 
 import pytest
 import torch
-from gradients import assert_same, leaves
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from nmt.model import operations
-from nmt.model.operations import PLAIN, Attending, band, cut, join, look_ahead_mask, perplexity
+from nmt.model.operations import PLAIN, Attending, look_ahead_mask, perplexity
 from nmt.model.transformer import Transformer
 from nmt.recipe import Model
 
@@ -111,81 +109,3 @@ def test_no_tokens_have_no_probabilities():
 def test_perplexity_is_the_size_of_a_fair_choice():
     assert perplexity(5 * math.log(7), 5) == pytest.approx(7.0)
     assert perplexity(1e9, 1) < math.inf
-
-
-# --- restricted self-attention ------------------------------------------------------------------------------
-
-
-CPU = torch.device("cpu")
-
-
-def inputs(length, batch=2):
-    return leaves(*((batch, 3, length, width) for width in (4, 4, 7)))
-
-
-def padding(length, *real):
-    return (torch.arange(length) < torch.tensor(real)[:, None])[:, None, None]
-
-
-def plain(query, key, value, reach, mask=None):
-    """Equation 1 with a loop for what each position sees."""
-    scores = query @ key.transpose(-2, -1) / math.sqrt(query.size(-1))
-    hidden = torch.ones(len(query), 1, *scores.shape[2:], dtype=torch.bool)
-    for row in range(len(query)):
-        for i in range(query.size(2)):
-            for j in range(max(0, i - reach[0]), min(query.size(2), i + reach[1] + 1)):
-                hidden[row, 0, i, j] = not (i == j or mask is None or mask[row, 0, 0, j])
-    return scores.masked_fill(hidden, -math.inf).softmax(-1) @ value
-
-
-@pytest.mark.parametrize(("r", "centred"), [(1, (0, 0)), (2, (1, 0)), (3, (1, 1)), (4, (2, 1)), (5, (2, 2))])
-def test_a_window_of_r_shows_r_positions(r, centred):
-    config = Model(attention_window=r)
-    assert (config.reach(causal=False), config.reach(causal=True)) == (centred, (r - 1, 0))
-    for causal in (False, True):
-        seen = band(9, None, config.reach(causal), CPU)
-        assert seen[4].sum() == r
-        assert seen.diagonal().all()
-        assert not (causal and seen.triu(1).any())
-    assert Model().reach(causal=True) is None
-
-
-@pytest.mark.parametrize("length", [1, 7, 8, 9, 16, 23])  # below, at and beyond whole blocks
-@pytest.mark.parametrize("reach", [(0, 0), (2, 1), (4, 0), (1, 1)])
-@pytest.mark.parametrize("padded", [False, True])
-def test_blocks_give_what_the_band_gives(monkeypatch, length, reach, padded):
-    monkeypatch.setattr(operations, "MIN_QUERIES", 4)
-    tensors = inputs(length)
-    mask = padding(length, length, (length + 1) // 2) if padded else None
-    expected = plain(*tensors, reach, mask)
-    assert_same(attention(*tensors, mask, reach=reach), expected, tensors)
-    assert_same(attention(*tensors, mask, record=[], reach=reach), expected, tensors)
-
-
-@pytest.mark.parametrize("reach", [(150, 149), (299, 0)])
-def test_wide_blocks_give_what_the_band_gives(reach):
-    tensors, mask = inputs(801), padding(801, 801, 500)
-    found, record = attention(*tensors, mask, reach=reach), []
-    assert_same(found, attention(*tensors, mask, record=record, reach=reach), tensors)
-    assert torch.equal(record[0][0, 0] > 0, band(801, None, reach, CPU))
-    with torch.no_grad():
-        torch.testing.assert_close(attention(*tensors, mask, reach=reach), found, rtol=0, atol=1e-12)
-
-
-@pytest.mark.parametrize("causal", [False, True])
-def test_a_window_wider_than_the_sequence_is_full_attention(causal):
-    tensors, mask = inputs(40), None if causal else padding(40, 40, 25)
-    expected = attention(*tensors, None if mask is None else mask | torch.eye(40).bool(), causal)
-    reach = Model(attention_window=80).reach(causal)
-    assert_same(attention(*tensors, mask, reach=reach), expected, tensors)
-    assert_same(join(attention(*cut(*tensors, mask, reach)), 40), expected, tensors)
-
-
-def test_padding_that_sees_nothing_but_padding_spoils_no_gradient():
-    tensors = inputs(200)
-    found = attention(*tensors, padding(200, 200, 3), reach=(4, 4))
-    assert found.isfinite().all()
-    found[1, :, :3].sum().backward()
-    for tensor in tensors:
-        assert tensor.grad.isfinite().all()
-        assert not tensor.grad[1, :, 3:].any()

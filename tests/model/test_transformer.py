@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 
-from nmt.model import operations
 from nmt.model.transformer import Transformer, parameter_groups
 from nmt.recipe import Model
 
@@ -185,12 +184,6 @@ class Plain:
         self.weights[kind].append(all_weights)
         return np.array([out @ [*row, 1.0] for row in outputs])
 
-    def near(self, i, j, kind):
-        r = self.config.attention_window
-        if r is None or kind == "cross":
-            return True
-        return i - r < j if kind == "decoder" else i - r / 2 <= j < i + r / 2
-
     def activation(self, x):
         if self.config.activation == "silu":
             return x / (1 + np.exp(-x))
@@ -240,19 +233,6 @@ def test_logits_equal_a_plain_recomputation(norm, tie, positions, others, decode
         np.testing.assert_allclose(logits[row, : len(target)], expected, rtol=0, atol=1e-6)
 
 
-@pytest.mark.parametrize("least", [1, operations.MIN_QUERIES])  # by blocks, and as short as such sentences are
-@pytest.mark.parametrize("r", [1, 2, 3, 4, 20])
-def test_restricted_attention_equals_a_plain_recomputation(monkeypatch, r, least):
-    monkeypatch.setattr(operations, "MIN_QUERIES", least)
-    model = tiny(attention_window=r)
-    sources, targets = [*SOURCES, [4, 5, 6, 7, 8, 9, 10, 3]], [*TARGETS, [2, 4, 5, 6, 7, 8, 9]]
-    with torch.no_grad():
-        logits = model(padded(sources), padded(targets)).numpy()
-    for row, (source, target) in enumerate(zip(sources, targets, strict=True)):
-        expected = Plain(model).logits(source, target)
-        np.testing.assert_allclose(logits[row, : len(target)], expected, rtol=0, atol=1e-6)
-
-
 # --- a language model ---------------------------------------------------------------------------------------
 
 
@@ -262,12 +242,11 @@ def test_restricted_attention_equals_a_plain_recomputation(monkeypatch, r, least
     [
         {},
         {"positions": "learned", "max_positions": 8, "d_k": 3, "d_v": 5, "decoder_layers": 3},
-        {"attention_window": 2, "positions": "words"},
-        {"attention_window": 4, **LIKE_MARIAN},
+        {"positions": "words"},
+        LIKE_MARIAN,
     ],
 )
-def test_a_language_model_equals_a_plain_recomputation(monkeypatch, norm, tie, changes):
-    monkeypatch.setattr(operations, "MIN_QUERIES", 1)
+def test_a_language_model_equals_a_plain_recomputation(norm, tie, changes):
     model = tiny(None, norm=norm, tie_embeddings=tie, **changes)
     with torch.no_grad():
         logits = model(None, padded(TARGETS)).numpy()
@@ -301,9 +280,7 @@ def test_a_source_goes_with_a_model_that_has_an_encoder():
 # --- attention weights --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "changes", [{}, {"norm": "pre", "d_k": 3, "d_v": 5, "decoder_layers": 1}, {"attention_window": 3}]
-)
+@pytest.mark.parametrize("changes", [{}, {"norm": "pre", "d_k": 3, "d_v": 5, "decoder_layers": 1}])
 def test_attention_is_the_plain_formula_without_padding_or_later_positions(changes):
     model = tiny(**changes)
     with torch.no_grad():

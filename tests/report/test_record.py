@@ -35,7 +35,7 @@ def test_figures_are_columns_by_kind_of_line(tmp_path: Path) -> None:
     dev = {"seconds": 1.5, "tokens": 70}
     path.write_text(
         lines(
-            logged(1, mfu=0.25),
+            logged(1, flops_per_second=0.25),
             logged(3, loss=None, tokens=70),
             {"step": 3, **dev, "valid_chrf": 30, "valid_bleu": 20, "valid_perplexity": 9.5},
             {"step": 4, **dev},
@@ -43,7 +43,7 @@ def test_figures_are_columns_by_kind_of_line(tmp_path: Path) -> None:
         )
     )
     figures, validated = read_figures(path, TASKS["translate"])
-    assert set(LOGGED) == set(figures)  # mfu is shown nowhere
+    assert set(LOGGED) == set(figures)  # FLOP/s are shown nowhere
     assert {column.dtype for column in (*figures.values(), *validated.values())} == {np.dtype(np.float64)}
     np.testing.assert_equal(figures["step"], [1.0, 3.0])
     np.testing.assert_equal(figures["loss"], [5.0, math.nan])

@@ -31,12 +31,10 @@ def tiny(**changes: Any) -> Transformer:
 class Searched:
     """A cache beside what each row of it stands for: a source and, for each hypothesis, its whole ids."""
 
-    def __init__(self, model: Transformer, others: int | None = 0) -> None:
-        """`others` is what another model of an ensemble has as its attention_window."""
-        self.model, window = model, model.config.attention_window
-        widest = max(window, others) if window and others is not None else None
-        self.ancestry = Ancestry(BEAM, torch.device("cpu"), widest)
-        self.cache = KVCache(self.ancestry, window)
+    def __init__(self, model: Transformer) -> None:
+        self.model = model
+        self.ancestry = Ancestry(BEAM, torch.device("cpu"))
+        self.cache = KVCache(self.ancestry)
         self.sources: list[Tensor] = []
         self.ids: list[Tensor] = []  # ids: for each row (BEAM, length)
 

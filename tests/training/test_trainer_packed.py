@@ -64,10 +64,10 @@ def assert_same(found: list[Tensor], expected: list[Tensor]) -> None:
         {},
         {"positions": "words"},
         {"positions": "learned", "max_positions": LONGEST},
-        {"attention_window": 5, "norm": "pre"},
+        {"norm": "pre"},
         {"output_bias": True},
     ],
-    ids=["base", "words", "learned", "window", "bias"],
+    ids=["base", "words", "learned", "pre-norm", "bias"],
 )
 def test_losses_and_gradients_are_those_of_padded_batches(settings: dict[str, object], has_source: bool) -> None:
     objective = Objective(tiny(has_source, **settings), 0.1)

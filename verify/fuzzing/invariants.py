@@ -101,7 +101,7 @@ VOCABULARY = 40
 def _models(count: int, ending: float, shape: int) -> list[Transformer]:
     """Random models of one of two shapes; the larger `ending`, the shorter their outputs."""
     changes: dict[str, Any] = {"layers": 1, "d_model": 8, "d_ff": 12}
-    changes |= {"attention_window": 2, "norm": "pre", "output_bias": True} if shape else {}
+    changes |= {"norm": "pre", "output_bias": True} if shape else {}
     return [random_model(VOCABULARY, VOCABULARY, EOS, ending, seed, **changes) for seed in range(3, 3 + count)]
 
 

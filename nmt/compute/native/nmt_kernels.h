@@ -12,7 +12,7 @@
 #include <stdint.h>
 
 /* Increment this whenever a function's behaviour or arguments change: libraries of other versions are ignored. */
-#define NMT_KERNELS_VERSION 9
+#define NMT_KERNELS_VERSION 10
 
 #if defined(_WIN32)
 #define EXPORTED __declspec(dllexport)
@@ -46,12 +46,10 @@ EXPORTED void nmt_add_bias_gelu(int64_t rows, int64_t width, float *x, const flo
 
 /* Replace hypotheses by those that `parents` (rows, beam) selects, and give each a place in `newest` (rows, beam): the
  * first ones that no hypothesis of the row attends to. `bias` (rows, beam, places) is 0 at visible places and -1e9
- * elsewhere; it has room for `beam` places beyond `extent`, all -1e9. Places whose step in `written` (rows, places)
- * is `forgotten` or earlier become hidden. The newest places become visible, written at `step`. `before` is scratch
- * space (beam, extent). Return the new extent, the number of places up to the last visible one. */
+ * elsewhere; it has room for `beam` places beyond `extent`, all -1e9. The newest places become visible. `before` is
+ * scratch space (beam, extent). Return the new extent, the number of places up to the last visible one. */
 EXPORTED int64_t nmt_extend(int64_t rows, int64_t beam, int64_t extent, const int64_t *parents, float *bias,
-    int64_t bias_row, int64_t bias_hypothesis, int64_t *written, int64_t written_row, int64_t forgotten, int64_t step,
-    float *before, int64_t *newest);
+    int64_t bias_row, int64_t bias_hypothesis, float *before, int64_t *newest);
 
 /* List the places that each hypothesis attends to, where the strided `bias` (rows, beam, extent) is 0, in `places`
  * (rows, beam, room), and their number in `counts` (rows, beam). Each list is padded with 0 to a multiple of
@@ -286,10 +284,8 @@ EXPORTED void nmt_encode(const nmt_stack *encoder, float epsilon, int64_t rows, 
 typedef struct {
     int64_t rows, beam, n_best;
     int64_t extent, room; /* places in use, and places that `bias` and all caches have */
-    int64_t step, window; /* steps taken, and steps that hypotheses attend to; 0 for all */
-    float *bias; /* as for nmt_extend, like the next five */
-    int64_t bias_row, bias_hypothesis;
-    int64_t *written, written_row, *newest;
+    float *bias; /* as for nmt_extend, like the next three */
+    int64_t bias_row, bias_hypothesis, *newest;
     int64_t *positions; /* (rows), of the symbols that are newest */
     const int64_t *lengths; /* (rows), of the sources */
     int64_t *parents, *symbols; /* (rows, beam) */

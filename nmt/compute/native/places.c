@@ -3,11 +3,8 @@
 #include "nmt_kernels.h"
 #include "vectors.h"
 
-#define HIDDEN (-1e9f) /* the bias at places that are not attended to */
-
 int64_t nmt_extend(int64_t rows, int64_t beam, int64_t extent, const int64_t *parents, float *bias, int64_t bias_row,
-    int64_t bias_hypothesis, int64_t *written, int64_t written_row, int64_t forgotten, int64_t step, float *before,
-    int64_t *newest) {
+    int64_t bias_hypothesis, float *before, int64_t *newest) {
     int64_t seen = 0;
     for (int64_t row = 0; row < rows; row++) {
         for (int64_t k = 0; k < beam; k++) copy(extent, bias + parents[k] * bias_hypothesis, before + k * extent);
@@ -15,17 +12,14 @@ int64_t nmt_extend(int64_t rows, int64_t beam, int64_t extent, const int64_t *pa
         int64_t placed = 0;
         for (int64_t place = 0; place < extent; place++) {
             int taken = 0;
-            for (int64_t k = 0; k < beam; k++) {
-                if (written[place] <= forgotten) bias[k * bias_hypothesis + place] = HIDDEN;
-                taken |= bias[k * bias_hypothesis + place] == 0.0f;
-            }
+            for (int64_t k = 0; k < beam; k++) taken |= bias[k * bias_hypothesis + place] == 0.0f;
             if (taken && place >= seen) seen = place + 1;
             if (!taken && placed < beam) newest[placed++] = place;
         }
         for (int64_t place = extent; placed < beam; place++) newest[placed++] = place;
         if (newest[beam - 1] >= seen) seen = newest[beam - 1] + 1;
-        for (int64_t k = 0; k < beam; k++) bias[k * bias_hypothesis + newest[k]] = 0.0f, written[newest[k]] = step;
-        parents += beam, newest += beam, bias += bias_row, written += written_row;
+        for (int64_t k = 0; k < beam; k++) bias[k * bias_hypothesis + newest[k]] = 0.0f;
+        parents += beam, newest += beam, bias += bias_row;
     }
     return seen;
 }
