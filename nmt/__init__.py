@@ -61,8 +61,7 @@ def load(
     the program's main module must then be importable (`if __name__ == "__main__":`). `close` or leaving a `with` block
     stops them.
 
-    Raise UserError if a model, key, value or device does not exist, if the tokenizers differ, or if a model is a
-    language model, which only `nmt score` uses.
+    Raise UserError if a model, key, value or device does not exist, or if the tokenizers differ.
     """
     from nmt.checkpoint.reading import common_tokenizer
     from nmt.decoding.parser import Parser

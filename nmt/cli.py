@@ -152,8 +152,8 @@ def score(given: options.ScoreOptions) -> None:
     line for a failure. The figures are those of EVALB with COLLINS.prm, except that a root called ROOT, S1 or nothing
     is ignored where the other tree's has another name. For "failures missed", errors and skips count in the recall.
 
-    With --model, no HYP is read: the score is how probable REF is by forced decoding, given --source for a translator,
-    or alone for a language model. All subwords and the end of each sentence count; nothing is smoothed.
+    With --model, no HYP is read: the score is how probable REF is by forced decoding, given --source. All subwords and
+    the end of each sentence count; nothing is smoothed.
 
     With --runs, each run's directory or bundle gets a row with the columns of the paper's Table 2: dev score; FLOPs of
     training as estimated in the paper (time × devices × sustained single-precision FLOP/s) and as counted exactly;

@@ -241,7 +241,7 @@ def new_model(recipe: Recipe, tokenizer: Tokenizer) -> Transformer:
     from nmt.model.transformer import Transformer
 
     starts = (tokenizer.source.starts(), tokenizer.target.starts()) if recipe.model.positions == "words" else None
-    return Transformer.of(recipe, len(tokenizer.source), len(tokenizer.target), starts)
+    return Transformer(recipe.model, len(tokenizer.source), len(tokenizer.target), starts)
 
 
 def load_weights(model: Transformer, weights: Mapping[str, Tensor], origin: Path) -> None:

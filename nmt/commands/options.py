@@ -223,9 +223,7 @@ class ScoreOptions(Options):
     models: tuple[Path, ...] = in_by_model(
         "--model PATH  Score REF by this bundle or run's directory; repeat for an ensemble.", multiple=True
     )
-    source: Path | None = in_by_model(
-        "--source FILE  Source of REF, line by line; required if --model is a translator."
-    )
+    source: Path | None = in_by_model("--source FILE  Source of REF, line by line; required with --model.")
     overrides: tuple[str, ...] = overrides_option(section="By a model")
     device: str = device_option()
     threads: int | None = threads_option()

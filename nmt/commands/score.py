@@ -21,7 +21,6 @@ from nmt.system.errors import UserError
 from nmt.text.lines import read_lines, read_parallel
 
 if TYPE_CHECKING:
-    from nmt.checkpoint.reading import Bundle
     from nmt.decoding.forced import ForcedDecoder, PairScores
 
 Item = TypeVar("Item")
@@ -142,12 +141,14 @@ def _score_by_model(options: ScoreOptions, metrics: Sequence[str]) -> None:
         raise click.UsageError("--model scores REF itself, so it takes no HYP")
     if len(metrics) > 1 or (options.as_json and metrics == ["logprob"]):
         raise click.UsageError("--metric logprob cannot be combined; perplexity with --json also has every line")
-    decoder = _forced_decoder(options)  # checks the files before loading a model
+    if options.source is None:
+        raise click.UsageError("--model needs --source FILE, with the source of each line of REF")
+    decoder = _forced_decoder(options, options.source)  # checks the files before loading a model
     from nmt.decoding.forced import PairScores
 
     totals, lines = PairScores(), []
-    source, reference = options.source, options.reference
-    pairs = read_parallel(source, reference) if source else (("", line) for line in read_lines(reference))
+    reference = options.reference
+    pairs = read_parallel(options.source, reference)
     by_line = metrics == ["logprob"]
     garbles = by_line and sys.stdout.isatty()
     with ExitStack() as held, _progress(options, reference, "lines", garbles) as advance:
@@ -166,7 +167,7 @@ def _score_by_model(options: ScoreOptions, metrics: Sequence[str]) -> None:
 def _perplexity(totals: PairScores, lines: list[dict[str, float]], options: ScoreOptions) -> str:
     """Format the overall perplexity, as text or as JSON with `lines`; raise UserError if there are no pairs."""
     if not totals.pairs:
-        problem = f"nothing to score: {'source and reference have' if options.source else 'the reference has'} no lines"
+        problem = "nothing to score: source and reference have no lines"
         raise UserError(problem, "name a REF with a sentence on each line")
     if options.as_json:
         result = {"score": totals.perplexity, "subwords": totals.subwords}
@@ -202,23 +203,17 @@ def _metrics(options: ScoreOptions) -> list[str]:
     return names
 
 
-def _forced_decoder(options: ScoreOptions) -> ForcedDecoder:
+def _forced_decoder(options: ScoreOptions, source: Path) -> ForcedDecoder:
     """Load the scoring models; raise UserError if a file or model is missing, or a model is for another task."""
-    for path in (options.source, options.reference):
-        if path is not None and not path.is_fifo():
+    for path in (source, options.reference):
+        if not path.is_fifo():
             open_input(path).close()  # report a missing file before loading a model
     from nmt.checkpoint.reading import common_tokenizer
     from nmt.commands.translate import find_models
     from nmt.decoding.forced import ForcedDecoder
     from nmt.system.device import choose_device
 
-    def check(bundle: Bundle) -> None:
-        if options.source is None and bundle.info["task"] == "translate":
-            problem = f"{bundle.path}: is a translator, which scores REF given its source"
-            raise UserError(problem, "add --source FILE, with the source of each line of REF")
-        bundle.check_task("translate" if options.source else "language_model")
-
-    bundles, decoding = find_models(options.models, options.overrides, check, options.console)
+    bundles, decoding = find_models(options.models, options.overrides, "translate", options.console)
     tokenizer, device = common_tokenizer(bundles), choose_device(options.device, options.threads)
     direction = tokenizer.complete((None, options.language), bundles[0].recipe.data.directions)
     return ForcedDecoder([bundle.model(device) for bundle in bundles], tokenizer, decoding, direction)

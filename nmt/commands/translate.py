@@ -96,12 +96,12 @@ def parse(options: SearchOptions) -> None:
 
 
 def find_models(
-    paths: Sequence[Path], overrides: Sequence[str], check: Callable[[Bundle], None], console: Console
+    paths: Sequence[Path], overrides: Sequence[str], task: TaskName, console: Console
 ) -> tuple[list[Bundle], Decoding]:
-    """Resolve paths to bundles, `check` each, and report them; return them and the first one's decoding settings."""
+    """Resolve paths to bundles for a task, and report them; return them and the first one's decoding settings."""
     found = [resolve(path) for path in paths]
     for bundle, _ in found:
-        check(bundle)
+        bundle.check_task(task)
     decoding = override_decoding(found[0][0].recipe, overrides)
     for _, note in found:
         console.say(note)
@@ -125,9 +125,7 @@ class LineSearch:
             )
         self.options, self.say, self.complaints = options, options.console.say, 0
         self.files, self.from_memory = list[tuple[Path, Path]](), ""
-        self.bundles, self.decoding = find_models(
-            options.paths, options.settings, lambda bundle: bundle.check_task(task), options.console
-        )
+        self.bundles, self.decoding = find_models(options.paths, options.settings, task, options.console)
         self.data = self.bundles[0].recipe.data
 
     def run(self, pipeline_of: Callable[[Saved], Pipeline[Any]], statistics: Statistics, own: dict[str, Any]) -> None:

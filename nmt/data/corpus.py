@@ -59,7 +59,7 @@ class EncodedChunk:
     dataset: int
     read: int
     sides: Sequence[Sentences]
-    """Source and target; only the target for a language model"""
+    """Source and target"""
     lines: NDArray[np.int64]
     """(pairs,) 1-based line number of each pair in its split"""
     texts: list[Pair] | None
@@ -118,7 +118,7 @@ class PairEncoder:
 
     def _defect(self, pair: Pair) -> str | None:
         """Return the defect of a pair's texts, if any, for which a training pair is not used."""
-        what = f"{self.data.task.unit} kept though" if self.keep_all else "dropped as"
+        what = "pairs kept though" if self.keep_all else "dropped as"
         if not all(pair):
             return f"{what} empty"
         if "\ufffd" in "".join(pair):  # what bytes that are not UTF-8 become; few texts have it
@@ -127,7 +127,7 @@ class PairEncoder:
 
     def _leak(self, pair: Pair) -> str:
         """Return what is counted of a pair whose source occurs in an evaluation split."""
-        return f"{self.data.task.unit if pair in self.evaluation else 'source sentences'} also in valid or test"
+        return f"{'pairs' if pair in self.evaluation else 'source sentences'} also in valid or test"
 
     def _fitting(
         self, sides: Sequence[Sentences], usable: Sequence[tuple[int, Pair]], dropped: dict[str, list[tuple[int, Pair]]]
@@ -168,8 +168,7 @@ def encode_chunks(encoder: PairEncoder, chunks: Iterable[Chunk], threads: int) -
         gc.enable()
 
 
-SIDES = ("source", "target")  # columns of ids; a language model has only a target
-NO_SOURCE = -1  # length of a missing source: adding 1 for `</s>` gives 0 tokens
+SIDES = ("source", "target")  # columns of ids
 
 END = b"\xff\xff\xff\xff\0\0\0\0"  # end-of-stream marker of Arrow's IPC format
 READ_AHEAD = 1 << 20  # bytes per read
@@ -195,14 +194,14 @@ def _lists(sentences: Sentences) -> pa.ListArray:
 
 
 class Lengths(NamedTuple):
-    """Lengths (pairs,) in subwords, excluding `</s>`; a language model's sources have the length NO_SOURCE."""
+    """Lengths (pairs,) in subwords, excluding `</s>`."""
 
     source: Ids
     target: Ids
 
     @property
     def source_tokens(self) -> int:
-        """Total number of source tokens, including `</s>`; 0 for a language model."""
+        """Total number of source tokens, including `</s>`."""
         return int(self.source.sum()) + len(self.source)
 
     @property
@@ -225,13 +224,10 @@ class Corpus:
                 raise OSError("it is cut short")
             mapped = pa.py_buffer(pages)
             self._table = table = pa.ipc.open_stream(mapped).read_all()
-            source, target = SIDES
-            self.has_source = source in table.column_names  # false for a language model
-            if not table.schema.equals(schema_of(SIDES if self.has_source else [target])):
+            if not table.schema.equals(schema_of(SIDES)):
                 raise ValueError(f"its columns are {', '.join(f'{each.name} ({each.type})' for each in table.schema)}")
             table.validate(full=True)  # also checks list offsets, which later index the mapped file unchecked
-            self._source = _Column(table[source], mapped) if self.has_source else None
-            self._target = _Column(table[target], mapped)
+            self._source, self._target = (_Column(table[side], mapped) for side in SIDES)
         except OSError as error:
             raise not_read(path, error, remedy(path)) from None
         except (ValueError, pa.ArrowException) as error:  # mmap raises ValueError for an empty file
@@ -243,8 +239,8 @@ class Corpus:
 
     @property
     def source_lengths(self) -> Ids:
-        """(pairs,) source lengths in subwords, excluding `</s>`; NO_SOURCE for a language model."""
-        return np.full(len(self), NO_SOURCE, np.int32) if self._source is None else self._source.all_lengths()
+        """(pairs,) source lengths in subwords, excluding `</s>`."""
+        return self._source.all_lengths()
 
     @property
     def target_lengths(self) -> Ids:
@@ -257,12 +253,10 @@ class Corpus:
 
     def lengths(self, rows: Rows) -> Lengths:
         """Return the lengths of the pairs at `rows`."""
-        absent = np.full(len(rows), NO_SOURCE, np.int32)
-        return Lengths(absent if self._source is None else self._source.spans(rows)[1], self._target.spans(rows)[1])
+        return Lengths(self._source.spans(rows)[1], self._target.spans(rows)[1])
 
     def sources(self, rows: Rows) -> tuple[Rows, Ids]:
         """Return source ids (rows, longest), padded with 0, and their lengths (rows,)."""
-        assert self._source is not None, "a language model's data has no source"
         return self._source.gather(rows)
 
     def targets(self, rows: Rows) -> tuple[Rows, Ids]:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from pydantic import RootModel
 
-from nmt.data.corpus import NO_SOURCE, SIDES, Corpus
+from nmt.data.corpus import SIDES, Corpus
 from nmt.recipe import Data
 from nmt.system.errors import printable
 from nmt.system.files import read_json
@@ -41,12 +41,9 @@ def training_pairs(prepared: Path) -> int | None:
 
 
 def mean_lengths(prepared: Path) -> tuple[float, float] | None:
-    """Return the mean source and target length of the training split; None if nothing is prepared.
-
-    A language model's source length is NO_SOURCE.
-    """
+    """Return the mean source and target length of the training split; None if nothing is prepared."""
     train = read_report(prepared)["train"] if (prepared / REPORT).exists() else {}
-    source, target = train.get("mean length of sources", NO_SOURCE), train.get("mean length of targets")
+    source, target = (train.get(f"mean length of {side}s") for side in SIDES)
     return (source, target) if source and target else None
 
 
@@ -54,34 +51,34 @@ def length_figures(corpus: Corpus) -> dict[str, float]:
     """Return the mean length of each side of a split, by name."""
     sides = zip(SIDES, (corpus.source_lengths, corpus.target_lengths), strict=True)
     means = {side: float(np.round(lengths.sum() / max(1, len(lengths)), 2)) for side, lengths in sides}
-    return {f"mean length of {side}s": mean for side, mean in means.items() if side == "target" or corpus.has_source}
+    return {f"mean length of {side}s": mean for side, mean in means.items()}
 
 
 def summary(out: Path, report: dict[str, dict[str, Any]], tokenizer: Tokenizer, data: Data) -> Iterator[str]:
     """Yield the summary of a report, line by line; `out` is the directory of the prepared data."""
-    task, unit, train = data.task, data.task.unit, report["train"]
+    task, train = data.task, report["train"]
     pieces = f"{len(tokenizer.source):,} pieces"
     if not tokenizer.shared:
         pieces += f" and {len(tokenizer.target):,} {'tree symbols' if task.has_trees else 'pieces'}"
     yield f"prepared {out}: {pieces}"
-    told = ("dropped", "set aside", unit, "source sentences", "trees", "targets")
+    told = ("dropped", "set aside", "pairs", "source sentences", "trees", "targets")
     for split, figures in report.items():
         if not figures["read"]:
             continue
         symbols = "tree symbols" if task.has_trees else "subwords"
-        source, target = figures.get("mean length of sources"), figures["mean length of targets"]
-        notes = [f"{target} subwords each" if not task.has_source else f"{source} subwords in, {target} {symbols} out"]
+        source, target = (figures[f"mean length of {side}s"] for side in SIDES)
+        notes = [f"{source} subwords in, {target} {symbols} out"]
         if len(figures["kept by set"]) > 1:
             notes.append(f"by set {' + '.join(f'{kept:,}' for kept in figures['kept by set'])}")
         notes += [f"{value:,} {name}" for name, value in figures.items() if name.startswith(told)]
-        read = f"{figures['read']:,} {'trees' if task.has_trees else unit}"
+        read = f"{figures['read']:,} {'trees' if task.has_trees else 'pairs'}"
         yield f"  {split}: {figures['kept']:,} of {read}, {', '.join(notes)}"
     for reason, examples in chain.from_iterable(figures["examples"].items() for figures in report.values()):
         yield f"  {reason}: {printable(examples[0])}"
     if several := train.get("sources with several sentences"):
         yield f"  train sources with several sentences: {several / train['kept']:.0%}"
-    if leaked := train.get(f"{unit} also in valid or test"):
-        yield f"  warning: {leaked:,} training {unit} are in valid or test word for word, so scores there are too high"
+    if leaked := train.get("pairs also in valid or test"):
+        yield f"  warning: {leaked:,} training pairs are in valid or test word for word, so scores there are too high"
     for languages, sizes in data.taken.items():
         for split in sizes:
             files = ", ".join(str(out / name) for name in data.taken_files(split, languages))

@@ -1,7 +1,6 @@
 """Read sentence pairs from text, .zip, .tsv, .jsonl, .parquet, translators' files, sacreBLEU, hub and treebanks.
 
-A tree becomes a pair of its space-separated words and the prepared tree on one line. For a language model, a pair
-consists of a target alone.
+A tree becomes a pair of its space-separated words and the prepared tree on one line.
 """
 
 from __future__ import annotations
@@ -87,7 +86,7 @@ def check_inputs(datasets: Sequence[Dataset], data: Data) -> int | None:
 
 def _text_files(dataset: Dataset, data: Data) -> Sequence[tuple[os.PathLike[str], ...]] | None:
     """Return a data set's line-aligned text files, one per side, in groups; None if it has another format."""
-    if dataset.sacrebleu is not None and data.source is not None:
+    if dataset.sacrebleu is not None:
         return [find_test_set(dataset.sacrebleu, data.source, data.target)]
     if dataset.format == ".zip":
         return [members(path, data.endings) for path in input_files(dataset, data)]
@@ -107,7 +106,7 @@ def read_pairs(dataset: Dataset, data: Data, files: Iterable[Path] | None = None
     """
     if (groups := _text_files(dataset, data)) is not None:
         for group in groups:
-            yield from read_parallel(*group) if len(group) > 1 else zip(read_lines(group[0]))
+            yield from read_parallel(*group)
     elif dataset.trees is not None:
         for path in input_files(dataset, data):
             for tree in read_trees(path):
@@ -123,8 +122,7 @@ def read_pairs(dataset: Dataset, data: Data, files: Iterable[Path] | None = None
 def _read_file(path: Path, dataset: Dataset, data: Data) -> Iterator[Pair]:
     """Yield the pairs of one file of `dataset.file`."""
     if (form := format_of(path)) in UNITS:
-        pairs = BilingualFile(path, data.languages).pairs()
-        yield from (pair[-len(data.languages) :] for pair in pairs)
+        yield from BilingualFile(path, data.languages).pairs()
     elif form == ".tsv":
         yield from _read_tsv(path, dataset.fields or ("1", "2"))
     else:
@@ -153,8 +151,7 @@ def _read_records(where: str, records: Iterator[dict[str, Any]], dataset: Datase
         for field in fields:
             if not isinstance(record.get(field, 0), str | None):  # missing, or not text
                 problem = f"record {number:,} has no text field {field!r}, it has {', '.join(map(str, record))}"
-                sides = "SOURCE, TARGET" if data.source else "TARGET"
-                raise UserError(f"{where}: {problem}", f"name fields that hold text: fields: [{sides}]")
+                raise UserError(f"{where}: {problem}", "name fields that hold text: fields: [SOURCE, TARGET]")
         yield tuple(_text(record[field]) for field in fields)
     if not number:
         raise UserError(f"{where}: holds no records", "name a data set that has some, or leave this one out")
@@ -205,7 +202,7 @@ def _read_hub(dataset: Dataset, data: Data) -> Iterator[dict[str, Any]]:
             dataset.hub, dataset.config, split=dataset.split, revision=dataset.revision, data_files=files
         )
     except Exception as error:  # of many types, all meaning that the data is unavailable
-        own = "{source: train.en, target: train.de}" if data.source else "{target: train.en}"
+        own = "{source: train.en, target: train.de}"
         hint = f"without a network give local files: --set 'data.train=[{own}]', and likewise data.valid and data.test"
         if "scripts are no longer supported" in str(error):
             parquet = f"revision: refs/convert/parquet, data_files: [{dataset.config or 'default'}/{split}/*.parquet]"

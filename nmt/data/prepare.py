@@ -225,8 +225,7 @@ class _Preparation:
 
     def __iter__(self) -> Iterator[Pair]:
         """Yield the training pairs as the encoder receives them, without those set aside, for the tokenizer."""
-        total, unit = self._totals["train"], self._data.task.unit
-        with self._console.progress("reading for the tokenizer", total, unit) as advance:
+        with self._console.progress("reading for the tokenizer", self._totals["train"], "pairs") as advance:
             for chunk in self._chunks("train"):
                 yield from (pair for pair in chunk.pairs if pair[0] not in self._sources)
                 advance(len(chunk.pairs))
@@ -261,7 +260,7 @@ class _Preparation:
         """Return the pairs of valid or test; raise UserError if it has data sets, but no pair that can be scored."""
         pairs = list(self._pairs(split))
         if self._data.splits[split] and not any(map(all, pairs)):
-            problem = f"none of the {len(pairs):,} {self._data.task.unit} read can be scored: a side of each is blank"
+            problem = f"none of the {len(pairs):,} pairs read can be scored: a side of each is blank"
             raise UserError(f"data.{split}: {problem}", f"name other files, or leave out data.{split}")
         return pairs
 
@@ -290,10 +289,9 @@ class _Preparation:
 
     def _encoder(self, split: str, tokenizer: Tokenizer) -> PairEncoder:
         """Return a split's encoder; that of the training split counts overlaps with the others."""
-        count = len(self._data.languages)
-        sides = (tokenizer.source, tokenizer.target)[-count:]
+        sides = tokenizer.source, tokenizer.target
         directions = (dataset_direction(self._data, each, tokenizer) for each in self._data.splits[split])
-        symbols = [tokenizer.first(direction)[-count:] for direction in directions]
+        symbols = [tokenizer.first(direction) for direction in directions]
         ways = [self._data.of(each).languages for each in self._data.splits[split]]
         older = [[tokenizer.of(code).source for code in way] for way in ways] if tokenizer.older else ()
         encoder = partial(PairEncoder, sides, self._data, symbols=symbols, older=older)
@@ -306,15 +304,14 @@ class _Preparation:
         """Write a split; return its section of the report."""
         from datasets.arrow_writer import ArrowWriter  # takes seconds to import
 
-        unit, sides = self._data.task.unit, SIDES[-len(self._data.languages) :]
         names = [_name(dataset) for dataset in self._data.splits[split]]
         counts = Counter[str]()
         examples: dict[str, list[str]] = defaultdict(list)
         read, kept = [0] * len(names), [0] * len(names)
-        path, schema = part / f"{split}.arrow", schema_of(sides)
+        path, schema = part / f"{split}.arrow", schema_of(SIDES)
         chunks = encode_chunks(self._encoder(split, tokenizer), self._chunks(split), self._threads)
         with (
-            self._console.progress(f"encoding {split}", self._totals[split], unit) as advance,
+            self._console.progress(f"encoding {split}", self._totals[split], "pairs") as advance,
             ArrowWriter(path=str(path), schema=schema, writer_batch_size=CHUNK) as file,
         ):
             for chunk in chunks:
@@ -361,7 +358,7 @@ def _check_some_kept(train: dict[str, Any], data: Data) -> None:
     if not train["kept"]:
         reasons = ", ".join(f"{count:,} {name}" for name, count in train.items() if name.startswith("dropped"))
         hint = f"raise data.max_length {data.max_length} or data.max_ratio {data.max_ratio:g}, or name other files"
-        raise UserError(f"data.train: none of the {train['read']:,} {data.task.unit} read is usable: {reasons}", hint)
+        raise UserError(f"data.train: none of the {train['read']:,} pairs read is usable: {reasons}", hint)
 
 
 def trained_lengths(prepared: Path) -> TrainedLengths | None:
@@ -372,7 +369,7 @@ def trained_lengths(prepared: Path) -> TrainedLengths | None:
 
 def _measure_lengths(recipe: Recipe, corpus: Corpus, tokenizer: Tokenizer) -> tuple[TrainedLengths | None, float]:
     """Measure evenly spaced training pairs of a translator; return also the fraction with several sentences."""
-    if recipe.task.name != "translate" or recipe.data.source is None or not len(corpus):
+    if recipe.task.name != "translate" or not len(corpus):
         return None, 0.0
     rows = np.unique(np.linspace(0, len(corpus) - 1, SAMPLE).astype(np.int64))
     sources, targets = corpus.lengths(rows)

@@ -83,8 +83,8 @@ class ForcedDecoder:
     def stream(self, pairs: Iterable[tuple[str, str]]) -> Iterator[PairScores]:
         """Score (source, target) lines as they arrive, in constant memory; yield one result per pair, in order.
 
-        A blank source or target is encoded as `</s>` alone. Language models ignore the source. Raise UserError naming
-        the line if a log-probability is not a finite number.
+        A blank source or target is encoded as `</s>` alone. Raise UserError naming the line if a log-probability is not
+        a finite number.
         """
         lines = count(1)
         for window in in_groups(pairs, WINDOW, WINDOW_TEXT):
@@ -129,12 +129,12 @@ def _batches(
 ) -> Iterator[tuple[Sequence[int], Batch]]:
     """Yield rows of pairs of similar `sizes`, and their batch, in which targets end at the models' last position."""
     positions = most_positions(model.config for model in models)
-    has_source, device = models[0].has_source, models[0].output_embedding.weight.device
+    device = models[0].output_embedding.weight.device
     for rows in in_batches(sizes, most):
         targets = [pairs[row][1][:positions] for row in rows]
         target_out = pad_ids(targets)
         batch = Batch(
-            source=pad_ids([pairs[row][0] for row in rows], after=EOS) if has_source else None,
+            source=pad_ids([pairs[row][0] for row in rows], after=EOS),
             target_in=pad_ids([target[:-1] for target in targets], before=BOS),
             target_out=target_out,
             real=target_out.flatten().nonzero().flatten(),
@@ -186,7 +186,6 @@ def attention_of(models: Sequence[Transformer], pairs: Sequence[Pair]) -> list[T
     sizes = [(sum(map(len, pair)) + 1,) for pair in pairs]
     found = [torch.empty(0)] * len(pairs)
     for rows, batch in _batches(models, pairs, sizes, TOKENS):
-        assert batch.source is not None, "language models have no cross-attention"
         each = [model.cross_attention(batch.source, batch.target_in) for model in models]
         for row, weights in zip(rows, torch.stack(each).mean(0).cpu(), strict=True):  # (output, source), both padded
             ids, output = pairs[row]

@@ -39,9 +39,9 @@ class Sequences(NamedTuple):
 
 
 class Packing(NamedTuple):
-    """Sequences of a packed batch, equally many on both sides, in equal groups; a language model has no source."""
+    """Sequences of a packed batch, equally many on both sides, in equal groups."""
 
-    source: Sequences | None
+    source: Sequences
     target: Sequences
 
 
@@ -49,8 +49,8 @@ class Packing(NamedTuple):
 class Batch:
     """A micro-batch of pairs: padded with one pair per row, or packed into a single row described by `packing`."""
 
-    source: Tensor | None
-    """(batch, source length), each row ending in `</s>`; None for a language model"""
+    source: Tensor
+    """(batch, source length), each row ending in `</s>`"""
     target_in: Tensor
     """(batch, target length), each row beginning with `<s>`"""
     target_out: Tensor
@@ -65,7 +65,7 @@ class Batch:
     @property
     def num_cells(self) -> int:
         """Number of tokens on both sides, including padding."""
-        return self.target_out.numel() + (0 if self.source is None else self.source.numel())
+        return self.target_out.numel() + self.source.numel()
 
     def to(self, device: torch.device) -> Batch:
         """Copy the batch to `device`, asynchronously from pinned memory."""

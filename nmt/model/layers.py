@@ -153,12 +153,11 @@ class Residual(Layer):
 
 
 class EncoderLayer(nn.Module):
-    """Self-attention and feed-forward, left half of figure 1; with `causal`, a language model's layer."""
+    """Self-attention and feed-forward, left half of figure 1."""
 
-    def __init__(self, config: Model, causal: bool = False) -> None:
-        """Build the layer. `causal` hides later positions and allows no mask but `PackedMask`."""
+    def __init__(self, config: Model) -> None:
         super().__init__()
-        self.attention, self.feed_forward = SelfAttention(config, causal), FeedForward(config)
+        self.attention, self.feed_forward = SelfAttention(config), FeedForward(config)
         self.attention_residual, self.feed_forward_residual = Residual(config), Residual(config)
 
     def forward(self, x: Tensor, mask: Tensor | PackedMask | None, record: list[Tensor] | None = None) -> Tensor:

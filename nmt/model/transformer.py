@@ -1,4 +1,4 @@
-"""The encoder-decoder Transformer of *Attention Is All You Need*, or its decoder alone: ids in, logits out.
+"""The encoder-decoder Transformer of *Attention Is All You Need*: ids in, logits out.
 
 Ids: 0 is padding; a source ends in `</s>`; a target input begins with `<s>`.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, Self, TypeVar, cast
+from typing import NamedTuple, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -18,7 +18,7 @@ from nmt.model.batch import Packing, Sequences
 from nmt.model.cache import KVCache
 from nmt.model.layers import DecoderLayer, Embed, EncoderLayer, Layer, Positions
 from nmt.model.operations import Operations, PackedMask
-from nmt.recipe import Model, Recipe
+from nmt.recipe import Model
 
 M = TypeVar("M", bound=nn.Module)
 MakeLinear = Callable[[Tensor, Tensor | None], nn.Module]
@@ -41,7 +41,7 @@ class AttentionWeights(NamedTuple):
 
 
 class Transformer(Layer):
-    """The model of section 3. Without a source vocabulary it is a language model: the decoder without cross-attention.
+    """The model of section 3.
 
     Example: `nmt.Transformer(nmt.Model(layers=2, d_model=64, heads=4), source_vocab=1000, target_vocab=1000)`.
     `positions: words` needs `starts`: whether each source and each target symbol begins a word. Raise ValueError if
@@ -51,50 +51,35 @@ class Transformer(Layer):
     def __init__(
         self,
         config: Model,
-        source_vocab: int | None,
+        source_vocab: int,
         target_vocab: int,
         starts: tuple[Sequence[bool], Sequence[bool]] | None = None,
     ) -> None:
         super().__init__()
-        self.has_source = source_vocab is not None
-        if config.tie_embeddings == "all" and source_vocab not in (None, target_vocab):
+        if config.tie_embeddings == "all" and source_vocab != target_vocab:
             raise ValueError(f"tie_embeddings: all needs one vocabulary, these have {source_vocab} and {target_vocab}")
         self.config = config
         tie, d_model = config.tie_embeddings, config.d_model
-        source = None if source_vocab is None else _embedding(source_vocab, d_model)
-        target = _embedding(target_vocab, d_model) if source is None or tie != "all" else source
+        source = _embedding(source_vocab, d_model)
+        target = _embedding(target_vocab, d_model) if tie != "all" else source
         self.source_embedding, self.target_embedding = source, target
         self.output_embedding = _embedding(target_vocab, d_model) if tie == "none" else target
         self.output_bias = nn.Parameter(torch.zeros(target_vocab)) if config.output_bias else None
         self._starts: list[Tensor] | None = None  # which source and target symbols begin a word
         if config.positions == "words":
-            sizes = [target_vocab if source_vocab is None else source_vocab, target_vocab]
-            if starts is None or [len(side) for side in starts] != sizes:
+            if starts is None or [len(side) for side in starts] != [source_vocab, target_vocab]:
                 raise ValueError("positions: words needs `starts`, which say of every symbol whether it begins a word")
             self._starts = [torch.tensor(side, device="cpu") for side in starts]
-        self.source_positions = Positions(config) if self.has_source else None
-        self.target_positions = Positions(config)
+        self.source_positions, self.target_positions = Positions(config), Positions(config)
         self.embed = Embed(config)
-        self.encoder = nn.ModuleList(EncoderLayer(config) for _ in range(config.layers * self.has_source))
-        self.decoder = nn.ModuleList(
-            DecoderLayer(config) if self.has_source else EncoderLayer(config, causal=True)
-            for _ in range(config.decoder_depth)
-        )
-        self.encoder_norm = _last_norm(config) if self.has_source else nn.Identity()
-        self.decoder_norm = _last_norm(config)
+        self.encoder = nn.ModuleList(EncoderLayer(config) for _ in range(config.layers))
+        self.decoder = nn.ModuleList(DecoderLayer(config) for _ in range(config.decoder_depth))
+        self.encoder_norm, self.decoder_norm = _last_norm(config), _last_norm(config)
 
-    @classmethod
-    def of(
-        cls, recipe: Recipe, source_vocab: int, target_vocab: int, starts: tuple[Sequence[bool], Sequence[bool]] | None
-    ) -> Self:
-        """Return a new model for `recipe`, a language model if the recipe's data has no source."""
-        return cls(recipe.model, None if recipe.data.source is None else source_vocab, target_vocab, starts)
-
-    def forward(self, source: Tensor | None, target_in: Tensor) -> Tensor:
+    def forward(self, source: Tensor, target_in: Tensor) -> Tensor:
         """Return the logits of every next target symbol: (batch, target length, target vocabulary).
 
-        `source` (batch, source length) and `target_in` (batch, target length) are padded with 0 at the end. Raise
-        ValueError if a language model is given a source, or another model is given none.
+        `source` (batch, source length) and `target_in` (batch, target length) are padded with 0 at the end.
         """
         return self.logits(self.states(source, target_in))
 
@@ -116,20 +101,16 @@ class Transformer(Layer):
             ]
         )
 
-    def states(self, source: Tensor | None, target_in: Tensor, packing: Packing | None = None) -> Tensor:
+    def states(self, source: Tensor, target_in: Tensor, packing: Packing | None = None) -> Tensor:
         """Return the states before the softmax layer: (batch, target length, d_model).
 
         With `packing`, the batch is a single row of sequences that do not attend to each other.
         """
-        if (source is not None) != self.has_source:
-            raise ValueError("a source is needed" if self.has_source else "a language model has no source")
-        memory = None if source is None else self.encode(source, packed=packing and packing.source)
+        memory = self.encode(source, packed=packing and packing.source)
         return self.decode_states(target_in, memory, packing=packing)
 
     def encode(self, source: Tensor, record: list[Tensor] | None = None, packed: Sequences | None = None) -> Memory:
-        """Encode `source` (batch, source length). Raise ValueError if the model has no encoder."""
-        if self.source_embedding is None or self.source_positions is None:
-            raise ValueError("a language model has no encoder")
+        """Encode `source` (batch, source length)."""
         mask = None if packed is not None else self.operations.padding_mask(source)
         words = None if self._starts is None else (_count_words(self._begins(0, source), packed) - 1).clamp_min_(0)
         x = self.embed(source, self.source_embedding.weight, self.source_positions(source, words, packed))
@@ -139,22 +120,18 @@ class Transformer(Layer):
     def decode_states(
         self,
         ids: Tensor,
-        memory: Memory | None,
+        memory: Memory,
         record: tuple[list[Tensor], list[Tensor]] | None = None,
         packing: Packing | None = None,
     ) -> Tensor:
-        """Return the states before the softmax layer, (batch, length, d_model), for target ids (batch, length).
-
-        `memory` is the encoder's output, None for a language model.
-        """
+        """Return the states before the softmax layer, (batch, length, d_model), for target ids (batch, length)."""
         x = self._embed_target(ids, packing and packing.target)
         own: PackedMask | None = None
-        seen: Tensor | PackedMask | None = None if memory is None else memory.mask
+        seen: Tensor | PackedMask | None = memory.mask
         if packing is not None:
-            own = PackedMask(packing.target, packing.target)
-            seen = packing.source and PackedMask(packing.target, packing.source)
+            own, seen = PackedMask(packing.target, packing.target), PackedMask(packing.target, packing.source)
         for layer in self._decoder_layers():
-            x = layer(x, own) if memory is None else layer(x, memory.states, seen, record, own)
+            x = layer(x, memory.states, seen, record, own)
         return self.decoder_norm(x)  # type: ignore[no-any-return]
 
     def admit(self, source: Tensor, lengths: Sequence[int], cache: KVCache) -> None:

@@ -51,19 +51,17 @@ def format_of(name: str | os.PathLike[str]) -> str | None:
 
 class Dataset(Settings):
     """A set of sentence pairs: two text files, a file of pairs, a sacreBLEU test set, or a data set on the Hugging Face
-    hub. For a parser, a set of trees. For a language model, a set of sentences from `target`,
-    `file` or `hub`."""
+    hub. For a parser, a set of trees."""
 
     source: str | None = None
     """Text file, one sentence per line, plain, .gz, .bz2, .xz or .zst; requires `target`. Like `file`, it may be a glob
     pattern: matches are taken in the order of their names."""
     target: str | None = None
-    """Text file whose line N translates line N of `source`; for a language model, the only text file."""
+    """Text file whose line N translates line N of `source`."""
     file: str | None = None
     """File of pairs: .tsv or .jsonl, plain or compressed like a text file, .parquet, a .zip with one text file for each
     language, whose name ends in .LANGUAGE, or a file of translators, .po, .mo, .tmx, .xliff, .xlf or .ts, of which
-    finished translations are read. Or several: a glob pattern, such as memory/*.po, or a folder. A language model reads
-    only the targets."""
+    finished translations are read. Or several: a glob pattern, such as memory/*.po, or a folder."""
     trees: str | None = None
     """Bracketed trees, for `data.target: tree`: a file, plain or compressed; a folder, searched for .mrg files; or a
     glob pattern of files and folders, such as wsj/0[2-9]."""
@@ -80,9 +78,9 @@ class Dataset(Settings):
     """Files of the hub data set that make up `split`, by name or pattern, such as data/*.parquet."""
     split: str = "train"
     """Split of the hub data set."""
-    fields: tuple[FieldName, ...] | None = Field(None, min_length=1, max_length=2, strict=False)
+    fields: tuple[FieldName, FieldName] | None = Field(None, strict=False)
     """Source and target fields: 1-based column numbers for a .tsv, otherwise field names. Default: columns 1 and 2, or
-    the fields named `data.source` and `data.target`. For a language model, the target field only."""
+    the fields named `data.source` and `data.target`."""
     take: Take | None = None
     """For `valid` and `test`: set aside the pairs of this many training sources, chosen by a hash of their text, so
     that no source is on both sides. Also written as `valid: {take: 500}`. With `5 files`: set aside whole files, chosen
@@ -109,8 +107,8 @@ class Dataset(Settings):
 
     @model_validator(mode="after")
     def _one_origin(self) -> Self:
-        if self.source is not None and self.target is None:
-            raise Refusal(SIDES_GO_TOGETHER, "add target, the text file of translations")
+        if (self.source is None) != (self.target is None):
+            raise Refusal(SIDES_GO_TOGETHER, "name both, such as {source: train.en, target: train.de}")
         for language in self.languages or ():
             if not re.fullmatch(NAME, language):
                 raise Refusal(f"languages: must be codes, such as en (got {language})", "name a language, such as fr")
@@ -151,14 +149,14 @@ class Data(Settings):
     it changes neither data nor tokenizer."""
     root: str = "."
     """Folder that file names are relative to; itself relative to the working directory."""
-    source: str | None = None
-    """Input language, such as en; omit it to train a language model on the targets."""
+    source: str = Field(min_length=1)
+    """Input language, such as en."""
     target: str
     """Output language, such as de; or tree, to train a parser. Its code decides what BLEU counts as a word."""
     train: tuple[Dataset, ...] = Field(min_length=1, strict=False)
     """Training sets, concatenated."""
     valid: tuple[Dataset, ...] = Field((), strict=False)
-    """Development sets. Their score ranks checkpoints: chrF, F1 for trees, or perplexity for a language model. Lines
+    """Development sets. Their score ranks checkpoints: chrF, or F1 for trees. Lines
     whose target equals their source do not count, unless both are of one language."""
     test: tuple[Dataset, ...] = Field((), strict=False)
     """Test sets, encoded and checked for overlap with the training data."""
@@ -185,10 +183,6 @@ class Data(Settings):
 
     @model_validator(mode="after")
     def _fits_the_task(self) -> Self:
-        if self.source == "":
-            raise Refusal("source: must not be empty", "name a language, such as en, or remove data.source")
-        if self.task.has_trees and self.source is None:
-            raise Refusal(f"source: must be given with data.target: {TREE}", "name the language of the sentences")
         for key in ("functional_tags", "traces", "pos_tags"):
             if getattr(self, key) and not self.task.has_trees:
                 problem = f"{key}: is for trees, and needs data.target: {TREE} (got {self.target})"
@@ -197,7 +191,6 @@ class Data(Settings):
             datasets = getattr(self, split)
             for index, dataset in enumerate(datasets):
                 self._check_task(f"{split}.{index}", dataset)
-                self._check_fields(f"{split}.{index}", dataset)
                 if split != "train" and dataset.weight != 1:
                     problem = f"{split}.{index}.weight: is for training sets (got {dataset.weight:g})"
                     raise Refusal(problem, "remove the weight")
@@ -230,27 +223,11 @@ class Data(Settings):
         if dataset.languages is not None and self.task.name != "translate":
             problem = f"{where}.languages: are for a translator (got {', '.join(dataset.languages)})"
             raise Refusal(problem, "remove the languages, or give data.source and a language as data.target")
-        for key in ("source", "sacrebleu"):
-            if not self.task.has_source and (given := getattr(dataset, key)) is not None:
-                problem = f"{where}.{key}: needs data.source; without it a language model is trained (got {given})"
-                raise Refusal(problem, f"add data.source, such as en, or remove {key}")
-        if self.task.has_source and dataset.target is not None and dataset.source is None:
-            raise Refusal(f"{where}: {SIDES_GO_TOGETHER}", "add source, the text file that target translates")
-
-    def _check_fields(self, where: str, dataset: Dataset) -> None:
-        """Refuse a number of `fields` that does not fit the task; a language model's .tsv needs one."""
-        if dataset.fields is not None and len(dataset.fields) != len(self.languages):
-            sides = "the source's and the target's" if self.task.has_source else "the target's, without data.source"
-            problem = f"{where}.fields: must be {len(self.languages)}, {sides} (got {list(dataset.fields)})"
-            raise Refusal(problem, f"name them: fields: [{'SOURCE, ' if self.task.has_source else ''}TARGET]")
-        if not self.task.has_source and dataset.fields is None and dataset.format == ".tsv":
-            problem = f"{where}.fields: must name the column of the target without data.source"
-            raise Refusal(problem, "name the second column, for example: fields: [2]")
 
     @property
     def task(self) -> Task:
         """The model's task."""
-        return TASKS[task_of(self.source, self.target)]
+        return TASKS[task_of(self.target)]
 
     @property
     def splits(self) -> dict[str, tuple[Dataset, ...]]:
@@ -282,9 +259,9 @@ class Data(Settings):
         return found if len(found) > 1 else ()
 
     @property
-    def languages(self) -> tuple[str, ...]:
-        """Source and target language, or only the target's for a language model."""
-        return (self.target,) if self.source is None else (self.source, self.target)
+    def languages(self) -> tuple[str, str]:
+        """Source and target language."""
+        return self.source, self.target
 
     @property
     def endings(self) -> tuple[str, ...]:

@@ -53,7 +53,7 @@ class Recipe(Settings):
         training = given.get("training")
         if isinstance(training, dict) and isinstance(minutes := training.get("minutes"), int | float) and minutes > 0:
             given["training"] = {MINUTES: min(10.0, minutes / 15), **training}
-        defaults = TASKS[task_of(data.get("source"), data.get("target"))].defaults
+        defaults = TASKS[task_of(data.get("target"))].defaults
         sections = {name: given.get(name, {}) for name in defaults}
         return given | {name: {**defaults[name], **own} for name, own in sections.items() if isinstance(own, dict)}
 
@@ -80,9 +80,7 @@ class Recipe(Settings):
             raise Refusal(f"training.batch_tokens: {problem}", hint)
         if self.training.patience is not None and not self.data.valid:
             raise Refusal("training.patience: needs data.valid", "add data.valid, or remove training.patience")
-        limits = {"data.max_length": self.data.max_length}
-        if self.task.has_source:
-            limits["decoding.max_source"] = self.decoding.max_source
+        limits = {"data.max_length": self.data.max_length, "decoding.max_source": self.decoding.max_source}
         longest = max(limits.values()) + 1
         if self.model.positions == "learned" and longest > self.model.max_positions:
             those = " and ".join(f"{key} {limit}" for key, limit in limits.items())

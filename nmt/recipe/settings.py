@@ -65,7 +65,7 @@ class TokenizerSettings(Settings):
     vocab_size: int = Field(37000, ge=261, le=10_000_000)
     """Size of each SentencePiece vocabulary, including 4 control symbols and 256 bytes; tree symbols do not count."""
     shared: bool = True
-    """Whether both languages share a vocabulary. A parser always has two, a language model one."""
+    """Whether both languages share a vocabulary. A parser always has two."""
     character_coverage: Coverage = "auto"
     """Fraction of the training text's characters that get entries; byte fallback encodes the others. auto: 0.9995,
     plus printable ASCII and every character that occurs 20 times, unless these are more than 500, as in Chinese or
@@ -85,7 +85,7 @@ class Model(Settings):
     layers: int = Field(6, ge=1, le=1000)
     """N: number of layers in the encoder and in the decoder."""
     decoder_layers: int | None = Field(None, ge=1, le=1000)
-    """Number of decoder layers, if different from `layers`. A language model has only a decoder."""
+    """Number of decoder layers, if different from `layers`."""
     d_model: int = Field(512, ge=1, le=WIDEST)
     """Width of embeddings and layers."""
     d_ff: int = Field(2048, ge=1, le=WIDEST)
@@ -122,7 +122,7 @@ class Model(Settings):
     """Maximum sequence length for learned positions, including `</s>` or `<s>`; other encodings have no limit."""
     tie_embeddings: Literal["all", "target", "none"] = "all"
     """Which of source embedding, target embedding and output projection share a matrix (section 3.4): all three, the
-    last two (target), or none. Default for trees: target. For a language model, all means the same as target."""
+    last two (target), or none. Default for trees: target."""
 
     @model_validator(mode="after")
     def _widths(self) -> Self:

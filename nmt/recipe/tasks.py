@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-TaskName = Literal["translate", "parse", "language_model"]
+TaskName = Literal["translate", "parse"]
 TREE = "tree"
 """Value of `data.target` for a parser"""
 
@@ -29,13 +29,7 @@ class Task:
     """Display name of the metric"""
     others: Mapping[str, str] = field(default_factory=dict)
     """Display names of further metrics that are shown, by key"""
-    sign: int = 1
-    """-1 if a lower score is better"""
-    has_source: bool = True
-    """False for a decoder-only model"""
     has_trees: bool = False
-    unit: str = "pairs"
-    """Plural noun for training examples in messages"""
     defaults: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """Recipe defaults of this task, by section and key"""
     fixed: Mapping[str, tuple[Any, str]] = field(default_factory=dict)
@@ -47,8 +41,8 @@ class Task:
         return {self.metric: self.label, **self.others, "perplexity": "ppl"}
 
     def rank(self, score: float) -> float:
-        """Return a dev score with the sign that makes better scores larger, or -inf if it is not finite."""
-        return self.sign * score if math.isfinite(score) else -math.inf
+        """Return a dev score, or -inf if it is not finite."""
+        return score if math.isfinite(score) else -math.inf
 
 
 _NO_SAMPLES = "trees are not drawn at random"
@@ -58,7 +52,7 @@ TASKS: Mapping[TaskName, Task] = {
         name="translate",
         noun="a translator",
         command="nmt translate",
-        condition="with data.source and a language as data.target",
+        condition="with a language as data.target",
         metric="chrf",
         label="chrF2",
         others={"bleu": "BLEU"},
@@ -90,23 +84,9 @@ TASKS: Mapping[TaskName, Task] = {
             "decoding.seed": (1, _NO_SAMPLES),
         },
     ),
-    "language_model": Task(
-        name="language_model",
-        noun="a language model",
-        command="nmt score",
-        condition="without data.source",
-        metric="perplexity",
-        label="ppl",
-        sign=-1,
-        has_source=False,
-        unit="lines",
-        fixed={"tokenizer.shared": (True, "there is only one side")},
-    ),
 }
 
 
-def task_of(source: object, target: object) -> TaskName:
-    """Return the task that `data.source` and `data.target` select."""
-    if target == TREE:
-        return "parse"
-    return "language_model" if source is None else "translate"
+def task_of(target: object) -> TaskName:
+    """Return the task that `data.target` selects."""
+    return "parse" if target == TREE else "translate"

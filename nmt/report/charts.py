@@ -76,13 +76,9 @@ class Curve:
 
 
 def curve(record: RunRecord, run: int, chart: Chart, part: str) -> Curve | None:
-    """Return a run's curve in a chart; None if it has no finite value.
-
-    A language model's dev score is its perplexity, which has a chart of its own.
-    """
+    """Return a run's curve in a chart; None if it has no finite value."""
     figures, key = (record.validated, chart.validated) if part == "dev" else (record.logged, chart.logged)
-    is_elsewhere = key == "score" and record.task.metric == "perplexity"
-    if key not in figures or is_elsewhere or not np.isfinite(figures[key]).any():
+    if key not in figures or not np.isfinite(figures[key]).any():
         return None
     values = figures[key] * (100 if chart.percent else 1)
     points = {"updates": figures["step"], "tokens": figures["tokens"] / 1e6, "hours": figures["seconds"] / 3600}

@@ -116,7 +116,7 @@ def _run(record: RunRecord, name: str) -> Mapping[str, Any]:
     facts = {
         "Time taken": None if taken is None else clock(taken),
         "Time left": None if finished or not left else f"about {clock(left)}",
-        "Trained on": None if examples is None else f"{examples:,} {record.task.unit}",
+        "Trained on": None if examples is None else f"{examples:,} pairs",
         "Target tokens seen": None if tokens is None else short(tokens),
         "FLOPs": None if cost.get("flops") is None else f"{cost['flops']:.2g}",
         "Devices": ", ".join(cost.get("devices", ())),
@@ -159,10 +159,10 @@ def _cells(record: RunRecord, best: tuple[float, int] | None, taken: float | Non
     """Return a run's cells in the table that compares runs, by column."""
     cost, task, average = record.cost, record.task, record.average
     scores = average.dev_score if average else None, best[0] if best else None
-    averaged, single = (score and task.sign * score for score in scores)  # sorted by rank
+    averaged, single = scores
     numbers: dict[str, tuple[float | None, Callable[[float], str]]] = {
-        "Averaged model": (averaged, lambda rank: f"{task.label} {abs(rank):.2f}"),
-        "Best checkpoint": (single, lambda rank: f"{task.label} {abs(rank):.2f}"),
+        "Averaged model": (averaged, lambda score: f"{task.label} {score:.2f}"),
+        "Best checkpoint": (single, lambda score: f"{task.label} {score:.2f}"),
         "Updates": (record.step or int(record.validated["step"].max(initial=0)), "{:,}".format),
         "Time": (taken, clock),
         "FLOPs counted": (cost.get("flops"), "{:.1e}".format),
@@ -178,8 +178,8 @@ def _cells(record: RunRecord, best: tuple[float, int] | None, taken: float | Non
 def _model(record: RunRecord) -> str:
     """Describe the model's dimensions."""
     model = record.recipe.model
-    encoder = f"{model.layers} + " if record.task.has_source else ""
-    return f"{encoder}{model.decoder_depth} layers, d_model {model.d_model:,}, d_ff {model.d_ff:,}, {model.heads} heads"
+    layers = f"{model.layers} + {model.decoder_depth} layers"
+    return f"{layers}, d_model {model.d_model:,}, d_ff {model.d_ff:,}, {model.heads} heads"
 
 
 def _best(record: RunRecord) -> tuple[float, int] | None:

@@ -147,7 +147,7 @@ def prepared_data(records: Sequence[RunRecord]) -> Mapping[str, Any] | None:
                 "name": " and ".join(dict.fromkeys(run.recipe.data.name or run.recipe.name for run in runs)),
                 "splits": list(splits),
                 "rows": list(table_rows(list(splits.values()))),
-                "leaked": splits.get("train", {}).get(f"{runs[0].task.unit} also in valid or test"),
+                "leaked": splits.get("train", {}).get("pairs also in valid or test"),
             }
         )
     return {"sets": shown} if shown else None

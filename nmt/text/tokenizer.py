@@ -288,7 +288,7 @@ class Tokenizer:
         threads: int | None = None,
         languages: Sequence[str] = (),
     ) -> Tokenizer:
-        """Learn subwords from (source, target) pairs, or from (target,) tuples if the vocabulary is shared.
+        """Learn subwords from (source, target) pairs.
 
         Sources get symbols for the target `languages`.
         `target` builds a target vocabulary of another kind from its texts. `pairs` is read once per vocabulary, so

@@ -59,11 +59,11 @@ def make_batch(corpus: Corpus, rows: Rows) -> Batch:
     """Read pairs into a padded batch; without pairs, return a dummy batch whose targets are all padding."""
     if not len(rows):
         end, begin, nothing = (torch.tensor([[symbol]]) for symbol in (EOS, BOS, PAD))
-        return Batch(end if corpus.has_source else None, begin, nothing, torch.empty(0, dtype=torch.int64))
+        return Batch(end, begin, nothing, torch.empty(0, dtype=torch.int64))
     target_ids, target_lengths = corpus.targets(rows)
     target_out = _with_end(target_ids, target_lengths)
     return Batch(
-        source=torch.from_numpy(_with_end(*corpus.sources(rows))) if corpus.has_source else None,
+        source=torch.from_numpy(_with_end(*corpus.sources(rows))),
         target_in=torch.from_numpy(np.pad(target_ids, ((0, 0), (1, 0)), constant_values=BOS)),
         target_out=torch.from_numpy(target_out),
         real=torch.from_numpy(np.flatnonzero(target_out)),
@@ -126,9 +126,7 @@ class Packer:
         target_in, target = self._side(batch.target_in, real, step, fillers)
         target_out = torch.zeros_like(target_in)
         target_out[0, : int(real.sum())] = batch.target_out[real]
-        source, sources = None, None
-        if batch.source is not None:
-            source, sources = self._side(batch.source, batch.source != PAD, step, fillers)
+        source, sources = self._side(batch.source, batch.source != PAD, step, fillers)
         sources, target = self._grouped(sources, target)
         return Batch(source, target_in, target_out, None, Packing(sources, target))
 
@@ -152,21 +150,19 @@ class Packer:
         longest = min(TILE, self.longest) if int(lengths.max()) <= TILE else self.longest
         return row, Sequences(bounds, positions[None], longest)
 
-    def _grouped(self, source: Sequences | None, target: Sequences) -> tuple[Sequences | None, Sequences]:
+    def _grouped(self, *sides: Sequences) -> Sequence[Sequences]:
         """Add groups to both sides if every sentence fits a tile."""
-        sides = [side for side in (source, target) if side is not None]
         lengths = [side.bounds.diff() for side in sides]
         longest = max(int(each.max()) for each in lengths)
         tile = next((tile for tile in self.tiles if longest <= tile), None)
         if tile is None:
-            return source, target
-        firsts = group_firsts([side.bounds.tolist() for side in (sides[0], sides[-1])], tile)
+            return sides
+        firsts = group_firsts([side.bounds.tolist() for side in sides], tile)
         numbers = torch.arange(len(lengths[0]), dtype=torch.int32)
-        grouped = [
+        return [
             side._replace(groups=Groups(side.bounds[firsts], numbers.repeat_interleave(each), tile))
             for side, each in zip(sides, lengths, strict=True)
         ]
-        return (None if source is None else grouped[0]), grouped[-1]
 
 
 def group_firsts(bounds: Sequence[Sequence[int]], tile: int) -> Ids:
@@ -193,13 +189,13 @@ def largest_batch(corpus: Corpus, tokens: int) -> Batch:
     lengths = np.maximum(corpus.source_lengths, corpus.target_lengths)
     shortest = np.sort(lengths).cumsum(dtype=np.int64) + np.arange(1, len(lengths) + 1)
     pairs = max(1, int(np.searchsorted(shortest, tokens, side="right")))
-    return _even_batch(corpus.has_source, tokens, min(int(lengths.max()) + 1, -(-tokens // pairs)))
+    return _even_batch(tokens, min(int(lengths.max()) + 1, -(-tokens // pairs)))
 
 
-def _even_batch(has_source: bool, tokens: int, width: int) -> Batch:
+def _even_batch(tokens: int, width: int) -> Batch:
     """Return a synthetic padded batch of `tokens` tokens per side in pairs of `width` tokens."""
     ids = torch.ones(-(-tokens // width), width, dtype=torch.int64)
-    return Batch(ids if has_source else None, ids, ids, torch.arange(ids.numel()))
+    return Batch(ids, ids, ids, torch.arange(ids.numel()))
 
 
 def _round_up(number: int, step: int) -> int:
@@ -280,8 +276,7 @@ class MicroBatches:
             return self.on_device(self._packer.pack(largest_batch(self._corpus, tokens), tokens))
         longest = self._corpus.longest() + 1
         ids = torch.ones(max(2, -(-tokens // longest)), longest, dtype=torch.int64)
-        source = ids[:, 1:].clone() if self._corpus.has_source else None
-        return self.on_device(Batch(source, ids, ids, torch.arange(ids.numel())))
+        return self.on_device(Batch(ids[:, 1:].clone(), ids, ids, torch.arange(ids.numel())))
 
     def probes(self) -> Iterator[Batch]:
         """Yield synthetic micro-batches on the device for which torch.compile compiles all that updates need.
@@ -294,7 +289,7 @@ class MicroBatches:
         if self._packer is not None:
             longest = self._corpus.longest() + 1
             for width in sorted({min(limit, longest) for limit in (*self._packer.tiles, longest)}):
-                even = _even_batch(self._corpus.has_source, usual, width)
+                even = _even_batch(usual, width)
                 yield self.on_device(self._packer.pack(even, usual))
 
     def choose_size(self, state: RunState, memory_of: Callable[[int], int], console: Console) -> None:

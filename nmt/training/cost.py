@@ -20,7 +20,7 @@ import torch
 
 from nmt.checkpoint.reading import Bundle, survey
 from nmt.compute.choice import device_name, factors_rounded, for_training, fp32_multiplier, product_dtype
-from nmt.data.corpus import NO_SOURCE, Ids
+from nmt.data.corpus import Ids
 from nmt.data.data_report import mean_lengths, training_pairs
 from nmt.data.folders import directory, identify
 from nmt.exchange.resolve import initial_bundle, resolve
@@ -36,7 +36,7 @@ from nmt.training.validation import Validation
 
 # Source and target lengths assumed without prepared data: roughly the means of WMT14 English-German, and of the
 # Treebank's section 23 (23.5 words and 18.3 constituents per sentence).
-ASSUMED_LENGTHS = {"translate": (28.0, 28.0), "parse": (28.0, 60.0), "language_model": (NO_SOURCE, 28.0)}
+ASSUMED_LENGTHS = {"translate": (28.0, 28.0), "parse": (28.0, 60.0)}
 ASSUMED_SYMBOLS = 57  # brackets of 26 labels, as in the Treebank and GUM, XX, and 4 special symbols
 UPDATING = 0.85  # of training.minutes; the rest goes to validation
 EFFICIENCY = 0.5  # training throughput relative to matrix multiplications; assumed, not measured, on GPUs
@@ -48,12 +48,12 @@ class Plan:
 
     parameters: dict[str, int]  # counts by part of the model
     micro_batches: int  # approximate maximum per update and device
-    sentences: float  # per update, limited by the longer side; lines for a language model
+    sentences: float  # per update, limited by the longer side
     flops_per_update: float  # forward and backward; a multiply-add counts as two
     saved_bytes: float  # of a checkpoint's weights and moments
     memory_bytes: float  # weights, gradients, moments, activations and a chunk of logits, per GPU or of all CPU ranks
     vocabularies: tuple[int, int]  # sizes of source and target vocabulary
-    lengths: tuple[float, float]  # mean source and target length in subwords or tree symbols, or NO_SOURCE
+    lengths: tuple[float, float]  # mean source and target length in subwords or tree symbols
     assumed: bool  # whether lengths and tree symbols are assumed rather than taken from prepared data
     pairs: int | None  # for training, if prepared
 
@@ -65,8 +65,6 @@ def make_plan(recipe: Recipe, device: torch.device, devices: int = 1) -> Plan:
     current = identify(recipe, initial.path if initial else None)[0]
     prepared = current or directory(recipe)
     lengths = mean_lengths(prepared)
-    if lengths and (lengths[0] == NO_SOURCE) == recipe.task.has_source:
-        lengths = None  # prepared for pairs but the task is a language model, or vice versa
     source, target = lengths or ASSUMED_LENGTHS[recipe.task.name]
     vocabulary = symbols = recipe.tokenizer.vocab_size
     if recipe.tokenizer.new_languages:  # whose subwords are counted once data is prepared, and at most these before
@@ -75,7 +73,7 @@ def make_plan(recipe: Recipe, device: torch.device, devices: int = 1) -> Plan:
     if recipe.task.has_trees:
         symbols = len(load_tokenizer(prepared).target) if lengths else ASSUMED_SYMBOLS
     with torch.device("meta"):  # shapes only, no memory
-        model = Transformer.of(recipe, vocabulary, symbols, ([False] * vocabulary, [False] * symbols))
+        model = Transformer(recipe.model, vocabulary, symbols, ([False] * vocabulary, [False] * symbols))
     parameters = parameter_groups(model)
     longer = max(source, target) + 1
     tokens = recipe.training.batch_tokens
@@ -108,7 +106,7 @@ def kept_per_token(model: Model, source: float = 1.0, target: float = 1.0) -> fl
     The numbers may be fractions; benchmarks/memory.py checks the estimate.
     """
     inner = model.d_ff if model.activation == "relu" else 2 * model.d_ff  # other activations also keep their input
-    own, cross = 11 * model.d_model + inner, 5 * model.d_model if source else 0  # per layer
+    own, cross = 11 * model.d_model + inner, 5 * model.d_model  # per layer
     encoder, decoder = source * model.layers * own, target * model.decoder_depth * (own + cross)
     return encoder + decoder + (source + target) * 7 * model.d_model
 
@@ -145,7 +143,7 @@ def plan_run(recipe: Recipe, device: torch.device, devices: int = 1) -> str:
         f"at {EFFICIENCY:.0%} of the {peak / 1e9:,.0f} GFLOP/s measured just now{by}",
     }
     if plan.pairs:
-        rows["epochs"] = f"about {updates * plan.sentences / plan.pairs:.3g} of {plan.pairs:,} {recipe.task.unit}"
+        rows["epochs"] = f"about {updates * plan.sentences / plan.pairs:.3g} of {plan.pairs:,} pairs"
     if updates < 2 * training.warmup:
         shorter = f"try a fifth, {updates // 5:,}, or train longer"
         rows["warning"] = f"training.warmup is {training.warmup:,} of {updates:,} updates: {shorter}"
@@ -174,8 +172,6 @@ def _sides(recipe: Recipe, plan: Plan) -> tuple[str, str, str]:
     if recipe.task.has_trees:
         vocabulary = f"{subwords:,} subwords in, {symbols:,} tree symbols out{' (assumed)' if plan.assumed else ''}"
         return vocabulary, tokens, f"{source:g} subwords in and {target:g} tree symbols out"
-    if not recipe.task.has_source:
-        return vocabulary, f"{most:,} at most", f"{target:g} subwords each"
     return vocabulary, tokens, f"{source:g} subwords in and {target:g} out"
 
 
@@ -208,7 +204,7 @@ def training_flops(model: Model, vocabulary: int, source_lengths: Ids, target_le
     feed_forward = 2 * model.d_model * model.d_ff
     encoder = source * (2 * half + feed_forward) + width * float((lengths[0] ** 2).sum())
     own = target * (2 * half + feed_forward) + width * float((lengths[1] * (lengths[1] + 1)).sum() / 2)
-    cross = half * (target + source) + width * float((lengths[0] * lengths[1]).sum()) if source else 0.0
+    cross = half * (target + source) + width * float((lengths[0] * lengths[1]).sum())
     softmax = target * model.d_model * vocabulary
     return 3.0 * 2.0 * (model.layers * encoder + model.decoder_depth * (own + cross) + softmax)
 

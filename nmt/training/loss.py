@@ -163,11 +163,9 @@ class Objective(nn.Module):
     def _languages(self, batch: Batch) -> Tensor:
         """Return the symbol of the target language for each target token that has a state: (tokens,)."""
         ids, packing = batch.target_out if self._symbols_first else batch.source, batch.packing
-        assert ids is not None, "a language model has no choice of languages"
         if packing is None:
             return ids[:, :1].expand_as(batch.target_out).flatten()[batch.real]
         sequences = packing.target if self._symbols_first else packing.source
-        assert sequences is not None
         number = packing.target.positions[0].eq(0).cumsum(0) - 1  # of each token's sequence
         return ids[0, sequences.bounds[number].long()]
 

@@ -217,7 +217,7 @@ class Run:
         trainer, training, say = self.trainer, self.recipe.training, self.console.say
         begin = f"resuming at update {self.state.step:,}" if self.state.step else "starting"
         devices = self.group.place + (" in bf16" if trainer.dtype == torch.bfloat16 else "")
-        size, pairs = self.about["parameters"] / 1e6, f"{len(trainer.corpus):,} {self.recipe.task.unit}"
+        size, pairs = self.about["parameters"] / 1e6, f"{len(trainer.corpus):,} pairs"
         say(f"{begin}: {size:.2f} M parameters, {pairs}, on {devices}, into {self.out}")
         limit = "" if training.minutes is None else f"{training.minutes:g} minutes, at most "
         say(f"  {limit}{training.updates:,} updates of {training.batch_tokens:,} tokens")

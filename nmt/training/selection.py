@@ -37,7 +37,7 @@ def average_by_score(
     """Average a run's newest 1, 2, 3, 5, 8, … and all checkpoints, and write the average with the best dev score.
 
     With `most`, average at most that many, and try no larger number once one has not scored better. The score is the
-    task's metric of outputs searched as in training, or a language model's perplexity. Ties go to the lower perplexity,
+    task's metric of outputs searched as in training. Ties go to the lower perplexity,
     then to the smaller number. Each checkpoint is read once. bundle.json holds the scores and, as `curve`, those of
     every number tried. Raise UserError if there are no checkpoints, if they are from different runs, or if their data
     is not prepared here.

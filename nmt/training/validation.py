@@ -56,7 +56,7 @@ class DevScores:
     # or symbol, including `</s>`, without label smoothing
     scores: dict[str, float]
     signatures: dict[str, str]  # settings of the metrics, by name
-    hypotheses: Sequence[str] = ()  # one per sentence, blank if a parser found no tree; empty for a language model
+    hypotheses: Sequence[str] = ()  # one per sentence, blank if a parser found no tree
 
 
 class Validation:
@@ -77,7 +77,7 @@ class Validation:
         self._corpus, self._tokenizer, self._group, self._lengths = corpus, tokenizer, group, lengths
         self._decoding = recipe.decoding.model_copy(update={"beam": recipe.training.valid_beam or recipe.decoding.beam})
         self._task, self._language = recipe.task, recipe.data.target
-        self.sources, self.references = corpus.texts() if self._task.has_source else ([], [])
+        self.sources, self.references = corpus.texts()
         if self._task.has_trees and not any(self.references):
             raise UserError("data.valid: none of its trees has words", "name trees with words, or leave data.valid out")
         pairs = enumerate(zip(self.sources, self.references, strict=True))
@@ -109,8 +109,6 @@ class Validation:
         model = for_scoring(model)  # neither: a search would compile a graph for each shape
         sizes = np.array([len(self._tokenizer.of(way[-1]).target) for way in self._directions if way])
         scores = {"perplexity": perplexity(model, self._corpus, self._group, sizes)}
-        if not self._task.has_source:
-            return DevScores(scores, {"perplexity": "per subword, </s> counted"})
         hypotheses = self._search(model)
         if self._task.has_trees:
             found, of_directions = {"f1": f1(self.references, hypotheses)}, dict[str, float]()
@@ -139,7 +137,7 @@ class Validation:
         info: dict[str, Any] = {"scores": dev.scores, "signatures": dev.signatures}
         if self._task.has_trees:
             info["interval"] = f1_interval(self.references, dev.hypotheses)
-        elif self._task.has_source and len(set(self._directions)) == 1:
+        elif len(set(self._directions)) == 1:
             counted = self._counted(dev.hypotheses)
             info["interval"] = score_interval(self._task.metric, *counted, language=self._language)
         return info

@@ -128,8 +128,7 @@ static void check_places(int64_t rows, int64_t beam, int64_t extent) {
     float *bias = filled(rows * beam * room, 0), *before = filled(beam * extent, 0);
     int64_t *newest = indices(rows * beam, 1);
     for (int64_t i = 0; i < rows * beam * room; i++) bias[i] = i % room < extent && below(3) == 0 ? 0 : -1e9f;
-    int64_t seen =
-        nmt_extend(rows, beam, extent, indices(rows * beam, beam), bias, beam * room, room, before, newest);
+    int64_t seen = nmt_extend(rows, beam, extent, indices(rows * beam, beam), bias, beam * room, room, before, newest);
     expect(seen <= room && (rows == 0 || seen > 0), "nmt_extend", beam, extent);
     int32_t *places = keep(rows * beam * listed * 4), *counts = keep(rows * beam * 4);
     nmt_seen_places(rows, beam, room, bias, beam * room, room, listed, places, counts);
@@ -365,9 +364,10 @@ static void check_search(const nmt_stack *d, int64_t room, nmt_run_in_threads *p
     uint8_t *done = keep(ROWS);
     nmt_beams *b = keep(sizeof(nmt_beams) + 2 * sizeof(nmt_layer_states));
     alive[0] = alive[BEAM] = 0;
-    *b = (nmt_beams){ROWS, BEAM, 1, 0, room, bias, BEAM * room, room, indices(ROWS * BEAM, 1), positions, lengths, indices(ROWS * BEAM, 1), indices(ROWS * BEAM, 1), alive,
-        indices(ROWS * BEAM, 1), indices(ROWS * BEAM, 1), filled(ROWS * BEAM, -INFINITY), caps,
-        indices(ROWS * 6 * BEAM, 1), 6 * BEAM, filled(7, 1), done, floats(6 * d->width, 1), end, 4};
+    *b = (nmt_beams){ROWS, BEAM, 1, 0, room, bias, BEAM * room, room, indices(ROWS * BEAM, 1), positions, lengths,
+        indices(ROWS * BEAM, 1), indices(ROWS * BEAM, 1), alive, indices(ROWS * BEAM, 1), indices(ROWS * BEAM, 1),
+        filled(ROWS * BEAM, -INFINITY), caps, indices(ROWS * 6 * BEAM, 1), 6 * BEAM, filled(7, 1), done,
+        floats(6 * d->width, 1), end, 4};
     for (int layer = 0; layer < 2; layer++)
         b->caches[layer] =
             (nmt_layer_states){places_of(heads, room, d->key_width), places_of(heads, room, d->value_width),

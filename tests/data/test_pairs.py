@@ -132,25 +132,6 @@ def test_every_kind_of_file_gives_the_same_pairs(tmp_path: Path, write: Callable
     assert read(tmp_path, **write(tmp_path)) == PAIRS
 
 
-@pytest.mark.parametrize(
-    "write",
-    [plain, zipped, tsv, tsv_with_other_columns, jsonl_with_translations, jsonl_with_fields,
-     parquet],
-    ids=lambda write: write.__name__,
-)  # fmt: skip
-def test_a_language_model_reads_targets_alone(tmp_path: Path, write: Callable[[Path], dict[str, Any]]) -> None:
-    dataset = write(tmp_path)
-    dataset.pop("source", None)
-    if "fields" in dataset or dataset.get("file") == "a.tsv":
-        dataset["fields"] = dataset.get("fields", ["1", "2"])[1:]
-    (tmp_path / "a.en").unlink(missing_ok=True)
-    settings = {"name": "x", "root": str(tmp_path), "target": "de", "train": [dataset]}
-    data = Data.model_validate(settings)
-    assert list(read_pairs(*data.train, data)) == [(target,) for _, target in PAIRS]
-    counted = "target" in dataset or dataset.get("file") == "a.zip"
-    assert check_inputs(data.train, data) == (len(PAIRS) if counted else None)
-
-
 def test_a_lone_carriage_return_ends_no_pair(tmp_path: Path) -> None:
     (tmp_path / "a.en").write_bytes(b"one\rmore\ntwo\r\n")
     (tmp_path / "a.de").write_bytes(b"eins\nzwei\rmehr\n")

@@ -338,8 +338,3 @@ def test_a_model_trained_on_several_sentences_a_line_gets_such_lines_whole() -> 
     splitter = LineSplitter(tokenizer.source, Decoding(), lengths)
     assert [len(splitter.split(source)) for source in lines[:50]] == [1] * 50
     assert len(splitter.split(" ".join(sentence(draw, 5) for _ in range(20)))) == 5
-
-
-def test_a_language_model_has_none() -> None:
-    lines = [sentence(random.Random(n), 5) for n in range(100)]
-    assert measured(lines, source=None, train=[{"target": "a.de"}])[0] is None

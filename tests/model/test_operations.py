@@ -52,7 +52,7 @@ def log_probabilities(states, weight, targets, bias=None):
     """What a model with this output projection computes."""
     sizes = {"layers": 1, "d_model": weight.size(1), "d_ff": 4, "heads": 1, "positions": "learned", "max_positions": 1}
     config = Model(**sizes, output_bias=bias is not None)
-    model = Transformer(config, None, len(weight)).to(weight.dtype)
+    model = Transformer(config, len(weight), len(weight)).to(weight.dtype)
     with torch.no_grad():
         model.output_embedding.weight.copy_(weight)
         if bias is not None:

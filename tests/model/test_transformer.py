@@ -87,7 +87,7 @@ class Plain:
 
     def __init__(self, model):
         self.config = model.config
-        self.shared = model.config.tie_embeddings == "all" and model.has_source
+        self.shared = model.config.tie_embeddings == "all"
         self.w = {name: tensor.numpy() for name, tensor in model.state_dict().items()}
         self.weights = {"encoder": [], "decoder": [], "cross": []}  # per layer (heads, t, s)
 
@@ -231,50 +231,6 @@ def test_logits_equal_a_plain_recomputation(norm, tie, positions, others, decode
     for row, (source, target) in enumerate(zip(SOURCES, TARGETS, strict=True)):
         expected = Plain(model).logits(source, target)
         np.testing.assert_allclose(logits[row, : len(target)], expected, rtol=0, atol=1e-6)
-
-
-# --- a language model ---------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("norm", "tie"), [("post", "all"), ("pre", "target"), ("post", "none")])
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {},
-        {"positions": "learned", "max_positions": 8, "d_k": 3, "d_v": 5, "decoder_layers": 3},
-        {"positions": "words"},
-        LIKE_MARIAN,
-    ],
-)
-def test_a_language_model_equals_a_plain_recomputation(norm, tie, changes):
-    model = tiny(None, norm=norm, tie_embeddings=tie, **changes)
-    with torch.no_grad():
-        logits = model(None, padded(TARGETS)).numpy()
-    for row, target in enumerate(TARGETS):
-        expected = Plain(model).logits(None, target)
-        np.testing.assert_allclose(logits[row, : len(target)], expected, rtol=0, atol=1e-6)
-
-
-@pytest.mark.parametrize("norm", ["post", "pre"])
-@pytest.mark.parametrize(("tie", "matrices"), [("all", 1), ("target", 1), ("none", 2)])
-def test_a_language_model_is_the_decoder_alone_and_learns_with_all_of_it(norm, tie, matrices):
-    model = tiny(None, norm=norm, tie_embeddings=tie, positions="learned", max_positions=9)
-    names = dict(model.named_parameters())
-    assert not [name for name in names if "cross" in name or name.startswith(("encoder", "source"))]
-    attention, feed_forward, norms = 4 * 8 * 8, 2 * 8 * 12 + 12 + 8, 2 * 2 * 8
-    decoder = 2 * (attention + feed_forward + norms) + (2 * 8 if norm == "pre" else 0)
-    assert parameter_groups(model) == {"embeddings": matrices * VOCABULARY * 8 + 9 * 8, "decoder": decoder}
-    model(None, padded(TARGETS)).logsumexp(-1).sum().backward()
-    assert [name for name, parameter in names.items() if parameter.grad is None] == []
-
-
-def test_a_source_goes_with_a_model_that_has_an_encoder():
-    with pytest.raises(ValueError, match="a language model has no source"):
-        tiny(None)(padded(SOURCES), padded(TARGETS))
-    with pytest.raises(ValueError, match="a source is needed"):
-        tiny()(None, padded(TARGETS))
-    with pytest.raises(ValueError, match="a language model has no encoder"):
-        tiny(None).encode(padded(SOURCES))
 
 
 # --- attention weights --------------------------------------------------------------------------------------

@@ -1,11 +1,11 @@
-"""What the task decides: recipes of parsers and of language models."""
+"""What the task decides: recipes of parsers."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import pytest
-from recipe_files import BASE, PARSER, Write, refusal
+from recipe_files import PARSER, Write, refusal
 
 from nmt.recipe import load
 
@@ -59,52 +59,3 @@ def test_combinations_that_make_no_parser_are_refused(write: Write, settings: li
     refused = refusal(write(PARSER), settings).message
     assert message in refused
     assert refused.startswith(("--set data.", f"--set {settings[-1]}", str(write(PARSER))))
-
-
-# --- language models ----------------------------------------------------------------------------------------
-
-
-LANGUAGE_MODEL = """\
-name: tiny
-data:
-  target: en
-  train: [{target: a.en}]
-"""
-
-
-def test_a_recipe_without_its_source_is_that_of_a_language_model(write: Write) -> None:
-    write(BASE.replace("{source: a.en, target: a.de}", "{hub: wmt/wmt14, config: de-en}"), "base.yaml")
-    path = write("extends: base.yaml\nname: lm\ndata: {source: null}\n")
-    assert load(path).task.name == load(path.parent / "base.yaml", ["data.source=null"]).task.name == "language_model"
-    assert load(path).data.name == "lm"
-
-
-def test_a_language_models_limits_are_those_of_its_side(write: Write) -> None:
-    settings = ["model.positions=learned", "model.max_positions=257"]
-    assert load(write(LANGUAGE_MODEL), settings).model.max_positions == 257
-    refused = refusal(write(LANGUAGE_MODEL), ["model.positions=learned", "model.max_positions=256"]).message
-    assert "model.max_positions: must be at least 257 for data.max_length 256 with one end symbol (got 256)" in refused
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        (["data.train=[{source: a, target: b}]"], "data.train.0.source: needs data.source; without it a language"),
-        (["data.valid=[{sacrebleu: wmt13}]"], "data.valid.0.sacrebleu: needs data.source; without it"),
-        (["data.train=[{file: a.tsv}]"], "data.train.0.fields: must name the column of the target without data.source"),
-        (["data.train=[{file: a.jsonl, fields: [a, b]}]"], "fields: must be 1, the target's, without data.source"),
-        (["data.train=[{trees: a}]"], "data.train.0.trees: needs data.target: tree"),
-        (["data.train=[{trees: a}]", "data.target=tree"], "data.source: must be given with data.target: tree"),
-        (["tokenizer.shared=false", "model.tie_embeddings=none"], "tokenizer.shared: must be true without data.source"),
-        (["data.source=de"], "data.train.0: source and target go together"),
-    ],
-)
-def test_combinations_that_make_no_language_model_are_refused(write: Write, settings: list[str], message: str) -> None:
-    assert message in refusal(write(LANGUAGE_MODEL), settings).message
-
-
-def test_a_parser_that_extends_a_translator_is_told_what_does_not_fit(write: Write) -> None:
-    base = write(BASE + "tokenizer: {shared: true}\n", "base.yaml")
-    path = write("extends: base.yaml\ndata: {target: tree, train: [{trees: a.mrg}]}\n")
-    assert refusal(path).message.startswith(f"{base}:6: tokenizer.shared: must be false")
-    assert load(path, ["tokenizer.shared=false"]).model.tie_embeddings == "target"

@@ -33,12 +33,6 @@ INGREDIENTS: Mapping[str, tuple[tuple[str, ...], str]] = {
         ("translator", "parser"),
         "mkdir -p runs/demo/text && mv *.en *.de runs/demo/text && mv ckpts parser trees runs/demo",
     ),
-    "language model": (
-        ("texts",),
-        "nmt train recipes/demo.yaml --set data.root=. --set data.source=null --set data.target=en "
-        "--set 'data.train=[{target: train.en}]' --set 'data.valid=[{target: valid.en}]' --set 'data.test=[]' "
-        "--out lm && nmt average lm",
-    ),
     "hub": (("texts",), ""),
     "opus": ((), "python recipes/demo_corpus.py opus --train 4000 --valid 10 --test 8"),
 }

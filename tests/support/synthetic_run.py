@@ -16,7 +16,6 @@ from nmt.training.run_files import DevOutputs
 DATA: dict[str, dict[str, Any]] = {
     "translate": {"source": "en", "target": "de", "train": [{"source": "a", "target": "b"}]},
     "parse": {"source": "en", "target": "tree", "train": [{"trees": "wsj"}]},
-    "language_model": {"target": "de", "train": [{"target": "b"}]},
 }
 
 
@@ -52,7 +51,6 @@ def synthetic_run(
     score = 38 * (1 - np.exp(-np.arange(1, len(at) + 1) / 3))
     validated_at = {key: figures[key][at] for key in ("step", "seconds", "tokens")}
     perplexities = np.exp(loss[at] - 0.8)
-    language_model = task == "language_model"
     sources = [f"sentence {n} of the development set" for n in range(sentences)]
     references = [f"Satz {n} der Entwicklungsdaten" for n in range(sentences)]
     outputs = [
@@ -70,11 +68,11 @@ def synthetic_run(
         base_name="base.yaml",
         about=About(parameters=1_318_400),
         logged=figures,
-        validated={**validated_at, "score": perplexities if language_model else score, "perplexity": perplexities},
-        signatures={} if language_model else {"bleu": "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.5.1"},
-        sources=[] if language_model else sources,
+        validated={**validated_at, "score": score, "perplexity": perplexities},
+        signatures={"bleu": "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.5.1"},
+        sources=sources,
         references=references,
-        dev_outputs=[] if language_model else outputs,
+        dev_outputs=outputs,
         data={"train": {"read": 29_000, "kept": 28_950}, "valid": {"read": 1_014, "kept": 1_014}},
         cost={"seconds": 992.0, "tokens": 6_080_000, "flops": 2.4e13, "devices": {"1 × CPU": 992.0}},
         averages=[(1, 36.5), (2, 37.1), (5, 37.6)],

@@ -49,8 +49,6 @@ def test_a_device_without_pairs_has_an_empty_part() -> None:
 class Pairs:
     """What `make_batch` asks of a corpus."""
 
-    has_source = True
-
     def __init__(self, *pairs: tuple[list[int], list[int]]) -> None:
         self.pairs = pairs
 

@@ -4,22 +4,19 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from recipe_files import RECIPES
 from tiny_treebank import write_treebank
 
 from nmt.compute import choice
-from nmt.data.corpus import NO_SOURCE
 from nmt.data.data_report import mean_lengths
 from nmt.data.prepare import prepare
-from nmt.model.transformer import Transformer
 from nmt.parsing.linearization import load_tokenizer
 from nmt.recipe import Model, Recipe, load
 from nmt.system.console import Console
 from nmt.training import cost as plans
-from nmt.training.cost import kept_per_token, make_plan, plan_run, training_flops
+from nmt.training.cost import kept_per_token, make_plan, plan_run
 from nmt.training.progress import sparkline
 
 CPU = torch.device("cpu")
@@ -57,34 +54,6 @@ def test_a_parsers_plan_marks_what_nobody_knows_without_data() -> None:
     attention, feed_forward, norm = 4 * 1024**2, 2 * 1024 * 2048 + 2048 + 1024, 2 * 1024
     layers = encoder * (attention + feed_forward + 2 * norm) + decoder * (2 * attention + feed_forward + 3 * norm)
     assert rows["parameters"] == f"{source + symbols + layers:,} (assumed)"
-
-
-@pytest.mark.parametrize("norm", ["post", "pre"])
-def test_a_language_models_plan_has_one_side(tmp_path: Path, norm: str) -> None:
-    data = {"name": "lm", "target": "en", "train": [{"target": "train.en"}]}
-    model = {"layers": 2, "d_model": 16, "d_ff": 24, "heads": 2, "norm": norm}
-    recipe = Recipe.model_validate({"name": "lm", "data": data, "tokenizer": {"vocab_size": 266}, "model": model})
-    rows = lines(recipe)
-    assert "encoder" not in rows
-    assert rows["tokens per update"] == "25,000 at most"
-    assert rows["sentences per update"] == "about 862, at 28 subwords each (assumed)"
-    size = sum(parameter.numel() for parameter in Transformer(recipe.model, None, 266).parameters())
-    assert rows["parameters"] == f"{size:,}"
-    before = make_plan(recipe, CPU)
-    assert before.flops_per_update == pytest.approx(
-        training_flops(recipe.model, 266, np.array([NO_SOURCE]), np.array([28])) * 25_000 / 29
-    )
-    pair = make_plan(recipe.model_copy(update={"data": recipe.data.model_copy(update={"source": "de"})}), CPU)
-    assert before.flops_per_update < 0.6 * pair.flops_per_update
-    assert before.memory_bytes < pair.memory_bytes
-    (tmp_path / "train.en").write_text("a b c d\n" * 100)
-    prepare(recipe, Console(quiet=True), 1)
-    after = make_plan(recipe, CPU)
-    assert after.lengths == mean_lengths(Path("data/lm")) == (NO_SOURCE, after.lengths[1])
-    assert not after.assumed
-    assert f"{after.lengths[1]:g} subwords each" in plan_run(recipe, CPU)
-    translator = recipe.model_copy(update={"data": recipe.data.model_copy(update={"source": "de"})})
-    assert make_plan(translator, CPU).lengths == (28.0, 28.0)  # what is there was prepared for something else
 
 
 def test_prepared_data_tells_a_parsers_symbols_and_lengths(tmp_path: Path) -> None:

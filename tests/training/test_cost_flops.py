@@ -8,7 +8,6 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from nmt.compute import choice
-from nmt.data.corpus import NO_SOURCE
 from nmt.model.transformer import Transformer
 from nmt.recipe import Model
 from nmt.training.cost import measured_flops, training_flops
@@ -60,17 +59,6 @@ def test_flops_are_those_of_a_forward_pass_three_times(config: Model) -> None:
     same = lengths(*[source - 1] * pairs), lengths(*[target - 1] * pairs)
     found = training_flops(config, vocabulary, *same)
     assert found == pytest.approx(3 * (flops - 2 * own * (unmasked - masked)), rel=1e-12)
-
-
-@pytest.mark.usefixtures("counted")
-def test_flops_of_a_language_model_have_no_part_of_a_source() -> None:
-    config, target = Model(layers=2, d_model=16, d_ff=40, heads=4, d_k=5, d_v=7), 9
-    flops = forward_flops(Transformer(config, None, 50), None, torch.full((3, target), 6))
-    looks = 2 * config.heads * (config.key_width + config.value_width) * config.layers * 3
-    seen = target * (target + 1) / 2
-    on = lengths(*[NO_SOURCE] * 3), lengths(*[target - 1] * 3)
-    # PyTorch computes what the mask then drops
-    assert training_flops(config, 50, *on) == pytest.approx(3 * (flops - looks * (target**2 - seen)), rel=1e-12)
 
 
 def test_a_cpu_is_measured() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import shutil
-from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -70,7 +69,7 @@ def test_there_are_few_graphs_for_shapes_of_any_size(norm: str) -> None:
 
     many = [batch(draw, padded=number % 3 > 0, pairs=draw.randint(2, 20)) for number in range(12)]
     # a long pair alone, and the batch of a device without pairs: sizes of 1 have graphs of their own
-    alone = [*(batch(draw, padded=False, pairs=1) for _ in range(5)), make_batch(SimpleNamespace(has_source=True), [])]
+    alone = [*(batch(draw, padded=False, pairs=1) for _ in range(5)), make_batch(SimpleNamespace(), [])]
     with torch._dynamo.config.patch(fail_on_recompile_limit_hit=True):
         assert graphs(many) <= 10  # of four kinds
         found = graphs(alone)
@@ -87,11 +86,11 @@ def test_there_are_few_graphs_for_shapes_of_any_size(norm: str) -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(not any(map(shutil.which, ("g++", "c++", "clang++"))), reason="needs a C++ compiler")
 def test_inductor_computes_the_same_with_few_graphs() -> None:
-    """By the compiler that GPUs use, for a CPU: a language model, since each graph takes seconds."""
-    plain, compiled = tiny(layers=1, source_vocab=None), tiny(layers=1, source_vocab=None)
+    """By the compiler that GPUs use, for a CPU; each graph takes seconds."""
+    plain, compiled = tiny(layers=1), tiny(layers=1)
     counter, draw = CompileCounterWithBackend("inductor"), random.Random(3)
     compile_parts(compiled, counter)
-    batches = [replace(batch(draw, True, draw.randint(2, 40)), source=None) for _ in range(10)]
+    batches = [batch(draw, True, draw.randint(2, 40)) for _ in range(10)]
     with torch._dynamo.config.patch(fail_on_recompile_limit_hit=True):
         check_same(compiled, plain, batches, 1e-4)
-    assert counter.frame_count <= 6
+    assert counter.frame_count <= 8

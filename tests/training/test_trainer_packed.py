@@ -28,11 +28,11 @@ CPU, GPU = torch.device("cpu"), torch.device("cuda")
 LONGEST = 21
 
 
-def tiny(has_source: bool = True, **settings: object) -> Transformer:
+def tiny(**settings: object) -> Transformer:
     torch.manual_seed(1)
     options = {"layers": 2, "d_model": 16, "d_ff": 24, "heads": 2, "dropout": 0.0, "tie_embeddings": "target"}
     starts = [symbol % 3 != 0 for symbol in range(60)]
-    return Transformer(Model(**options | settings), 60 if has_source else None, 60, (starts, starts)).double()
+    return Transformer(Model(**options | settings), 60, 60, (starts, starts)).double()
 
 
 def sentences(seed: int, count: int = 14) -> tuple[Ids, Ids]:
@@ -57,7 +57,6 @@ def assert_same(found: list[Tensor], expected: list[Tensor]) -> None:
         torch.testing.assert_close(tensor, other, rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("has_source", [True, False])
 @pytest.mark.parametrize(
     "settings",
     [
@@ -69,16 +68,16 @@ def assert_same(found: list[Tensor], expected: list[Tensor]) -> None:
     ],
     ids=["base", "words", "learned", "pre-norm", "bias"],
 )
-def test_losses_and_gradients_are_those_of_padded_batches(settings: dict[str, object], has_source: bool) -> None:
-    objective = Objective(tiny(has_source, **settings), 0.1)
+def test_losses_and_gradients_are_those_of_padded_batches(settings: dict[str, object]) -> None:
+    objective = Objective(tiny(**settings), 0.1)
     sources, targets = sentences(1)
-    expected = results(objective, [padded(sources if has_source else None, targets)])
+    expected = results(objective, [padded(sources, targets)])
     lengths = [np.array([len(ids) for ids in side], np.int32) for side in (sources, targets)]
     for devices in (1, 2):
         parts = deal_update(*lengths, 100, devices)
         assert len(parts) > 1
         each = [[[side[i] for i in part] for side in (sources, targets)] for part in parts]
-        batches = [padded(source if has_source else None, target) for source, target in each]
+        batches = [padded(source, target) for source, target in each]
         assert_same(results(objective, [Packer(100, LONGEST).pack(batch, 100) for batch in batches]), expected)
 
 
@@ -130,16 +129,15 @@ def kernel(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         yield
 
 
-TASKS = [{}, {"attention_window": 5}, {"positions": "words"}]
+SETTINGS = [{}, {"positions": "words"}]
 
 
 @pytest.mark.usefixtures("kernel")
-@pytest.mark.parametrize("has_source", [True, False])
-@pytest.mark.parametrize("settings", TASKS, ids=["base", "window", "words"])
-def test_the_kernel_is_asked_for_the_same(settings: dict[str, object], has_source: bool) -> None:
-    objective = Objective(tiny(has_source, **settings), 0.1)
+@pytest.mark.parametrize("settings", SETTINGS, ids=["base", "words"])
+def test_the_kernel_is_asked_for_the_same(settings: dict[str, object]) -> None:
+    objective = Objective(tiny(**settings), 0.1)
     sources, targets = sentences(2)
-    batch = padded(sources if has_source else None, targets)
+    batch = padded(sources, targets)
     assert_same(results(objective, [Packer(400, LONGEST).pack(batch, 400)]), results(objective, [batch]))
 
 

@@ -22,7 +22,7 @@ _LENGTHS = {
 }
 _INFO = {
     "format": st.just(1),
-    "task": st.sampled_from(["translate", "parse", "language_model", "score"]),
+    "task": st.sampled_from(["translate", "parse", "score"]),
     "run": st.text(max_size=3),
     "step": st.sampled_from([3, 3, 3, 0, 2**63 - 1]),
     "data": st.text(max_size=3),

@@ -124,9 +124,8 @@ def arrow(content: bytes) -> bool:
     assert corpus.longest() == max([0, *lengths.source.tolist(), *lengths.target.tolist()])
     assert corpus.targets(rows)[1].tolist() == lengths.target.tolist()
     corpus.lines(rows)
-    if corpus.has_source:
-        corpus.sources(rows)
-        corpus.texts()
+    corpus.sources(rows)
+    corpus.texts()
     return True
 
 

@@ -160,8 +160,8 @@ int64_t nmt_search(const nmt_stack *decoder, float epsilon, nmt_beams *beams, in
     BUFFERS(PLACE)
     multiplier by = {parallel, threads, scratch};
     for (; taken < most && !is_done && b->extent + beam <= b->room; taken++) {
-        b->extent = nmt_extend(
-            rows, beam, b->extent, b->parents, b->bias, b->bias_row, b->bias_hypothesis, before, b->newest);
+        b->extent =
+            nmt_extend(rows, beam, b->extent, b->parents, b->bias, b->bias_row, b->bias_hypothesis, before, b->newest);
         room = (b->extent + NMT_PLACES_AT_ONCE - 1) / NMT_PLACES_AT_ONCE * NMT_PLACES_AT_ONCE;
         nmt_seen_places(rows, beam, b->extent, b->bias, b->bias_row, b->bias_hypothesis, room, places, counts);
         int64_t count = 0;
