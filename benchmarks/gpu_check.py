@@ -338,7 +338,7 @@ def rest(device: torch.device) -> Iterator[Check]:
 
     def samples(of: Transformer) -> list[list[int]]:
         engine = SearchEngine([of], Decoding(precision="fp32"))
-        drawn = dict(engine.sample(Pile(sources), 4))
+        drawn = dict(engine.search(Pile(sources), 4, sample=True))
         return [each.ids for source in sources for each in drawn[source.number]]
 
     exact = samples(model)

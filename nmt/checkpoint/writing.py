@@ -190,7 +190,7 @@ def averageable(directory: Path, out: Path | None) -> tuple[list[Bundle], Path]:
 
 
 class Mean:
-    """The running mean of a run's checkpoints, in fp32.
+    """The running mean of a run's checkpoints, or of models with weights, in fp32.
 
     The last bits of a sum depend on the order, so callers add the newest checkpoint first.
     """
@@ -199,12 +199,15 @@ class Mean:
         """Start an empty mean; `newest` is the run's newest checkpoint."""
         self.newest = newest
         self.steps: list[int] = []
-        self._sums: dict[str, Tensor] = {}
+        self._sums, self._total = dict[str, Tensor](), 0.0
 
-    def add(self, bundle: Bundle) -> None:
-        """Add a checkpoint; raise UserError if it is from another run, or if the weights' shapes differ."""
+    def add(self, bundle: Bundle, share: float | None = None) -> None:
+        """Add a checkpoint, or a model with its `share`, which is not negative.
+
+        Raise UserError if a checkpoint is from another run, or if the weights' shapes differ.
+        """
         newest, runs = self.newest, [each.info["run"] for each in (bundle, self.newest)]
-        if runs[0] != runs[1]:
+        if share is None and runs[0] != runs[1]:
             problem = f"{bundle.path} and {newest.path} are of different runs, {' and '.join(runs)}"
             raise UserError(problem, f"move the checkpoints of one run out of {newest.path.parent}")
         weights = {name: tensor.float() for name, tensor in bundle.weights().items()}
@@ -213,13 +216,13 @@ class Mean:
             if name not in sums or name not in weights or sums[name].shape != weights[name].shape:
                 problem = f"{bundle.path}: weight {name} is missing or of another shape than in {newest.path}"
                 raise UserError(problem, f"move {bundle.path} away, and average the others")
-            sums[name] += weights[name]
-        self._sums = sums
+            sums[name].add_(weights[name], alpha=1.0 if share is None else share)
+        self._sums, self._total = sums, self._total + (1.0 if share is None else share)
         self.steps.append(bundle.step)
 
     def weights(self) -> dict[str, Tensor]:
         """Return a copy of the mean so far."""
-        return {name: total / len(self.steps) for name, total in self._sums.items()}
+        return {name: total / self._total for name, total in self._sums.items()}
 
     def save(self, path: Path, weights: Tensors, count: int | None = None, **more: Any) -> Bundle:
         """Write `weights`, the mean of the first `count` checkpoints (default: all), with `more` in bundle.json."""
@@ -237,24 +240,15 @@ def mix(models: Sequence[Bundle], shares: Sequence[float], out: Path) -> Bundle:
     tasks, tokenizers or weight shapes differ.
     """
     files.check_replaceable(out, MANIFEST)
-    last, total = models[-1], sum(shares)
-    parts = [(model, share / total) for model, share in zip(models, shares, strict=True)]
-    for model in models[:-1]:
+    reading.common_tokenizer(models)
+    last, mean = models[-1], Mean(models[-1])
+    for model, share in zip(models, shares, strict=True):
         model.check_task(last.info["task"])
         for key, value in model.recipe.model:
             if key not in reading.MAY_VARY and value != (other := getattr(last.recipe.model, key)):
                 hint = "average models of which one was trained from the other, by training.init_from"
                 raise UserError(f"{model.path} and {last.path} differ in model.{key}: {value} and {other}", hint)
-    tokenizer = reading.common_tokenizer(models)
-    sums: dict[str, Tensor] = {}
-    for model, share in parts:
-        for name, weight in model.weights().items():
-            if name in sums:
-                sums[name].add_(weight.float(), alpha=share)
-            else:
-                sums[name] = weight.float() * share
-    about = last.info
-    info: dict[str, Any] = {key: about[key] for key in KEPT if key in about}
-    mixed = [{"run": model.info["run"], "step": model.step, "weight": share} for model, share in parts]
-    save_bundle(out, sums, last.recipe, tokenizer, {**info, "run": uuid4().hex[:12], "mixed": mixed})
-    return Bundle.read(out)
+        mean.add(model, share)
+    parts = zip(models, shares, strict=True)
+    mixed = [{"run": model.info["run"], "step": model.step, "weight": share / sum(shares)} for model, share in parts]
+    return mean.save(out, mean.weights(), run=uuid4().hex[:12], steps=[], mixed=mixed)

@@ -80,19 +80,17 @@ class SearchEngine:
         self.batch_tokens, self._has_shrunk = batch_tokens(decoding, models), False
         self._kept: dict[Any, Search] = {}  # the last search, if the next one may go on with it
 
-    def search(self, queue: SourceQueue, n_best: int) -> Generator[tuple[int, list[Hypothesis]], None, None]:
-        return self._run(Search, queue, self.decoding.beam, n_best)
-
-    def sample(self, queue: SourceQueue, count: int) -> Generator[tuple[int, list[Hypothesis]], None, None]:
-        return self._run(Sampling, queue, count)
-
-    def _run(self, kind: Any, queue: SourceQueue, *sizes: int) -> Generator[tuple[int, list[Hypothesis]], None, None]:
-        """Run a search; on a GPU, the next one of its kind finds its memory and its CUDA graphs."""
-        search: Search = self._kept.get((kind, sizes)) or kind(self, *sizes)
+    def search(
+        self, queue: SourceQueue, n_best: int, sample: bool = False
+    ) -> Generator[tuple[int, list[Hypothesis]], None, None]:
+        """Search as `Engine.search` does; on a GPU, the next one of its kind finds its memory and its CUDA graphs."""
+        kind = n_best, sample
+        new = partial(Sampling, self, n_best) if sample else partial(Search, self, self.decoding.beam, n_best)
+        search = self._kept.get(kind) or new()
         self._kept.clear()
         yield from search.run(queue)
         if search._ancestry.late:
-            self._kept[kind, sizes] = search
+            self._kept[kind] = search
 
     def wants_others(self, source: Source, hypotheses: Sequence[Hypothesis]) -> bool:
         """Return whether other hypotheses may serve a source better than its best ones."""

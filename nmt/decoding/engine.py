@@ -111,8 +111,12 @@ class SourceQueue(Protocol):
 class Engine(Protocol):
     """Search engine; runs one search at a time."""
 
-    def search(self, queue: SourceQueue, n_best: int) -> Generator[tuple[int, list[Hypothesis]], None, None]:
+    def search(
+        self, queue: SourceQueue, n_best: int, sample: bool = False
+    ) -> Generator[tuple[int, list[Hypothesis]], None, None]:
         """Yield (number, hypotheses), best first, for each source in the queue; sources may finish in any order.
+
+        With `sample`, they are `n_best` random samples of each source, unsorted.
 
         There are none if all have probability 0, or none that is a number: a prefix that the vocabulary cannot spell,
         or weights that overflow.
@@ -120,9 +124,6 @@ class Engine(Protocol):
         Block on the queue only when all sources taken so far are done. The caller may end the search early by closing
         the generator.
         """
-
-    def sample(self, queue: SourceQueue, count: int) -> Generator[tuple[int, list[Hypothesis]], None, None]:
-        """Yield (number, hypotheses) as `search` does, but with `count` random samples per source, unsorted."""
 
 
 class Pool:

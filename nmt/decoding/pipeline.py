@@ -180,11 +180,9 @@ class Pipeline(ABC, Generic[Result]):
                 if due := ahead.due():  # blank lines, which need no search
                     yield from due
                     continue
-                if sample:
-                    search = engine.sample(ahead, sample)
-                else:  # hypotheses may share a text, so more than `n_best` may be needed
-                    search = engine.search(ahead, 1 if n_best == 1 else self.decoding.beam)
-                with closing(search):
+                # Hypotheses may share a text, so more than `n_best` may be needed.
+                count = sample or (1 if n_best == 1 else self.decoding.beam)
+                with closing(engine.search(ahead, count, sample is not None)) as search:
                     for number, hypotheses in search:
                         found = [each for each in hypotheses if each.score > -math.inf]
                         line = ahead.put(number, found + [NOTHING] * ((sample or 1) - len(found)))

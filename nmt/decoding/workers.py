@@ -43,7 +43,7 @@ MakeSearch = Callable[["Sequence[Transformer]", Callable[[str], None]], Engine]
 """Factory for a task's engine, given its models and a callback for reports; imports torch; picklable."""
 MakeEngine = Callable[[int, int], Engine]
 """Factory for a worker's engine, given its 0-based number and the worker count; picklable unless forked."""
-Command = tuple[str, int]  # starts a search in a worker: the engine's method, and the number of hypotheses per source
+Command = tuple[int, bool]  # starts a search in a worker: the number of hypotheses per source, and whether to sample
 # From a worker: ("idle",) once its engine is made or a search has ended; ("asks", tokens) to request sources of up to
 # `tokens` padded tokens; ("found", number, hypotheses) for a source; ("failed", message, hint, traceback) at exit.
 Message = tuple[Any, ...]
@@ -192,21 +192,16 @@ class Workers:
             worker.close()
         self._workers = []
 
-    def search(self, queue: SourceQueue, n_best: int) -> Generator[tuple[int, list[Hypothesis]], None, None]:
+    def search(
+        self, queue: SourceQueue, n_best: int, sample: bool = False
+    ) -> Generator[tuple[int, list[Hypothesis]], None, None]:
         """Search as `Engine.search` does; closing the generator early kills the workers."""
-        return self._search(queue, ("search", n_best))
-
-    def sample(self, queue: SourceQueue, count: int) -> Generator[tuple[int, list[Hypothesis]], None, None]:
-        """Sample as `Engine.sample` does; closing the generator early kills the workers."""
-        return self._search(queue, ("sample", count))
-
-    def _search(self, queue: SourceQueue, command: Command) -> Generator[tuple[int, list[Hypothesis]], None, None]:
         if not self._workers:
             raise UserError("the workers have ended, because the model was closed or a search was", "load it again")
         searching, self._pool, self._over = list(self._workers), Pool(), False
         try:
             for worker in searching:
-                worker.send(command)
+                worker.send((n_best, sample))
             while searching:
                 in_vain = not self._over and self._serve(queue)
                 by_connection = {worker.connection: worker for worker in searching}
@@ -331,8 +326,8 @@ def _work(connection: Connection, make: MakeEngine, number: int, count: int) -> 
         engine = make(number, count)
         while True:
             connection.send(("idle",))
-            method, wanted = connection.recv()
-            for found in getattr(engine, method)(_WorkerQueue(connection), wanted):
+            command: Command = connection.recv()
+            for found in engine.search(_WorkerQueue(connection), *command):
                 connection.send(("found", *found))
     except (EOFError, ConnectionError):
         pass  # the parent has ended

@@ -74,7 +74,7 @@ def on_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def found_by(engine: SearchEngine, how: str, sources: list[Source]) -> list[list[Hypothesis]]:
-    return [found for _, found in sorted(getattr(engine, how)(Pile(sources), engine.decoding.beam))]
+    return [found for _, found in sorted(engine.search(Pile(sources), engine.decoding.beam, how == "sample"))]
 
 
 RULES = {

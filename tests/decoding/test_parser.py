@@ -34,7 +34,7 @@ class Saying:
         self.say = say
         self.sources: list[Source] = []
 
-    def search(self, queue: SourceQueue, n_best: int) -> Generator[Found, None, None]:
+    def search(self, queue: SourceQueue, n_best: int, sample: bool = False) -> Generator[Found, None, None]:
         while batch := queue.take(1000, wait=True):
             self.sources += batch
             for source in batch:

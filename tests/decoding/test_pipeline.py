@@ -52,11 +52,9 @@ def fast_input(monkeypatch: pytest.MonkeyPatch) -> None:
 class Finding(Mirror):
     """Finds nothing for what has an x."""
 
-    def search(self, queue: SourceQueue, n_best: int) -> Generator[Found, None, None]:
+    def search(self, queue: SourceQueue, n_best: int, sample: bool = False) -> Generator[Found, None, None]:
         for number, hypotheses in super().search(queue, n_best):
             yield number, [] if ord("x") in hypotheses[0].ids else hypotheses
-
-    sample = search
 
 
 def test_a_search_that_finds_nothing_costs_that_line_alone() -> None:
@@ -140,7 +138,7 @@ class Stuck(Mirror):
         super().__init__()
         self.number, self.then = number, then
 
-    def search(self, queue: SourceQueue, n_best: int) -> Generator[Found, None, None]:
+    def search(self, queue: SourceQueue, n_best: int, sample: bool = False) -> Generator[Found, None, None]:
         (first, *others), taken = queue.take(10**6, wait=True), 1
         while taken < self.number:
             yield from ((source.number, mirrored(source, n_best)) for source in others)
@@ -204,7 +202,7 @@ def test_a_search_under_way_admits_lines_as_they_come() -> None:
     admitted = threading.Event()
 
     class Patient(Mirror):
-        def search(self, queue: SourceQueue, n_best: int) -> Generator[Found, None, None]:
+        def search(self, queue: SourceQueue, n_best: int, sample: bool = False) -> Generator[Found, None, None]:
             (first,) = queue.take(1000, wait=True)
             while not (second := queue.take(1000, wait=False)):
                 admitted.set()

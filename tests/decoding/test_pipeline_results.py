@@ -33,7 +33,7 @@ def test_a_translation_tells_what_became_of_its_line() -> None:
 class Stuttering(Mirror):
     """Finds as many hypotheses as it is asked for, of which each text stands twice, one after the other."""
 
-    def search(self, queue: SourceQueue, n_best: int) -> Generator[Found, None, None]:
+    def search(self, queue: SourceQueue, n_best: int, sample: bool = False) -> Generator[Found, None, None]:
         for number, found in super().search(queue, n_best):
             yield number, [hypothesis for one in found for hypothesis in (one, replace(one, score=one.score - 0.5))]
 
@@ -51,7 +51,7 @@ def test_one_hypothesis_is_asked_for_where_one_is_wanted_and_else_the_beam() -> 
     asked = []
 
     class Asked(Mirror):
-        def search(self, queue: SourceQueue, n_best: int) -> Generator[Found, None, None]:
+        def search(self, queue: SourceQueue, n_best: int, sample: bool = False) -> Generator[Found, None, None]:
             asked.append(n_best)
             return super().search(queue, n_best)
 

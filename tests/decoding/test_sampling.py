@@ -33,7 +33,10 @@ def samples(
     models: Sequence[Transformer], sources: Sequence[Source], count: int, **decoding: Any
 ) -> list[list[Hypothesis]]:
     engine = SearchEngine(models, Decoding(**decoding))
-    return [hypotheses for _, hypotheses in sorted(engine.sample(Pile(sources), count), key=lambda found: found[0])]
+    return [
+        hypotheses
+        for _, hypotheses in sorted(engine.search(Pile(sources), count, sample=True), key=lambda found: found[0])
+    ]
 
 
 def ids_of(found: list[list[Hypothesis]]) -> list[list[list[int]]]:

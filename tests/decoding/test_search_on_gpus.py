@@ -80,9 +80,9 @@ def test_rules_and_samples_are_the_same_if_read_late(search, request):
     models, sources = [random_model(seed=seed) for seed in (3, 4)], random_sources(30)
     rules = [partial(MinLength, 5), partial(NoRepeat, 2)]
     engine = SearchEngine(models, Decoding(beam=3, batch_tokens=100), rules)
-    at_once = results(getattr(engine, search)(Pile(sources), 3), sources)
+    at_once = results(engine.search(Pile(sources), 3, search == "sample"), sources)
     request.getfixturevalue("late")
-    assert_same(results(getattr(engine, search)(Pile(sources), 3), sources), at_once)
+    assert_same(results(engine.search(Pile(sources), 3, search == "sample"), sources), at_once)
 
 
 # --- waits --------------------------------------------------------------------------------------------------
@@ -172,11 +172,11 @@ def test_a_search_that_runs_out_of_memory_goes_on_with_smaller_batches(monkeypat
         request.getfixturevalue("late")
     model, sources, said = random_model(layers=1), random_sources(16), []
     decoding = Decoding(beam=3, batch_tokens=80)
-    expected = results(getattr(SearchEngine([model], decoding), search)(Pile(sources), 3), sources)
+    expected = results(SearchEngine([model], decoding).search(Pile(sources), 3, search == "sample"), sources)
     with_memory_for(4, monkeypatch)
     engine = SearchEngine([model], decoding, say=said.append)
     for _ in range(2):
-        assert_same(results(getattr(engine, search)(Pile(sources), 3), sources), expected)
+        assert_same(results(engine.search(Pile(sources), 3, search == "sample"), sources), expected)
     assert len(said) == 1
     assert "smaller batches" in said[0]
     assert engine.batch_tokens < 40

@@ -95,7 +95,7 @@ class Mirror:
         self.batches: list[list[str]] = []
         self.closed = False
 
-    def search(self, queue: SourceQueue, n_best: int) -> Generator[Found, None, None]:
+    def search(self, queue: SourceQueue, n_best: int, sample: bool = False) -> Generator[Found, None, None]:
         try:
             while batch := queue.take(self.tokens, wait=True):
                 self.batches.append([Characters().decode(source.ids) for source in batch])
@@ -115,7 +115,7 @@ class Shuffling(Mirror):
         super().__init__()
         self.random = random.Random(seed)
 
-    def search(self, queue: SourceQueue, n_best: int) -> Generator[Found, None, None]:
+    def search(self, queue: SourceQueue, n_best: int, sample: bool = False) -> Generator[Found, None, None]:
         held: list[Source] = []
         while batch := queue.take(self.random.randint(1, 300), wait=not held) or held:
             if batch is not held:
