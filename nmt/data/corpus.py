@@ -174,18 +174,17 @@ END = b"\xff\xff\xff\xff\0\0\0\0"  # end-of-stream marker of Arrow's IPC format
 READ_AHEAD = 1 << 20  # bytes per read
 
 
-def schema_of(sides: Sequence[str]) -> pa.Schema:
-    """Return the Arrow schema of a split with these `sides`."""
-    columns = [*((side, pa.list_(pa.int32())) for side in sides), ("line", pa.int64())]
-    return pa.schema([*columns, *((f"{side}_text", pa.string()) for side in sides)])
+_COLUMNS = [*((side, pa.list_(pa.int32())) for side in SIDES), ("line", pa.int64())]
+SCHEMA = pa.schema([*_COLUMNS, *((f"{side}_text", pa.string()) for side in SIDES)])
+"""Arrow schema of a split"""
 
 
-def table_of(chunk: EncodedChunk, schema: pa.Schema) -> pa.Table:
-    """Convert a chunk to an Arrow table with `schema`."""
+def table_of(chunk: EncodedChunk) -> pa.Table:
+    """Convert a chunk to an Arrow table with `SCHEMA`."""
     texts = [pa.nulls(len(chunk.lines), pa.string())] * len(chunk.sides)
     if chunk.texts is not None:
         texts = [pa.array([pair[side] for pair in chunk.texts], pa.string()) for side in range(len(chunk.sides))]
-    return pa.Table.from_arrays([*map(_lists, chunk.sides), pa.array(chunk.lines), *texts], schema=schema)
+    return pa.Table.from_arrays([*map(_lists, chunk.sides), pa.array(chunk.lines), *texts], schema=SCHEMA)
 
 
 def _lists(sentences: Sentences) -> pa.ListArray:
@@ -224,7 +223,7 @@ class Corpus:
                 raise OSError("it is cut short")
             mapped = pa.py_buffer(pages)
             self._table = table = pa.ipc.open_stream(mapped).read_all()
-            if not table.schema.equals(schema_of(SIDES)):
+            if not table.schema.equals(SCHEMA):
                 raise ValueError(f"its columns are {', '.join(f'{each.name} ({each.type})' for each in table.schema)}")
             table.validate(full=True)  # also checks list offsets, which later index the mapped file unchecked
             self._source, self._target = (_Column(table[side], mapped) for side in SIDES)

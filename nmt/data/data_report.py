@@ -50,8 +50,7 @@ def mean_lengths(prepared: Path) -> tuple[float, float] | None:
 def length_figures(corpus: Corpus) -> dict[str, float]:
     """Return the mean length of each side of a split, by name."""
     sides = zip(SIDES, (corpus.source_lengths, corpus.target_lengths), strict=True)
-    means = {side: float(np.round(lengths.sum() / max(1, len(lengths)), 2)) for side, lengths in sides}
-    return {f"mean length of {side}s": mean for side, mean in means.items()}
+    return {f"mean length of {side}s": float(np.round(n.sum() / max(1, len(n)), 2)) for side, n in sides}
 
 
 def summary(out: Path, report: dict[str, dict[str, Any]], tokenizer: Tokenizer, data: Data) -> Iterator[str]:

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from nmt.data import folders
-from nmt.data.corpus import EXAMPLES, SIDES, Chunk, Corpus, PairEncoder, encode_chunks, schema_of, table_of
+from nmt.data.corpus import EXAMPLES, SCHEMA, Chunk, Corpus, PairEncoder, encode_chunks, table_of
 from nmt.data.data_report import REPORT, length_figures, summary
 from nmt.data.folders import MANIFEST, directory, read_fingerprint
 from nmt.data.pairs import Pair, check_inputs, input_files, read_pairs
@@ -308,14 +308,14 @@ class _Preparation:
         counts = Counter[str]()
         examples: dict[str, list[str]] = defaultdict(list)
         read, kept = [0] * len(names), [0] * len(names)
-        path, schema = part / f"{split}.arrow", schema_of(SIDES)
+        path = part / f"{split}.arrow"
         chunks = encode_chunks(self._encoder(split, tokenizer), self._chunks(split), self._threads)
         with (
             self._console.progress(f"encoding {split}", self._totals[split], "pairs") as advance,
-            ArrowWriter(path=str(path), schema=schema, writer_batch_size=CHUNK) as file,
+            ArrowWriter(path=str(path), schema=SCHEMA, writer_batch_size=CHUNK) as file,
         ):
             for chunk in chunks:
-                file.write_table(table_of(chunk, schema))
+                file.write_table(table_of(chunk))
                 counts += chunk.counts
                 for reason, found in chunk.examples.items():
                     before = sum(read[: chunk.dataset])
@@ -325,7 +325,7 @@ class _Preparation:
                 kept[chunk.dataset] += len(chunk.lines)
                 advance(chunk.read)
             if not sum(read):
-                file.write_table(schema.empty_table())
+                file.write_table(SCHEMA.empty_table())
             file.finalize()
         return {
             "read": sum(read),
