@@ -157,13 +157,13 @@ def test_an_output_that_does_not_end_is_cut_at_its_cap_and_marked(tokenizer, mon
     caps = []
     search = SearchEngine.search
 
-    def spy(engine, queue, n_best):
+    def spy(engine, queue, n_best, sample):
         def take(tokens, wait):
             taken = queue.take(tokens, wait)
             caps.extend(source.cap for source in taken)
             return taken
 
-        return search(engine, SimpleNamespace(take=take), n_best)
+        return search(engine, SimpleNamespace(take=take), n_best, sample)
 
     monkeypatch.setattr(SearchEngine, "search", spy)
     model = random_model(tokenizer, liking=-60.0, positions=positions, max_positions=most or 1)

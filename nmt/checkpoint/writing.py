@@ -240,15 +240,15 @@ def mix(models: Sequence[Bundle], shares: Sequence[float], out: Path) -> Bundle:
     tasks, tokenizers or weight shapes differ.
     """
     files.check_replaceable(out, MANIFEST)
-    reading.common_tokenizer(models)
-    last, mean = models[-1], Mean(models[-1])
-    for model, share in zip(models, shares, strict=True):
+    last, mean, parts = models[-1], Mean(models[-1]), list(zip(models, shares, strict=True))
+    for model in models[:-1]:
         model.check_task(last.info["task"])
         for key, value in model.recipe.model:
             if key not in reading.MAY_VARY and value != (other := getattr(last.recipe.model, key)):
                 hint = "average models of which one was trained from the other, by training.init_from"
                 raise UserError(f"{model.path} and {last.path} differ in model.{key}: {value} and {other}", hint)
+    reading.common_tokenizer(models)
+    for model, share in parts:
         mean.add(model, share)
-    parts = zip(models, shares, strict=True)
     mixed = [{"run": model.info["run"], "step": model.step, "weight": share / sum(shares)} for model, share in parts]
     return mean.save(out, mean.weights(), run=uuid4().hex[:12], steps=[], mixed=mixed)

@@ -78,7 +78,7 @@ class Dataset(Settings):
     """Files of the hub data set that make up `split`, by name or pattern, such as data/*.parquet."""
     split: str = "train"
     """Split of the hub data set."""
-    fields: tuple[FieldName, FieldName] | None = Field(None, strict=False)
+    fields: tuple[FieldName, ...] | None = Field(None, min_length=2, max_length=2, strict=False)
     """Source and target fields: 1-based column numbers for a .tsv, otherwise field names. Default: columns 1 and 2, or
     the fields named `data.source` and `data.target`."""
     take: Take | None = None

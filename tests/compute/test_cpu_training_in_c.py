@@ -163,7 +163,6 @@ def test_other_attention_is_that_of_pytorch(functions: CDLL) -> None:
         (5, (24, 24), Attending()),
         (5, (16, 32), Attending()),
         (SHORT + 1, (16, 16), Attending()),
-        (40, (16, 16), Attending(reach=(3, 2))),
         (5, (16, 16), Attending(record=[])),
     ):
         (x,) = leaves((2, length, 2 * widths[0] + widths[1]))

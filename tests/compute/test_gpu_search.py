@@ -122,7 +122,7 @@ def test_steps_are_plain_where_the_kernel_does_not_serve(
 ) -> None:
     monkeypatch.setattr(gpu_search, "has_triton", lambda device: there)
     here, model = torch.device("cpu"), Model(d_model=64, heads=2)
-    assert type(gpu_search.ancestry_on_gpu(model, print, beam, here, None)) is Ancestry
+    assert type(gpu_search.ancestry_on_gpu(model, print, beam, here)) is Ancestry
 
 
 def test_batches_are_filled_up_by_at_most_a_quarter_to_few_numbers_of_rows() -> None:

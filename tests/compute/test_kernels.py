@@ -128,32 +128,25 @@ def test_a_row_of_a_product_depends_on_no_other_row_and_on_no_thread(functions: 
 
 
 @pytest.mark.parametrize(("rows", "beam"), [(1, 1), (3, 2), (2, 5), (4, 21)])
-@pytest.mark.parametrize("forgotten", [-1, 3])
-def test_hypotheses_follow_others_in_the_first_free_places(
-    functions: CDLL, rows: int, beam: int, forgotten: int
-) -> None:
+def test_hypotheses_follow_others_in_the_first_free_places(functions: CDLL, rows: int, beam: int) -> None:
     for extent in (0, 1, 7, 16, 40):
         random = torch.Generator().manual_seed(extent)
         shape = (rows, beam, extent + beam + 3)
-        bias, written = torch.full(shape, -1e9), torch.zeros(shape[0], shape[2], dtype=torch.int64)
+        bias = torch.full(shape, -1e9)
         bias[:, :, :extent][numbers(rows, beam, extent, seed=extent) > 0.8] = 0.0
-        written[:, :extent] = torch.randint(0, 8, (rows, extent), generator=random)
         parents = torch.randint(0, beam, (rows, beam), generator=random)
-        expected, steps, places = bias.clone(), written.clone(), torch.empty((rows, beam), dtype=torch.int64)
+        expected, places = bias.clone(), torch.empty((rows, beam), dtype=torch.int64)
         for row in range(rows):
             expected[row] = bias[row, parents[row]]
-            expected[row, :, :extent][:, written[row, :extent] <= forgotten] = -1e9
             places[row] = expected[row].ne(0.0).all(0).nonzero()[:beam, 0]
             expected[row, torch.arange(beam), places[row]] = 0.0
-            steps[row, places[row]] = 9
         before, newest = torch.empty(beam, max(extent, 1)), torch.full((rows, beam), -7)
         seen = functions.nmt_extend(
             *(rows, beam, extent, parents.data_ptr(), bias.data_ptr(), *bias.stride()[:2]),
-            *(written.data_ptr(), written.stride(0), forgotten, 9, before.data_ptr(), newest.data_ptr()),
+            *(before.data_ptr(), newest.data_ptr()),
         )
         assert torch.equal(newest, places)
         assert torch.equal(bias, expected)
-        assert torch.equal(written, steps)
         assert seen == int(expected.eq(0.0).any(0).any(0).nonzero().max()) + 1
 
 

@@ -4,6 +4,7 @@ import gc
 import math
 import random
 import weakref
+from dataclasses import replace
 from functools import partial
 from operator import itemgetter
 
@@ -38,7 +39,7 @@ LIKE_MARIAN = {"activation": "silu", "attention_bias": True, "output_bias": True
 MODELS = [
     {"liking": 1.0},
     {"liking": 2.0, "norm": "pre", "positions": "learned", "max_positions": 120, "d_k": 3, "d_v": 5, **LIKE_MARIAN},
-    {"liking": 1.0, "positions": "words"},
+    {"liking": 1.6, "positions": "words"},
 ]
 
 
@@ -138,7 +139,8 @@ def test_steps_taken_at_once_are_those_taken_one_by_one(monkeypatch, library, pr
         pytest.skip("this library has not all products")
     taken, search_in_c = [], engine.steps.search
     monkeypatch.setattr(engine.steps, "search", lambda *given: taken.append(search_in_c(*given)) or taken[-1])
-    sources = random_sources(20, extra=30)
+    # Of one length, for PyTorch encodes in 8 bits, and padding changes how it rounds.
+    sources = [replace(source, ids=(source.ids * 12)[:12]) for source in random_sources(20, extra=30)]
     at_once = sorted(engine.search(ListFeed(sources, 3), beam), key=itemgetter(0))
     assert max(taken) > 1
     engine.steps = None

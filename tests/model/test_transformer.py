@@ -174,7 +174,7 @@ class Plain:
             w_q, w_k = query[head * d_k : (head + 1) * d_k], key[head * d_k : (head + 1) * d_k]
             w_v = value[head * d_v : (head + 1) * d_v]
             for i in range(len(x)):
-                seen = [j for j in range(i + 1 if causal else len(memory)) if self.near(i, j, kind)]
+                seen = list(range(i + 1 if causal else len(memory)))
                 scores = np.array([(w_q @ x[i]) @ (w_k @ memory[j]) / math.sqrt(d_k) for j in seen])
                 weights = np.exp(scores - scores.max())
                 weights /= weights.sum()

@@ -147,7 +147,10 @@ def test_the_hint_gives_the_nearest_setting_that_is_allowed(write: Write, settin
         ("{file: a.parquet.gz}", "file: must end in one of .tsv"),
         ("{file: a.tsv, fields: ['0', '1']}", "fields: of a .tsv are column numbers counted from 1"),
         ("{file: a.tsv, fields: ['1', '1０']}", "fields: of a .tsv are column numbers counted from 1"),
-        ("{file: a.jsonl, fields: [en]}", "fields: must be 2, the source's and the target's (got ['en'])"),
+        (
+            "{file: a.jsonl, fields: [en]}",
+            "fields: Tuple should have at least 2 items after validation, not 1",
+        ),
         ("{file: a.jsonl, fileds: [en, de]}", "fileds: unknown key"),
     ],
 )

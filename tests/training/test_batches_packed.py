@@ -164,7 +164,7 @@ def test_a_batch_takes_the_place_of_another_of_its_shape() -> None:
         Packer(200, LONGEST, [LONGEST]).pack(padded(*[[[symbol] * size for size in sizes]] * 2), 200)
         for symbol, sizes in ((5, (3, 8, 2, 6)), (6, (1, 9, 9, 4)))
     )
-    assert first.shape() == second.shape() != Packer(200, LONGEST).pack(padded(None, [[5]]), 200).shape()
+    assert first.shape() == second.shape() != Packer(200, LONGEST).pack(padded([[5]], [[5]]), 200).shape()
     kept = first.clone()
     kept.copy_(second)
     assert str(kept) == str(second) != str(first)

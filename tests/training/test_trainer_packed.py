@@ -192,7 +192,7 @@ def test_a_cpu_packs_if_told_to() -> None:
 @pytest.mark.usefixtures("modern")
 def test_a_gpu_packs_unless_told_not_to() -> None:
     assert packs(GPU)
-    assert packs(GPU, {"packing": True, "precision": "bf16"}, attention_window=8)
+    assert packs(GPU, {"packing": True, "precision": "bf16"}, positions="words")
     assert not packs(GPU, {"packing": False})
 
 
