@@ -5,6 +5,7 @@ Skipped where it is not installed (`pip install transformers`).
 
 from __future__ import annotations
 
+import json
 import random
 import warnings
 from collections import defaultdict
@@ -16,11 +17,14 @@ import pytest
 import torch
 from exchange.test_huggingface import TASKS
 from marian import logits
-from marian_folders import write_tokenizer
+from marian_folders import write_m2m, write_tokenizer
 from random_bundle import random_bundle, sentence
 
+import nmt
 from nmt import Translator
 from nmt.checkpoint.reading import Bundle
+from nmt.checkpoint.writing import save_bundle
+from nmt.decoding.engine import Request
 from nmt.exchange.huggingface import export
 from nmt.exchange.resolve import resolve
 from nmt.model.batch import pad_ids
@@ -170,3 +174,74 @@ def test_logits_of_a_model_of_transformers_are_theirs(written: tuple[Path, Any])
     words = target_in != PAD
     difference = model(source, target_in)[words][:, known] - found[words][:, outputs[known]]
     assert float(difference.abs().max()) < 1e-4
+
+
+# --- M2M-100 and NLLB-200 -----------------------------------------------------------------------------------------
+
+DIRECTIONS = {
+    True: [("eng_Latn", "zul_Latn"), ("zul_Latn", "eng_Latn"), ("deu_Latn", "fra_Latn"), ("ace_Arab", "zho_Hant")],
+    False: [("en", "fr"), ("fr", "en"), ("de", "zu"), ("ast", "zh")],
+}
+"""By whether it is NLLB-200; with the first and the last code of the list"""
+MANY = made_up("en", 200)
+
+
+@pytest.fixture(params=[True, False], ids=["nllb", "m2m"])
+def many(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[bool, Path, Any]:
+    """Whether it is NLLB-200, the folder of a random model that `save_pretrained` has written, and the model."""
+    write_m2m(tmp_path, made_up("en", 3000), request.param, size=500)
+    rows = json.loads((tmp_path / "config.json").read_text())["vocab_size"]
+    config = transformers.M2M100Config(
+        **{"vocab_size": rows, "d_model": 64, "encoder_layers": 2, "decoder_layers": 2, "encoder_ffn_dim": 128},
+        **{"decoder_ffn_dim": 128, "encoder_attention_heads": 4, "decoder_attention_heads": 4},
+    )
+    torch.manual_seed(1)
+    model = transformers.M2M100ForConditionalGeneration(config).eval()
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            if weight.dim() == 1:
+                weight.add_(0.1 * torch.randn_like(weight))
+            else:
+                weight.mul_(15.0 if "proj" in name or "fc" in name else 3.0)
+    model.save_pretrained(tmp_path)
+    return request.param, tmp_path, model
+
+
+@pytest.mark.parametrize("beam", [1, 4])
+def test_many_languages_are_those_of_transformers(many: tuple[bool, Path, Any], beam: int) -> None:
+    """Ids, logits and outputs of 200 sentences in 4 directions; the tokenizer is that of our export."""
+    is_nllb, folder, theirs = many
+    imported, _ = resolve(folder)
+    ours = nmt.load(folder, device="cpu", beam=beam, alpha=0.0, max_extra=9, split="none", keep=False)
+    save_bundle(folder / "bundle", imported.weights(), imported.recipe, imported.tokenizer(), imported.info)
+    export(Bundle.read(folder / "bundle"), folder / "out")
+    model, vocabulary = imported.model(torch.device("cpu")), ours.tokenizer.source
+    origins = torch.tensor(vocabulary.origins)
+    known, found = origins != NO_ID, set()
+    for direction in DIRECTIONS[is_nllb]:
+        source, to = direction
+        tokenizer = transformers.AutoTokenizer.from_pretrained(folder / "out", src_lang=source, tgt_lang=to)
+        of_source, of_target = ours.tokenizer.first(direction)
+        batches = defaultdict(list)
+        for text in MANY:
+            batches[len(tokenizer(text).input_ids)].append(text)
+        for length, texts in batches.items():
+            batch = tokenizer(texts, return_tensors="pt")
+            ids = torch.tensor([[*of_source, *vocabulary.encode(text), EOS] for text in texts])
+            assert torch.equal(origins[ids], batch.input_ids)
+            target = torch.tensor([[BOS, *of_target, *line[1:]] for line in ids.tolist()])
+            begin = torch.where(target == BOS, theirs.config.decoder_start_token_id, origins[target])
+            with torch.inference_mode():
+                logits = theirs(**batch, decoder_input_ids=begin).logits[..., origins[known]]
+                torch.testing.assert_close(model(ids, target)[..., known], logits, rtol=0, atol=1e-4)
+                output = theirs.generate(
+                    **batch,
+                    **{"forced_bos_token_id": int(origins[of_target[0]]), "max_length": length + 10},
+                    **({"num_beams": beam, "length_penalty": 0.0, "early_stopping": "never"} if beam > 1 else {}),
+                )
+            expected = [[each for each in line if each > 2] for line in output.tolist()]
+            requests = [Request(text, direction=direction) for text in texts]
+            results = [origins[torch.tensor(result.ids[0])].tolist() for result in ours.stream(requests)]
+            assert results == expected
+            found |= {tuple(line) for line in expected}
+    assert len(found) > 400

@@ -15,13 +15,13 @@ from safetensors.torch import save_file
 Ids = dict[str, int]
 
 
-def train_spm(texts: Iterable[str], size: int) -> bytes:
+def train_spm(texts: Iterable[str], size: int, kind: str = "unigram") -> bytes:
     """A SentencePiece model of at most `size` pieces as OPUS-MT has them: unigrams, NFKC, and no bytes."""
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(texts),
         model_writer=model,
-        model_type="unigram",
+        model_type=kind,
         vocab_size=size,
         hard_vocab_limit=False,
         minloglevel=2,
@@ -116,16 +116,16 @@ def _shapes(config: dict[str, Any]) -> Iterator[tuple[str, tuple[int, ...]]]:
         yield "final_logits_bias", (1, rows[1])
 
 
-def write_m2m(folder: Path, texts: Sequence[str], is_nllb: bool, **changes: Any) -> None:
+def write_m2m(folder: Path, texts: Sequence[str], is_nllb: bool, size: int = 120, **changes: Any) -> None:
     """Writes a small random model in the layout of M2M-100 or NLLB-200, with two or three rows without a name."""
     folder.mkdir(parents=True, exist_ok=True)
-    spm = train_spm(texts, 120)
+    spm = train_spm(texts, size, "bpe")
     (folder / "sentencepiece.bpe.model").write_bytes(spm)
     pieces = ["<s>", "<pad>", "</s>", "<unk>", *pieces_of(spm)]
     if not is_nllb:
         table = {piece: index for index, piece in enumerate(pieces)}
         (folder / "vocab.json").write_text(json.dumps(table, ensure_ascii=False), encoding="utf-8")
-    size = len(pieces) + (202 + 1 + 2 if is_nllb else 100 + 3)
+    rows = len(pieces) + (202 + 1 + 2 if is_nllb else 100 + 3)
     controls = {"pad_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 2, "bos_token_id": 0}
     kind: dict[str, Any] = {"model_type": "m2m_100", "activation_function": "relu", **controls}
-    write_model(folder, (size, size), **kind, **changes)
+    write_model(folder, (rows, rows), **kind, **changes)
