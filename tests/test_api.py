@@ -107,10 +107,6 @@ def test_the_lines_of_a_text_are_translated_one_by_one(tokenizer):
     assert translator.translate(["  the dog\n\nthe cat\n", "the cat"]) == [f"  {one}\n\n{other}\n", other]
     assert translator.translate(["the dog\r\nthe cat\r\n"]) == [f"{one}\r\n{other}\r\n"]
     assert translator.translate(["the dog\nthe cat"], prefix=["xy"])[0].split("\n")[1:] == [other]
-    (samples,) = translator.translate(["the dog\nthe cat"], sample=2)
-    assert samples == [
-        f"{a}\n{b}" for a, b in zip(*translator.translate(["the dog", "the cat"], sample=2), strict=True)
-    ]
 
 
 @pytest.mark.parametrize("symbol", [NEWLINE, RETURN])
@@ -189,8 +185,6 @@ def test_an_output_that_does_not_end_is_cut_at_its_cap_and_marked(tokenizer, mon
         ({"texts": "a string"}, TypeError, r"translate\(\[sentence\]\)"),
         ({"prefix": ["a", "b"]}, ValueError, "there are 2 prefixes and 1 texts"),
         ({"keep": "dog"}, TypeError, "a list of regular expressions"),
-        ({"keep": ["dog"], "sample": 1}, TypeError, "sample does not go with"),
-        ({"sample": 0}, UserError, "sample: must be at least 1"),
     ],
 )
 def test_what_is_asked_wrongly_is_named(asked, error, problem, tokenizer):

@@ -9,7 +9,6 @@ import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
 from functools import partial, wraps
-from glob import escape, glob
 from pathlib import Path
 from typing import Any
 
@@ -59,28 +58,12 @@ class FilePath(Text):
         return [CompletionItem(incomplete, type="file")]
 
 
-class RecipePath(FilePath):
-    """A path to a recipe, or the name of one that comes with nmt."""
-
-    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        """Suggest names of recipes if no file name starts with `incomplete`; else let the shell complete file names."""
-        from nmt.recipe.yaml_files import shipped_recipes  # imports yaml, which --help does not need
-
-        if incomplete and not glob(f"{escape(incomplete)}*"):
-            return Text(*shipped_recipes()).shell_complete(ctx, param, incomplete)
-        return super().shell_complete(ctx, param, incomplete)
-
-
 class NumberOrAuto(click.IntRange):
     """An integer or `auto`."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Return the integer or `"auto"`; raise a usage error for anything else."""
         return value if value == "auto" else super().convert(value, param, ctx)
-
-    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        """Suggest `auto` if it starts with `incomplete`."""
-        return Text("auto").shell_complete(ctx, param, incomplete)
 
 
 TEXT, FILE = Text(), FilePath(read=Path)

@@ -13,7 +13,7 @@ from typing import Literal
 
 import click
 
-from nmt.commands.command_line import FILE, NumberOrAuto, Options, RecipePath, Text, argument, option, refuse
+from nmt.commands.command_line import FILE, NumberOrAuto, Options, Text, argument, option, refuse
 from nmt.metrics import METRICS
 
 WORKERS = click.IntRange(1, 256)  # above any host's number of GPUs, and any useful number of CPU workers
@@ -24,7 +24,7 @@ in_run, in_averaged, in_output, in_machine = (
 in_files, in_search, in_scored, in_by_model = (
     partial(option, section=name) for name in ("Input and output", "Search", "What is scored", "By a model")
 )
-recipe_argument = partial(argument, type=RecipePath(read=Path))
+recipe_argument = partial(argument, type=FILE)
 threads_option = partial(in_machine, "--threads N  CPU threads; default: all.", click.IntRange(1, 1024))
 device_option = partial(
     in_machine, "--device DEVICE  auto, cpu, cuda or cuda:N.", Text("auto", "cpu", "cuda"), default="auto"
@@ -111,8 +111,7 @@ class SearchOptions(Options):
     """Options of the commands that search with a model: `nmt translate` and `nmt parse`."""
 
     models: tuple[Path, ...] = in_files(
-        "--model PATH  Bundle or run's directory; default: $NMT_MODEL or ckpts/. Repeat for an ensemble.",
-        multiple=True,
+        "--model PATH  Bundle or run's directory; default: $NMT_MODEL or ckpts/. Repeat for an ensemble.", multiple=True
     )
     source: Path | None = in_files(
         "--input FILE  Read from a file, plain or compressed, instead of stdin; to translate also PO, XLIFF, TMX, TS, "

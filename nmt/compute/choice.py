@@ -105,11 +105,6 @@ def _amd_family() -> int:
     return int(family[1]) if family and "AuthenticAMD" in text else 0
 
 
-def multiplier(dtype: torch.dtype) -> str:
-    """Return what multiplies matrices of `dtype` on a CPU: bf16, by oneDNN, or the library for fp32."""
-    return "bf16" if dtype == torch.bfloat16 else fp32_multiplier()
-
-
 def device_name(device: torch.device, with_threads: bool = True, dtype: torch.dtype = torch.float32) -> str:
     """Return the name of a device that multiplies in `dtype`.
 
@@ -117,7 +112,7 @@ def device_name(device: torch.device, with_threads: bool = True, dtype: torch.dt
     """
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
-    by = {NMT: ", C kernels", "bf16": ", bf16"}.get(multiplier(dtype), "")
+    by = ", bf16" if dtype == torch.bfloat16 else ", C kernels" if fp32_multiplier() == NMT else ""
     threads = torch.get_num_threads()
     return f"CPU ({threads} thread{'s' if threads > 1 else ''}{by})" if with_threads else f"CPU{by}"
 

@@ -124,8 +124,7 @@ def group_attention(query: Tensor, memory: Tensor | None, lists: list[Tensor], n
     keys = query if memory is None else memory.contiguous()
     mixed = query.new_empty(query.size(0), query.size(1) // (3 if alone else 1))
     wrap_triton(_attention)[heads, lists[0].size(0) - 1](
-        *(query, keys, mixed, query, keys, *lists, after),
-        **_constants(alone, False, mixed.size(1) // heads, tile),
+        *(query, keys, mixed, query, keys, *lists, after), **_constants(alone, False, mixed.size(1) // heads, tile)
     )
     return mixed
 

@@ -107,7 +107,9 @@ class Parser(Pipeline[Parse]):
     def join(self, line: SplitLine, found: Sequence[tuple[str, int]]) -> Parse:
         """Build the parse of a line from (text, rank) pairs, one per output."""
         trees = [self._tree(line, rank) for _, rank in found]
-        return Parse.of(line, found, self.tokenizer, trees=trees, cut=sum(map(self._is_cut, _words_of_parts(line))))
+        alone = [words for words in _words_of_parts(line) if len(words) == 1]
+        cut = sum(len(self._encode(words)[0]) > self.decoding.max_source for words in alone)
+        return Parse.of(line, found, self.tokenizer, trees=trees, cut=cut)
 
     def _tree(self, line: SplitLine, rank: int) -> Tree | None:
         """Join the trees of this `rank` from all parts under one root; return None if there are none."""
@@ -117,10 +119,6 @@ class Parser(Pipeline[Parse]):
         words = _words_of_parts(line)
         trees = [self._trees.tree(each.ids, own) for each, own in zip(found, words, strict=True)]
         return Tree(TOP, tuple(child for tree in trees for child in tree.children))
-
-    def _is_cut(self, words: list[str]) -> bool:
-        """Return whether a part is a single word with too many subwords."""
-        return len(words) == 1 and len(self._encode(words)[0]) > self.decoding.max_source
 
     def as_json(self, number: int, parse: Parse) -> str:
         """Format the parse of input line `number` as a JSON object on one line; a missing tree is null."""

@@ -12,8 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import accumulate, repeat
-from operator import add
-from typing import TYPE_CHECKING, ClassVar, NoReturn, cast, overload
+from typing import TYPE_CHECKING, ClassVar, NoReturn, cast
 
 from nmt.decoding.engine import Engine, Prefix, Request, Source, SplitLine
 from nmt.decoding.pipeline import NOTHING, LineResult, Pipeline
@@ -126,50 +125,25 @@ class Translator(Pipeline[Translation]):
         super().__init__(own, tokenizer, decoding, make)
         self._engines = {older: self.engine}  # made as needed
 
-    @overload
     def translate(
         self,
         texts: Sequence[str],
         prefix: Sequence[str] | None = None,
         terms: Iterable[tuple[str, str]] = (),
         keep: Iterable[str] = (),
-        sample: None = None,
         markup: bool = False,
         to: str | None = None,
         source: str | None = None,
-    ) -> list[str]: ...
-
-    @overload
-    def translate(
-        self,
-        texts: Sequence[str],
-        prefix: Sequence[str] | None = None,
-        *,
-        sample: int,
-        to: str | None = None,
-        source: str | None = None,
-    ) -> list[list[str]]: ...
-
-    def translate(
-        self,
-        texts: Sequence[str],
-        prefix: Sequence[str] | None = None,
-        terms: Iterable[tuple[str, str]] = (),
-        keep: Iterable[str] = (),
-        sample: int | None = None,
-        markup: bool = False,
-        to: str | None = None,
-        source: str | None = None,
-    ) -> list[str] | list[list[str]]:
+    ) -> list[str]:
         """Translate raw sentences; return their translations, in order. A blank sentence has a blank translation;
         the indentation of others is kept. The lines of a text with newlines are translated one by one.
 
         `prefix` holds the beginning of each translation's first line, or "". `terms` are pairs (source, target): where
         a sentence contains the source term, its translation must contain the target term; pairs with the same one are
         alternatives. Matches of the regular expressions `keep` are copied. With `markup`, tags of HTML or XML are put
-        around the words that stand for theirs. With `sample`, return a list of that many random translations per
-        sentence; `terms`, `keep` and `markup` cannot be combined with it. A model of several languages translates `to`
-        one of them, from the language `source`, by default one that it was trained on for `to`.
+        around the words that stand for theirs. A model of several languages translates `to` one of them, from the
+        language `source`, by default one that it was trained on for `to`. For scores, n-best lists and samples, see
+        `stream`.
         """
         if isinstance(texts, str) or isinstance(prefix, str):
             raise TypeError("translate takes a list of sentences; for one: translate([sentence])")
@@ -177,8 +151,6 @@ class Translator(Pipeline[Translation]):
             raise TypeError("keep takes a list of regular expressions; for one: keep=[pattern]")
         if prefix is not None and len(prefix) != len(texts):
             raise ValueError(f'there are {len(prefix)} prefixes and {len(texts)} texts: give one, or "", for each')
-        if sample is not None and (terms or keep or markup):
-            raise TypeError("sample does not go with terms, keep and markup, which samples do not know")
         direction = source or self._direction[0], to or self._direction[1]
         self.direction_of(direction)
         asked = Terms(map(_term, terms), keep, self.decoding.keep)
@@ -191,13 +163,8 @@ class Translator(Pipeline[Translation]):
             for request in requests
             for number, line in enumerate(LINE_END.split(request.text))
         ]
-        found = iter(list(self.stream([line.without_tags() for line in lines] if markup else lines, sample=sample)))
-        outputs = []
-        for text in texts:  # its first output is the joined first outputs of its lines, and so on
-            ends = [*LINE_END.findall(text), ""]
-            of_lines = [next(found).texts for _ in ends]
-            outputs.append(["".join(map(add, of_rank, ends)) for of_rank in zip(*of_lines, strict=False)])
-        return [first for first, *_ in outputs] if sample is None else outputs
+        found = iter(list(self.stream([line.without_tags() for line in lines] if markup else lines)))
+        return ["".join(next(found).texts[0] + end for end in [*LINE_END.findall(text), ""]) for text in texts]
 
     def parse(self, lines: Sequence[str]) -> NoReturn:
         """Raise UserError: a translator does not parse."""

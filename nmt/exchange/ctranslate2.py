@@ -172,8 +172,7 @@ def export_package(bundle: Bundle, path: Path, quantization: str, licence: str |
             for written in ("source_vocabulary.json", "target_vocabulary.json") if shared else (file.name,):
                 package.write(file, f"{name}/model/{written}")
         package.writestr(
-            f"{name}/sentencepiece.model",
-            tokenizer.files()[SPM[0]] if tokenizer.lossy else tokenizer.source.serialized,
+            f"{name}/sentencepiece.model", tokenizer.files()[SPM[0]] if tokenizer.lossy else tokenizer.source.serialized
         )
         package.writestr(f"{name}/metadata.json", json.dumps(metadata, indent=2))
         package.writestr(f"{name}/README.md", card)

@@ -52,7 +52,7 @@ def is_marian(folder: Path) -> bool:
 def converting(model: str, out: str) -> str:
     """Return the shell command that converts a model to safetensors with transformers."""
     return (
-        f'python -c "from transformers import MarianMTModel as M, MarianTokenizer as T; '
+        f'python -c "from transformers import AutoModelForSeq2SeqLM as M, AutoTokenizer as T; '
         f"[kind.from_pretrained('{model}').save_pretrained('{out}') for kind in (M, T)]\", and then name {out}"
     )
 

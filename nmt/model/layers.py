@@ -186,18 +186,14 @@ class DecoderLayer(nn.Module):
     ) -> Tensor:  # as x
         own, cross = record or (None, None)
         return self.states(
-            x,
-            lambda y: self.attention(y, packed, record=own),
-            lambda y: self.cross(y, memory, memory_mask, cross),
+            x, lambda y: self.attention(y, packed, record=own), lambda y: self.cross(y, memory, memory_mask, cross)
         )
 
     def step(self, x: Tensor, memory_bias: Tensor, cache: LayerCache) -> Tensor:
         """Apply the layer to hypotheses x (b, k, d_model); `cache` holds the keys and values of both attentions."""
         keys, values = cache.memory()
         return self.states(
-            x,
-            lambda y: self.attention(y, cache=cache),
-            lambda y: self.cross.step(y, keys, values, memory_bias),
+            x, lambda y: self.attention(y, cache=cache), lambda y: self.cross.step(y, keys, values, memory_bias)
         )
 
     def states(self, x: Tensor, attention: Sublayer, cross: Sublayer) -> Tensor:

@@ -178,8 +178,7 @@ def _without_gone(given: Any) -> Any:
     if not isinstance(given, dict):
         return given
     given = given | {"file": f"{given['opus']}.zip"} if given.get("opus") else given
-    kept = {key: value for key, value in given.items() if key not in GONE and (key, value) != NO_WINDOW}
-    return {key: _without_gone(value) for key, value in kept.items()}
+    return {key: _without_gone(value) for key, value in given.items() if key not in GONE and (key, value) != NO_WINDOW}
 
 
 def _name_data(base: Tree, tree: Tree) -> None:

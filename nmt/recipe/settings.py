@@ -202,7 +202,7 @@ class Training(Settings):
     report: bool = True
     """Write report.html, a page about the run, to its directory, and refresh it during training."""
     tensorboard: bool = False
-    """Also write all metrics, and some outputs for data.valid, to the run's directory for TensorBoard."""
+    """Also write all metrics to the run's directory for TensorBoard."""
     seed: int = Field(1, ge=0, lt=2**63)
     """Seed of the initial weights, batch order and dropout."""
     checkpoint_minutes: float | None = Field(10, gt=0)

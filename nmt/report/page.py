@@ -158,8 +158,7 @@ Cell = tuple[str, float | str]
 def _cells(record: RunRecord, best: tuple[float, int] | None, taken: float | None) -> dict[str, Cell]:
     """Return a run's cells in the table that compares runs, by column."""
     cost, task, average = record.cost, record.task, record.average
-    scores = average.dev_score if average else None, best[0] if best else None
-    averaged, single = scores
+    averaged, single = average.dev_score if average else None, best[0] if best else None
     numbers: dict[str, tuple[float | None, Callable[[float], str]]] = {
         "Averaged model": (averaged, lambda score: f"{task.label} {score:.2f}"),
         "Best checkpoint": (single, lambda score: f"{task.label} {score:.2f}"),

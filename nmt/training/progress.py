@@ -62,10 +62,8 @@ class Progress:
         yield
         self.advance(0, self._figures)
 
-    def checkpoint(self, step: int, path: Path, scores: str = "", examples: Sequence[DevExample] = ()) -> None:
-        """Report a saved checkpoint, with its dev scores if any; show TensorBoard examples of its outputs."""
-        for number, example in enumerate(examples if self._board is not None else (), 1):
-            self._board.add_text(f"dev/{number}", example.markdown(), step)
+    def checkpoint(self, step: int, path: Path, scores: str = "") -> None:
+        """Report a saved checkpoint, with its dev scores if any."""
         saved = f"update {step}{self._goal}  saved {path}" + (f"  {scores}" if scores else "")
         self._console.say(saved, best=scores.endswith("best"))
 

@@ -9,7 +9,6 @@ from contextlib import closing
 from dataclasses import asdict, replace
 from itertools import islice
 from pathlib import Path
-from random import Random
 from typing import Any
 from uuid import uuid4
 
@@ -17,7 +16,6 @@ import torch
 
 from nmt.checkpoint.reading import Bundle, checkpoint_path, prune
 from nmt.checkpoint.writing import Checkpoints, add_info
-from nmt.compute.choice import multiplier
 from nmt.data.corpus import Corpus
 from nmt.data.data_report import figures_of, read_report
 from nmt.data.epochs import AHEAD, EpochPlans, mixture_of, remove_plans
@@ -66,9 +64,8 @@ class Run:
         self.info: dict[str, Any] = data | {"run": resumed.info["run"] if resumed else uuid4().hex[:12]}
         self.info |= {"lengths": lengths.model_dump()} if lengths else {}
         parameters = sum(parameter.numel() for parameter in trainer.model.parameters())
-        by = multiplier(trainer.dtype) if trainer.device.type == "cpu" else None
         place = os.path.relpath(directory(recipe).resolve(), out.resolve())
-        self.about = about_run(parameters, base, by, figures_of(read_report(prepared)) if leads else {}, place)
+        self.about = about_run(parameters, base, figures_of(read_report(prepared)) if leads else {}, place)
 
     def train(self) -> None:
         """Train to completion from the current state; report the outcome and the cost."""
@@ -190,9 +187,8 @@ class Run:
         is_best = self.best.add(dev.scores, task)
         if not self.group.leads:
             return
-        step, scores, examples = self.state.step, dev.scores, list[DevExample]()
-        if self.samples is not None and dev.hypotheses:
-            examples = self.samples.add(step, dev.hypotheses)
+        step, scores = self.state.step, dev.scores
+        sample = self.samples.add(step, dev.hypotheses) if self.samples and dev.hypotheses else None
         info = {**self.data, "scores": scores, "signatures": dev.signatures, "unscored": False}
         info |= {"without_improvement": self.best.without_improvement, "cost": self.state.cost}
         # Record before the checkpoint has its scores, so that a run killed in between does both again.
@@ -204,10 +200,10 @@ class Run:
         said = "  ".join([*figures, "best"] if is_best else figures)
 
         def added() -> None:
-            if examples:
-                self.sample = Random(step).choice(examples)
-                self.console.pin(self.sample.rows())
-            progress.checkpoint(step, path, said, examples)
+            if sample:
+                self.sample = sample
+                self.console.pin(sample.rows())
+            progress.checkpoint(step, path, said)
             self.page.refresh()
 
         self.checkpoints.add(path, info, added)

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from random import Random
 from typing import Any, Self, TypeVar
 
 import pydantic.dataclasses
@@ -227,21 +228,17 @@ def _differences(section: str, before: Recipe, now: Recipe) -> Iterator[tuple[st
             yield f"{section}.{key}", getattr(old, key), getattr(new, key)
 
 
-def about_run(
-    parameters: int, base: Recipe | None, products: str | None, data: dict[str, Any], prepared: str
-) -> dict[str, Any]:
+def about_run(parameters: int, base: Recipe | None, data: dict[str, Any], prepared: str) -> dict[str, Any]:
     """Return the content of run.json: what the report needs beside recipe and metrics, and where the data is.
 
-    `base` is the recipe that the run's recipe extends, `products` what multiplies on a CPU, `data` the figures of the
-    prepared data's report.json, and `prepared` its directory, relative to the run's. A run that has ended also has
-    `finished`, its last update.
+    `base` is the recipe that the run's recipe extends, `data` the figures of the prepared data's report.json, and
+    `prepared` its directory, relative to the run's. A run that has ended also has `finished`, its last update.
     """
     return {
         "version": __version__,
         "command": _utf_8(shlex.join(["nmt", *sys.argv[1:]])),
         "parameters": parameters,
         "base": base and base.model_dump(mode="json"),
-        "products": products,
         "data": data,
         "prepared": _utf_8(prepared),
     }
@@ -276,16 +273,10 @@ class DevExample:
     source: str
     reference: str
     output: str
-    score: float
 
     def rows(self) -> list[tuple[str, str]]:
         """Return the labelled texts that a terminal shows."""
         return [("source", self.source), ("ours", self.output or "(empty)"), ("reference", self.reference)]
-
-    def markdown(self) -> str:
-        """Return one line per field, indented so that TensorBoard shows it verbatim."""
-        lines = {"source": self.source, "reference": self.reference, "output": self.output, "score": f"{self.score:g}"}
-        return "\n".join(f"    {name:10}{line}" for name, line in lines.items())
 
 
 class DevOutputs(BaseModel, strict=True):
@@ -324,15 +315,15 @@ class Samples:
             path.unlink()
         forget_after(path, step)
 
-    def add(self, step: int, hypotheses: Sequence[str]) -> list[DevExample]:
+    def add(self, step: int, hypotheses: Sequence[str]) -> DevExample:
         """Append a checkpoint's outputs, given its hypotheses for the whole development set.
 
-        Return `FEW` of them, evenly spaced.
+        Return one of `FEW` evenly spaced ones.
         """
         outputs = [hypotheses[row] for row in self._rows]
         scores = [round(score, 2) for score in self._score(self.references, outputs)]
         self._lines.append(DevOutputs(step=step, outputs=outputs, scores=scores).model_dump())
-        return spread(list(map(DevExample, self.sources, self.references, outputs, scores)), FEW)
+        return Random(step).choice(spread(list(map(DevExample, self.sources, self.references, outputs)), FEW))
 
 
 def spread(items: Sequence[T], most: int) -> list[T]:

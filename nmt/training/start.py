@@ -42,13 +42,7 @@ from nmt.training.trainer import Trainer
 
 
 def train(
-    recipe: Recipe,
-    out: Path,
-    console: Console,
-    group: Group,
-    threads: int,
-    base: Recipe | None,
-    held: ExitStack,
+    recipe: Recipe, out: Path, console: Console, group: Group, threads: int, base: Recipe | None, held: ExitStack
 ) -> None:
     """Start the run in `out` or resume it, as one process of a group; `held` keeps its locks.
 

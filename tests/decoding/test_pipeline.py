@@ -72,7 +72,7 @@ def test_a_search_that_finds_nothing_costs_that_line_alone() -> None:
 
 
 def test_every_sample_has_its_line_even_if_nothing_was_found() -> None:
-    assert pipeline(Finding()).translate(["ab", "x"], sample=2) == [["ba", "a"], ["", ""]]
+    assert [each.texts for each in pipeline(Finding()).stream(["ab", "x"], sample=2)] == [["ba", "a"], ["", ""]]
 
 
 def test_a_line_that_cannot_be_encoded_is_named_by_its_number() -> None:

@@ -117,7 +117,7 @@ def test_a_model_whose_weights_overflow_finds_nothing_and_fails_at_none(make_fol
     save_file(weights, folder / "model.safetensors")
     with nmt.load(folder, device="cpu", threads=1) as model:
         assert model.translate(["<b>a</b> dog"], markup=True, terms=[("dog", "Hund")], keep=["a"]) == ["<b></b>"]
-        assert model.translate(["a dog"], sample=2) == [["", ""]]
+        assert [each.texts for each in model.stream(["a dog"], sample=2)] == [["", ""]]
         with pytest.raises(nmt.UserError, match="no output"):
             model.attention("a dog")
     decoder = ForcedDecoder([resolve(folder)[0].model(torch.device("cpu"))], model.tokenizer, Decoding())
