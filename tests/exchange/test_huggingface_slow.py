@@ -209,12 +209,14 @@ def many(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[bool, Path, An
 
 @pytest.mark.parametrize("beam", [1, 4])
 def test_many_languages_are_those_of_transformers(many: tuple[bool, Path, Any], beam: int) -> None:
-    """Ids, logits and outputs of 200 sentences in 4 directions; the tokenizer is that of our export."""
+    """Ids, logits and outputs of 200 sentences in 4 directions; our export has the same weights, and the tokenizer."""
     is_nllb, folder, theirs = many
     imported, _ = resolve(folder)
     ours = nmt.load(folder, device="cpu", beam=beam, alpha=0.0, max_extra=9, split="none", keep=False)
     save_bundle(folder / "bundle", imported.weights(), imported.recipe, imported.tokenizer(), imported.info)
     export(Bundle.read(folder / "bundle"), folder / "out")
+    before, after = theirs.state_dict(), transformers.AutoModelForSeq2SeqLM.from_pretrained(folder / "out").state_dict()
+    assert all(torch.equal(after[name], weight) for name, weight in before.items())
     model, vocabulary = imported.model(torch.device("cpu")), ours.tokenizer.source
     origins = torch.tensor(vocabulary.origins)
     known, found = origins != NO_ID, set()
