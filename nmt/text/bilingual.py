@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import html
 import re
-from codecs import BOM_UTF16_BE, BOM_UTF16_LE
+from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -31,6 +31,7 @@ XML_MARKS = {".tmx": ("", "", ""), ".ts": TS_MARKS, ".xlf": XLIFF_MARKS, ".xliff
 review", by the ending of a file's name"""
 INDENT = "    "  # of Android's files
 _ATTRIBUTE = re.compile(r"\s+[\w:.-]+\s*=\s*(?:\"[^\"]*\"|'[^']*')")
+_CHARSET = re.compile(r'("Content-Type:[^"]*charset=\s*)([\w.:-]+)')
 _LANGUAGE = "{http://www.w3.org/XML/1998/namespace}lang"
 
 
@@ -77,7 +78,7 @@ class BilingualFile:
         try:
             if b"<!ENTITY" in self._raw.replace(b"\0", b""):
                 raise ValueError("it declares entities; write what they stand for")
-            self._store.parse(self._raw)
+            self._store.parse(self._in_utf_8() if self._suffix == ".po" else self._raw)
             self.units = [*(self._of_gettext() if self._is_gettext else self._of_xml())]
         except Exception as error:  # of many types
             reason = " ".join(str(error).split())[:200] or "it is of another kind"
@@ -107,6 +108,13 @@ class BilingualFile:
                         yield from plain_pairs(source, target, self.accelerators)
 
     # --- gettext
+
+    def _in_utf_8(self) -> bytes:
+        """Return the file in UTF-8, as its header then says: the toolkit reads some other encodings as Latin-1."""
+        found = _CHARSET.search(self._raw.decode("latin-1"))
+        self._charset = found[2] if found else "UTF-8"
+        self._encoding = "UTF-8" if self._charset == "CHARSET" else self._charset
+        return _CHARSET.sub(r"\1UTF-8", self._raw.decode(self._encoding), count=1).encode()
 
     def _of_gettext(self) -> Iterator[Unit]:
         if not self._store.parseheader():
@@ -216,7 +224,11 @@ class BilingualFile:
     def content(self) -> bytes:
         """Return the file with all that was written to its units."""
         if self._is_gettext:
-            return bytes(self._store)
+            written = "\ufeff" * self._raw.startswith(BOM_UTF8) + bytes(self._store).decode()
+            try:
+                return _CHARSET.sub(rf"\g<1>{self._charset}", written, count=1).encode(self._encoding)
+            except UnicodeEncodeError:  # the translations have characters that the file's encoding lacks
+                return written.encode()
         encodings = {BOM_UTF16_LE: "utf-16-le", BOM_UTF16_BE: "utf-16-be"}
         encoding = encodings.get(self._raw[:2], self._store.encoding)
         before = self._raw.decode(encoding)

@@ -231,6 +231,23 @@ def test_utf_16_stays(tmp_path: Path) -> None:
         assert file.content() == text.encode(encoding)
 
 
+@pytest.mark.parametrize(
+    ("encoding", "word"), [("KOI8-R", "дом"), ("CP1252", "“é”"), ("Shift_JIS", "表"), ("utf-8-sig", "家")]
+)
+def test_gettext_has_the_encoding_of_its_header(tmp_path: Path, encoding: str, word: str) -> None:
+    """Even where what follows the header begins with such characters, which the toolkit takes for Latin-1."""
+    charset = encoding.removesuffix("-sig")
+    header = f'msgid ""\nmsgstr ""\n"Content-Type: text/plain; charset={charset}\\n"\n\n# {word}\n'
+    text = f'{header}msgid "a {word}"\nmsgstr "{word}"\n\nmsgid "b {word}"\nmsgstr "%s"\n'
+    file = opened(tmp_path, "a.po", text % "", encoding)
+    assert [unit.sources for unit in file.units] == [[f"a {word}"], [f"b {word}"]]
+    file.units[1].write([word], False)
+    assert file.content() == (text % word).encode(encoding)
+    file.units[1].write(["한"], False)
+    if charset != "utf-8":  # it lacks this character
+        assert file.content() == (text % "한").replace(charset, "UTF-8").encode()
+
+
 BOMB = '<!DOCTYPE TS [<!ENTITY a "aaaa">' + "".join(f'<!ENTITY b{n} "&a;&a;">' for n in range(9)) + "]>"
 STOLEN = '<!DOCTYPE TS [<!ENTITY a SYSTEM "file:///etc/passwd">]>'
 
@@ -262,6 +279,10 @@ def test_damaged_and_hostile_files_are_one_error(tmp_path: Path, name: str, cont
 def test_a_wrong_encoding_and_a_huge_file_are_errors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UserError, match=r"cannot be read as \.po: 'utf-8' codec"):
         opened(tmp_path, "a.po", PO, "iso-8859-2")
+    header = b'msgid ""\nmsgstr "Content-Type: text/plain; charset=UTF-8\\n"\n\n'
+    (tmp_path / "a.po").write_bytes(header + b'msgid "\xe4"\nmsgstr ""\n')  # right behind the header
+    with pytest.raises(UserError, match=r"cannot be read as \.po: 'utf-8' codec"):
+        BilingualFile(tmp_path / "a.po", ["en", "de"])
     monkeypatch.setattr(bilingual, "LARGEST_FILE", 100)
     with pytest.raises(UserError, match="has more than 100 bytes"):
         opened(tmp_path, "a.po", PO)
