@@ -136,9 +136,19 @@ def made_up(language: str, count: int) -> list[str]:
     return [" ".join(draw.choices(words, k=draw.randint(3, 12))) for _ in range(count)]
 
 
+@torch.no_grad()
+def enlarge(model: Any, embeddings: float) -> None:
+    """Multiply a random model's matrices, so that its outputs differ; no weight stays 0 or 1."""
+    for name, weight in model.named_parameters():
+        if weight.dim() == 1:
+            weight.add_(0.1 * torch.randn_like(weight))
+        elif "embed_positions" not in name:
+            weight.mul_(15.0 if "proj" in name or "fc" in name else embeddings)
+
+
 @pytest.fixture(params=SHAPES.values(), ids=SHAPES)
 def written(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Path, Any]:
-    """A folder that `save_pretrained` has written, ids laid out as OPUS-MT's, and the model; no weight is 0 or 1."""
+    """A folder that `save_pretrained` has written, ids laid out as OPUS-MT's, and the model."""
     separate = request.param.get("share_encoder_decoder_embeddings") is False
     sizes = write_tokenizer(tmp_path, made_up("en", 3000), made_up("de", 3000), 800, separate)
     config = transformers.MarianConfig(
@@ -150,12 +160,8 @@ def written(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Path, Any]:
     )
     torch.manual_seed(1)
     model = transformers.MarianMTModel(config).eval()
+    enlarge(model, 10.0)
     with torch.no_grad():
-        for name, weight in model.named_parameters():
-            if weight.dim() == 1:
-                weight.add_(0.1 * torch.randn_like(weight))
-            elif "embed_positions" not in name:
-                weight.mul_(15.0 if "proj" in name or "fc" in name else 10.0)
         model.final_logits_bias.normal_(std=0.3)
         model.final_logits_bias[0, 0] += 2.0  # so that outputs end
     model.save_pretrained(tmp_path)
@@ -199,12 +205,7 @@ def many(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[bool, Path, An
     )
     torch.manual_seed(1)
     model = transformers.M2M100ForConditionalGeneration(config).eval()
-    with torch.no_grad():
-        for name, weight in model.named_parameters():
-            if weight.dim() == 1:
-                weight.add_(0.1 * torch.randn_like(weight))
-            else:
-                weight.mul_(15.0 if "proj" in name or "fc" in name else 3.0)
+    enlarge(model, 3.0)
     model.save_pretrained(tmp_path)
     return request.param, tmp_path, model
 
