@@ -34,7 +34,7 @@ from nmt.compute.cpu_products import CACHE_LINE, AsStored, BFloat16, ByNmt, Int8
 from nmt.compute.cpu_search import AncestryInC, BeamOperationsInC, SearchInC
 from nmt.compute.cpu_training import TrainingOnCPU
 from nmt.compute.cpu_training_in_c import TrainingByNmt, TrainingInC
-from nmt.compute.gpu import GPU, HalfPrecision, Logits
+from nmt.compute.gpu import GPU, HalfPrecision, Logits, has_triton
 from nmt.compute.gpu_search import SearchOnGPU, ancestry_on_gpu
 from nmt.compute.native import kernels
 from nmt.model.cache import Ancestry
@@ -60,7 +60,7 @@ HALVES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 def for_training(device: torch.device, dtype: torch.dtype, *, compiled: bool = False) -> Operations:
     """Return the operations of training on `device` with products in `dtype`."""
     if device.type != "cpu":
-        return GPU()
+        return GPU(has_triton(device))
     if compiled:
         return PLAIN
     if (found := kernels()) is None:

@@ -28,7 +28,9 @@ class GPU(Operations):
 
     chunk_logits = 1 << 27  # 512 MB keep a GPU busy
 
-    def __init__(self) -> None:
+    def __init__(self, has_kernels: bool = False) -> None:
+        """Start; with `has_kernels`, those in Triton serve the device well."""
+        self._has_kernels = has_kernels
         self._fuses_relu = RELU == "fused" and torch_internals.find("torch:ops.aten._addmm_activation") is not None
 
     def projected_attention(
@@ -68,7 +70,7 @@ class GPU(Operations):
         if not self._fuses_relu or activation != "relu" or dtype == x.dtype:
             return super().feed_forward(x, inner, outer, activation, p)
         factors = (each.to(dtype) for each in (x.flatten(0, -2), inner.weight, inner.bias))
-        hidden: Tensor = _LinearReLU.apply(*factors)  # type: ignore[no-untyped-call]
+        hidden: Tensor = _LinearReLU.apply(*factors, self._has_kernels)  # type: ignore[no-untyped-call]
         return outer(self.dropout(hidden.view(*x.shape[:-1], -1), p))  # type: ignore[no-any-return]
 
     def encode(
@@ -112,16 +114,22 @@ class _LinearReLU(torch.autograd.Function):
     """ReLU(x Wᵀ + b) of x (n, in), in one kernel."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, has_kernels: bool) -> Tensor:
+        ctx.has_kernels = has_kernels
         y: Tensor = LINEAR_RELU(bias, x, weight.t())
         ctx.save_for_backward(x, weight, y)  # y is kept for the next product anyway; plain ReLU also keeps a mask
         return y
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, ...]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         x, weight, y = ctx.saved_tensors
-        grad = grad.where(y > 0.0, 0.0)
-        return grad @ weight, grad.t() @ x, grad.sum(0)
+        if ctx.has_kernels:
+            from nmt.compute.relu_gradient import relu_gradient
+
+            grad, sums = relu_gradient(grad, y)
+        else:
+            grad = sums = grad.where(y > 0.0, 0.0)
+        return grad @ weight, grad.t() @ x, sums.sum(0).to(grad.dtype), None
 
 
 class HalfPrecision(nn.Module):
