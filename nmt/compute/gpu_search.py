@@ -24,8 +24,8 @@ from torch.nn import functional as F
 from nmt.compute import search_graphs
 from nmt.compute.gpu import GPU, has_triton
 from nmt.compute.search_graphs import EncoderGraphs, StepGraphs
-from nmt.model.cache import Ancestry, KVCache, Removal, with_room
-from nmt.model.operations import join_heads
+from nmt.model.cache import Ancestry, KVCache, Removal, hidden, with_room
+from nmt.model.operations import join_heads, split_heads
 from nmt.recipe import Model
 from nmt.system.device import Download, upload
 
@@ -33,12 +33,15 @@ STEPS = "graphs"  # how steps reach a GPU: by "graphs", kernels "singly", or "pl
 PAGE = 16  # slots of a page
 PLACES, PAGES = 128, 15  # of a row, for which there is room at first; PLACES is a multiple of ROOM
 WIDEST = 64 * 64  # of a head times hypotheses; more would not fit the kernel's registers
+FEW = 64  # rows up to which graphs repeat steps without the kernel: those attend to all slots for which there is room
 
 
 def ancestry_on_gpu(model: Model, say: Callable[[str], None], beam: int, device: torch.device) -> Ancestry:
-    """Return a paged ancestry if there is a kernel for it, else one whose every step waits for the device."""
-    fits = STEPS != "plainly" and beam * max(model.key_width, model.value_width) <= WIDEST
-    return PagedAncestry(say, beam, device) if fits and has_triton(device) else Ancestry(beam, device)
+    """Return an ancestry in pages, or one whose every step waits for the device if `STEPS` says so."""
+    if STEPS == "plainly":
+        return Ancestry(beam, device)
+    fits = beam * max(model.key_width, model.value_width) <= WIDEST
+    return PagedAncestry(say, beam, device, has_kernel=fits and has_triton(device))
 
 
 def _by_graphs(device: torch.device) -> bool:
@@ -51,9 +54,10 @@ class PagedAncestry(Ancestry):
     late = True
     replaced = ("positions", "parents", "places", "alive", "rows", "extents")  # as `KVCache.replaced`
 
-    def __init__(self, say: Callable[[str], None], beam: int, device: torch.device) -> None:
+    def __init__(self, say: Callable[[str], None], beam: int, device: torch.device, has_kernel: bool) -> None:
         """Start as `Ancestry` does; report with `say` if graphs cannot be recorded."""
         super().__init__(beam, device)
+        self.has_kernel = self.whole = has_kernel  # `whole`: a step is given all pages and places
         self.graphs = StepGraphs(device, say, _by_graphs(device))
         self.pools: list[list[Tensor]] = []  # of the layers of each cache
         self.pages = 1
@@ -140,7 +144,9 @@ class PagedAncestry(Ancestry):
         self._bounds += self.beam
         self.lengths = np.minimum(self.lengths + 1, self._end)
         self._give_pages()
-        by_graph = self.graphs.active and all(rule.is_on_device() for rule in rules)
+        is_light = self.has_kernel or self.count <= FEW
+        by_graph = self.graphs.active and is_light and all(rule.is_on_device() for rule in rules)
+        self.whole = self.has_kernel or by_graph
         self.upload_table(self.room if by_graph else self.count)
         return self.graphs(reported, [self, *owners, *rules], self.count, self.room) if by_graph else reported()
 
@@ -166,7 +172,7 @@ class PagedAncestry(Ancestry):
     @property
     def seen(self) -> Tensor:
         """Which places each hypothesis attends to: (n, c, k)."""
-        return self._seen[: self.count]
+        return self._seen[: self.count, : None if self.whole else int(self._bounds.max())]
 
 
 class PagedCache(KVCache):
@@ -217,17 +223,51 @@ class SearchOnGPU(GPU):
     def step(self, layers: Iterable[Any], norm: nn.Module, x: Tensor, cache: Any, alive: Tensor | None) -> Tensor:
         if not isinstance(ancestry := cache.ancestry, PagedAncestry):
             return super().step(layers, norm, x, cache, alive)
-        from nmt.compute.step_attention import step_attention
+        own, table = (ancestry.places, ancestry.seen, ancestry.extents), ancestry.table[: len(x)]
+        if ancestry.has_kernel:
+            from nmt.compute.step_attention import step_attention
 
-        def attend(pool: Tensor, own: Any, attention: Any, project: Any, y: Tensor) -> Tensor:
-            mixed = step_attention(project(y), pool, table, own, attention.heads, attention.widths[-2:], PAGE)
+            ways: list[Any] = [partial(step_attention, table=table, own=each, page=PAGE) for each in (own, None)]
+        else:
+            pages = table.size(1) - 1 if ancestry.whole else -(-cache.longest // PAGE)
+            dtype = cache.layers[0].dtype
+            ways = [gathered(table, own, dtype), gathered(table[:, : 1 + pages], None, dtype)]
+
+        def attend(compute: Any, pool: Tensor, attention: Any, project: Any, y: Tensor) -> Tensor:
+            mixed = compute(project(y), pool, heads=attention.heads, widths=attention.widths[-2:])
             return attention.out(mixed)  # type: ignore[no-any-return]
 
-        own, table = (ancestry.places, ancestry.seen, ancestry.extents), ancestry.table[: len(x)]
         for layer, pool in zip(layers, cache.layers, strict=True):
-            of_own = partial(attend, pool, own, layer.attention, layer.attention.qkv)
-            x = layer.states(x, of_own, partial(attend, pool, None, layer.cross, layer.cross.query))
+            to_own = partial(attend, ways[0], pool, layer.attention, layer.attention.qkv)
+            x = layer.states(x, to_own, partial(attend, ways[1], pool, layer.cross, layer.cross.query))
         return norm(x)  # type: ignore[no-any-return]
+
+
+def gathered(table: Tensor, own: Any, dtype: torch.dtype) -> Callable[..., Tensor]:
+    """Return what computes `step_attention` by PyTorch, from copies of keys and values: of all pages, or places, given.
+
+    All attentions of a step share it. Queries, keys and values have the given dtype.
+    """
+    size = PAGE * (table.size(1) - 1) if own is None else own[1].size(1)
+    numbers, first, newest = torch.arange(size, device=table.device).expand(len(table), -1), table.new_zeros(()), None
+    visible = (numbers < table[:, :1])[:, :, None]
+    if own is not None:
+        first = -(-table[:, :1] // PAGE) * PAGE
+        newest, visible = slots_of(table, first + own[0]), own[1]
+    slots, unseen = slots_of(table, first + numbers), ~visible.any(2, keepdim=True)
+    visible = visible.transpose(1, 2)[:, None]
+    bias = torch.zeros(visible.shape, dtype=dtype, device=table.device).masked_fill_(~visible, hidden(dtype))
+
+    def attention(query: Tensor, pool: Tensor, heads: int, widths: Sequence[int]) -> Tensor:
+        if newest is not None:
+            query, new = query.split([heads * widths[0], pool.size(1)], dim=-1)
+            pool[newest] = new
+        states = pool[slots].masked_fill_(unseen, 0.0)  # they may hold infinity, and 0 times that is not 0
+        keys, values = split_heads(states, heads, widths)
+        (queries,) = split_heads(query, heads, widths[:1])
+        return join_heads(F.scaled_dot_product_attention(queries, keys, values, bias))
+
+    return attention
 
 
 def slots_of(table: Tensor, places: Tensor) -> Tensor:

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 import torch
-from gathered_attention import gathered_attention
 from queues import Pile
 from reference_search import assert_same, random_model
+from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from nmt.compute import choice, gpu_search, search_graphs
@@ -19,11 +19,7 @@ from nmt.compute.search_graphs import SearchGraphs
 from nmt.decoding.beam import SearchEngine
 from nmt.decoding.constraints import MinLength, NoRepeat
 from nmt.decoding.engine import Hypothesis, Source
-from nmt.model.cache import Ancestry
 from nmt.recipe import Decoding, Model
-
-pytest.importorskip("triton", reason="Triton is not installed")
-from nmt.compute import step_attention
 
 VOCABULARY = 103
 CAPPED = {"norm": "pre", "positions": "learned", "max_positions": 24, "d_k": 3, "d_v": 5}
@@ -62,11 +58,9 @@ def on_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
         prepare(self, device, say, active=True)
 
     monkeypatch.setattr(choice, "_on_cpu", choice._on_gpu)
-    monkeypatch.setattr(gpu_search, "has_triton", lambda device: True)
     for name, size in (("PAGE", 4), ("PAGES", 2), ("PLACES", 16)):  # so that tables and buffers grow
         monkeypatch.setattr(gpu_search, name, size)
     monkeypatch.setattr(search_graphs, "graph_rows", lambda count: -(-count // 4) * 4)  # to record fewer
-    monkeypatch.setattr(step_attention, "step_attention", gathered_attention)
     monkeypatch.setattr(SearchGraphs, "__init__", begin)
     monkeypatch.setattr(SearchGraphs, "_record", lambda self, work: Traced(work))
     monkeypatch.setattr(Traced, "recorded", 0)
@@ -116,13 +110,27 @@ def test_a_search_goes_on_without_graphs_if_none_can_be_recorded(on_gpu: None, m
     assert said == ["the search continues without CUDA graphs: operation not permitted"]
 
 
+def test_without_the_kernel_many_rows_are_given_what_they_use(on_gpu: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, sources, sizes = random_model(VOCABULARY, VOCABULARY, liking=1.0, layers=1), sources_of(9), set[int]()
+
+    def observed(table: Tensor, own: Any, dtype: torch.dtype) -> Callable[..., Tensor]:
+        sizes.add(table.size(1) if own is None else own[1].size(1))
+        return gathered(table, own, dtype)
+
+    gathered = gpu_search.gathered
+    engine = SearchEngine([model], Decoding(beam=3, batch_tokens=52), [])
+    expected = found_by(engine, "search", sources)
+    monkeypatch.setattr(gpu_search, "FEW", 0)
+    monkeypatch.setattr(gpu_search, "gathered", observed)
+    assert_same(found_by(engine, "search", sources), expected)
+    assert len(sizes) > 4
+
+
 @pytest.mark.parametrize(("beam", "there"), [(4, False), (200, True)])
-def test_steps_are_plain_where_the_kernel_does_not_serve(
-    beam: int, there: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_wide_beams_have_no_kernel(beam: int, there: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpu_search, "has_triton", lambda device: there)
-    here, model = torch.device("cpu"), Model(d_model=64, heads=2)
-    assert type(gpu_search.ancestry_on_gpu(model, print, beam, here)) is Ancestry
+    ancestry = gpu_search.ancestry_on_gpu(Model(d_model=64, heads=2), print, beam, torch.device("cpu"))
+    assert not ancestry.has_kernel
 
 
 def test_batches_are_filled_up_by_at_most_a_quarter_to_few_numbers_of_rows() -> None:

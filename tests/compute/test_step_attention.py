@@ -6,15 +6,15 @@ import math
 import os
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from gathered_attention import gathered_attention
 from torch import Tensor
 
-from nmt.compute.gpu_search import PAGE, slots_of
+from nmt.compute.gpu_search import PAGE, gathered, slots_of
 
 pytest.importorskip("triton", reason="Triton is not installed")
 from triton.runtime import interpreter
@@ -99,9 +99,11 @@ class Rows:
 def test_both_ways_are_the_formula(own: bool, beam: int, widths: tuple[int, int], dtype: torch.dtype) -> None:
     rows = Rows(beam, widths, dtype)
     expected, stored = rows.exact(own), []
-    for way in (step_attention, gathered_attention):
-        query, pool, *others = rows.given(own)
-        found = way(query, pool, *others, HEADS, widths, PAGE)
+    for has_kernel in (True, False):
+        query, pool, table, places = rows.given(own)
+        kernel = partial(step_attention, table=table, own=places, page=PAGE)
+        way = kernel if has_kernel else gathered(table, places, dtype)
+        found = way(query, pool, heads=HEADS, widths=widths)
         assert found.dtype == dtype
         assert (found[:-1].double() - expected).abs().max() <= TOLERANCE[dtype] * expected.abs().max()
         assert found.isfinite().all()

@@ -5,14 +5,13 @@ from functools import partial
 
 import pytest
 import torch
-from gathered_attention import gathered_attention
 from queues import Pile
 from reference_search import assert_same, reference_search
 from reference_search import random_model as random_model_of
 from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from nmt.compute import choice, gpu_search
+from nmt.compute import choice
 from nmt.compute.gpu import GPU, HalfPrecision
 from nmt.decoding import beam as beam_module
 from nmt.decoding.beam import Sampling, Search, SearchEngine
@@ -22,9 +21,6 @@ from nmt.model.cache import Ancestry, KVCache
 from nmt.model.transformer import Transformer, computed_by
 from nmt.recipe import Decoding, Model
 from nmt.system.errors import UserError
-
-pytest.importorskip("triton", reason="Triton is not installed")
-from nmt.compute import step_attention
 
 VOCABULARY = 103
 CAPPED = {"norm": "pre", "positions": "learned", "max_positions": 24, "d_k": 3, "d_v": 5}
@@ -52,12 +48,6 @@ def results(found, sources):
 def late(monkeypatch):
     """Lets a CPU read results as late as a GPU's host does."""
     monkeypatch.setattr(choice, "_on_cpu", choice._on_gpu)
-    let_triton_seem_there(monkeypatch)
-
-
-def let_triton_seem_there(monkeypatch):
-    monkeypatch.setattr(gpu_search, "has_triton", lambda device: True)
-    monkeypatch.setattr(step_attention, "step_attention", gathered_attention)
 
 
 # --- read late ----------------------------------------------------------------------------------------------
@@ -126,7 +116,6 @@ def test_the_host_waits_once_in_a_step_and_twice_more_in_a_leave(monkeypatch, se
     """On a meta device, nothing can be read but by `Download`, and nothing be indexed by a mask."""
     monkeypatch.setattr(Scripted, "reads", 0)
     monkeypatch.setattr(beam_module, "Download", Scripted)
-    let_triton_seem_there(monkeypatch)
     model = random_model(**changes).float().to("meta")
     rules = [partial(MinLength, 3), partial(NoRepeat, 2)]
     engine = SearchEngine([model], Decoding(beam=3, precision="bf16", batch_tokens=500), rules)
