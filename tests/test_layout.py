@@ -35,7 +35,7 @@ MAY_IMPORT = {
         *("decoding", "exchange", "checkpoint", "compute"),
         *("model", "data", "metrics", "parsing", "text", "recipe", "system"),
     },
-    "report": {"training", "decoding", "checkpoint", "model", "data", "parsing", "recipe", "system"},
+    "report": {"training", "decoding", "checkpoint", "model", "parsing", "recipe", "system"},
     "commands": {
         *("report", "training", "decoding", "exchange", "checkpoint"),
         *("data", "metrics", "parsing", "text", "recipe", "system"),

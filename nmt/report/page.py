@@ -46,7 +46,6 @@ SECTIONS: dict[str, tuple[str, Callable[[Sequence[RunRecord]], Mapping[str, Any]
     "curves": ("Curves", charts.content),
     "sentences": ("Dev sentences", sections.packed_sentences),
     "recipe": ("Recipe and cost", sections.recipes_and_costs),
-    "data": ("Data", sections.prepared_data),
 }
 """By name, which is the anchor and the stem of NAME.html, NAME.css and NAME.js: a section's title, and what returns the
 template's `content`; None omits the section"""
@@ -112,7 +111,7 @@ def _run(record: RunRecord, name: str) -> Mapping[str, Any]:
     updates, budget = recipe.training.updates, 60 * (recipe.training.minutes or math.inf)
     finished = about.finished is not None or record.step >= updates
     share = max(record.step / updates, (taken or 0.0) / budget)
-    examples = record.data.get("train", {}).get("kept")
+    examples = about.data["train"].kept if "train" in about.data else None
     facts = {
         "Time taken": None if taken is None else clock(taken),
         "Time left": None if finished or not left else f"about {clock(left)}",

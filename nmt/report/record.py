@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, Field, FiniteFloat, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
 from nmt import recipe as recipes
 from nmt.checkpoint.reading import AVERAGED, MANIFEST, Bundle, survey
@@ -37,14 +37,10 @@ MOST_SHOWN, MOST_BYTES = 20, 3_500_000  # maximum checkpoints with outputs on th
 Count = Annotated[int, Field(strict=True, ge=0, lt=2**63)]
 
 
-class _Split(BaseModel, extra="allow", strict=True):
-    """A split in report.json; extra keys are counts or means."""
+class Split(BaseModel):
+    """A split in report.json."""
 
-    __pydantic_extra__: dict[str, Count | FiniteFloat]
-    read: Count
     kept: Count
-    kept_by_set: list[Count] = Field([], alias="kept by set")
-    lengths: Any = None  # of older runs
 
 
 class About(BaseModel):
@@ -57,7 +53,7 @@ class About(BaseModel):
     """Last update, once training has ended"""
     parameters: Count | None = None
     base: dict[str, Any] | None = None
-    data: dict[str, _Split] = {}
+    data: dict[str, Split] = {}
 
 
 @dataclass(frozen=True)
@@ -83,8 +79,6 @@ class RunRecord:
     references: Sequence[str] = ()
     dev_outputs: Sequence[DevOutputs] = ()
     """Ordered by step; for a long run, as many as fit the page: the first, best, last and some between"""
-    data: Mapping[str, Any] = field(default_factory=dict)
-    """report.json of the prepared data"""
     cost: Mapping[str, Any] = field(default_factory=dict)
     """Fields of `nmt.training.run_files.COST`"""
     averages: Sequence[tuple[int, float]] = ()
@@ -138,7 +132,6 @@ def read_run(path: Path) -> RunRecord:
         sources=sources,
         references=references,
         dev_outputs=outputs,
-        data={name: split.model_dump(by_alias=True, exclude_unset=True) for name, split in about.data.items()},
         cost=found[-1].cost if found else {},
         averages=[(point["last"], point[metric]) for point in curve if {"last", metric} <= point.keys()],
     )

@@ -1,4 +1,4 @@
-"""The sections of a run's page beside its curves: dev sentences, recipe and cost, prepared data."""
+"""The sections of a run's page beside its curves: dev sentences, recipe and cost."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from nmt.data.corpus import HELD_OUT
 from nmt.parsing.brackets import DELETED
 from nmt.recipe.yaml_files import dump
 from nmt.report.record import RunRecord, labels, plain
@@ -128,49 +127,3 @@ def scientific(figure: float) -> str:
     """Format a number as 6.89 × 10¹³."""
     mantissa, exponent = f"{figure:.2e}".split("e")
     return f"{mantissa} × 10{str(int(exponent)).translate(str.maketrans('-0123456789', '⁻⁰¹²³⁴⁵⁶⁷⁸⁹'))}"
-
-
-# --- data ---------------------------------------------------------------------------------------------------------
-
-
-def prepared_data(records: Sequence[RunRecord]) -> Mapping[str, Any] | None:
-    """Return tables of the runs' data, from report.json; runs with the same data share them."""
-    sets: dict[str, list[RunRecord]] = {}
-    for record in records:
-        if record.data:
-            sets.setdefault(json.dumps(record.data, sort_keys=True), []).append(record)
-    shown = []
-    for runs in sets.values():
-        splits = {name: figures for name, figures in runs[0].data.items() if figures["read"]}
-        shown.append(
-            {
-                "name": " and ".join(dict.fromkeys(run.recipe.data.name or run.recipe.name for run in runs)),
-                "splits": list(splits),
-                "rows": list(table_rows(list(splits.values()))),
-                "leaked": splits.get("train", {}).get("pairs also in valid or test"),
-            }
-        )
-    return {"sets": shown} if shown else None
-
-
-def table_rows(splits: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, list[str]]]:
-    """Yield a label and a text per split for each row: read, kept, dropped by reason, overlaps, mean lengths."""
-    for name in ("read", "kept"):
-        yield name, [f"{figures[name]:,}" for figures in splits]
-    by_set = [figures.get("kept by set", ()) for figures in splits]
-    if any(len(kept) > 1 for kept in by_set):
-        yield "kept of each set", [" + ".join(f"{one:,}" for one in kept) for kept in by_set]
-    lost = [figures["read"] - figures["kept"] - figures.get(HELD_OUT, 0) for figures in splits]
-    yield "dropped", [_count(count, figures["read"]) for count, figures in zip(lost, splits, strict=True)]
-    others = dict.fromkeys(name for figures in splits for name in figures)
-    for name in sorted(others, key=lambda name: (name.startswith("mean "), not name.startswith("dropped"))):
-        if name.startswith("mean "):
-            yield name, [f"{figures[name]:.2f}" if name in figures else "" for figures in splits]
-        elif name not in ("read", "kept", "kept by set", "lengths"):
-            yield name, [_count(figures.get(name, 0), figures["read"]) for figures in splits]
-
-
-def _count(count: int, whole: int) -> str:
-    """Format a count with its percentage of `whole`."""
-    share = 100 * count / whole
-    return f"{count:,} ({share:.2f}%)" if share >= 0.01 else f"{count:,} (< 0.01%)" if count else "0"

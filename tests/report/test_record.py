@@ -139,7 +139,7 @@ def test_all_is_known_of_a_run_wherever_it_was_moved(run: Path, nmt: Any, tmp_pa
     assert record.validated["tokens"][-1] == record.logged["tokens"][-1] == record.cost["tokens"]
     assert [len(outputs.scores) for outputs in record.dev_outputs] == [50, 50]
     assert len(record.sources) == len(record.references) == 50
-    assert record.data["train"]["kept"] == 5000
+    assert record.about.data["train"].kept == 5000
     assert "tok:13a" in record.signatures["bleu"]
     assert [last for last, _ in record.averages] == [1, 2]
     assert record.averages[0][1] == record.validated["score"][-1]
@@ -155,7 +155,7 @@ def test_a_run_that_has_only_begun_or_whose_description_is_damaged_can_be_read(r
     for damaged in ("", "[]", '{"base": 3, "parameters": "x", "data": []}'):
         (run / "run.json").write_text(damaged)
         record = read_run(run)
-        assert (record.about.parameters, record.base_name, record.data) == (None, None, {})
+        assert (record.about.parameters, record.base_name, record.about.data) == (None, None, {})
         assert record.base["training.updates"] == 100_000  # which is the default
         assert "training.seed" not in record.base
 

@@ -1,4 +1,4 @@
-"""Dev sentences as the page packs them, recipes and costs, and what became of the data."""
+"""Dev sentences as the page packs them, recipes and costs."""
 
 from __future__ import annotations
 
@@ -15,12 +15,7 @@ from synthetic_run import just_begun, synthetic_run, with_outputs
 
 from nmt.recipe import validated
 from nmt.report.record import RunRecord
-from nmt.report.sections import (
-    packed_sentences,
-    prepared_data,
-    recipes_and_costs,
-    table_rows,
-)
+from nmt.report.sections import packed_sentences, recipes_and_costs
 
 
 def run(outputs: Sequence[list[str]], name: str = "demo", score: float = 50.0) -> RunRecord:
@@ -108,42 +103,3 @@ def test_costs_are_told_where_they_are_known() -> None:
 def test_of_the_averages_that_were_tried_the_best_is_marked_or_of_equal_ones_that_of_the_fewest() -> None:
     [shown] = recipes_and_costs([replace(synthetic_run(), averages=[(5, 34.0), (1, 32.0), (8, 34.0)])])["runs"]
     assert shown["averages"] == [(1, 32.0, False), (5, 34.0, True), (8, 34.0, False)]
-
-
-# --- data -------------------------------------------------------------------------------------------------------
-
-TRAIN = {
-    "read": 1000,
-    "kept": 950,
-    "kept by set": [900, 50],
-    "dropped as empty": 10,
-    "dropped as too long": 40,
-    "pairs also in valid or test": 3,
-    "source sentences also in valid or test": 7,
-    "mean length of sources": 15.5,
-    "mean length of targets": 16.74,
-}
-VALID = {"read": 20, "kept": 20, "kept by set": [20], "mean length of sources": 8.0, "mean length of targets": 9.0}
-
-
-def test_the_table_tells_what_was_read_kept_and_dropped_and_why() -> None:
-    assert dict(table_rows([TRAIN, VALID])) == {
-        "read": ["1,000", "20"],
-        "kept": ["950", "20"],
-        "kept of each set": ["900 + 50", "20"],
-        "dropped": ["50 (5.00%)", "0"],
-        "dropped as empty": ["10 (1.00%)", "0"],
-        "dropped as too long": ["40 (4.00%)", "0"],
-        "pairs also in valid or test": ["3 (0.30%)", "0"],
-        "source sentences also in valid or test": ["7 (0.70%)", "0"],
-        "mean length of sources": ["15.50", "8.00"],
-        "mean length of targets": ["16.74", "9.00"],
-    }
-
-
-def test_runs_on_the_same_data_share_its_tables() -> None:
-    one, other = synthetic_run("one"), synthetic_run("other")
-    found = prepared_data([one, other, replace(one, data={"train": TRAIN}), replace(one, data={})])
-    assert found is not None
-    assert [data["name"] for data in found["sets"]] == ["one and other", "one"]
-    assert prepared_data([replace(one, data={})]) is None

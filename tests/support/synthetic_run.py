@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from nmt.recipe import validated
-from nmt.report.record import About, RunRecord
+from nmt.report.record import About, RunRecord, Split
 from nmt.training.run_files import DevOutputs
 
 DATA: dict[str, dict[str, Any]] = {
@@ -66,14 +66,13 @@ def synthetic_run(
         recipe=validated(values, name),
         base={"training.updates": 100_000},
         base_name="base.yaml",
-        about=About(parameters=1_318_400),
+        about=About(parameters=1_318_400, data={"train": Split(kept=28_950)}),
         logged=figures,
         validated={**validated_at, "score": score, "perplexity": perplexities},
         signatures={"bleu": "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.5.1"},
         sources=sources,
         references=references,
         dev_outputs=outputs,
-        data={"train": {"read": 29_000, "kept": 28_950}, "valid": {"read": 1_014, "kept": 1_014}},
         cost={"seconds": 992.0, "tokens": 6_080_000, "flops": 2.4e13, "devices": {"1 × CPU": 992.0}},
         averages=[(1, 36.5), (2, 37.1), (5, 37.6)],
     )
