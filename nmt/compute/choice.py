@@ -60,7 +60,7 @@ HALVES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 def for_training(device: torch.device, dtype: torch.dtype, *, compiled: bool = False) -> Operations:
     """Return the operations of training on `device` with products in `dtype`."""
     if device.type != "cpu":
-        return GPU(has_triton(device))
+        return GPU(compiled and has_triton(device))
     if compiled:
         return PLAIN
     if (found := kernels()) is None:

@@ -33,7 +33,7 @@ STEPS = "graphs"  # how steps reach a GPU: by "graphs", kernels "singly", or "pl
 PAGE = 16  # slots of a page
 PLACES, PAGES = 128, 15  # of a row, for which there is room at first; PLACES is a multiple of ROOM
 WIDEST = 64 * 64  # of a head times hypotheses; more would not fit the kernel's registers
-FEW = 64  # rows up to which graphs repeat steps without the kernel: those attend to all slots for which there is room
+SLOTS = 1 << 14  # up to which graphs repeat steps without the kernel, which read all for which there is room
 
 
 def ancestry_on_gpu(model: Model, say: Callable[[str], None], beam: int, device: torch.device) -> Ancestry:
@@ -144,7 +144,8 @@ class PagedAncestry(Ancestry):
         self._bounds += self.beam
         self.lengths = np.minimum(self.lengths + 1, self._end)
         self._give_pages()
-        is_light = self.has_kernel or self.count <= FEW
+        room = max(self._seen.size(1), PAGE * (self.table.size(1) - 1))
+        is_light = self.has_kernel or self.room * room <= SLOTS
         by_graph = self.graphs.active and is_light and all(rule.is_on_device() for rule in rules)
         self.whole = self.has_kernel or by_graph
         self.upload_table(self.room if by_graph else self.count)

@@ -120,7 +120,7 @@ def test_without_the_kernel_many_rows_are_given_what_they_use(on_gpu: None, monk
     gathered = gpu_search.gathered
     engine = SearchEngine([model], Decoding(beam=3, batch_tokens=52), [])
     expected = found_by(engine, "search", sources)
-    monkeypatch.setattr(gpu_search, "FEW", 0)
+    monkeypatch.setattr(gpu_search, "SLOTS", 0)
     monkeypatch.setattr(gpu_search, "gathered", observed)
     assert_same(found_by(engine, "search", sources), expected)
     assert len(sizes) > 4
