@@ -14,7 +14,7 @@ UNITS = {
     "_a b c": "",  # the model reverses letters
     "a b:\\n": "",
     "d e %s": "",
-    "f g": "done already",
+    "f g h": "done already",
     "known": "",
     "_known": "",
     "<b>h i</b> j": "",
@@ -35,12 +35,12 @@ def ready(reverse_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.chdir(tmp_path)
     Path("in/deep").mkdir(parents=True)
     Path("in/a.po").write_text(po(UNITS))
-    Path("in/deep/b.po").write_text(po({"c d": "", "a b:\\n": ""}))
+    Path("in/deep/b.po").write_text(po({"c d e": "", "a b:\\n": ""}))
     Path("empty").mkdir()
     Path("mixed").mkdir()
     Path("mixed/a.po").write_text(po(UNITS))
     Path("mixed/b.xlf").write_text("<xliff")
-    Path("memory.po").write_text(po({"known": "bekannt", "f g": "unused"}))
+    Path("memory.po").write_text(po({"known": "bekannt", "f g h": "unused"}))
     return ("translate", "--model", reverse_run / "ckpts")
 
 
@@ -48,7 +48,7 @@ def test_open_units_are_translated_by_memory_and_search(nmt, ready: tuple[object
     done = nmt(*ready, "--input", "in", "--output", "out/new", "--memory", "memory.po")
     assert done.code == 0, done.err
     found = read(Path("out/new/a.po"))
-    assert found["f g"] == "done already"
+    assert found["f g h"] == "done already"
     assert found["known"] == "bekannt"
     assert found["_known"] == "be_kannt"
     assert found["_a b c"] == "c b _a"
@@ -58,7 +58,7 @@ def test_open_units_are_translated_by_memory_and_search(nmt, ready: tuple[object
     assert re.search("<b>.*</b>", found["<b>h i</b> j"])
     assert list(found) == list(UNITS)
     assert Path("out/new/a.po").read_text().count("#, fuzzy") == 7
-    assert read(Path("out/new/deep/b.po")) == {"c d": "d c", "a b:\\n": found["a b:\\n"]}
+    assert read(Path("out/new/deep/b.po")) == {"c d e": "e d c", "a b:\\n": found["a b:\\n"]}
     assert re.search(r"; 9 strings in files \(2\), 2 from memory, 0 left empty\n\Z", done.err)
     again = nmt(*ready, "--input", "out/new/a.po", "--output", "again.po")
     assert again.code == 0
@@ -69,7 +69,7 @@ def test_all_units_without_review_if_asked(nmt, ready: tuple[object, ...]) -> No
     settings = ("--set", "decoding.all=true", "--set", "decoding.review=false")
     done = nmt(*ready, "--input", "in/*.po", "--output", "out", *settings)
     assert done.code == 0, done.err
-    assert read(Path("out/a.po"))["f g"] == "g f"
+    assert read(Path("out/a.po"))["f g h"] == "h g f"
     assert "fuzzy" not in Path("out/a.po").read_text()
 
 
@@ -97,6 +97,6 @@ def test_what_does_not_fit_is_an_error(
 
 
 def test_lines_are_recalled_if_a_memory_is_given(nmt, ready: tuple[object, ...]) -> None:
-    done = nmt(*ready, "--memory", "memory.po", stdin=b"a b\nknown\n\nf g\n")
-    assert done.out.decode() == "b a\nbekannt\n\nunused\n", done.err
+    done = nmt(*ready, "--memory", "memory.po", stdin=b"a b c\nknown\n\nf g h\n")
+    assert done.out.decode() == "c b a\nbekannt\n\nunused\n", done.err
     assert done.err.rstrip().endswith("; 2 from memory")
