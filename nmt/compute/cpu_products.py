@@ -50,7 +50,7 @@ class _Linear(torch.autograd.Function):
 
 
 class ByNmt(Operations):
-    """Operations whose fp32 products, but for batches of them, are by the C kernel nmt_multiply.
+    """Operations whose fp32 products, but for those of attention, are by the C kernel nmt_multiply.
 
     A result does not depend on the number of threads.
     """
@@ -70,6 +70,16 @@ class ByNmt(Operations):
             self.multiply(a, b, total=total)
         else:
             super().add_product(total, a, b)
+
+    def products(
+        self, a: Tensor, b: Tensor, scale: float = 1.0, total: Tensor | None = None, share: float = 1.0
+    ) -> Tensor:
+        if a.dtype != torch.float32:
+            return super().products(a, b, scale, total, share)
+        out = a.new_zeros((*a.shape[:2], b.size(2))) if total is None else total * share
+        for one, left, right in zip(out, a, b, strict=True):
+            self.multiply(left, right, scale, total=one)
+        return out
 
     def weight_gradient(self, grad: Tensor, x: Tensor, scale: float = 1.0) -> tuple[Tensor, Tensor]:
         if x.dtype != torch.float32:

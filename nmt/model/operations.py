@@ -170,6 +170,13 @@ class Operations:
         else:
             total += a @ b
 
+    def products(
+        self, a: Tensor, b: Tensor, scale: float = 1.0, total: Tensor | None = None, share: float = 1.0
+    ) -> Tensor:
+        """Return scale · a b + share · total for stacks (n, …) of matrices, without a gradient."""
+        start, share = (a.new_empty(()), 0) if total is None else (total, share)
+        return torch.baddbmm(start, a, b, beta=share, alpha=scale)
+
     # --- layers of the encoder, and of the decoder in a step of a search --------------------------------------------
 
     def encode(

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
 from nmt.model.layers import Linear
+from nmt.model.operations import PLAIN, Operations
 from nmt.model.transformer import part_of
 from nmt.recipe import Training
 from nmt.system import torch_internals
@@ -25,7 +26,7 @@ MOMENTUM_DECAY = 0.95
 NEWTON_SCHULZ = ((8.0934, -23.6205, 17.4462), (3.6366, -2.7219, 0.5365), (2.6613, -1.9772, 0.4526))
 SAFETY = 1.02  # these polynomials diverge beyond 1, where rounding might lead
 # Numbers of matrices that Muon computes at a time: what a core's cache holds; on a GPU, few launches in 1 GB
-AT_ONCE = {"cpu": 1 << 18, "cuda": 1 << 25}
+AT_ONCE = {"cpu": 1 << 16, "cuda": 1 << 25}
 LIKE_ADAM = 0.2  # root mean square of Adam's updates, in learning rates
 
 
@@ -62,7 +63,7 @@ class Optimizer:
         self._parameters = {name: each for name, each in model.named_parameters() if each.requires_grad}
         layers = [each for each in model.modules() if isinstance(each, Linear)] if settings.optimizer == "muon" else []
         layers = [layer for layer in layers if layer.weight.requires_grad]
-        self._muon = Muon([(layer.weight, layer.outputs) for layer in layers], settings.weight_decay)
+        self._muon = Muon(layers, settings.weight_decay)
         decayed: list[Tensor] = []
         others: list[Tensor] = []
         for parameter in self._parameters.values():
@@ -151,14 +152,14 @@ class Muon:
     2025) and one learning rate serves both.
     """
 
-    def __init__(self, weights: Sequence[tuple[Tensor, Sequence[int]]], decay: float) -> None:
-        """Begin with momenta of zero; each weight comes with the numbers of rows of the matrices stacked in it."""
-        self.momenta = {weight: torch.zeros_like(weight, requires_grad=False) for weight, _ in weights}
-        self._decay = decay
+    def __init__(self, layers: Sequence[Linear], decay: float) -> None:
+        """Begin with momenta of zero for the matrices of `layers`, which compute by the same operations."""
+        self.momenta = {layer.weight: torch.zeros_like(layer.weight, requires_grad=False) for layer in layers}
+        self._decay, self._operations = decay, layers[0].operations if layers else PLAIN
         alike = defaultdict[tuple[int, int], list[tuple[Tensor, slice]]](list)  # matrices by their shape
-        for weight, stacked in weights:
-            for end, rows in zip(accumulate(stacked), stacked, strict=True):
-                alike[rows, weight.size(1)].append((weight, slice(end - rows, end)))
+        for layer in layers:
+            for end, rows in zip(accumulate(layer.outputs), layer.outputs, strict=True):
+                alike[rows, layer.in_features].append((layer.weight, slice(end - rows, end)))
         self._alike = list[list[tuple[Tensor, slice]]]()  # so many of one shape as are computed at a time
         for (rows, width), matrices in alike.items():
             most = max(1, AT_ONCE[matrices[0][0].device.type] // (rows * width))
@@ -177,7 +178,7 @@ class Muon:
                 momentum = torch.stack(momenta).lerp_(grad, share.to(grad))
                 _store(momentum, momenta)
                 ahead = grad.lerp_(momentum, MOMENTUM_DECAY)  # Nesterov's
-                steps = orthogonalised(ahead).mul_(scale * math.sqrt(max(ahead.shape[1:])))
+                steps = orthogonalised(ahead, self._operations).mul_(scale * math.sqrt(max(ahead.shape[1:])))
                 _store(torch.stack(learning).mul_(keep).add_(steps), learning)
 
 
@@ -190,15 +191,15 @@ def _store(stack: Tensor, tensors: list[Tensor]) -> None:
             tensor.copy_(row)
 
 
-def orthogonalised(x: Tensor) -> Tensor:
+def orthogonalised(x: Tensor, operations: Operations) -> Tensor:
     """Return matrices (n, r, c) with the singular vectors of x and singular values near 1, by Newton and Schulz.
 
     In bf16 on a GPU, which computes it faster; elsewhere in the precision of x.
     """
-    y = x.mT if x.size(1) > x.size(2) else x
+    y = x.mT.contiguous() if x.size(1) > x.size(2) else x
     y = y / y.norm(dim=(1, 2), keepdim=True).mul_(SAFETY).clamp_min_(1e-7)
     y = y.bfloat16() if x.is_cuda else y
     for a, b, c in NEWTON_SCHULZ:
-        square = y @ y.mT
-        y = torch.baddbmm(y, torch.baddbmm(square, square, square, beta=b, alpha=c), y, beta=a)
+        square = operations.products(y, y.mT)
+        y = operations.products(operations.products(square, square, c, square, b), y, 1.0, y, a)
     return (y.mT if x.size(1) > x.size(2) else y).to(x.dtype)

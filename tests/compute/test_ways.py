@@ -59,6 +59,9 @@ def test_products(way: Operations, scale: float) -> None:
     way.add_product(found, a, b)
     PLAIN.add_product(expected, a, b)
     torch.testing.assert_close(found, expected)
+    stacks, total = (numbers(3, 20, 30), numbers(3, 12, 30, seed=1).mT, scale), numbers(3, 20, 12, seed=2)
+    torch.testing.assert_close(way.products(*stacks), PLAIN.products(*stacks))
+    torch.testing.assert_close(way.products(*stacks, total, 0.5), PLAIN.products(*stacks, total, 0.5))
 
 
 @pytest.mark.parametrize("kind", ["plain", "padding", "causal", "per query", "cross", "long"])
