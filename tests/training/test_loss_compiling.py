@@ -91,6 +91,7 @@ def test_inductor_computes_the_same_with_few_graphs() -> None:
     counter, draw = CompileCounterWithBackend("inductor"), random.Random(3)
     compile_parts(compiled, counter)
     batches = [batch(draw, True, draw.randint(2, 40)) for _ in range(10)]
-    with torch._dynamo.config.patch(fail_on_recompile_limit_hit=True):
+    in_process = torch._inductor.config.patch(compile_threads=1)  # Inductor's pool of processes would outlive the test
+    with in_process, torch._dynamo.config.patch(fail_on_recompile_limit_hit=True):
         check_same(compiled, plain, batches, 1e-4)
     assert counter.frame_count <= 8
