@@ -63,13 +63,13 @@ class Optimizer:
         self._parameters = {name: each for name, each in model.named_parameters() if each.requires_grad}
         layers = [each for each in model.modules() if isinstance(each, Linear)] if settings.optimizer == "muon" else []
         layers = [layer for layer in layers if layer.weight.requires_grad]
-        self._muon = Muon(layers, settings.weight_decay)
+        self._muon = Muon(layers, settings.decay)
         decayed: list[Tensor] = []
         others: list[Tensor] = []
         for parameter in self._parameters.values():
             if parameter not in self._muon.momenta:
                 (decayed if parameter.dim() > 1 else others).append(parameter)
-        groups: list[dict[str, Any]] = [{"params": decayed, "weight_decay": settings.weight_decay}, {"params": others}]
+        groups: list[dict[str, Any]] = [{"params": decayed, "weight_decay": settings.decay}, {"params": others}]
         options: dict[str, Any] = {"betas": settings.adam_betas, "eps": settings.adam_epsilon}
         self._adam = torch.optim.Adam(groups, **options, decoupled_weight_decay=True, fused=True)
         for weight in (*decayed, *others):  # what Adam's first update would begin with

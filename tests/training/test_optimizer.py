@@ -129,7 +129,7 @@ def test_matrices_decay_apart_from_the_moments_and_biases_and_norms_do_not():
 
 def test_muon_turns_each_matrix_of_the_layers_by_its_singular_vectors_and_all_else_is_adams():
     model, plain = tiny(), tiny()
-    settings = Training(warmup=5, optimizer="muon", weight_decay=0.1)
+    settings = Training(warmup=5, optimizer="muon")
     rates = train(model, Optimizer(model, 8, settings), [1])
     train(plain, Optimizer(plain, 8, Training(warmup=5, weight_decay=0.1)), [1])
     give_gradients(gradients := tiny(), 1)
