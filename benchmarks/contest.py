@@ -16,10 +16,10 @@ import torch
 from nmt import recipe as recipes
 from nmt.checkpoint.reading import Bundle
 from nmt.checkpoint.writing import save_bundle
-from nmt.decoding.engine import Engine, Pool, Source
 from nmt.exchange.ctranslate2 import export
 from nmt.model.transformer import Transformer
 from nmt.recipe import CPU_BATCH_TOKENS, Decoding
+from nmt.search.sources import Engine, Pool, Source
 from nmt.text.tokenizer import Tokenizer
 from nmt.text.vocabulary import BOS, EOS, PAD, SPACE_MARK, UNK, Vocabulary
 from plain import PlainTransformer, translate

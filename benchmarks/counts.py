@@ -20,8 +20,8 @@ import torch
 from torch._dynamo.utils import counters, get_compilation_metrics
 from torch.profiler import ProfilerActivity, profile
 
-from nmt.compute.search_graphs import SearchGraphs
-from nmt.decoding.beam import Search
+from nmt.compute.recorded import Recorded
+from nmt.search.beam import Search
 from nmt.system.device import Download
 from results import KERNELS, Results
 
@@ -114,7 +114,7 @@ def host_seconds(spent: dict[str, float]) -> Iterator[None]:
     with ExitStack() as stack:
         for method, work in WORK.items():
             stack.enter_context(timed(Search, method, work))
-        stack.enter_context(timed(SearchGraphs, "_record", "recording"))
+        stack.enter_context(timed(Recorded, "_record", "recording"))
         stack.enter_context(timed(Download, "read", "waits"))
         yield
 

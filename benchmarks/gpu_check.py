@@ -32,15 +32,15 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from contest import Pile, random_vocabulary
-from nmt.compute import gpu_search
 from nmt.compute.choice import factors_rounded, for_training, set_precision
 from nmt.data.corpus import Corpus
-from nmt.decoding.beam import SearchEngine
-from nmt.decoding.constraints import MakeConstraint, MinLength, NoRepeat, PrefixConstraint, TreeConstraint
-from nmt.decoding.engine import Prefix, Source
 from nmt.decoding.forced import attention_of, log_probabilities_of
 from nmt.model.transformer import Transformer
 from nmt.recipe import Decoding, Model, Training
+from nmt.search import on_gpu
+from nmt.search.beam import SearchEngine
+from nmt.search.constraints import MakeConstraint, MinLength, NoRepeat, PrefixConstraint, TreeConstraint
+from nmt.search.sources import Prefix, Source
 from nmt.system.console import Console
 from nmt.system.device import World, choose_device
 from nmt.text.vocabulary import EOS
@@ -326,7 +326,7 @@ def steps(device: torch.device) -> Iterator[Check]:
 
     exact, single = found([model, other]), [copy.deepcopy(each).float().to(device) for each in (model, other)]
     for way, widest in (("graphs", 4096), ("singly", 4096), ("graphs", 0), ("singly", 0), ("plainly", 0)):
-        with patch.multiple(gpu_search, STEPS=way, WIDEST=widest):
+        with patch.multiple(on_gpu, STEPS=way, WIDEST=widest):
             differ = sum(a != b for a, b in zip(found(single, 2), exact, strict=True))
         yield (f"an ensemble's outputs that differ, steps {way}, kernel to {widest}", differ / len(exact), 0.1)
 

@@ -10,7 +10,7 @@ no other. Figures go to results.jsonl as soon as they are known, kernels to kern
 trace_*.json.gz, and what the processes print to log.txt. At the end comes a table, each figure with the last one that
 was measured (`--last`) in brackets. benchmarks/gpu.md says what its rows mean. `--variants` times the parts base, big
 and search again, after all parts, for each value of a setting, of a constant in the module that uses it, such as
-nmt.decoding.beam.REFILL=4,16, or of an option of PyTorch's compiler.
+nmt.search.beam.REFILL=4,16, or of an option of PyTorch's compiler.
 
 A machine with torch 2.11 for CUDA and the usual packages may still lack a network, `datasets` and `pydantic`, and its
 sentencepiece may be older than 0.2.3, which aborts where it trains our tokenizers. Fetch 46 MiB of wheels where there

@@ -23,10 +23,10 @@ from random import Random
 
 from contest import Contestant, ctranslate2_engine, ours, plain_engine, random_bundle, random_sources
 from counts import add_kernels, host_seconds, host_waits, profiler
-from nmt.decoding.beam import SearchEngine
-from nmt.decoding.engine import Source
 from nmt.model.transformer import Transformer
 from nmt.recipe import Decoding
+from nmt.search.beam import SearchEngine
+from nmt.search.sources import Source
 from nmt.system.device import choose_device
 from results import Results, parser, section, settings_of
 from synthetic import MODELS, VOCABULARY, wmt_lengths

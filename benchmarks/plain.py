@@ -19,9 +19,9 @@ from torch.nn import functional as F
 from nmt.compute.choice import product_dtype
 from nmt.data.corpus import Corpus, Rows
 from nmt.data.epochs import AHEAD
-from nmt.decoding.engine import Source
 from nmt.model.batch import Batch, in_batches, pad_ids
 from nmt.recipe import Model, Training
+from nmt.search.sources import Source
 from nmt.text.vocabulary import BOS, EOS, PAD
 from nmt.training.batches import make_batch, prefetched, split_update
 from nmt.training.optimizer import learning_rate

@@ -21,14 +21,14 @@ import torch
 
 from contest import Pile
 from nmt.compute import choice
-from nmt.compute.beams import length_penalty
 from nmt.compute.native import INSTRUCTION_SETS, NEEDED, Kernels, find, open_library
-from nmt.decoding.beam import SearchEngine
-from nmt.decoding.constraints import MakeConstraint
-from nmt.decoding.engine import Hypothesis, Source
 from nmt.model.transformer import Transformer
 from nmt.parsing.linearization import ANY, TreeVocabulary
 from nmt.recipe import Decoding, Model
+from nmt.search.beam import SearchEngine
+from nmt.search.choosing import length_penalty
+from nmt.search.constraints import MakeConstraint
+from nmt.search.sources import Hypothesis, Source
 from nmt.system.device import choose_device
 from nmt.text.vocabulary import BOS, EOS
 

@@ -27,13 +27,13 @@ import torch
 
 from contest import Contestant, forced_lengths, ours, random_bundle, random_sources, series, spread, theirs
 from nmt.checkpoint.reading import Bundle
-from nmt.decoding.beam import SearchEngine
-from nmt.decoding.engine import Engine, Source
 from nmt.decoding.workers import Workers
 from nmt.exchange.ctranslate2 import export
 from nmt.exchange.resolve import resolve
 from nmt.model.transformer import Transformer
 from nmt.recipe import CPU_BATCH_TOKENS, Decoding, Model
+from nmt.search.beam import SearchEngine
+from nmt.search.sources import Engine, Source
 from nmt.system.device import choose_device
 from nmt.text.lines import read_lines
 

@@ -8,10 +8,10 @@ import pytest
 import reference_search
 
 from nmt import Translator
-from nmt.decoding.beam import SearchEngine
 from nmt.decoding.engine import Request
 from nmt.decoding.splitter import LineSplitter
 from nmt.recipe import Decoding, TokenizerSettings
+from nmt.search.beam import SearchEngine
 from nmt.system.errors import UserError
 from nmt.text.tokenizer import Tokenizer
 

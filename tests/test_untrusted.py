@@ -22,12 +22,12 @@ from reverse_task import reseal
 
 from nmt.checkpoint.reading import Bundle
 from nmt.commands.process import open_output
-from nmt.decoding.beam import SearchEngine
 from nmt.exchange.ctranslate2 import specification
 from nmt.exchange.resolve import resolve
 from nmt.parsing.tree import read_trees
 from nmt.recipe import TASKS, Decoding, validated
 from nmt.report.record import read_figures
+from nmt.search.beam import SearchEngine
 from nmt.system.errors import UserError
 from nmt.system.integrity import replace_manifest
 from nmt.text.lines import LONGEST as LONGEST_LINE
@@ -177,7 +177,7 @@ def test_a_search_that_fits_into_no_memory_is_refused(
     monkeypatch: pytest.MonkeyPatch, hostile: Bundle, there: int
 ) -> None:
     """Memory that a beam of a bundle's own settings needs for a vocabulary of a million symbols, say."""
-    monkeypatch.setattr("nmt.decoding.beam.available_memory", lambda device: there)
+    monkeypatch.setattr("nmt.search.beam.available_memory", lambda device: there)
     models, decoding = [hostile.model(torch.device("cpu"))], Decoding(beam=1000)
     if there == 10**12:
         assert SearchEngine(models, decoding).decoding.beam == 1000

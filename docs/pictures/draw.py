@@ -17,7 +17,9 @@ import numpy as np
 import torch
 
 from nmt.data.epochs import plan_epoch
-from nmt.model.cache import Ancestry
+from nmt.model.transformer import Transformer
+from nmt.recipe import Model
+from nmt.search.plain import Plain
 from nmt.training.batches import split_update
 
 FOLDER = Path(__file__).parent
@@ -257,13 +259,13 @@ def cache() -> Picture:
 
 def _grown() -> tuple[list[list[int]], torch.Tensor]:
     """The places of each step's words, and the mask (hypotheses, places) after the last step."""
-    ancestry = Ancestry(3, torch.device("cpu"))
-    ancestry.admit(1)
-    places = []
+    way = Plain([Transformer(Model(layers=1, d_model=8, d_ff=8, heads=2), 11, 11).eval()], 3)
+    past = way.admit(way.begin(), torch.tensor([[5, 3]]), [2], 10)
+    places, alive = [], torch.ones((1, 3), dtype=torch.bool)
     for parents in PARENTS:
-        ancestry.extend(torch.tensor([parents]))
-        places.append(ancestry.places[0].tolist())
-    return places, ancestry.bias(torch.float32)[0, 0]
+        past = way.extend(past, torch.tensor([parents]), alive)
+        places.append(past.rows.places[0].tolist())
+    return places, past.rows.bias[0, :, : past.memory.extent]
 
 
 def ranks() -> Picture:

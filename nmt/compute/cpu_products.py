@@ -7,21 +7,21 @@ then multiplies it by few rows again and again.
 from __future__ import annotations
 
 from collections.abc import Callable
-from ctypes import CDLL, Structure, byref, c_int32, c_int64, c_void_p
+from ctypes import CDLL, Structure, byref
 from functools import cache
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
+from nmt.compute.header import constant, structure
 from nmt.compute.native import threads
 from nmt.model.operations import Operations
 from nmt.system import torch_internals
 
 CACHE_LINE = 16  # in fp32 numbers
-STRIPS = 1 << 20  # numbers of scratch space that nmt_multiply needs for a transposed matrix
 ZERO_POINT = 128  # the unsigned 8-bit value for 0
 FEW_MULTIPLICATIONS = 1 << 23  # multiplications · threads up to which nmt_int8_product is as fast as oneDNN with AMX
 MIN_SCALE = 1e-12  # avoids division by 0 in rows of zeros
@@ -94,25 +94,19 @@ class ByNmt(Operations):
         scale: float = 1.0,
         bias: Tensor | None = None,
         total: Tensor | None = None,  # to add to, contiguous
-        finish: Finish | None = None,
+        finish: Structure | None = None,  # nmt_finish
         sums: Tensor | None = None,  # to add the sums of a's rows to; a is transposed then
     ) -> Tensor:
         """Return scale · a b + bias for two fp32 matrices, without a gradient."""
         a, b = (each if 1 in each.stride() else each.contiguous() for each in (a, b))
         row, step = (1, a.stride(1)) if sums is not None or a.stride(1) != 1 else (a.stride(0), 1)
         out = a.new_empty((len(a), b.size(1))) if total is None else total
-        strips = None if step == 1 and sums is None else a.new_empty(STRIPS)
+        strips = None if step == 1 and sums is None else a.new_empty(constant("STRIPS"))
         self.functions.nmt_multiply(
             *(*a.shape, b.size(1), a.data_ptr(), row, step, b.data_ptr(), *b.stride(), scale, pointer(bias)),
             *(total is not None, finish and byref(finish), pointer(sums), out.data_ptr(), pointer(strips), *threads()),
         )
         return out
-
-
-class Finish(Structure):
-    """What happens to each result of a product, as nmt_kernels.h says."""
-
-    _fields_: ClassVar = [("gate", c_void_p), ("seed", c_int64), ("bound", c_int32)]
 
 
 # --- linear layers of a search ----------------------------------------------------------------------------------------
@@ -133,8 +127,8 @@ class LaidOut(nn.Module):
         """Return x Wᵀ."""
         raise NotImplementedError
 
-    def in_c(self) -> list[int | None] | None:
-        """Return the members of the C struct nmt_linear, or None if C alone cannot compute the layer."""
+    def in_c(self) -> Structure | None:
+        """Return the C structure nmt_linear, or None if C alone cannot compute the layer."""
         return None
 
     def forward(self, x: Tensor) -> Tensor:
@@ -175,8 +169,8 @@ class Panels(LaidOut):
         )
         return y
 
-    def in_c(self) -> list[int | None]:
-        return [self.matrix.data_ptr(), pointer(self.bias), None, None]
+    def in_c(self) -> Structure:
+        return structure("nmt_linear")(matrix=self.matrix.data_ptr(), bias=pointer(self.bias))
 
 
 class BFloat16(LaidOut):
@@ -267,10 +261,15 @@ class Int8InC(Int8):
         )
         return y
 
-    def in_c(self) -> list[int | None] | None:
+    def in_c(self) -> Structure | None:
         if not self._few:
             return None
-        return [pointer(each) for each in (self._panels, self.bias, self._shifts, self._padded_scales)]
+        return structure("nmt_linear")(
+            matrix=self._panels.data_ptr(),
+            bias=pointer(self.bias),
+            shifts=self._shifts.data_ptr(),
+            scales=self._padded_scales.data_ptr(),
+        )
 
 
 def _int8_product(x: Tensor, zero_point: int, matrix: Tensor, scales: Tensor, zeros: Tensor) -> Tensor:

@@ -7,20 +7,18 @@ that are no multiple of a cache line.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from ctypes import CDLL, Structure, byref, c_float, c_int32, c_int64, c_void_p
-from typing import Any, ClassVar
+from ctypes import CDLL, byref
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from nmt.compute.cpu_products import CACHE_LINE, ByNmt, Finish, pointer
+from nmt.compute.cpu_products import CACHE_LINE, ByNmt, pointer
 from nmt.compute.cpu_training import Mask, TrainingOnCPU
+from nmt.compute.header import constant, structure
 from nmt.compute.native import threads
 from nmt.model.operations import Attending, PackedMask
-
-WIDEST, SHORT = 128, 256  # most numbers of a head, and keys, that the kernels of attention take
-ROWS_SUMMED = 128  # rows in each partial sum of nmt_residual_gradients
 
 
 def fits(*parts: Tensor) -> bool:
@@ -39,9 +37,9 @@ class TrainingInC(TrainingOnCPU):
     ) -> Tensor:
         (mask, _, _, record), width = how, widths[0]
         source = queries if keys_values is None else keys_values
-        is_wide = width == widths[1] <= WIDEST and width % CACHE_LINE == 0
+        is_wide = width == widths[1] <= constant("MOST_WIDTH") and width % CACHE_LINE == 0
         is_of_keys = mask is None or (not isinstance(mask, PackedMask) and mask.shape[1:3] == (1, 1))
-        special = record is not None or source.size(1) > SHORT or source.dtype == torch.float64
+        special = record is not None or source.size(1) > constant("MOST_KEYS") or source.dtype == torch.float64
         if special or not (is_wide and is_of_keys):
             return super().projected_attention(queries, keys_values, heads, widths, how)
         projected = queries.float(), None if keys_values is None else keys_values.float()
@@ -77,12 +75,14 @@ class TrainingByNmt(ByNmt, TrainingInC):
     def rectified(self, x: Tensor, weight: Tensor, bias: Tensor, p: float) -> Tensor:
         if x.dtype != torch.float32:
             return super().rectified(x, weight, bias, p)
-        return self.multiply(x, weight.t(), bias=bias, finish=Finish(None, *Mask.draw(p)))
+        mask = Mask.draw(p)
+        finish = structure("nmt_finish")(seed=mask.seed, bound=mask.bound)
+        return self.multiply(x, weight.t(), bias=bias, finish=finish)
 
     def gated(self, a: Tensor, b: Tensor, scale: float, gate: Tensor) -> Tensor:
         if a.dtype != torch.float32:
             return super().gated(a, b, scale, gate)
-        return self.multiply(a, b, scale, finish=Finish(gate.data_ptr()))
+        return self.multiply(a, b, scale, finish=structure("nmt_finish")(gate=gate.data_ptr()))
 
 
 class _AddNorm(torch.autograd.Function):
@@ -109,7 +109,7 @@ class _AddNorm(torch.autograd.Function):
         norm_grad = torch.zeros_like(total) if norm_grad is None else norm_grad.contiguous()
         total_grad = None if total_grad is None else total_grad.contiguous()
         x_grad, y_grad = torch.empty_like(total), torch.empty_like(total) if ctx.drops else None
-        sums = total.new_empty((-(-rows // ROWS_SUMMED), 2, width))
+        sums = total.new_empty((-(-rows // constant("ROWS_SUMMED")), 2, width))
         ctx.functions.nmt_residual_gradients(
             *(rows, width, total.data_ptr(), moments.data_ptr(), weight.data_ptr(), pointer(total_grad)),
             *(norm_grad.data_ptr(), *ctx.mask, x_grad.data_ptr(), pointer(y_grad), sums.data_ptr(), *threads()),
@@ -118,17 +118,6 @@ class _AddNorm(torch.autograd.Function):
 
 
 # --- attention ------------------------------------------------------------------------------------------------
-
-
-class _Sizes(Structure):
-    """The arguments of the kernels of attention, as nmt_kernels.h says."""
-
-    _fields_: ClassVar = [
-        *((name, c_int64) for name in ("batch", "heads", "queries", "keys", "width", "query_row", "key_row")),
-        *((name, c_void_p) for name in ("query", "key", "value", "visible")),
-        *(("causal", c_int64), ("seed", c_int64), ("bound", c_int32), ("kept_scale", c_float), ("scale", c_float)),
-        ("weights", c_void_p),
-    ]
 
 
 class _ShortAttention(torch.autograd.Function):
@@ -146,9 +135,25 @@ class _ShortAttention(torch.autograd.Function):
         weights = queries.new_empty((b, heads, t, -(-s // CACHE_LINE) * CACHE_LINE))
         ctx.functions, ctx.heads, ctx.packed = functions, stride, keys_values is None
         first = source.data_ptr() + (4 * stride if ctx.packed else 0)
-        ctx.sizes = _Sizes(
-            *(b, heads, t, s, width, queries.size(-1), source.size(-1), queries.data_ptr(), first, first + 4 * stride),
-            *(pointer(visible), causal, *Mask.draw(p), 1.0 / (1.0 - p), width**-0.5, weights.data_ptr()),
+        dropped = Mask.draw(p)
+        ctx.sizes = structure("nmt_short_attention")(
+            batch=b,
+            heads=heads,
+            queries=t,
+            keys=s,
+            width=width,
+            query_row=queries.size(-1),
+            key_row=source.size(-1),
+            query=queries.data_ptr(),
+            key=first,
+            value=first + 4 * stride,
+            visible=pointer(visible),
+            causal=causal,
+            seed=dropped.seed,
+            bound=dropped.bound,
+            kept_scale=1.0 / (1.0 - p),
+            scale=width**-0.5,
+            weights=weights.data_ptr(),
         )
         ctx.save_for_backward(queries, keys_values, visible, weights)  # which `sizes` points to
         out = queries.new_empty((b, t, stride))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from importlib.util import find_spec
 from typing import Any
 
@@ -73,11 +73,8 @@ class GPU(Operations):
         hidden: Tensor = _LinearReLU.apply(*factors, self._has_kernels)  # type: ignore[no-untyped-call]
         return outer(self.dropout(hidden.view(*x.shape[:-1], -1), p))  # type: ignore[no-any-return]
 
-    def encode(
-        self, layers: Iterable[Any], norm: nn.Module, x: Tensor, seen: Tensor | PackedMask | None, record: Any = None
-    ) -> Tensor:
-        """Round the result once, under autocast, to what each layer of the decoder would round it to."""
-        states = super().encode(layers, norm, x, seen, record)
+    def encoded(self, states: Tensor) -> Tensor:
+        """Round them once, under autocast, to what each layer of the decoder would round them to."""
         return states.to(factor_dtype(states))
 
     def padding_mask(self, ids: Tensor) -> Tensor:

@@ -20,12 +20,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from nmt.compute.choice import batch_tokens, for_scoring
-from nmt.decoding.engine import Found, Hypothesis, most_positions
+from nmt.compute.choice import for_scoring
+from nmt.decoding.engine import most_positions
 from nmt.model.batch import Batch, in_batches, pad_ids
 from nmt.model.operations import perplexity
 from nmt.model.transformer import Transformer
 from nmt.recipe import Decoding
+from nmt.search.sources import Found, Hypothesis
+from nmt.search.way import batch_tokens
 from nmt.system.errors import UserError
 from nmt.text.lines import in_groups
 from nmt.text.terms import joins

@@ -11,18 +11,19 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, ClassVar, NoReturn, cast
 
-from nmt.decoding.engine import Request, Source, SplitLine
+from nmt.decoding.engine import Request, SplitLine
 from nmt.decoding.pipeline import NOTHING, LineResult, Pipeline
 from nmt.decoding.workers import Models
 from nmt.parsing.linearization import TreeVocabulary, escape
 from nmt.parsing.tree import TOP, Tree, read_tree_lines
 from nmt.recipe import Decoding
+from nmt.search.sources import Source
 from nmt.system.errors import UserError
 from nmt.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
-    from nmt.decoding.beam import SearchEngine
     from nmt.model.transformer import Transformer
+    from nmt.search.beam import SearchEngine
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,8 +96,8 @@ class Parser(Pipeline[Parse]):
         vocabulary: TreeVocabulary, decoding: Decoding, models: Sequence[Transformer], say: Callable[[str], None]
     ) -> SearchEngine:
         """Make an engine whose outputs are trees over their sources' words."""
-        from nmt.decoding.beam import SearchEngine
-        from nmt.decoding.constraints import TreeConstraint
+        from nmt.search.beam import SearchEngine
+        from nmt.search.constraints import TreeConstraint
 
         return SearchEngine(models, decoding, [partial(TreeConstraint, vocabulary)], say)
 

@@ -17,9 +17,10 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
 from weakref import finalize
 
-from nmt.decoding.engine import Engine, Hypothesis, ReadAhead, Request, Source, SplitLine, most_positions
+from nmt.decoding.engine import ReadAhead, Request, SplitLine, most_positions
 from nmt.decoding.workers import Loaded, MakeSearch, Models
 from nmt.recipe import Decoding
+from nmt.search.sources import Engine, Hypothesis, Source
 from nmt.system.errors import UserError
 from nmt.text.tokenizer import Tokenizer
 

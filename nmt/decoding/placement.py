@@ -21,11 +21,11 @@ from operator import itemgetter
 
 import torch
 
-from nmt.compute.beams import length_penalty
-from nmt.decoding.engine import Found, Hypothesis, Prefix, Source
 from nmt.decoding.forced import TOKENS, attention_of, log_probabilities_of
 from nmt.model.transformer import Transformer
 from nmt.recipe import Decoding
+from nmt.search.choosing import length_penalty
+from nmt.search.sources import Found, Hypothesis, Prefix, Source
 from nmt.text.alignment import GLUE, Aligned, Place
 from nmt.text.terms import Phrase, Span, Terms, capitalised, find_copies, in_order, joins, missing
 from nmt.text.vocabulary import EOS, SPACE_MARK, Vocabulary

@@ -7,8 +7,8 @@ import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from nmt.decoding.engine import Source
 from nmt.recipe import Decoding
+from nmt.search.sources import Source
 from nmt.system.errors import UserError
 from nmt.text.sentences import STOPS, WIDE, SentenceSplitter, TrainedLengths
 from nmt.text.terms import Phrase, Span, joins

@@ -14,11 +14,12 @@ from functools import partial
 from itertools import accumulate, repeat
 from typing import TYPE_CHECKING, ClassVar, NoReturn, cast
 
-from nmt.decoding.engine import Engine, Prefix, Request, Source, SplitLine
+from nmt.decoding.engine import Request, SplitLine
 from nmt.decoding.pipeline import NOTHING, LineResult, Pipeline
 from nmt.decoding.splitter import LineSplitter, clean, joined
 from nmt.decoding.workers import Loaded, MakeSearch, Models
 from nmt.recipe import Decoding
+from nmt.search.sources import Engine, Prefix, Source
 from nmt.system.errors import UserError
 from nmt.text.alignment import Aligned, AlignedLine
 from nmt.text.lines import one_line
@@ -30,9 +31,9 @@ from nmt.text.tokenizer import Direction, Tokenizer
 from nmt.text.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
-    from nmt.decoding.beam import SearchEngine
-    from nmt.decoding.constraints import MakeConstraint
+    from nmt.decoding.completion import Completion
     from nmt.model.transformer import Transformer
+    from nmt.search.constraints import MakeConstraint
 
 JSON_FIELDS = ("unusual_length", "missing", "lost", "invented", "deleted", "loop")
 LINE_END = re.compile(r"\r?\n")
@@ -256,11 +257,11 @@ class Translator(Pipeline[Translation]):
         annotated: bool,
         models: Sequence[Transformer],
         say: Callable[[str], None],
-    ) -> SearchEngine:
+    ) -> Completion:
         """Make an engine whose outputs are long enough, have their prefixes and phrases, and no n-gram twice."""
-        from nmt.decoding.beam import SearchEngine
-        from nmt.decoding.constraints import MinLength, NoRepeat, PrefixConstraint
+        from nmt.decoding.completion import Completion
         from nmt.decoding.placement import Placer
+        from nmt.search.constraints import MinLength, NoRepeat, PrefixConstraint
 
         target = cast(Vocabulary, tokenizer.target)
         least = decoding.min_length + tokenizer.forced
@@ -268,7 +269,7 @@ class Translator(Pipeline[Translation]):
         if decoding.no_repeat is not None:
             rules.append(partial(NoRepeat, decoding.no_repeat))  # last: the others take precedence
         placer = partial(Placer, tokenizer.source, target, decoding)
-        return SearchEngine(models, decoding, rules, say, annotated, placer)
+        return Completion(models, decoding, rules, say, annotated, placer)
 
     # --- join
 

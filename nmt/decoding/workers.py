@@ -26,9 +26,9 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Self
 
 from nmt.checkpoint.reading import Bundle
-from nmt.decoding.engine import Engine, Hypothesis, Pool, Source, SourceQueue
 from nmt.recipe import Decoding
 from nmt.recipe import Model as ModelSettings
+from nmt.search.sources import Engine, Hypothesis, Pool, Source, SourceQueue
 from nmt.system.device import choose_device, cores, is_cpu, known_error
 from nmt.system.errors import UserError
 from nmt.system.processes import ending, safe_path

@@ -16,8 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from nmt.model.batch import Sequences
-from nmt.model.cache import LayerCache
-from nmt.model.operations import PLAIN, Attending, Operations, PackedMask, join_heads, split_heads
+from nmt.model.operations import PLAIN, Attending, Operations, PackedMask, split_heads
 from nmt.recipe import Model
 
 Sublayer = Callable[[Tensor], Tensor]
@@ -50,17 +49,10 @@ class SelfAttention(Layer):
         self,
         x: Tensor,  # (b, t, d_model)
         mask: Tensor | PackedMask | None = None,
-        cache: LayerCache | None = None,
         record: list[Tensor] | None = None,
     ) -> Tensor:  # (b, t, d_model)
-        projected, p = self.qkv(x), self.dropout.rate
-        if cache is not None:  # x are hypotheses; the cache selects the places that each attends to
-            query, key, value = split_heads(projected, self.heads, self.widths)
-            keys, values, bias = cache.append(key, value)
-            mixed = self.operations.attention(query, keys, values, Attending(bias, dropout=p, record=record))
-            return self.out(join_heads(mixed))  # type: ignore[no-any-return]
-        how = Attending(mask, self.causal, p, record)
-        mixed = self.operations.projected_attention(projected, None, self.heads, self.widths[1:], how)
+        how = Attending(mask, self.causal, self.dropout.rate, record)
+        mixed = self.operations.projected_attention(self.qkv(x), None, self.heads, self.widths[1:], how)
         return self.out(mixed)  # type: ignore[no-any-return]
 
 
@@ -104,12 +96,6 @@ class CrossAttention(Layer):
         how = Attending(mask, dropout=self.dropout.rate, record=record)
         mixed = self.operations.projected_attention(queries, keys_values, self.heads, self.widths, how)
         return self.out(mixed)  # type: ignore[no-any-return]
-
-    def step(self, x: Tensor, key: Tensor, value: Tensor, bias: Tensor) -> Tensor:
-        """Attend from hypotheses x (b, k, d_model) to keys and values that `keys_values` returned; add `bias`."""
-        (query,) = split_heads(self.query(x), self.heads, self.widths[:1])
-        mixed = self.operations.attention(query, key, value, Attending(bias, dropout=self.dropout.rate))
-        return self.out(join_heads(mixed))  # type: ignore[no-any-return]
 
 
 class FeedForward(Layer):
@@ -189,13 +175,6 @@ class DecoderLayer(nn.Module):
             x, lambda y: self.attention(y, packed, record=own), lambda y: self.cross(y, memory, memory_mask, cross)
         )
 
-    def step(self, x: Tensor, memory_bias: Tensor, cache: LayerCache) -> Tensor:
-        """Apply the layer to hypotheses x (b, k, d_model); `cache` holds the keys and values of both attentions."""
-        keys, values = cache.memory()
-        return self.states(
-            x, lambda y: self.attention(y, cache=cache), lambda y: self.cross.step(y, keys, values, memory_bias)
-        )
-
     def states(self, x: Tensor, attention: Sublayer, cross: Sublayer) -> Tensor:
         """Apply the layer to x (b, t, d_model) with its two attentions as given."""
         first, second, last = self.attention_residual, self.cross_residual, self.feed_forward_residual
@@ -262,9 +241,17 @@ class Positions(nn.Module):
 
         Those of the position `end`, which finished hypotheses may have, are arbitrary.
         """
-        self.extend_to(end + (not self.learned), positions.device)
+        self.reserve(end, positions.device)
         positions = positions.clamp_max(len(self.table) - 1) if self.learned else positions
         return self._with_words(self.table[positions], words)
+
+    def reserve(self, end: int, device: torch.device) -> None:
+        """Extend the table for `at` with positions up to `end`."""
+        self.extend_to(end + (not self.learned), device)
+
+    def tables(self) -> list[Tensor]:
+        """Return the tensors that hold encodings."""
+        return [self.table, self.word_table] if self.of_words else [self.table]
 
     def _with_words(self, places: Tensor, words: Tensor | None) -> Tensor:
         if words is None:

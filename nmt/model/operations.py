@@ -9,15 +9,14 @@ allowed. Packed sequences lie end to end in a batch of 1; a `PackedMask` replace
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from nmt.model.batch import PADDING, Sequences
-from nmt.model.cache import KVCache
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "silu": F.silu, "gelu": F.gelu}
 CHUNK_ROWS = 512  # for fewer, rearranging the weight would take a CPU as long as multiplying
@@ -114,6 +113,10 @@ class Operations:
         total = self.add_dropped(x, y, p)
         return total, norm(total)
 
+    def encoded(self, states: Tensor) -> Tensor:
+        """Return the encoder's output (b, s, d_model) as the decoder's layers are to read it."""
+        return states
+
     def padding_mask(self, ids: Tensor) -> Tensor | None:
         """Return (b, 1, 1, t), true at tokens of `ids` (b, t); None if nothing is padded."""
         real = (ids != PADDING)[:, None, None, :]
@@ -176,28 +179,6 @@ class Operations:
         """Return scale · a b + share · total for stacks (n, …) of matrices, without a gradient."""
         start, share = (a.new_empty(()), 0) if total is None else (total, share)
         return torch.baddbmm(start, a, b, beta=share, alpha=scale)
-
-    # --- layers of the encoder, and of the decoder in a step of a search --------------------------------------------
-
-    def encode(
-        self, layers: Iterable[Any], norm: nn.Module, x: Tensor, seen: Tensor | PackedMask | None, record: Any = None
-    ) -> Tensor:
-        """Apply the encoder's layers and last norm to x (b, s, d_model), which may be overwritten.
-
-        `seen` is the mask of attention; `record` is as in `Attending`.
-        """
-        for layer in layers:
-            x = layer(x, seen, record)
-        return norm(x)  # type: ignore[no-any-return]
-
-    def step(self, layers: Iterable[Any], norm: nn.Module, x: Tensor, cache: KVCache, alive: Tensor | None) -> Tensor:
-        """Apply the decoder's layers and last norm to the newest position of each hypothesis: x (n, k, d_model).
-
-        The states of hypotheses that are not `alive` (n, k) are undefined.
-        """
-        for layer, own in zip(layers, cache.layers, strict=True):
-            x = layer.step(x, cache.memory_bias, own)
-        return norm(x)  # type: ignore[no-any-return]
 
 
 PLAIN = Operations()

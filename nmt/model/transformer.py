@@ -6,7 +6,6 @@ Ids: 0 is padding; a source ends in `</s>`; a target input begins with `<s>`.
 from __future__ import annotations
 
 import copy
-import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeVar, cast
 
@@ -15,7 +14,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from nmt.model.batch import Packing, Sequences
-from nmt.model.cache import KVCache
 from nmt.model.layers import DecoderLayer, Embed, EncoderLayer, Layer, Positions
 from nmt.model.operations import Operations, PackedMask
 from nmt.recipe import Model
@@ -112,10 +110,21 @@ class Transformer(Layer):
     def encode(self, source: Tensor, record: list[Tensor] | None = None, packed: Sequences | None = None) -> Memory:
         """Encode `source` (batch, source length)."""
         mask = None if packed is not None else self.operations.padding_mask(source)
-        words = None if self._starts is None else (_count_words(self._begins(0, source), packed) - 1).clamp_min_(0)
-        x = self.embed(source, self.source_embedding.weight, self.source_positions(source, words, packed))
         seen = mask if packed is None else PackedMask(packed, packed)
-        return Memory(self.operations.encode(self.encoder, self.encoder_norm, x, seen, record), mask)
+        return Memory(self.encode_embedded(self.embed_source(source, packed), seen, record), mask)
+
+    def embed_source(self, source: Tensor, packed: Sequences | None = None) -> Tensor:
+        """Return the encoder's inputs (batch, source length, d_model)."""
+        words = None if self._starts is None else (_count_words(self._begins(0, source), packed) - 1).clamp_min_(0)
+        return self.embed(source, self.source_embedding.weight, self.source_positions(source, words, packed))  # type: ignore[no-any-return]
+
+    def encode_embedded(
+        self, x: Tensor, seen: Tensor | PackedMask | None, record: list[Tensor] | None = None
+    ) -> Tensor:
+        """Apply the encoder's layers to inputs x (batch, source length, d_model); `seen` is the mask of attention."""
+        for layer in self.encoder:
+            x = layer(x, seen, record)
+        return self.operations.encoded(self.encoder_norm(x))
 
     def decode_states(
         self,
@@ -134,22 +143,9 @@ class Transformer(Layer):
             x = layer(x, memory.states, seen, record, own)
         return self.decoder_norm(x)  # type: ignore[no-any-return]
 
-    def admit(self, source: Tensor, lengths: Sequence[int], cache: KVCache) -> None:
-        """Encode sources (batch, longest) of unpadded `lengths` and add them to `cache` as rows."""
-        states = self.encode(source).states
-        cache.admit([layer.cross.keys_values(states) for layer in self._decoder_layers()], lengths)
-
-    def step(self, ids: Tensor, cache: KVCache, alive: Tensor | None = None) -> Tensor:
-        """Return the states (rows, beam, d_model) after `ids` (rows, beam), the newest symbol of each hypothesis.
-
-        A row's hypotheses are processed like the positions of a sequence. The cache's ancestry, already extended,
-        selects the places that each attends to. States of hypotheses that are not `alive` (rows, beam) are undefined.
-        """
-        cache.advance()
-        words = None if self._starts is None else cache.count_words(self._begins(1, ids))
-        x = self.target_embedding(ids) * math.sqrt(self.config.d_model)
-        x = x + self.target_positions.at(cache.ancestry.positions, cache.ancestry.end, words)
-        return self.operations.step(self._decoder_layers(), self.decoder_norm, x, cache, alive)
+    def begins_word(self, symbols: Tensor) -> Tensor | None:
+        """Return whether each target symbol begins a word; None unless `positions: words`."""
+        return None if self._starts is None else self._begins(1, symbols)
 
     def attention_weights(self, source: Tensor, target_in: Tensor) -> AttentionWeights:
         """Return the attention weights of every head and layer, without dropout even in training mode."""

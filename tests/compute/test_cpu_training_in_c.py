@@ -15,12 +15,13 @@ from gradients import assert_same
 from torch import Tensor, nn
 
 from nmt.compute import cpu_training
-from nmt.compute.cpu_products import Finish
 from nmt.compute.cpu_training import Mask, TrainingOnCPU
-from nmt.compute.cpu_training_in_c import SHORT, TrainingByNmt, TrainingInC
+from nmt.compute.cpu_training_in_c import TrainingByNmt, TrainingInC
+from nmt.compute.header import constant, structure
 from nmt.model.operations import PLAIN, Attending
 
 P = 0.3
+MOST_KEYS = constant("MOST_KEYS")
 leaves = partial(gradients.leaves, dtype=torch.float32)
 
 
@@ -55,7 +56,11 @@ def test_products_of_any_two_matrices(functions: CDLL, turn_a: bool, turn_b: boo
         operations.multiply(a, b, 1.5, total=total)
         assert_close(total, expected + 1, width**0.5)
         gate = numbers(rows, outputs, seed=3)
-        assert_close(operations.multiply(a, b, 1.5, finish=Finish(gate.data_ptr())), expected * gate.gt(0), width**0.5)
+        assert_close(
+            operations.multiply(a, b, 1.5, finish=structure("nmt_finish")(gate=gate.data_ptr())),
+            expected * gate.gt(0),
+            width**0.5,
+        )
 
 
 def test_weights_of_long_batches_have_gradients_in_parts(functions: CDLL) -> None:
@@ -94,7 +99,8 @@ def test_kernels_drop_what_masks_say(functions: CDLL, monkeypatch: pytest.Monkey
     operations, ones = TrainingByNmt(functions), torch.ones(40, 48)
     for seed in (5, -5, 2**62 + 3, -(2**40)):
         mask = Mask(seed, -(2**30))
-        relu = operations.multiply(ones, torch.eye(48), finish=Finish(None, *mask))
+        finish = structure("nmt_finish")(seed=mask.seed, bound=mask.bound)
+        relu = operations.multiply(ones, torch.eye(48), finish=finish)
         dropped = torch.empty_like(ones)
         functions.nmt_add_dropped(ones.numel(), None, ones.data_ptr(), *mask, 1.0, dropped.data_ptr(), None, 1)
         assert torch.equal(relu, dropped)
@@ -135,7 +141,12 @@ def test_a_feed_forward_layer_drops_and_rectifies(functions: CDLL) -> None:
 
 def test_rectifying_hides_nothing_that_is_not_a_number(functions: CDLL) -> None:
     x = torch.full((1, 16), math.nan)
-    assert TrainingByNmt(functions).multiply(x, torch.ones(16, 3), finish=Finish(None, *Mask())).isnan().all()
+    assert (
+        TrainingByNmt(functions)
+        .multiply(x, torch.ones(16, 3), finish=structure("nmt_finish")(bound=Mask().bound))
+        .isnan()
+        .all()
+    )
 
 
 # --- attention and the softmax of the loss ------------------------------------------------------------------
@@ -144,7 +155,7 @@ def test_rectifying_hides_nothing_that_is_not_a_number(functions: CDLL) -> None:
 @pytest.mark.parametrize("kind", ["plain", "padding", "causal", "cross"])
 @pytest.mark.parametrize(("heads", "width"), [(1, 16), (3, 32), (2, 64), (1, 128)])
 def test_attention_of_projections(functions: CDLL, kind: str, heads: int, width: int) -> None:
-    for length, keys in ((1, 1), (7, 17), (70, 33), (90, SHORT)):
+    for length, keys in ((1, 1), (7, 17), (70, 33), (90, MOST_KEYS)):
         lengths = length, keys if kind == "cross" else length
         shapes = ((3, length, heads * width), (3, keys, heads * 2 * width))
         given = leaves(*shapes) if kind == "cross" else [*leaves((3, length, heads * 3 * width)), None]
@@ -162,7 +173,7 @@ def test_other_attention_is_that_of_pytorch(functions: CDLL) -> None:
     for length, widths, how in (
         (5, (24, 24), Attending()),
         (5, (16, 32), Attending()),
-        (SHORT + 1, (16, 16), Attending()),
+        (MOST_KEYS + 1, (16, 16), Attending()),
         (5, (16, 16), Attending(record=[])),
     ):
         (x,) = leaves((2, length, 2 * widths[0] + widths[1]))

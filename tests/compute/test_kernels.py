@@ -13,12 +13,13 @@ from compiled import assert_close, numbers, pointer
 from torch import Tensor
 from torch.nn import functional as F
 
+from nmt.compute.header import constant
 from nmt.compute.native import gomp_parallel
 from nmt.model.operations import ACTIVATIONS
 
 EPSILON = 1e-6
 WIDTHS = [1, 7, 8, 16, 17, 33, 1023]
-PLACES_AT_ONCE = 4  # lists of places and sources are read up to a multiple of it
+PLACES_AT_ONCE = constant("PLACES_AT_ONCE")
 LARGE = 1e30  # in places that must not count
 
 

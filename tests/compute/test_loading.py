@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -11,12 +10,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from nmt.compute import cpu_products, cpu_search, cpu_training_in_c
 from nmt.compute import native as loading
-from nmt.compute.native import declared, kernels, open_library
-from nmt.decoding.beam import SearchEngine
+from nmt.compute.header import HEADER, constant, declared, structure
+from nmt.compute.native import kernels, open_library
 from nmt.model.transformer import Transformer
 from nmt.recipe import Decoding, Model
+from nmt.search.beam import SearchEngine
 
 
 @pytest.fixture(autouse=True)
@@ -87,8 +86,8 @@ def test_a_damaged_file_is_not_used(tmp_path):
 
 @pytest.mark.parametrize(("newer", "missing", "usable"), [(0, 0, True), (0, 1, False), (1, 0, False)])
 def test_a_library_of_another_version_or_that_lacks_a_function_is_not_used(tmp_path, newer, missing, usable):
-    version, prototypes = declared()
-    names = sorted(prototypes.keys() - {"nmt_kernels_version"})[missing:]
+    version = constant("KERNELS_VERSION")
+    names = sorted(declared().prototypes.keys() - {"nmt_kernels_version"})[missing:]
     source = f"int nmt_kernels_version(void) {{ return {version + newer}; }}"
     source += "".join(f"void {name}(void) {{}}" for name in names)
     assert (open_library(compile_c(source, tmp_path / "other.so")) is not None) == usable
@@ -102,14 +101,29 @@ def test_a_search_says_if_there_is_no_library(monkeypatch):
     assert "C kernels are missing" in said[0]
 
 
-def test_sizes_that_python_shares_with_c_are_those_of_the_header():
-    defined = dict(re.findall(r"^#define NMT_(\w+) ([^\n/]+)", loading.HEADER.read_text(), re.MULTILINE))
-    python = {
-        "PLACES_AT_ONCE": cpu_search.PLACES_AT_ONCE,
-        "STRIPS": cpu_products.STRIPS,
-        "ROWS_SUMMED": cpu_training_in_c.ROWS_SUMMED,
-        "MOST_KEYS": cpu_training_in_c.SHORT,
-        "MOST_WIDTH": cpu_training_in_c.WIDEST,
-    }
-    found = {name: re.fullmatch(r"\(?(\d+)(?: << (\d+)\))?", defined[name].strip()) for name in python}
-    assert {name: int(each[1]) << int(each[2] or 0) for name, each in found.items()} == python
+def test_members_of_structures_lie_where_c_has_them(tmp_path):
+    expected = {}
+    for name, members in declared().members.items():
+        expected[f"sizeof({name})"] = ctypes.sizeof(sized(name))
+        for member, _ in members:
+            expected[f"offsetof({name}, {member})"] = getattr(sized(name), member).offset
+    includes = f'#include <stddef.h>\n#include "{HEADER}"\n'
+    source = f"{includes}long sizes[] = {{{', '.join(expected)}}};"
+    library = ctypes.CDLL(str(compile_c(source, tmp_path / "sizes.so")))
+    found = (ctypes.c_long * len(expected)).in_dll(library, "sizes")
+    assert dict(zip(expected, found, strict=True)) == expected
+    assert len(expected) > 60
+
+
+def sized(name: str) -> type[ctypes.Structure]:
+    return structure(name, 0) if name in declared().flexible else structure(name)
+
+
+def test_constants_are_those_of_the_header():
+    assert constant("STRIPS") == 1 << 20
+    assert constant("PLACES_AT_ONCE") == 4
+
+
+def test_a_member_that_the_header_does_not_name_is_refused():
+    with pytest.raises(AttributeError, match="wieght"):
+        structure("nmt_norm")(wieght=1)

@@ -1,6 +1,6 @@
 """Every way of computing against the plain one: values, gradients, whole models and linear layers of a search.
 
-`test_cpu_search` compares steps of a search, `test_choosing` the choice of extensions.
+`tests/search` compares steps of a search, and the choice of extensions.
 """
 
 from __future__ import annotations
@@ -18,14 +18,16 @@ from torch import nn
 
 from nmt.compute.cpu_products import AsStored, BFloat16, Int8, Int8InC, Panels
 from nmt.compute.cpu_training import TrainingOnCPU
-from nmt.compute.cpu_training_in_c import SHORT, TrainingByNmt, TrainingInC
+from nmt.compute.cpu_training_in_c import TrainingByNmt, TrainingInC
 from nmt.compute.gpu import GPU, HalfPrecision, Logits
+from nmt.compute.header import constant
 from nmt.compute.native import INSTRUCTION_SETS
 from nmt.model.layers import DecoderLayer, EncoderLayer
 from nmt.model.operations import ACTIVATIONS, PLAIN, Attending, Operations
 from nmt.model.transformer import computed_by
 from nmt.recipe import Model
 
+MOST_KEYS = constant("MOST_KEYS")
 WAYS = [TrainingOnCPU, GPU]
 IN_C = [(make, name) for name in INSTRUCTION_SETS for make in (TrainingInC, TrainingByNmt)]
 
@@ -66,7 +68,7 @@ def test_products(way: Operations, scale: float) -> None:
 
 @pytest.mark.parametrize("kind", ["plain", "padding", "causal", "per query", "cross", "long"])
 def test_attention(way: Operations, kind: str) -> None:
-    t = SHORT + 1 if kind == "long" else 5
+    t = MOST_KEYS + 1 if kind == "long" else 5
     s = 7 if kind == "cross" else t
     given = leaves((3, 2, t, 4), (3, 2, s, 4), (3, 2, s, 6))
     mask = None

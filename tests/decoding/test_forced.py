@@ -8,13 +8,14 @@ from queues import Pile
 from reference_search import random_model as random_model_of
 from reference_search import reference_search
 
-from nmt.compute.beams import length_penalty
-from nmt.decoding import beam, forced
-from nmt.decoding.beam import SearchEngine
-from nmt.decoding.engine import Hypothesis, Source
+from nmt.decoding import completion, forced
+from nmt.decoding.completion import Completion
 from nmt.decoding.forced import ForcedDecoder, annotate, attention_of
 from nmt.model.transformer import Transformer
 from nmt.recipe import Decoding, Model, TokenizerSettings
+from nmt.search.beam import SearchEngine
+from nmt.search.choosing import length_penalty
+from nmt.search.sources import Found, Hypothesis, Source
 from nmt.text.tokenizer import Tokenizer
 from nmt.text.vocabulary import BOS, EOS
 
@@ -252,16 +253,27 @@ def test_probabilities_are_those_of_each_symbol_given_those_before_it(monkeypatc
         assert found == pytest.approx([float(mean[at, symbol]) for at, symbol in enumerate(output)], abs=1e-9)
 
 
-def engine_of(model: Transformer) -> SearchEngine:
-    return SearchEngine([model], Decoding(beam=2, batch_tokens=60), annotated=True)
+DECODING = Decoding(beam=2, batch_tokens=60)
+
+
+class NothingToPlace:
+    def copies(self, source: Source, hypothesis: Hypothesis) -> bool:
+        return True
+
+    def place(self, found: list[Found], n_best: int) -> tuple[list[Found], list[Source]]:
+        return found, []
+
+
+def engine_of(model: Transformer) -> Completion:
+    return Completion([model], DECODING, [], print, annotated=True, placer=lambda models: NothingToPlace())
 
 
 def test_an_engine_that_annotates_finds_what_it_finds_without(monkeypatch: pytest.MonkeyPatch) -> None:
     model, engine = tiny().float(), engine_of(tiny().float())
     sources = [Source(number, ids, cap=20) for number, (ids, _) in enumerate(some_pairs(40))]
-    plain = dict(SearchEngine([model], engine.decoding).search(Pile(sources), 2))
+    plain = dict(SearchEngine([model], DECODING).search(Pile(sources), 2))
     for tokens in (1, 300):
-        monkeypatch.setattr(beam, "HELD", tokens)
+        monkeypatch.setattr(completion, "HELD", tokens)
         found = dict(engine.search(Pile(sources), 2))
         assert sorted(found) == sorted(plain)
         for source in sources:

@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 from engines import Characters, Found, Searched
 
-from nmt.decoding.engine import Hypothesis, Request, Source, SourceQueue
+from nmt.decoding.engine import Request
 from nmt.decoding.parser import Parse, Parser, words_of
 from nmt.parsing.linearization import MARK, WORD, TreeVocabulary
 from nmt.recipe import Decoding
+from nmt.search.sources import Hypothesis, Source, SourceQueue
 
 TREES = TreeVocabulary.train(["(TOP (S (NP (DT the) (NN dog)) (VP (VBZ barks)) (. .)))"])
 

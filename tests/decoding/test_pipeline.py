@@ -13,7 +13,8 @@ import pytest
 from engines import Found, Mirror, Shuffling, mirrored, pipeline
 
 from nmt.decoding import engine as feed_module
-from nmt.decoding.engine import FIRST_WINDOW, LARGEST_WINDOW, Pool, ReadAhead, Source, SourceQueue
+from nmt.decoding.engine import FIRST_WINDOW, LARGEST_WINDOW, ReadAhead
+from nmt.search.sources import Pool, Source, SourceQueue
 from nmt.system.errors import UserError
 
 WAIT = 60.0  # seconds after which a test gives up

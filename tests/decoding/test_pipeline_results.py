@@ -11,9 +11,10 @@ import pytest
 from engines import Alphabet, Characters, Found, Mirror, Searched, pipeline
 
 from nmt.commands.translate import ranked
-from nmt.decoding.engine import Source, SourceQueue, most_positions
+from nmt.decoding.engine import most_positions
 from nmt.decoding.translator import Translator
 from nmt.recipe import Decoding, Model
+from nmt.search.sources import Source, SourceQueue
 from nmt.system.errors import UserError
 from nmt.text.terms import Phrase
 

@@ -7,9 +7,9 @@ from typing import Any, ClassVar
 
 import pytest
 
-from nmt.decoding.engine import Source
 from nmt.decoding.splitter import LineSplitter, joined
 from nmt.recipe import Decoding
+from nmt.search.sources import Source
 from nmt.system.errors import UserError
 from nmt.text.sentences import TrainedLengths
 from nmt.text.terms import Phrase

@@ -21,9 +21,9 @@ import pytest
 from engines import fateful, pipeline, second_refuses, shuffling
 
 from nmt.decoding import workers as workers_module
-from nmt.decoding.engine import Source
 from nmt.decoding.workers import Saved, Workers, _Worker
 from nmt.recipe import Decoding
+from nmt.search.sources import Source
 from nmt.system.errors import UserError
 
 WAIT = 60.0  # seconds after which a test gives up

@@ -71,7 +71,7 @@ def test_texts_are_those_of_ctranslate2_and_of_our_search_by_its_settings(
     bundle = Bundle.read(trained / "ckpts/step-00000400")
     lines = (trained / "test.en").read_text(encoding="utf-8").splitlines()
     tokenizer, decoding = bundle.tokenizer(), bundle.recipe.decoding.model_copy(update={"beam": 4, "alpha": 0.2})
-    monkeypatch.setattr("nmt.decoding.beam.length_penalty", lambda length, alpha: length**alpha)
+    monkeypatch.setattr("nmt.search.beam.length_penalty", lambda length, alpha: length**alpha)
     ours = Translator(bundle.model(torch.device("cpu")), tokenizer, decoding).translate(lines)
     assert len(set(ours)) > 400  # of 500
 

@@ -12,7 +12,8 @@ from typing import Any
 import triton
 from triton.backends.compiler import GPUTarget
 
-from nmt.compute import group_attention, step_attention
+from nmt.compute import group_attention
+from nmt.search import step_attention
 
 LISTS = ("groups", "key_groups", "segments", "key_bounds", "table", "extents")
 KINDS = {**dict.fromkeys(LISTS, "*i32"), "newest": "*i64", "seen": "*i1"}

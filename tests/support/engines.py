@@ -10,10 +10,10 @@ from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
-from nmt.decoding.engine import Hypothesis, Source, SourceQueue
 from nmt.decoding.translator import Translator
 from nmt.decoding.workers import Loaded
 from nmt.recipe import Decoding
+from nmt.search.sources import Hypothesis, Source, SourceQueue
 from nmt.system.errors import UserError
 from nmt.text.tokenizer import Direction
 from nmt.text.vocabulary import SPACE_MARK

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from nmt.decoding.engine import Pool, Source
+from nmt.search.sources import Pool, Source
 
 
 class Pile:

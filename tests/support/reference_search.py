@@ -1,6 +1,6 @@
 """Random models with varied outputs, and the plain search that the fast one must equal, by lists and without a cache.
 
-`nmt.decoding.beam` states the rules (section 6.1).
+`nmt.search.beam` states the rules (section 6.1).
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from nmt.compute.beams import length_penalty
-from nmt.decoding.engine import Hypothesis, Source
 from nmt.model.batch import pad_ids
 from nmt.model.transformer import Memory, Transformer
 from nmt.recipe import Model
+from nmt.search.choosing import length_penalty
+from nmt.search.sources import Hypothesis, Source
 from nmt.text.vocabulary import BOS, EOS, PAD, UNK
 
 

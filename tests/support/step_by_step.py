@@ -8,9 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from nmt.model.cache import Ancestry, KVCache, Removal
 from nmt.model.transformer import Memory, Transformer
 from nmt.recipe import Model
+from nmt.search.plain import Plain
+from nmt.search.state import Removal
 
 BEAM, VOCABULARY = 3, 13
 SOURCES = torch.tensor([[5, 7, 4, 9, 3], [6, 3, 0, 0, 0], [10, 8, 8, 3, 0]])
@@ -29,33 +30,32 @@ def tiny(**changes: Any) -> Transformer:
 
 
 class Searched:
-    """A cache beside what each row of it stands for: a source and, for each hypothesis, its whole ids."""
+    """A search's past beside what each row of it stands for: a source and, for each hypothesis, its whole ids."""
 
-    def __init__(self, model: Transformer) -> None:
+    def __init__(self, model: Transformer, way: Plain | None = None) -> None:
         self.model = model
-        self.ancestry = Ancestry(BEAM, torch.device("cpu"))
-        self.cache = KVCache(self.ancestry)
+        self.way = way or Plain([model], BEAM)
+        self.past = self.way.begin()
         self.sources: list[Tensor] = []
         self.ids: list[Tensor] = []  # ids: for each row (BEAM, length)
 
     def admit(self, sources: Tensor) -> None:
         lengths = sources.ne(0).sum(1).tolist()
-        self.ancestry.admit(len(sources))
-        self.model.admit(sources, lengths, self.cache)
+        self.past = self.way.admit(self.past, sources, lengths, 80)
         self.sources += [source[:length] for source, length in zip(sources, lengths, strict=True)]
         self.ids += [torch.empty((BEAM, 0), dtype=torch.int64) for _ in lengths]
 
     def step(self, parents: Tensor, symbols: Tensor, alive: Tensor | None = None) -> Tensor:
-        self.ancestry.extend(parents)
         self.ids = [
             torch.cat((ids[of], new[:, None]), dim=1) for ids, of, new in zip(self.ids, parents, symbols, strict=True)
         ]
-        return self.model.step(symbols, self.cache, alive)
+        alive = torch.ones_like(parents, dtype=torch.bool) if alive is None else alive
+        self.past, (states,) = self.way.step(self.past, parents, symbols, alive)
+        return states
 
     def leave(self, done: Sequence[int]) -> None:
         removal = Removal(done, len(self.sources))
-        self.cache.leave(removal)
-        self.ancestry.leave(removal)
+        self.past = self.way.leave(self.past, removal)
         for hole, row in zip(removal.holes, removal.last, strict=True):
             self.sources[hole], self.ids[hole] = self.sources[row], self.ids[row]
         del self.sources[removal.count :], self.ids[removal.count :]

@@ -20,8 +20,8 @@ from torch.nn import functional as F
 from nmt.compute import choice, cpu_products, gpu, native
 from nmt.compute.choice import for_search
 from nmt.compute.gpu import GPU
-from nmt.decoding.beam import SearchEngine
 from nmt.recipe import Decoding, Model, Training
+from nmt.search.beam import SearchEngine
 from nmt.system import torch_internals
 from nmt.system.device import World, choose_device
 from nmt.system.errors import UserError

@@ -17,14 +17,15 @@ from target import Target
 from tiny_parser import make_model, train_tokenizer
 
 from nmt.data.epochs import plan_epoch
-from nmt.decoding.beam import SearchEngine
-from nmt.decoding.constraints import MakeConstraint, MinLength, NoRepeat, TreeConstraint
-from nmt.decoding.engine import Hypothesis, Request, Source
+from nmt.decoding.engine import Request
 from nmt.decoding.forced import log_probabilities_of
 from nmt.decoding.translator import Translator
 from nmt.model.transformer import Transformer
 from nmt.parsing.linearization import ANY, TreeVocabulary
 from nmt.recipe import Decoding
+from nmt.search.beam import SearchEngine
+from nmt.search.constraints import MakeConstraint, MinLength, NoRepeat, TreeConstraint
+from nmt.search.sources import Hypothesis, Source
 from nmt.system.errors import UserError
 from nmt.text.terms import Term, Terms, missing
 from nmt.text.vocabulary import BOS, EOS, PAD, UNK
@@ -238,11 +239,11 @@ CONSTRAINTS = st.fixed_dictionaries(
 
 TARGETS = (
     Target(plan, PLANS, ("nmt.data.epochs", "nmt.training.batches", "nmt.training.batches")),
-    Target(search, SEARCHES, ("nmt.decoding.beam", "nmt.decoding.constraints", "nmt.decoding.forced")),
-    Target(parse, PARSES, ("nmt.decoding.constraints", "nmt.decoding.beam")),
+    Target(search, SEARCHES, ("nmt.search.beam", "nmt.search.constraints", "nmt.decoding.forced")),
+    Target(parse, PARSES, ("nmt.search.constraints", "nmt.search.beam")),
     Target(
         constraints,
         CONSTRAINTS,
-        ("nmt.decoding.placement", "nmt.decoding.constraints", "nmt.text.alignment", "nmt.text.terms"),
+        ("nmt.decoding.placement", "nmt.search.constraints", "nmt.text.alignment", "nmt.text.terms"),
     ),
 )

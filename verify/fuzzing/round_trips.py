@@ -15,11 +15,11 @@ from strategies import TEXT, TREES, TRICKY
 from target import Target, accepted, folder
 
 from nmt.checkpoint.reading import Bundle
-from nmt.decoding.constraints import SubwordIndex
 from nmt.exchange.huggingface import export
 from nmt.exchange.opus_mt import MarianBundle
 from nmt.parsing.linearization import TreeVocabulary, linearise
 from nmt.parsing.tree import parse_tree, prepare_tree
+from nmt.search.constraints import SubwordIndex
 from nmt.text.vocabulary import BOS, EOS
 
 
@@ -124,7 +124,7 @@ _SHAPES = st.fixed_dictionaries(
 
 TARGETS = (
     Target(text, TEXT | TRICKY, ("nmt.text.vocabulary",)),
-    Target(beginning, TEXT | TRICKY | _beginnings(), ("nmt.decoding.constraints", "nmt.text.vocabulary")),
+    Target(beginning, TEXT | TRICKY | _beginnings(), ("nmt.search.constraints", "nmt.text.vocabulary")),
     Target(
         tree_symbols,
         st.tuples(st.lists(TREES.map(str), min_size=1, max_size=3), st.booleans()),

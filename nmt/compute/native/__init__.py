@@ -6,21 +6,18 @@ ctypes releases the GIL during calls.
 from __future__ import annotations
 
 import ctypes
-import re
-from ctypes import c_float, c_int32, c_int64, c_void_p
+from ctypes import c_void_p
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 
+from nmt.compute.header import constant, declared
 from nmt.system import torch_internals
 
 INSTRUCTION_SETS = {"_avx512": "AVX-512", "_avx2": "AVX2", "_base": "generic"}  # by library, best first
 NEEDED = {"_avx512": {"AVX512"}, "_avx2": {"AVX512", "AVX2"}}  # by library: CPU capabilities that support it
-
-HEADER = Path(__file__).with_name("nmt_kernels.h")
-TYPES = {"int32_t": c_int32, "int64_t": c_int64, "float": c_float, "void": None}  # and pointers
 
 
 class Kernels(NamedTuple):
@@ -57,31 +54,14 @@ def find(name: str) -> Path | None:
 
 def open_library(path: Path) -> ctypes.CDLL | None:
     """Return the C functions with declared types, or None if the file is damaged or stale."""
-    version, prototypes = declared()
     try:
         functions = ctypes.CDLL(str(path))
-        for name, (result, parameters) in prototypes.items():
+        for name, (result, parameters) in declared().prototypes.items():
             function = getattr(functions, name)
             function.restype, function.argtypes = result, parameters
     except (OSError, AttributeError):
         return None
-    return functions if functions.nmt_kernels_version() == version else None
-
-
-@cache
-def declared() -> tuple[int, dict[str, tuple[Any, list[Any]]]]:
-    """Return the version in the header, and the types of each function's result and parameters."""
-    source = re.sub(r"/\*.*?\*/", "", HEADER.read_text(encoding="utf-8"), flags=re.DOTALL)
-    version = re.search(r"^#define NMT_KERNELS_VERSION (\d+)$", source, re.MULTILINE)
-    assert version
-    prototypes = {}
-    for declaration in re.findall(r"^EXPORTED ([^;]*);", source, re.MULTILINE):
-        parts = re.fullmatch(r"(\w+) (\w+)\(([^()]*)\)", declaration)
-        assert parts, declaration
-        given = [] if parts[3] == "void" else parts[3].split(",")
-        parameters = [c_void_p if "*" in parameter else TYPES[parameter.split()[0]] for parameter in given]
-        prototypes[parts[2]] = TYPES[parts[1]], parameters
-    return int(version[1]), prototypes
+    return functions if functions.nmt_kernels_version() == constant("KERNELS_VERSION") else None
 
 
 @cache

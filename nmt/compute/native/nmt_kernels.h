@@ -1,7 +1,7 @@
 /* The C kernels: every function that Python calls, with its contract. setup.py compiles the sources once for each
- * instruction set into a shared library. `__init__.py` opens it with the version and the argument types that it reads
- * here, so keep to int32_t, int64_t, float and pointers. The libraries are never imported as Python modules and do not
- * need Python.h.
+ * instruction set into a shared library. `header.py` reads the version, the constants, the structures and the argument
+ * types here, so keep to int32_t, int64_t, float, pointers and structures before. The libraries are never imported as
+ * Python modules and do not need Python.h.
  *
  * Unless stated otherwise, numbers are fp32, matrices are row-major without gaps, sizes may be 0, and buffers that are
  * written overlap no others. Strides count numbers, not bytes. */
@@ -230,8 +230,6 @@ EXPORTED void nmt_int8_product(int64_t rows, int64_t width, int64_t outputs, con
 
 /* --- decode.c: layers, and whole searches -----------------------------------------------------------------------
  */
-
-/* Structs that Python packs have members of 8 bytes only. */
 
 typedef struct {
     const void *matrix; /* as nmt_pack lays it out; or of 8-bit integers, if `shifts` is not null */

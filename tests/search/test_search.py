@@ -6,6 +6,7 @@ import random
 import weakref
 from dataclasses import replace
 from functools import partial
+from itertools import count
 from operator import itemgetter
 
 import pytest
@@ -14,16 +15,17 @@ import torch
 from compiled import compiled
 from reference_search import assert_same
 
-from nmt.compute import beams, choice
-from nmt.compute.choice import batch_tokens, for_search, pays
 from nmt.compute.cpu_products import Int8
 from nmt.compute.native import INSTRUCTION_SETS, Kernels
-from nmt.decoding.beam import Search, SearchEngine
-from nmt.decoding.constraints import MinLength
-from nmt.decoding.engine import Source
-from nmt.model import cache as cache_module
 from nmt.model.transformer import Transformer
 from nmt.recipe import Decoding, Model
+from nmt.search import choosing, way
+from nmt.search.beam import Search, SearchEngine
+from nmt.search.constraints import MinLength
+from nmt.search.in_c import InC, LayersInC
+from nmt.search.plain import Plain
+from nmt.search.sources import Source
+from nmt.search.way import batch_tokens, for_search, pays
 from nmt.system import torch_internals
 from nmt.system.errors import UserError
 from nmt.text.vocabulary import BOS, EOS, PAD, UNK
@@ -114,11 +116,10 @@ def test_a_search_in_fp32_finds_the_same_but_for_ties(beam, changes):
 class Sometimes(MinLength):
     """Says only at every third step that it is nothing but a least length."""
 
-    calls = 0
+    calls = count(1)
 
-    def least_length(self):
-        self.calls += 1
-        return super().least_length() if self.calls % 3 == 0 else None
+    def least_length(self, state):
+        return super().least_length(state) if next(self.calls) % 3 == 0 else None
 
 
 STEPS = [
@@ -132,42 +133,41 @@ STEPS = [
 @pytest.mark.parametrize("precision", ["fp32", "int8"])
 @pytest.mark.parametrize(("beam", "changes", "rule"), STEPS)
 def test_steps_taken_at_once_are_those_taken_one_by_one(monkeypatch, library, precision, beam, changes, rule):
-    monkeypatch.setattr(choice, "kernels", lambda: Kernels(compiled(library), INSTRUCTION_SETS[library]))
+    monkeypatch.setattr(way, "kernels", lambda: Kernels(compiled(library), INSTRUCTION_SETS[library]))
     decoding = Decoding(beam=beam, precision=precision, batch_tokens=70)
     engine = SearchEngine([random_model(**changes).float()], decoding, [partial(rule, 4)])
-    if not engine.steps.is_in_c(1):
+    if not engine.way(beam).takes_steps(1):
         pytest.skip("this library has not all products")
-    taken, search_in_c = [], engine.steps.search
-    monkeypatch.setattr(engine.steps, "search", lambda *given: taken.append(search_in_c(*given)) or taken[-1])
+    taken, search_in_c = [], LayersInC.search
+    monkeypatch.setattr(LayersInC, "search", lambda *given: taken.append(search_in_c(*given)) or taken[-1])
     # Of one length, for PyTorch encodes in 8 bits, and padding changes how it rounds.
     sources = [replace(source, ids=(source.ids * 12)[:12]) for source in random_sources(20, extra=30)]
     at_once = sorted(engine.search(ListFeed(sources, 3), beam), key=itemgetter(0))
     assert max(taken) > 1
-    engine.steps = None
+    monkeypatch.setattr(InC, "takes_steps", lambda self, rows: False)
     assert sorted(engine.search(ListFeed(sources, 3), beam), key=itemgetter(0)) == at_once
 
 
 def test_the_memory_of_a_search_is_free_as_soon_as_it_ends(monkeypatch):
-    class Watched(cache_module.KVCache):
-        def __init__(self, *arguments):
-            super().__init__(*arguments)
-            caches.append(weakref.ref(self))
+    def watched(self, *given):
+        past = admit(self, *given)
+        buffers.extend(map(weakref.ref, past.memory.caches[0][0]))
+        return past
 
-    caches = []
-    monkeypatch.setattr(cache_module, "KVCache", Watched)
+    admit, buffers = Plain.admit, []
+    monkeypatch.setattr(Plain, "admit", watched)
     gc.disable()
     try:
-        search([random_model()], random_sources(5))
-        assert len(caches) == 1
-        assert caches[0]() is None
+        search([random_model().float()], random_sources(5))
+        assert [buffer() for buffer in buffers] == [None] * 4
     finally:
         gc.enable()
 
 
 def test_a_vocabulary_that_is_compared_by_blocks(monkeypatch):
-    for module in (choice, beams):
+    for module in (way, choosing):
         monkeypatch.setattr(module, "AT_ONCE", VOCABULARY - 1)
-    monkeypatch.setattr(choice, "kernels", lambda: None)
+    monkeypatch.setattr(way, "kernels", lambda: None)
     model, sources = random_model(liking=1.0), random_sources(20)
     expected = plain([model], sources, beam=4, alpha=0.6, n_best=4)
     assert_same(search([model], sources, 4, beam=4, alpha=0.6, batch_tokens=100), expected)
@@ -241,7 +241,7 @@ def test_a_long_source_does_not_pad_many_short_ones_to_its_length():
     advance = Search._advance
 
     def spy(self):
-        lengths = self._caches[0].lengths
+        lengths = self._state.past.rows.source_lengths
         cells.append(len(lengths) * max(lengths))
         return advance(self)
 
@@ -264,7 +264,7 @@ def test_best_extensions_are_those_of_a_whole_sort(k, count, vocabulary):
     alive = torch.randn(5, k)
     alive[1, 1:] = -math.inf
     expected, index = (log_probs + alive[:, :, None]).flatten(1).topk(count)
-    totals, parents, symbols = beams.BeamOperations().best_extensions(log_probs, alive, count)
+    totals, parents, symbols = choosing.BeamOperations().best_extensions(log_probs, alive, count)
     assert torch.equal(totals, expected)
     assert torch.equal(parents * vocabulary + symbols, index)
 
@@ -334,18 +334,18 @@ def test_an_int8_product_is_within_2_percent_on_any_processor(of_rows, of_weight
 def test_a_precision_is_what_it_is_asked_for_only_where_it_pays(monkeypatch, precision):
     model = random_model().float()
     with monkeypatch.context() as patched:
-        patched.setattr(choice, "pays", lambda wanted: False)
+        patched.setattr(way, "pays", lambda wanted: False)
         assert SearchEngine([model], Decoding(precision=precision)).precision == "fp32"
     if precision == "bf16" and NEEDS_BF16.args[0]:
         assert not pays("bf16")  # which raises nothing
         return
-    monkeypatch.setattr(choice, "pays", lambda wanted: wanted == precision)
+    monkeypatch.setattr(way, "pays", lambda wanted: wanted == precision)
     assert SearchEngine([model], Decoding(precision=precision)).precision == precision
 
 
 @pytest.mark.parametrize("precision", ["fp32", "int8"])
 def test_models_in_fp64_stay_so_even_beside_others(monkeypatch, precision):
-    monkeypatch.setattr(choice, "pays", lambda wanted: True)
+    monkeypatch.setattr(way, "pays", lambda wanted: True)
     models, sources = [random_model(seed=seed, liking=1.0) for seed in (3, 4)], random_sources(20)
     expected = plain(models[1:], sources, beam=3, alpha=0.6)
     assert_same(search(models[1:], sources, beam=3, batch_tokens=60, precision=precision), expected)

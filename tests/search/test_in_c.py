@@ -5,23 +5,24 @@ import torch
 from compiled import compiled
 from step_by_step import BEAM, SOURCES, VOCABULARY, Searched, tiny
 
-from nmt.compute import choice
-from nmt.compute.choice import for_search
 from nmt.compute.native import INSTRUCTION_SETS, Kernels
-from nmt.model.operations import PLAIN
-from nmt.model.transformer import computed_by
+from nmt.search import way
+from nmt.search.in_c import InC
+from nmt.search.plain import Plain
+from nmt.search.way import for_search
 from nmt.system.errors import UserError
 
 
 @pytest.fixture(params=list(INSTRUCTION_SETS))
 def twins(request, monkeypatch):
-    """Makes two twins of a model: one that uses a C library for its steps, and one that does not."""
-    monkeypatch.setattr(choice, "kernels", lambda: Kernels(compiled(request.param), "a test's"))
+    """Makes two searches by a model: one that takes its steps by a C library, and one that does not."""
+    monkeypatch.setattr(way, "kernels", lambda: Kernels(compiled(request.param), "a test's"))
 
     def make(model, precision="fp32"):
-        (fused,) = for_search([model], precision, print).models
-        assert fused.operations is not PLAIN
-        return fused, computed_by(fused, PLAIN)
+        prepared = for_search([model], precision, print)
+        in_c = prepared.way(BEAM)
+        assert isinstance(in_c, InC)
+        return Searched(prepared.models[0], in_c), Searched(prepared.models[0], Plain(prepared.models, BEAM))
 
     return make
 
@@ -30,7 +31,7 @@ class Pair:
     """The same search of two twins; hypotheses die at random, and only living ones have descendants."""
 
     def __init__(self, twins, seed=0):
-        self.fused, self.plain = self.both = [Searched(twin) for twin in twins]
+        self.fused, self.plain = self.both = twins
         self.random = torch.Generator().manual_seed(seed)
         self.alive = torch.ones((0, BEAM), dtype=torch.bool)
 
@@ -104,7 +105,7 @@ def test_in_other_precisions_only_rounding_differs(twins, precision, norm):
     model = tiny(norm=norm, d_model=64, d_ff=128, heads=4, d_k=None, d_v=None).float()
     try:
         both = twins(model, precision)
-        both[0].decoder[0].attention.out(torch.ones(1, 64))
+        both[0].model.decoder[0].attention.out(torch.ones(1, 64))
     except (UserError, RuntimeError):
         pytest.skip(f"this processor does not multiply in {precision}")
     pair = Pair(both)
@@ -117,4 +118,4 @@ def test_in_other_precisions_only_rounding_differs(twins, precision, norm):
 
 @torch.inference_mode()
 def test_models_that_the_kernels_do_not_fit_have_plain_steps(twins):
-    assert for_search([tiny()], "fp32", print).models[0].operations is PLAIN  # in fp64
+    assert type(for_search([tiny()], "fp32", print).way(BEAM)) is Plain  # in fp64

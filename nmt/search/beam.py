@@ -26,22 +26,21 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
-from nmt.compute.beams import Beams, Candidates, length_penalty, record
-from nmt.compute.choice import CPU_BEAM, batch_tokens, for_scoring, for_search, search_precision
-from nmt.decoding.constraints import MakeConstraint, MinLength
-from nmt.decoding.engine import Found, Hypothesis, Pool, Source, SourceQueue
-from nmt.decoding.forced import annotate
-from nmt.decoding.placement import Placer
-from nmt.decoding.sampling import draw, key, random_bits
 from nmt.model.batch import pad_ids
-from nmt.model.cache import Removal, with_room
 from nmt.model.transformer import Transformer
 from nmt.recipe import Decoding
+from nmt.search.choosing import Beams, Candidates, ends_at, length_penalty, record
+from nmt.search.constraints import MakeConstraint, MinLength
+from nmt.search.in_c import InC
+from nmt.search.sampling import draw, key, random_bits
+from nmt.search.sources import Found, Hypothesis, Pool, Source, SourceQueue
+from nmt.search.state import Newest, Removal, State, joined, mapped, with_room
+from nmt.search.way import CPU_BEAM, batch_tokens, for_search, search_precision
 from nmt.system.device import Download, available_memory, check_room, upload
 from nmt.text.vocabulary import BOS, EOS
 
 REFILL = 8  # refill the batch once 1/8 of it is empty
-HELD = 4096  # source and output tokens to collect before annotating
+ROOM_FOR_LINKS = 16  # positions at first
 
 
 class SearchEngine:
@@ -53,19 +52,15 @@ class SearchEngine:
         decoding: Decoding,
         constraints: Sequence[MakeConstraint] = (),
         say: Callable[[str], None] = lambda line: None,
-        annotated: bool = False,
-        placer: Callable[[Sequence[Transformer]], Placer] | None = None,
+        wants_others: Callable[[Source, Sequence[Hypothesis]], bool] = lambda source, best: False,
     ) -> None:
         """Prepare the models; the default constraint is `decoding.min_length` alone.
 
-        `placer` makes the object that puts phrases into results. `say` reports a change of precision or batch size, and
-        missing C kernels. If `annotated`, hypotheses have alignments and log-probabilities. Raise UserError if the
-        machine does not support `decoding.precision` or lacks memory for even one sentence.
+        `say` reports a change of precision or batch size, and missing C kernels. `wants_others` says of a source and
+        its best hypotheses whether the other finished ones are to follow. Raise UserError if the machine does not
+        support `decoding.precision` or lacks memory for even one sentence.
         """
-        self.decoding, self._say = decoding, say
-        scorers = list(map(for_scoring, models))
-        self._annotate = partial(annotate, scorers) if annotated else None
-        self._placer = placer(scorers) if placer else None
+        self.decoding, self._say, self.wants_others = decoding, say, wants_others
         self.constraints = constraints or [partial(MinLength, decoding.min_length)]
         self.device = models[0].output_embedding.weight.device
         self.vocabulary = len(models[0].output_embedding.weight)
@@ -76,40 +71,30 @@ class SearchEngine:
             "--set decoding.beam=4",
         )
         self.precision = search_precision(decoding.precision, self.device, say)
-        self.models, self.logits, self.operations, self.ancestry, self.steps = for_search(models, self.precision, say)
+        self.models, self.logits, self.operations, self.way = for_search(models, self.precision, say)
         self.batch_tokens, self._has_shrunk = batch_tokens(decoding, models), False
         self._kept: dict[Any, Search] = {}  # the last search, if the next one may go on with it
 
     def search(
         self, queue: SourceQueue, n_best: int, sample: bool = False
     ) -> Generator[tuple[int, list[Hypothesis]], None, None]:
-        """Search as `Engine.search` does; on a GPU, the next one of its kind finds its memory and its CUDA graphs."""
+        """Search as `Engine.search` does."""
+        for found in self.rounds(queue, n_best, sample):
+            for source, hypotheses in found:
+                yield source.number, hypotheses
+
+    def rounds(self, queue: SourceQueue, n_best: int, sample: bool = False) -> Generator[list[Found], None, None]:
+        """Search, and yield after each step the sentences that are done, if any.
+
+        On a GPU, the next search of its kind finds its memory and its CUDA graphs.
+        """
         kind = n_best, sample
         new = partial(Sampling, self, n_best) if sample else partial(Search, self, self.decoding.beam, n_best)
         search = self._kept.get(kind) or new()
         self._kept.clear()
         yield from search.run(queue)
-        if search._ancestry.late:
+        if search.way.is_late:
             self._kept[kind] = search
-
-    def wants_others(self, source: Source, hypotheses: Sequence[Hypothesis]) -> bool:
-        """Return whether other hypotheses may serve a source better than its best ones."""
-        return self._placer is not None and not any(self._placer.copies(source, each) for each in hypotheses)
-
-    def completes(self, source: Source, hypotheses: Sequence[Hypothesis]) -> bool:
-        """Return whether what a search finds for a source is to be completed."""
-        needs = self._annotate or source.phrases or source.whole or source.aligned
-        return bool(needs) or self.wants_others(source, hypotheses)
-
-    def complete(self, found: list[Found], n_best: int | None) -> tuple[list[Found], list[Source]]:
-        """Return completed results, and sources to search again for the others.
-
-        The `n_best` hypotheses of each source get its phrases; None for samples, which get none.
-        """
-        again: list[Source] = []
-        if self._placer and n_best is not None:
-            found, again = self._placer.place(found, n_best)
-        return self._annotate(found) if self._annotate else found, again
 
     def shrink(self, factor: float) -> None:
         """Scale the batch size of later searches by `factor` after an out-of-memory error; report it once."""
@@ -120,10 +105,9 @@ class SearchEngine:
 
 
 class Search:
-    """One beam search: the sentences in progress and the models' caches for them."""
+    """One beam search: the sentences in progress and the state of their hypotheses."""
 
-    places = True  # whether results get the phrases of their sources, and C kernels may take several steps
-    replaced = ("_beams",)  # as `KVCache.replaced`
+    is_sampling = False
 
     def __init__(self, engine: SearchEngine, beam: int, n_best: int) -> None:
         self._engine: SearchEngine = proxy(engine)  # which may keep this
@@ -131,32 +115,34 @@ class Search:
         self._batch_tokens = engine.batch_tokens
         self._again = Pool()  # sources in progress when memory ran out
         self._found: list[Found] = []  # finished but not yet yielded
-        self._starved = False  # whether the last request to the queue returned nothing
-        self._left: tuple[NDArray[Any], Download] | None = None  # from `_remove`, for `_results`
+        self._left: tuple[NDArray[Any], Download] | None = None  # removed, but not yet read
         self._reset()
 
     def _reset(self) -> None:
         """Start from an empty batch."""
         engine, device = self._engine, self._engine.device
-        self._ancestry = engine.ancestry(self._beam, device)
-        self._caches = [self._ancestry.cache() for _ in engine.models]
-        self._rules = [make(self._ancestry) for make in engine.constraints]
-        self._beams = self._empty([])
-        self._links = self._beams.ends.new_zeros((0, 16, self._beam))  # (rows, positions, k): links of each step
+        self.way = engine.way(self._beam)
+        self._rules = [make(self._beam, device) for make in engine.constraints]
+        for rule in self._rules:
+            rule.in_use = True
+        beams = self._empty([])
+        links = beams.ends.new_zeros((0, ROOM_FOR_LINKS, self._beam))
+        self._state = State(beams, links, (), torch.empty(0, device=device), self.way.begin())
         self._sources: NDArray[Any] = np.empty(0, dtype=object)  # (n,)
+        self._widths = np.empty(0, dtype=np.int64)  # (n,): lengths of the sources
         self._caps = np.empty(0, dtype=np.int64)  # (n,): the caps, on the host
-        self._penalties = torch.empty(0, device=device)  # `length_penalty` by length, up to the largest cap
         self._first = 0  # symbols of an output that its length does not count
         self._unread: Download | None = None  # which rows were finished after the previous step, if read late
         self._held: list[Source] = []
 
-    def run(self, queue: SourceQueue) -> Generator[tuple[int, list[Hypothesis]], None, None]:
+    def run(self, queue: SourceQueue) -> Generator[list[Found], None, None]:
         """Search until the queue ends; halve the batch size whenever the GPU runs out of memory."""
         while True:
-            yield from self._release()
+            found, self._found = self._found, []
+            yield found
             try:
                 self._admit(queue)
-                if not self._ancestry.count:
+                if not len(self._sources):
                     return
                 self._found += self._advance()
                 continue
@@ -164,20 +150,6 @@ class Search:
                 if len(self._sources) + len(self._held) <= 1:
                     raise
             self._restart()  # outside `except`, so the traceback's tensors are freed
-
-    def _release(self) -> list[tuple[int, list[Hypothesis]]]:
-        """Return finished sentences; hold back those to complete until they fill a batch or no other work is left."""
-        held, found = list[Found](), list[Found]()
-        for source, hypotheses in self._found:
-            is_held = hypotheses and self._engine.completes(source, hypotheses)
-            (held if is_held else found).append((source, hypotheses))
-        tokens = sum(len(source.ids) + len(each.ids) for source, hypotheses in held for each in hypotheses)
-        if held and (not self._ancestry.count or self._starved or tokens >= HELD):
-            completed, again = self._engine.complete(held, self._n_best if self.places else None)
-            found, held = found + completed, []
-            self._again.add(again)
-        self._found = held
-        return [(source.number, hypotheses) for source, hypotheses in found]
 
     def _restart(self) -> None:
         """Restart the sentences in progress with half the batch size; a failed step cannot be resumed."""
@@ -188,9 +160,11 @@ class Search:
         self._reset()
         torch.cuda.empty_cache()
 
+    # --- sentences come
+
     def _admit(self, queue: SourceQueue) -> None:
         """Refill the batch from the queue if enough of it is empty."""
-        budget, rows, width = self._batch_tokens, self._ancestry.count, self._caches[0].longest
+        budget, rows, width = self._batch_tokens, len(self._sources), int(self._widths.max(initial=0))
         room = budget - rows * width
         if rows and room < budget // REFILL:
             return
@@ -198,7 +172,6 @@ class Search:
             self._held = self._again.take(max(room, 1), at_least=int(not rows))
         elif not self._held:
             self._held = queue.take(max(room, 1), wait=not rows)
-            self._starved = not self._held
         longest = max((len(source.ids) + 1 for source in self._held), default=0)
         # Much longer sources would pad every sentence in progress to their own length.
         if not self._held or (rows and (rows + len(self._held)) * max(width, longest) > budget):
@@ -208,21 +181,30 @@ class Search:
 
     @torch.inference_mode()
     def _add(self, sources: list[Source]) -> None:
-        ids = upload(pad_ids([source.ids for source in sources], after=EOS), self._engine.device)
+        device, state = self._engine.device, self._state
+        ids = upload(pad_ids([source.ids for source in sources], after=EOS), device)
         lengths = [len(source.ids) + 1 for source in sources]
-        self._ancestry.admit(len(sources), lengths, max(source.cap for source in sources))
-        for model, cache in zip(self._engine.models, self._caches, strict=True):
-            model.admit(ids, lengths, cache)
-        for rule in self._rules:
-            rule.admit(sources)
-        self._links = with_room(self._links, 0, self._ancestry.room)
-        self._beams = Beams(*map(torch.cat, zip(self._beams, self._empty(sources), strict=True)))
-        self._caps = np.append(self._caps, [source.cap for source in sources])
-        size, first = max(int(self._caps.max()), self._ancestry.end + 1) + 1, len(sources[0].first)
-        if len(self._penalties) < size or first != self._first:  # the first symbols of another search may be others
-            counted = (torch.arange(size, device=self._engine.device) - first).clamp_min(0)
-            self._penalties, self._first = length_penalty(counted, self._engine.decoding.alpha), first
+        past = self.way.admit(state.past, ids, lengths, max(source.cap for source in sources))
+        beams = joined(state.beams, self._empty(sources))
+        links = F.pad(state.links, (0, 0, 0, 0, 0, len(sources)))
+        rules = tuple(rule.begin(sources, past.rows.end) for rule in self._rules)
+        if len(self._sources):
+            pairs = zip(self._rules, state.rules, rules, strict=True)
+            rules = tuple(joined(before, new, rule.padding) for rule, before, new in pairs)
         self._sources = np.append(self._sources, np.array(sources, dtype=object))
+        self._widths = np.append(self._widths, lengths)
+        self._caps = np.append(self._caps, [source.cap for source in sources])
+        penalties = self._penalties(max(int(self._caps.max()), past.rows.end + 1) + 1, len(sources[0].first))
+        self._state = State(beams, links, rules, penalties, past)
+
+    def _penalties(self, size: int, first: int) -> Tensor:
+        """Return `length_penalty` by length below `size`, where the `first` symbols do not count."""
+        before = self._state.penalties
+        if size <= len(before) and first == self._first:  # the first symbols of another search may be others
+            return before
+        self._first = first
+        counted = (torch.arange(size, device=self._engine.device) - first).clamp_min(0)
+        return length_penalty(counted, self._engine.decoding.alpha)
 
     def _empty(self, sources: list[Source]) -> Beams:
         """Return initial beams: all k hypotheses of a source would be the same, so only the first is alive."""
@@ -233,6 +215,8 @@ class Search:
         seeds = parents[:, :1]  # which samples alone replace and read
         return Beams(caps, parents + BOS, parents, F.pad(none[:, 1:], (1, 0)), ends, positions, none, seeds)
 
+    # --- steps
+
     @torch.inference_mode()
     def _advance(self) -> list[Found]:
         """Extend every hypothesis; remove finished sentences from the batch and return them.
@@ -240,86 +224,99 @@ class Search:
         On a GPU, the host learns one step late which sentences are finished, while the device computes the next step,
         in which they have no alive hypothesis. There, they leave together once they are an eighth of the batch.
         """
-        self._links = with_room(self._links, 1, self._ancestry.end + 1)
-        newest, late = Download(self._steps()), self._ancestry.late
+        newest, is_late = Download(self._steps()), self.way.is_late
         results = self._results()  # while the device computes
-        rows = self._ancestry.finished(self._unread if late else newest)
-        self._unread = newest if late else None
-        if not rows or (late and REFILL * len(rows) < len(self._sources)):
+        rows = self._finished(self._unread if is_late else newest)
+        self._unread = newest if is_late else None
+        if not rows or (is_late and REFILL * len(rows) < len(self._sources)):
             return results
-        if late:
-            rows, self._unread = self._ancestry.finished(newest), None
-        removal = Removal(rows, self._ancestry.count, self._engine.device)
+        if is_late:
+            rows, self._unread = self._finished(newest), None
+        removal = Removal(rows, len(self._sources), self._engine.device)
         self._left = self._remove(removal)
         self._sources = removal.keep(self._sources)  # last: if memory runs out above, all restart
-        return results if late and self._ancestry.count else results + self._results()
+        return results if is_late and len(self._sources) else results + self._results()
+
+    def _finished(self, report: Download | None) -> list[int]:
+        past, rows = self.way.finished(self._state.past, report)
+        self._state = self._state._replace(past=past)
+        return rows
 
     def _steps(self) -> Tensor:
-        """Extend every hypothesis, in C by several symbols; return what `Ancestry.take` does."""
-        steps, leasts = self._engine.steps if self.places else None, [rule.least_length() for rule in self._rules]
-        if steps is None or None in leasts or not steps.is_in_c(self._beams.totals.numel()):
-            return self._ancestry.take(self._step, (self, *self._caches), self._rules)
-        given = self._beams, self._links, self._penalties, self._n_best, max(least or 0 for least in leasts)
-        return steps.take(self._ancestry, self._caches[0], *given)
+        """Extend every hypothesis, in C by several symbols; return what `Plain.take` does."""
+        state = self._state
+        state = state._replace(links=with_room(state.links, 1, state.past.rows.end + 1))
+        leasts = [rule.least_length(of_rule) for rule, of_rule in zip(self._rules, state.rules, strict=True)]
+        way, count = self.way, state.beams.totals.numel()
+        if isinstance(way, InC) and not self.is_sampling and None not in leasts and way.takes_steps(count):
+            least = max(least or 0 for least in leasts)
+            self._state, report = way.steps(state, self._n_best, least)
+            return report
+        on_device = all(rule.is_on_device(of_rule) for rule, of_rule in zip(self._rules, state.rules, strict=True))
+        self._state, report = way.take(self._step, state, on_device)
+        return report
 
-    def _step(self) -> Tensor:
-        """Extend every hypothesis by one symbol; return (n,), whether each sentence is finished."""
-        symbols, alive = self._beams.symbols, ~self._beams.totals.isneginf()
-        self._ancestry.extend(self._beams.parents, alive)
-        models = zip(self._engine.models, self._caches, strict=True)
-        states = [model.step(symbols, cache, alive) for model, cache in models]
-        done = self._extend(states)
-        for rule in self._rules:
-            rule.advance(self._beams.parents, self._beams.symbols)
-        return done
+    def _step(self, state: State) -> tuple[State, Tensor]:
+        """Extend every hypothesis by one symbol; return the state and (n,), whether each sentence is finished."""
+        beams = state.beams
+        alive = ~beams.totals.isneginf()
+        past, states = self.way.step(state.past, beams.parents, beams.symbols, alive)
+        state, done = self._extend(state._replace(past=past), states)
+        newest = Newest(state.beams.parents, state.beams.symbols, past.rows.positions, past.rows.end)
+        rules = (rule.advance(of_rule, newest) for rule, of_rule in zip(self._rules, state.rules, strict=True))
+        return state._replace(rules=tuple(rules)), done
 
-    def _extend(self, states: list[Tensor]) -> Tensor:
-        """Extend every hypothesis, given each model's states; return (n,), whether each sentence is finished."""
-        self._beams, done = self._engine.operations.choose_(
-            *(self._beams, self._candidates(states), self._links, self._ancestry.positions, self._penalties),
+    def _extend(self, state: State, states: list[Tensor]) -> tuple[State, Tensor]:
+        """Extend every hypothesis, given each model's states; return what `_step` does."""
+        beams, done = self._engine.operations.choose_(
+            *(state.beams, self._candidates(state, states), state.links, state.past.rows.positions, state.penalties),
             *(self._n_best, self._engine.vocabulary),
         )
-        return done
+        return state._replace(beams=beams), done
 
-    def _candidates(self, states: list[Tensor]) -> Candidates:
+    def _candidates(self, state: State, states: list[Tensor]) -> Candidates:
         """Return the 2 · beam best extensions of each row (one in greedy search), best first.
 
         Each model's states are (n, k, d_model); the returned log-probabilities, parents and symbols are (n, 2 · beam).
         """
         count = 2 * self._beam if self._beam > 1 else 1
         found = [
-            self._engine.operations.best_extensions(log_probs, self._beams.totals[part], count)
-            for part, log_probs in self._allowed(states)
+            self._engine.operations.best_extensions(log_probs, state.beams.totals[part], count)
+            for part, log_probs in self._allowed(state, states)
         ]
         totals, parents, symbols = found[0] if len(found) == 1 else map(torch.cat, zip(*found, strict=True))
         # Where all log-probabilities are -inf, a padding index may have been chosen.
         return Candidates(totals, parents, symbols.clamp_max_(self._engine.vocabulary - 1))
 
-    def _allowed(self, states: list[Tensor]) -> Iterator[tuple[slice, Tensor]]:
+    def _allowed(self, state: State, states: list[Tensor]) -> Iterator[tuple[slice, Tensor]]:
         """Yield slices of rows and their log-probabilities (rows, k, padded vocabulary), -inf for forbidden symbols."""
-        rows = max(1, self._engine.models[0].operations.chunk_logits // (self._beam * self._engine.vocabulary))
-        for start in range(0, self._ancestry.count, rows):
+        engine, count = self._engine, len(state.beams.totals)
+        rows = max(1, engine.models[0].operations.chunk_logits // (self._beam * engine.vocabulary))
+        for start in range(0, count, rows):
             part = slice(start, start + rows)
-            logits = (output(x[part]).float() for output, x in zip(self._engine.logits, states, strict=True))
-            each = [self._engine.operations.log_softmax_(of_model, self._engine.vocabulary) for of_model in logits]
+            logits = (output(x[part]).float() for output, x in zip(engine.logits, states, strict=True))
+            each = [engine.operations.log_softmax_(of_model, engine.vocabulary) for of_model in logits]
             log_probs = each[0] if len(each) == 1 else torch.stack(each).logsumexp(0) - math.log(len(each))
-            for rule in self._rules:
-                rule.restrict(log_probs, part)
+            for rule, of_rule in zip(self._rules, state.rules, strict=True):
+                of_part = of_rule if rows >= count else mapped(lambda rows: rows[part], of_rule)  # noqa: B023
+                rule.restrict(of_part, state.past.rows.positions[part], log_probs)
             yield part, log_probs
+
+    # --- sentences leave
 
     def _remove(self, removal: Removal) -> tuple[NDArray[Any], Download]:
         """Remove finished rows; return their sources, and all that tells their hypotheses."""
-        beams, rows = self._beams, upload(removal.leaving, self._engine.device)
-        longest = int(self._ancestry.lengths[removal.leaving].max())
-        ends, positions, scores = (each[rows] for each in (beams.ends, beams.positions, beams.scores))
-        left = self._sources[removal.leaving], Download(self._links[rows, :longest], ends, positions, scores)
-        for cache in self._caches:
-            cache.leave(removal)
-        self._ancestry.leave(removal)
-        for rule in self._rules:
-            rule.leave(removal)
-        removal.move(self._links)
-        self._beams, self._caps = Beams(*map(removal.keep, self._beams)), removal.keep(self._caps)
+        state, rows = self._state, upload(removal.leaving, self._engine.device)
+        longest = int(state.past.rows.ages[removal.leaving].max())
+        ends, positions, scores = (each[rows] for each in (state.beams.ends, state.beams.positions, state.beams.scores))
+        left = self._sources[removal.leaving], Download(state.links[rows, :longest], ends, positions, scores)
+        self._state = state._replace(
+            beams=removal.remaining(state.beams),
+            links=removal.keep(state.links),
+            rules=removal.remaining(state.rules),
+            past=self.way.leave(state.past, removal),
+        )
+        self._widths, self._caps = removal.keep(self._widths), removal.keep(self._caps)
         return left
 
     def _results(self) -> list[Found]:
@@ -331,7 +328,7 @@ class Search:
         for source, links_of, *of_source in zip(sources, links, *finished, strict=True):
             each = (self._hypothesis(links_of, *end) for end in zip(*of_source, strict=True) if end[2] > -math.inf)
             hypotheses = list(islice(each, self._n_best))
-            if self.places and self._engine.wants_others(source, hypotheses):
+            if not self.is_sampling and self._engine.wants_others(source, hypotheses):
                 hypotheses += each
             results.append((source, hypotheses))
         return results
@@ -351,7 +348,7 @@ class Search:
 class Sampling(Search):
     """Ancestral sampling, batched like a search: a source's samples form one row, but are independent."""
 
-    places = False
+    is_sampling = True
 
     def __init__(self, engine: SearchEngine, count: int) -> None:
         super().__init__(engine, beam=count, n_best=count)
@@ -368,12 +365,11 @@ class Sampling(Search):
             parents=own, totals=torch.zeros_like(beams.totals), keys=upload(keys, own.device)[:, None]
         )
 
-    def _extend(self, states: list[Tensor]) -> Tensor:
-        beams = self._beams
-        positions = self._ancestry.positions
+    def _extend(self, state: State, states: list[Tensor]) -> tuple[State, Tensor]:
+        beams, positions = state.beams, state.past.rows.positions
         bits = random_bits(beams.keys[:, 0], self._beam, positions)
         drawn = []
-        for part, log_probs in self._allowed(states):
+        for part, log_probs in self._allowed(state, states):
             symbols = draw(log_probs, bits[part], self._engine.decoding)
             drawn.append((symbols, log_probs.gather(2, symbols[:, :, None])[:, :, 0]))
         symbols, chosen = (torch.cat(parts) for parts in zip(*drawn, strict=True))
@@ -381,14 +377,14 @@ class Sampling(Search):
         symbols = symbols.clamp_max_(self._engine.vocabulary - 1)
         totals = beams.totals + chosen  # -inf for samples that have already ended
         links = beams.parents * self._engine.vocabulary + symbols
-        ends = (symbols.eq(EOS) | (positions + 1).eq(beams.caps)) & ~totals.isneginf()
-        scores = totals / self._penalties[positions + 1]
-        record(self._links, positions, links)
-        self._beams = beams._replace(
+        ends = ends_at(symbols, positions, beams.caps) & ~totals.isneginf()
+        scores = totals / state.penalties[positions + 1]
+        record(state.links, positions, links)
+        beams = beams._replace(
             symbols=symbols,
             totals=totals.masked_fill(ends, -math.inf),
             ends=torch.where(ends, links, beams.ends),
             positions=torch.where(ends, positions, beams.positions),
             scores=torch.where(ends, scores, beams.scores),
         )
-        return self._beams.totals.isneginf().all(1)
+        return state._replace(beams=beams), beams.totals.isneginf().all(1)

@@ -46,6 +46,11 @@ def length_penalty(length: Tensor, alpha: float) -> Tensor:
     return ((5.0 + length) / 6.0) ** alpha
 
 
+def ends_at(symbols: Tensor, positions: Tensor, caps: Tensor) -> Tensor:
+    """Return whether hypotheses end with `symbols` (n, m) at `positions` (n, 1): by `</s>`, or at the caps (n, 1)."""
+    return symbols.eq(EOS) | (positions + 1).eq(caps)
+
+
 def cannot_enter(bounds: Tensor, worst: Tensor) -> Tensor:
     """Return whether hypotheses, whose scores have upper bounds (n, k), cannot beat the worst (n, 1) to be returned."""
     return bounds <= worst
@@ -101,7 +106,7 @@ class BeamOperations:
         (totals, parents, symbols), beam = candidates, beams.totals.size(1)
         new_links = parents * vocabulary + symbols
         lengths = positions + 1
-        ends = symbols.eq(EOS) | lengths.eq(beams.caps)
+        ends = ends_at(symbols, positions, beams.caps)
 
         # 1. Candidates that end join the finished hypotheses if they are among the best `beam`.
         scores = (totals / penalties[lengths]).masked_fill(~ends, -math.inf)[:, :beam]

@@ -5,7 +5,7 @@ import pytest
 import torch
 from step_by_step import BEAM, SOURCES, VOCABULARY, Searched, tiny
 
-from nmt.model.cache import Removal, with_room
+from nmt.search.state import Removal, with_room
 
 
 @torch.no_grad()
@@ -19,7 +19,7 @@ def test_cached_decoding_equals_decoding_at_once(norm, positions, sources):
     for _ in range(60):  # beyond several enlargements of the cache
         states = searched.step(parents, torch.randint(1, VOCABULARY, (len(sources), BEAM)))
     torch.testing.assert_close(states, searched.at_once(), rtol=0, atol=1e-10)
-    assert searched.ancestry.lengths.tolist() == [60] * len(sources)
+    assert searched.past.rows.ages.tolist() == [60] * len(sources)
 
 
 @torch.no_grad()
@@ -46,11 +46,11 @@ def test_places_that_nobody_descends_from_are_used_again():
     searched.admit(SOURCES)
     for _ in range(50):  # all hypotheses follow the first, so that two positions of each step are lost at once
         searched.step(torch.zeros((3, BEAM), dtype=torch.int64), torch.full((3, BEAM), 5))
-    assert searched.ancestry.extent == 49 + BEAM
+    assert searched.past.memory.extent == 49 + BEAM
     searched.leave([0, 1, 2])
     searched.admit(SOURCES)
     searched.step(torch.zeros((3, BEAM), dtype=torch.int64), torch.full((3, BEAM), 5))
-    assert searched.ancestry.extent == BEAM  # what was there before is forgotten
+    assert searched.past.memory.extent == BEAM  # what was there before is forgotten
 
 
 @torch.no_grad()
@@ -68,8 +68,8 @@ def test_many_rows_and_long_ones_need_no_room_for_many_long_ones(first):
     both = {"long": (2, 300, 100), "many": (60, 10, 3)}
     for name in sorted(both, key=lambda name: name != first) * 2:
         run(*both[name])
-    layer = searched.cache.layers[0]
-    buffers = (*layer._own, *layer._memory, searched.ancestry._bias[:, 0, :, None])
+    layer = searched.past.memory.caches[0][0]
+    buffers = (*layer, searched.past.rows.bias[:, 0, :, None])
     assert max(buffer.size(0) * buffer.size(-2) for buffer in buffers) <= 3 * 2 * 300
 
 

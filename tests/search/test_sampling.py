@@ -14,11 +14,11 @@ from queues import Pile
 from reference_search import UncachedStep
 from torch import Tensor
 
-from nmt.decoding.beam import SearchEngine
-from nmt.decoding.engine import Hypothesis, Source
-from nmt.decoding.sampling import draw, key, random_bits, stream
 from nmt.model.transformer import Transformer
 from nmt.recipe import Decoding
+from nmt.search.beam import SearchEngine
+from nmt.search.sampling import draw, key, random_bits, stream
+from nmt.search.sources import Hypothesis, Source
 from nmt.text.vocabulary import BOS, EOS
 
 VOCABULARY = 203  # not a multiple of what vocabularies are filled up to

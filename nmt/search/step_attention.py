@@ -2,7 +2,7 @@
 
 Keys and values lie in pages, which a table lists, and the device knows how many there are: a program reads as far as
 its own sentence needs, whatever the others need. Each score is a part of one softmax, computed tile by tile. Only
-`nmt.compute.gpu_search` imports this module, and only if Triton is installed.
+`nmt.search.on_gpu` imports this module, and only if Triton is installed.
 
 Shapes: n rows (sentences), k hypotheses per row, h heads of width d_k (keys) and d_v (values).
 """

@@ -14,13 +14,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from nmt.compute.gpu_search import PAGE, gathered, slots_of
+from nmt.search.on_gpu import PAGE, gathered, slots_of
 
 pytest.importorskip("triton", reason="Triton is not installed")
 from triton.runtime import interpreter
 
-from nmt.compute import step_attention as kernel
-from nmt.compute.step_attention import step_attention
+from nmt.search import step_attention as kernel
+from nmt.search.step_attention import step_attention
 
 HEADS, PLACES, TILE = 2, 160, kernel.TILE.value
 TOLERANCE = {torch.float32: 1e-5, torch.float16: 4e-3}  # bf16 is computed wrongly by the interpreter

@@ -12,12 +12,12 @@ import torch
 from queues import Pile
 from reference_search import random_model, ruled_search
 
-from nmt.decoding.beam import SearchEngine
-from nmt.decoding.constraints import NoRepeat
-from nmt.decoding.engine import Source
-from nmt.model.cache import Ancestry
 from nmt.model.transformer import Transformer
 from nmt.recipe import Decoding
+from nmt.search.beam import SearchEngine
+from nmt.search.constraints import NoRepeat
+from nmt.search.sources import Source
+from nmt.search.state import Newest
 
 VOCABULARY = 40
 FAVOURITE = 7
@@ -58,17 +58,14 @@ def test_the_fast_search_finds_what_the_plain_one_finds(n: int, beam: int) -> No
 
 def test_where_nothing_else_is_left_a_repetition_is_allowed() -> None:
     """Three symbols cannot fill an output of ten."""
-    ancestry = Ancestry(1, torch.device("cpu"))
-    rule = NoRepeat(1, ancestry)
-    ancestry.admit(1)
-    rule.admit([Source(0, [5], cap=20)])
-    seen = []
-    for _ in range(10):
-        ancestry.extend(torch.tensor([[0]]))
+    rule = NoRepeat(1, 1, torch.device("cpu"))
+    state, seen = rule.begin([Source(0, [5], cap=20)], 0), []
+    for position in range(10):
         log_probs = torch.full((1, 1, 16), -math.inf)
         log_probs[0, 0, [4, 5, 6]] = torch.tensor([-1.0, -2.0, -3.0])
-        rule.restrict(log_probs, slice(0, 1))
+        positions = torch.tensor([[position]])
+        rule.restrict(state, positions, log_probs)
         seen.append(int(log_probs.argmax()))
-        rule.advance(torch.tensor([[0]]), torch.tensor([[seen[-1]]]))
+        state = rule.advance(state, Newest(torch.tensor([[0]]), torch.tensor([[seen[-1]]]), positions, position + 1))
     assert seen[:4] == [4, 5, 6, 4]
     assert set(seen) <= {4, 5, 6}

@@ -11,12 +11,12 @@ import torch
 from queues import Pile
 from reference_search import assert_same, random_model, ruled_search
 
-from nmt.decoding.beam import SearchEngine
-from nmt.decoding.constraints import SubwordIndex, TreeConstraint
-from nmt.decoding.engine import Source
-from nmt.model.cache import Ancestry, Removal
 from nmt.parsing.linearization import ANY, LEAF, TreeVocabulary
 from nmt.recipe import Decoding
+from nmt.search.beam import SearchEngine
+from nmt.search.constraints import SubwordIndex, TreeConstraint
+from nmt.search.sources import Source
+from nmt.search.state import Newest, Removal, joined, mapped
 from nmt.text.vocabulary import EOS
 
 CPU = torch.device("cpu")
@@ -95,21 +95,22 @@ def test_what_is_allowed_is_what_some_tree_goes_on_with():
 @pytest.mark.parametrize(("labels", "longest_run", "beam"), [(1, 1, 1), (3, 2, 4), (30, 9, 21)])
 def test_the_mask_is_the_rules_whatever_comes_and_goes(labels, longest_run, beam):
     pick, symbols = random.Random(beam), vocabulary(labels, longest_run)
-    ancestry = Ancestry(beam, CPU)
-    constraint = TreeConstraint(symbols, ancestry)
+    constraint = TreeConstraint(symbols, beam, CPU)
+    state, positions = None, torch.empty((0, 1), dtype=torch.int64)
     rows = []  # of each the source and its hypotheses, None where there is none
     compared = set()
     for step in range(100):
         if not rows or step % 8 == 0:
             words = [pick.choice((1, 2, 5, 40)) for _ in range(pick.randint(1, 9))]
             new = [Source(0, [], cap=count + pick.choice((1, 2, 5, 60)), kinds=[ANY] * count) for count in words]
-            ancestry.admit(len(new))
-            constraint.admit(new)
+            began = constraint.begin(new, int(positions.max()) + 1 if rows else 0)
+            state = joined(state, began, constraint.padding) if rows else began
+            positions = torch.cat((positions, torch.full((len(new), 1), -1)))
             rows += [(source, [()] + [None] * (beam - 1)) for source in new]
-        ancestry.extend(torch.zeros((len(rows), beam), dtype=torch.int64))
+        positions = positions + 1
         log_probs = torch.zeros((len(rows), beam, len(symbols) + 3))
         for part in (slice(0, len(rows) // 2), slice(len(rows) // 2, None)):
-            constraint.restrict(log_probs[part], part)
+            constraint.restrict(mapped(lambda of_state: of_state[part], state), positions[part], log_probs[part])  # noqa: B023
         assert not log_probs[:, :, len(symbols) :].any()
         parents, chosen, done = [], [], []
         for row, (source, hypotheses) in enumerate(rows):
@@ -129,11 +130,11 @@ def test_the_mask_is_the_rules_whatever_comes_and_goes(labels, longest_run, beam
             picked += [(pick.randrange(beam), pick.randrange(len(symbols))) for _ in range(beam - len(picked))]
             parents.append([k for k, _ in picked])
             chosen.append([symbol for _, symbol in picked])
-        constraint.advance(torch.tensor(parents), torch.tensor(chosen))
+        end = int(positions.max()) + 1
+        state = constraint.advance(state, Newest(torch.tensor(parents), torch.tensor(chosen), positions, end))
         if done:
             removal = Removal(done, len(rows))
-            ancestry.leave(removal)
-            constraint.leave(removal)
+            state, positions = removal.remaining(state), removal.keep(positions)
             for hole, row in zip(removal.holes, removal.last, strict=True):
                 rows[hole] = rows[row]
             del rows[removal.count :]

@@ -11,15 +11,17 @@ from reference_search import random_model as random_model_of
 from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from nmt.compute import choice
 from nmt.compute.gpu import GPU, HalfPrecision
-from nmt.decoding import beam as beam_module
-from nmt.decoding.beam import Sampling, Search, SearchEngine
-from nmt.decoding.constraints import MinLength, NoRepeat
-from nmt.decoding.engine import Source
-from nmt.model.cache import Ancestry, KVCache
 from nmt.model.transformer import Transformer, computed_by
 from nmt.recipe import Decoding, Model
+from nmt.search import beam as beam_module
+from nmt.search import way
+from nmt.search.beam import Sampling, Search, SearchEngine
+from nmt.search.constraints import MinLength, NoRepeat
+from nmt.search.on_gpu import OnGPU
+from nmt.search.plain import Plain, biased
+from nmt.search.sources import Source
+from nmt.search.state import HIDDEN
 from nmt.system.errors import UserError
 
 VOCABULARY = 103
@@ -47,7 +49,7 @@ def results(found, sources):
 @pytest.fixture
 def late(monkeypatch):
     """Lets a CPU read results as late as a GPU's host does."""
-    monkeypatch.setattr(choice, "_on_cpu", choice._on_gpu)
+    monkeypatch.setattr(way, "_on_cpu", way._on_gpu)
 
 
 # --- read late ----------------------------------------------------------------------------------------------
@@ -129,29 +131,29 @@ def test_the_host_waits_once_in_a_step_and_twice_more_in_a_leave(monkeypatch, se
         for done, reads, left, found in steps:
             monkeypatch.setattr(Scripted, "done", done)
             before, uploads.count = Scripted.reads, 0
-            rows = under_way._ancestry.count
+            rows = len(under_way._sources)
             assert len(under_way._advance()) == found  # read while the next step is computed
-            assert (Scripted.reads - before, under_way._ancestry.count) == (reads, left)
+            assert (Scripted.reads - before, len(under_way._sources)) == (reads, left)
             assert uploads.count <= (4 if left < rows else 2)
         before = Scripted.reads
         under_way._admit(queue)
-        assert (Scripted.reads, under_way._ancestry.count) == (before, 9)
+        assert (Scripted.reads, len(under_way._sources)) == (before, 9)
 
 
 # --- memory -------------------------------------------------------------------------------------------------
 
 
 def with_memory_for(rows, monkeypatch):
-    """Lets memory run out in steps, and when sources are encoded, of more than so many rows."""
-    for name, of in (("step", lambda model, ids, *rest: ids), ("admit", lambda model, source, *rest: source)):
-        original = getattr(Transformer, name)
+    """Lets memory run out in steps, and when sources are admitted, of more than so many rows."""
+    for owner, name in ((Plain, "step"), (Plain, "admit"), (OnGPU, "admit")):
+        original = getattr(owner, name)
 
-        def limited(*args, original=original, of=of):
-            if len(of(*args)) > rows:
+        def limited(way, past, first, *rest, original=original):
+            if len(first) > rows:  # parents of hypotheses, or ids of sources
                 raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB")
-            return original(*args)
+            return original(way, past, first, *rest)
 
-        monkeypatch.setattr(Transformer, name, limited)
+        monkeypatch.setattr(owner, name, limited)
 
 
 @pytest.mark.parametrize("read", ["late", "at once"])
@@ -191,27 +193,18 @@ def test_only_products_are_rounded(norm, dtype, error):
             for x in (states, model.states(source, target))
         )
         assert (found - expected).abs().max() / 1.7 < error  # length-normalised: lp(10) = 1.7
-        searched = KVCache(Ancestry(2, source.device))
-        twin.admit(source, [12] * 12, searched)
-        assert {states.dtype for states in searched.layers[0].memory()} == {dtype}
+        searched = Plain([twin], 2)
+        past = searched.admit(searched.begin(), source, [12] * 12, 10)
+        assert {states.dtype for states in past.memory.caches[0][0]} == {dtype}
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
 def test_what_is_hidden_has_a_weight_of_0_in_any_type_and_overflows_in_none(dtype):
-    ancestry = Ancestry(2, torch.device("cpu"))
-    searched = KVCache(ancestry)
-    ancestry.admit(2)
-    searched.admit([[torch.zeros((2, 1, 5, 4), dtype=dtype)] * 2], [5, 3])
-    ancestry.extend(torch.zeros((2, 2), dtype=torch.int64))
-    searched.advance()
-    for bias in (searched.bias, searched.memory_bias):
-        assert bias.dtype == dtype
-        assert bias.isfinite().all()
-        assert (bias - 100.0).isfinite().all()
-        assert bias.float().softmax(-1).unique().tolist() in (
-            [0.0, 1.0],
-            [0.0, pytest.approx(0.2), pytest.approx(1 / 3)],
-        )
+    bias = biased(torch.tensor([[[0.0, HIDDEN, HIDDEN, 0.0, HIDDEN]]]), dtype)
+    assert bias.dtype == dtype
+    assert bias.isfinite().all()
+    assert (bias - 100.0).isfinite().all()
+    assert bias.float().softmax(-1).flatten().tolist() == [0.5, 0.0, 0.0, 0.5, 0.0]
 
 
 @pytest.mark.parametrize(("capability", "precision"), [((7, 5), "fp16"), ((8, 0), "bf16"), ((9, 0), "bf16")])

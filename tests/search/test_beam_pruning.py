@@ -13,13 +13,15 @@ from queues import Pile
 from reference_search import assert_same, random_model
 from torch import Tensor
 
-from nmt.compute import beams, choice
-from nmt.decoding.beam import SearchEngine
-from nmt.decoding.constraints import MakeConstraint, MinLength, NoRepeat, PrefixConstraint, TreeConstraint
-from nmt.decoding.engine import Hypothesis, Prefix, Source
 from nmt.model.transformer import Transformer
 from nmt.parsing.linearization import ANY, TreeVocabulary
 from nmt.recipe import Decoding
+from nmt.search import choosing, way
+from nmt.search.beam import SearchEngine
+from nmt.search.constraints import MakeConstraint, MinLength, NoRepeat, PrefixConstraint, TreeConstraint
+from nmt.search.plain import Plain
+from nmt.search.sources import Hypothesis, Prefix, Source
+from nmt.search.state import Past
 from nmt.text.vocabulary import EOS, Vocabulary
 
 VOCABULARY = 24
@@ -74,13 +76,13 @@ CASES = {
 def computed(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     """Hypotheses alive in each step."""
     counts: list[int] = []
-    step = Transformer.step
+    step = Plain.step
 
-    def counting(self: Transformer, ids: Tensor, cache: Any, alive: Tensor) -> Tensor:
-        counts.append(int(alive.sum()))
-        return step(self, ids, cache, alive)
+    def counting(self: Plain, past: Past, parents: Tensor, symbols: Tensor, alive: Tensor) -> Any:
+        counts.append(int(alive.sum()) * len(self.models))
+        return step(self, past, parents, symbols, alive)
 
-    monkeypatch.setattr(Transformer, "step", counting)
+    monkeypatch.setattr(Plain, "step", counting)
     return counts
 
 
@@ -114,8 +116,8 @@ def test_pruning_changes_no_result(name: str, computed: list[int]) -> None:
                     used = models[: 1 + seed % 2]
                     with pytest.MonkeyPatch.context() as patch:
                         if kind == "unpruned":
-                            patch.setattr(beams, "cannot_enter", none_unless_all)
-                            patch.setattr(choice, "kernels", lambda: None)  # which prune always
+                            patch.setattr(choosing, "cannot_enter", none_unless_all)
+                            patch.setattr(way, "kernels", lambda: None)  # which prune always
                         results[kind] = found(used, sources, case.rules, n_best, decoding)
                     counts[kind] += sum(computed)
                 assert_same(results["pruned"], results["unpruned"])

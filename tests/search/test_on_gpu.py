@@ -14,12 +14,12 @@ from reference_search import assert_same, random_model
 from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from nmt.compute import choice, gpu_search, search_graphs
-from nmt.compute.search_graphs import SearchGraphs
-from nmt.decoding.beam import SearchEngine
-from nmt.decoding.constraints import MinLength, NoRepeat
-from nmt.decoding.engine import Hypothesis, Source
-from nmt.recipe import Decoding, Model
+from nmt.compute.recorded import Recorded
+from nmt.recipe import Decoding
+from nmt.search import on_gpu, way
+from nmt.search.beam import SearchEngine
+from nmt.search.constraints import MinLength, NoRepeat
+from nmt.search.sources import Hypothesis, Source
 
 VOCABULARY = 103
 CAPPED = {"norm": "pre", "positions": "learned", "max_positions": 24, "d_k": 3, "d_v": 5}
@@ -50,19 +50,19 @@ class Traced:
 
 
 @pytest.fixture
-def on_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+def as_on_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lets a CPU search as a GPU does, with the stand-in for CUDA graphs."""
-    prepare = SearchGraphs.__init__
+    prepare = Recorded.__init__
 
-    def begin(self: SearchGraphs, device: torch.device, say: Callable[[str], None], active: bool) -> None:
+    def begin(self: Recorded, device: torch.device, say: Callable[[str], None], active: bool) -> None:
         prepare(self, device, say, active=True)
 
-    monkeypatch.setattr(choice, "_on_cpu", choice._on_gpu)
+    monkeypatch.setattr(way, "_on_cpu", way._on_gpu)
     for name, size in (("PAGE", 4), ("PAGES", 2), ("PLACES", 16)):  # so that tables and buffers grow
-        monkeypatch.setattr(gpu_search, name, size)
-    monkeypatch.setattr(search_graphs, "graph_rows", lambda count: -(-count // 4) * 4)  # to record fewer
-    monkeypatch.setattr(SearchGraphs, "__init__", begin)
-    monkeypatch.setattr(SearchGraphs, "_record", lambda self, work: Traced(work))
+        monkeypatch.setattr(on_gpu, name, size)
+    monkeypatch.setattr(on_gpu, "graph_rows", lambda count: -(-count // 4) * 4)  # to record fewer
+    monkeypatch.setattr(Recorded, "__init__", begin)
+    monkeypatch.setattr(Recorded, "_record", lambda self, work: Traced(work))
     monkeypatch.setattr(Traced, "recorded", 0)
     monkeypatch.setattr(Traced, "replayed", 0)
 
@@ -90,50 +90,53 @@ def test_a_search_by_repeated_steps_is_the_search(
     several = [random_model(VOCABULARY, VOCABULARY, liking=1.0, seed=3 + each, **changes) for each in range(models)]
     decoding = Decoding(beam=beam, batch_tokens=52)
     expected = found_by(SearchEngine(several, decoding, RULES[how]), method, sources)
-    request.getfixturevalue("on_gpu")
+    request.getfixturevalue("as_on_gpu")
     engine = SearchEngine(several, decoding, RULES[how])
     for _ in range(2):
         assert_same(found_by(engine, method, sources), expected)
     assert Traced.replayed > 2 * Traced.recorded > 0
 
 
-def test_a_search_goes_on_without_graphs_if_none_can_be_recorded(on_gpu: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_search_goes_on_without_graphs_if_none_can_be_recorded(
+    as_on_gpu: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def refuse(*_: Any) -> None:
         raise RuntimeError("operation not permitted\nwhen stream is capturing")
 
     model, sources, said = random_model(VOCABULARY, VOCABULARY, liking=1.0, layers=1), sources_of(9), list[str]()
-    engines = [SearchEngine([model], Decoding(beam=3, batch_tokens=52), [], said.append) for _ in range(2)]
-    monkeypatch.setattr(SearchGraphs, "_record", refuse)
-    found = found_by(engines[0], "search", sources)
-    monkeypatch.setattr(gpu_search, "STEPS", "plainly")
-    assert_same(found, found_by(engines[1], "search", sources))
+    decoding, results = Decoding(beam=3, batch_tokens=52), []
+    monkeypatch.setattr(Recorded, "_record", refuse)
+    for steps in ("graphs", "plainly"):
+        monkeypatch.setattr(on_gpu, "STEPS", steps)
+        results.append(found_by(SearchEngine([model], decoding, [], said.append), "search", sources))
+    assert_same(*results)
     assert said == ["the search continues without CUDA graphs: operation not permitted"]
 
 
-def test_without_the_kernel_many_rows_are_given_what_they_use(on_gpu: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_kernel_many_rows_are_given_what_they_use(as_on_gpu: None, monkeypatch: pytest.MonkeyPatch) -> None:
     model, sources, sizes = random_model(VOCABULARY, VOCABULARY, liking=1.0, layers=1), sources_of(9), set[int]()
 
     def observed(table: Tensor, own: Any, dtype: torch.dtype) -> Callable[..., Tensor]:
         sizes.add(table.size(1) if own is None else own[1].size(1))
         return gathered(table, own, dtype)
 
-    gathered = gpu_search.gathered
+    gathered = on_gpu.gathered
     engine = SearchEngine([model], Decoding(beam=3, batch_tokens=52), [])
     expected = found_by(engine, "search", sources)
-    monkeypatch.setattr(gpu_search, "SLOTS", 0)
-    monkeypatch.setattr(gpu_search, "gathered", observed)
+    monkeypatch.setattr(on_gpu, "SLOTS", 0)
+    monkeypatch.setattr(on_gpu, "gathered", observed)
     assert_same(found_by(engine, "search", sources), expected)
     assert len(sizes) > 4
 
 
 @pytest.mark.parametrize(("beam", "there"), [(4, False), (200, True)])
 def test_wide_beams_have_no_kernel(beam: int, there: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpu_search, "has_triton", lambda device: there)
-    ancestry = gpu_search.ancestry_on_gpu(Model(d_model=64, heads=2), print, beam, torch.device("cpu"))
-    assert not ancestry.has_kernel
+    monkeypatch.setattr(on_gpu, "has_triton", lambda device: there)
+    model = random_model(VOCABULARY, VOCABULARY, d_model=64, heads=2)
+    assert not on_gpu.OnGPU([model], [], print, beam).has_kernel
 
 
 def test_batches_are_filled_up_by_at_most_a_quarter_to_few_numbers_of_rows() -> None:
-    found = [search_graphs.graph_rows(count) for count in range(1, 2049)]
+    found = [on_gpu.graph_rows(count) for count in range(1, 2049)]
     assert all(count <= rows <= 1.25 * count for count, rows in enumerate(found, 1))
     assert len(set(found)) == 40

@@ -11,8 +11,8 @@ from compiled import assert_close, numbers, pointer
 from torch import Tensor
 from torch.nn import functional as F
 
-from nmt.compute.beams import BeamOperations, Beams, Candidates
-from nmt.compute.cpu_search import BeamOperationsInC
+from nmt.search.choosing import BeamOperations, Beams, Candidates
+from nmt.search.in_c import BeamOperationsInC
 
 
 @pytest.mark.parametrize(("vocabulary", "width"), [(4, 4), (9, 16), (61, 64), (64, 64), (100, 128), (203, 256), (7, 9)])

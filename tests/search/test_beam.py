@@ -8,8 +8,8 @@ import pytest
 import torch
 from reference_search import beam_search
 
-from nmt.compute.beams import length_penalty
-from nmt.decoding.engine import Hypothesis
+from nmt.search.choosing import length_penalty
+from nmt.search.sources import Hypothesis
 
 BOS, EOS = 0, 1
 

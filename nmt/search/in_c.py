@@ -1,0 +1,417 @@
+"""Steps of a search on a CPU, by C kernels.
+
+Between two matrix products, one kernel computes the rest in a single pass over memory. If the products are in C too,
+one call computes all layers. If nothing but a length restricts what one model says, one call takes whole steps until a
+sentence is finished: for a single short one, Python would take longer than the products.
+
+Linear layers are those of `cpu_products`. What C reads is in structures, whose members nmt_kernels.h names.
+
+Shapes: n rows (sentences), k hypotheses per row, m live hypotheses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from ctypes import CDLL, Array, Structure, byref, c_void_p
+from ctypes import cast as address_of
+from typing import Any, NamedTuple, cast
+
+import torch
+from torch import Tensor, nn
+
+from nmt.compute.cpu_products import LaidOut, Panels, in_tiles, pointer
+from nmt.compute.header import constant, structure
+from nmt.compute.native import threads
+from nmt.model.batch import PADDING
+from nmt.model.layers import DecoderLayer
+from nmt.model.transformer import Transformer
+from nmt.search.choosing import BeamOperations, Beams, Candidates
+from nmt.search.plain import KeysValues, Plain, decoder_layers, with_places
+from nmt.search.state import HIDDEN, Ancestry, Caches, LayerCache, Past, Removal, State, with_room
+from nmt.text.vocabulary import EOS
+
+STEPS_AHEAD = 16  # of a single sentence, for which buffers have room
+
+
+class BeamOperationsInC(BeamOperations):
+    """Operations on fp32 log-probabilities of a CPU."""
+
+    def __init__(self, functions: CDLL) -> None:
+        self._functions = functions
+
+    def log_softmax_(self, logits: Tensor, vocabulary: int) -> Tensor:
+        n, k, width = logits.shape
+        self._functions.nmt_log_softmax(n * k, width, vocabulary, EOS, logits.data_ptr())
+        return logits
+
+    def best_extensions(self, log_probs: Tensor, alive: Tensor, count: int) -> Candidates:
+        n, k, width = log_probs.shape
+        totals = alive.new_empty((n, count))
+        parents, symbols = torch.empty((2, n, count), dtype=torch.int64)
+        found = (each.data_ptr() for each in (log_probs, alive, totals, parents, symbols))
+        self._functions.nmt_best_extensions(n, k, width, count, *found)
+        return Candidates(totals, parents, symbols)
+
+    def choose_(
+        self,
+        beams: Beams,
+        candidates: Candidates,
+        links: Tensor,
+        positions: Tensor,
+        penalties: Tensor,
+        n_best: int,
+        vocabulary: int,
+    ) -> tuple[Beams, Tensor]:
+        n, count = candidates.totals.shape
+        beam = beams.totals.size(1)
+        chosen, alive = torch.empty((2, n, beam), dtype=torch.int64), torch.empty_like(beams.totals)
+        done = torch.empty(n, dtype=torch.bool)
+        given = penalties, beams.caps, positions, *candidates, links
+        results = *chosen, alive, beams.ends, beams.positions, beams.scores, done
+        self._functions.nmt_choose(
+            *(n, beam, count, vocabulary, EOS, n_best, *(each.data_ptr() for each in given)),
+            *(links.stride(0), *(each.data_ptr() for each in results)),
+        )
+        return beams._replace(parents=chosen[0], symbols=chosen[1], totals=alive), done
+
+
+# --- a model's layers -------------------------------------------------------------------------------------------------
+
+
+class Seen(NamedTuple):
+    """The positions that hypotheses attend to in self-attention and in cross-attention."""
+
+    which: Tensor | None
+    """(m,) indices of live hypotheses among n · k; None means all"""
+    newest: Tensor
+    """(n, k) place of each hypothesis's newest position"""
+    places: Tensor
+    """(n, k, room) places that each hypothesis attends to"""
+    counts: Tensor
+    """(n, k) number of these places"""
+    lengths: Tensor
+    """(n,) source lengths"""
+
+
+class LayersInC:
+    """The layers of one model, whose weights are collected when they are made."""
+
+    def __init__(self, model: Transformer, functions: CDLL, output: LaidOut) -> None:
+        """Prepare the layers of `model`, which are laid out, as is `output`, the layer of its logits."""
+        layers = decoder_layers(model)
+        self.functions = functions
+        self.model, self._output = model, output  # kept, for C has pointers into them
+        self._heads, self._widths = layers[0].attention.heads, layers[0].attention.widths[1:]
+        self._activate_in_place = _activation(functions, layers[0])
+        # Collected once: looking up parts of modules takes as long as computing a few hypotheses.
+        self._products = [cast("list[LaidOut]", _products(layer)) for layer in layers]
+        self._inner_width = self._products[0][4].outputs
+        self._first_norm, self._norms = _in_order(layers, model.decoder_norm)
+        self._epsilon = model.config.norm_epsilon
+        self._encoder = None
+        if isinstance(output, Panels):  # in 8 bits, rounding sums otherwise than PyTorch does would change outputs
+            self._encoder = _stack(functions, list(model.encoder), model.encoder_norm)
+        self._decoder = None
+        logits = output.in_c()
+        if logits is not None:
+            symbols = {
+                "embedding": model.target_embedding.weight.data_ptr(),
+                "vocabulary": len(model.output_embedding.weight),
+                "outputs": output.outputs,
+                "output": logits,
+            }
+            self._decoder = _stack(functions, layers, model.decoder_norm, **symbols)
+
+    def encode(self, ids: Tensor) -> Tensor:
+        """Return the states (n, s, d_model) of sources `ids` (n, s)."""
+        x = self.model.embed_source(ids)
+        if self._encoder is None or in_tiles(x.numel() * self._inner_width):
+            return self.model.encode_embedded(x, self.model.operations.padding_mask(ids))
+        rows, longest, _ = x.shape
+        lengths, y = ids.ne(PADDING).sum(1), torch.empty_like(x)
+        scratch = self._scratch(rows * longest, beyond=constant("PLACES_AT_ONCE") - 1)
+        self.functions.nmt_encode(
+            *(byref(self._encoder), self._epsilon, rows, longest, lengths.data_ptr(), x.data_ptr(), y.data_ptr()),
+            *(scratch.data_ptr(), *threads()),
+        )
+        return y
+
+    def is_in_c(self, rows: int) -> bool:
+        """Return whether C alone computes a step of `rows` hypotheses."""
+        return self._decoder is not None and not in_tiles(rows * self.model.config.d_model * self._inner_width)
+
+    def search(self, beams: Structure, most: int) -> int:
+        """Take up to `most` steps from `beams`, the structure nmt_beams; return their number."""
+        assert self._decoder is not None
+        parallel = threads()
+        taken = self.functions.nmt_search(byref(self._decoder), self._epsilon, byref(beams), most, *parallel)
+        if not taken:
+            raise MemoryError("can't allocate memory for a step of the search")
+        return int(taken)
+
+    def states(self, x: Tensor, seen: Seen, caches: Caches, in_c: Array[Structure]) -> Tensor:
+        """Return the states (m, d_model) of inputs x (m, d_model); `in_c` are the caches by `cache_in_c`."""
+        if self.is_in_c(len(x)):
+            return self._decode(x, seen, in_c)
+        norms = iter(self._norms)
+        y: Tensor = self._first_norm(x) if self._first_norm else x
+        for (qkv, out, query, cross_out, inner, outer), cache in zip(self._products, caches, strict=True):
+            mixed = self._attend_to_places(qkv.forward(y), cache, seen)
+            x, y = self._add(x, out.product(mixed), out.bias, next(norms))
+            mixed = self._attend_to_rows(query.forward(y), cache, seen)
+            x, y = self._add(x, cross_out.product(mixed), cross_out.bias, next(norms))
+            z = inner.product(y)
+            self._activate_in_place(*z.shape, z.data_ptr(), pointer(inner.bias))
+            x, y = self._add(x, outer.product(z), outer.bias, next(norms))
+        return y
+
+    def _decode(self, x: Tensor, seen: Seen, caches: Array[Structure]) -> Tensor:
+        """Compute `states` in a single call."""
+        assert self._decoder is not None
+        x, y, scratch = x.clone(), torch.empty_like(x), self._scratch(len(x))
+        self.functions.nmt_decode(
+            *(byref(self._decoder), self._epsilon, len(x), pointer(seen.which), seen.places.size(1)),
+            *(caches, seen.newest.data_ptr(), seen.places.data_ptr()),
+            *(seen.counts.data_ptr(), seen.places.size(2), seen.lengths.data_ptr(), x.data_ptr(), y.data_ptr()),
+            *(scratch.data_ptr(), *threads()),
+        )
+        return y
+
+    def _scratch(self, rows: int, beyond: int = 0) -> Tensor:
+        """Return scratch space for the layers of `rows`, of which attention reads `beyond` more."""
+        keys, values = (self._heads * width for width in self._widths)
+        of_row = 1 + 2 * self.model.config.d_model + 2 * keys + 3 * values + 2 * self._inner_width
+        return torch.empty(rows * of_row + beyond * (2 * keys + values))
+
+    def _attend_to_places(self, projected: Tensor, cache: LayerCache, seen: Seen) -> Tensor:
+        """Return self-attention (m, heads · d_v); `projected` holds queries, keys and values side by side."""
+        _, k, room = seen.places.shape
+        out = projected.new_empty((len(projected), self._heads * self._widths[1]))
+        self.functions.nmt_attend_to_places(
+            *(len(projected), pointer(seen.which), k, self._heads, *self._widths, projected.data_ptr()),
+            *(seen.newest.data_ptr(), *_pointer_and_strides(cache.keys), *_pointer_and_strides(cache.values)),
+            *(seen.places.data_ptr(), seen.counts.data_ptr(), room, self._widths[0] ** -0.5, out.data_ptr()),
+        )
+        return out
+
+    def _attend_to_rows(self, queries: Tensor, cache: LayerCache, seen: Seen) -> Tensor:
+        """Return cross-attention (m, heads · d_v) of queries (m, heads · d_k) to their rows' sources."""
+        keys, values = cache.memory_keys, cache.memory_values
+        out = queries.new_empty((len(queries), self._heads * self._widths[1]))
+        self.functions.nmt_attend_to_rows(
+            *(len(queries), pointer(seen.which), seen.places.size(1), self._heads, *self._widths, queries.data_ptr()),
+            *(queries.size(1), *_pointer_and_strides(keys), *_pointer_and_strides(values)),
+            *(seen.lengths.data_ptr(), self._widths[0] ** -0.5, out.data_ptr()),
+        )
+        return out
+
+    def _add(self, x: Tensor, z: Tensor, bias: Tensor | None, norm: nn.LayerNorm) -> tuple[Tensor, Tensor]:
+        """Add a sublayer's output z + bias to the residual stream x; return it and the next sublayer's input."""
+        y = torch.empty_like(x)
+        self.functions.nmt_add_norm(
+            *(*x.shape, x.data_ptr(), z.data_ptr(), pointer(bias), pointer(norm.weight), pointer(norm.bias)),
+            *(self._epsilon, z.data_ptr() if self._first_norm else None, y.data_ptr()),
+        )
+        return (z, y) if self._first_norm else (y, y)
+
+
+def _stack(functions: CDLL, layers: Sequence[Any], last_norm: nn.Module, **symbols: Any) -> Structure | None:
+    """Return the structure nmt_stack of an encoder or a decoder, or None if C alone cannot compute its layers.
+
+    `symbols` are its members that a decoder has for its inputs and outputs.
+    """
+    attention = layers[0].attention
+    first, norms = _in_order(layers, last_norm)
+    weights = []
+    for layer in layers:
+        products = [product and product.in_c() for product in _products(layer)]
+        if any(product and found is None for product, found in zip(_products(layer), products, strict=True)):
+            return None
+        qkv, out, query, cross_out, inner, outer = (each or structure("nmt_linear")() for each in products)
+        after = [_norm(norms.pop(0)) if norm else _norm(None) for norm in _norms(layer)]
+        of_layer = structure("nmt_layer_weights")(
+            qkv=qkv, out=out, query=query, cross_out=cross_out, inner=inner, outer=outer
+        )
+        of_layer.norms[:] = after
+        weights.append(of_layer)
+    stack = structure("nmt_stack", len(layers))(
+        layers=len(layers),
+        heads=attention.heads,
+        key_width=attention.widths[1],
+        value_width=attention.widths[2],
+        width=layers[0].attention_residual.norm.weight.numel(),
+        inner_width=layers[0].feed_forward.inner.outputs,
+        activate=address_of(_activation(functions, layers[0]), c_void_p).value,
+        first_norm=_norm(first),
+        **symbols,
+    )
+    stack.weights[:] = weights
+    return stack
+
+
+def _activation(functions: CDLL, layer: Any) -> Any:
+    """Return the C function of a layer's activation."""
+    return getattr(functions, f"nmt_add_bias_{layer.feed_forward.activation}")
+
+
+def _norm(norm: nn.LayerNorm | None) -> Structure:
+    """Return the structure nmt_norm."""
+    if norm is None:
+        return structure("nmt_norm")()
+    return structure("nmt_norm")(weight=pointer(norm.weight), shift=pointer(norm.bias))
+
+
+def _products(layer: Any) -> list[LaidOut | None]:
+    """Return what multiplies in a layer, in the order of computation; None for what an encoder has not."""
+    own, feed_forward = layer.attention, layer.feed_forward
+    cross = [layer.cross.query, layer.cross.out] if isinstance(layer, DecoderLayer) else [None, None]
+    return [own.qkv, own.out, *cross, feed_forward.inner, feed_forward.outer]
+
+
+def _norms(layer: Any) -> list[nn.LayerNorm | None]:
+    """Return the norms of the sublayers; None for what an encoder has not."""
+    cross = layer.cross_residual.norm if isinstance(layer, DecoderLayer) else None
+    return [layer.attention_residual.norm, cross, layer.feed_forward_residual.norm]
+
+
+def _in_order(layers: Sequence[Any], last_norm: Any) -> tuple[nn.LayerNorm | None, list[nn.LayerNorm]]:
+    """Return the norm before the first sublayer, if any, and the norms after each."""
+    norms = [norm for layer in layers for norm in _norms(layer) if norm]
+    return (norms[0], [*norms[1:], last_norm]) if layers[0].attention_residual.pre else (None, norms)
+
+
+def _pointer_and_strides(buffer: Tensor) -> tuple[int, ...]:
+    """Return the address of keys or values (rows, h, places, d), and the strides of rows, heads and places."""
+    return (buffer.data_ptr(), *buffer.stride()[:3])
+
+
+def cache_in_c(cache: LayerCache) -> Structure:
+    """Return the structure nmt_layer_states."""
+
+    def states(buffer: Tensor) -> Structure:
+        row, head, place, _ = buffer.stride()
+        return structure("nmt_states")(first=buffer.data_ptr(), row=row, head=head, place=place)
+
+    return structure("nmt_layer_states")(
+        keys=states(cache.keys),
+        values=states(cache.values),
+        memory_keys=states(cache.memory_keys),
+        memory_values=states(cache.memory_values),
+    )
+
+
+# --- steps ------------------------------------------------------------------------------------------------------------
+
+
+class InC(Plain):
+    """Steps by the C kernels, of models whose layers they compute."""
+
+    def __init__(self, layers: Sequence[LayersInC], beam: int) -> None:
+        super().__init__([each.model for each in layers], beam)
+        self._layers, self._functions = layers, layers[0].functions
+        self._caches: list[Caches] = [()] * len(layers)
+        self._caches_in_c: list[Any] = [None] * len(layers)
+
+    def encode(self, index: int, ids: Tensor) -> list[KeysValues]:
+        states = self._layers[index].encode(ids)
+        return [layer.cross.keys_values(states) for layer in decoder_layers(self.models[index])]
+
+    def move(self, removal: Removal, buffer: Tensor, used: int) -> None:
+        if removal.holes:
+            last, holes = removal.moves
+            self._functions.nmt_move_rows(
+                *(len(holes), last.data_ptr(), holes.data_ptr(), buffer.size(1), used),
+                *(buffer.data_ptr(), *buffer.stride()[:3]),
+            )
+
+    def extend(self, past: Past, parents: Tensor, alive: Tensor) -> Past:
+        rows, extent = past.rows, past.memory.extent
+        bias, parents = with_room(rows.bias, 2, extent + self.beam, HIDDEN), parents.contiguous()
+        places, before = torch.empty_like(parents), bias.new_empty((self.beam, extent))
+        extent = self._functions.nmt_extend(
+            *(len(bias), self.beam, extent, parents.data_ptr(), bias.data_ptr(), bias.stride(0), bias.stride(1)),
+            *(before.data_ptr(), places.data_ptr()),
+        )
+        rows = rows._replace(positions=rows.positions + 1, places=places, bias=bias, ages=rows.ages + 1)
+        return Past(rows, past.memory._replace(extent=extent))
+
+    def decode(self, index: int, x: Tensor, past: Past, alive: Tensor) -> tuple[Caches, Tensor]:
+        caches, flat = with_places(past.memory.caches[index], len(x), past.memory.extent), x.flatten(0, 1)
+        both = caches, self._in_c(index, caches)
+        if bool(alive.all()):
+            return caches, self._layers[index].states(flat, self._seen(past, None), *both).view_as(x)
+        which = alive.flatten().nonzero()[:, 0]
+        states = torch.zeros_like(x)
+        states.flatten(0, 1)[which] = self._layers[index].states(flat[which], self._seen(past, which), *both)
+        return caches, states
+
+    def _in_c(self, index: int, caches: Caches) -> Any:
+        """Return an array of the structures nmt_layer_states, which is made anew only for other buffers."""
+        if caches is not self._caches[index]:
+            self._caches[index] = caches
+            self._caches_in_c[index] = (structure("nmt_layer_states") * len(caches))(*map(cache_in_c, caches))
+        return self._caches_in_c[index]
+
+    def _seen(self, past: Past, which: Tensor | None) -> Seen:
+        rows: Ancestry = past.rows
+        (n, k, _), extent, at_once = rows.bias.shape, past.memory.extent, constant("PLACES_AT_ONCE")
+        room = -(-extent // at_once) * at_once
+        places, counts = torch.empty((n, k, room), dtype=torch.int32), torch.empty((n, k), dtype=torch.int32)
+        self._functions.nmt_seen_places(
+            *(n, k, extent, rows.bias.data_ptr(), rows.bias.stride(0), rows.bias.stride(1)),
+            *(room, places.data_ptr(), counts.data_ptr()),
+        )
+        return Seen(which, rows.places, places, counts, torch.from_numpy(rows.source_lengths))
+
+    def takes_steps(self, rows: int) -> bool:
+        """Return whether `steps` takes steps of `rows` hypotheses."""
+        one = len(self._layers) == 1 and self.models[0].config.positions != "words"
+        return one and self._layers[0].is_in_c(rows)
+
+    def steps(self, state: State, n_best: int, least: int) -> tuple[State, Tensor]:
+        """Take steps until a sentence is finished or buffers are full; return what `take` does.
+
+        `n_best` is as for `BeamOperations.choose_`, `least` the least number of symbols before `</s>`. There is room
+        for a link of one more step.
+        """
+        (beams, links, _, penalties, past), layers = state, self._layers[0]
+        rows: Ancestry = past.rows
+        count, longest = len(rows.places), rows.end
+        places = past.memory.extent + self.beam * max(1, STEPS_AHEAD // count)
+        bias = with_room(rows.bias, 2, places, HIDDEN)
+        caches = with_places(past.memory.caches[0], count, places)
+        newest, done = torch.empty_like(beams.parents), torch.empty(count, dtype=torch.bool)
+        positions = self.models[0].target_positions
+        positions.extend_to(longest + 1, self.device)
+        given = structure("nmt_beams", len(caches))(
+            rows=count,
+            beam=self.beam,
+            n_best=n_best,
+            extent=past.memory.extent,
+            room=min(bias.size(2), caches[0].keys.size(2), caches[0].values.size(2)),
+            bias=bias.data_ptr(),
+            bias_row=bias.stride(0),
+            bias_hypothesis=bias.stride(1),
+            newest=newest.data_ptr(),
+            positions=rows.positions.data_ptr(),
+            lengths=rows.source_lengths.ctypes.data,
+            parents=beams.parents.data_ptr(),
+            symbols=beams.symbols.data_ptr(),
+            alive=beams.totals.data_ptr(),
+            ends=beams.ends.data_ptr(),
+            ends_at=beams.positions.data_ptr(),
+            scores=beams.scores.data_ptr(),
+            caps=beams.caps.data_ptr(),
+            links=links.data_ptr(),
+            links_row=links.stride(0),
+            penalties=penalties.data_ptr(),
+            done=done.data_ptr(),
+            encodings=positions.table.data_ptr(),
+            end=EOS,
+            least=least,
+            caches=self._in_c(0, caches),
+        )
+        taken = layers.search(given, min(links.size(1), len(positions.table)) - longest)
+        rows = rows._replace(places=newest, bias=bias, ages=rows.ages + taken)
+        memory = past.memory._replace(extent=given.extent, caches=(caches,))
+        return state._replace(past=Past(rows, memory)), done

@@ -1,0 +1,397 @@
+"""Steps of a search on a GPU: their tensors stay where they are, so that CUDA graphs repeat them.
+
+Keys and values lie in pages. A sentence has pages for its source, then for the places of its hypotheses, as many as it
+needs; a table on the device lists them. Page 0 belongs to none: rows beyond the sentences write there. When sentences
+come or go, only the table changes.
+
+The host learns one step late which rows are finished and how many places each uses. Meanwhile the device computes the
+next step, in which finished rows have no alive hypothesis.
+
+Shapes: n rows, k hypotheses per row, h heads, c places.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional as F
+
+from nmt.compute.gpu import has_triton
+from nmt.compute.recorded import Recorded
+from nmt.model.operations import join_heads, split_heads
+from nmt.model.transformer import Transformer
+from nmt.search.plain import KeysValues, Plain, Step, decoder_layers
+from nmt.search.state import Past, Removal, State, hidden, joined, mapped, tensors_of, with_room
+from nmt.system.device import Download, upload
+
+STEPS = "graphs"  # how steps reach a GPU: by "graphs", kernels "singly", or "plainly", which is without pages, too
+PAGE = 16  # slots of a page
+PLACES, PAGES = 128, 15  # of a row, for which there is room at first; PLACES is a multiple of ROOM
+WIDEST = 64 * 64  # of a head times hypotheses; more would not fit the kernel's registers
+SLOTS = 1 << 14  # up to which graphs repeat steps without the kernel, which read all for which there is room
+SMALL = 2048  # tokens of a batch whose encoder is repeated by a graph
+
+
+class PagedRows(NamedTuple):
+    """The places that each hypothesis attends to, and the pages of its sentence."""
+
+    positions: Tensor
+    """(n, 1) of the newest symbols, -1 before the first, and `end` in finished rows"""
+    places: Tensor
+    """(n, k) of the keys and values of the newest symbols"""
+    alive: Tensor
+    """(n, k), hypotheses before the step"""
+    extents: Tensor
+    """(n,) int32, places up to the last visible one"""
+    seen: Tensor
+    """(n, c, k), visible places"""
+    table: Tensor
+    """(n, 1 + pages) int32, the source's length and its sentence's pages"""
+    words: tuple[Tensor, ...]
+    """(n, k) of each model, how many words have begun in each hypothesis"""
+    listed: NDArray[np.int32]
+    """`table` on the host"""
+    ages: NDArray[np.int64]
+    """(n,) symbols of each sentence's outputs so far, on the host"""
+    bounds: NDArray[np.int64]
+    """(n,), upper bounds on `extents`, on the host"""
+    end: int
+    """An upper bound on output positions"""
+
+
+class Pools(NamedTuple):
+    """Keys and values in pages."""
+
+    caches: tuple[tuple[Tensor, ...], ...]
+    """Of each model's layers, (slots, h · (d_k + d_v)), keys and values side by side; none before the first sentence"""
+    free: NDArray[np.int32]
+    """Pages that no sentence has"""
+    pages: int
+    """Number of all pages"""
+
+
+class OnGPU(Plain):
+    """Steps on a GPU, or as one would take them."""
+
+    is_late = True
+
+    def __init__(
+        self, models: Sequence[Transformer], encoders: Sequence[EncoderGraphs], say: Callable[[str], None], beam: int
+    ) -> None:
+        """Take steps as `Plain` does, with graphs of the `encoders`; report with `say` if none can be recorded."""
+        super().__init__(models, beam)
+        self._encoders = encoders
+        widest = max(max(model.config.key_width, model.config.value_width) for model in models)
+        self.has_kernel = beam * widest <= WIDEST and has_triton(self.device)
+        self._is_whole = self.has_kernel  # whether a step is given all pages and places
+        self._graphs = StepGraphs(models, self.device, say)
+
+    def begin(self) -> Past:
+        return Past(self._paged_rows([], 0, 1 + PAGES), Pools((), np.empty(0, dtype=np.int32), 1))
+
+    # --- sentences come and go
+
+    def encode(self, index: int, ids: Tensor) -> list[KeysValues]:
+        states = self._encoders[index](self.models[index], ids)
+        return [layer.cross.keys_values(states) for layer in decoder_layers(self.models[index])]
+
+    def admit(self, past: Past, ids: Tensor, lengths: Sequence[int], longest: int) -> Past:
+        rows, pools = past
+        start, end = len(rows.places), max(rows.end, longest)
+        for model in self.models:  # before anything is recorded that reads the table of their encodings
+            model.target_positions.reserve(end, self.device)
+        rows = joined(rows, self._paged_rows(lengths, end, rows.listed.shape[1]))
+        rows, pools = self._with_pages(Past(rows, pools))
+        table = rows.table[start:]
+        numbers = torch.arange(ids.size(1), device=self.device).expand(len(table), -1)
+        slots = torch.where(numbers < table[:, :1], slots_of(table, numbers), 0)
+        layers = []
+        for index in range(len(self.models)):
+            sources = [torch.cat(list(map(join_heads, states)), 2) for states in self.encode(index, ids)]
+            if pools.caches:
+                of_model = pools.caches[index]
+            else:
+                of_model = tuple(states.new_zeros((pools.pages * PAGE, states.size(2))) for states in sources)
+            for pool, states in zip(of_model, sources, strict=True):
+                pool[slots] = states
+            layers.append(of_model)
+        return Past(rows, pools._replace(caches=tuple(layers)))
+
+    def leave(self, past: Past, removal: Removal) -> Past:
+        rows, pools = past
+        pages = rows.listed[removal.leaving, 1:]
+        free = np.append(pools.free, pages[pages > 0])
+        return Past(removal.remaining(rows), pools._replace(free=free))
+
+    def _paged_rows(self, lengths: Sequence[int], end: int, columns: int) -> PagedRows:
+        """Return the rows of empty hypotheses of sources of these lengths; the table has so many columns."""
+        count = len(lengths)
+        none = torch.zeros((count, self.beam), dtype=torch.int64, device=self.device)
+        listed = np.zeros((count, columns), dtype=np.int32)
+        listed[:, 0] = lengths
+        return PagedRows(
+            positions=none.new_full((count, 1), -1),
+            places=none,
+            alive=none.bool(),
+            extents=none.new_zeros(count, dtype=torch.int32),
+            seen=none.new_zeros((count, PLACES, self.beam), dtype=torch.bool),
+            table=none.new_zeros((count, columns), dtype=torch.int32),
+            words=(none,) * len(self.models),
+            listed=listed,
+            ages=np.zeros(count, dtype=np.int64),
+            bounds=np.zeros(count, dtype=np.int64),
+            end=end,
+        )
+
+    def _with_pages(self, past: Past) -> Past:
+        """Give each sentence the pages that it lacks for its source and its places, and say so in the table."""
+        rows, pools = past
+        needed = -(-rows.listed[:, 0] // PAGE) - (-rows.bounds // PAGE)
+        owned = np.count_nonzero(rows.listed[:, 1:], axis=1)
+        if not (needed > owned).any():
+            return past
+        listed = with_room(torch.from_numpy(rows.listed), 1, 1 + int(needed.max())).numpy()
+        numbers = np.arange(listed.shape[1] - 1)
+        lacking = (owned[:, None] <= numbers) & (numbers < needed[:, None])
+        total = int(lacking.sum())
+        if total > len(pools.free):
+            pages = pools.pages + max(3 * total, pools.pages // 2)
+            free = np.append(pools.free, np.arange(pools.pages, pages, dtype=np.int32))
+            layers = tuple(tuple(with_room(pool, 0, pages * PAGE) for pool in model) for model in pools.caches)
+            pools = Pools(layers, free, pages)
+        listed[:, 1:][lacking] = pools.free[:total]
+        seen = with_room(rows.seen, 1, int(rows.bounds.max()))
+        rows = rows._replace(listed=listed, table=upload(listed, self.device), seen=seen)
+        return Past(rows, pools._replace(free=pools.free[total:]))
+
+    # --- steps
+
+    def take(self, step: Step, state: State, is_on_device: bool) -> tuple[State, Tensor]:
+        rows: PagedRows = state.past.rows
+        ages, bounds = np.minimum(rows.ages + 1, rows.end), rows.bounds + self.beam
+        past = self._with_pages(Past(rows._replace(ages=ages, bounds=bounds), state.past.memory))
+        state = state._replace(past=past)
+        count, room = len(rows.places), graph_rows(len(rows.places))
+        widest = max(past.rows.seen.size(1), PAGE * (past.rows.table.size(1) - 1))
+        is_light = self.has_kernel or room * widest <= SLOTS
+        by_graph = self._graphs.active and is_light and is_on_device
+        self._is_whole = self.has_kernel or by_graph
+
+        def reported(before: State) -> tuple[State, Tensor]:
+            after, done = step(before)
+            return after, torch.stack((done, after.past.rows.extents), 1)  # (n, 2)
+
+        return self._graphs(reported, state, count, room) if by_graph else reported(state)
+
+    def finished(self, past: Past, report: Download | None) -> tuple[Past, list[int]]:
+        if report is None:
+            return past, []
+        done, extents = report.read()[0].numpy().T
+        bounds = past.rows.bounds.copy()
+        bounds[: len(extents)] = extents + self.beam  # after one more step, which is under way
+        return past._replace(rows=past.rows._replace(bounds=bounds)), np.flatnonzero(done).tolist()
+
+    def extend(self, past: Past, parents: Tensor, alive: Tensor) -> Past:
+        rows: PagedRows = past.rows
+        before = rows.seen
+        seen = before.gather(2, parents[:, None].expand_as(before)) & alive[:, None]
+        # Choose the first free places by sorting: taken places come after all free ones.
+        numbers = torch.arange(before.size(1), device=parents.device)
+        places = (seen.any(2) * len(numbers) + numbers).topk(self.beam, largest=False).indices
+        before.copy_(seen.scatter_(1, places[:, None], True))
+        rows = rows._replace(
+            positions=(rows.positions + 1).masked_fill_(~alive.any(1, keepdim=True), rows.end),
+            places=places,
+            alive=alive,
+            extents=(seen.any(2) * (numbers + 1)).amax(1).int(),
+        )
+        return Past(rows, past.memory)
+
+    def decode(self, index: int, x: Tensor, past: Past, alive: Tensor) -> tuple[tuple[Any, ...], Tensor]:
+        rows: PagedRows = past.rows
+        layers = past.memory.caches[index]
+        seen = rows.seen if self._is_whole else rows.seen[:, : int(rows.bounds.max())]
+        own = rows.places, seen, rows.extents
+        ways: list[Any]
+        if self.has_kernel:
+            from nmt.search.step_attention import step_attention
+
+            ways = [partial(step_attention, table=rows.table, own=each, page=PAGE) for each in (own, None)]
+        else:
+            pages = rows.table.size(1) - 1 if self._is_whole else -(-int(rows.listed[:, 0].max()) // PAGE)
+            dtype = layers[0].dtype
+            ways = [gathered(rows.table, own, dtype), gathered(rows.table[:, : 1 + pages], None, dtype)]
+
+        def attend(compute: Any, pool: Tensor, attention: Any, project: Any, y: Tensor) -> Tensor:
+            mixed = compute(project(y), pool, heads=attention.heads, widths=attention.widths[-2:])
+            return attention.out(mixed)  # type: ignore[no-any-return]
+
+        model = self.models[index]
+        for layer, pool in zip(decoder_layers(model), layers, strict=True):
+            to_own = partial(attend, ways[0], pool, layer.attention, layer.attention.qkv)
+            x = layer.states(x, to_own, partial(attend, ways[1], pool, layer.cross, layer.cross.query))
+        return layers, model.decoder_norm(x)
+
+
+def gathered(table: Tensor, own: Any, dtype: torch.dtype) -> Callable[..., Tensor]:
+    """Return what computes `step_attention` by PyTorch, from copies of keys and values: of all pages, or places, given.
+
+    All attentions of a step share it. Queries, keys and values have the given dtype.
+    """
+    size = PAGE * (table.size(1) - 1) if own is None else own[1].size(1)
+    numbers, first, newest = torch.arange(size, device=table.device).expand(len(table), -1), table.new_zeros(()), None
+    visible = (numbers < table[:, :1])[:, :, None]
+    if own is not None:
+        first = -(-table[:, :1] // PAGE) * PAGE
+        newest, visible = slots_of(table, first + own[0]), own[1]
+    slots, unseen = slots_of(table, first + numbers), ~visible.any(2, keepdim=True)
+    visible = visible.transpose(1, 2)[:, None]
+    bias = torch.zeros(visible.shape, dtype=dtype, device=table.device).masked_fill_(~visible, hidden(dtype))
+
+    def attention(query: Tensor, pool: Tensor, heads: int, widths: Sequence[int]) -> Tensor:
+        if newest is not None:
+            query, new = query.split([heads * widths[0], pool.size(1)], dim=-1)
+            pool[newest] = new
+        states = pool[slots].masked_fill_(unseen, 0.0)  # they may hold infinity, and 0 times that is not 0
+        keys, values = split_heads(states, heads, widths)
+        (queries,) = split_heads(query, heads, widths[:1])
+        return join_heads(F.scaled_dot_product_attention(queries, keys, values, bias))
+
+    return attention
+
+
+def slots_of(table: Tensor, places: Tensor) -> Tensor:
+    """Return the slots (n, m) of rows' `places` (n, m); those beyond the table's pages are arbitrary."""
+    pages = table[:, 1:].gather(1, (places // PAGE).clamp_max(table.size(1) - 2))
+    return pages.long() * PAGE + places % PAGE
+
+
+# --- graphs -----------------------------------------------------------------------------------------------------------
+
+
+def by_graphs(device: torch.device) -> bool:
+    """Return whether CUDA graphs repeat the work of a search."""
+    return STEPS == "graphs" and device.type == "cuda"
+
+
+def graph_rows(count: int) -> int:
+    """Round up to one of the numbers of rows that have graphs, at most a quarter more: four between powers of 2."""
+    step = 1 << max(0, count.bit_length() - 3)
+    return -(-count // step) * step
+
+
+class EncoderGraphs:
+    """The encoder of a model, for batches so small that a GPU computes faster than its host launches kernels."""
+
+    def __init__(self, device: torch.device, say: Callable[[str], None]) -> None:
+        """Compute on `device`; report with `say` if graphs cannot be recorded."""
+        self._recorded = Recorded(device, say, by_graphs(device))
+        self._x, self._seen = torch.empty(0, device=device), torch.empty(0, dtype=torch.bool, device=device)
+
+    def __call__(self, model: Transformer, ids: Tensor) -> Tensor:
+        """Return the states (n, s, d_model) of sources `ids` (n, s)."""
+        x, seen = model.embed_source(ids), model.operations.padding_mask(ids)
+        assert seen is not None, "on a GPU there is always a mask, since finding out would make the host wait"
+        n, s, width = x.shape
+        rows, length = graph_rows(n), graph_rows(s)
+        if not self._recorded.active or rows * length > SMALL:
+            return model.encode_embedded(x, seen)
+        if len(self._seen) < SMALL:
+            self._x, self._seen = x.new_empty(SMALL * width), seen.new_empty(SMALL)
+        padded = self._x[: rows * length * width].view(rows, length, width)
+        mask = self._seen[: rows * length].view(rows, 1, 1, length)
+        padded.zero_()[:n, :s] = x  # hidden places may hold anything but NaN
+        mask.zero_()[:n, :, :, :s] = seen
+
+        def work() -> None:
+            padded.copy_(model.encode_embedded(padded, mask))
+
+        if not self._recorded.replay((rows, length), work, [self._x, self._seen]):
+            work()
+        return padded[:n, :s]
+
+
+class StepGraphs:
+    """Steps of a search by graphs, one for each number of rows; a batch is filled up with rows without hypotheses."""
+
+    def __init__(self, models: Sequence[Transformer], device: torch.device, say: Callable[[str], None]) -> None:
+        """Record steps of `models` on `device`; report with `say` if it cannot be done."""
+        self._models = models
+        self._recorded = Recorded(device, say, by_graphs(device))
+        self._kept: list[Tensor] = []  # the rows of states, where graphs read and write them
+        self._loaded = (0, 0)  # rows of sentences, and of the step for which others were filled
+        self._report = torch.zeros((0, 2), dtype=torch.int32, device=device)
+
+    @property
+    def active(self) -> bool:
+        """Whether graphs are recorded."""
+        return self._recorded.active
+
+    def __call__(self, step: Step, state: State, count: int, rows: int) -> tuple[State, Tensor]:
+        """Take a step of `rows` rows, of which `count` have sentences; return the state and the report of these."""
+        self._load(state, count, rows)
+        tables = [table for model in self._models for table in model.target_positions.tables()]
+        reads = [self._report, *self._kept, state.penalties, *tensors_of(state.past.memory), *tables]
+        work = partial(self._work, step, self._view(state, rows), rows)
+        if not self._recorded.replay(rows, work, reads, state.past.rows.end):
+            return step(self._view(state, count))
+        return self._view(state, count), self._report[:count]
+
+    def _work(self, step: Step, before: State, rows: int) -> None:
+        """Take a step whose results are where it began."""
+        after, self._report[:rows] = step(before)
+        self._store(list(tensors_of(_rows_of(after))), rows)
+
+    def _store(self, new: Sequence[Tensor], rows: int) -> None:
+        """Copy tensors to the first rows of where graphs expect them."""
+        kept = [each[:rows] for each in self._kept]
+        storages = {each.untyped_storage().data_ptr() for each in kept}
+        moving = [
+            (to, each.clone() if each.untyped_storage().data_ptr() in storages else each)
+            for to, each in zip(kept, new, strict=True)
+            if not _is_same(to, each)
+        ]
+        for to, each in moving:
+            to.copy_(each)
+
+    def _load(self, state: State, count: int, rows: int) -> None:
+        """Bring the rows of a state to where graphs expect them; empty those without sentences."""
+        found = list(tensors_of(_rows_of(state)))
+        if self._loaded == (count, rows):
+            where = [kept[:count] for kept in self._kept]
+            if all(map(_is_same, where, found)):
+                return
+        if [each.shape[1:] for each in found] != [each.shape[1:] for each in self._kept]:
+            self._kept = [each.new_empty((0, *each.shape[1:])) for each in found]
+        self._kept = [with_room(each, 0, rows) for each in self._kept]
+        self._store(found, count)
+        for kept in self._kept:
+            kept[count:rows] = -math.inf if kept.is_floating_point() else 0
+        self._report = with_room(self._report, 0, rows)
+        self._loaded = count, rows
+
+    def _view(self, state: State, rows: int) -> State:
+        """Return a state whose rows are the first ones where graphs know them."""
+        kept = iter(self._kept)
+
+        def moved(each: Any) -> Any:
+            return next(kept)[:rows] if isinstance(each, Tensor) else each
+
+        beams, links, rules, of_past = mapped(moved, _rows_of(state))
+        return state._replace(beams=beams, links=links, rules=rules, past=state.past._replace(rows=of_past))
+
+
+def _rows_of(state: State) -> tuple[Any, ...]:
+    """Return all that has a row for each sentence."""
+    return state.beams, state.links, state.rules, state.past.rows
+
+
+def _is_same(one: Tensor, other: Tensor) -> bool:
+    return one.data_ptr() == other.data_ptr() and one.shape == other.shape and one.stride() == other.stride()

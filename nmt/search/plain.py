@@ -1,0 +1,244 @@
+"""A step of a search in plain PyTorch: the reference for those in C and on a GPU, and what is left without either.
+
+A search adds sentences by `encode` and `admit`, gives each hypothesis its next symbol by `step`, again and again, and
+takes out those that are done by `leave`. These are functions over a `Past`, which holds all tensors that they read or
+write but for the models' weights: they return the past that comes next, and write only into its memory. What lies
+between two steps, the choice of symbols, is in `choosing`.
+
+Shapes: n rows (sentences), k hypotheses per row, h heads, c places, s source length.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from nmt.model.layers import CrossAttention, DecoderLayer, SelfAttention
+from nmt.model.operations import Attending, join_heads, split_heads
+from nmt.model.transformer import Transformer
+from nmt.search.state import (
+    HIDDEN,
+    ROOM,
+    Ancestry,
+    Caches,
+    KVCache,
+    LayerCache,
+    Past,
+    Removal,
+    State,
+    hidden,
+    joined,
+    with_room,
+)
+from nmt.system.device import Download, upload
+
+KeysValues = tuple[Tensor, Tensor]
+"""Keys (n, h, s, d_k) and values (n, h, s, d_v) of sources, in a layer"""
+Step = Callable[[State], tuple[State, Tensor]]
+"""A whole step of a search, choice included: return the state after it and (n,), whether each sentence is finished"""
+
+
+class Plain:
+    """How a search takes its steps: here by PyTorch, as the paper writes them."""
+
+    is_late = False
+    """Whether the host learns one step late which sentences are finished"""
+
+    def __init__(self, models: Sequence[Transformer], beam: int) -> None:
+        """Take steps of `beam` hypotheses per sentence, by one model or an ensemble."""
+        self.models, self.beam = models, beam
+        self.device = models[0].output_embedding.weight.device
+
+    def begin(self) -> Past:
+        """Return a past without sentences."""
+        return Past(self._new_rows([], ROOM), KVCache(0, ()))
+
+    # --- sentences come and go
+
+    def encode(self, index: int, ids: Tensor) -> list[KeysValues]:
+        """Return what each layer of the decoder of model `index` attends to in sources `ids` (n, s)."""
+        model = self.models[index]
+        states = model.encode(ids).states
+        return [layer.cross.keys_values(states) for layer in decoder_layers(model)]
+
+    def admit(self, past: Past, ids: Tensor, lengths: Sequence[int], longest: int) -> Past:
+        """Add sources `ids` (m, s) of unpadded `lengths`, whose outputs have at most `longest` symbols."""
+        before: Ancestry = past.rows
+        extent = _used_places(before.bias)
+        caches = []
+        for index in range(len(self.models)):
+            sources = self.encode(index, ids)
+            layers = past.memory.caches[index] if past.memory.caches else map(_no_cache, sources)
+            admitted = [_admitted(cache, of, before, extent) for cache, of in zip(layers, sources, strict=True)]
+            caches.append(tuple(admitted))
+        rows = joined(before, self._new_rows(lengths, ids.size(1)), HIDDEN)
+        return Past(rows, KVCache(extent, tuple(caches)))
+
+    def leave(self, past: Past, removal: Removal) -> Past:
+        """Remove the sentences that leave the batch."""
+        for caches in past.memory.caches:
+            for layer in caches:
+                for buffer in (layer.keys, layer.values):
+                    self.move(removal, buffer, past.memory.extent)
+                for buffer in (layer.memory_keys, layer.memory_values):
+                    self.move(removal, buffer, past.rows.longest)
+        return past._replace(rows=removal.remaining(past.rows))
+
+    def move(self, removal: Removal, buffer: Tensor, used: int) -> None:
+        """Fill the holes in keys or values (rows, h, places, d), of which the first `used` places are in use."""
+        removal.move(buffer[:, :, :used])
+
+    def _new_rows(self, lengths: Sequence[int], width: int) -> Ancestry:
+        """Return the rows of empty hypotheses of sources of these lengths, padded to `width`."""
+        count = len(lengths)
+        none = torch.zeros((count, self.beam), dtype=torch.int64, device=self.device)
+        is_padding = torch.arange(width, device=self.device) >= upload(np.array(lengths), self.device)[:, None]
+        return Ancestry(
+            positions=none.new_full((count, 1), -1),
+            places=none,
+            bias=torch.full((count, self.beam, ROOM), HIDDEN, device=self.device),
+            source_bias=torch.zeros(is_padding.shape, device=self.device).masked_fill_(is_padding, HIDDEN)[:, None],
+            words=(none,) * len(self.models),
+            ages=np.zeros(count, dtype=np.int64),
+            source_lengths=np.array(lengths, dtype=np.int64),
+        )
+
+    # --- steps
+
+    def take(self, step: Step, state: State, is_on_device: bool) -> tuple[State, Tensor]:
+        """Take a whole step of a search, which may need the host if not `is_on_device`; return what it returns."""
+        return step(state)
+
+    def step(self, past: Past, parents: Tensor, symbols: Tensor, alive: Tensor) -> tuple[Past, list[Tensor]]:
+        """Extend hypotheses `parents` (n, k) by `symbols` (n, k); return each model's states (n, k, d_model).
+
+        Hypotheses that are not `alive` (n, k) may be forgotten; their states are undefined.
+        """
+        past = self.extend(past, parents, alive)
+        rows: Ancestry = past.rows
+        words, caches, states = list(rows.words), [], []
+        for index, model in enumerate(self.models):
+            begins = model.begins_word(symbols)
+            if begins is not None:
+                words[index] = words[index].gather(1, parents) + (begins & alive)
+            x = embed(model, symbols, rows, None if begins is None else words[index])
+            after, y = self.decode(index, x, past, alive)
+            caches.append(after)
+            states.append(y)
+        memory = past.memory._replace(caches=tuple(caches))
+        return Past(rows._replace(words=tuple(words)), memory), states
+
+    def extend(self, past: Past, parents: Tensor, alive: Tensor) -> Past:
+        """Replace hypotheses by those that `parents` (n, k) selects, and give each a place for its newest symbol."""
+        rows, extent = past.rows, past.memory.extent
+        bias = rows.bias[:, :, :extent].gather(1, parents[:, :, None].expand(-1, -1, extent))
+        # Choose the first free places by sorting: taken places come after all free ones.
+        taken = F.pad(bias.amax(1) - HIDDEN, (0, self.beam))  # (n, extent + k): 0 where free
+        numbers = torch.arange(taken.size(1), dtype=torch.float32, device=taken.device)
+        places = (numbers + taken).topk(self.beam, largest=False).indices
+        highest = torch.maximum(places.amax(), (taken.amax(0).clamp_max_(1.0) * numbers).amax().long())
+        extent = int(highest) + 1
+        bias = with_room(bias, 2, extent, HIDDEN).scatter_(2, places[:, :, None], 0.0)
+        rows = rows._replace(positions=rows.positions + 1, places=places, bias=bias, ages=rows.ages + 1)
+        return Past(rows, past.memory._replace(extent=extent))
+
+    def decode(self, index: int, x: Tensor, past: Past, alive: Tensor) -> tuple[tuple[Any, ...], Tensor]:
+        """Apply the decoder's layers of model `index` to x (n, k, d_model); return its caches, and the states."""
+        rows, extent = past.rows, past.memory.extent
+        caches = with_places(past.memory.caches[index], len(x), extent)
+        own = biased(rows.bias[:, :, :extent], caches[0].keys.dtype)
+        source = biased(rows.source_bias[:, :, : rows.longest], caches[0].keys.dtype)
+        for layer, cache in zip(decoder_layers(self.models[index]), caches, strict=True):
+            to_places = partial(attend_to_places, layer.attention, cache, rows.places, own)
+            x = layer.states(x, to_places, partial(attend_to_source, layer.cross, cache, source))
+        return caches, self.models[index].decoder_norm(x)
+
+    def finished(self, past: Past, report: Download | None) -> tuple[Past, list[int]]:
+        """Return the finished rows, given what `take` returned, if that is known, and the past with what it tells."""
+        return past, report.read()[0].nonzero()[:, 0].tolist() if report else []
+
+
+def decoder_layers(model: Transformer) -> list[DecoderLayer]:
+    """Return the layers of a model's decoder."""
+    return list(model.decoder)  # type: ignore[arg-type]
+
+
+def embed(model: Transformer, symbols: Tensor, rows: Any, words: Tensor | None) -> Tensor:
+    """Return the decoder's inputs (n, k, d_model) for symbols (n, k), of which `words` (n, k) have begun before."""
+    x = model.target_embedding(symbols) * math.sqrt(model.config.d_model)
+    return x + model.target_positions.at(rows.positions, rows.end, words)  # type: ignore[no-any-return]
+
+
+def attend_to_places(attention: SelfAttention, cache: LayerCache, places: Tensor, bias: Tensor, y: Tensor) -> Tensor:
+    """Store keys and values of y (n, k, d_model) at `places` (n, k); attend to all where `bias` (n, 1, k, c) is 0."""
+    query, *newest = split_heads(attention.qkv(y), attention.heads, attention.widths)
+    n, extent = len(bias), bias.size(3)
+    rows = torch.arange(n, device=y.device)[:, None]
+    for buffer, new in zip((cache.keys, cache.values), newest, strict=True):
+        buffer.transpose(1, 2)[rows, places] = new.transpose(1, 2)
+    keys, values = cache.keys[:n, :, :extent], cache.values[:n, :, :extent]
+    mixed = attention.operations.attention(query, keys, values, Attending(bias))
+    return attention.out(join_heads(mixed))  # type: ignore[no-any-return]
+
+
+def attend_to_source(cross: CrossAttention, cache: LayerCache, bias: Tensor, y: Tensor) -> Tensor:
+    """Attend from y (n, k, d_model) to the sources, where `bias` (n, 1, 1, s) is 0."""
+    (query,) = split_heads(cross.query(y), cross.heads, cross.widths[:1])
+    n, length = len(bias), bias.size(3)
+    keys, values = cache.memory_keys[:n, :, :length], cache.memory_values[:n, :, :length]
+    mixed = cross.operations.attention(query, keys, values, Attending(bias))
+    return cross.out(join_heads(mixed))  # type: ignore[no-any-return]
+
+
+def biased(bias: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return a bias (n, 1, …) for attention in a dtype, in which what is hidden stays finite."""
+    if hidden(dtype) > HIDDEN:
+        bias = bias.clamp_min(hidden(dtype))
+    return bias[:, None].to(dtype)
+
+
+# --- buffers ----------------------------------------------------------------------------------------------------------
+
+
+def with_places(caches: Caches, rows: int, places: int) -> Caches:
+    """Return caches that have room for so many places of hypotheses in the first `rows`; the same ones if they have."""
+    if places <= min(caches[0].keys.size(2), caches[0].values.size(2)):
+        return caches
+    larger = []
+    for cache in caches:
+        keys = with_room(cache.keys, 2, places, beside=(0, rows))
+        values = with_room(cache.values, 2, places, beside=(0, rows))
+        larger.append(cache._replace(keys=keys, values=values))
+    return tuple(larger)
+
+
+def _used_places(bias: Tensor) -> int:
+    """Return the number of places up to the last that a hypothesis sees: rows that saw others may have left."""
+    seen = bias.eq(0.0).flatten(0, 1).any(0).nonzero()
+    return int(seen[-1]) + 1 if len(seen) else 0
+
+
+def _no_cache(source: KeysValues) -> LayerCache:
+    """Return a cache without rows, for keys and values like those of `source`."""
+    keys, values = (states.new_empty((0, states.size(1), ROOM, states.size(3))) for states in source)
+    return LayerCache(keys, values, keys, values)
+
+
+def _admitted(cache: LayerCache, source: KeysValues, before: Ancestry, extent: int) -> LayerCache:
+    """Return a cache with the keys and values of more sources, as the rows after those that there are."""
+    start = len(before.places)
+    end, width = start + len(source[0]), source[0].size(2)
+    own = [with_room(buffer, 0, end, beside=(2, extent)) for buffer in (cache.keys, cache.values)]
+    memory = []
+    for buffer, states in zip((cache.memory_keys, cache.memory_values), source, strict=True):
+        wide = with_room(with_room(buffer, 0, end, beside=(2, before.longest)), 2, width, beside=(0, end))
+        wide[start:end, :, :width] = states
+        memory.append(wide)
+    return LayerCache(*own, *memory)
