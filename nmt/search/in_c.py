@@ -26,8 +26,19 @@ from nmt.model.batch import PADDING
 from nmt.model.layers import DecoderLayer
 from nmt.model.transformer import Transformer
 from nmt.search.choosing import BeamOperations, Beams, Candidates
-from nmt.search.plain import KeysValues, Plain, decoder_layers, with_places
-from nmt.search.state import HIDDEN, Ancestry, Caches, LayerCache, Past, Removal, State, with_room
+from nmt.search.plain import Plain, decoder_layers
+from nmt.search.state import (
+    HIDDEN,
+    Ancestry,
+    Caches,
+    KeysValues,
+    LayerCache,
+    Past,
+    Removal,
+    State,
+    with_places,
+    with_room,
+)
 from nmt.text.vocabulary import EOS
 
 STEPS_AHEAD = 16  # of a single sentence, for which buffers have room

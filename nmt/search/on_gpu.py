@@ -27,8 +27,8 @@ from nmt.compute.gpu import has_triton
 from nmt.compute.recorded import Recorded
 from nmt.model.operations import join_heads, split_heads
 from nmt.model.transformer import Transformer
-from nmt.search.plain import KeysValues, Plain, Step, decoder_layers
-from nmt.search.state import Past, Removal, State, hidden, joined, mapped, tensors_of, with_room
+from nmt.search.plain import Plain, Step, decoder_layers
+from nmt.search.state import KeysValues, Past, Removal, State, hidden, joined, mapped, tensors_of, with_room
 from nmt.system.device import Download, upload
 
 STEPS = "graphs"  # how steps reach a GPU: by "graphs", kernels "singly", or "plainly", which is without pages, too
@@ -46,8 +46,6 @@ class PagedRows(NamedTuple):
     """(n, 1) of the newest symbols, -1 before the first, and `end` in finished rows"""
     places: Tensor
     """(n, k) of the keys and values of the newest symbols"""
-    alive: Tensor
-    """(n, k), hypotheses before the step"""
     extents: Tensor
     """(n,) int32, places up to the last visible one"""
     seen: Tensor
@@ -139,7 +137,6 @@ class OnGPU(Plain):
         return PagedRows(
             positions=none.new_full((count, 1), -1),
             places=none,
-            alive=none.bool(),
             extents=none.new_zeros(count, dtype=torch.int32),
             seen=none.new_zeros((count, PLACES, self.beam), dtype=torch.bool),
             table=none.new_zeros((count, columns), dtype=torch.int32),
@@ -209,7 +206,6 @@ class OnGPU(Plain):
         rows = rows._replace(
             positions=(rows.positions + 1).masked_fill_(~alive.any(1, keepdim=True), rows.end),
             places=places,
-            alive=alive,
             extents=(seen.any(2) * (numbers + 1)).amax(1).int(),
         )
         return Past(rows, past.memory)

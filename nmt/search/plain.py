@@ -27,7 +27,7 @@ from nmt.search.state import (
     HIDDEN,
     ROOM,
     Ancestry,
-    Caches,
+    KeysValues,
     KVCache,
     LayerCache,
     Past,
@@ -35,12 +35,14 @@ from nmt.search.state import (
     State,
     hidden,
     joined,
+    no_cache,
+    used_places,
+    with_places,
     with_room,
+    with_sources,
 )
 from nmt.system.device import Download, upload
 
-KeysValues = tuple[Tensor, Tensor]
-"""Keys (n, h, s, d_k) and values (n, h, s, d_v) of sources, in a layer"""
 Step = Callable[[State], tuple[State, Tensor]]
 """A whole step of a search, choice included: return the state after it and (n,), whether each sentence is finished"""
 
@@ -71,12 +73,12 @@ class Plain:
     def admit(self, past: Past, ids: Tensor, lengths: Sequence[int], longest: int) -> Past:
         """Add sources `ids` (m, s) of unpadded `lengths`, whose outputs have at most `longest` symbols."""
         before: Ancestry = past.rows
-        extent = _used_places(before.bias)
+        extent = used_places(before.bias)
         caches = []
         for index in range(len(self.models)):
             sources = self.encode(index, ids)
-            layers = past.memory.caches[index] if past.memory.caches else map(_no_cache, sources)
-            admitted = [_admitted(cache, of, before, extent) for cache, of in zip(layers, sources, strict=True)]
+            layers = past.memory.caches[index] if past.memory.caches else map(no_cache, sources)
+            admitted = [with_sources(cache, of, before, extent) for cache, of in zip(layers, sources, strict=True)]
             caches.append(tuple(admitted))
         rows = joined(before, self._new_rows(lengths, ids.size(1)), HIDDEN)
         return Past(rows, KVCache(extent, tuple(caches)))
@@ -202,43 +204,3 @@ def biased(bias: Tensor, dtype: torch.dtype) -> Tensor:
     if hidden(dtype) > HIDDEN:
         bias = bias.clamp_min(hidden(dtype))
     return bias[:, None].to(dtype)
-
-
-# --- buffers ----------------------------------------------------------------------------------------------------------
-
-
-def with_places(caches: Caches, rows: int, places: int) -> Caches:
-    """Return caches that have room for so many places of hypotheses in the first `rows`; the same ones if they have."""
-    if places <= min(caches[0].keys.size(2), caches[0].values.size(2)):
-        return caches
-    larger = []
-    for cache in caches:
-        keys = with_room(cache.keys, 2, places, beside=(0, rows))
-        values = with_room(cache.values, 2, places, beside=(0, rows))
-        larger.append(cache._replace(keys=keys, values=values))
-    return tuple(larger)
-
-
-def _used_places(bias: Tensor) -> int:
-    """Return the number of places up to the last that a hypothesis sees: rows that saw others may have left."""
-    seen = bias.eq(0.0).flatten(0, 1).any(0).nonzero()
-    return int(seen[-1]) + 1 if len(seen) else 0
-
-
-def _no_cache(source: KeysValues) -> LayerCache:
-    """Return a cache without rows, for keys and values like those of `source`."""
-    keys, values = (states.new_empty((0, states.size(1), ROOM, states.size(3))) for states in source)
-    return LayerCache(keys, values, keys, values)
-
-
-def _admitted(cache: LayerCache, source: KeysValues, before: Ancestry, extent: int) -> LayerCache:
-    """Return a cache with the keys and values of more sources, as the rows after those that there are."""
-    start = len(before.places)
-    end, width = start + len(source[0]), source[0].size(2)
-    own = [with_room(buffer, 0, end, beside=(2, extent)) for buffer in (cache.keys, cache.values)]
-    memory = []
-    for buffer, states in zip((cache.memory_keys, cache.memory_values), source, strict=True):
-        wide = with_room(with_room(buffer, 0, end, beside=(2, before.longest)), 2, width, beside=(0, end))
-        wide[start:end, :, :width] = states
-        memory.append(wide)
-    return LayerCache(*own, *memory)

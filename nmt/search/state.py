@@ -84,6 +84,8 @@ class LayerCache(NamedTuple):
 
 Caches = tuple[LayerCache, ...]
 """Of each layer of a decoder"""
+KeysValues = tuple[Tensor, Tensor]
+"""Keys (n, h, s, d_k) and values (n, h, s, d_v) of sources, in a layer"""
 
 
 class KVCache(NamedTuple):
@@ -246,3 +248,43 @@ def _with_margin(dim: int, size: int) -> int:
 def hidden(dtype: torch.dtype) -> float:
     """Return HIDDEN, or its replacement for a dtype with a smaller range, such as fp16."""
     return max(HIDDEN, torch.finfo(dtype).min / 2)
+
+
+# --- keys and values --------------------------------------------------------------------------------------------------
+
+
+def with_places(caches: Caches, rows: int, places: int) -> Caches:
+    """Return caches that have room for so many places of hypotheses in the first `rows`; the same ones if they have."""
+    if places <= min(caches[0].keys.size(2), caches[0].values.size(2)):
+        return caches
+    larger = []
+    for cache in caches:
+        keys = with_room(cache.keys, 2, places, beside=(0, rows))
+        values = with_room(cache.values, 2, places, beside=(0, rows))
+        larger.append(cache._replace(keys=keys, values=values))
+    return tuple(larger)
+
+
+def used_places(bias: Tensor) -> int:
+    """Return the number of places up to the last that a hypothesis sees: rows that saw others may have left."""
+    seen = bias.eq(0.0).flatten(0, 1).any(0).nonzero()
+    return int(seen[-1]) + 1 if len(seen) else 0
+
+
+def no_cache(source: KeysValues) -> LayerCache:
+    """Return a cache without rows, for keys and values like those of `source`."""
+    keys, values = (states.new_empty((0, states.size(1), ROOM, states.size(3))) for states in source)
+    return LayerCache(keys, values, keys, values)
+
+
+def with_sources(cache: LayerCache, source: KeysValues, before: Ancestry, extent: int) -> LayerCache:
+    """Return a cache with the keys and values of more sources, as the rows after those that there are."""
+    start = len(before.places)
+    end, width = start + len(source[0]), source[0].size(2)
+    own = [with_room(buffer, 0, end, beside=(2, extent)) for buffer in (cache.keys, cache.values)]
+    memory = []
+    for buffer, states in zip((cache.memory_keys, cache.memory_values), source, strict=True):
+        wide = with_room(with_room(buffer, 0, end, beside=(2, before.longest)), 2, width, beside=(0, end))
+        wide[start:end, :, :width] = states
+        memory.append(wide)
+    return LayerCache(*own, *memory)
