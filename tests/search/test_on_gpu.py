@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -18,8 +19,10 @@ from nmt.compute.recorded import Recorded
 from nmt.recipe import Decoding
 from nmt.search import on_gpu, way
 from nmt.search.beam import SearchEngine
-from nmt.search.constraints import MinLength, NoRepeat
+from nmt.search.constraints import Constraint, MinLength, NoRepeat
 from nmt.search.sources import Hypothesis, Source
+from nmt.search.state import Newest
+from nmt.text.vocabulary import PAD
 
 VOCABULARY = 103
 CAPPED = {"norm": "pre", "positions": "learned", "max_positions": 24, "d_k": 3, "d_v": 5}
@@ -71,7 +74,30 @@ def found_by(engine: SearchEngine, how: str, sources: list[Source]) -> list[list
     return [found for _, found in sorted(engine.search(Pile(sources), engine.decoding.beam, how == "sample"))]
 
 
+class LastTwo(NamedTuple):
+    """Symbols of hypotheses (n, k)."""
+
+    newer: Tensor
+    older: Tensor
+
+
+class NoSymbolOfTheLastTwo(Constraint[LastTwo]):
+    """Hands a tensor on from one field to the other; for a beam of 1."""
+
+    def begin(self, sources: Sequence[Source], end: int) -> LastTwo:
+        none = torch.full((len(sources), self.beam), PAD, device=self.device)
+        return LastTwo(none, none)
+
+    def restrict(self, state: LastTwo, positions: Tensor, log_probs: Tensor) -> None:
+        for symbols in state:
+            log_probs.scatter_(2, symbols[:, :, None], -math.inf)
+
+    def advance(self, state: LastTwo, newest: Newest) -> LastTwo:
+        return LastTwo(newest.symbols, state.newer)
+
+
 RULES = {
+    "handed on": [NoSymbolOfTheLastTwo],
     "search": [],
     "sample": [partial(MinLength, 3)],
     "rules": [partial(MinLength, 5), partial(NoRepeat, 2)],
@@ -80,7 +106,13 @@ RULES = {
 
 @pytest.mark.parametrize(
     ("how", "beam", "changes", "models"),
-    [("search", 4, {}, 1), ("rules", 2, WORDS, 2), ("sample", 3, CAPPED, 1)],
+    [
+        ("search", 4, {}, 1),
+        ("rules", 2, WORDS, 2),
+        ("sample", 3, CAPPED, 1),
+        ("handed on", 1, {}, 1),
+        ("views", 3, {}, 1),
+    ],
 )
 def test_a_search_by_repeated_steps_is_the_search(
     how: str, beam: int, changes: dict[str, Any], models: int, request: pytest.FixtureRequest
