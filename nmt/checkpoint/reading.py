@@ -278,7 +278,8 @@ def tensors_of(path: Path) -> Iterator[Path]:
         if memory_error(error):
             raise
         problem = str(error).partition("\n")[0]  # without torch's stack trace
-        raise UserError(f"{path}: damaged or not readable: {problem}", files.remedy(path)) from None
+        hint = files.remedy(path) if files.is_utf8(path) else f"rename {path.parent}: safetensors reads names in UTF-8"
+        raise UserError(f"{path}: damaged or not readable: {problem}", hint) from None
 
 
 def read_tensors(path: Path, dtypes: Sequence[str] = WEIGHT_DTYPES) -> dict[str, Tensor]:

@@ -20,7 +20,7 @@ from nmt.commands.command_line import Command
 from nmt.system.compression import compressed
 from nmt.system.console import Console, shown
 from nmt.system.errors import TRY_AGAIN, GroupError, Interrupted, UserError, printable_lines
-from nmt.system.files import whole_file
+from nmt.system.files import no_temporary_directory, unwritable_name, whole_file
 from nmt.text.lines import count_lines, count_rest, decoded, read_lines
 
 COMPLETE = "_NMT_COMPLETE"
@@ -102,6 +102,10 @@ def ending_of(error: BaseException) -> Ending:
         case io.UnsupportedOperation():  # open_standard_streams has opened stdout read-only
             hint = "redirect stdout to a file or a pipe"
             return Ending(1, "stdout is closed, so the result has nowhere to go", hint)
+        case UnicodeEncodeError() if error.encoding == sys.getfilesystemencoding() != "utf-8":
+            return ending_of(unwritable_name(error.object))
+        case OSError() if missing := no_temporary_directory(error):
+            return ending_of(missing)
         case OSError():  # such as a full disk
             full = error.errno in (errno.ENOSPC, errno.EDQUOT)
             hint = "free some space" if full else "check the path and its permissions; --debug shows the traceback"

@@ -36,7 +36,7 @@ from nmt.system.compression import compressed, open_input
 from nmt.system.console import Console
 from nmt.system.device import find_world
 from nmt.system.errors import Interrupted, UserError
-from nmt.system.files import whole_file
+from nmt.system.files import check_place, whole_file
 from nmt.text.document import KEPT, Document
 from nmt.text.lines import one_line, read_lines
 from nmt.text.markup import LINKS, TAGS
@@ -295,9 +295,11 @@ class LineSearch:
 
 
 def _check_output(options: SearchOptions) -> None:
-    """Raise UserError if the output would overwrite the input, or cannot be compressed as its name says."""
+    """Raise UserError if the output has no place, would overwrite the input, or cannot be compressed as named."""
     with compressed(BytesIO(), options.output or ""):
         pass
+    if options.output:
+        check_place(options.output)
     if options.source and options.output and options.output.exists() and options.source.samefile(options.output):
         raise UserError(f"--output {options.output}: is also the input", "give --output another file")
 

@@ -19,7 +19,7 @@ from nmt.decoding.engine import Request
 from nmt.decoding.pipeline import Pipeline
 from nmt.recipe import Data, Dataset, Decoding
 from nmt.system.errors import UserError
-from nmt.system.files import whole_file
+from nmt.system.files import check_place, make_directory, whole_file
 from nmt.text.bilingual import BilingualFile, Unit
 from nmt.text.strings import ProgramString
 
@@ -58,6 +58,8 @@ def find_files(source: Path | None, output: Path | None, is_text: bool) -> list[
             raise UserError(f"--output {out}: does not end in {path.suffix}", "an output has the format of its input")
         if out.exists() and out.samefile(path):
             raise UserError(f"--output {out}: is also the input", "give --output another file or folder")
+        if out.is_symlink():
+            check_place(out)
     return files
 
 
@@ -136,7 +138,7 @@ class FileTranslation:
             except (ExpatError, ValueError):  # a placeholder is lost, or it is no XML
                 self.empty += len(forms)
                 self._say(f"{job.file.path}: left empty: {unit.sources[0][:SHOWN]!r}")
-        job.output.parent.mkdir(parents=True, exist_ok=True)
+        make_directory(job.output.parent)
         with whole_file(job.output) as stream:
             stream.write(job.file.content())
 

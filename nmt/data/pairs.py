@@ -19,6 +19,7 @@ from nmt.recipe import Data, Dataset
 from nmt.recipe.data import PAIRS, UNITS, format_of
 from nmt.system.compression import members
 from nmt.system.errors import UserError
+from nmt.system.files import check_name
 from nmt.text.bilingual import BilingualFile
 from nmt.text.lines import REALIGN, count_lines, one_line, read_lines, read_parallel, stripped
 
@@ -65,6 +66,7 @@ def check_inputs(datasets: Sequence[Dataset], data: Data) -> int | None:
     """
     for dataset in datasets:
         for path in input_files(dataset, data.of(dataset)):
+            check_name(path)
             if not path.exists():
                 root = "" if path.is_absolute() else f" (data.root is {data.root})"
                 raise UserError(f"{path}: no such file{root}", "--set data.root=FOLDER says where relative names begin")

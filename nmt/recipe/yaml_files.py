@@ -15,7 +15,7 @@ from typing import Any
 import yaml
 
 from nmt.system.errors import UserError
-from nmt.system.files import not_read
+from nmt.system.files import is_utf8, not_read
 
 MOST_CHARACTERS = 1_000_000  # in a file
 MOST_VALUES = 10_000  # in a file; a few lines of nested aliases can expand to billions
@@ -133,6 +133,9 @@ def override(tree: Tree, origins: Origins, setting: str) -> None:
     key, equals, text = setting.partition("=")
     parts = key.strip().split(".")
     shown = setting if len(setting) <= 200 else f"{setting[:200]}…"
+    if not is_utf8(setting):
+        problem = f"--set {shown}: has bytes that are not UTF-8, or that are beyond ASCII in a locale that has no more"
+        raise UserError(problem, "give names in UTF-8, and take a locale of it: export LC_ALL=C.UTF-8")
     if not equals or not all(parts):
         raise UserError(f"--set {shown}: must be section.key=value", "write it like --set training.updates=2000")
     try:

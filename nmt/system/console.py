@@ -271,4 +271,4 @@ class JsonLines:
 
 
 def _line(value: Any) -> bytes:
-    return json.dumps(value, ensure_ascii=False).encode() + b"\n"
+    return json.dumps(value, ensure_ascii=False).encode(errors="backslashreplace") + b"\n"

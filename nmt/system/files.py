@@ -9,6 +9,7 @@ import os
 import re
 import shutil
 import stat
+import sys
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from glob import escape
@@ -32,16 +33,70 @@ class OutOfResources(UserError):
 @contextmanager
 def writing(path: Path, codes: Collection[int] | None = None) -> Iterator[None]:
     """Convert an OSError (with an errno in `codes`, if given) to a UserError about writing `path`."""
+    check_name(path)
     try:
         yield
     except OSError as error:
+        if missing := no_temporary_directory(error):
+            raise missing from None
         if codes is not None and error.errno not in codes:
             raise
+        name, place = str(path), path.parent
+        if path.is_symlink():
+            target = Path(os.path.realpath(path))
+            name, place = f"{path}, a link to {target}", target.parent
         problem, hint = "the disk is full", "free some space and run the same command again"
         if error.errno not in FULL:
             problem = f"cannot be written: {error.strerror or error}"
-            hint = f"check {path.parent} and its permissions, or name another place"
-        raise UserError(f"{path}: {problem}", hint) from None
+            hint = f"check {place} and its permissions, or name another place"
+        raise UserError(f"{name}: {problem}", hint) from None
+
+
+def check_place(path: Path) -> None:
+    """Raise UserError if `path` has no directory to write a file to; that of a symlink is its target's."""
+    with writing(path):
+        Path(os.path.realpath(path)).parent.stat()
+
+
+def make_directory(path: Path) -> None:
+    """Create a directory, or the target of a dangling symlink, with its parents, unless it exists.
+
+    Raise UserError if it cannot be created.
+    """
+    with writing(path):
+        Path(os.path.realpath(path)).mkdir(parents=True, exist_ok=True)
+
+
+def check_name(name: str | os.PathLike[str]) -> None:
+    """Raise UserError if the locale's encoding lacks characters of a file name, which Python would call missing."""
+    try:
+        os.fsencode(name)
+    except UnicodeEncodeError:
+        raise unwritable_name(os.fspath(name)) from None
+
+
+def is_utf8(name: str | os.PathLike[str]) -> bool:
+    """Return whether a name has no bytes that are not UTF-8, which Python keeps as surrogates."""
+    try:
+        os.fspath(name).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def unwritable_name(name: str) -> UserError:
+    """Return the UserError for a file name that the locale's encoding cannot write."""
+    problem = f"{name}: this name has characters that the locale, of {sys.getfilesystemencoding()}, cannot write"
+    return UserError(problem, "take a locale of UTF-8: export LC_ALL=C.UTF-8")
+
+
+def no_temporary_directory(error: OSError) -> UserError | None:
+    """Return the UserError for the error of `tempfile`, which libraries use, if it finds no directory; else None."""
+    if error.filename is not None or "temporary directory" not in str(error):
+        return None
+    return UserError(
+        "there is no directory for temporary files", "name one that you may write to: export TMPDIR=FOLDER"
+    )
 
 
 @contextmanager
@@ -172,18 +227,19 @@ def remove_directory(path: Path) -> None:
 
 def write_json(path: Path, value: Any) -> None:
     """Write indented JSON."""
-    path.write_text(_json(value), encoding="utf-8")
+    path.write_bytes(_json(value))
 
 
 def replace_json(path: Path, value: Any) -> None:
     """Atomically replace a file with indented JSON; raise UserError, keeping the old one, if it cannot be written."""
     with whole_file(path) as stream:
-        stream.write(_json(value).encode())
+        stream.write(_json(value))
 
 
 @contextmanager
 def reading(path: Path, hint: str) -> Iterator[None]:
     """Convert an OSError of the block to a UserError about reading `path`, as `not_read` does."""
+    check_name(path)
     try:
         yield
     except OSError as error:
@@ -236,8 +292,9 @@ def read_json(path: Path) -> Any:
         raise UserError(f"{path}: damaged: is not valid JSON: {error}", remedy(path)) from None
 
 
-def _json(value: Any) -> str:
-    return json.dumps(value, indent=2, ensure_ascii=False) + "\n"
+def _json(value: Any) -> bytes:
+    """Return indented JSON in UTF-8; bytes of file names that are not UTF-8 are escaped."""
+    return (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode(errors="backslashreplace")
 
 
 def sha256(path: Path) -> str:

@@ -23,7 +23,7 @@ from subprocess import DEVNULL, Popen
 from typing import Any
 
 from nmt.system.errors import UserError
-from nmt.system.files import writing
+from nmt.system.files import make_directory, writing
 
 SAFE = "PYTHONSAFEPATH"  # environment variable that keeps the working directory out of `sys.path`
 FOLDER = Path(__file__).parents[2]  # folder or archive that holds this nmt
@@ -196,7 +196,7 @@ def exclusive(lock: Path, what: str, say: Callable[[str], None], wait: bool = Fa
     does not support locks, `say` so and run the block anyway.
     """
     with writing(Path(what)):
-        lock.parent.mkdir(parents=True, exist_ok=True)
+        make_directory(lock.parent)
         file = lock.open("ab")
     with file:
         try:

@@ -2,6 +2,7 @@
 
 Only `\\n` ends a line, not U+2028, `\\x0b`, `\\x85` or a lone `\\r`; a `\\r` before `\\n` is stripped. Python's text
 mode, `str.splitlines` and most loaders also split elsewhere, which misaligns all later lines with their translations.
+A text with `\\r` alone at the ends of its lines, as old programs wrote it, is refused.
 Text is UTF-8: invalid bytes are decoded as U+FFFD, UTF-16 and UTF-32 are refused. A byte order mark is stripped from
 any line, since joined files have it inside. `nmt/system/compression.py` decompresses.
 """
@@ -24,6 +25,8 @@ from nmt.system.errors import UserError
 
 BLOCK = 1 << 20  # bytes read at a time when counting lines
 LONGEST = 1 << 24  # maximum bytes in a line: a small .gz file can expand to gigabytes without a newline
+LONE = re.compile(rb"\r[^\r\n]")  # `\r` amid a line, or at the end of one that has no `\n`
+USUAL = 4096  # bytes: beginnings of texts with `\r` alone have shorter lines, on average
 STRAY = 4  # NULs and invalid bytes, beside 2%, in the beginning of a text that has NULs
 VISIBLE = re.compile(
     r"[^\s\0-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f"
@@ -57,7 +60,10 @@ def decoded(stream: io.BufferedReader, name: str | os.PathLike[str]) -> Iterator
 
 
 def _check_beginning(head: bytes, name: str | os.PathLike[str]) -> None:
-    """Raise UserError if a text's first bytes are compressed, UTF-16, UTF-32 or binary; a few stray bytes may be."""
+    """Raise UserError if a text's first bytes are compressed, UTF-16, UTF-32, binary, or lines that end in `\\r` alone.
+
+    A few stray bytes may be.
+    """
     text = head.decode("utf-8", "replace") if b"\0" in head else ""
     if suffix := suffix_of(head):
         what, command = f"compressed ({suffix})", f"{FORMATS[suffix][0]} -dc"
@@ -68,6 +74,8 @@ def _check_beginning(head: bytes, name: str | os.PathLike[str]) -> None:
     elif text.count("\0") + text.count("\ufffd") > STRAY + len(head) // 50:
         order = "LE" if head[1::2].count(0) > head[::2].count(0) else "BE"
         what, command = "UTF-16 or not text, since it has NUL bytes", f"iconv -f UTF-16{order} -t UTF-8"
+    elif b"\n" not in head and len(LONE.findall(head)) > len(head) // USUAL:
+        what, command = "text whose lines end in \\r alone", "tr '\\r' '\\n' <"
     else:
         return
     raise UserError(f"{name}: is {what}", f"make it text in UTF-8, by: {command} FILE > NEW")

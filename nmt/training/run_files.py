@@ -26,7 +26,7 @@ from nmt.checkpoint.reading import CHECKPOINT, POSITION, Bundle, Figure, Natural
 from nmt.recipe import Recipe, Task, Training
 from nmt.system.console import JsonLines
 from nmt.system.errors import UserError
-from nmt.system.files import OutOfResources, clear_parts, regular, remedy, whole_file
+from nmt.system.files import OutOfResources, clear_parts, make_directory, regular, remedy, whole_file
 from nmt.system.processes import exclusive
 
 METRICS = "metrics.jsonl"
@@ -153,10 +153,7 @@ def lock_directory(out: Path, data: Path, held: ExitStack, say: Say) -> None:
         raise UserError(f"--out {out}: holds other files and no run", "name another directory, or an empty one")
     for path in (out / name for name in steps if not (out / name).is_dir()):
         raise UserError(f"{path}: has the name of a checkpoint and is not a directory", "move it away")
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(f"--out {out}: cannot be created: {error.strerror}", "name another directory") from None
+    make_directory(out)
     held.enter_context(exclusive(out / ".lock", str(out), say))
     clear_leftovers(out)
 

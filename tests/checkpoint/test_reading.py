@@ -179,6 +179,14 @@ def test_weights_that_cannot_be_opened_now_are_not_called_damaged(ckpts: Path, m
         bundle.weights()
 
 
+def test_a_folder_whose_name_is_not_utf8_is_to_be_renamed(ckpts: Path) -> None:
+    path = ckpts.rename(os.fsdecode(os.fsencode(ckpts) + b"\xe9"))
+    bundle = checkpoints(path)[-1]
+    with pytest.raises(UserError, match="is not valid UTF-8") as caught:
+        bundle.weights()
+    assert caught.value.hint.startswith(f"rename {bundle.path}")
+
+
 def test_an_average_is_of_as_many_checkpoints_as_the_recipe_of_the_newest_says(ckpts: Path) -> None:
     for folder, number in zip(checkpoint_folders(ckpts), (1, 1, 1, 3), strict=True):
         recipe = (folder / "recipe.yaml").read_text()

@@ -19,6 +19,7 @@ def made(reverse_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a run, a bundle that cannot be exported, and short files."""
     path = tmp_path_factory.mktemp("errors")
     (path / "ckpts").symlink_to(reverse_run / "ckpts")
+    (path / "dangling").symlink_to(path / "no" / "out")
     random_bundle(path / "learned", positions="learned")
     for name, text in {"one": "a\n", "two": "a\nb\n", "empty": "", "tree": "(TOP (NP (NN a)))\n"}.items():
         (path / name).write_text(text)
@@ -127,7 +128,10 @@ def test_usage(nmt: Callable[..., Any], folder: Path, line: str, problem: str) -
         ("translate --resume --input two --output two", "--output two: is also the input", ""),
         ("translate --resume --input two --output out --prefix one", "--prefix one: ends after 1 lines, unlike", ""),
         ("translate --resume --input two --output out --n-best 9", "n-best 9 needs a beam at least as wide", ""),
-        ("translate --resume --input two --output no/out", "no/out.parts: No such file", ""),
+        ("translate --resume --input two --output no/out", "no/out: cannot be written: No such file", ""),
+        ("translate --output dangling", "/no/out: cannot be written: No such file", "/no and its permissions"),
+        ("translate --resume --input two --output dangling", "dangling, a link to ", "/no and its permissions"),
+        ("translate --set n='\udcff'", ": has bytes that are not UTF-8", "export LC_ALL=C.UTF-8"),
         ("score none", "none: cannot be read: No such file or directory", ""),
         ("score two", "the hypothesis has 1 lines and reference has 2", ""),
         ("score two --metric brackets", "two:1:1: 'a' stands outside of brackets", ""),

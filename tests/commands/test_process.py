@@ -8,13 +8,14 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
 from click.shell_completion import BashComplete
 
 from nmt.cli import cli
-from nmt.commands.process import COMPLETE
+from nmt.commands.process import COMPLETE, ending_of
 
 PROGRAM = """
 import os, sys
@@ -50,6 +51,18 @@ def test_a_hangup_that_is_ignored_stays_ignored(nmt, monkeypatch) -> None:
         assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
     finally:
         signal.signal(signal.SIGHUP, before)
+
+
+def test_errors_of_libraries_about_names_and_temporary_files_are_no_bugs(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(sys, "getfilesystemencoding", lambda: "ascii")
+    with pytest.raises(UnicodeEncodeError) as name:
+        "Größe".encode("ascii")
+    assert ending_of(name.value).message == "Größe: this name has characters that the locale, of ascii, cannot write"
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setattr(tempfile, "_candidate_tempdir_list", lambda: [str(tmp_path / "missing")])
+    with pytest.raises(FileNotFoundError) as missing:
+        tempfile.gettempdir()
+    assert "TMPDIR" in ending_of(missing.value).hint
 
 
 # --- completion in shells -----------------------------------------------------------------------------------

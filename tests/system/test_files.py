@@ -10,6 +10,7 @@ import shutil
 import stat
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -20,7 +21,9 @@ import pytest
 from nmt.system.console import JsonLines
 from nmt.system.errors import Interrupted, UserError
 from nmt.system.files import (
+    check_place,
     clear_parts,
+    make_directory,
     read_json,
     remove_directory,
     replace_json,
@@ -384,3 +387,49 @@ def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     if Path("/dev/full").exists():
         with pytest.raises(UserError, match="/dev/full: the disk is full"), whole_file(Path("/dev/full")) as stream:
             stream.write(b"1")
+
+
+def test_a_link_into_no_directory_is_named_with_its_target(tmp_path: Path) -> None:
+    (tmp_path / "out").symlink_to("missing/real")
+    target = tmp_path / "missing" / "real"
+    for write in (write_file, check_place):
+        with pytest.raises(UserError, match=f"out, a link to {target}: cannot be written: No such file") as caught:
+            write(tmp_path / "out")
+        assert str(tmp_path / "missing") in caught.value.hint
+    make_directory(tmp_path / "out")
+    assert target.is_dir()
+    make_directory(tmp_path / "out")  # it is there
+    check_place(tmp_path / "new")
+    target.rmdir()
+    target.write_text("a file")
+    with pytest.raises(UserError, match="out, a link to .*: cannot be written: File exists"):
+        make_directory(tmp_path / "out")
+
+
+def test_a_name_that_is_not_utf8_is_kept_in_json(tmp_path: Path) -> None:
+    names = {"files": [os.fsdecode(b"caf\xe9.en"), "Größe"]}
+    write_json(tmp_path / "a.json", names)
+    replace_json(tmp_path / "b.json", names)
+    JsonLines(tmp_path / "c.jsonl", lambda problem: None).append(names)
+    assert [read_json(tmp_path / name) for name in ("a.json", "b.json", "c.jsonl")] == [names] * 3
+    assert "Größe" in (tmp_path / "a.json").read_text()
+
+
+def test_a_name_that_the_locale_cannot_write_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "fsencode", lambda name: os.fspath(name).encode("ascii"))
+    for use in (write_file, write_directory, read_json, make_directory):
+        with pytest.raises(UserError, match="Größe: this name has characters that the locale, of .*, cannot write"):
+            use(tmp_path / "Größe")
+
+
+def test_a_missing_temporary_directory_is_not_taken_for_the_output(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setattr(tempfile, "_candidate_tempdir_list", lambda: [str(tmp_path / "missing")])
+    with (
+        pytest.raises(UserError, match="no directory for temporary files") as caught,
+        whole_directory(tmp_path / "a", None),
+    ):
+        tempfile.mkdtemp()
+    assert "TMPDIR" in caught.value.hint

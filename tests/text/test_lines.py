@@ -81,7 +81,7 @@ def test_counting_agrees_with_reading(folder: Path, name: str, content: bytes) -
     path = write(folder / name, content)
     try:
         lines = list(read_lines(path))
-    except UserError as error:  # it looks like UTF-16
+    except UserError as error:  # it looks like UTF-16, or its lines seem to end in \r
         with pytest.raises(UserError, match=re.escape(error.message)):
             count_lines(path)
         return
@@ -113,6 +113,21 @@ def test_a_file_that_ends_before_the_other_is_named(tmp_path: Path, one: bytes, 
     assert next(lines) == ("1", "x")
     with pytest.raises(UserError, match=f"{ended} ends after 1 lines and .* goes on"):
         next(lines)
+
+
+@compressed
+@pytest.mark.parametrize("content", [b"one\rtwo", b"one\r\rtwo\r", b"a line of a text\r" * 10_000])
+def test_a_text_whose_lines_end_in_carriage_returns_is_refused(tmp_path: Path, name: str, content: bytes) -> None:
+    path = write(tmp_path / name, content)
+    for read in (count_lines, lambda path: list(read_lines(path))):
+        with pytest.raises(UserError, match=re.escape(f"{path}: is text whose lines end in \\r alone")) as caught:
+            read(path)
+    assert r"tr '\r' '\n'" in caught.value.hint
+
+
+def test_a_long_line_may_have_a_carriage_return_before_its_end_is_seen(tmp_path: Path) -> None:
+    line = b"one\rmore " + b"and more " * 20_000
+    assert list(read_lines(write(tmp_path / "x", line + b"\n"))) == [line.decode()]
 
 
 GZ = gzip.compress(os.urandom(3000).hex().encode() + b"\n")
