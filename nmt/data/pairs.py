@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from nmt.data.tables import check_columns, read_table
 from nmt.parsing.tree import prepare_tree, read_trees, tree_files
 from nmt.recipe import Data, Dataset
 from nmt.recipe.data import PAIRS, UNITS, format_of
@@ -25,6 +26,9 @@ from nmt.text.lines import REALIGN, count_lines, one_line, read_lines, read_para
 
 Pair = tuple[str, ...]
 """One sentence for each of `Data.languages`"""
+ABSENT = object()
+KINDS = {bytes: "bytes", bool: "true or false", int: "a number", float: "a number", list: "a list", dict: "an object"}
+"""What a record may hold in place of text"""
 ONE_OBJECT = 'write one JSON object on each line, such as {"en": "Hello.", "de": "Hallo."}'
 
 
@@ -60,7 +64,8 @@ def pair_files(path: str | os.PathLike[str]) -> list[Path]:
 
 
 def check_inputs(datasets: Sequence[Dataset], data: Data) -> int | None:
-    """Check that files exist and that both sides of each data set have equally many lines, else raise UserError.
+    """Check that files exist, that the first columns of tables hold sentences, and that both sides of each data set
+    have equally many lines, else raise UserError.
 
     Download missing sacreBLEU test sets. Return the number of pairs, or None if a data set is not line-aligned text.
     """
@@ -72,6 +77,8 @@ def check_inputs(datasets: Sequence[Dataset], data: Data) -> int | None:
                 raise UserError(f"{path}: no such file{root}", "--set data.root=FOLDER says where relative names begin")
             if not path.is_file():
                 raise UserError(f"{path}: is not a regular file, but data is read several times", "write it to a file")
+            if dataset.file is not None and dataset.fields is None and format_of(path) == ".tsv":
+                check_columns(path, data.of(dataset).languages)
     sizes = list[int | None]()
     for dataset in datasets:
         if (groups := _text_files(dataset, data.of(dataset))) is None:
@@ -126,23 +133,10 @@ def _read_file(path: Path, dataset: Dataset, data: Data) -> Iterator[Pair]:
     if (form := format_of(path)) in UNITS:
         yield from BilingualFile(path, data.languages).pairs()
     elif form == ".tsv":
-        yield from _read_tsv(path, dataset.fields or ("1", "2"))
+        yield from read_table(path, dataset.fields or ("1", "2"))
     else:
         read = _read_parquet if form == ".parquet" else _read_json_lines
         yield from _read_records(str(path), read(path), dataset, data)
-
-
-def _read_tsv(path: Path, fields: Sequence[str]) -> Iterator[Pair]:
-    """Yield the columns `fields` of each line; empty strings for a blank line."""
-    columns = [int(column) - 1 for column in fields]
-    for number, line in enumerate(read_lines(path), 1):
-        cells = line.split("\t")  # quotes are ordinary characters
-        if not stripped(line):
-            cells = [""] * (max(columns) + 1)
-        elif len(cells) <= max(columns):
-            problem = f"{path}:{number}: has no column {max(columns) + 1} (columns: {len(cells)})"
-            raise UserError(problem, "separate columns by tabs, or name others by `fields`, which counts from 1")
-        yield tuple([cells[column] for column in columns])
 
 
 def _read_records(where: str, records: Iterator[dict[str, Any]], dataset: Dataset, data: Data) -> Iterator[Pair]:
@@ -151,12 +145,24 @@ def _read_records(where: str, records: Iterator[dict[str, Any]], dataset: Datase
         if isinstance(record.get("translation"), dict):
             record = record["translation"]  # WMT's data sets nest the languages here
         for field in fields:
-            if not isinstance(record.get(field, 0), str | None):  # missing, or not text
-                problem = f"record {number:,} has no text field {field!r}, it has {', '.join(map(str, record))}"
-                raise UserError(f"{where}: {problem}", "name fields that hold text: fields: [SOURCE, TARGET]")
+            value = record.get(field, ABSENT)
+            if not isinstance(value, str | None):
+                raise _no_text(f"{where}: record {number:,}", field, value, record)
         yield tuple(_text(record[field]) for field in fields)
     if not number:
         raise UserError(f"{where}: holds no records", "name a data set that has some, or leave this one out")
+
+
+def _no_text(where: str, field: str, value: Any, record: dict[str, Any]) -> UserError:
+    """Return the error for a field that is missing, or that holds something else than text."""
+    if value is ABSENT:
+        problem = f"{where} has no text field {field!r}, it has {', '.join(map(str, record))}"
+        return UserError(problem, "name fields that hold text: fields: [SOURCE, TARGET]")
+    problem = f"{where} has no text in field {field!r}, but {KINDS.get(type(value), type(value).__name__)}"
+    hint = "name fields that hold text: fields: [SOURCE, TARGET]"
+    if isinstance(value, bytes):
+        hint = f"make it a column of text, with pyarrow: table[{field!r}].cast('string'); or {hint}"
+    return UserError(problem, hint)
 
 
 def _text(value: str | None) -> str:

@@ -190,6 +190,18 @@ def test_a_missing_field_names_the_record_and_the_fields_there(tmp_path: Path) -
     assert error.message == f"{tmp_path / 'a.parquet'}: record 1 has no text field 'fr', it has de, n, en"
 
 
+@pytest.mark.parametrize(
+    ("value", "kind"),
+    [(b"one", "bytes"), (1, "a number"), (0.5, "a number"), (True, "true or false"), (["one"], "a list")],
+)
+def test_a_field_that_holds_no_text_is_told_from_a_missing_one(tmp_path: Path, value: Any, kind: str) -> None:
+    table = pa.table({"en": ["one", "two"], "de": [value, value]})
+    pyarrow.parquet.write_table(table, tmp_path / "a.parquet")
+    error = refusal(tmp_path, file="a.parquet")
+    assert error.message == f"{tmp_path / 'a.parquet'}: record 1 has no text in field 'de', but {kind}"
+    assert ("cast('string')" in error.hint) == (kind == "bytes")
+
+
 @pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz", "a.parquet"])
 def test_a_file_without_records_is_a_user_error(tmp_path: Path, name: str) -> None:
     if name.endswith(".parquet"):
@@ -226,6 +238,16 @@ def test_missing_files_are_named_with_the_root(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"a\.de: no such file") as caught:
         check_inputs([dataset], data_below(tmp_path))
     assert "data.root" in caught.value.hint
+
+
+def test_only_columns_that_nobody_has_chosen_are_looked_at(tmp_path: Path) -> None:
+    (tmp_path / "part.1.tsv").write_text("0ad\tA game of war.\tEin Kriegsspiel.\n")
+    data = data_below(tmp_path)
+    for name in ("part.1.tsv", "part.*.tsv"):
+        with pytest.raises(UserError, match=r"part\.1\.tsv: column 1 seems to hold no sentences \(0ad\)"):
+            check_inputs([Dataset(file=name)], data)
+        check_inputs([Dataset.model_validate({"file": name, "fields": [1, 2]})], data)
+    assert read(tmp_path, file="part.1.tsv", fields=[2, 3]) == [("A game of war.", "Ein Kriegsspiel.")]
 
 
 def test_unequal_line_counts_are_both_named(tmp_path: Path) -> None:

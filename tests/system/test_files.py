@@ -393,7 +393,7 @@ def test_a_link_into_no_directory_is_named_with_its_target(tmp_path: Path) -> No
     (tmp_path / "out").symlink_to("missing/real")
     target = tmp_path / "missing" / "real"
     for write in (write_file, check_place):
-        with pytest.raises(UserError, match=f"out, a link to {target}: cannot be written: No such file") as caught:
+        with pytest.raises(UserError, match=rf"out, a link to {target}: cannot be written: No such file") as caught:
             write(tmp_path / "out")
         assert str(tmp_path / "missing") in caught.value.hint
     make_directory(tmp_path / "out")
@@ -402,7 +402,7 @@ def test_a_link_into_no_directory_is_named_with_its_target(tmp_path: Path) -> No
     check_place(tmp_path / "new")
     target.rmdir()
     target.write_text("a file")
-    with pytest.raises(UserError, match="out, a link to .*: cannot be written: File exists"):
+    with pytest.raises(UserError, match=r"out, a link to .*: cannot be written: File exists"):
         make_directory(tmp_path / "out")
 
 
@@ -418,7 +418,7 @@ def test_a_name_that_is_not_utf8_is_kept_in_json(tmp_path: Path) -> None:
 def test_a_name_that_the_locale_cannot_write_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "fsencode", lambda name: os.fspath(name).encode("ascii"))
     for use in (write_file, write_directory, read_json, make_directory):
-        with pytest.raises(UserError, match="Größe: this name has characters that the locale, of .*, cannot write"):
+        with pytest.raises(UserError, match=r"Größe: this name has characters that the locale, of .*, cannot write"):
             use(tmp_path / "Größe")
 
 
