@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -18,6 +20,7 @@ from nmt.system import files, integrity
 from nmt.system.console import Console
 from nmt.system.device import memory_error
 from nmt.system.errors import UserError
+from nmt.system.processes import exclusive
 from nmt.text.tokenizer import Tokenizer
 
 Tensors = Mapping[str, Tensor]
@@ -142,6 +145,14 @@ def _on_host(tensor: Tensor) -> Tensor:
         if memory_error(error) is None:
             raise
         return tensor.detach().to("cpu", copy=True)  # too little memory can be pinned, for example under WSL
+
+
+@contextmanager
+def alone(path: Path, console: Console) -> Iterator[None]:
+    """Wait until no other process averages into `path`, and let none do so while the block runs."""
+    place = Path(os.path.realpath(path))
+    with exclusive(place.with_name(f".{place.name}.lock"), str(path), console.say, wait=True):
+        yield
 
 
 KEPT = ("step", "data", "train_data", "dev_set", "lengths", "cost")  # of bundle.json, for an average

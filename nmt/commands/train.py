@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from nmt import recipe as recipes
-from nmt.checkpoint.reading import Bundle
+from nmt.checkpoint.reading import AVERAGED, MANIFEST, Bundle
 from nmt.commands.command_line import refuse
 from nmt.commands.process import show
 from nmt.exchange.resolve import initial_bundle, resolve, with_model_of
@@ -77,11 +77,13 @@ def train(options: TrainOptions) -> None:
     with ExitStack() as held:
         start.train(recipe, options.out, console, group, threads, base, held)
         if recipe.training.minutes is not None and group.leads:
+            from nmt.checkpoint.writing import alone
             from nmt.training.selection import average_and_score
 
             if workers > 1:
                 choose_device("cpu", computing)
-            average_and_score(options.out, group.device, console)
+            with alone(options.out / AVERAGED, console):
+                average_and_score(options.out, group.device, console)
             refresh_report(options.out, console)
 
 
@@ -101,9 +103,17 @@ def average(options: AverageOptions) -> None:
     if options.weights:
         _mix(options, options.weights)
     elif options.form == "nmt":
-        _average(options, options.out)
+        _average_alone(options, options.out)
     else:
         export(options)
+
+
+def _average_alone(options: AverageOptions, out: Path | None) -> Bundle:
+    """Call `_average` once no other process averages into the same directory."""
+    from nmt.checkpoint.writing import alone, averageable
+
+    with alone(averageable(options.ckpts[0], out)[1], options.console):
+        return _average(options, out)
 
 
 def _average(options: AverageOptions, out: Path | None) -> Bundle:
@@ -160,7 +170,7 @@ def export(options: AverageOptions) -> None:
     if form != "argos":
         check_replaceable(out, None)
     if bundle.path != ckpts:
-        bundle = _average(options, None)
+        bundle = _average_alone(options, None)
     quantization = options.quantization or ("int8" if form == "argos" else "float32")
     if form == "huggingface":
         huggingface.export(bundle, out, options.licence)
@@ -188,12 +198,15 @@ def export(options: AverageOptions) -> None:
 
 def _mix(options: AverageOptions, shares: Sequence[float]) -> None:
     """Average models weighted by `shares` into a bundle, and report each model's share."""
-    from nmt.checkpoint.writing import mix
+    from nmt.checkpoint.writing import alone, mix
 
     if len(shares) != len(options.ckpts):
         raise click.UsageError(f"--weights has {len(shares)} numbers for {len(options.ckpts)} models")
     found = [resolve(path) for path in options.ckpts]
     for (_, note), share in zip(found, shares, strict=True):
         options.console.say(f"{share / sum(shares):.1%} of {note}")
-    result = mix([bundle for bundle, _ in found], shares, options.out or Path("averaged"))
+    out = options.out or Path(AVERAGED)
+    check_replaceable(out, MANIFEST)
+    with alone(out, options.console):
+        result = mix([bundle for bundle, _ in found], shares, out)
     options.console.say(f"averaged {len(found)} model{'s' if len(found) > 1 else ''}: {result.path}")

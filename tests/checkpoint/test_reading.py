@@ -7,6 +7,8 @@ import math
 import os
 import re
 import shutil
+import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -21,6 +23,7 @@ from nmt.checkpoint.reading import LARGEST_FIGURE, Bundle, checkpoint_folders, c
 from nmt.checkpoint.writing import add_info, average
 from nmt.exchange.resolve import resolve
 from nmt.recipe import TASKS, TokenizerSettings
+from nmt.system.console import Console
 from nmt.system.errors import UserError
 from nmt.system.files import OutOfResources
 from nmt.text.sentences import TrainedLengths
@@ -177,6 +180,25 @@ def test_weights_that_cannot_be_opened_now_are_not_called_damaged(ckpts: Path, m
     bundle, _ = resolve(ckpts)
     with pytest.raises(OutOfResources, match="safetensors: cannot be opened"):
         bundle.weights()
+
+
+def test_two_averages_of_one_name_are_written_one_after_the_other(nmt, ckpts: Path, tmp_path: Path) -> None:
+    held, there = threading.Event(), []
+
+    def average_first() -> None:
+        with writing.alone(tmp_path / "out", Console(quiet=True)):
+            held.set()
+            time.sleep(0.5)
+            there.append((tmp_path / "out").exists())
+
+    first = threading.Thread(target=average_first)
+    first.start()
+    held.wait(60)
+    done = nmt("average", ckpts, "--last", 2, "--out", tmp_path / "out")
+    first.join(60)
+    assert (done.code, there) == (0, [False])
+    assert f"{tmp_path / 'out'}: another nmt is writing there; waiting until it ends\n" in done.err
+    assert len(Bundle.read(tmp_path / "out").info["steps"]) == 2
 
 
 def test_a_folder_whose_name_is_not_utf8_is_to_be_renamed(ckpts: Path) -> None:
