@@ -21,6 +21,8 @@ $(INSTALLED): pyproject.toml setup.py constraints.txt $(wildcard nmt/compute/nat
 	  || echo "nmt score --metric tokenised and --paper will not work: the package could not be installed"
 	$(VENV)/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt translate-toolkit lxml \
 	  || echo "files of translators, such as .po, will not be read: the package could not be installed"
+	$(VENV)/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt py3langid \
+	  || echo "pairs in other languages than declared will not be told: the package could not be installed"
 	$(VENV)/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt playwright axe-playwright-python \
 	  || echo "the tests of pages will be skipped: playwright could not be installed"
 	touch $@

@@ -26,6 +26,7 @@ from nmt.system.files import not_read, regular, remedy
 from nmt.text.vocabulary import UNK, TargetVocabulary
 
 EXAMPLES = 3  # dropped pairs shown for each reason
+REPEATED, DUPLICATE = "pairs that repeat an earlier one", "dropped as duplicates"
 HELD_OUT = "set aside for valid and test, duplicates included"
 Ids = NDArray[np.int32]
 Rows = NDArray[np.int64]
@@ -39,6 +40,8 @@ class Chunk(NamedTuple):
     first: int
     """1-based line number of the first pair in its split"""
     pairs: list[Pair]
+    repeated: NDArray[np.bool_]
+    """(pairs,) which of them have come before in their split and direction"""
 
 
 class Sentences(NamedTuple):
@@ -95,8 +98,9 @@ class PairEncoder:
         """Encode and filter a chunk; thread-safe."""
         dropped: dict[str, list[tuple[int, Pair]]] = defaultdict(list)
         usable: list[tuple[int, Pair]] = []
-        for numbered in enumerate(chunk.pairs, chunk.first):
-            if reason := self._defect(numbered[1]):
+        drops = self.data.duplicates == "drop" and not self.keep_all
+        for numbered, is_repeated in zip(enumerate(chunk.pairs, chunk.first), chunk.repeated.tolist(), strict=True):
+            if reason := self._defect(numbered[1]) or (DUPLICATE if drops and is_repeated else None):
                 dropped[reason].append(numbered)
             if self.keep_all or not reason:
                 usable.append(numbered)
@@ -112,7 +116,12 @@ class PairEncoder:
         if not self.keep_all and not (kept := self._fitting(sides, usable, dropped)).all():
             sides, lines = [side.only(kept) for side in sides], lines[kept]
         counts.update({reason: len(found) for reason, found in dropped.items()})
-        examples = {reason: found[:EXAMPLES] for reason, found in dropped.items() if reason != HELD_OUT}
+        kept_rows = lines - chunk.first
+        again = [row for row in kept_rows[chunk.repeated[kept_rows]].tolist() if all(chunk.pairs[row])]
+        counts[REPEATED] = len(again)
+        dropped[REPEATED] = [(chunk.first + row, chunk.pairs[row]) for row in again[:EXAMPLES]]
+        some = sorted((reason, found[:EXAMPLES]) for reason, found in dropped.items() if reason != HELD_OUT)
+        examples = {reason: found for reason, found in some if found}
         texts = pairs if self.keep_all else None
         return EncodedChunk(chunk.dataset, len(chunk.pairs), sides, lines, texts, +counts, examples)
 

@@ -73,7 +73,9 @@ def summary(out: Path, report: dict[str, dict[str, Any]], tokenizer: Tokenizer, 
         read = f"{figures['read']:,} {'trees' if task.has_trees else 'pairs'}"
         yield f"  {split}: {figures['kept']:,} of {read}, {', '.join(notes)}"
     for reason, examples in chain.from_iterable(figures["examples"].items() for figures in report.values()):
-        yield f"  {reason}: {printable(examples[0])}"
+        places = ", ".join(example.partition(": ")[0] for example in examples[1:])
+        also = f"; also {places}" if places else ""
+        yield f"  {reason}: {printable(examples[0] + also)}"
     if several := train.get("sources with several sentences"):
         yield f"  train sources with several sentences: {several / train['kept']:.0%}"
     if leaked := train.get("pairs also in valid or test"):

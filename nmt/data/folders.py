@@ -145,7 +145,7 @@ def _inputs(recipe: Recipe, tokenizer_from: Path | None, before: Mapping[str, An
         "format": FORMAT,
         "languages": data.languages,
         "contents": contents,
-        "limits": [data.max_length, data.max_ratio],
+        "limits": [data.max_length, data.max_ratio, *(["drop duplicates"] if data.duplicates == "drop" else [])],
         "tokenizer": given or own,
     }
     return {"fingerprint": _digest(what), **what, "files": stamps}

@@ -10,12 +10,14 @@ import glob
 import json
 import logging
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from nmt.data.tables import check_columns, read_table
-from nmt.parsing.tree import prepare_tree, read_trees, tree_files
+from nmt.parsing.tree import prepare_tree, read_trees, read_trees_of, tree_files
 from nmt.recipe import Data, Dataset
 from nmt.recipe.data import PAIRS, UNITS, format_of
 from nmt.system.compression import members
@@ -106,6 +108,16 @@ def _text_files(dataset: Dataset, data: Data) -> Sequence[tuple[os.PathLike[str]
     return list(zip(*sides, strict=True)) or None
 
 
+class Part(NamedTuple):
+    """Pairs of one file of a data set, of its two text files, or of a data set of the hub."""
+
+    name: str
+    """The data set's name in the recipe or, of several files, the path of this one"""
+    pairs: Iterator[Pair]
+    find: Callable[[int], tuple[int, str]] = lambda number: (number + 1, "")
+    """Reads the line of a pair, which is counted from 0, and what to show for a tree that left no pair"""
+
+
 def read_pairs(dataset: Dataset, data: Data, files: Iterable[Path] | None = None) -> Iterator[Pair]:
     """Yield a data set's pairs in order; raise UserError if its data is unreadable or malformed.
 
@@ -113,19 +125,53 @@ def read_pairs(dataset: Dataset, data: Data, files: Iterable[Path] | None = None
 
     Of a tree these are its words and its prepared form, or two empty strings if preparation leaves nothing.
     """
+    for part in read_parts(dataset, data, files):
+        yield from part.pairs
+
+
+def read_parts(dataset: Dataset, data: Data, files: Iterable[Path] | None = None) -> Iterator[Part]:
+    """Yield what `read_pairs` reads, file by file; each part is to be read before the next is asked for."""
+
+    def named(path: str | os.PathLike[str]) -> str:
+        return name_of(dataset) if str(path) == str(data.path(name_of(dataset))) else str(path)
+
     if (groups := _text_files(dataset, data)) is not None:
         for group in groups:
-            yield from read_parallel(*group)
+            yield Part(dataset.sacrebleu or named(group[0]), read_parallel(*group))
     elif dataset.trees is not None:
         for path in input_files(dataset, data):
-            for tree in read_trees(path):
-                prepared = prepare_tree(tree, data.functional_tags, data.traces)
-                yield ("", "") if prepared is None else (" ".join(prepared.leaves()), str(prepared))
+            yield Part(named(path), _read_trees(path, data), partial(_find_tree, path))
     elif dataset.file is not None:
         for path in input_files(dataset, data) if files is None else files:
-            yield from _read_file(path, dataset, data)
+            pairs = _read_file(path, dataset, data)
+            is_json = format_of(path) == ".jsonl"
+            yield Part(named(path), pairs, partial(_find_record, path)) if is_json else Part(named(path), pairs)
     else:
-        yield from _read_records(f"{dataset.hub} ({dataset.split})", _read_hub(dataset, data), dataset, data)
+        records = _read_hub(dataset, data)
+        yield Part(name_of(dataset), _read_records(f"{dataset.hub} ({dataset.split})", records, dataset, data))
+
+
+def name_of(dataset: Dataset) -> str:
+    """Return a data set's file, corpus, hub or test set name."""
+    local = dataset.file or dataset.source or dataset.target or dataset.trees
+    return local or dataset.hub or str(dataset.sacrebleu)
+
+
+def _read_trees(path: Path, data: Data) -> Iterator[Pair]:
+    """Yield the words and the prepared form of each tree of a file."""
+    for tree in read_trees(path):
+        prepared = prepare_tree(tree, data.functional_tags, data.traces)
+        yield ("", "") if prepared is None else (" ".join(prepared.leaves()), str(prepared))
+
+
+def _find_tree(path: Path, number: int) -> tuple[int, str]:
+    line, tree = next(islice(read_trees_of(path), number, None))
+    return line, str(tree)
+
+
+def _find_record(path: Path, number: int) -> tuple[int, str]:
+    lines = (line for line, text in enumerate(read_lines(path), 1) if stripped(text))
+    return next(islice(lines, number, None)), ""
 
 
 def _read_file(path: Path, dataset: Dataset, data: Data) -> Iterator[Pair]:

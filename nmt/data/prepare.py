@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import heapq
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
@@ -20,10 +20,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from nmt.data import folders
-from nmt.data.corpus import EXAMPLES, SCHEMA, Chunk, Corpus, PairEncoder, encode_chunks, table_of
+from nmt.data.corpus import SCHEMA, Chunk, Corpus, PairEncoder, encode_chunks, table_of
 from nmt.data.data_report import REPORT, length_figures, summary
+from nmt.data.duplicates import SeenPairs, hash_pairs
+from nmt.data.findings import Findings
 from nmt.data.folders import MANIFEST, directory, read_fingerprint
-from nmt.data.pairs import Pair, check_inputs, input_files, read_pairs
+from nmt.data.languages import LanguageJudge
+from nmt.data.pairs import Pair, Part, check_inputs, input_files, read_pairs, read_parts
 from nmt.parsing.linearization import TreeVocabulary, load_tokenizer
 from nmt.recipe import Data, Dataset, Recipe
 from nmt.system import files, integrity
@@ -37,7 +40,6 @@ from nmt.text.tokenizer import Tokenizer
 
 LENGTHS = "lengths.json"
 SAMPLE = 10_000  # number of pairs whose sentences are counted
-SHOWN = 60  # characters of each side of an example
 CHUNK, CHUNK_TEXT = 10_000, 1 << 24  # pairs and approximate characters per `Chunk` and record batch
 
 
@@ -150,6 +152,7 @@ class _Preparation:
         """
         self._recipe, self._data, self._console, self._threads = recipe, recipe.data, console, threads
         self._totals = totals
+        self._judge = LanguageJudge.load()
         self._held_files = self._take_files()
         self._held_out: dict[tuple[str, tuple[str, ...]], Sequence[Pair]] = self._pairs_of_files()
         for languages, sizes in self._data.taken.items():
@@ -227,7 +230,7 @@ class _Preparation:
         """Yield the training pairs as the encoder receives them, without those set aside, for the tokenizer."""
         with self._console.progress("reading for the tokenizer", self._totals["train"], "pairs") as advance:
             for chunk in self._chunks("train"):
-                yield from (pair for pair in chunk.pairs if pair[0] not in self._sources)
+                yield from self._trained_on(chunk)
                 advance(len(chunk.pairs))
 
     def _tokenizer(self, tokenizer_from: Path | None) -> Tokenizer:
@@ -254,7 +257,14 @@ class _Preparation:
         for chunk in self._chunks("train"):
             own = self._data.of(self._data.train[chunk.dataset]).languages
             chosen = [side for side, language in enumerate(own) if language in languages]
-            yield from (pair[side] for pair in chunk.pairs if pair[0] not in self._sources for side in chosen)
+            yield from (pair[side] for pair in self._trained_on(chunk) for side in chosen)
+
+    def _trained_on(self, chunk: Chunk) -> Iterator[Pair]:
+        """Yield a chunk's pairs without those set aside and, where they are dropped, duplicates."""
+        is_left_out = chunk.repeated if self._data.duplicates == "drop" else np.zeros_like(chunk.repeated)
+        for pair, left_out in zip(chunk.pairs, is_left_out.tolist(), strict=True):
+            if not left_out and pair[0] not in self._sources:
+                yield pair
 
     def _evaluation_pairs(self, split: str) -> list[Pair]:
         """Return the pairs of valid or test; raise UserError if it has data sets, but no pair that can be scored."""
@@ -264,28 +274,41 @@ class _Preparation:
             raise UserError(f"data.{split}: {problem}", f"name other files, or leave out data.{split}")
         return pairs
 
-    def _chunks(self, split: str, only: tuple[str, ...] = ()) -> Iterator[Chunk]:
-        """Yield a split's pairs, stripped of surrounding whitespace, and empty if nothing in them is visible.
-
-        Trees are not stripped, since their last word may be a no-break space. With `only`, yield those of a direction.
-        """
-        first = 1
+    def _chunks(self, split: str, findings: Findings | None = None) -> Iterator[Chunk]:
+        """Yield a split's pairs and, if `findings` are to be made or duplicates dropped, which have come before."""
+        first, seen = 1, SeenPairs()
         for index, dataset in enumerate(self._data.splits[split]):
-            data, is_taken = self._data.of(dataset), dataset.take is not None
-            if only and data.languages != only:
-                continue
-            files = [path for path in input_files(dataset, data) if path not in self._held_files]
-            pairs: Iterable[Pair] = (
-                self._held_out[split, data.languages] if is_taken else read_pairs(dataset, data, files)
-            )
-            if not self._data.task.has_trees:
-                pairs = (tuple(map(stripped, pair)) for pair in pairs)
-            for chunk in in_groups(pairs, CHUNK, CHUNK_TEXT):
-                yield Chunk(index, first, chunk)
-                first += len(chunk)
+            parts = self._parts(split, dataset)
+            pairs = chain.from_iterable(part.pairs for part in parts) if findings is None else findings.read(parts)
+            for group in in_groups(pairs, CHUNK, CHUNK_TEXT):
+                repeated = np.zeros(len(group), np.bool_)
+                if findings is not None or self._data.duplicates == "drop":
+                    hashes = hash_pairs(group, self._data.of(dataset).languages)
+                    repeated = seen.add(hashes)
+                if findings is not None:
+                    findings.samples[index].add(first, group, hashes)
+                yield Chunk(index, first, group, repeated)
+                first += len(group)
+
+    def _parts(self, split: str, dataset: Dataset) -> Iterator[Part]:
+        """Yield a data set's pairs, stripped of surrounding whitespace, and empty if nothing in them is visible.
+
+        Trees are not stripped, since their last word may be a no-break space.
+        """
+        data = self._data.of(dataset)
+        if dataset.take is not None:
+            yield Part(f"{split} of {'-'.join(data.languages)}", iter(self._held_out[split, data.languages]))
+            return
+        files = [path for path in input_files(dataset, data) if path not in self._held_files]
+        for part in read_parts(dataset, data, files):
+            is_text = not self._data.task.has_trees
+            yield part._replace(pairs=_clean(part.pairs)) if is_text else part
 
     def _pairs(self, split: str, only: tuple[str, ...] = ()) -> Iterator[Pair]:
-        return chain.from_iterable(chunk.pairs for chunk in self._chunks(split, only))
+        """Yield a split's pairs; with `only`, those of a direction."""
+        for dataset in self._data.splits[split]:
+            if not only or self._data.of(dataset).languages == only:
+                yield from chain.from_iterable(part.pairs for part in self._parts(split, dataset))
 
     def _encoder(self, split: str, tokenizer: Tokenizer) -> PairEncoder:
         """Return a split's encoder; that of the training split counts overlaps with the others."""
@@ -304,12 +327,10 @@ class _Preparation:
         """Write a split; return its section of the report."""
         from datasets.arrow_writer import ArrowWriter  # takes seconds to import
 
-        names = [_name(dataset) for dataset in self._data.splits[split]]
-        counts = Counter[str]()
-        examples: dict[str, list[str]] = defaultdict(list)
-        read, kept = [0] * len(names), [0] * len(names)
+        counts, findings = Counter[str](), Findings(self._data, split, self._judge)
+        read, kept = [0] * len(findings.samples), [0] * len(findings.samples)
         path = part / f"{split}.arrow"
-        chunks = encode_chunks(self._encoder(split, tokenizer), self._chunks(split), self._threads)
+        chunks = encode_chunks(self._encoder(split, tokenizer), self._chunks(split, findings), self._threads)
         with (
             self._console.progress(f"encoding {split}", self._totals[split], "pairs") as advance,
             ArrowWriter(path=str(path), schema=SCHEMA, writer_batch_size=CHUNK) as file,
@@ -318,9 +339,8 @@ class _Preparation:
                 file.write_table(table_of(chunk))
                 counts += chunk.counts
                 for reason, found in chunk.examples.items():
-                    before = sum(read[: chunk.dataset])
-                    name = names[chunk.dataset]
-                    examples[reason] += [f"{name}:{line - before}: {_shown(pair)}" for line, pair in found]
+                    for line, pair in found:
+                        findings.show(reason, line, pair)
                 read[chunk.dataset] += chunk.read
                 kept[chunk.dataset] += len(chunk.lines)
                 advance(chunk.read)
@@ -333,7 +353,8 @@ class _Preparation:
             "kept by set": kept,
             **dict(sorted(counts.items())),
             **length_figures(Corpus(path)),
-            "examples": {reason: found[:EXAMPLES] for reason, found in sorted(examples.items())},
+            **findings.of_languages(),
+            "examples": findings.examples,
         }
 
 
@@ -343,14 +364,9 @@ def dataset_direction(data: Data, dataset: Dataset, tokenizer: Tokenizer) -> tup
     return data.of(dataset).languages if is_open else ()
 
 
-def _name(dataset: Dataset) -> str:
-    """Return a data set's file, corpus, hub or test set name."""
-    local = dataset.file or dataset.source or dataset.target or dataset.trees
-    return local or dataset.hub or str(dataset.sacrebleu)
-
-
-def _shown(pair: Pair) -> str:
-    return " ||| ".join(text if len(text) <= SHOWN else f"{text[:SHOWN]} …" for text in pair)
+def _clean(pairs: Iterable[Pair]) -> Iterator[Pair]:
+    """Strip the texts of pairs."""
+    return (tuple(map(stripped, pair)) for pair in pairs)
 
 
 def _check_some_kept(train: dict[str, Any], data: Data) -> None:

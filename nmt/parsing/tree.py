@@ -122,7 +122,7 @@ class MalformedTree(ValueError):
 
 def parse_tree(text: str) -> Tree:
     """Parse a text of one or more lines; raise MalformedTree, a ValueError, unless it holds exactly one tree."""
-    trees = list(_parse(text.split("\n")))
+    trees = [tree for _, tree in _parse(text.split("\n"))]
     if len(trees) != 1:
         raise MalformedTree(f"{len(trees):,} trees stand where one must", 1, 1)
     return trees[0]
@@ -155,19 +155,24 @@ def read_trees(path: str | os.PathLike[str]) -> Iterator[Tree]:
     column; also for discontinuous brackets, and for a file whose trees are all in comments.
     """
     for file in tree_files(path):
-        number = 0
-        try:
-            for number, tree in enumerate(_parse(read_lines(file)), 1):
-                words = tree.leaves()
-                if {word[: word.find("=") + 1] for word in words} == {f"{place}=" for place in range(len(words))}:
-                    problem = f"{file}: tree {number:,}: is in discontinuous brackets, with a number before each word"
-                    raise UserError(problem, "write it in the Penn Treebank's brackets, for example with discodop")
-                yield tree
-            if not number and any(_COMMENT.match(line) and "(" in line for line in read_lines(file)):
-                raise MalformedTree("all trees are in comments, which begin with %, #, ; or *x*", 1, 1)
-        except MalformedTree as error:
-            hint = "correct it there; a tree looks like (TOP (S (NP (NNS trees)) (VP (VBP grow))))"
-            raise UserError(f"{file}:{error.line}:{error.column}: {error.reason}", hint) from None
+        yield from (tree for _, tree in read_trees_of(file))
+
+
+def read_trees_of(file: Path) -> Iterator[tuple[int, Tree]]:
+    """Yield the trees of one file as `read_trees` does, each with the line where it begins."""
+    line = 0
+    try:
+        for line, tree in _parse(read_lines(file)):
+            words = tree.leaves()
+            if {word[: word.find("=") + 1] for word in words} == {f"{place}=" for place in range(len(words))}:
+                problem = f"{file}:{line}: is in discontinuous brackets, with a number before each word"
+                raise UserError(problem, "write it in the Penn Treebank's brackets, for example with discodop")
+            yield line, tree
+        if not line and any(_COMMENT.match(text) and "(" in text for text in read_lines(file)):
+            raise MalformedTree("all trees are in comments, which begin with %, #, ; or *x*", 1, 1)
+    except MalformedTree as error:
+        hint = "correct it there; a tree looks like (TOP (S (NP (NNS trees)) (VP (VBP grow))))"
+        raise UserError(f"{file}:{error.line}:{error.column}: {error.reason}", hint) from None
 
 
 def read_tree_lines(lines: Iterable[str], name: str = "<stdin>") -> Iterator[Tree | None]:
@@ -184,11 +189,15 @@ def read_tree_lines(lines: Iterable[str], name: str = "<stdin>") -> Iterator[Tre
             raise UserError(f"{name}:{number}:{error.column}: {error.reason}", hint) from None
 
 
-def _parse(lines: Iterable[str]) -> Iterator[Tree]:
-    """Yield each tree at the end of the line that closes it; raise MalformedTree for invalid brackets."""
+def _parse(lines: Iterable[str]) -> Iterator[tuple[int, Tree]]:
+    """Yield each tree, with the line where it begins, at the end of the line that closes it.
+
+    Raise MalformedTree for invalid brackets.
+    """
     outer: list[tuple[str, list[Tree | str]]] = []  # labels and children of enclosing brackets
     label, children = "", list[Tree | str]()  # of the innermost bracket, or of the file
     begun, size = (0, 0), 0  # line and column of the outermost bracket
+    firsts: list[int] = []  # lines where the trees of a file begin
     for number, line in enumerate(lines, 1):
         size = len(line) + (size if outer else 0)
         if size > LONGEST:
@@ -197,6 +206,8 @@ def _parse(lines: Iterable[str]) -> Iterator[Tree]:
             continue
         for token in _TOKEN.finditer(line):
             tag, word, opener, name, closer, atom = token.groups("")
+            if not outer:
+                firsts.append(number)
             has_word = bool(children) and isinstance(children[0], str)  # if so, the innermost bracket must close next
             if tag and not has_word:
                 children.append(Tree(tag, (word,)))
@@ -216,8 +227,8 @@ def _parse(lines: Iterable[str]) -> Iterator[Tree]:
                 reason = _reason(closer, str(children[0]) if has_word else atom, bool(outer), label)
                 raise MalformedTree(reason, number, token.start() + 1)
         if not outer:
-            yield from children  # type: ignore[misc]
-            children = []
+            yield from zip(firsts, children, strict=True)
+            children, firsts = [], []
     if outer:
         raise MalformedTree("this bracket is never closed", *begun)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
@@ -167,6 +167,9 @@ class Data(Settings):
     """Maximum subwords on either side of a training pair; longer pairs are dropped. Default for trees: 512."""
     max_ratio: float = Field(9.0, ge=1)
     """Maximum ratio of a training pair's lengths in subwords; other pairs are dropped. Default for trees: 20."""
+    duplicates: Literal["keep", "drop"] = "keep"
+    """Training pairs whose two texts have come before in the same direction, in any training set: keep counts them,
+    drop leaves them out."""
     functional_tags: bool = False
     """Trees: keep functional tags and indices in labels, such as -SBJ in NP-SBJ."""
     traces: bool = False

@@ -129,5 +129,7 @@ def test_chunks_come_in_order_whichever_is_ready_first(given: Path) -> None:
     tokenizer = Tokenizer.load(given)
     encoder = PairEncoder((tokenizer.source, tokenizer.target), recipe().data)
     sizes = [400, 1, 300, 1, 1, 200]
-    chunks = [Chunk(n, 1, [("q " * size, "q " * size)] * size) for n, size in enumerate(sizes)]
+    chunks = [
+        Chunk(n, 1, [("q " * size, "q " * size)] * size, np.zeros(size, np.bool_)) for n, size in enumerate(sizes)
+    ]
     assert [(chunk.dataset, chunk.read) for chunk in encode_chunks(encoder, chunks, 3)] == list(enumerate(sizes))

@@ -164,6 +164,53 @@ def test_the_report_counts_training_pairs_that_stand_in_valid_or_test() -> None:
     assert report("train")["kept"] == 120  # told, not dropped
 
 
+REPEATED_ROWS = ["a dog\tHund", "a cat\tKatze", "a dog\tHund", "\tnone", "\tnone", "a dog\tein Hund", " a cat\tKatze "]
+
+
+def test_duplicates_are_counted_and_kept(given: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write("b.tsv", REPEATED_ROWS)
+    write("c.tsv", ["a cat\tKatze", "a dog\tHund"])
+    sets = [{"file": "b.tsv"}, {"file": "c.tsv"}, {"file": "c.tsv", "target": "fr"}]
+    prepare(recipe(data={"train": sets, "valid": [sets[1]], "test": [sets[0]]}), Console(), 1)
+    assert report("train")["pairs that repeat an earlier one"] == 2 + 2  # in no other direction, and no empty ones
+    assert report("train")["kept"] == 5 + 2 + 2
+    assert report("test")["pairs that repeat an earlier one"] == 2
+    assert "pairs that repeat an earlier one" not in report("valid")
+    shown = capsys.readouterr().err
+    assert ", 4 pairs that repeat an earlier one" in shown
+    assert "  pairs that repeat an earlier one: b.tsv:3: a dog ||| Hund; also b.tsv:7, c.tsv:1\n" in shown
+
+
+def test_data_without_its_duplicates_is_that_of_files_that_have_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(preparation, "CHUNK", 50)
+    pairs = [*zip(sentences(120, 1), sentences(120, 2), strict=True)]
+    draw = random.Random(1)
+    again = draw.choices(pairs, k=60)
+    write("a.tsv", [f"{source}\t{target}" for source, target in (*pairs, *again)])
+    data = {"train": [{"file": "a.tsv"}], "test": [{"file": "b.tsv"}], "valid": {"take": 10}}
+    write("b.tsv", ["one more\teins mehr"] * 2)
+    prepare(recipe(data={**data, "duplicates": "drop"}), QUIET, 2)
+    dropped, tokenizer, test = table("train"), Tokenizer.load(OUT).files(), table("test")
+    found = report("train")
+    assert found["dropped as duplicates"] + found[HELD_OUT] == 60 + 10
+    assert test.num_rows == 2
+    write("a.tsv", [f"{source}\t{target}" for source, target in pairs])
+    prepare(recipe(data=data), QUIET, 1)
+    assert dropped.equals(table("train"))
+    assert Tokenizer.load(OUT).files() == tokenizer
+
+
+def test_an_example_is_named_by_its_file_and_line(given: Path) -> None:
+    Path("parts").mkdir()
+    write("parts/1.jsonl", ['{"en": "a", "de": "b"}', "", '{"en": "", "de": "b"}'])
+    write("parts/2.tsv", ["a\tb", "\tb"])
+    write("a.en", [""])
+    write("a.de", ["x"])
+    prepare(recipe(data={"train": [{"file": "parts"}, {"source": "a.en", "target": "a.de"}]}), QUIET, 1, given)
+    places = ["parts/1.jsonl:3", "parts/2.tsv:2", "a.en:1"]
+    assert [example.split(": ")[0] for example in report("train")["examples"]["dropped as empty"]] == places
+
+
 def test_the_report_has_lengths() -> None:
     prepare(recipe(), QUIET, 1)
     for split, count in (("train", 120), ("valid", 9), ("test", 5)):

@@ -103,6 +103,7 @@ def test_changed_content_is_prepared_again(name: str) -> None:
         {"tokenizer": {"algorithm": "unigram"}},
         {"data": {"max_length": 5}},
         {"data": {"max_ratio": 1.0}},
+        {"data": {"duplicates": "drop"}},
         {"data": {"test": []}},
         {"data": {"source": "de", "target": "en"}},
         {"data": {"train": [{"source": "a.de", "target": "a.en"}]}},

@@ -69,5 +69,7 @@ def test_trees_become_words_and_symbols(capsys: pytest.CaptureFixture[str]) -> N
         "train: 80 of 120 trees, ",
         "tree symbols out",
         "1 trees with a label",
+        "dropped as empty: a.mrg:5: ( (NP (-NONE- *))); also a.mrg:10, a.mrg:15\n",
+        "pairs kept though empty: v.mrg:5: ( (NP (-NONE- *)))\n",
     ):
         assert said in err

@@ -208,7 +208,7 @@ def test_a_tree_that_never_ends_is_reported_where_it_begins(tmp_path: Path, monk
 
 @pytest.mark.parametrize("text", ["(S (VB 0=is) (NP (NN 2=it) (. 1=?)))", "(TOP (NN 0=Rain))"])
 def test_discontinuous_brackets_are_refused(tmp_path: Path, text: str) -> None:
-    with pytest.raises(UserError, match=r"x\.mrg: tree 2: is in discontinuous brackets, with a number before each"):
+    with pytest.raises(UserError, match=r"x\.mrg:2: is in discontinuous brackets, with a number before each"):
         list(read_trees(write(tmp_path / "x.mrg", f"(S (NN 0=a) (NN b))\n{text}")))
     assert [str(tree) for tree in read_tree_lines([text])] == [text]  # a parser's words are those of its input
 

@@ -1,0 +1,66 @@
+"""What is found on the way through a split: where its files begin, examples of each kind, and other languages."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+
+from nmt.data.corpus import EXAMPLES
+from nmt.data.languages import LanguageJudge, LanguageSample
+from nmt.data.pairs import Pair, Part, name_of
+from nmt.recipe import Data
+
+SHOWN = 60  # characters of each side of an example
+
+
+class Findings:
+    """What is found in a split, which is read once."""
+
+    def __init__(self, data: Data, split: str, judge: LanguageJudge | None) -> None:
+        self._data, self._datasets, self._judge = data, data.splits[split], judge
+        self.samples = [LanguageSample() for _ in self._datasets]
+        self.examples: dict[str, list[str]] = defaultdict(list)
+        self._read = 0
+        self._begins: list[int] = []  # numbers of pairs before each part
+        self._parts: list[Part] = []
+
+    def read(self, parts: Iterable[Part]) -> Iterator[Pair]:
+        """Yield the pairs of the next parts."""
+        for part in parts:
+            self._begins.append(self._read)
+            self._parts.append(part._replace(pairs=iter(())))
+            for pair in part.pairs:
+                self._read += 1
+                yield pair
+
+    def show(self, reason: str, line: int, pair: Pair, note: str = "") -> None:
+        """Add an example, with its file and line, unless there are enough; `line` is 1-based in the split."""
+        if len(self.examples[reason]) < EXAMPLES:
+            place = bisect_right(self._begins, line - 1) - 1
+            part = self._parts[place]
+            in_file, text = part.find(line - 1 - self._begins[place])
+            shown = _shown(pair) if any(pair) or not text else _shown((text,))
+            self.examples[reason].append(f"{part.name}:{in_file}: {note}{shown}")
+
+    def of_languages(self) -> dict[str, list[int]]:
+        """Return how many pairs of each set were judged by language, and how many look like others; show some.
+
+        What is taken from the training sets is judged there.
+        """
+        if self._judge is None:
+            return {}
+        judged, others = list[int](), list[int]()
+        for dataset, sample in zip(self._datasets, self.samples, strict=True):
+            languages = self._data.of(dataset).languages
+            count, odd = sample.judged(self._judge, languages) if dataset.take is None else (0, [])
+            judged.append(count)
+            others.append(len(odd))
+            found = f"{len(odd):,} of {count:,} pairs judged look like another language than {'-'.join(languages)}"
+            for line, pair, why in odd:
+                self.show(f"{name_of(dataset)}: {found}", line, pair, f"{why}: ")
+        return {"judged by language": judged, "looking like another language": others}
+
+
+def _shown(pair: Pair) -> str:
+    return " ||| ".join(text if len(text) <= SHOWN else f"{text[:SHOWN]} …" for text in pair)
