@@ -19,6 +19,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
 import numpy as np
@@ -26,15 +27,14 @@ import torch
 
 from counts import add_kernels, graphs, host_waits, large_size, product_flops, profiler
 from nmt.compute.choice import set_precision
+from nmt.compute.recorded import Recorded
 from nmt.data.corpus import Corpus
-from nmt.model.batch import Batch
 from nmt.model.transformer import Transformer
 from nmt.recipe import Training
 from nmt.system.console import Console
 from nmt.system.device import choose_device
 from nmt.training.batches import Update
 from nmt.training.cost import training_flops
-from nmt.training.graphs import Graph, Graphs
 from plain import PlainTraining, PlainTransformer
 from results import Results, parser, section, settings_of
 from synthetic import CLASSES, MODELS, VOCABULARY, write_classes
@@ -78,15 +78,15 @@ def time_class(
 @contextmanager
 def timed_captures(seconds: list[float]) -> Iterator[None]:
     """Add the seconds that each CUDA graph takes to record within the block."""
-    record = Graphs._record
+    record = Recorded._record
 
-    def timed(self: Graphs, batch: Batch) -> Graph:
+    def timed(self: Recorded, work: Callable[[], object]) -> Any:
         began = time.perf_counter()
-        graph = record(self, batch)
+        graph = record(self, work)
         seconds.append(time.perf_counter() - began)
         return graph
 
-    with patch.object(Graphs, "_record", timed):
+    with patch.object(Recorded, "_record", timed):
         yield
 
 

@@ -124,6 +124,16 @@ def product_dtype(precision: str, device: torch.device, d_model: int) -> torch.d
     return {"bf16": torch.bfloat16, "fp64": torch.float64}.get(precision, torch.float32)
 
 
+def muon_dtype(precision: str, device: torch.device, d_model: int) -> torch.dtype:
+    """Return the operand dtype of Muon's products under `training.precision`: that of other products on a GPU.
+
+    On a CPU it is that of the weights, in which the gains measured for Muon were made.
+    """
+    if device.type == "cpu":
+        return torch.float64 if precision == "fp64" else torch.float32
+    return product_dtype(precision, device, d_model)
+
+
 @contextmanager
 def factors_rounded(precision: str) -> Iterator[None]:
     """Set the precision of fp32 matrix multiplications to `training.precision` for the duration of the block.

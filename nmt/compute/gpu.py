@@ -135,10 +135,13 @@ class HalfPrecision(nn.Module):
     Queries and a cache's keys and values therefore have this dtype; the residual stream stays fp32.
     """
 
+    matrix: Tensor
+    bias: Tensor | None
+
     def __init__(self, weight: Tensor, bias: Tensor | None, dtype: torch.dtype) -> None:
         super().__init__()
-        self.matrix = weight.detach().to(dtype)
-        self.bias = None if bias is None else bias.detach().to(dtype)
+        self.register_buffer("matrix", weight.detach().to(dtype))
+        self.register_buffer("bias", None if bias is None else bias.detach().to(dtype))
 
     def forward(self, x: Tensor) -> Tensor:
         return F.linear(x.to(self.matrix.dtype), self.matrix, self.bias)
@@ -147,9 +150,13 @@ class HalfPrecision(nn.Module):
 class Logits(nn.Module):
     """The output projection: x and W are rounded to `dtype`; b and the logits are at least fp32."""
 
+    matrix: Tensor
+    bias: Tensor | None
+
     def __init__(self, weight: Tensor, bias: Tensor | None, dtype: torch.dtype) -> None:
         super().__init__()
-        self.matrix, self.bias = weight.detach().to(dtype).t(), bias
+        self.register_buffer("matrix", weight.detach().to(dtype).t())
+        self.register_buffer("bias", bias)
 
     def forward(self, x: Tensor) -> Tensor:
         x = x.to(self.matrix.dtype)

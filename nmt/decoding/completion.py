@@ -55,6 +55,10 @@ class Completion:
                     yield from self._complete(waiting, n_best, sample)
             yield from self._complete(waiting, n_best, sample)
 
+    def rest(self) -> None:
+        """Free what the last search left, as `SearchEngine.rest` does."""
+        self.engine.rest()
+
     def _complete(
         self, waiting: _Waiting, n_best: int, sample: bool
     ) -> Generator[tuple[int, list[Hypothesis]], None, None]:

@@ -34,12 +34,14 @@ from nmt.system.errors import UserError
 from nmt.system.processes import ending, safe_path
 
 if TYPE_CHECKING:
+    from nmt.decoding.completion import Completion
     from nmt.model.transformer import Transformer
+    from nmt.search.beam import SearchEngine
 
 MOST_WORKERS = 16  # cap on the default number of CPU workers
 LOOK = 0.05  # seconds between polls of the queue while a worker waits for sources
 
-MakeSearch = Callable[["Sequence[Transformer]", Callable[[str], None]], Engine]
+MakeSearch = Callable[["Sequence[Transformer]", Callable[[str], None]], "SearchEngine | Completion"]
 """Factory for a task's engine, given its models and a callback for reports; imports torch; picklable."""
 MakeEngine = Callable[[int, int], Engine]
 """Factory for a worker's engine, given its 0-based number and the worker count; picklable unless forked."""
@@ -55,10 +57,17 @@ class Loaded:
     def __init__(self, models: Transformer | Sequence[Transformer]) -> None:
         self._models = list(models) if isinstance(models, Sequence) else [models]
         self.configs = [model.config for model in self._models]
+        self._engines: list[SearchEngine | Completion] = []
 
     def open(self, decoding: Decoding, make: MakeSearch) -> AbstractContextManager[Engine]:
         """Return the engine in a context manager that does nothing on exit."""
-        return nullcontext(make(self._models, lambda line: None))
+        self._engines.append(make(self._models, lambda line: None))
+        return nullcontext(self._engines[-1])
+
+    def rest(self) -> None:
+        """Have all engines rest: until their next search, they take no memory, and the models' weights may change."""
+        for engine in self._engines:
+            engine.rest()
 
     def only(self) -> Transformer:
         """Return the single model."""
@@ -66,7 +75,9 @@ class Loaded:
 
     def narrowed(self, symbols: int) -> Loaded:
         """Return the models with the first `symbols` of their target vocabularies alone."""
-        return Loaded([model.narrowed(symbols) for model in self._models])
+        narrowed = Loaded([model.narrowed(symbols) for model in self._models])
+        narrowed._engines = self._engines
+        return narrowed
 
 
 @dataclass(frozen=True)

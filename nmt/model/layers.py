@@ -250,7 +250,7 @@ class Positions(nn.Module):
         self.extend_to(end + (not self.learned), device)
 
     def tables(self) -> list[Tensor]:
-        """Return the tensors that hold encodings."""
+        """Return the tensors that hold encodings; longer ones replace them."""
         return [self.table, self.word_table] if self.of_words else [self.table]
 
     def _with_words(self, places: Tensor, words: Tensor | None) -> Tensor:

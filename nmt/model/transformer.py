@@ -168,6 +168,16 @@ class Transformer(Layer):
             found.append(weights[0].mean(1))
         return torch.stack(found[1:] or found).mean(0)
 
+    def tables(self) -> list[Tensor]:
+        """Return the tensors that the model reads beside its parameters; longer ones replace those of positions."""
+        return [*self.source_positions.tables(), *self.target_positions.tables(), *(self._starts or ())]
+
+    def reserve(self, length: int) -> None:
+        """Extend the tables of positions, so that no sequence of at most `length` symbols replaces them."""
+        for positions in (self.source_positions, self.target_positions):
+            if not positions.learned:
+                positions.reserve(length, positions.table.device)
+
     def narrowed(self, symbols: int) -> Transformer:
         """Return a copy that shares all parameters and outputs only the first `symbols` of the target vocabulary."""
         if symbols == len(self.output_embedding.weight):

@@ -29,13 +29,14 @@ from torch.nn import functional as F
 from nmt.model.batch import pad_ids
 from nmt.model.transformer import Transformer
 from nmt.recipe import Decoding
-from nmt.search.choosing import Beams, Candidates, ends_at, length_penalty, record
+from nmt.search.choosing import BeamOperations, Beams, Candidates, ends_at, length_penalty, record
 from nmt.search.constraints import MakeConstraint, MinLength
 from nmt.search.in_c import InC
+from nmt.search.plain import Plain
 from nmt.search.sampling import draw, key, random_bits
 from nmt.search.sources import Found, Hypothesis, Pool, Source, SourceQueue
 from nmt.search.state import Newest, Removal, State, joined, mapped, with_room
-from nmt.search.way import CPU_BEAM, batch_tokens, for_search, search_precision
+from nmt.search.way import CPU_BEAM, Searched, batch_tokens, for_search, search_precision
 from nmt.system.device import Download, available_memory, check_room, upload
 from nmt.text.vocabulary import BOS, EOS
 
@@ -70,10 +71,9 @@ class SearchEngine:
             f"decoding.beam: the logits of {decoding.beam} hypotheses over {self.vocabulary:,} symbols",
             "--set decoding.beam=4",
         )
-        self.precision = search_precision(decoding.precision, self.device, say)
-        self.models, self.logits, self.operations, self.way = for_search(models, self.precision, say)
+        self.precision, self._given = search_precision(decoding.precision, self.device, say), models
+        self._use(for_search(models, self.precision, say))
         self.batch_tokens, self._has_shrunk = batch_tokens(decoding, models), False
-        self._kept: dict[Any, Search] = {}  # the last search, if the next one may go on with it
 
     def search(
         self, queue: SourceQueue, n_best: int, sample: bool = False
@@ -88,6 +88,8 @@ class SearchEngine:
 
         On a GPU, the next search of its kind finds its memory and its CUDA graphs.
         """
+        if not self.models:
+            self._use(for_search(self._given, self.precision, self._say))
         kind = n_best, sample
         new = partial(Sampling, self, n_best) if sample else partial(Search, self, self.decoding.beam, n_best)
         search = self._kept.get(kind) or new()
@@ -95,6 +97,14 @@ class SearchEngine:
         yield from search.run(queue)
         if search.way.is_late:
             self._kept[kind] = search
+
+    def rest(self) -> None:
+        """Free what the last search left; the next one takes the models' weights as they will be then."""
+        self._use(Searched([], [], BeamOperations(), partial(Plain, [])))
+
+    def _use(self, searched: Searched) -> None:
+        self.models, self.logits, self.operations, self.way = searched
+        self._kept: dict[Any, Search] = {}  # the last search, if the next one may go on with it
 
     def shrink(self, factor: float) -> None:
         """Scale the batch size of later searches by `factor` after an out-of-memory error; report it once."""

@@ -13,14 +13,14 @@ Shapes: n rows, k hypotheses per row, h heads, c places.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from nmt.compute.gpu import has_triton
@@ -81,15 +81,23 @@ class OnGPU(Plain):
     is_late = True
 
     def __init__(
-        self, models: Sequence[Transformer], encoders: Sequence[EncoderGraphs], say: Callable[[str], None], beam: int
+        self,
+        models: Sequence[Transformer],
+        logits: Sequence[nn.Module],
+        encoders: Sequence[EncoderGraphs],
+        say: Callable[[str], None],
+        beam: int,
     ) -> None:
-        """Take steps as `Plain` does, with graphs of the `encoders`; report with `say` if none can be recorded."""
+        """Take steps as `Plain` does, by graphs, which also compute the `logits`; report with `say` if there are none.
+
+        `encoders` are those of the models.
+        """
         super().__init__(models, beam)
         self._encoders = encoders
         widest = max(max(model.config.key_width, model.config.value_width) for model in models)
         self.has_kernel = beam * widest <= WIDEST and has_triton(self.device)
         self._is_whole = self.has_kernel  # whether a step is given all pages and places
-        self._graphs = StepGraphs(models, self.device, say)
+        self._graphs = StepGraphs(models, logits, self.device, say)
 
     def begin(self) -> Past:
         return Past(self._paged_rows([], 0, 1 + PAGES), Pools((), np.empty(0, dtype=np.int32), 1))
@@ -97,7 +105,7 @@ class OnGPU(Plain):
     # --- sentences come and go
 
     def encode(self, index: int, ids: Tensor) -> list[KeysValues]:
-        states = self._encoders[index](self.models[index], ids)
+        states = self._encoders[index](ids)
         return [layer.cross.keys_values(states) for layer in decoder_layers(self.models[index])]
 
     def admit(self, past: Past, ids: Tensor, lengths: Sequence[int], longest: int) -> Past:
@@ -277,6 +285,11 @@ def by_graphs(device: torch.device) -> bool:
     return STEPS == "graphs" and device.type == "cuda"
 
 
+def tensors_in(parts: Iterable[nn.Module]) -> list[Tensor]:
+    """Return the parameters and buffers of parts of a model."""
+    return [tensor for part in parts for tensor in (*part.parameters(), *part.buffers())]
+
+
 def graph_rows(count: int) -> int:
     """Round up to one of the numbers of rows that have graphs, at most a quarter more: four between powers of 2."""
     step = 1 << max(0, count.bit_length() - 3)
@@ -286,13 +299,15 @@ def graph_rows(count: int) -> int:
 class EncoderGraphs:
     """The encoder of a model, for batches so small that a GPU computes faster than its host launches kernels."""
 
-    def __init__(self, device: torch.device, say: Callable[[str], None]) -> None:
+    def __init__(self, model: Transformer, device: torch.device, say: Callable[[str], None]) -> None:
         """Compute on `device`; report with `say` if graphs cannot be recorded."""
+        self._model, self._weights = model, tensors_in([model.encoder, model.encoder_norm])
         self._recorded = Recorded(device, say, by_graphs(device))
         self._x, self._seen = torch.empty(0, device=device), torch.empty(0, dtype=torch.bool, device=device)
 
-    def __call__(self, model: Transformer, ids: Tensor) -> Tensor:
+    def __call__(self, ids: Tensor) -> Tensor:
         """Return the states (n, s, d_model) of sources `ids` (n, s)."""
+        model = self._model
         x, seen = model.embed_source(ids), model.operations.padding_mask(ids)
         assert seen is not None, "on a GPU there is always a mask, since finding out would make the host wait"
         n, s, width = x.shape
@@ -309,7 +324,7 @@ class EncoderGraphs:
         def work() -> None:
             padded.copy_(model.encode_embedded(padded, mask))
 
-        if not self._recorded.replay((rows, length), work, [self._x, self._seen]):
+        if not self._recorded.replay((rows, length), work, [self._x, self._seen], weights=self._weights):
             work()
         return padded[:n, :s]
 
@@ -317,9 +332,17 @@ class EncoderGraphs:
 class StepGraphs:
     """Steps of a search by graphs, one for each number of rows; a batch is filled up with rows without hypotheses."""
 
-    def __init__(self, models: Sequence[Transformer], device: torch.device, say: Callable[[str], None]) -> None:
-        """Record steps of `models` on `device`; report with `say` if it cannot be done."""
+    def __init__(
+        self,
+        models: Sequence[Transformer],
+        logits: Sequence[nn.Module],
+        device: torch.device,
+        say: Callable[[str], None],
+    ) -> None:
+        """Record steps of `models`, and of their output projections; report with `say` if it cannot be done."""
         self._models = models
+        decoders = [part for model in models for part in (model.target_embedding, model.decoder, model.decoder_norm)]
+        self._weights = tensors_in([*decoders, *logits])
         self._recorded = Recorded(device, say, by_graphs(device))
         self._kept: list[Tensor] = []  # the rows of states, where graphs read and write them
         self._loaded = (0, 0)  # rows of sentences, and of the step for which others were filled
@@ -333,10 +356,10 @@ class StepGraphs:
     def __call__(self, step: Step, state: State, count: int, rows: int) -> tuple[State, Tensor]:
         """Take a step of `rows` rows, of which `count` have sentences; return the state and the report of these."""
         self._load(state, count, rows)
-        tables = [table for model in self._models for table in model.target_positions.tables()]
+        tables = [table for model in self._models for table in model.tables()]
         reads = [self._report, *self._kept, state.penalties, *tensors_of(state.past.memory), *tables]
         work = partial(self._work, step, self._view(state, rows), rows)
-        if not self._recorded.replay(rows, work, reads, state.past.rows.end):
+        if not self._recorded.replay(rows, work, reads, state.past.rows.end, self._weights):
             return step(self._view(state, count))
         return self._view(state, count), self._report[:count]
 

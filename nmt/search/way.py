@@ -78,8 +78,8 @@ def _on_gpu(models: Sequence[Transformer], precision: str, say: Callable[[str], 
     if on_gpu.STEPS == "plainly":
         return Searched(prepared, logits, BeamOperations(), partial(Plain, prepared))
     say = cache(say)  # graphs of each model may say the same
-    encoders = [on_gpu.EncoderGraphs(device, say) for _ in models]
-    return Searched(prepared, logits, BeamOperations(), partial(on_gpu.OnGPU, prepared, encoders, say))
+    encoders = [on_gpu.EncoderGraphs(model, device, say) for model in prepared]
+    return Searched(prepared, logits, BeamOperations(), partial(on_gpu.OnGPU, prepared, logits, encoders, say))
 
 
 def _on_cpu(models: Sequence[Transformer], precision: str, say: Callable[[str], None]) -> Searched:

@@ -13,6 +13,7 @@ from typing import Any
 
 SLOWER_COMPILED = "compiled training is slower, because it has more graphs"
 SLOWER_NORMS = "gradients of norms on GPUs are slower, because their kernels wait for each load"
+HELD_MEMORY = "if a CUDA graph cannot be recorded, memory is held until the process ends"
 SILENT_NCCL = "NCCL may end a rank before gloo names the rank at fault"
 NO_INT8 = "--precision int8 is an error, and auto chooses another precision"
 
@@ -26,6 +27,8 @@ FALLBACKS = {
     "torch:_C.__file__": "C kernels may compute on one core: PyTorch's OpenMP is looked for in the whole process",
     "torch:ops.aten._addmm_activation": "GPUs compute ReLU apart from the product before it",
     "torch:_C._accelerator_setAllocatorSettings": "memory of GPUs fragments more",
+    "torch:_C._cuda_endAllocateToPool": HELD_MEMORY,
+    "torch:_C._cuda_releasePool": HELD_MEMORY,
     "torch:_foreach_copy_": "Muon has a launch for each matrix of a GPU, which takes longer",
     "torch.nn.attention.varlen:varlen_attn": "GPUs train on padded batches; training.packing: true is an error",
     "torch._dynamo.config:optimize_ddp": SLOWER_COMPILED,

@@ -160,6 +160,10 @@ class Objective(nn.Module):
             states = states.masked_fill(targets.eq(PADDING)[:, None], 0.0)
         return smoothed_cross_entropy(states, weight, targets, self.smoothing, self.model.operations, self.softmax)
 
+    def tables(self) -> list[Tensor]:
+        """Return the tensors that `forward` reads beside its batch and parameters; longer ones may replace some."""
+        return [*self.model.tables(), *(self._limits or ())]
+
     def _languages(self, batch: Batch) -> Tensor:
         """Return the symbol of the target language for each target token that has a state: (tokens,)."""
         ids, packing = batch.target_out if self._symbols_first else batch.source, batch.packing

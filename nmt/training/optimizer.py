@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
+from nmt.compute.choice import muon_dtype
 from nmt.model.layers import Linear
 from nmt.model.operations import PLAIN, Operations
 from nmt.model.transformer import part_of
@@ -63,7 +64,8 @@ class Optimizer:
         self._parameters = {name: each for name, each in model.named_parameters() if each.requires_grad}
         layers = [each for each in model.modules() if isinstance(each, Linear)] if settings.optimizer == "muon" else []
         layers = [layer for layer in layers if layer.weight.requires_grad]
-        self._muon = Muon(layers, settings.decay)
+        device = next(model.parameters()).device
+        self._muon = Muon(layers, settings.decay, muon_dtype(settings.precision, device, d_model))
         decayed: list[Tensor] = []
         others: list[Tensor] = []
         for parameter in self._parameters.values():
@@ -105,10 +107,11 @@ class Optimizer:
         self.clear()
 
     def keep_gradients(self, keep: bool) -> None:
-        """Clear the gradients and, from now on, `keep` their tensors or not."""
+        """Have `clear` keep the gradients' tensors or not; to `keep` them, begin with new ones of 0."""
         self._keeps = keep
-        for parameter in self._parameters.values():
-            parameter.grad = torch.zeros_like(parameter) if keep else None
+        if keep:
+            for parameter in self._parameters.values():
+                parameter.grad = torch.zeros_like(parameter)
 
     def clear(self) -> None:
         """Set all gradients to 0 if their tensors are kept, else to None."""
@@ -152,10 +155,13 @@ class Muon:
     2025) and one learning rate serves both.
     """
 
-    def __init__(self, layers: Sequence[Linear], decay: float) -> None:
-        """Begin with momenta of zero for the matrices of `layers`, which compute by the same operations."""
+    def __init__(self, layers: Sequence[Linear], decay: float, dtype: torch.dtype) -> None:
+        """Begin with momenta of zero for the matrices of `layers`, which compute by the same operations.
+
+        Products have factors in `dtype`.
+        """
         self.momenta = {layer.weight: torch.zeros_like(layer.weight, requires_grad=False) for layer in layers}
-        self._decay, self._operations = decay, layers[0].operations if layers else PLAIN
+        self._decay, self._dtype, self._operations = decay, dtype, layers[0].operations if layers else PLAIN
         alike = defaultdict[tuple[int, int], list[tuple[Tensor, slice]]](list)  # matrices by their shape
         for layer in layers:
             for end, rows in zip(accumulate(layer.outputs), layer.outputs, strict=True):
@@ -178,7 +184,9 @@ class Muon:
                 momentum = torch.stack(momenta).lerp_(grad, share.to(grad))
                 _store(momentum, momenta)
                 ahead = grad.lerp_(momentum, MOMENTUM_DECAY)  # Nesterov's
-                steps = orthogonalised(ahead, self._operations).mul_(scale * math.sqrt(max(ahead.shape[1:])))
+                steps = orthogonalised(ahead, self._dtype, self._operations).mul_(
+                    scale * math.sqrt(max(ahead.shape[1:]))
+                )
                 _store(torch.stack(learning).mul_(keep).add_(steps), learning)
 
 
@@ -191,11 +199,11 @@ def _store(stack: Tensor, tensors: list[Tensor]) -> None:
             tensor.copy_(row)
 
 
-def orthogonalised(x: Tensor, operations: Operations) -> Tensor:
+def orthogonalised(x: Tensor, dtype: torch.dtype, operations: Operations) -> Tensor:
     """Return matrices (n, r, c) with the singular vectors of x and singular values near 1, by Newton and Schulz.
 
     They begin with x divided by (Σ σ⁴)^¼, which bounds the singular values σ more closely than the Frobenius norm does,
-    and so two steps suffice. In bf16 on a GPU, which computes it faster; elsewhere in the precision of x.
+    and so two steps suffice. Products are computed by `operations`, of factors in `dtype`.
     """
 
     def step(y: Tensor, square: Tensor, a: float, b: float, c: float) -> Tensor:
@@ -203,7 +211,7 @@ def orthogonalised(x: Tensor, operations: Operations) -> Tensor:
 
     y = x.mT.contiguous() if x.size(1) > x.size(2) else x
     y = y / y.norm(dim=(1, 2), keepdim=True).clamp_min_(1e-7)
-    y = y.bfloat16() if x.is_cuda else y
+    y = y.to(dtype)
     square = operations.products(y, y.mT)
     bound = square.norm(dim=(1, 2), keepdim=True).mul_(SAFETY).clamp_min_(1e-7)  # of σ²
     y = step(y * bound.rsqrt(), square / bound, *NEWTON_SCHULZ[0])

@@ -303,8 +303,9 @@ def keep_expressible(model: Transformer) -> None:
     """
 
     def tied(gradient: Tensor) -> Tensor:
-        ends = torch.tensor([BOS, EOS], device=gradient.device)
-        return gradient.index_copy(0, ends, gradient[ends].sum(0).expand(2, -1))
+        both, changed = gradient[BOS] + gradient[EOS], gradient.clone()
+        changed[BOS] = changed[EOS] = both  # by no tensor of indices, which would come from the host
+        return changed
 
     model.target_embedding.weight.register_hook(tied)
     if model.output_bias is not None:

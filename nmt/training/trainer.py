@@ -49,11 +49,12 @@ class Trainer:
         self.optimizer = Optimizer(self.model, model.config.d_model, settings)
         self.micro_batches = MicroBatches(model.config, corpus, settings, group)
         self._parallel: DistributedDataParallel | None = None
-        self._graphs = Graphs(self._add_gradients, self.optimizer, self.device)
+        self._graphs = Graphs(self._add_gradients, self.objective, self.optimizer, self.device, self._say)
 
     def start(self, progress: Progress) -> None:
         """Wrap the model for all ranks, choose the micro-batch size, start the clock, and report to `progress`."""
         self.objective.train()
+        self.model.reserve(self.corpus.longest() + 1)  # before anything is recorded that reads the tables
         if self._compiles_first:
             compile_for(self.model, self._add_gradients, self.micro_batches.probes())
         self._parallel = self.group.parallel(self.objective, self.optimizer)
@@ -75,11 +76,11 @@ class Trainer:
             while losses is None:
                 self._save_memory()
                 losses, agreed = self.gradients(update, requests)
-        # 3. Clip them by their global norm.
-        norm = self.optimizer.clip(self.group.norm)
-        # 4. Apply them with Adam or Muon, unless one is not finite.
-        skipped, rate = norm.isfinite().logical_not(), self.optimizer.rate(state.step, agreed.spent / MILLION)
-        self.optimizer.update(rate, skipped)
+            # 3. Clip them by their global norm.
+            norm = self.optimizer.clip(self.group.norm)
+            # 4. Apply them with Adam or Muon, unless one is not finite.
+            skipped, rate = norm.isfinite().logical_not(), self.optimizer.rate(state.step, agreed.spent / MILLION)
+            self.optimizer.update(rate, skipped)
         self.group.wait()
         # 5. Count and log.
         flops = training_flops(self.model.config, self.model.output_embedding.num_embeddings, *update.lengths)
@@ -143,10 +144,9 @@ class Trainer:
 
     def _save_memory(self) -> None:
         """Do without CUDA graphs or else halve the micro-batch size; discard the update that ran out of memory."""
-        state, had_graphs = self.state, self._graphs.stop()
+        state, had_graphs = self.state, self._graphs.stop("out of memory")
         torch.cuda.empty_cache()
         if had_graphs:
-            self.console.say(f"update {state.step}: out of memory; from here on without CUDA graphs")
             return
         if self._parallel is not None:  # ranks whose last forward pass succeeded expect to exchange gradients
             with self.group.guard("beginning an update anew"):
@@ -158,7 +158,10 @@ class Trainer:
             raise UserError(problem, "use a smaller model, or lower data.max_length")
         state.device_tokens //= 2
         halved = f"micro-batches have half the size, {state.device_tokens:,} tokens"
-        self.console.say(f"update {state.step}: out of memory; from here on {halved}")
+        self._say(f"out of memory; from here on {halved}")
+
+    def _say(self, what: str) -> None:
+        self.console.say(f"update {self.state.step}: {what}")
 
     def _log(self, rate: float) -> None:
         """Log the metrics since the last log line and a learning rate; this synchronises with the GPU."""

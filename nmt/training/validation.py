@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from copy import copy
 from dataclasses import dataclass
 from itertools import chain, repeat
 from pathlib import Path
 from statistics import fmean
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -28,6 +29,7 @@ from nmt.decoding.forced import token_log_probabilities
 from nmt.decoding.parser import Parser
 from nmt.decoding.splitter import LineSplitter
 from nmt.decoding.translator import Translator
+from nmt.decoding.workers import Loaded
 from nmt.metrics import Comparison, Score, interval, score, score_interval, sentence_chrf, unknown_words
 from nmt.model.operations import perplexity as perplexity_of
 from nmt.model.transformer import Transformer
@@ -88,6 +90,7 @@ class Validation:
         several = not self._task.has_trees and tokenizer.source.languages
         self._directions = _directions(corpus, recipe, tokenizer) if several else [()] * len(self.sources)
         self._trained = recipe.data.directions
+        self._searched: WeakKeyDictionary[Transformer, tuple[Loaded, Parser | Translator]] = WeakKeyDictionary()
         self.notes = list(self._notes(len(self.sources) - len(rows)))
 
     @classmethod
@@ -106,9 +109,9 @@ class Validation:
 
     def __call__(self, model: Transformer) -> DevScores:
         """Score a model, which may be compiled and in training mode."""
-        model = for_scoring(model)  # neither: a search would compile a graph for each shape
+        scorer = for_scoring(model)  # neither: a search would compile a graph for each shape
         sizes = np.array([len(self._tokenizer.of(way[-1]).target) for way in self._directions if way])
-        scores = {"perplexity": perplexity(model, self._corpus, self._group, sizes)}
+        scores = {"perplexity": perplexity(scorer, self._corpus, self._group, sizes)}
         hypotheses = self._search(model)
         if self._task.has_trees:
             found, of_directions = {"f1": f1(self.references, hypotheses)}, dict[str, float]()
@@ -167,7 +170,7 @@ class Validation:
     def with_split(self, way: str) -> Validation:
         """Return a validation that splits lines in another way."""
         changed = copy(self)
-        changed._decoding = self._split(way)
+        changed._decoding, changed._searched = self._split(way), WeakKeyDictionary()
         return changed
 
     def _notes(self, same: int) -> Iterator[str]:
@@ -195,16 +198,32 @@ class Validation:
     def _split(self, way: str) -> Decoding:
         return self._decoding.model_copy(update={"split": way})
 
-    def _pipeline(self, model: Transformer, decoding: Decoding) -> Parser | Translator:
+    def _pipeline(self, models: Transformer | Loaded, decoding: Decoding) -> Parser | Translator:
         if self._task.has_trees:
-            return Parser(model, self._tokenizer, decoding)
-        return Translator(model, self._tokenizer, decoding, self._lengths, directions=self._trained)
+            return Parser(models, self._tokenizer, decoding)
+        return Translator(models, self._tokenizer, decoding, self._lengths, directions=self._trained)
+
+    @contextmanager
+    def _searching(self, model: Transformer) -> Iterator[Parser | Translator]:
+        """Yield what searches with a model.
+
+        It is made once. Until the next search, it takes no memory, and the model's weights may change.
+        """
+        if model not in self._searched:
+            models = Loaded(for_scoring(model))
+            self._searched[model] = models, self._pipeline(models, self._decoding)
+        models, pipeline = self._searched[model]
+        try:
+            yield pipeline
+        finally:
+            models.rest()
 
     def _search(self, model: Transformer) -> list[str]:
         """Return one hypothesis per source, as a line; blank if the parser found no tree."""
         rank, size = self._group.rank, self._group.size
-        stream = self._pipeline(model, self._decoding).stream(self._requests(range(rank, len(self.sources), size)))
-        own = [result.texts[0] for result in stream]
+        with self._searching(model) as pipeline:
+            stream = pipeline.stream(self._requests(range(rank, len(self.sources), size)))
+            own = [result.texts[0] for result in stream]
         hypotheses = [""] * len(self.sources)
         for other, texts in enumerate(self._group.gather(own)):
             hypotheses[other::size] = texts

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from nmt.compute import choice
-from nmt.compute.choice import factors_rounded, product_dtype, set_precision
+from nmt.compute.choice import factors_rounded, muon_dtype, product_dtype, set_precision
 from nmt.model.transformer import Transformer
 from nmt.recipe import Model
 from nmt.system import torch_internals
@@ -25,6 +25,7 @@ def test_auto_is_bf16_on_a_gpu_whose_hardware_has_it(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", is_supported)
     assert product_dtype("auto", GPU, 512) == (torch.bfloat16 if has_bf16 else torch.float32)
+    assert muon_dtype("auto", GPU, 512) == product_dtype("auto", GPU, 512)
 
 
 @pytest.mark.parametrize(
@@ -62,6 +63,7 @@ def test_precisions_are_what_they_say(precision: str, dtype: torch.dtype, cpu: s
     before = torch.get_float32_matmul_precision()
     for device, expected in ((CPU, cpu), (GPU, gpu)):
         assert product_dtype(precision, device, 16) == product_dtype(precision, device, 1024) == dtype
+        assert muon_dtype(precision, device, 16) == (dtype if device is GPU or precision == "fp64" else torch.float32)
         model = Transformer(Model(layers=1, d_model=16, d_ff=24, heads=2), 60, 60)
         if expected is None:
             kind = "GPUs" if device is CPU else "CPUs"

@@ -5,6 +5,7 @@ from functools import partial
 
 import pytest
 import torch
+from from_outside import look_at_recordings
 from queues import Pile
 from reference_search import assert_same, reference_search
 from reference_search import random_model as random_model_of
@@ -15,7 +16,7 @@ from nmt.compute.gpu import GPU, HalfPrecision
 from nmt.model.transformer import Transformer, computed_by
 from nmt.recipe import Decoding, Model
 from nmt.search import beam as beam_module
-from nmt.search import way
+from nmt.search import on_gpu, way
 from nmt.search.beam import Sampling, Search, SearchEngine
 from nmt.search.constraints import MinLength, NoRepeat
 from nmt.search.on_gpu import OnGPU
@@ -138,6 +139,24 @@ def test_the_host_waits_once_in_a_step_and_twice_more_in_a_leave(monkeypatch, se
         before = Scripted.reads
         under_way._admit(queue)
         assert (Scripted.reads, len(under_way._sources)) == (before, 9)
+
+
+@pytest.mark.parametrize(("search", "changes"), [("search", MODELS[0]), ("search", MODELS[2]), ("sample", MODELS[1])])
+def test_recorded_work_takes_nothing_from_the_host_or_from_what_is_not_named(monkeypatch, search, changes):
+    monkeypatch.setattr(beam_module, "Download", Scripted)
+    monkeypatch.setattr(on_gpu, "by_graphs", lambda device: True)
+    models = [random_model(seed=seed, **changes).float().to("meta") for seed in (3, 4)]
+    longer = 24 if changes == CAPPED else 1100  # than the tables of a new model
+    rules = [partial(MinLength, 3), partial(NoRepeat, 2)]
+    engine = SearchEngine(models, Decoding(beam=3, precision="bf16", batch_tokens=500), rules)
+    under_way = Search(engine, 3, 1) if search == "search" else Sampling(engine, 3)
+    under_way._admit(Pile(random_sources(4)))
+    under_way._advance()  # without a graph, as whatever comes for the first time
+    found = look_at_recordings(monkeypatch)
+    under_way._admit(Pile([Source(4, [5] * 11, cap=longer), Source(5, [6], cap=5)]))
+    under_way._advance()
+    under_way._advance()
+    assert [look.taken for look in found] == [[]] * 4  # of two encoders and two steps
 
 
 # --- memory -------------------------------------------------------------------------------------------------

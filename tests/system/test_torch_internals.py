@@ -18,10 +18,11 @@ from torch.nn import Module
 from torch.nn import functional as F
 
 from nmt.compute import choice, cpu_products, gpu, native
-from nmt.compute.choice import for_search
 from nmt.compute.gpu import GPU
+from nmt.compute.recorded import _Memory
 from nmt.recipe import Decoding, Model, Training
 from nmt.search.beam import SearchEngine
+from nmt.search.way import for_search
 from nmt.system import torch_internals
 from nmt.system.device import World, choose_device
 from nmt.system.errors import UserError
@@ -127,6 +128,16 @@ def a_group_connects(patch: Patch) -> None:
         group.connect()
 
 
+def a_recording_is_left(patch: Patch) -> None:
+    states = list[str]()
+    generator = SimpleNamespace(clone_state=lambda: "clone", graphsafe_set_state=states.append)
+    patch.setattr(torch.cuda, "default_generators", [generator])
+    patch.setattr(torch.cuda, "graph_pool_handle", lambda: (0, 1))
+    patch.setattr(_Memory, "failures", 0)
+    _Memory(torch.device("cuda:0"))._leave()
+    assert states == ["clone"]
+
+
 CHECKS: dict[str, Callable[[Patch], None]] = {
     "torch.cpu:_is_avx512_bf16_supported": training_is_in_fp32,
     "torch.cpu:_is_amx_tile_supported": int8_products_are_right,
@@ -137,6 +148,8 @@ CHECKS: dict[str, Callable[[Patch], None]] = {
     "torch:_C.__file__": kernels_multiply,
     "torch:ops.aten._addmm_activation": relu_is_computed_apart,
     "torch:_C._accelerator_setAllocatorSettings": a_gpu_is_chosen,
+    "torch:_C._cuda_endAllocateToPool": a_recording_is_left,
+    "torch:_C._cuda_releasePool": a_recording_is_left,
     "torch:_foreach_copy_": muon_stores_rows_one_by_one,
     "torch.nn.attention.varlen:varlen_attn": batches_are_padded,
     "torch._dynamo.config:optimize_ddp": training_compiles,

@@ -3,38 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
+from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+from from_outside import look_at_recordings
+from padded import padded
 from reverse_task import BARE, assert_equal_to_the_bit, small
-from torch import Tensor
 
-from nmt.model.batch import Batch
-from nmt.training.graphs import Graph, Graphs
+from nmt.compute.gpu import GPU
+from nmt.compute.recorded import Recorded
+from nmt.data.corpus import Corpus
+from nmt.model.transformer import Transformer, computed_by
+from nmt.recipe import Model
+from nmt.training.batches import Packer
+from nmt.training.graphs import Graphs
+from nmt.training.loss import Objective
+from nmt.training.start import keep_expressible
 from nmt.training.trainer import Trainer
 
 SMALL = small("packing: true, device_tokens: 260, updates: 8, log_updates: 4", *BARE)
 
 
 class Again:
-    """Work whose inputs and results are where they were when it was recorded."""
+    """Work that is done anew where a graph would repeat it."""
 
     replays = 0
 
-    def __init__(self, work: Callable[[], tuple[Tensor, ...]], results: tuple[Tensor, Tensor]) -> None:
-        self._work, self._results = work, results
+    def __init__(self, work: Callable[[], object]) -> None:
+        self._work = work
 
     def replay(self) -> None:
         Again.replays += 1
-        for kept, result in zip(self._results, self._work(), strict=True):
-            kept.copy_(result)
-
-
-def record(self: Graphs, batch: Batch) -> Graph:
-    own, losses = batch.clone(), (torch.zeros((), dtype=torch.float64), torch.zeros((), dtype=torch.float64))
-    replay: Any = Again(lambda: self._work(own, self._scale), losses)
-    return Graph(replay, own, losses)
+        self._work()
 
 
 @pytest.fixture
@@ -42,11 +46,13 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lets a CPU have graphs."""
 
     def start(self: Graphs, useful: bool) -> None:
-        self.active, self._scale = useful, torch.ones((), dtype=torch.float64)
+        begin(self, useful)
+        self._recorded.active = useful
         self._optimizer.keep_gradients(useful)
 
+    begin = Graphs.start
     monkeypatch.setattr(Graphs, "start", start)
-    monkeypatch.setattr(Graphs, "_record", record)
+    monkeypatch.setattr(Recorded, "_record", lambda self, work: Again(work))
     monkeypatch.setattr(Again, "replays", 0)
 
 
@@ -61,17 +67,15 @@ def test_recorded_runs_and_their_resumption_are_those_without(train, task, reque
     assert_equal_to_the_bit(task / "without", task / "parts")
 
 
-GIVEN_UP = "out of memory; from here on without CUDA graphs"
-
-
 @pytest.mark.parametrize("recording", [True, False])
-def test_graphs_are_given_up_where_memory_runs_out(train, task, monkeypatch, inject, request, recording: bool) -> None:
+def test_a_run_goes_on_without_graphs_where_it_cannot_have_them(
+    train, task, monkeypatch, inject, request, recording: bool
+) -> None:
     train(out="without")
     request.getfixturevalue("recorded")
 
-    def full(self: Graphs, batch: Batch) -> Graph:
-        self._work(batch, self._scale)  # some of the work is done
-        raise torch.OutOfMemoryError("full")
+    def refuse(self: Recorded, work: Callable[[], object]) -> None:
+        raise RuntimeError("CUDA error: operation not permitted when stream is capturing\nCompile with")
 
     def losses(number, batch, forward, objective):
         if number == 3:
@@ -79,13 +83,75 @@ def test_graphs_are_given_up_where_memory_runs_out(train, task, monkeypatch, inj
         return forward(objective, batch)
 
     if recording:
-        monkeypatch.setattr(Graphs, "_record", full)
+        monkeypatch.setattr(Recorded, "_record", refuse)
     else:
         inject(losses)
     said = train(out="given up")
-    assert said.count(GIVEN_UP) == 1
+    assert said.count("continuing without CUDA graphs") == 1
+    reason = "CUDA error: operation not permitted when stream is capturing" if recording else "out of memory"
+    assert f": continuing without CUDA graphs: {reason}\n" in said
     assert "half the size" not in said
     assert_equal_to_the_bit(task / "without", task / "given up")
+
+
+# --- from outside -------------------------------------------------------------------------------------------
+
+MANY = {"positions": "fairseq", "output_bias": True, "dropout": 0.1}
+
+
+@pytest.mark.parametrize(
+    ("changes", "languages"),
+    [(MANY, "targets"), (MANY, "sources"), ({"positions": "words", "norm": "pre"}, ""), ({"positions": "learned"}, "")],
+    ids=["m2m", "opus", "words", "learned"],
+)
+def test_a_recorded_micro_batch_takes_nothing_from_the_host_or_from_what_is_not_named(
+    changes: dict[str, Any], languages: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a device that computes nothing: a copy, a number that is read, or a tensor of others would be seen."""
+    longest, starts = 1030, [index % 3 == 1 for index in range(60)]  # longer than the tables of a new model
+    options: dict[str, Any] = {
+        "layers": 1,
+        "d_model": 16,
+        "d_ff": 16,
+        "heads": 2,
+        "dropout": 0.0,
+        "max_positions": longest,
+    }
+    model = Transformer(Model(**options | changes), 60, 60, (starts, starts)).to("meta")
+    objective = Objective(computed_by(model, GPU()), 0.1)
+    if languages:
+        objective.limit([40, 50, 60] * 20, symbols_first=languages == "targets")
+        keep_expressible(objective.model)
+    monkeypatch.setattr(torch, "autocast", lambda *_, **__: nullcontext())  # which the device lacks
+    optimizer, work = SimpleNamespace(), partial(Trainer._add_gradients, SimpleNamespace(_forward=objective))
+    graphs = Graphs(work, objective, optimizer, torch.device("meta"), print)
+    graphs._recorded.active = True
+    batch = padded([[5] * (longest - 1), [6, 7]], [[8, 9], [5] * (longest - 1)])
+    batch = Packer(3000, longest).pack(batch, 3000).joined(pinned=False).to(torch.device("meta"))
+    objective.model.reserve(longest)
+    work(batch, 1.0)  # moves the tables of words to the device, and makes gradients
+    found = look_at_recordings(monkeypatch, lambda: [batch.buffer for batch in graphs._own.values()])
+    graphs(batch, 1.0)
+    assert [look.taken for look in found] == [[]]
+    assert found[0].draws == ("dropout" in changes)
+
+
+def test_tables_are_as_long_as_the_longest_sentence_before_anything_is_recorded(train, monkeypatch) -> None:
+    lengths = []
+
+    def start(self: Trainer, *arguments: Any) -> None:
+        begin(self, *arguments)
+        lengths.extend(len(table) for table in self.objective.tables())
+
+    begin = Trainer.start
+    monkeypatch.setattr(Corpus, "longest", lambda self: 1500)
+    monkeypatch.setattr(Trainer, "start", start)
+    train("training.updates=1")
+    assert lengths
+    assert min(lengths) > 1500
+
+
+# --- memory -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.usefixtures("recorded")
@@ -94,9 +160,9 @@ def test_the_probe_counts_activations_of_graphs_beside_others(train, monkeypatch
 
     def probe(self: Trainer, *arguments: Any) -> None:
         start(self, *arguments)
-        self._graphs.active = False
+        self._graphs._recorded.active = False
         without = self._memory_of(100)
-        self._graphs.active = True
+        self._graphs._recorded.active = True
         measured.extend([without, self._memory_of(100)])
 
     start = Trainer.start

@@ -4,8 +4,10 @@ import pytest
 import torch
 from safetensors.torch import load, save
 
+from nmt.model.operations import Operations
 from nmt.model.transformer import Transformer
 from nmt.recipe import Model, Training
+from nmt.training import optimizer
 from nmt.training.optimizer import AT_ONCE, Optimizer, learning_rate
 
 
@@ -196,6 +198,8 @@ def test_gradients_that_are_kept_begin_at_zero_in_the_same_place(settings):
         assert not any(grad.any() for grad in kept)
     assert_identical(model, other)
     optimizer.keep_gradients(False)
+    assert all(parameter.grad is grad for parameter, grad in zip(model.parameters(), kept, strict=True))
+    optimizer.clear()
     assert all(parameter.grad is None for parameter in model.parameters())
 
 
@@ -206,6 +210,25 @@ def test_muon_computes_the_same_in_stacks_of_any_size(monkeypatch):
         train(model, Optimizer(model, 8, Training(warmup=5, optimizer="muon")), range(1, 4))
     for one, other in zip(*(model.parameters() for model in models), strict=True):
         torch.testing.assert_close(one, other)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64])
+def test_muon_multiplies_in_the_precision_that_is_chosen_for_it(monkeypatch, dtype):
+    def products(self, a, b, *others):
+        dtypes.update((a.dtype, b.dtype))
+        return multiply(self, a, b, *others)
+
+    dtypes, multiply = set(), Operations.products
+    monkeypatch.setattr(optimizer, "muon_dtype", lambda precision, device, d_model: dtype)
+    monkeypatch.setattr(Operations, "products", products)
+    model, exact = tiny(), tiny()
+    train(model, Optimizer(model, 8, Training(warmup=5, optimizer="muon")), [1])
+    assert dtypes == {dtype}
+    monkeypatch.undo()
+    train(exact, Optimizer(exact, 8, Training(warmup=5, optimizer="muon")), [1])
+    for one, other in zip(model.parameters(), exact.parameters(), strict=True):
+        assert one.dtype == torch.float32
+        torch.testing.assert_close(one, other, atol=0.01, rtol=0.01)
 
 
 # --- state --------------------------------------------------------------------------------------------------

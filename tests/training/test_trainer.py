@@ -170,7 +170,7 @@ def test_every_figure_is_recorded(train, task) -> None:
 def test_factors_are_rounded_in_updates_alone(
     precision: str, expected: str, train, inject, task, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen: dict[str, set[str]] = {"forward": set(), "backward": set(), "scoring": set()}
+    seen: dict[str, set[str]] = {where: set() for where in ("forward", "backward", "applying", "scoring")}
 
     def note(where: str) -> None:
         seen[where].add(torch.get_float32_matmul_precision())
@@ -186,11 +186,17 @@ def test_factors_are_rounded_in_updates_alone(
         note("scoring")
         return original(self, model, **_)
 
+    def apply(self: Optimizer, *arguments: object) -> None:
+        note("applying")
+        update(self, *arguments)
+
     inject(losses)
-    original = Validation.__call__
+    original, update = Validation.__call__, Optimizer.update
     monkeypatch.setattr(Validation, "__call__", score)
+    monkeypatch.setattr(Optimizer, "update", apply)
     train(*SCORED, f"training.precision={precision}", "training.checkpoint_updates=6")
-    assert seen == {"forward": {expected}, "backward": {expected}, "scoring": {torch.get_float32_matmul_precision()}}
+    assert seen.pop("scoring") == {torch.get_float32_matmul_precision()}
+    assert seen == {"forward": {expected}, "backward": {expected}, "applying": {expected}}
     assert torch.get_float32_matmul_precision() == "highest"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterator, Sequence
+from copy import deepcopy
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -23,6 +24,7 @@ from nmt.model.batch import Batch
 from nmt.model.transformer import Transformer
 from nmt.parsing.linearization import load_tokenizer
 from nmt.recipe import Recipe
+from nmt.search.beam import SearchEngine
 from nmt.system.console import Console
 from nmt.system.device import World
 from nmt.system.errors import UserError
@@ -55,13 +57,12 @@ class Parrot:
 
 
 @pytest.fixture
-def score(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], DevScores]:
-    """Scores an untrained model on GOLD, or what stands in its place."""
+def untrained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], tuple[Validation, Transformer]]:
+    """Makes an untrained parser and the validation on GOLD."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(validation, "Parser", Parrot)
     Path("valid.mrg").write_text(GOLD)
 
-    def score() -> DevScores:
+    def make() -> tuple[Validation, Transformer]:
         Path("train.mrg").write_text(GOLD * 30)
         recipe = Recipe.model_validate(
             {
@@ -77,7 +78,21 @@ def score(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], DevSc
         model = Transformer(recipe.model, len(tokenizer.source), len(tokenizer.target))
         corpus = Corpus(Path("data/x/valid.arrow"))
         group = Group(World(), 1.0)
-        return Validation(corpus, tokenizer, recipe, group, None)(model)
+        return Validation(corpus, tokenizer, recipe, group, None), model
+
+    return make
+
+
+@pytest.fixture
+def score(
+    untrained: Callable[[], tuple[Validation, Transformer]], monkeypatch: pytest.MonkeyPatch
+) -> Callable[[], DevScores]:
+    """Scores what stands in the place of an untrained model."""
+    monkeypatch.setattr(validation, "Parser", Parrot)
+
+    def score() -> DevScores:
+        scorer, model = untrained()
+        return scorer(model)
 
     return score
 
@@ -88,6 +103,26 @@ def test_the_dev_score_of_a_parser_counts_failures_as_missed(score: Callable[[],
     assert found.scores["f1"] == pytest.approx(100 * 2 * precision * recall / (precision + recall))
     assert found.signatures["f1"] == "EVALB|COLLINS.prm|failures:missed"
     assert found.scores["perplexity"] > 1
+
+
+def test_one_engine_searches_with_the_weights_of_each_moment(untrained: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def counted(self: SearchEngine, *arguments: Any, **options: Any) -> None:
+        engines.append(self)
+        make(self, *arguments, **options)
+
+    engines, make = list[SearchEngine](), SearchEngine.__init__
+    monkeypatch.setattr(SearchEngine, "__init__", counted)
+    torch.manual_seed(1)
+    scorer, model = untrained()
+    first = scorer(model).hypotheses
+    with torch.no_grad():
+        model.output_embedding.weight.normal_()
+    second = scorer(model).hypotheses
+    assert len(engines) == 1
+    assert not engines[0].models  # its memory is free for training
+    assert second != first
+    assert second == untrained()[0](deepcopy(model)).hypotheses
+    assert len(engines) == 2
 
 
 def test_a_batch_that_memory_does_not_hold_is_scored_in_halves(
