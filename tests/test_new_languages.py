@@ -120,6 +120,22 @@ def test_new_pieces_spell_new_characters_and_begin_with_the_mean_of_their_old_sp
     torch.testing.assert_close(rows[tokenizer.source.languages[language]], rows[known].mean(0))
 
 
+def test_pieces_of_white_space_or_of_characters_that_are_dropped_have_rows(kind: str, old: Bundle) -> None:
+    """French, Chinese and Japanese have such pieces; `encode` gives nothing for some of them."""
+    before, pieces = (
+        old.tokenizer(),
+        ["\u00a0", "▁\u3000", "\u202f!", "\u2009\u2009", "\x85", "\t", "\u200b", "\x01", "▁▁"],
+    )
+    after, weights = before.with_languages(Added(languages=["xal"], pieces=pieces)), old.weights()
+    assert all(bool(rows.isfinite().all()) for rows in with_new_rows(weights, before, after).values())
+    if kind == "own":
+        rows = with_new_rows(weights, before, after)["source_embedding.weight"]
+        spelled = {"\u00a0": "<0xC2> <0xA0>", "▁\u3000": "▁ <0xE3> <0x80> <0x80>"}
+        for piece, bytes_of_it in spelled.items():
+            expected = rows[[after.source.listing().index(each) for each in bytes_of_it.split()]].mean(0)
+            torch.testing.assert_close(rows[after.source.listing().index(piece)], expected)
+
+
 @pytest.mark.parametrize("packed", [False, True])
 def test_the_loss_of_an_old_direction_is_that_of_the_old_model(
     kind: str, old: Bundle, tmp_path: Path, packed: bool
@@ -173,7 +189,10 @@ def test_a_run_with_a_new_language_resumes_and_its_average_and_export_keep_it(tm
         lines = "".join(f"{pair[0]}\t{pair[1]}\n" for pair in zip(TEXTS, texts, strict=True))
         (tmp_path / f"{code}.tsv").write_text(lines * 4)
     unknown = shell("nmt train new.yaml --set 'tokenizer.new_languages=[]'", tmp_path)
-    assert b"error: lis_Lisu: this model has no symbol for this language\nhint: --set 'tokenizer.new" in unknown.stderr
+    assert (
+        b"error: lis_Lisu: this model has no symbol for this language\nhint: --set 'tokenizer.new"
+        in unknown.stderr
+    )
     steps = (
         "nmt train new.yaml --set training.updates=2; rm -r data; nmt train new.yaml; nmt train new.yaml --out fresh"
     )

@@ -72,7 +72,7 @@ class TokenizerSettings(Settings):
     Japanese, or would fill the vocabulary."""
     sample: int = Field(10_000_000, ge=101, lt=2**31)
     """Maximum number of randomly drawn sentences to train on."""
-    new_languages: tuple[str, ...] = Field((), max_length=100, strict=False)
+    new_languages: tuple[Annotated[str, Field(max_length=24)], ...] = Field((), max_length=100, strict=False)
     """Languages of `data` that the model of `training.init_from` does not have: each gets a symbol, and all get the
     characters and subwords that the model's vocabulary lacks. Texts in other languages are encoded as before."""
     new_vocab_size: int = Field(2000, ge=261, le=1_000_000)

@@ -33,7 +33,7 @@ from nmt.system.errors import TRY_AGAIN, GroupError, Interrupted, UserError
 from nmt.system.files import set_aside
 from nmt.system.processes import STOPS, command, safe_path, wait_for
 from nmt.text.tokenizer import Tokenizer
-from nmt.text.vocabulary import BOS, EOS, SPACE_MARK
+from nmt.text.vocabulary import BOS, EOS, SPACE_MARK, Vocabulary
 from nmt.training.distributed import Group
 from nmt.training.optimizer import count_moments
 from nmt.training.run import Run
@@ -284,16 +284,20 @@ def with_new_rows(weights: dict[str, Tensor], before: Tokenizer, tokenizer: Toke
     old, new = before.source, tokenizer.source.listing()[len(before.source) :]
     if not new:
         return weights
-    symbols, spelled = set(tokenizer.source.languages.values()), list[list[int]]()
-    for index, piece in enumerate(new, len(old)):
-        ids = [*old.languages.values()] if index in symbols else old.encode(piece.replace(SPACE_MARK, " ").strip())
-        bare = [each for each in ids if piece.startswith(SPACE_MARK) or old.pieces([each]) != [SPACE_MARK]]
-        spelled.append(bare or ids)
+    symbols, languages = set(tokenizer.source.languages.values()), [*old.languages.values()]
+    spelled = [languages if index in symbols else _spelling(old, piece) for index, piece in enumerate(new, len(old))]
     found = dict(weights)
     for name, rows in weights.items():
         if name == "output_bias" or name.endswith("_embedding.weight"):
             found[name] = torch.cat([rows, *(rows[ids].float().mean(0, keepdim=True) for ids in spelled)])
     return found
+
+
+def _spelling(old: Vocabulary, piece: str) -> list[int]:
+    """Return the ids that spelled a new piece in an `old` vocabulary; those of all pieces if it drops the text."""
+    ids = old.encode(piece.replace(SPACE_MARK, " ").strip(" "))  # of white space, only U+0020 is the mark's
+    bare = [each for each in ids if piece.startswith(SPACE_MARK) or old.pieces([each]) != [SPACE_MARK]]
+    return bare or ids or [*range(EOS + 1, len(old))]
 
 
 def keep_expressible(model: Transformer) -> None:
