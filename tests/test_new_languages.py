@@ -190,7 +190,7 @@ def test_a_run_with_a_new_language_resumes_and_its_average_and_export_keep_it(tm
         (tmp_path / f"{code}.tsv").write_text(lines * 4)
     unknown = shell("nmt train new.yaml --set 'tokenizer.new_languages=[]'", tmp_path)
     assert (
-        b"error: lis_Lisu: this model has no symbol for this language\nhint: --set 'tokenizer.new"
+        b"error: data.train.0: lis_Lisu: this model has no symbol for this language\nhint: --set 'tokenizer.new"
         in unknown.stderr
     )
     steps = (

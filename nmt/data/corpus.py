@@ -28,6 +28,7 @@ from nmt.text.vocabulary import UNK, TargetVocabulary
 EXAMPLES = 3  # dropped pairs shown for each reason
 REPEATED, DUPLICATE = "pairs that repeat an earlier one", "dropped as duplicates"
 HELD_OUT = "set aside for valid and test, duplicates included"
+NO_LANGUAGE = "sources without a target language"
 Ids = NDArray[np.int32]
 Rows = NDArray[np.int64]
 
@@ -89,6 +90,8 @@ class PairEncoder:
     """Symbols of languages that begin each side, by data set; by default none"""
     older: Sequence[Sequence[TargetVocabulary]] = ()
     """Vocabularies that encode each side, by data set, where `vocabularies` have languages added to them"""
+    typed: frozenset[int] = frozenset()
+    """Symbols of which users type one at the beginning of each source of a data set without `symbols`"""
 
     @cached_property
     def _evaluation_sources(self) -> frozenset[str]:
@@ -112,6 +115,8 @@ class PairEncoder:
         if reason := self.vocabularies[-1].UNSEEN:
             counts[reason] = sum(UNK in ids for ids in rows[-1])
         symbols = self.symbols[chunk.dataset] if self.symbols else [()] * len(rows)
+        if self.typed and not symbols[0]:
+            counts[NO_LANGUAGE] = sum(self.typed.isdisjoint(ids[:1]) for ids in rows[0])
         sides = [_concatenate(side, first) for side, first in zip(rows, symbols, strict=True)]
         if not self.keep_all and not (kept := self._fitting(sides, usable, dropped)).all():
             sides, lines = [side.only(kept) for side in sides], lines[kept]

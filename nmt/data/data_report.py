@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from pydantic import RootModel
 
-from nmt.data.corpus import SIDES, Corpus
+from nmt.data.corpus import NO_LANGUAGE, SIDES, Corpus
 from nmt.recipe import Data
 from nmt.system.errors import printable
 from nmt.system.files import read_json
@@ -60,7 +60,7 @@ def summary(out: Path, report: dict[str, dict[str, Any]], tokenizer: Tokenizer, 
     if not tokenizer.shared:
         pieces += f" and {len(tokenizer.target):,} {'tree symbols' if task.has_trees else 'pieces'}"
     yield f"prepared {out}: {pieces}"
-    told = ("dropped", "set aside", "pairs", "source sentences", "trees", "targets")
+    told = ("dropped", "set aside", "pairs", "source sentences", "trees", "targets", NO_LANGUAGE)
     for split, figures in report.items():
         if not figures["read"]:
             continue
@@ -78,6 +78,11 @@ def summary(out: Path, report: dict[str, dict[str, Any]], tokenizer: Tokenizer, 
         yield f"  {reason}: {printable(examples[0] + also)}"
     if several := train.get("sources with several sentences"):
         yield f"  train sources with several sentences: {several / train['kept']:.0%}"
+    if any(NO_LANGUAGE in figures for figures in report.values()):
+        known = tokenizer.source.languages
+        language = data.target if data.target in known else next(iter(known))
+        name = f"{{file: pairs.tsv, target: {language}}}"
+        yield f"  warning: sources without a language, such as >>{language}<<, which data sets can name: {name}"
     if leaked := train.get("pairs also in valid or test"):
         yield f"  warning: {leaked:,} training pairs are in valid or test word for word, so scores there are too high"
     for languages, sizes in data.taken.items():

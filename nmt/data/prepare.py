@@ -22,6 +22,7 @@ import numpy as np
 from nmt.data import folders
 from nmt.data.corpus import SCHEMA, Chunk, Corpus, PairEncoder, encode_chunks, table_of
 from nmt.data.data_report import REPORT, length_figures, summary
+from nmt.data.directions import check_directions, dataset_direction
 from nmt.data.duplicates import SeenPairs, hash_pairs
 from nmt.data.findings import Findings
 from nmt.data.folders import MANIFEST, directory, read_fingerprint
@@ -93,6 +94,8 @@ def _write(recipe: Recipe, console: Console, threads: int, tokenizer_from: Path 
     """Prepare the recipe's data unless another process has just done it; return whether this one did."""
     out, data = directory(recipe), recipe.data
     files.check_replaceable(out, MANIFEST)
+    start = load_tokenizer(tokenizer_from) if tokenizer_from else None
+    check_directions(data, start, recipe.tokenizer.new_languages, console.say)
     totals = {split: check_inputs(datasets, data) for split, datasets in data.splits.items()}
     with exclusive(_lock(out), str(out), console.say, wait=True):
         path, inputs = folders.identify(recipe, tokenizer_from)
@@ -234,20 +237,15 @@ class _Preparation:
                 advance(len(chunk.pairs))
 
     def _tokenizer(self, tokenizer_from: Path | None) -> Tokenizer:
-        """Load the tokenizer of a bundle, or train one; raise UserError if the former lacks symbols of languages."""
+        """Load the tokenizer of a bundle, with its new languages, or train one."""
         symbols, settings = self._data.symbols, self._recipe.tokenizer
         if tokenizer_from is not None:
             self._console.say(f"tokenizer: from {tokenizer_from}")
             tokenizer = load_tokenizer(tokenizer_from)
-            if symbols and not tokenizer.source.languages:
-                problem = f"data.train: has the target languages {', '.join(symbols)}, but {tokenizer_from} has one"
-                raise UserError(problem, "train on one direction, or start from a model of several languages")
             if (new := settings.new_languages) and tokenizer.before(new) is tokenizer:  # else its run is resumed
                 tokenizer.check_extensible(new, self._console.say)
                 pieces = learn(tokenizer.source, self._texts_in(new), settings, self._console.say, self._threads)
                 tokenizer = tokenizer.with_languages(Added(languages=list(new), pieces=pieces))
-            for each in self._data.train:
-                tokenizer.first(dataset_direction(self._data, each, tokenizer), "tokenizer.new_languages")
             return tokenizer
         trees = partial(TreeVocabulary.train, pos_tags=self._data.pos_tags) if self._data.task.has_trees else None
         return Tokenizer.train(self, settings, self._console.say, trees, self._threads, symbols)
@@ -317,7 +315,8 @@ class _Preparation:
         symbols = [tokenizer.first(direction) for direction in directions]
         ways = [self._data.of(each).languages for each in self._data.splits[split]]
         older = [[tokenizer.of(code).source for code in way] for way in ways] if tokenizer.older else ()
-        encoder = partial(PairEncoder, sides, self._data, symbols=symbols, older=older)
+        typed = frozenset(tokenizer.source.languages.values() if tokenizer.typed else ())
+        encoder = partial(PairEncoder, sides, self._data, symbols=symbols, older=older, typed=typed)
         if split != "train":
             return encoder(keep_all=True)
         evaluation = frozenset(chain.from_iterable(self._texts.values()))
@@ -356,12 +355,6 @@ class _Preparation:
             **findings.of_languages(),
             "examples": findings.examples,
         }
-
-
-def dataset_direction(data: Data, dataset: Dataset, tokenizer: Tokenizer) -> tuple[str, ...]:
-    """Return a data set's languages; none if the model has one direction, or if texts may begin with typed symbols."""
-    is_open = tokenizer.source.languages and not (tokenizer.typed and dataset.languages is None)
-    return data.of(dataset).languages if is_open else ()
 
 
 def _clean(pairs: Iterable[Pair]) -> Iterator[Pair]:

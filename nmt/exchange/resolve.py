@@ -9,6 +9,7 @@ import json
 import os
 import re
 import sys
+from collections.abc import Iterator
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -99,6 +100,20 @@ def initial_bundle(recipe: Recipe) -> Bundle | None:
                 f"--set model.{key}={has if isinstance(has, str) else json.dumps(has)}",
             )
     return found
+
+
+def other_directions(recipe: Recipe, origin: Bundle) -> Iterator[str]:
+    """Yield a note if training sets are of other directions than the model that training starts from.
+
+    Of a model with a choice of languages they may be. Codes of Marian models are compared only if they are reversed,
+    since theirs may be eng and deu where ours are en and de.
+    """
+    before, now = set(origin.recipe.data.directions), set(recipe.data.directions)
+    reversed_ones = {way[::-1] for way in before}
+    is_other = bool(now & reversed_ones) if origin.lossy else not now & before
+    if is_other and not origin.tokenizer().source.languages:
+        those, these = (" and ".join(sorted(map("-".join, ways))) for ways in (before, now))
+        yield f"training.init_from: {origin.path} translates {those}, and data.train has {these}"
 
 
 def with_model_of(recipe: Recipe, origin: Bundle | None) -> Recipe:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any
@@ -94,20 +94,17 @@ class Tokenizer:
         """Whether sources begin with the symbol of their own language, and targets with that of theirs."""
         return isinstance(self.source, M2MVocabulary)
 
-    def first(self, direction: Sequence[str | None], new: str = "") -> tuple[list[int], list[int]]:
+    def first(self, direction: Sequence[str | None]) -> tuple[list[int], list[int]]:
         """Return the symbols that begin a source and a target of a direction; none without a target language.
 
-        Raise UserError listing the languages if there is no symbol for one of these; the hint names the setting that
-        adds `new` ones, if any.
+        Raise UserError listing the languages if there is no symbol for one of these.
         """
         known, (*_, target) = self.source.languages, (None, *direction)
         if not known or target is None:
             return [], []
         for language in (direction[0], target) if self.forced else (target,):
             if language not in known:
-                problem = f"{language}: this model has no symbol for this language"
-                adding = f"--set '{new}=[{language}]' adds it; or " if new else ""
-                raise UserError(problem, f"{adding}its languages are {', '.join(known)}")
+                raise unknown_language(str(language), known)
         return ([known[str(direction[0])]], [known[target]]) if self.forced else ([known[target]], [])
 
     def complete(self, given: Direction, trained: Sequence[Sequence[str]]) -> Direction:
@@ -303,6 +300,21 @@ class Tokenizer:
         source = Vocabulary.train("source", (source for source, _ in pairs), settings, say, threads, languages)
         targets = (text for _, text in pairs)
         return cls(source, target(targets) if target else Vocabulary.train("target", targets, settings, say, threads))
+
+
+def unknown_language(language: str, known: Collection[str], where: str = "", extensible: bool = False) -> UserError:
+    """Return an error about a language that a model lacks; `where` precedes its message.
+
+    The hint lists the `known` ones, those like it first, and says how an `extensible` model gets it.
+    """
+    hint = f"its languages are {', '.join(known)}"
+    in_other_scripts = [code for code in known if code.partition("_")[0] == language.partition("_")[0]]
+    near = in_other_scripts or get_close_matches(language, known, cutoff=0.5)
+    if near:
+        hint = f"did you mean {' or '.join(near)}? {hint}"
+    if extensible:
+        hint = f"--set 'tokenizer.new_languages=[{language}]' adds it; or {hint}"
+    return UserError(f"{where}{language}: this model has no symbol for this language", hint)
 
 
 def _read(path: Path) -> tuple[bytes, str]:

@@ -23,7 +23,7 @@ from nmt.data.corpus import Corpus
 from nmt.data.epochs import remove_plans
 from nmt.data.folders import directory, fingerprints, fingerprints_of, identify
 from nmt.data.prepare import prepare
-from nmt.exchange.resolve import initial_bundle, with_model_of
+from nmt.exchange.resolve import initial_bundle, other_directions, with_model_of
 from nmt.model.transformer import Transformer, part_of
 from nmt.parsing.linearization import load_tokenizer
 from nmt.recipe import Recipe, Training
@@ -77,6 +77,9 @@ def _open(
     # A resumed run needs only its own checkpoint, not the bundle of training.init_from.
     origin = initial_bundle(recipe) if resumed is None else resumed if resumed.recipe.training.init_from else None
     recipe, tokenizer_from = with_model_of(recipe, origin), origin.path if origin else None
+    if resumed is None and origin is not None:
+        for note in other_directions(recipe, origin):
+            console.say(note)
     data: dict[str, str] = {}
     if resumed is not None:
         data = fingerprints(identify(recipe, tokenizer_from)[1])

@@ -21,9 +21,9 @@ from nmt.checkpoint.reading import Bundle
 from nmt.compute.choice import for_scoring
 from nmt.data.corpus import Corpus, Rows
 from nmt.data.data_report import read_report
+from nmt.data.directions import dataset_direction
 from nmt.data.epochs import plan_epoch
 from nmt.data.folders import directory, find
-from nmt.data.prepare import dataset_direction
 from nmt.decoding.engine import Request
 from nmt.decoding.forced import token_log_probabilities
 from nmt.decoding.parser import Parser
@@ -35,7 +35,7 @@ from nmt.model.operations import perplexity as perplexity_of
 from nmt.model.transformer import Transformer
 from nmt.parsing.brackets import score_brackets
 from nmt.parsing.tree import parse_tree
-from nmt.recipe import Decoding, Recipe
+from nmt.recipe import Dataset, Decoding, Recipe
 from nmt.system.device import World
 from nmt.system.errors import UserError
 from nmt.system.files import read_json
@@ -78,19 +78,17 @@ class Validation:
             raise UserError(f"data.valid: its longest sentence has {too_many}", hint)
         self._corpus, self._tokenizer, self._group, self._lengths = corpus, tokenizer, group, lengths
         self._decoding = recipe.decoding.model_copy(update={"beam": recipe.training.valid_beam or recipe.decoding.beam})
-        self._task, self._language = recipe.task, recipe.data.target
+        self._task = recipe.task
         self.sources, self.references = corpus.texts()
         if self._task.has_trees and not any(self.references):
             raise UserError("data.valid: none of its trees has words", "name trees with words, or leave data.valid out")
-        pairs = enumerate(zip(self.sources, self.references, strict=True))
-        # A corrector leaves some lines as they are, and a tree without words is blank on both sides.
-        may_copy = recipe.data.source == recipe.data.target or self._task.has_trees
-        rows = [row for row, (source, reference) in pairs if may_copy or source != reference]
-        self._rows = rows or list(range(len(self.sources)))
-        several = not self._task.has_trees and tokenizer.source.languages
-        self._directions = _directions(corpus, recipe, tokenizer) if several else [()] * len(self.sources)
+        sets = _sets(corpus, recipe, len(self.sources))
+        self._languages = [recipe.data.of(each).languages for each in sets]
+        self._directions = [dataset_direction(recipe.data, each, tokenizer) for each in sets]
         self._trained = recipe.data.directions
         self._searched: WeakKeyDictionary[Transformer, tuple[Loaded, Parser | Translator]] = WeakKeyDictionary()
+        rows = [row for row in range(len(self.sources)) if self._may_count(row)]
+        self._rows = rows or list(range(len(self.sources)))
         self.notes = list(self._notes(len(self.sources) - len(rows)))
 
     @classmethod
@@ -110,7 +108,7 @@ class Validation:
     def __call__(self, model: Transformer) -> DevScores:
         """Score a model, which may be compiled and in training mode."""
         scorer = for_scoring(model)  # neither: a search would compile a graph for each shape
-        sizes = np.array([len(self._tokenizer.of(way[-1]).target) for way in self._directions if way])
+        sizes = np.array([len(self._tokenizer.of(way[-1] if way else None).target) for way in self._directions])
         scores = {"perplexity": perplexity(scorer, self._corpus, self._group, sizes)}
         hypotheses = self._search(model)
         if self._task.has_trees:
@@ -124,9 +122,9 @@ class Validation:
         """Return the scores of translations; for several directions their means, and the scores of each."""
         names, by_direction = (self._task.metric, *self._task.others), defaultdict[tuple[str, ...], list[int]](list)
         for row in self._rows:
-            by_direction[self._directions[row]].append(row)
+            by_direction[self._languages[row]].append(row)
         each = {
-            direction: score(*self._counted(hypotheses, rows), names, language=(direction or [self._language])[-1])
+            direction: score(*self._counted(hypotheses, rows), names, language=direction[-1])
             for direction, rows in by_direction.items()
         }
         first, *others = each.values()
@@ -140,9 +138,9 @@ class Validation:
         info: dict[str, Any] = {"scores": dev.scores, "signatures": dev.signatures}
         if self._task.has_trees:
             info["interval"] = f1_interval(self.references, dev.hypotheses)
-        elif len(set(self._directions)) == 1:
+        elif len(set(self._languages)) == 1:
             counted = self._counted(dev.hypotheses)
-            info["interval"] = score_interval(self._task.metric, *counted, language=self._language)
+            info["interval"] = score_interval(self._task.metric, *counted, language=self._languages[0][-1])
         return info
 
     def each(self, references: Sequence[str], hypotheses: Sequence[str]) -> list[float]:
@@ -163,7 +161,7 @@ class Validation:
         both = [self._pipeline(model, self._split(way)) for way in ("sentences", "auto")]
         ours, others = ([result.texts[0] for result in each.stream(sources)] for each in both)
         name = self._task.metric
-        found = score(ours, [references], [name], others, language=self._language)[name].comparison
+        found = score(ours, [references], [name], others)[name].comparison
         assert found is not None, "a baseline was given"
         return found
 
@@ -180,8 +178,16 @@ class Validation:
             yield f"the reference of every dev line equals its source, so all count in dev {scores}"
         elif same:
             yield f"dev lines whose reference equals their source do not count in dev {scores}: {same:,} of {count:,}"
-        if self._task.name == "translate" and (warning := unknown_words(self._language, self.references)):
-            yield f"{warning}; name their language by data.target, such as zh, ja or th"
+        for target in dict.fromkeys(language for *_, language in self._languages if self._task.name == "translate"):
+            references = [self.references[row] for row, way in enumerate(self._languages) if way[-1] == target]
+            if warning := unknown_words(target, references):
+                yield f"{warning}; name their language by data.target, such as zh, ja or th"
+
+    def _may_count(self, row: int) -> bool:
+        """Return whether a pair counts in scores: its reference may be its source only within one language."""
+        # A corrector leaves some lines as they are, and a tree without words is blank on both sides.
+        source, target = self._languages[row]
+        return source == target or self._task.has_trees or self.sources[row] != self.references[row]
 
     def _counted(
         self, hypotheses: Sequence[str], rows: Sequence[int] | None = None
@@ -230,11 +236,11 @@ class Validation:
         return hypotheses
 
 
-def _directions(corpus: Corpus, recipe: Recipe, tokenizer: Tokenizer) -> list[tuple[str, ...]]:
-    """Return the direction of each pair of the development set `corpus`."""
-    kept, sets = read_report(corpus.path.parent)["valid"]["kept by set"], recipe.data.splits["valid"]
-    directions = (dataset_direction(recipe.data, each, tokenizer) for each in sets)
-    return list(chain.from_iterable(repeat(each, count) for each, count in zip(directions, kept, strict=True)))
+def _sets(corpus: Corpus, recipe: Recipe, count: int) -> list[Dataset]:
+    """Return the data set of each of the `count` pairs of the development set `corpus`."""
+    sets = recipe.data.splits["valid"]
+    kept = read_report(corpus.path.parent)["valid"]["kept by set"] if len(sets) > 1 else [count]
+    return list(chain.from_iterable(repeat(each, size) for each, size in zip(sets, kept, strict=True)))
 
 
 def find_prepared(bundle: Bundle, run: Path) -> Path:

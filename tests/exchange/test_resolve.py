@@ -125,3 +125,24 @@ def test_a_resumed_run_takes_the_model_of_its_checkpoint_only_if_it_began_with_a
     assert hub.with_model_of(fresh, checkpoint) is fresh
     continued = recipe(training={"init_from": "ckpts"})
     assert hub.with_model_of(continued, checkpoint).model == checkpoint.recipe.model
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "lossy", "is_said"),
+    [
+        ("en-de", "en-de", False, False),
+        ("en-de", "de-en", False, True),
+        ("en-de", "en-fr", False, True),
+        ("eng-deu", "en-de", True, False),  # codes of Marian models need not be ours
+        ("en-de", "de-en", True, True),
+    ],
+)
+def test_a_model_to_start_from_that_translates_the_other_way_is_said(
+    before: str, now: str, lossy: bool, is_said: bool
+) -> None:
+    ways = [dict(zip(("source", "target"), way.split("-"), strict=True)) for way in (before, now)]
+    of_both = [recipe(data={"name": "x", "train": [{"file": "x.tsv"}], **way}) for way in ways]
+    tokenizer = SimpleNamespace(source=SimpleNamespace(languages={}))
+    origin: Any = SimpleNamespace(recipe=of_both[0], lossy=lossy, path="m", tokenizer=lambda: tokenizer)
+    said = [f"training.init_from: m translates {before}, and data.train has {now}"]
+    assert list(hub.other_directions(of_both[1], origin)) == said * is_said

@@ -194,11 +194,12 @@ REFERENCES = ["die Katze sitzt auf der Matte", "--option %s", "zwei Frauen sitze
 def validate(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[DevScores, Validation]]:
     """Scores outputs, whatever the model, for a development set of these lines."""
 
-    def validate(sources, references, outputs, target="de"):
+    def validate(sources, references, outputs, target="de", named=()):
         monkeypatch.setattr(validation, "perplexity", lambda *_: 2.0)
         monkeypatch.setattr(validation, "for_scoring", lambda model: model)
         monkeypatch.setattr(Validation, "_search", lambda *_: list(outputs))
         data = {"name": "x", "source": "en", "target": target, "train": [{"file": "x.tsv"}]}
+        data["valid"] = [{"file": "x.tsv", "languages": named or None}]
         corpus: Any = SimpleNamespace(longest=lambda: 9, texts=lambda: (list(sources), list(references)))
         model, tokenizer = cast("Any", torch.nn.Identity()), cast("Any", ONE_DIRECTION)
         made = Validation(corpus, tokenizer, Recipe.model_validate({"name": "x", "data": data}), GROUP, None)
@@ -208,7 +209,7 @@ def validate(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[DevScores, 
 
 
 GROUP: Any = SimpleNamespace(rank=0, size=1)
-ONE_DIRECTION = SimpleNamespace(source=SimpleNamespace(languages=()))
+ONE_DIRECTION = SimpleNamespace(source=SimpleNamespace(languages=()), of=lambda _: SimpleNamespace(target=()))
 
 
 def test_lines_whose_reference_is_their_source_do_not_count(validate: Any) -> None:
@@ -233,13 +234,14 @@ def test_lines_count_if_all_are_their_sources(validate: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("target", "tokenizer", "warnings"), [("zh", "zh", 0), ("zho_Hans", "zh", 0), ("tgt", "char", 1)]
+    ("target", "named", "tokenizer", "warnings"),
+    [("zh", (), "zh", 0), ("zho_Hans", (), "zh", 0), ("tgt", (), "char", 1), ("de", ("en", "zh"), "zh", 0)],
 )
 def test_dev_scores_count_words_by_the_target_language(
-    validate: Any, target: str, tokenizer: str, warnings: int
+    validate: Any, target: str, named: tuple[str, ...], tokenizer: str, warnings: int
 ) -> None:
     references = ["一只猫坐在垫子上，看着窗外。", "两个女人坐在公园的长椅上。"]
-    found, made = validate(SOURCES[::2], references, references, target=target)
+    found, made = validate(SOURCES[::2], references, references, target=target, named=named)
     assert found.scores["bleu"] == pytest.approx(100)
     assert f"|tok:{tokenizer}|" in found.signatures["bleu"]
     assert sum("name their language by data.target" in note for note in made.notes) == warnings
