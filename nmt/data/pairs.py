@@ -177,7 +177,9 @@ def _find_record(path: Path, number: int) -> tuple[int, str]:
 def _read_file(path: Path, dataset: Dataset, data: Data) -> Iterator[Pair]:
     """Yield the pairs of one file of `dataset.file`."""
     if (form := format_of(path)) in UNITS:
-        yield from BilingualFile(path, data.languages).pairs()
+        file = BilingualFile(path, data.languages)
+        file.check_language()
+        yield from file.pairs()
     elif form == ".tsv":
         yield from read_table(path, dataset.fields or ("1", "2"))
     else:

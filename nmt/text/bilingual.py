@@ -32,6 +32,8 @@ review", by the ending of a file's name"""
 INDENT = "    "  # of Android's files
 _ATTRIBUTE = re.compile(r"\s+[\w:.-]+\s*=\s*(?:\"[^\"]*\"|'[^']*')")
 _CHARSET = re.compile(r'("Content-Type:[^"]*charset=\s*)([\w.:-]+)')
+SAME_AS = {"nb": "no", "nn": "no", "iw": "he", "in": "id"}
+"""Codes of languages that others stand for, too"""
 _LANGUAGE = "{http://www.w3.org/XML/1998/namespace}lang"
 
 
@@ -106,6 +108,20 @@ class BilingualFile:
                 for source, target in zip(unit.sources, unit.targets, strict=False):
                     if target:
                         yield from plain_pairs(source, target, self.accelerators)
+
+    def check_language(self) -> None:
+        """Raise UserError if the file says that its translations are in another language than it was opened for."""
+        if self._suffix == ".tmx":  # which has several, from which those of the recipe are taken
+            return
+        gettext = self._is_gettext
+        said = self._store.parseheader().get("Language") if gettext else self._store.gettargetlanguage()
+        codes = [re.split("[-_@.]", code.strip().lower())[0] for code in (said or "", self._languages[-1])]
+        said_as, wanted = (SAME_AS.get(code, code) for code in codes)
+        if said_as != wanted and len(said_as) == len(wanted):  # else one is of ISO 639-1 and one of 639-3
+            problem = (
+                f"{self.path}: says that its translations are in {said}, but data are to be in {self._languages[-1]}"
+            )
+            raise UserError(problem, "name files of one language, such as po/de.po, or correct what this one says")
 
     # --- gettext
 

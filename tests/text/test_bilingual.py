@@ -140,6 +140,26 @@ def test_finished_translations_are_read(tmp_path: Path) -> None:
     assert list(opened(tmp_path, "a.tmx", TMX).pairs()) == [("Yes", "Ja")]  # by the languages that it names
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "own"),
+    [("a.po", PO, "Language: {}\\n"), ("a.ts", TS, ' language="{}"'), ("a.xlf", XLIFF, ' target-language="{}"')],
+)
+def test_a_file_in_another_language_than_it_says_is_an_error(tmp_path: Path, name: str, content: str, own: str) -> None:
+    """Codes of ISO 639-1 and 639-3 are not compared, nor are countries."""
+    language = "pl" if name == "a.po" else "de"
+    assert own.format(language) in content
+
+    def check(said: str, wanted: str) -> None:
+        new = own.format(said) if said else ""
+        (tmp_path / name).write_text(content.replace(own.format(language), new))
+        BilingualFile(tmp_path / name, ("en", wanted)).check_language()
+
+    for said, wanted in (("de", "de"), ("de_AT", "de"), ("DE", "de_CH"), ("deu", "de"), ("", "de"), ("nb", "no")):
+        check(said, wanted)
+    with pytest.raises(UserError, match="says that its translations are in fr, but data are to be in de"):
+        check("fr", "de")
+
+
 def test_each_plural_form_comes_with_its_source(tmp_path: Path) -> None:
     found = [unit for unit in opened(tmp_path, "a.po", PO).units if unit.is_open]
     assert [unit.sources for unit in found] == [["%d file", "%d files", "%d files"]]
