@@ -25,9 +25,10 @@ from nmt.recipe import Dataset, Decoding, Recipe
 from nmt.recipe.yaml_files import dump
 from nmt.system.errors import UserError
 from nmt.system.files import whole_directory, write_json
+from nmt.text.added_tokens import CONFIG as TOKENIZER_CONFIG
+from nmt.text.added_tokens import VOCAB
 from nmt.text.marian import NO_ID, M2MVocabulary, origins_of
-from nmt.text.tokenizer import CONFIG as TOKENIZER_CONFIG
-from nmt.text.tokenizer import VOCAB, Tokenizer
+from nmt.text.tokenizer import Tokenizer
 from nmt.text.vocabulary import BOS, EOS, PAD, TargetVocabulary, Vocabulary
 
 if TYPE_CHECKING:

@@ -14,13 +14,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nmt.checkpoint.reading import FORMAT, WEIGHTS, Bundle, read_tensors, tensors_of
+from nmt.exchange.foreign import explain_path
 from nmt.recipe import Model, Recipe, validated
 from nmt.system.errors import UserError
 from nmt.system.files import remedy
 from nmt.system.integrity import read_manifest
+from nmt.text.added_tokens import CONFIG as TOKENIZER
+from nmt.text.added_tokens import VOCAB
 from nmt.text.marian import NO_ID, origins_of
-from nmt.text.tokenizer import CONFIG as TOKENIZER
-from nmt.text.tokenizer import M2M, Tokenizer
+from nmt.text.tokenizer import M2M, SPM, Tokenizer
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -37,7 +39,8 @@ DROPOUTS = {name: name for name in ("dropout", "attention_dropout")} | {"activat
 REFUSED = dict.fromkeys(("normalize_before", "normalize_embedding", "add_final_layer_norm"), True)
 REFUSED |= {"static_position_embeddings": False}
 """Unsupported values in a post-norm model's config.json"""
-OUTPUT_BIAS = "final_logits_bias"
+HEAD, OUTPUT_BIAS = "lm_head.weight", "final_logits_bias"
+TIED = "tie_word_embeddings"
 BIAS = re.compile(r"_attn\.[qvo]\w*_proj\.bias$|^" + OUTPUT_BIAS)
 MARIANS_EPSILON = 1e-5  # LayerNorm's ε in Marian models, whatever config.json says; that of our exports is right
 LONGEST = 512  # maximum source length in subwords: the models are trained on single sentences
@@ -49,14 +52,6 @@ def is_marian(folder: Path) -> bool:
     return (folder / CONFIG).is_file() and "model_type" in read_manifest(folder / CONFIG)
 
 
-def converting(model: str, out: str) -> str:
-    """Return the shell command that converts a model to safetensors with transformers."""
-    return (
-        f'python -c "from transformers import AutoModelForSeq2SeqLM as M, AutoTokenizer as T; '
-        f"[kind.from_pretrained('{model}').save_pretrained('{out}') for kind in (M, T)]\", and then name {out}"
-    )
-
-
 @dataclass(frozen=True)
 class MarianBundle(Bundle):
     """A model directory of transformers, read as a bundle."""
@@ -66,12 +61,14 @@ class MarianBundle(Bundle):
         """Read the metadata; raise UserError if a file is missing or the model is not supported."""
         config = read_manifest(path / CONFIG)
         if (kind := config.get("model_type")) not in list(NORMS):  # a list: `kind` may be unhashable
-            problem = f"{path}: is a model of transformers of the type {kind}, and nmt reads {' and '.join(NORMS)}"
+            problem = f"{path}: is a model of transformers of the type {kind}, and nmt reads {', '.join(NORMS)}"
             hint = "use one of the OPUS-MT collection, such as hf:Helsinki-NLP/opus-mt-en-de, or NLLB-200 or M2M-100"
             raise UserError(problem, hint)
         if not (path / WEIGHTS).is_file():
-            problem = f"{path}: lacks {WEIGHTS}, and nmt unpickles no pytorch_model.bin"
-            raise UserError(problem, converting(str(path), f"{path.name}-safetensors"))
+            raise explain_path(path) or UserError(f"{path}: lacks {WEIGHTS}", remedy(path / WEIGHTS))
+        if "quantization_config" in config:
+            hint = "use the model from before; or in transformers: model.dequantize(), and save it again"
+            raise UserError(f"{path}: is quantised, by the quantization_config of {CONFIG}", hint)
         wrong = [key for key, value in REFUSED.items() if NORMS[kind] == "post" and config.get(key) is value]
         if config.get("activation_function") not in list(ACTIVATIONS):
             wrong.append("activation_function")
@@ -146,22 +143,32 @@ class MarianBundle(Bundle):
         if config["model_type"] == M2M_100 and not (self.path / M2M).is_file():
             hint = "copy it from the model that this one was trained from, such as facebook/nllb-200-distilled-600M"
             raise UserError(f"{self.path}: lacks {M2M}, which the newest transformers do not save", hint)
+        if config["model_type"] != M2M_100 and not (self.path / SPM[0]).is_file():
+            hint = f"copy {', '.join(SPM)} and {VOCAB[0]} from the model that this one was trained from"
+            raise UserError(f"{self.path}: lacks {SPM[0]}", hint)
         tokenizer = Tokenizer.load(self.path)
         source = config.get("vocab_size")
         sizes = source, source if tokenizer.shared else config.get("decoder_vocab_size")
         for side, size in zip((tokenizer.source, tokenizer.target), sizes, strict=True):
             found = sorted(set(origins_of(side)) - {NO_ID})
             if size != len(found) or found != list(range(len(found))):
-                problem = f"{self.path}: its vocabulary has {len(found):,} symbols, but the model {size} by {CONFIG}"
-                hint = "in transformers: model.resize_token_embeddings(len(tokenizer)), and save both again"
-                raise UserError(problem, hint)
+                raise self._other_size(len(found), size)
         return tokenizer
+
+    def _other_size(self, symbols: int, rows: object) -> UserError:
+        """Return an error about a model whose matrix of embeddings is not of the size of its vocabulary."""
+        problem = f"{self.path}: its vocabulary has {symbols:,} symbols, but the model {rows} by {CONFIG}"
+        if isinstance(rows, int) and rows > symbols:
+            dropping = f"model.resize_token_embeddings({symbols}) of transformers drops them"
+            hint = f"if these rows only pad it, {dropping}; save it again. nmt has no rows for added tokens"
+            return UserError(f"{problem}, {rows - symbols:,} more", hint)
+        return UserError(problem, f"take {CONFIG}, {WEIGHTS} and the tokenizer from one copy of the model")
 
     def _shape(self) -> dict[str, Any]:
         """Return the recipe's `model` section."""
         config = self._config
         shared = config.get("share_encoder_decoder_embeddings", True)
-        tied = config.get("tie_word_embeddings", True)
+        tied = config.get(TIED, True)
         biased = self._biased()
         return {
             **{ours: config.get(theirs) for theirs, ours in SIZES.items()},
@@ -211,6 +218,9 @@ class _Tensors:
 
     def __init__(self, path: Path) -> None:
         self._path, self._tensors = path, read_tensors(path)
+        if adapters := [name for name in self._tensors if ".lora_" in name]:
+            problem = f"{path}: holds {adapters[0]}, a matrix of LoRA that is not merged"
+            raise UserError(problem, "with peft: model.merge_and_unload(), and save what that returns")
 
     def __contains__(self, name: str) -> bool:
         return name in self._tensors
@@ -226,9 +236,18 @@ class _Tensors:
         return tensor
 
     def take_one(self, names: Sequence[str], *shape: int) -> Tensor:
-        """Pop a tied matrix stored under one or more of `names`; return the first copy."""
+        """Pop a tied matrix stored under one or more of `names`; raise UserError if its copies differ."""
         stored = [name for name in names if name in self] or [names[0]]
-        matrix, *_ = [self.take(name, *shape) for name in stored]
+        matrix, *others = [self.take(name, *shape) for name in stored]
+        for name, other in zip(stored[1:], others, strict=True):
+            if not bool((matrix == other).all()):
+                problem = f"{self._path}: {stored[0]} and {name} differ, but are one matrix by {CONFIG}"
+                hint = "versions of transformers read them differently: run it by the one that trained it"
+                if name == HEAD:
+                    hint = (
+                        f'transformers 4 reads the first alone; to read both as 5 does, set "{TIED}": false in {CONFIG}'
+                    )
+                raise UserError(problem, hint)
         return matrix
 
     def check_rest(self) -> None:
@@ -254,7 +273,7 @@ def _embeddings(
 
     `source` and `target` hold the Marian row for each of our ids, or NO_ID; `start` is the start symbol's row.
     """
-    both, softmax, width, tied = "model.shared.weight", "lm_head.weight", config.d_model, config.tie_embeddings
+    both, softmax, width, tied = "model.shared.weight", HEAD, config.d_model, config.tie_embeddings
     encoder, decoder = (f"model.{side}.embed_tokens.weight" for side in ("encoder", "decoder"))
     rows = [sum(origin != NO_ID for origin in side) for side in (source, target)]
     if tied == "all" or both in theirs:

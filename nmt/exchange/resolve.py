@@ -15,7 +15,8 @@ from functools import cache
 from pathlib import Path
 
 from nmt.checkpoint.reading import AVERAGED, MANIFEST, MAY_VARY, Bundle, best, survey
-from nmt.exchange.opus_mt import MarianBundle, converting, is_marian
+from nmt.exchange.foreign import explain, explain_path
+from nmt.exchange.opus_mt import MarianBundle, is_marian
 from nmt.recipe import Recipe, validated
 from nmt.system.errors import UserError
 from nmt.system.files import OutOfResources
@@ -25,6 +26,7 @@ FILES = ["*.json", "*.spm", "sentencepiece.bpe.model", "README.md", "model.safet
 """Glob patterns of the files to download"""
 CONVERTER, PICKLED = "SFconvertbot", "pytorch_model.bin"
 """Hub account that proposes safetensors versions of pickled weights, and the pickled file's name"""
+OTHER = "use another model, such as hf:Helsinki-NLP/opus-mt-en-de"
 
 
 def resolve(path: Path) -> tuple[Bundle, str]:
@@ -46,8 +48,9 @@ def _resolve(path: Path) -> tuple[Bundle, str]:
         commit = f", commit {folder.name[:12]}" if folder != path else ""
         return MarianBundle.read(folder), f"model: {path}{commit} (of transformers{_licence(folder)})"
     if not path.is_dir():
-        problem = f"{path}: no such model"
-        raise UserError(problem, "name a bundle or a run's directory; nmt train RECIPE writes one to ckpts/")
+        is_what = "is a file, and a model is a folder" if path.is_file() else "no such model"
+        hint = "name a bundle or a run's directory; nmt train RECIPE writes one to ckpts/"
+        raise explain_path(path) or UserError(f"{path}: {is_what}", hint)
     found, wrong = survey(path)
     if unsure := [error for error in wrong if isinstance(error, OutOfResources)]:
         raise unsure[0]
@@ -63,7 +66,8 @@ def _resolve(path: Path) -> tuple[Bundle, str]:
     if not found:
         if wrong:
             raise wrong[0]
-        raise UserError(f"{path}: holds neither a bundle nor checkpoints", f"train one: nmt train RECIPE --out {path}")
+        problem = f"{path}: holds neither a bundle nor checkpoints"
+        raise explain_path(path) or UserError(problem, f"train one: nmt train RECIPE --out {path}")
     chosen = best(found)
     if chosen is None:
         return found[-1], f"model: {found[-1].path} (newest checkpoint){note}"
@@ -145,8 +149,7 @@ def fetch(path: Path) -> Path:
         return folder
     if revision is None and (proposed := _proposed(model)):
         return _download(model, proposed, str(path))
-    problem = f"{path}: has no model.safetensors, and nmt does not unpickle {PICKLED}"
-    raise UserError(problem, converting(model, Path(model).name))
+    raise explain(str(path), model, _names(model, revision)) or UserError(f"{path}: has no model.safetensors", OTHER)
 
 
 def _download(model: str, revision: str | None, name: str) -> Path:
@@ -170,6 +173,16 @@ def _download(model: str, revision: str | None, name: str) -> Path:
             f"where there is a network: hf download {model}; then copy models--{model.replace('/', '--')} there, "
             "or name a folder with its files instead",
         ) from None
+
+
+def _names(model: str, revision: str | None) -> list[str]:
+    """Return the names of a model's files on the hub; if it cannot be reached, of the weights that they used to be."""
+    from huggingface_hub import HfApi
+
+    try:
+        return HfApi().list_repo_files(model, revision=revision)
+    except Exception:  # errors of the HTTP library, which depends on huggingface_hub's version
+        return [PICKLED]
 
 
 def _proposed(model: str) -> str | None:

@@ -37,8 +37,7 @@ class MarianVocabulary(Vocabulary):
         self.origins = [*controls, *(ids[piece] for piece in pieces)]
         """Marian id for each of our ids; `NO_ID` if there is none, as for `<s>`"""
         self._ids = {piece: index for index, piece in enumerate(self._symbols) if index != BOS}
-        tags = (piece for piece in self._ids if piece.startswith(">>") and piece.endswith("<<"))
-        self.languages = {tag[2:-2]: self._ids[tag] for tag in tags}
+        self.languages = {tag[2:-2]: self._ids[tag] for tag in filter(is_tag, self._ids)}
         self._textless = {*range(EOS + 1), *self.languages.values()}
         self._unknown = frozenset((UNK,))
         self._encoder, self._decoder = encoder, decoder
@@ -108,6 +107,11 @@ class M2MVocabulary(MarianVocabulary):
     def language(self, text: str) -> str:
         """Return an empty string: languages are not typed."""
         return ""
+
+
+def is_tag(piece: str) -> bool:
+    """Return whether a piece is the symbol of a target language, such as >>fra<<."""
+    return piece.startswith(">>") and piece.endswith("<<")
 
 
 def origins_of(side: Sized) -> Sequence[int]:

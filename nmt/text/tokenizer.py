@@ -8,58 +8,40 @@ Marian folder has a SentencePiece model for each side, `source.spm` and `target.
 from __future__ import annotations
 
 import json
-import tomllib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
+from itertools import chain
 from pathlib import Path
-from typing import Annotated, Any
-
-from pydantic import BaseModel, Field, RootModel
+from typing import Any
 
 from nmt.recipe import TokenizerSettings
 from nmt.system.errors import UserError
 from nmt.system.files import remedy
 from nmt.system.integrity import checked, content, known_files
-from nmt.text.marian import M2MVocabulary, MarianVocabulary
+from nmt.text.added_tokens import (
+    CONFIG,
+    CONTROLS,
+    VOCAB,
+    Ids,
+    TokenizerConfig,
+    m2m_symbols,
+    refuse_added_tokens,
+    with_all_rows,
+)
+from nmt.text.marian import M2MVocabulary, MarianVocabulary, is_tag
 from nmt.text.new_languages import CONTROL, Added, Additions, with_pieces
 from nmt.text.vocabulary import DAMAGED, TargetVocabulary, Vocabulary, read_processor
 
 SHARED, SOURCE = "tokenizer.model", "source.model"
 """File names of a shared vocabulary and of a separate source vocabulary"""
-SPM, VOCAB = ("source.spm", "target.spm"), ("vocab.json", "target_vocab.json")
-"""File names of a Marian folder for source and target; a joint vocabulary has only the first of `VOCAB`"""
-CONFIG = "tokenizer_config.json"
+SPM = ("source.spm", "target.spm")
+"""File names of a Marian folder's SentencePiece models for source and target"""
 M2M, ADDED = "sentencepiece.bpe.model", "added_symbols.json"
 """File names of the SentencePiece model of M2M-100 and NLLB-200, and of our table of further symbols by their ids"""
 NEW = "new_languages.json"
 """File name of what `tokenizer.new_languages` added to the tokenizer of the other files"""
-LANGUAGES = tomllib.loads(Path(__file__).with_name("m2m_languages.toml").read_text(encoding="utf-8"))
-
 Direction = tuple[str | None, str | None]
 """Source and target language; None if not given"""
-
-
-class _AddedToken(BaseModel):
-    """Schema of a token added to a vocabulary; other keys are ignored."""
-
-    content: str
-
-
-class _Config(BaseModel):
-    """Schema of tokenizer_config.json; other keys are ignored."""
-
-    separate_vocabs: bool = False
-    added_tokens_decoder: dict[Annotated[int, Field(ge=0, lt=10_000_000)], _AddedToken] = {}
-
-
-class _ModelSize(BaseModel):
-    """Schema of the config.json of transformers; other keys are ignored."""
-
-    vocab_size: int = Field(ge=0, le=10_000_000, strict=True)
-
-
-class _Ids(RootModel[dict[str, Annotated[int, Field(ge=0, strict=True)]]]):
-    """Schema of vocab.json: an id for each piece."""
 
 
 class Tokenizer:
@@ -165,13 +147,15 @@ class Tokenizer:
     def _load_marian(cls, directory: Path, known: set[str]) -> Tokenizer:
         """Load a Marian folder, or the vocabularies that `nmt average --format huggingface` has written as one.
 
-        `known` lists the folder's file names. Added tokens are ignored; models with embeddings for them cannot be
-        converted.
+        `known` lists the folder's file names. Raise UserError if tokens are added to the vocabularies.
         """
-        separate = CONFIG in known and checked(_Config, *_read(directory / CONFIG)).separate_vocabs
+        separate = CONFIG in known and checked(TokenizerConfig, *_read(directory / CONFIG)).separate_vocabs
         names = [*SPM, *VOCAB[: 1 + separate], *({CONFIG} & known)]
         files = {name: content(directory / name) for name in names}
-        tables = [checked(_Ids, files[name], directory / name, DAMAGED).root for name in VOCAB[: 1 + separate]]
+        tables = [checked(Ids, files[name], directory / name, DAMAGED).root for name in VOCAB[: 1 + separate]]
+        ids = chain.from_iterable(table.items() for table in tables)
+        symbols = {(index, token) for token, index in ids if token in CONTROLS or is_tag(token)}
+        refuse_added_tokens(directory, known, symbols)
         models = [(files[name], str(directory / name)) for name in SPM]
         if own := _own(models, tables):
             return cls(own[0], own[-1])
@@ -187,18 +171,17 @@ class Tokenizer:
         """
         files = {name: content(directory / name) for name in sorted({M2M, VOCAB[0], ADDED} & known)}
         pieces = _m2m_ids(files, directory)
+        if ADDED in files:
+            ids = checked(Ids, files[ADDED], directory / ADDED, DAMAGED).root
+            symbols = {index: token for token, index in ids.items()}
+        else:
+            symbols = m2m_symbols(directory, known, len(pieces[0]))
+        controls = {index: token for token, index in pieces[0].items() if token in CONTROLS}
+        refuse_added_tokens(directory, known, (controls | symbols).items())
         if ADDED not in files:
-            is_m2m, first = VOCAB[0] in files, len(pieces[0])
-            codes = LANGUAGES["m2m_100" if is_m2m else "nllb"].split()
-            symbols = [f"__{code}__" for code in codes] if is_m2m else [*codes, "<mask>"]
-            size = checked(_ModelSize, *_read(directory / "config.json")).vocab_size
-            names = dict(enumerate(symbols, first))
-            if CONFIG in known:
-                tokens = checked(_Config, *_read(directory / CONFIG)).added_tokens_decoder
-                names |= {index: token.content for index, token in tokens.items()}
-            table = {names.get(index, f"<{index}>"): index for index in range(first, size)}
-            files[ADDED] = json.dumps(table).encode()
-        added = checked(_Ids, files[ADDED], directory / ADDED, DAMAGED).root
+            symbols = with_all_rows(directory, symbols)
+        added = {token: index for index, token in symbols.items()}
+        files.setdefault(ADDED, json.dumps(added).encode())
         both = M2MVocabulary(pieces[0], added, pieces[1])
         return cls(both, both, files)
 
@@ -220,14 +203,14 @@ class Tokenizer:
         """Return a tokenizer with symbols and pieces for new languages, which encodes others as this one does."""
         both, files, where = self.source, dict(self._files), Path(NEW)
         if isinstance(both, M2MVocabulary):
-            table, count = checked(_Ids, files[ADDED], where).root, len(added.pieces)
+            table, count = checked(Ids, files[ADDED], where).root, len(added.pieces)
             files[M2M] = with_pieces(files[M2M], added.pieces)
             symbols = [f"__{code}__" if VOCAB[0] in files else code for code in added.languages]
             table = {symbol: index + count for symbol, index in table.items()}
             table |= {symbol: index for index, symbol in enumerate(symbols, max(table.values()) + 1)}
             files[ADDED] = json.dumps(table).encode()
             if VOCAB[0] in files:
-                ids = checked(_Ids, files[VOCAB[0]], where).root
+                ids = checked(Ids, files[VOCAB[0]], where).root
                 ids |= {piece: len(ids) + number for number, piece in enumerate(added.pieces)}
                 files[VOCAB[0]] = json.dumps(ids, ensure_ascii=False).encode()
             ids, processor = _m2m_ids(files, where)
@@ -326,7 +309,7 @@ def _m2m_ids(files: Mapping[str, bytes], directory: Path) -> tuple[dict[str, int
     """Return the id of each piece of M2M-100 or NLLB-200, and their SentencePiece processor."""
     processor = read_processor(files[M2M], str(directory / M2M))
     if VOCAB[0] in files:
-        return checked(_Ids, files[VOCAB[0]], directory / VOCAB[0], DAMAGED).root, processor
+        return checked(Ids, files[VOCAB[0]], directory / VOCAB[0], DAMAGED).root, processor
     pieces = processor.id_to_piece(list(range(3, processor.get_piece_size())))
     return {piece: index for index, piece in enumerate(("<s>", "<pad>", "</s>", "<unk>", *pieces))}, processor
 

@@ -30,6 +30,7 @@ from nmt.exchange.huggingface import export
 from nmt.exchange.resolve import resolve
 from nmt.model.batch import pad_ids
 from nmt.recipe import Decoding
+from nmt.system.errors import UserError
 from nmt.text.lines import one_line
 from nmt.text.marian import NO_ID
 from nmt.text.vocabulary import BOS, EOS, PAD, Vocabulary
@@ -250,3 +251,30 @@ def test_many_languages_are_those_of_transformers(many: tuple[bool, Path, Any], 
             assert results == expected
             found |= {tuple(line) for line in expected}
     assert len(found) > 400
+
+
+def test_tokens_that_transformers_adds_are_refused_by_name(many: tuple[bool, Path, Any]) -> None:
+    _, folder, model = many
+    imported, _ = resolve(folder)
+    save_bundle(folder / "bundle", imported.weights(), imported.recipe, imported.tokenizer(), imported.info)
+    export(Bundle.read(folder / "bundle"), folder / "out")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder / "out")
+    tokenizer.save_pretrained(folder)
+    assert resolve(folder)[0].tokenizer().equals(imported.tokenizer())
+    tokenizer.add_tokens(["<term>"])
+    tokenizer.save_pretrained(folder)
+    with pytest.raises(UserError, match="added tokens, at which nmt would not split a text: <term>\n"):
+        resolve(folder)
+    assert model.config.vocab_size == len(imported.tokenizer().source) - 1
+
+
+def test_matrices_that_are_no_longer_one_are_refused(written: tuple[Path, Any]) -> None:
+    """transformers saves both without a word."""
+    folder, model = written
+    model.lm_head.weight = torch.nn.Parameter(model.lm_head.weight + 1)
+    model.save_pretrained(folder)
+    if model.config.tie_word_embeddings:
+        with pytest.raises(UserError, match=r"and lm_head\.weight differ, but are one matrix by config\.json"):
+            resolve(folder)[0].weights()
+    else:
+        assert "output_embedding.weight" in resolve(folder)[0].weights()

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from marian import logits
-from marian_folders import write_m2m
+from marian_folders import as_added, write_m2m
 from reverse_task import sets, shell, small
 
 import nmt
@@ -87,6 +87,43 @@ def test_text_cannot_name_a_language(kind: str, folder: Path) -> None:
         assert not set(vocabulary.encode(text)) & {*vocabulary.languages.values(), EOS}
     symbols = vocabulary.languages[source], vocabulary.languages[to]
     assert vocabulary.decode([symbols[0], *vocabulary.encode("one dog"), symbols[1]]) == "one dog"
+
+
+def test_added_tokens_are_refused_by_name_except_languages(kind: str, folder: Path) -> None:
+    """Fine-tuned models have such; transformers splits a text at them."""
+    size = json.loads((folder / "config.json").read_text())["vocab_size"]
+    code, symbol = ("zza_Latn", "zza_Latn") if kind == "nllb" else ("zza", "__zza__")
+    known = {"<s>": 0, "<pad>": 1, "</s>": 2, "<unk>": 3, symbol: size - 2}
+    names = ["tokenizer_config.json", "added_tokens.json", *["tokenizer.json"] * (kind == "nllb")]
+    for name in names:
+        (folder / name).write_text(as_added(name, known))
+        vocabulary = MarianBundle.read(folder).tokenizer().source
+        assert origins_of(vocabulary)[vocabulary.languages[code]] == size - 2
+        for token in ("<term>", "TERM", "dog"):
+            (folder / name).write_text(as_added(name, {**known, token: size - 1}))
+            with pytest.raises(UserError, match=f"added tokens, at which nmt would not split a text: {token}\n"):
+                MarianBundle.read(folder).tokenizer()
+        (folder / name).unlink()
+
+
+def test_a_tokenizer_that_puts_other_symbols_elsewhere_is_refused(folder: Path) -> None:
+    for key, value in {
+        "tokenizer_class": "SMALL100Tokenizer",
+        "language_codes": "wmt21",
+        "legacy_behaviour": True,
+    }.items():
+        (folder / "tokenizer_config.json").write_text(json.dumps({key: value}))
+        with pytest.raises(UserError, match=f"nmt has no tokenizer with {key} {value}"):
+            MarianBundle.read(folder).tokenizer()
+
+
+def test_rows_of_languages_that_are_cut_off_are_named(kind: str, folder: Path) -> None:
+    """As by `resize_token_embeddings(len(tokenizer))` of M2M-100, which does not count its languages."""
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"vocab_size": config["vocab_size"] - 9}))
+    last = {"nllb": "<mask>", "m2m": "__zu__"}[kind]
+    with pytest.raises(UserError, match=f"rows, but the symbol {last} has the id"):
+        MarianBundle.read(folder).tokenizer()
 
 
 def test_a_missing_or_unknown_language_is_one_error(kind: str, folder: Path) -> None:

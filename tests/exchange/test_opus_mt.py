@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 from marian import logits
-from marian_folders import write_model, write_tokenizer
+from marian_folders import as_added, write_model, write_tokenizer
 from random_bundle import random_bundle
 from reverse_task import sets
 from safetensors.torch import load_file, save_file
@@ -146,6 +146,7 @@ def test_weights_in_half_precision_and_under_other_names_are_read(make_folder: C
         ({"activation_function": "gelu_new"}, "activation_function gelu_new"),
         ({"decoder_attention_heads": 4}, "decoder_attention_heads 4"),
         ({"vocab_size": 7}, "symbols, but the model 7 by config.json"),
+        ({"quantization_config": {"quant_method": "bitsandbytes"}}, "is quantised"),
         ({"decoder_start_token_id": 10**6}, "decoder_start_token_id 1000000 is no symbol"),
         ({"d_model": 32}, r"shape \[\d+, 16\], but \[\d+, 32\]"),
         ({"decoder_layers": 2}, "lacks the weight model.decoder.layers.1"),
@@ -166,9 +167,71 @@ def test_what_cannot_be_expressed_is_refused_by_name(
 def test_nothing_is_unpickled(make_folder: Callable[..., Path]) -> None:
     folder = make_folder()
     (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
-    with pytest.raises(UserError, match=r"lacks model\.safetensors, and nmt unpickles no pytorch_model\.bin") as error:
+    with pytest.raises(UserError, match=r"has no model\.safetensors, and nmt does not unpickle") as error:
         resolve(folder)
-    assert f"from_pretrained('{folder}').save_pretrained('opus-mt-en-de-safetensors')" in error.value.hint
+    assert f"from_pretrained('{folder}').save_pretrained('opus-mt-en-de-safetensors'" in error.value.hint
+
+
+@pytest.mark.parametrize("separate", [False, True])
+def test_matrices_that_are_tied_and_differ_are_refused_and_read_as_two_if_config_says_so(
+    make_folder: Callable[..., Path], separate: bool
+) -> None:
+    """transformers 5 saves such, and reads each; 4 reads the first alone."""
+    folder = make_folder(separate=separate)
+    weights, first = load_file(folder / "model.safetensors"), "model.shared.weight"
+    first = "model.decoder.embed_tokens.weight" if separate else first
+    save_file({**weights, "lm_head.weight": weights[first] + 1}, folder / "model.safetensors")
+    with pytest.raises(
+        UserError, match=f"{first} and lm_head.weight differ, but are one matrix by config.json"
+    ) as error:
+        resolve(folder)[0].weights()
+    assert 'set "tie_word_embeddings": false in config.json' in error.value.hint
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"tie_word_embeddings": False}))
+    found = resolve(folder)[0].weights()
+    torch.testing.assert_close(found["output_embedding.weight"], found["target_embedding.weight"] + 1)
+
+
+def test_rows_without_a_symbol_are_refused_by_their_number(make_folder: Callable[..., Path]) -> None:
+    folder = make_folder()
+    size = len(json.loads((folder / "vocab.json").read_text()))
+    write_model(folder, (size + 1, size + 1))
+    with pytest.raises(
+        UserError, match=f"has {size} symbols, but the model {size + 1} by config.json, 1 more"
+    ) as error:
+        resolve(folder)
+    assert f"model.resize_token_embeddings({size}) of transformers drops them" in error.value.hint
+
+
+def test_adapters_that_are_not_merged_are_refused_by_name(make_folder: Callable[..., Path]) -> None:
+    folder = make_folder()
+    name = "model.encoder.layers.0.self_attn.q_proj.lora_A.default.weight"
+    weights = load_file(folder / "model.safetensors")
+    save_file({**weights, name: torch.ones(2, 16)}, folder / "model.safetensors")
+    with pytest.raises(UserError, match=rf"holds {name}, a matrix of LoRA") as error:
+        resolve(folder)[0].weights()
+    assert "merge_and_unload()" in error.value.hint
+
+
+@pytest.mark.parametrize("name", ["tokenizer_config.json", "added_tokens.json"])
+def test_tokens_added_to_a_vocabulary_are_refused_by_name(make_folder: Callable[..., Path], name: str) -> None:
+    folder = make_folder()
+    ids = json.loads((folder / "vocab.json").read_text())
+    known = {each: ids[each] for each in ("</s>", "<unk>", "<pad>", ">>fra<<")}
+    (folder / name).write_text(as_added(name, known))
+    resolve(folder)
+    for token in ("<term>", "TERM", "ein", ">>xyz<<"):
+        (folder / name).write_text(as_added(name, {**known, token: ids.get(token, len(ids))}))
+        with pytest.raises(UserError, match=f"added tokens, at which nmt would not split a text: {token}\n"):
+            resolve(folder)
+
+
+def test_a_folder_without_its_sentencepiece_model_says_where_to_get_it(make_folder: Callable[..., Path]) -> None:
+    folder = make_folder()
+    (folder / "source.spm").unlink()
+    with pytest.raises(UserError, match=r"lacks source\.spm") as error:
+        resolve(folder)
+    assert error.value.hint.startswith("copy source.spm, target.spm and vocab.json from the model that")
 
 
 # --- round trips ------------------------------------------------------------------------------------------------

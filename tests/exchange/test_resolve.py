@@ -25,6 +25,9 @@ MODELS = {
     "org/proposed": {None: PICKLED, "main": PICKLED, "refs/pr/7": SAFE},
     "org/changed": {None: PICKLED, "refs/pr/2": SAFE},
     "org/foreign": {None: PICKLED, "refs/pr/3": SAFE},
+    "org/adapter": {None: {"adapter_config.json", "adapter_model.safetensors"}},
+    "org/quantised": {None: {"config.json", "model.Q8_0.gguf"}},
+    "org/nothing": {None: {"README.md"}},
 }
 """Files by revision, by model; what is proposed for `changed` is of other weights, for `foreign` of somebody else."""
 
@@ -61,6 +64,9 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
                 if str(revision).startswith("refs/pr/")
             ]
 
+        def list_repo_files(self, model: str, revision: str | None) -> list[str]:
+            return sorted(MODELS[model][revision])
+
         def get_paths_info(self, model: str, path: str, revision: str | None) -> list[Any]:
             return [SimpleNamespace(blob_id=revision if model == "org/changed" else "same")]
 
@@ -90,6 +96,9 @@ PICKLE = "has no model.safetensors, and nmt does not unpickle pytorch_model.bin"
         ("org/changed", PICKLE),
         ("org/foreign", PICKLE),
         ("org/proposed@main", PICKLE),
+        ("org/adapter", "is an adapter, such as LoRA's, and no whole model"),
+        ("org/quantised", "is a GGUF model, of llama.cpp"),
+        ("org/nothing", "has no model.safetensors"),
         ("org/safe@none", "the model has no revision none"),
         ("org/none", "the hub has no such model, or none that you may read"),
         ("safe", "is not the name of a model on the Hugging Face hub"),

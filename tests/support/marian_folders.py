@@ -129,3 +129,14 @@ def write_m2m(folder: Path, texts: Sequence[str], is_nllb: bool, size: int = 120
     controls = {"pad_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 2, "bos_token_id": 0}
     kind: dict[str, Any] = {"model_type": "m2m_100", "activation_function": "relu", **controls}
     write_model(folder, (rows, rows), **kind, **changes)
+
+
+def as_added(name: str, tokens: Ids) -> str:
+    """The content of a file of this name in which transformers lists added tokens by their ids."""
+    rows = [{"id": index, "content": token, "special": False} for token, index in tokens.items()]
+    listed: dict[str, Any] = {
+        "tokenizer_config.json": {"added_tokens_decoder": {str(row["id"]): row for row in rows}},
+        "added_tokens.json": tokens,
+        "tokenizer.json": {"version": "1.0", "added_tokens": rows, "model": {"type": "BPE", "vocab": {}}},
+    }
+    return json.dumps(listed[name], indent=2)
