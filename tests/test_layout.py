@@ -43,7 +43,7 @@ MAY_IMPORT = {
     },
     "cli": {"commands"},
     "__init__": {"decoding", "exchange", "checkpoint", "model", "parsing", "recipe", "system"},  # lazily, see below
-    "__main__": {"cli"},
+    "__main__": {"cli", "system"},
 }
 """What each package imports directly; a package below may be used through those above it."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -16,6 +17,7 @@ from torch import Tensor
 from nmt.checkpoint import reading
 from nmt.checkpoint.reading import MANIFEST, POSITION, Bundle
 from nmt.recipe import Recipe
+from nmt.recipe.settings import resolved
 from nmt.system import files, integrity
 from nmt.system.console import Console
 from nmt.system.device import memory_error
@@ -76,6 +78,8 @@ class Checkpoints:
 
     def __init__(self, out: Path, recipe: Recipe, tokenizer: Tokenizer) -> None:
         self._out, self._recipe, self._tokenizer = out, recipe, tokenizer
+        self.seconds = 0.0
+        """Seconds that the last checkpoint took to write, once there is one"""
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
         self._waiting: list[tuple[Future[None], Callable[[], None], bool]] = []  # the last: whether it holds copies
 
@@ -95,12 +99,14 @@ class Checkpoints:
             copied.record()
 
         def work() -> None:
+            began = time.perf_counter()
             if copied is not None:
                 torch.cuda.set_device(device)  # per thread; the default would allocate memory on cuda:0
                 copied.synchronize()
             save_bundle(path, copies[0], self._recipe, self._tokenizer, info, (copies[1], training[1]))
             copies.clear()
             reading.prune(self._out, self._recipe.training.keep_last)
+            self.seconds = time.perf_counter() - began
 
         self._submit(work, then, holds=True)
 
@@ -254,8 +260,9 @@ def mix(models: Sequence[Bundle], shares: Sequence[float], out: Path) -> Bundle:
     last, mean, parts = models[-1], Mean(models[-1]), list(zip(models, shares, strict=True))
     for model in models[:-1]:
         model.check_task(last.info["task"])
-        for key, value in model.recipe.model:
-            if key not in reading.MAY_VARY and value != (other := getattr(last.recipe.model, key)):
+        others = resolved(last.recipe.model)
+        for key, value in resolved(model.recipe.model).items():
+            if key not in reading.MAY_VARY and value != (other := others[key]):
                 hint = "average models of which one was trained from the other, by training.init_from"
                 raise UserError(f"{model.path} and {last.path} differ in model.{key}: {value} and {other}", hint)
     reading.common_tokenizer(models)

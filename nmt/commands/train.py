@@ -21,7 +21,10 @@ from nmt.system.device import World, choose_device, cores, device_of, find_devic
 from nmt.system.files import check_replaceable
 
 if TYPE_CHECKING:
+    import torch
+
     from nmt.commands.options import AverageOptions, PreprocessOptions, TrainOptions
+    from nmt.training.budget import Budget
 
 
 def preprocess(options: PreprocessOptions) -> None:
@@ -75,16 +78,28 @@ def train(options: TrainOptions) -> None:
         group = Group(world, recipe.training.timeout_minutes, device)
     console = Console(options.console.quiet or world.rank > 0)
     with ExitStack() as held:
-        start.train(recipe, options.out, console, group, threads, base, held)
+        budget = start.train(recipe, options.out, console, group, threads, base, held)
         if recipe.training.minutes is not None and group.leads:
-            from nmt.checkpoint.writing import alone
-            from nmt.training.selection import average_and_score
-
             if workers > 1:
                 choose_device("cpu", computing)
-            with alone(options.out / AVERAGED, console):
-                average_and_score(options.out, group.device, console)
-            refresh_report(options.out, console)
+            _end(options.out, group.device, console, budget, recipe.training.report)
+
+
+def _end(out: Path, device: torch.device, console: Console, budget: Budget, report: bool) -> None:
+    """Average the checkpoints of a run that was given minutes, and refresh its `report`, if it is to have one."""
+    from nmt.checkpoint.writing import alone
+    from nmt.training.run import record_spent
+    from nmt.training.selection import average_and_score
+
+    try:
+        with alone(out / AVERAGED, console):
+            average_and_score(out, device, console, budget)
+    finally:
+        if budget.is_late:
+            console.say("the report is not refreshed: training.minutes is used up")
+        else:
+            refresh_report(out, console, report)
+    record_spent(out, budget)
 
 
 # --- averages ------------------------------------------------------------------------------------------------
@@ -118,7 +133,7 @@ def _average_alone(options: AverageOptions, out: Path | None) -> Bundle:
 
 def _average(options: AverageOptions, out: Path | None) -> Bundle:
     """Average a run's checkpoints into a bundle, and report which updates were averaged."""
-    from nmt.training.selection import average_by_score, average_newest, score_average
+    from nmt.training.selection import average_by_score, average_newest, compare_with_one, score_average
 
     ckpts, last, best, console = options.ckpts[0], options.last, options.best, options.console
     device = choose_device(options.device, options.threads)
@@ -133,8 +148,8 @@ def _average(options: AverageOptions, out: Path | None) -> Bundle:
     result = score_average(result, ckpts, device, console)
     if out is None:
         refresh_report(ckpts, console)
-    by_score = "curve" in result.info
-    steps, wanted = result.info["steps"], best or last or (None if by_score else result.recipe.decoding.average_last)
+    steps, recipe = result.info["steps"], result.recipe
+    wanted = best or last or (None if recipe.training.falls else recipe.decoding.average_last)
     listed = [f"{step:,}" for step in steps]
     updates = ", ".join(listed) if best else " to ".join(dict.fromkeys((listed[0], listed[-1])))
     there = f"only {len(steps)} {'have a dev score' if best else 'available'}"
@@ -142,15 +157,16 @@ def _average(options: AverageOptions, out: Path | None) -> Bundle:
     scored = f", {result.described_score}" if result.described_score else ""
     plural = "s" if len(steps) > 1 else ""
     console.say(f"averaged {len(steps)} checkpoint{plural}, update{plural} {updates}{fewer}{scored}: {result.path}")
+    compare_with_one(result, ckpts, device, console)
     return result
 
 
-def refresh_report(ckpts: Path, console: Console) -> None:
-    """Rewrite the run's report, if it has one, to include the averages' dev scores."""
+def refresh_report(ckpts: Path, console: Console, wanted: bool = False) -> None:
+    """Rewrite the run's report, if it has one or if that is `wanted`, to include the averages' dev scores."""
     from nmt.report.page import attempt
     from nmt.training.run_files import PAGE
 
-    if (ckpts / PAGE).exists() and (problem := attempt(ckpts)) is not None:
+    if (wanted or (ckpts / PAGE).exists()) and (problem := attempt(ckpts)) is not None:
         console.say(f"{ckpts / PAGE} was not updated: {problem}")
 
 

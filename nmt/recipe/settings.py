@@ -158,8 +158,10 @@ class Training(Settings):
     updates: int = Field(100_000, ge=1, le=MOST_UPDATES)
     """Total number of updates; a resumed run continues up to this number."""
     minutes: float | None = Field(None, gt=0, le=10_000_000)
-    """Time budget. Training ends early enough to average the last `decoding.average_last` checkpoints and to score the
-    average within it, unless `updates` come first. Time spent on preparing data does not count."""
+    """Time budget of the command, from its start to its end, over all resumptions, unless `updates` come first. It
+    includes preparing the data, which `nmt preprocess` does apart, and at the end an average of the last
+    `decoding.average_last` checkpoints and its score. If time does not suffice, updates and the last checkpoint come
+    before scores; what is left out is said. A validation is left out if it takes over about a tenth of the time."""
     batch_tokens: int = Field(25_000, ge=1, le=MOST_TOKENS)
     """Maximum tokens on each side of an update, including `</s>` but not padding."""
     device_tokens: int | None = Field(None, ge=1, le=MOST_TOKENS)
@@ -224,7 +226,7 @@ class Training(Settings):
     tokenizer is used, and its `model` keys unless the recipe sets them."""
     freeze: tuple[Literal["embeddings", "encoder", "decoder"], ...] = Field((), max_length=2, strict=False)
     """Parts of the model that keep the weights of `init_from`: they need no gradients and moments, and so less memory.
-    Output embeddings and biases belong to embeddings."""
+    Output embeddings and biases belong to embeddings. On resuming, they may be others."""
 
     @model_validator(mode="after")
     def _agree(self) -> Self:
@@ -306,3 +308,14 @@ class Decoding(Settings):
             problem = f"min_length: must not exceed max_extra {self.max_extra} (got {self.min_length})"
             raise Refusal(problem, f"--set decoding.min_length={self.max_extra}, or raise decoding.max_extra")
         return self
+
+
+def resolved(section: Settings) -> dict[str, Any]:
+    """Return a section's values by key, with those that follow from others, and None for what is ignored."""
+    values = dict(section)
+    if isinstance(section, Model):
+        values |= {"decoder_layers": section.decoder_depth, "d_k": section.key_width, "d_v": section.value_width}
+    if isinstance(section, Training):
+        values |= {"weight_decay": section.decay, "freeze": tuple(sorted(section.freeze))}
+        values["checkpoint_minutes"] = None if section.checkpoint_updates else section.checkpoint_minutes
+    return values

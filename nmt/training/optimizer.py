@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from itertools import accumulate
 from typing import Any
 
@@ -129,14 +129,17 @@ class Optimizer:
                 state |= {f"{name}:{moment}": self._adam.state[parameter][moment] for moment in MOMENTS}
         return state
 
-    def load(self, state: dict[str, Tensor], step: int) -> None:
+    def load(self, state: dict[str, Tensor], step: int, frozen: Collection[str] = ()) -> None:
         """Restore moments saved by `Optimizer.state` after `step` updates, not counting skipped ones.
 
-        Updates change the given tensors, unless those are of another device or precision. Raise KeyError if a moment is
-        missing, and ValueError if its shape is wrong.
+        Parts of the model that were `frozen` before begin with moments of zero. Updates change the given tensors,
+        unless those are of another device or precision. Raise KeyError if a moment is missing, and ValueError if its
+        shape is wrong.
         """
         for name, parameter in self._parameters.items():
             moments = (MOMENTUM,) if parameter in self._muon.momenta else MOMENTS
+            if part_of(name) in frozen:
+                state = state | {f"{name}:{moment}": torch.zeros_like(parameter) for moment in moments}
             values = {moment: state[f"{name}:{moment}"].to(parameter) for moment in moments}  # precision may change
             for moment, value in values.items():
                 if value.shape != parameter.shape:

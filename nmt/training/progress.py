@@ -186,8 +186,8 @@ class Page:
             self._start()
 
     @contextmanager
-    def refreshed(self) -> Iterator[None]:
-        """Start a page and run the block; when it ends or is interrupted, write the final page."""
+    def refreshed(self, at_the_end: bool = True) -> Iterator[None]:
+        """Start a page and run the block; when it is interrupted or, if `at_the_end`, when it ends, write the page."""
         self.refresh()
         self.check()
         with closing(self):
@@ -196,7 +196,8 @@ class Page:
             except Interrupted:
                 self.finish()
                 raise
-            self.finish()
+            if at_the_end:
+                self.finish()
 
     def finish(self) -> None:
         """Write the final page, waiting at most `PATIENCE` seconds."""
@@ -245,20 +246,27 @@ class Page:
 
 
 def farewell(
-    recipe: Recipe, out: Path, state: RunState, top: BestScore, sample: DevExample | None, out_of_time: bool, began: int
+    recipe: Recipe,
+    out: Path,
+    state: RunState,
+    top: BestScore,
+    sample: DevExample | None,
+    minutes: float | None,
+    began: int,
 ) -> list[str]:
     """Return the last lines of `nmt train`: why the run ended, its scores, a sample, its cost, and what to do next.
 
-    `began` is the update at which this process began. The estimated cost follows section 6.1 of the paper.
+    `minutes`, if training.minutes are used up, is a number of them with which the run goes on. `began` is the update at
+    which this process began. The estimated cost follows section 6.1 of the paper.
     """
     found, _ = survey(out)
     bundle = best(found) or found[-1]
     task, training, checkpoints = bundle.task, recipe.training, top.without_improvement
     ending = f"{state.step:,} of {training.updates:,} updates in {clock(state.seconds)}"
     more = f"--set training.updates={2 * state.step}"  # exceeds `updates` even if that was lowered
-    if training.minutes is not None and out_of_time:
+    if minutes is not None:
         ending = f"training.minutes {training.minutes:g} reached; {ending}"
-        more = f"--set training.minutes={2 * training.minutes:g}"
+        more = f"--set training.minutes={minutes:g}"
     elif state.step < training.updates:
         ending = f"no better dev {task.label} for {checkpoints} checkpoints; {ending}"
         more = f"--set training.patience={2 * checkpoints}"
@@ -282,10 +290,8 @@ def farewell(
         rows["warning"] = f"dev perplexity {figure(bundle.scores['perplexity'])}: train longer, or expect poor output"
     if state.step == began:
         rows["next"] = f"to continue: {more}"
-    elif training.minutes is None:
+    elif training.minutes is None:  # otherwise an average is made now
         rows["next"] = shlex.join(["nmt", "average", str(out)])
-    else:
-        rows["next"] = "the checkpoints are averaged now"
     return [f"finished: {ending}", *(f"  {name:14} {text}" for name, text in rows.items())]
 
 

@@ -14,7 +14,7 @@ from uuid import uuid4
 
 import torch
 
-from nmt.checkpoint.reading import Bundle, checkpoint_path, prune
+from nmt.checkpoint.reading import MANIFEST, POOR, Bundle, checkpoint_folders, checkpoint_path, prune
 from nmt.checkpoint.writing import Checkpoints, add_info
 from nmt.data.corpus import Corpus
 from nmt.data.data_report import figures_of, read_report
@@ -22,16 +22,23 @@ from nmt.data.epochs import AHEAD, EpochPlans, mixture_of, remove_plans
 from nmt.data.folders import directory, fingerprints_of
 from nmt.data.prepare import trained_lengths
 from nmt.parsing.linearization import load_tokenizer
-from nmt.recipe import Recipe
+from nmt.recipe import Recipe, Task
+from nmt.system.clock import stopwatch
 from nmt.system.console import JsonLines
 from nmt.system.errors import Interrupted
 from nmt.system.files import replace_json, whole_file
 from nmt.training.batches import prefetched
+from nmt.training.budget import Budget, Pace
 from nmt.training.distributed import MILLION, Requests, stop_requests
+from nmt.training.optimizer import count_moments
 from nmt.training.progress import Page, Progress, farewell, show_progress
 from nmt.training.run_files import ABOUT, METRICS, BestScore, DevExample, RunState, Samples, about_run, forget_after
+from nmt.training.selection import cost_of_splits
 from nmt.training.trainer import Trainer
-from nmt.training.validation import Validation
+from nmt.training.validation import DevScores, Validation
+
+SECONDS_PER_NUMBER = 4e-8  # to write a checkpoint, until one has been written: 100 MB/s
+LAST_MEASURED = 0.97  # of training.minutes
 
 
 class Run:
@@ -57,35 +64,71 @@ class Run:
         self.checkpoints = Checkpoints(out, recipe, tokenizer)
         self.mark = {"new_dev_set": True} if resumed and not resumed.is_scored_on(data) else {}
         # The run may have been killed before it scored the checkpoint, or have another development set now.
-        lacks_scores = bool(resumed and recipe.data.valid and (resumed.info["unscored"] or self.mark))
-        self.unscored = resumed.path if resumed and lacks_scores else None
-        self.is_out_of_time = self.state.seconds_left(recipe.training) <= 0
+        self.lacks_scores = bool(resumed and recipe.data.valid and not resumed.scores)
+        is_due = resumed is not None and bool(recipe.data.valid and (resumed.info["unscored"] or self.mark))
+        self.unscored = resumed.path if resumed and is_due else None
         self.sample: DevExample | None = None  # of the newest checkpoint's outputs
         self.info: dict[str, Any] = data | {"run": resumed.info["run"] if resumed else uuid4().hex[:12]}
         self.info |= {"lengths": lengths.model_dump()} if lengths else {}
         parameters = sum(parameter.numel() for parameter in trainer.model.parameters())
+        self.budget = self._budget(resumed, parameters)
+        self.is_out_of_time = False
+        self.used = self.measured = 0  # millionths of training.minutes: now, and when the last validation began
         place = os.path.relpath(directory(recipe).resolve(), out.resolve())
         self.about = about_run(parameters, base, figures_of(read_report(prepared)) if leads else {}, place)
 
-    def train(self) -> None:
-        """Train to completion from the current state; report the outcome and the cost."""
+    def _budget(self, resumed: Bundle | None, parameters: int) -> Budget:
+        """Return the budget of the run, of which a resumed one has used a part."""
+        state, training = self.state, self.recipe.training
+        is_same = resumed is None or resumed.recipe.training.minutes == training.minutes
+        fallen = state.fallen if is_same else None
+        budget = Budget(training.minutes, stopwatch(), max(state.spent, state.seconds), fallen)
+        budget.scoring = state.scoring or None
+        budget.saving = SECONDS_PER_NUMBER * (parameters + count_moments(self.trainer.model, training))
+        scorer = self.validation
+        if training.minutes is not None and scorer is not None:
+            budget.lines, budget.batches = len(scorer.sources), scorer.tokens / training.batch_tokens
+            budget.validations = 1.0
+            budget.averages = resumed is not None and self.recipe.decoding.average_last > 1
+        return budget
+
+    def train(self) -> Budget:
+        """Train to completion from the current state; report the outcome and the cost.
+
+        Return the budget, of which a part is left for averaging.
+        """
         before, leads = self.state.step, self.group.leads
+        # A new run performs at least one update.
+        (is_out_of_time,) = self.group.largest(int(leads and before > 0 and self.budget.is_used_up))
+        self.is_out_of_time = bool(is_out_of_time)
+        if self.is_out_of_time and self.state.fallen < 1.0 and self.lacks_scores:  # stopped between two checkpoints
+            self.unscored = checkpoint_path(self.out, before)
         if self.unscored is not None or not self._is_done():
             if leads:
                 self._prepare_files()
             self._announce()
-            with self.page.refreshed():
-                self._train()
-                if leads:
-                    replace_json(self.out / ABOUT, self.about | {"finished": self.state.step})
-                    if self.state.step > before:  # the cost now includes the last validation
-                        add_info(checkpoint_path(self.out, self.state.step), {"cost": self.state.cost})
+            try:
+                with self.page.refreshed(at_the_end=self.recipe.training.minutes is None):
+                    self._train()
+                    if leads:
+                        replace_json(self.out / ABOUT, self.about | {"finished": self.state.step})
+                        self._record_cost(before)
+            except Interrupted:
+                self._record_cost(before)  # the report took time as well
+                raise
         if leads:
             remove_plans(self.out)
-            for line in farewell(
-                self.recipe, self.out, self.state, self.best, self.sample, self.is_out_of_time, before
-            ):
+            more = self.budget.more() if self.is_out_of_time else None
+            for line in farewell(self.recipe, self.out, self.state, self.best, self.sample, more, before):
                 self.console.say(line, best=line.startswith("  checkpoint"))
+        return self.budget
+
+    def _record_cost(self, before: int) -> None:
+        """Add what has been spent since the newest checkpoint was written to it, unless no update was done."""
+        path = checkpoint_path(self.out, self.state.step)
+        if self.group.leads and self.state.step > before and (path / MANIFEST).exists():
+            self.state.spent = self.budget.spent
+            add_info(path, {"cost": self.state.cost})
 
     def _prepare_files(self) -> None:
         """Write the run's recipe and run.json; remove checkpoints to prune, and records of updates to repeat."""
@@ -108,7 +151,8 @@ class Run:
         with show_progress(self.console, self.metrics, leads, self.state.step, training) as progress:
             try:
                 if self.unscored is not None:
-                    self._score(self.unscored, progress)
+                    is_last = self._is_done()
+                    self._score(self.unscored, progress, self.budget.last_pace() if is_last else self.budget.pace(True))
                 if not self._is_done():
                     self._make_updates(progress)
             finally:
@@ -117,12 +161,15 @@ class Run:
     def _make_updates(self, progress: Progress) -> None:
         """Run updates to the end; on a signal, save everything and raise Interrupted."""
         trainer, state, settings = self.trainer, self.state, self.recipe.training
-        trainer.start(progress)
+        trainer.start(progress, self.budget.seconds_left)
         saved = replace(state)
         updates = islice(trainer.micro_batches.updates(self.epochs.plan, state), settings.updates - state.step)
         with stop_requests(escalate=self.group.escalates) as signals, closing(prefetched(updates, AHEAD)) as ahead:
             for update in trainer.meter.waiting(ahead):
+                began = time.perf_counter()
                 agreed = trainer.update(update, self._requests(signals, saved))
+                self.budget.updated(time.perf_counter() - began)
+                self.used = agreed.spent
                 self.is_out_of_time |= agreed.finish
                 ends = self._is_over()
                 is_last = ends or agreed.stop > 0
@@ -133,7 +180,10 @@ class Run:
                         self.save(progress, due=ends or agreed.checkpoint, stops=agreed.stop > 0 and not ends)
                         trainer.meter.tick()
                         saved = replace(state)
+                elif is_time_to_measure(self.used, self.measured):
+                    self._measure(progress)
                 self.checkpoints.check()
+                self.budget.saving = self.checkpoints.seconds or self.budget.saving
                 self.page.check()
                 if self._is_done():
                     return
@@ -146,8 +196,8 @@ class Run:
         if self.group.is_orphaned():
             signals.append(signal.SIGTERM)
         training, leads = self.recipe.training, self.group.leads
-        is_due = leads and self.state.is_checkpoint_due(training, saved)
-        return Requests(max(signals, default=0), is_due, int(leads * MILLION * self.state.spent(training)))
+        is_due = leads and self.state.is_checkpoint_due(training, saved, self.budget)
+        return Requests(max(signals, default=0), is_due, int(MILLION * self.budget.fall()) if leads else 0)
 
     def _is_over(self) -> bool:
         """Return whether all updates are done or training.minutes are used up."""
@@ -164,6 +214,7 @@ class Run:
         validate = unscored and not stops
         path, step = checkpoint_path(self.out, state.step), state.step
         if self.group.leads:
+            state.spent, state.fallen, state.scoring = self.budget.spent, self.budget.fallen, self.budget.scoring or 0.0
             info = self.info | {"step": step, "cost": state.cost, "unscored": unscored}
             training = self.trainer.optimizer.state(), asdict(state)
             figures = {} if validate else self._record()
@@ -175,29 +226,45 @@ class Run:
 
             self.checkpoints.write(path, dict(self.trainer.model.named_parameters()), training, info, written)
         if validate:
-            self._score(path, progress)
+            is_frequent = self.recipe.training.checkpoint_updates is not None
+            self._score(path, progress, self.budget.last_pace() if self._is_over() else self.budget.pace(is_frequent))
+        self.budget.averages = self.recipe.decoding.average_last > 1  # with the checkpoint that is to come
 
-    def _score(self, path: Path, progress: Progress) -> None:
-        """Score the model on the development set, and add the scores to its checkpoint at `path`."""
+    def _score(self, path: Path, progress: Progress, pace: Pace | None) -> None:
+        """Score the model on the development set, and add the scores to its checkpoint at `path`.
+
+        Leave it out if `pace`, where there is one, leaves no time.
+        """
         assert self.validation is not None
-        began = time.perf_counter()
+        task, scorer = self.recipe.task, self.validation
         with progress.validating():
-            task, dev = self.recipe.task, self.validation(self.trainer.model)
-        self.state.scoring = time.perf_counter() - began
-        is_best = self.best.add(dev.scores, task)
+            dev = scorer(self.trainer.model) if pace is None else self._within(scorer, pace)
+        is_best = dev is not None and self.best.add(dev.scores, task)
         if not self.group.leads:
             return
-        step, scores = self.state.step, dev.scores
-        sample = self.samples.add(step, dev.hypotheses) if self.samples and dev.hypotheses else None
-        info = {**self.data, "scores": scores, "signatures": dev.signatures, "unscored": False}
-        info |= {"without_improvement": self.best.without_improvement, "cost": self.state.cost}
+        step, record = self.state.step, self._record()
+        info: dict[str, Any] = {"unscored": False}
+        sample: DevExample | None = None
+        if dev is None:
+            assert pace is not None
+            said = f"not scored: {pace.reason}"
+        else:
+            sample = self.samples.add(step, dev.hypotheses) if self.samples and dev.hypotheses else None
+            record |= self.mark | {f"valid_{name}": score for name, score in dev.scores.items()}
+            self.mark = {}  # the first score alone has it
+            # The last checkpoint has an interval, as averages have: it may become one.
+            has_interval = bool(dev.hypotheses) and (self._is_over() or path == self.unscored)
+            scores = self.validation.info(dev) if has_interval else {"scores": dev.scores, "signatures": dev.signatures}
+            info |= self.data | scores | {"without_improvement": self.best.without_improvement}
+            if pace is not None and dev.scores["perplexity"] <= POOR and self.budget.validations == 1.0:
+                self.budget.validations += cost_of_splits(self.validation, self.recipe)
+            said = _said(dev, task, is_best)
         # Record before the checkpoint has its scores, so that a run killed in between does both again.
-        progress.record(self._record() | self.mark | {f"valid_{name}": scores[name] for name in scores})
-        self.mark = {}  # the first score alone has it
-        figures = [f"dev {label} {scores[name]:.2f}" for name, label in task.labels.items()]
-        of_direction = f"{task.metric} "
-        figures += [f"{name.removeprefix(of_direction)} {scores[name]:.2f}" for name in scores if of_direction in name]
-        said = "  ".join([*figures, "best"] if is_best else figures)
+        progress.record(record)
+        if pace is not None:
+            self.budget.scored(pace, dev is not None)
+        self.state.scoring = self.budget.scoring or 0.0
+        info["cost"] = self.state.cost
 
         def added() -> None:
             if sample:
@@ -207,6 +274,19 @@ class Run:
             self.page.refresh()
 
         self.checkpoints.add(path, info, added)
+
+    def _measure(self, progress: Progress) -> None:
+        """Find out how long a validation takes."""
+        if self.validation is not None and (pace := self.budget.probe()) is not None:
+            with progress.validating():
+                self.budget.scored(pace, self._within(self.validation, pace) is not None)
+
+    def _within(self, validation: Validation, pace: Pace) -> DevScores | None:
+        """Score the model within a pace."""
+        found = validation.within(self.trainer.model, pace)
+        if pace.has_begun:
+            self.measured = self.used
+        return found
 
     def _announce(self) -> None:
         """Say what is trained, on what and for how long, and what to know of the dev scores."""
@@ -219,3 +299,26 @@ class Run:
         say(f"  {limit}{training.updates:,} updates of {training.batch_tokens:,} tokens")
         for note in self.validation.notes if self.validation else ():
             say(f"  {note}")
+
+
+def record_spent(out: Path, budget: Budget) -> None:
+    """Add what a run has spent to its newest checkpoint, for when it goes on."""
+    if budget.has_trained:
+        newest = Bundle.read(checkpoint_folders(out)[-1])
+        add_info(newest.path, {"cost": newest.cost | {"spent": budget.spent}})
+
+
+def is_time_to_measure(used: int, measured: int) -> bool:
+    """Return whether to find out how long a validation takes, given millionths of training.minutes that are used up.
+
+    It is when half of what was left at the last validation is used up, except near the end.
+    """
+    return 2 * (MILLION - used) <= MILLION - measured and used <= LAST_MEASURED * MILLION
+
+
+def _said(dev: DevScores, task: Task, is_best: bool) -> str:
+    """Describe the scores of a checkpoint."""
+    scores, of_direction = dev.scores, f"{task.metric} "
+    figures = [f"dev {label} {scores[name]:.2f}" for name, label in task.labels.items()]
+    figures += [f"{name.removeprefix(of_direction)} {scores[name]:.2f}" for name in scores if of_direction in name]
+    return "  ".join([*figures, "best"] if is_best else figures)

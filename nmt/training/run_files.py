@@ -6,7 +6,6 @@ The report's process starts often, so importing this module loads neither torch 
 from __future__ import annotations
 
 import json
-import math
 import os
 import re
 import shlex
@@ -24,10 +23,12 @@ from pydantic import BaseModel, ConfigDict, FiniteFloat, ValidationError
 from nmt import __version__
 from nmt.checkpoint.reading import CHECKPOINT, POSITION, Bundle, Figure, Natural, NewerFormat, best, checkpoint_folders
 from nmt.recipe import Recipe, Task, Training
+from nmt.recipe.settings import resolved
 from nmt.system.console import JsonLines
 from nmt.system.errors import UserError
 from nmt.system.files import OutOfResources, clear_parts, make_directory, regular, remedy, whole_file
 from nmt.system.processes import exclusive
+from nmt.training.budget import Budget
 
 METRICS = "metrics.jsonl"
 ABOUT = "run.json"
@@ -35,11 +36,9 @@ SAMPLES = "dev.jsonl"
 PAGE = "report.html"
 MOST, FEW = 1000, 5  # sentences kept in dev.jsonl, and shown during training
 OF_STEP = re.compile(rb'\{"step": ([0-9]+), ')
-# Fields of `RunState` under `cost` in bundle.json: sums over all resumptions, and the last validation's seconds
-COST = ("seconds", "device_seconds", "tokens", "flops", "estimated_flops", "devices", "scoring")
-# Validations' worth of time after the last update: the last checkpoint, up to three averages, two ways to split lines
-ENDING = 6
-SCORING = 10  # minimum ratio of the seconds between checkpoints of a run with training.minutes to those of a validation
+# Fields of `RunState` under `cost` in bundle.json: sums over all resumptions, and a validation's seconds
+COST = ("seconds", "device_seconds", "tokens", "flops", "estimated_flops", "devices", "scoring", "spent")
+BY_MACHINE = ("device_tokens", "compile")  # keys of `training` whose defaults depend on the device
 ELSEWHERE = "train into another directory: --out OTHER"
 
 T = TypeVar("T")
@@ -63,7 +62,9 @@ class RunState:
     device_seconds: Figure = 0.0  # `seconds` × number of devices
     estimated_flops: Figure = 0.0  # `device_seconds` × sustained fp32 FLOP/s, as the paper does
     devices: dict[str, Figure] = field(default_factory=dict)  # seconds by devices used, such as 8 × NVIDIA H200
-    scoring: Figure = 0.0  # seconds of the last validation
+    scoring: Figure = 0.0  # seconds of a validation, as last measured or estimated; 0 if unknown
+    spent: Figure = 0.0  # seconds of commands that trained, from their start
+    fallen: Figure = 0.0  # share by which training.minutes have brought the learning rate down; 1 once they are over
 
     @classmethod
     def of(cls, checkpoint: Bundle) -> Self:
@@ -82,26 +83,15 @@ class RunState:
             raise incomplete(checkpoint, f"its position is not that of update {checkpoint.step}")
         return state
 
-    def seconds_left(self, training: Training) -> float:
-        """Return the seconds until the last update within training.minutes; infinity without them."""
-        return math.inf if training.minutes is None else 60 * training.minutes - self.seconds - ENDING * self.scoring
-
-    def spent(self, training: Training) -> float:
-        """Return the share, at most 1, of the time within training.minutes that is used up; 0 without them."""
-        left = self.seconds_left(training)
-        return self.seconds / (self.seconds + left) if left > 0 else 1.0
-
-    def is_checkpoint_due(self, training: Training, saved: RunState) -> bool:
+    def is_checkpoint_due(self, training: Training, saved: RunState, budget: Budget) -> bool:
         """Return whether to save a checkpoint after the next update; `saved` is the state of the last one.
 
         It remains due until it is saved: an update may be skipped, after which nothing is.
         """
         if every := training.checkpoint_updates:
             return (self.step + 1) // every > saved.step // every
-        seconds = self.seconds - saved.seconds
-        if training.checkpoint_minutes is None or seconds < 60 * training.checkpoint_minutes:
-            return False
-        return training.minutes is None or seconds >= SCORING * self.scoring  # scoring shall not use up the time
+        minutes = training.checkpoint_minutes
+        return minutes is not None and self.seconds - saved.seconds >= budget.between(minutes)
 
     @property
     def cost(self) -> dict[str, Any]:
@@ -203,7 +193,7 @@ def changes(checkpoint: Bundle, recipe: Recipe, data: Mapping[str, str]) -> Iter
     run, is_same = checkpoint.path.parent, checkpoint.info["train_data"] == data["train_data"]
     for section in ("model",) if is_same else ("model", "tokenizer"):
         for key, before, now in _differences(section, checkpoint.recipe, recipe):
-            raise UserError(f"{key}: is {now!r}, but the run in {run} was started with {before!r}", ELSEWHERE)
+            raise UserError(f"{key}: is {now}, but the run in {run} was started with {before}", ELSEWHERE)
     if not is_same:
         check_inputs(recipe.data.train, recipe.data)
         raise UserError(f"data: the run in {run} was started with other training files, limits or languages", ELSEWHERE)
@@ -217,12 +207,30 @@ def changes(checkpoint: Bundle, recipe: Recipe, data: Mapping[str, str]) -> Iter
         yield "changed: data.valid; scores of earlier checkpoints are not compared with those from now on"
 
 
-def _differences(section: str, before: Recipe, now: Recipe) -> Iterator[tuple[str, Any, Any]]:
-    """Yield (key, old value, new value) for each key of a section that differs between two recipes."""
-    old, new = getattr(before, section), getattr(now, section)
-    for key in type(new).model_fields:
-        if getattr(old, key) != getattr(new, key):
-            yield f"{section}.{key}", getattr(old, key), getattr(new, key)
+def _differences(section: str, before: Recipe, now: Recipe) -> Iterator[tuple[str, str, str]]:
+    """Yield (key, old value, new value) for each key of a section whose effect differs between two recipes."""
+    old, new = (_resolved(section, recipe) for recipe in (before, now))
+    for key in new:
+        if old.get(key) != new[key]:
+            yield f"{section}.{key}", _shown(key, old.get(key)), _shown(key, new[key])
+
+
+def _resolved(section: str, recipe: Recipe) -> dict[str, Any]:
+    values = resolved(getattr(recipe, section))
+    if section == "training" and recipe.training.valid_beam is None:
+        values["valid_beam"] = recipe.decoding.beam
+    return values
+
+
+def _shown(key: str, value: Any) -> str:
+    """Write a setting as a message shows it."""
+    if isinstance(value, float):
+        return str(float(f"{value:.6g}"))
+    if isinstance(value, tuple):
+        return ", ".join(map(str, value)) or "none"
+    if value is None:
+        return "the default" if key in BY_MACHINE else "none"
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def about_run(parameters: int, base: Recipe | None, data: dict[str, Any], prepared: str) -> dict[str, Any]:

@@ -27,6 +27,7 @@ from nmt.exchange.resolve import initial_bundle, other_directions, with_model_of
 from nmt.model.transformer import Transformer, part_of
 from nmt.parsing.linearization import load_tokenizer
 from nmt.recipe import Recipe, Training
+from nmt.system import clock
 from nmt.system.console import Console
 from nmt.system.device import GIB, available_memory
 from nmt.system.errors import TRY_AGAIN, GroupError, Interrupted, UserError
@@ -34,6 +35,7 @@ from nmt.system.files import set_aside
 from nmt.system.processes import STOPS, command, safe_path, wait_for
 from nmt.text.tokenizer import Tokenizer
 from nmt.text.vocabulary import BOS, EOS, SPACE_MARK, Vocabulary
+from nmt.training.budget import Budget
 from nmt.training.distributed import Group
 from nmt.training.optimizer import count_moments
 from nmt.training.run import Run
@@ -43,11 +45,11 @@ from nmt.training.trainer import Trainer
 
 def train(
     recipe: Recipe, out: Path, console: Console, group: Group, threads: int, base: Recipe | None, held: ExitStack
-) -> None:
+) -> Budget:
     """Start the run in `out` or resume it, as one process of a group; `held` keeps its locks.
 
-    `base` is the recipe that `recipe` extends, if any. Raise UserError, Interrupted once everything is saved, or
-    GroupError if other processes are lost.
+    `base` is the recipe that `recipe` extends, if any. Return what is left of training.minutes. Raise UserError,
+    Interrupted once everything is saved, or GroupError if other processes are lost.
     """
     with group:
         # Rank 0 decides: on a shared file system, other hosts may see an outdated directory for a while.
@@ -59,7 +61,7 @@ def train(
         console = console if group.leads else Console(quiet=True)
         recipe = with_model_of(recipe, checkpoint or initial_bundle(recipe))
         trainer = make_trainer(recipe, Path(data), group, console, checkpoint)
-        Run(recipe, out, trainer, checkpoint, BestScore(**best_score), base).train()
+        return Run(recipe, out, trainer, checkpoint, BestScore(**best_score), base).train()
 
 
 def _open(
@@ -144,16 +146,16 @@ def restore(trainer: Trainer, checkpoint: Bundle) -> RunState:
 
     Raise UserError if the checkpoint does not fit the model or the optimizer, or its training state is incomplete.
     """
-    before, now = checkpoint.recipe.training.optimizer, trainer.settings.optimizer
-    if before != now:
-        problem = f"training.optimizer: is {now}, but {checkpoint.path} was trained with {before}"
+    before, now = checkpoint.recipe.training, trainer.settings
+    if before.optimizer != now.optimizer:
+        problem = f"training.optimizer: is {now.optimizer}, but {checkpoint.path} was trained with {before.optimizer}"
         raise UserError(
-            problem, f"--set training.optimizer={before}, or start from its weights alone: training.init_from"
+            problem, f"--set training.optimizer={before.optimizer}, or start from its weights alone: training.init_from"
         )
     load_weights(trainer.model, checkpoint.weights(), checkpoint.path)
     state = RunState.of(checkpoint)
     try:
-        trainer.optimizer.load(checkpoint.moments(), state.step - state.skipped)
+        trainer.optimizer.load(checkpoint.moments(), state.step - state.skipped, frozen=before.freeze)
     except (KeyError, ValueError) as error:
         raise incomplete(checkpoint, error) from None
     return state
@@ -245,6 +247,7 @@ def launch(workers: int, arguments: Sequence[str], out: Path, console: Console) 
         if restart > RESTARTS:
             hint = "if memory ran out, lower training.device_tokens; then run the same command again, which resumes"
             raise UserError(f"{died}, after {RESTARTS} restarts without another checkpoint", hint)
+        clock.begin(anew=True)  # what a run has spent is in its last checkpoint
         console.say(f"{died}: restart {restart} of {RESTARTS}, from the last checkpoint")
 
 

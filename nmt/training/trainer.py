@@ -6,6 +6,8 @@ run reproduces an uninterrupted one.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from contextlib import suppress
 
 import numpy as np
@@ -51,8 +53,11 @@ class Trainer:
         self._parallel: DistributedDataParallel | None = None
         self._graphs = Graphs(self._add_gradients, self.objective, self.optimizer, self.device, self._say)
 
-    def start(self, progress: Progress) -> None:
-        """Wrap the model for all ranks, choose the micro-batch size, start the clock, and report to `progress`."""
+    def start(self, progress: Progress, seconds_left: Callable[[], float] = lambda: math.inf) -> None:
+        """Wrap the model for all ranks, choose the micro-batch size, start the clock, and report to `progress`.
+
+        `seconds_left` tells how soon the time is up.
+        """
         self.objective.train()
         self.model.reserve(self.corpus.longest() + 1)  # before anything is recorded that reads the tables
         if self._compiles_first:
@@ -62,6 +67,7 @@ class Trainer:
         self.micro_batches.choose_size(self.state, self._memory_of, self.console)
         self.divergence = Divergence(self.model, self.corpus, self.console, self.state)
         self.meter, self.progress = Meter(self.state, self.group, self.dtype), progress
+        self._seconds_left = seconds_left
 
     def update(self, update: Update, requests: Requests) -> Requests:
         """Perform one update (section 5.3); return the requests that the ranks have agreed on.
@@ -170,7 +176,7 @@ class Trainer:
         at = {"step": state.step, "epoch": state.epoch, "seconds": state.seconds, "tokens": state.tokens}
         at["learning_rate"] = rate
         updates_left = (self.settings.updates - state.step) * figures["seconds_per_update"]
-        left = max(0.0, min(updates_left, state.seconds_left(self.settings)))
+        left = max(0.0, min(updates_left, self._seconds_left()))
         self.progress.log(at | figures | {"skipped": state.skipped}, left)
 
     def _memory_of(self, tokens: int) -> int:

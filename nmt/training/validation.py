@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -9,6 +10,7 @@ from copy import copy
 from dataclasses import dataclass
 from itertools import chain, repeat
 from pathlib import Path
+from random import Random
 from statistics import fmean
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -43,6 +45,7 @@ from nmt.system.integrity import intact
 from nmt.text.sentences import TrainedLengths
 from nmt.text.tokenizer import Tokenizer
 from nmt.training.batches import make_batch, split_update
+from nmt.training.budget import Pace
 from nmt.training.distributed import Group
 from nmt.training.run_files import ABOUT
 
@@ -91,6 +94,11 @@ class Validation:
         self._rows = rows or list(range(len(self.sources)))
         self.notes = list(self._notes(len(self.sources) - len(rows)))
 
+    @property
+    def tokens(self) -> int:
+        """Tokens of the development set, on the side that has more of them."""
+        return int(max(side.sum() + len(side) for side in (self._corpus.source_lengths, self._corpus.target_lengths)))
+
     @classmethod
     def of(cls, bundle: Bundle, run: Path | None = None) -> Validation:
         """Return the validation of a bundle's run, for this process alone; `run` is its directory if not the parent.
@@ -107,10 +115,24 @@ class Validation:
 
     def __call__(self, model: Transformer) -> DevScores:
         """Score a model, which may be compiled and in training mode."""
-        scorer = for_scoring(model)  # neither: a search would compile a graph for each shape
+        with self._searching(model) as pipeline:
+            hypotheses = self._search(pipeline)
+        return self._scores(model, hypotheses)
+
+    def within(self, model: Transformer, pace: Pace) -> DevScores | None:
+        """Score a model as by a call; return None if that is given up, because it would take too long.
+
+        The pace of rank 0 counts.
+        """
+        with self._searching(model) as pipeline:
+            hypotheses = self._search_within(pipeline, pace)
+        return None if hypotheses is None else self._scores(model, hypotheses)
+
+    def _scores(self, model: Transformer, hypotheses: Sequence[str]) -> DevScores:
+        """Score a model's hypotheses, and compute its perplexity."""
+        scorer = for_scoring(model)  # not compiled: a search would compile a graph for each shape
         sizes = np.array([len(self._tokenizer.of(way[-1] if way else None).target) for way in self._directions])
         scores = {"perplexity": perplexity(scorer, self._corpus, self._group, sizes)}
-        hypotheses = self._search(model)
         if self._task.has_trees:
             found, of_directions = {"f1": f1(self.references, hypotheses)}, dict[str, float]()
         else:
@@ -134,8 +156,11 @@ class Validation:
         return means, {f"{name} {'-'.join(d)}": one[name].score for d, one in each.items() for name in names}
 
     def info(self, dev: DevScores) -> dict[str, Any]:
-        """Return the scores as bundle.json keeps them, with the 95% confidence interval of the one that ranks."""
-        info: dict[str, Any] = {"scores": dev.scores, "signatures": dev.signatures}
+        """Return the scores as bundle.json keeps them, with the 95% confidence interval of the one that ranks.
+
+        There is no interval of a mean over directions.
+        """
+        info: dict[str, Any] = {"scores": dev.scores, "signatures": dev.signatures, "interval": None}
         if self._task.has_trees:
             info["interval"] = f1_interval(self.references, dev.hypotheses)
         elif len(set(self._languages)) == 1:
@@ -224,15 +249,36 @@ class Validation:
         finally:
             models.rest()
 
-    def _search(self, model: Transformer) -> list[str]:
+    def _search(self, pipeline: Parser | Translator) -> list[str]:
         """Return one hypothesis per source, as a line; blank if the parser found no tree."""
+        rows = range(len(self.sources))
+        return self._gathered(rows, self._translated(pipeline, rows[self._group.rank :: self._group.size]))
+
+    def _search_within(self, pipeline: Parser | Translator, pace: Pace) -> list[str] | None:
+        """Search part by part, each a sample of all lines, and agree with the other ranks on each; None if given up."""
         rank, size = self._group.rank, self._group.size
-        with self._searching(model) as pipeline:
-            stream = pipeline.stream(self._requests(range(rank, len(self.sources), size)))
-            own = [result.texts[0] for result in stream]
-        hypotheses = [""] * len(self.sources)
-        for other, texts in enumerate(self._group.gather(own)):
-            hypotheses[other::size] = texts
+        rows = Random(0).sample(range(len(self.sources)), len(self.sources))
+        own, done = list[str](), 0
+        lines = math.ceil(len(rows) / size)  # of the rank with the most
+        while done < lines:
+            (end,) = self._group.largest(pace.next(done, lines) if rank == 0 else 0)
+            if end == done:
+                return None
+            pace.has_begun = True
+            own += self._translated(pipeline, rows[rank::size][done:end])
+            done = end
+        pace.next(done, lines)
+        return self._gathered(rows, own)
+
+    def _translated(self, pipeline: Parser | Translator, rows: Sequence[int]) -> list[str]:
+        return [result.texts[0] for result in pipeline.stream(self._requests(rows))]
+
+    def _gathered(self, rows: Sequence[int], own: Sequence[str]) -> list[str]:
+        """Return the hypotheses of all ranks, in the order of the lines; a rank has every n-th of `rows`."""
+        hypotheses = [""] * len(rows)
+        for rank, texts in enumerate(self._group.gather(own)):
+            for row, text in zip(rows[rank :: self._group.size], texts, strict=True):
+                hypotheses[row] = text
         return hypotheses
 
 

@@ -16,6 +16,7 @@ from nmt.checkpoint.reading import Bundle, checkpoints, read_tensors
 from nmt.checkpoint.writing import add_info, average
 from nmt.metrics import Comparison, Estimate
 from nmt.recipe import Training
+from nmt.system import integrity
 from nmt.system.console import Console
 from nmt.training import selection
 from nmt.training.selection import average_and_score, average_by_score, average_newest, numbers_to_try
@@ -105,14 +106,83 @@ def test_what_is_written_is_what_last_gives(ckpts: Path, scored, scores: list[tu
     }
 
 
+@pytest.mark.parametrize("is_last", [True, False])
 @pytest.mark.parametrize(("scores", "helped"), [([(30, 9), (20, 9)], 1), ([(10, 9), (30, 9)], 2)])
 def test_once_the_rate_has_fallen_to_zero_only_checkpoints_that_help_are_averaged(
-    ckpts: Path, scored, monkeypatch, scores: list[tuple[float, float]], helped: int
+    ckpts: Path, scored, monkeypatch, scores: list[tuple[float, float]], helped: int, is_last: bool
 ) -> None:
+    """The newest one alone was scored in training, unless it was not the last one."""
     monkeypatch.setattr(Training, "falls", True)
-    scored(*scores)
+    (chrf, perplexity), other = scores
+    if is_last:
+        made_up = {"chrf": chrf, "bleu": chrf, "perplexity": perplexity}
+        add_info(ckpts / "step-00000800", {"scores": made_up, "interval": [1.0, 99.0]})
+    else:
+        newest = integrity.read_manifest(ckpts / "step-00000800/bundle.json")
+        del newest["interval"]
+        integrity.replace_manifest(ckpts / "step-00000800/bundle.json", newest)
+    scored(*([other] if is_last else scores))
     found = average_newest(ckpts, None, CPU, Console(quiet=True))
     assert (len(found.info["steps"]), len(found.info["curve"])) == (helped, len(scores))
+
+
+@pytest.mark.parametrize(
+    ("falls", "newest", "best", "verdicts"),
+    [
+        (True, 50.0, 50.0, ["newest checkpoint alone, update 800: dev chrF2 50.00, which is better: --last 1"]),
+        (True, 30.0, 30.0, ["newest checkpoint alone, update 800: dev chrF2 30.00"]),
+        (False, None, 20.0, ["newest checkpoint alone, update 800: dev chrF2 45.00, which is better: --last 1"]),
+        (
+            *(False, 30.0, 50.0),
+            [
+                "newest checkpoint alone, update 800: dev chrF2 30.00",
+                "best checkpoint alone, update 600: dev chrF2 50.00, which is better: --best 1",
+            ],
+        ),
+    ],
+)
+def test_one_checkpoint_stands_beside_an_average_that_was_asked_for(
+    nmt: Callable[..., Any],
+    ckpts: Path,
+    scored: Callable[..., None],
+    monkeypatch: pytest.MonkeyPatch,
+    falls: bool,
+    newest: float | None,
+    best: float,
+    verdicts: list[str],
+) -> None:
+    monkeypatch.setattr(selection, "choose_split", lambda average, *_: average)
+    monkeypatch.setattr(Training, "falls", falls)
+    for step, chrf in ((200, 10.0), (400, 10.0), (600, best), (800, newest)):
+        add_info(ckpts / f"step-{step:08d}", {"scores": {"chrf": chrf, "perplexity": 5.0} if chrf else {}})
+    scored((40.0, 4.0), (45.0, 4.0))
+    done = nmt("average", "ckpts", "--last", "3")
+    assert done.code == 0, done.err
+    early = ["from before the last tenth of the falling learning rate: 400 to 600"] if falls else []
+    said = [
+        f"  {line}".replace("--", "nmt average ckpts --") for line in [*early, *(f"the {each}" for each in verdicts)]
+    ]
+    assert done.err.splitlines() == [
+        "averaged 3 checkpoints, updates 400 to 800, dev chrF2 40.00: ckpts/averaged",
+        *said,
+    ]
+    assert Bundle.read(ckpts / "averaged").info["steps"] == [400, 600, 800]
+
+
+def test_without_the_development_set_the_last_of_a_falling_rate_stays_alone(
+    nmt: Callable[..., Any], ckpts: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Training, "falls", True)
+    Path("data").unlink()
+    (ckpts / "run.json").unlink()  # which says where else the data may be
+    assert "without dev scores, the newest checkpoint is kept alone" in nmt("average", "ckpts").err
+    assert Bundle.read(ckpts / "averaged").info["steps"] == [800]
+    *_, early, better = nmt("average", "ckpts", "--best", "2", "--out", "two").err.splitlines()
+    assert early.startswith("  from before the last tenth of the falling learning rate: ")
+    assert better == "  the newest checkpoint alone is usually better then: nmt average ckpts --last 1 --out two"
+    shutil.rmtree(ckpts / "step-00000800")  # as if the run were under way
+    nmt("average", "ckpts")
+    assert Bundle.read(ckpts / "averaged").info["steps"] == [400, 600]
 
 
 def test_ways_of_splitting_are_compared_on_the_lines_that_they_cut_differently(ckpts: Path) -> None:

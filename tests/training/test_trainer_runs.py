@@ -19,19 +19,29 @@ from unittest.mock import MagicMock, call
 import pytest
 import safetensors.torch
 import torch
-from reverse_task import BARE, assert_equal_to_the_bit, metrics, names, parameters, position, reseal, sets, small
+from reverse_task import (
+    BARE,
+    REVERSE_RECIPE,
+    assert_equal_to_the_bit,
+    metrics,
+    names,
+    parameters,
+    position,
+    reseal,
+    sets,
+    small,
+)
 
 from nmt import cli
-from nmt.checkpoint.reading import Bundle, checkpoints
+from nmt.checkpoint.reading import checkpoints
 from nmt.checkpoint.writing import Checkpoints, add_info
 from nmt.data.epochs import EpochPlan, EpochPlans
-from nmt.recipe import Training
+from nmt.recipe import Training, load
 from nmt.system.console import Console, JsonLines
-from nmt.training import run_files
 from nmt.training.distributed import Requests
 from nmt.training.progress import Progress, show_progress
 from nmt.training.run import Run
-from nmt.training.run_files import RunState
+from nmt.training.run_files import changes
 
 SMALL = small("updates: 12, log_updates: 4, valid_beam: 1")
 
@@ -219,7 +229,7 @@ def test_a_mixture_is_continued_to_the_bit(train, task: Path) -> None:
     assert position(task / "whole") | TIMES == position(task / "parts") | TIMES
 
 
-TIMES = dict.fromkeys(("seconds", "device_seconds", "estimated_flops", "devices"))
+TIMES = dict.fromkeys(("seconds", "device_seconds", "estimated_flops", "devices", "spent"))
 
 
 def test_shorter_factors_on_a_cpu_are_refused(train) -> None:
@@ -306,6 +316,52 @@ def test_precision_may_change_on_the_way(train, task: Path, before: str, now: st
     assert {tensor.dtype for tensor in parameters(task / "ckpts").values()} == {expected}
 
 
+@pytest.mark.parametrize("optimizer", ["adam", "muon"])
+def test_other_parts_may_be_frozen_on_the_way(train, task: Path, optimizer: str) -> None:
+    """What was frozen begins without moments, and a run with them resumes to the bit."""
+    train("training.updates=1", *BARE, out="first")
+    own = f"training.optimizer={optimizer}", "training.init_from=first", *BARE
+    for out in ("whole", "parts"):
+        train("training.freeze=[encoder]", "training.updates=2", *own, out=out)
+    before = parameters(task / "parts")
+    assert not any(":" in name and name.startswith("encoder.") for name in before)
+    said = train("training.updates=4", *own, out="parts")
+    assert "changed: training.freeze from encoder to none\n" in said
+    now = parameters(task / "parts")
+    assert not any(torch.equal(now[name], before[name]) for name in before if name.startswith("encoder."))
+    for out in ("whole", "parts"):
+        train("training.updates=6", *own, out=out)
+    assert_equal_to_the_bit(task / "whole", task / "parts")
+    said = train("training.freeze=[decoder, embeddings]", "training.updates=7", *own, out="parts")
+    assert "changed: training.freeze from none to decoder, embeddings\n" in said
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "said"),
+    [
+        ("training.weight_decay=0.0", "", ""),
+        ("training.weight_decay=0.0 training.optimizer=muon", "training.optimizer=muon",
+         "training.weight_decay from 0.0 to 0.1"),
+        ("training.valid_beam=null decoding.beam=2", "training.valid_beam=2 decoding.beam=2", ""),
+        ("training.valid_beam=null decoding.beam=2", "decoding.beam=2", "training.valid_beam from 2 to 1"),
+        ("training.device_tokens=100", "", "training.device_tokens from 100 to the default"),
+        ("", "training.compile=false", "training.compile from the default to false"),
+        ("", "training.clip_norm=1", "training.clip_norm from none to 1.0"),
+        ("model.decoder_layers=1", "model.d_k=16 model.d_v=16", ""),
+        ("training.checkpoint_updates=9 training.minutes=7", "training.checkpoint_updates=9 training.minutes=8",
+         "training.minutes from 7.0 to 8.0"),
+        ("training.minutes=7", "training.minutes=8",
+         "training.minutes from 7.0 to 8.0; training.checkpoint_minutes from 0.466667 to 0.533333"),
+    ],
+)  # fmt: skip
+def test_settings_that_change_are_told_as_they_apply(tmp_path: Path, before: str, now: str, said: str) -> None:
+    (tmp_path / "recipe.yaml").write_text(REVERSE_RECIPE.replace("checkpoint_updates: 200", ""))
+    old, new = (load(tmp_path / "recipe.yaml", settings.split()) for settings in (before, now))
+    data = {"train_data": "a", "dev_set": "b"}
+    checkpoint: Any = SimpleNamespace(path=tmp_path, info=data, recipe=old, is_scored_on=lambda _: True)
+    assert [*changes(checkpoint, new, data)] == [f"changed: {each}" for each in said.split("; ") if each]
+
+
 def test_tensorboard_that_is_not_installed_is_told_in_one_line(train, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
     said = train("training.tensorboard=true", code=1)
@@ -329,35 +385,6 @@ def scored(folder: Path) -> list[float]:
     return [bundle.dev_score for bundle in checkpoints(folder) if bundle.dev_score is not None]
 
 
-def test_minutes_end_a_run_which_is_averaged_and_scored_once(train, task: Path, monkeypatch) -> None:
-    slow = "training.checkpoint_updates=3", "training.updates=1000"
-    monkeypatch.setattr(run_files, "ENDING", 0)
-    said = train("training.minutes=0.02", *slow)
-    assert "finished: training.minutes 0.02 reached; " in said
-    averaged = Bundle.read(task / "ckpts/averaged")
-    assert said.splitlines()[-1] == "next: nmt translate --model ckpts"
-    assert averaged.dev_score is not None
-    assert averaged.dev_score >= max(scored(task / "ckpts"))  # if the average is worse, the best checkpoint is taken
-    newest = checkpoints(task / "ckpts")[-1]
-    assert averaged.step == newest.step
-    assert newest.cost["seconds"] >= 1.2
-    before = (task / "ckpts/averaged/bundle.json").stat().st_mtime_ns
-    assert "to continue: --set training.minutes=0.04" in train("training.minutes=0.02", *slow)
-    assert checkpoints(task / "ckpts")[-1].step == newest.step
-    assert (task / "ckpts/averaged/bundle.json").stat().st_mtime_ns == before
-    train("training.minutes=100", "training.checkpoint_updates=3", f"training.updates={newest.step + 2}")
-    assert checkpoints(task / "ckpts")[-1].step == newest.step + 2  # whichever is first
-
-
-def test_minutes_bring_the_learning_rate_to_zero(train, task: Path, monkeypatch) -> None:
-    monkeypatch.setattr(run_files, "ENDING", 0)
-    monkeypatch.setattr(RunState, "is_checkpoint_due", lambda *given: False)
-    train("training.minutes=0.02", "training.schedule=linear", "training.warmup=2", "training.log_updates=1", *BARE)
-    rates = [row["learning_rate"] for row in metrics(task / "ckpts") if "loss" in row]
-    assert rates[1:] == sorted(rates[1:], reverse=True)
-    assert rates[-1] == 0.0 < rates[2]
-
-
 @pytest.mark.parametrize(("minutes", "total"), [(None, 100_000), (2.0, None)])
 def test_updates_are_no_measure_of_a_run_that_minutes_may_end(
     minutes: float | None, total: int | None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
@@ -367,9 +394,3 @@ def test_updates_are_no_measure_of_a_run_that_minutes_may_end(
     lines = JsonLines(tmp_path / "metrics.jsonl", print)
     with show_progress(Console(), lines, True, 40, Training(minutes=minutes)):
         assert totals == [total]
-
-
-def test_the_end_leaves_time_for_six_validations() -> None:
-    state = RunState(step=5, epoch=0, offset=5, seconds=100.0, scoring=6.0)
-    assert state.seconds_left(Training(minutes=2)) == -16.0
-    assert state.seconds_left(Training()) == float("inf")

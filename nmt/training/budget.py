@@ -1,0 +1,240 @@
+"""What a run has used of `training.minutes`, and what still fits into the rest.
+
+`Budget` answers for a run and its average, `Pace` for one validation. Both only add up the seconds of a clock. Of
+several ranks, the first decides: `nmt.training.distributed.Requests` and `Validation.within` tell the others.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from nmt.system.console import clock
+
+UNUSED, MOST_UNUSED = 0.03, 10.0  # share of the minutes, and seconds, for what takes longer than estimated
+LONGEST = 0.12  # share of the minutes that a validation may take: a tenth, by an estimate
+RARE = 10  # minimum ratio of the seconds between validations to those of one, unless updates say when they are due
+PROBE = 0.005  # share of the minutes for a validation that only measures how long a whole one takes
+KEPT = 0.9  # per update, of the seconds of the slowest of the last updates
+CLOSING, LEAST_CLOSING, MOST_CLOSING = 0.2, 0.5, 5.0  # of the seconds before training, those for report and exit
+SAVING = 3  # times that a checkpoint is written, or as much is read, after the last update
+FORWARD = 1 / 3  # of an update's seconds
+SECONDS_PER_LINE = 0.001  # to score a line that has been translated
+FEWEST = 2  # lines of a rank that are translated first; each part has twice as many as the one before
+TELLING = 14  # lines from which on the time that all of them take is estimated: the first part also starts the search
+PATIENCE = 3  # times that a measurement may take longer than it should, until it tells something
+QUARTER = 4  # maximum part of the lines, as a divisor
+
+
+class Budget:
+    """What a run has used of `training.minutes`, and what still fits; without minutes, everything does."""
+
+    def __init__(
+        self, minutes: float | None, seconds: Callable[[], float], before: float = 0.0, fallen: float | None = 0.0
+    ) -> None:
+        """Count the `seconds` since the command began, and those that the run took `before`.
+
+        `fallen` is the share by which the minutes have brought the learning rate down; None if these were others.
+        """
+        self.minutes = minutes
+        self.total = math.inf if minutes is None else 60.0 * minutes
+        self.saving = 0.0  # seconds to write a checkpoint
+        self.scoring: float | None = None  # estimated seconds of a validation
+        self.validations = 0.0  # that are to follow the last update, without that of an average
+        self.averages = False  # whether an average is to be scored as well
+        self.lines, self.batches = 0, 0.0  # of the development set; the latter in updates
+        self._rest: float | None = None  # seconds of a validation after its last line is translated
+        self._seconds, self._before = seconds, before
+        self._margin = min(UNUSED * self.total, MOST_UNUSED)
+        self._closing = min(max(LEAST_CLOSING, CLOSING * seconds()), MOST_CLOSING)
+        self._update = 0.0
+        self._fallen = fallen
+        self._fell_at: float | None = None
+        self._scored_at = 0.0  # when the first update began, or the last validation ended
+        self._not_before = 0.0  # when a validation may be tried again that was given up
+
+    @property
+    def spent(self) -> float:
+        """Seconds that the run has taken: those of earlier commands, and of this one since it began."""
+        return self._before + self._seconds()
+
+    @property
+    def fallen(self) -> float:
+        """The share, at most 1, by which the minutes have brought the learning rate down."""
+        return self._fallen or 0.0
+
+    def left(self) -> float:
+        """Return the seconds, negative if it is too late, until the command must begin to end."""
+        return self.total - self._margin - self.spent - self._closing
+
+    def fits(self, seconds: float) -> bool:
+        """Return whether something that takes so many seconds may follow the last update."""
+        return seconds <= self.left() + self._margin
+
+    def seconds_left(self) -> float:
+        """Return the seconds until the last update, after which a checkpoint is written, scored and averaged."""
+        validations = self.validations + self.averages
+        return self.left() - SAVING * self.saving - validations * self._accepted - self._update
+
+    @property
+    def is_used_up(self) -> bool:
+        """Whether no update fits any more."""
+        return self._fallen == 1.0 or self.seconds_left() <= 0.0
+
+    @property
+    def has_trained(self) -> bool:
+        """Whether there was an update."""
+        return self._update > 0.0
+
+    @property
+    def is_late(self) -> bool:
+        """Whether training has used more than all of the minutes."""
+        return self.has_trained and self.spent > self.total
+
+    @property
+    def _accepted(self) -> float:
+        """Estimated seconds of a validation, or 0 if it takes too large a share of the time and is left out."""
+        return self.scoring if self.scoring is not None and self.scoring <= LONGEST * self.total else 0.0
+
+    def fall(self) -> float:
+        """Return the share by which the next update's learning rate is to have fallen, 1 for the last update.
+
+        It never gets smaller, whatever becomes of estimates: from one update to the next, the part of the rate that is
+        left falls as the time that is left does.
+        """
+        if self.minutes is None:
+            return 0.0
+        now, left = self.spent, self.seconds_left()
+        if self._fell_at is None:
+            self._scored_at = now
+        if left <= 0.0:
+            self._fallen = 1.0
+        elif self._fallen is None:
+            self._fallen = now / (now + left)
+        elif self._fell_at is not None:
+            passed = now - self._fell_at
+            self._fallen += (1.0 - self._fallen) * passed / (passed + left)
+        self._fell_at = now
+        return self.fallen
+
+    def updated(self, seconds: float) -> None:
+        """Note how long an update took."""
+        self._update = max(seconds, KEPT * self._update)
+
+    def between(self, minutes: float) -> float:
+        """Return the seconds between checkpoints that are to be `minutes` apart: more, if scoring takes long."""
+        return max(60.0 * minutes, RARE * self._accepted)
+
+    def more(self) -> float:
+        """Return a number of minutes, of two digits, with which the run goes on."""
+        spent = self.spent if self.has_trained else self._before
+        enough = 2.0 * self.total if spent <= 1.05 * self.total else 3.0 * spent
+        unit = 10.0 ** (math.floor(math.log10(enough / 60.0)) - 1)
+        return round(math.ceil(round(enough / 60.0 / unit, 6)) * unit, 9)
+
+    # --- validations
+
+    def pace(self, may_be_frequent: bool) -> Pace | None:
+        """Return the pace of a validation between updates, None without minutes."""
+        now, allowed = self.spent, min(LONGEST * self.total, self.seconds_left() / 2.0)
+        if now < self._not_before:
+            allowed = 0.0
+        elif not may_be_frequent:
+            allowed = min(allowed, 1.2 * (now - self._scored_at) / RARE)
+        return self._pace(allowed, "updates come first")
+
+    def last_pace(self) -> Pace | None:
+        """Return the pace of a validation after the last update, None without minutes."""
+        return self._pace(self.left() + self._margin / 2.0, "training.minutes leaves no time for it")
+
+    def probe(self) -> Pace | None:
+        """Return the pace of a validation that only measures what a whole one takes, None without minutes."""
+        allowed = 0.0 if self.spent < self._not_before else min(PROBE * self.total, self.seconds_left())
+        return self._pace(allowed, probes=True)
+
+    def _pace(self, allowed: float, reason: str = "", probes: bool = False) -> Pace | None:
+        if self.minutes is None:
+            return None
+        rest = FORWARD * self.batches * self._update + SECONDS_PER_LINE * self.lines
+        return Pace(self._seconds, allowed, self.scoring, rest if self._rest is None else self._rest, reason, probes)
+
+    def scored(self, pace: Pace, complete: bool) -> None:
+        """Note how long a validation took that ends now or, unless it is `complete`, how long it would have taken."""
+        if complete:
+            self.scoring, self._rest = pace.seconds, pace.seconds - pace.searched
+            self._scored_at = self.spent
+        else:
+            self.scoring = pace.expected
+            if self.scoring != self._accepted:
+                self._not_before = self.spent + RARE * pace.seconds
+
+
+class Pace:
+    """How far a validation goes before it is looked at again, so that it ends in time or is given up early."""
+
+    def __init__(
+        self,
+        seconds: Callable[[], float],
+        allowed: float,
+        expected: float | None,
+        rest: float,
+        reason: str = "",
+        probes: bool = False,
+    ) -> None:
+        """Allow so many seconds from now, by a clock; `probes` stops then, and not once more are to be expected.
+
+        `expected` is an estimate for the whole validation. Its `rest` follows the search. `reason` says why one may not
+        take longer.
+        """
+        self.expected, self.searched, self.lines = expected, 0.0, 0
+        self.has_begun = False
+        self._clock, self._began, self._reason = seconds, seconds(), reason
+        self._allowed, self._rest, self._probes = allowed, rest, probes
+        self._may_fit = expected is None or expected <= 3.0 * allowed or probes
+        self._fits = expected is not None and expected <= allowed
+        self._parts = list[tuple[int, float]]()  # lines and seconds of each
+
+    @property
+    def seconds(self) -> float:
+        """Seconds since it began."""
+        return self._clock() - self._began
+
+    @property
+    def reason(self) -> str:
+        """Why it was given up."""
+        return self._reason + ("" if self.expected is None else f"; it takes about {clock(self.expected)}")
+
+    def next(self, done: int, lines: int) -> int:
+        """Return up to which of the `lines` to search next, if so many are `done`; `done` itself to give up."""
+        now = self.seconds
+        if done == 0:
+            begins = self._allowed > 0.0 and self._may_fit
+            return min(lines, max(FEWEST, lines // QUARTER if self._fits else 0)) if begins else 0
+        part, seconds = done - self.lines, now - self.searched
+        self._parts.append((part, seconds))
+        self.lines, self.searched = done, now
+        end = _end(part, done, lines)
+        # A part may take as long as its lines or, on a GPU, as the one before.
+        is_late = now + seconds * (end - done) / part > self._allowed * (1.0 + PATIENCE * self._probes)
+        if done < lines and (is_late or done >= TELLING):
+            self.expected = now + self._estimate(done, lines) + self._rest
+            if is_late or (now if self._probes else self.expected) > self._allowed:
+                return done
+        return end
+
+    def _estimate(self, done: int, lines: int) -> float:
+        """Estimate the seconds of the other parts from the last two: some for each line, some for each part."""
+        part, seconds = self._parts[-1]
+        each, parts = seconds / part, 0
+        if len(self._parts) > 1 and (before := self._parts[-2])[0] < part:
+            each = min(each, max(0.0, (seconds - before[1]) / (part - before[0])))
+        first, size = done, part
+        while first < lines:
+            end = _end(size, first, lines)
+            first, size, parts = end, end - first, parts + 1
+        return parts * (seconds - each * part) + each * (lines - done)
+
+
+def _end(part: int, done: int, lines: int) -> int:
+    """Return the end of the part that follows one of so many lines."""
+    return min(lines, done + max(1, min(2 * part, lines // QUARTER)))
