@@ -42,7 +42,8 @@ from nmt.search.beam import SearchEngine
 from nmt.search.constraints import MakeConstraint, MinLength, NoRepeat, PrefixConstraint, TreeConstraint
 from nmt.search.sources import Prefix, Source
 from nmt.system.console import Console
-from nmt.system.device import World, choose_device
+from nmt.system.device import choose_device
+from nmt.system.launchers import World
 from nmt.text.vocabulary import EOS
 from nmt.training.batches import Update, make_batch
 from nmt.training.distributed import Group, Requests

@@ -19,7 +19,7 @@ from nmt.data.epochs import AHEAD, EpochPlan, plan_epoch
 from nmt.model.transformer import Transformer
 from nmt.recipe import Training
 from nmt.system.console import Console, JsonLines, unseen
-from nmt.system.device import World
+from nmt.system.launchers import World
 from nmt.training.batches import Update, prefetched
 from nmt.training.distributed import Group, Requests
 from nmt.training.progress import Progress

@@ -17,6 +17,8 @@ from pathlib import Path
 
 import pytest
 
+import nmt
+
 ROOT = Path(__file__).parents[1]
 BUILD = (("pip", 23), ("setuptools", 77))  # what installs the package, and the versions it needs
 
@@ -71,12 +73,12 @@ def place(tmp_path: Path) -> World:
     copied = re.findall(r"^COPY (?!--from)(.+) \S+$", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
     for name in " ".join(copied).split():  # what the image is built from is enough
         if (ROOT / name).is_dir():
-            shutil.copytree(ROOT / name, tmp_path / "sources" / name, ignore=ignored)
+            shutil.copytree(ROOT / name, tmp_path / "nmt" / name, ignore=ignored)
         else:
-            (tmp_path / "sources").mkdir(exist_ok=True)
-            shutil.copy(ROOT / name, tmp_path / "sources" / name)
+            (tmp_path / "nmt").mkdir(exist_ok=True)
+            shutil.copy(ROOT / name, tmp_path / "nmt" / name)
     venv.create(tmp_path / "venv", with_pip=False)
-    made = World(tmp_path / "sources", tmp_path / "venv" / "bin" / "python")
+    made = World(tmp_path / "nmt", tmp_path / "venv" / "bin" / "python")
     packages = made.run("-c", "import sysconfig; print(sysconfig.get_path('purelib'))").stdout.strip()
     # A .pth file, unlike PYTHONPATH, puts the packages of this environment behind what is installed there. It does not
     # run their .pth files, so that an editable nmt stays unseen.
@@ -109,11 +111,19 @@ def test_an_editable_installation_compiles_into_the_sources(place: World) -> Non
     assert (place.sources / "nmt" / "compute" / "native" / "_base.so").exists()
 
 
+def test_a_clone_called_nmt_in_the_working_directory_does_not_hide_its_editable_installation(place: World) -> None:
+    place.pip("install", "--editable", place.sources, CC="false")
+    torchrun = ("torch.distributed.run", "--nproc-per-node", "1", "-m")
+    for launcher in ((), torchrun):
+        assert place.run("-m", *launcher, "nmt", "--version").stdout == f"nmt {nmt.__version__}\n"
+    assert place.run("-c", "import nmt; print(nmt.__file__)").stdout == f"{place.sources / 'nmt/__init__.py'}\n"
+
+
 @pytest.mark.usefixtures("compiler")
 def test_a_wheel_of_the_source_archive_works_wherever_it_is_unzipped(place: World, tmp_path: Path) -> None:
     (place.sources / "tests").mkdir()
     (place.sources / "tests" / "test_tests.py").touch()
-    build = "import os, sys; from setuptools.build_meta import build_sdist; os.chdir('sources'); build_sdist('..')"
+    build = "import os, sys; from setuptools.build_meta import build_sdist; os.chdir('nmt'); build_sdist('..')"
     place.run("-c", build)
     (archive,) = tmp_path.glob("nmtkit-*.tar.gz")
     with tarfile.open(archive) as packed:

@@ -21,6 +21,7 @@ from nmt.system.compression import compressed
 from nmt.system.console import Console, shown
 from nmt.system.errors import TRY_AGAIN, GroupError, Interrupted, UserError, printable_lines
 from nmt.system.files import no_temporary_directory, unwritable_name, whole_file
+from nmt.system.launchers import stated_rank
 from nmt.text.lines import count_lines, count_rest, decoded, read_lines
 
 COMPLETE = "_NMT_COMPLETE"
@@ -65,7 +66,7 @@ def run(group: click.Group) -> NoReturn:
 
 def _restore_signals() -> None:
     """Restore default signal handling, or ignore signals in a rank, which may get them while it reports an error."""
-    action = signal.SIG_IGN if os.environ.get("RANK") else signal.SIG_DFL
+    action = signal.SIG_IGN if stated_rank(os.environ) else signal.SIG_DFL
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         if signal.getsignal(number) is stop:
             signal.signal(number, action)
@@ -81,7 +82,7 @@ class Ending(NamedTuple):
 
 def ending_of(error: BaseException) -> Ending:
     """Return the exit code and message for an exception."""
-    reports = os.environ.get("RANK") in (None, "", "0")  # only rank 0 reports
+    reports = stated_rank(os.environ) in ("", "0")  # only rank 0 reports
     match error:
         case UserError():
             return Ending(1, error.message, error.hint)

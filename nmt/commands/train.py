@@ -17,8 +17,9 @@ from nmt.commands.command_line import refuse
 from nmt.commands.process import show
 from nmt.exchange.resolve import initial_bundle, resolve, with_model_of
 from nmt.system.console import Console
-from nmt.system.device import World, choose_device, cores, device_of, find_device, find_world
+from nmt.system.device import choose_device, cores, device_of, find_device
 from nmt.system.files import check_replaceable
+from nmt.system.launchers import World, find_world
 
 if TYPE_CHECKING:
     import torch
@@ -53,7 +54,7 @@ def train(options: TrainOptions) -> None:
     found, threads = find_world(os.environ), options.threads or cores()
     computing = options.threads or min(torch.get_num_threads(), cores())
     on_cpu = ranks_on_cpu(computing, recipe.training)
-    workers = 1 if found else start.count_workers(options.device, options.devices, on_cpu)
+    workers = start.count_workers(options.device, options.devices, on_cpu, found)
     world = found or World()
     if options.plan:
         if world.rank == 0:
@@ -75,7 +76,7 @@ def train(options: TrainOptions) -> None:
         # At most one thread per core: waiting threads would slow down working ones.
         own_threads = world.threads(threads) if world.size > 1 else options.threads
         device = choose_device(device_of(options.device, world), own_threads)
-        group = Group(world, recipe.training.timeout_minutes, device)
+        group = Group(world, recipe.training.timeout_minutes, device, options.console.say)
     console = Console(options.console.quiet or world.rank > 0)
     with ExitStack() as held:
         budget = start.train(recipe, options.out, console, group, threads, base, held)

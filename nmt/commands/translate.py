@@ -34,9 +34,9 @@ from nmt.recipe import Dataset, Decoding, TaskName, override_decoding
 from nmt.recipe.data import PAIRS
 from nmt.system.compression import compressed, open_input
 from nmt.system.console import Console
-from nmt.system.device import find_world
 from nmt.system.errors import Interrupted, UserError
 from nmt.system.files import check_place, whole_file
+from nmt.system.launchers import find_world
 from nmt.text.document import KEPT, Document
 from nmt.text.lines import one_line, read_lines
 from nmt.text.markup import LINKS, TAGS

@@ -1,4 +1,4 @@
-"""Devices, threads, memory, and the rank of this process."""
+"""Devices, threads and memory."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import ctypes
 import math
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from nmt.system import torch_internals
 from nmt.system.errors import UserError
+from nmt.system.launchers import World, cores_of_task
 
 if TYPE_CHECKING:
     import torch
@@ -28,14 +28,13 @@ SPINS = 1000  # iterations that a waiting thread spins before it sleeps; GNU Ope
 def cores() -> int:
     """Return the number of usable CPU cores: the size of the affinity mask, or the container's CPU quota if lower.
 
-    In Slurm tasks, SLURM_CPUS_PER_TASK is a limit too, since Slurm does not always bind tasks to their cores.
+    The cores of a Slurm task are a limit too, since Slurm does not always bind tasks to them.
     """
     limits = [len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1]
     if quota := cpu_quota():
         limits.append(math.ceil(quota))
-    if os.environ.get("SLURM_STEP_NUM_TASKS"):  # unset in batch scripts, which may use the cores of all tasks
-        with suppress(KeyError, ValueError):
-            limits.append(int(os.environ["SLURM_CPUS_PER_TASK"]))
+    if (reserved := cores_of_task(os.environ)) is not None:
+        limits.append(reserved)
     return max(1, min(limits))
 
 
@@ -87,6 +86,21 @@ def find_device(name: str, cuda_devices: int, worker: int | None = None) -> str:
     if kind == "cuda" and int(index or 0) >= cuda_devices:
         raise UserError(f"--device {name}: this machine has {cuda_devices} CUDA devices", "use another, such as cpu")
     return name
+
+
+def device_of(device: str, world: World) -> str:
+    """Return the device of this process's rank, which may see all GPUs of its host or only its own.
+
+    Raise UserError if there is no such device.
+    """
+    import torch
+
+    if world.size == 1:
+        return device
+    there = torch.cuda.device_count()
+    if ":" in device and world.local_size == 1:
+        return find_device(device, there)
+    return find_device(device, there, 0 if there == 1 else world.local_rank)
 
 
 def is_cpu(name: str) -> bool:
@@ -221,69 +235,6 @@ def _keep_memory() -> None:
         mallopt = ctypes.CDLL(None).mallopt
         mallopt(-1, -1)  # M_TRIM_THRESHOLD: never trim the heap
         mallopt(-4, 0)  # M_MMAP_MAX: no separate mappings, which `free` would unmap
-
-
-# --- ranks: processes started by torchrun, by Slurm or by `nmt train` ------------------------------------------
-
-
-@dataclass(frozen=True)
-class World:
-    """This process's rank in distributed training: `rank` of `size`, and `local_rank` of `local_size` on this host."""
-
-    rank: int = 0
-    size: int = 1
-    local_rank: int = 0
-    local_size: int = 1
-    has_own_cores: bool = False
-    """Whether this rank's cores are exclusive, as Slurm may assign them, not shared by all ranks of the host"""
-
-    def threads(self, cores: int) -> int:
-        """Return the number of threads to use when limited to `cores` cores."""
-        return cores if self.has_own_cores else max(1, cores // self.local_size)
-
-
-def find_world(environment: Mapping[str, str]) -> World | None:
-    """Return the rank assigned by torchrun or by srun with several tasks; None for a single process.
-
-    An empty variable counts as unset.
-    """
-    environment = {name: value for name, value in environment.items() if value}
-    if "RANK" in environment and "WORLD_SIZE" in environment:
-        names, has_own_cores = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"), False
-    elif environment.get("SLURM_STEP_NUM_TASKS", "1") != "1":
-        names = ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "SLURM_NTASKS_PER_NODE")
-        environment = {**environment, **_tasks_here(environment)}
-        # With neither --cpus-per-task nor binding, Slurm's tasks share their cores.
-        has_own_cores = "SLURM_CPUS_PER_TASK" in environment or "cpu" in environment.get("SLURM_CPU_BIND_TYPE", "")
-    else:
-        return None
-    rank, size, local_rank, local_size = (
-        int(environment.get(name, default)) for name, default in zip(names, (0, 1, 0, 1), strict=True)
-    )
-    return World(rank, size, local_rank, local_size, has_own_cores)
-
-
-def _tasks_here(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return SLURM_NTASKS_PER_NODE, for this node and step alone, from SLURM_STEP_TASKS_PER_NODE; empty if unknown.
-
-    The latter lists the nodes' tasks in order, such as 2(x3),1 for four nodes. The former is what was asked of sbatch
-    or srun, and unset unless it was.
-    """
-    before = int(environment.get("SLURM_NODEID") or 0)  # nodes of the step before this one
-    for tasks, times in re.findall(r"(\d+)(?:\(x(\d+)\))?", environment.get("SLURM_STEP_TASKS_PER_NODE", "")):
-        before -= int(times or 1)
-        if before < 0:
-            return {"SLURM_NTASKS_PER_NODE": tasks}
-    return {}
-
-
-def device_of(device: str, world: World) -> str:
-    """Return the device of this process's rank, which may see all GPUs of its host or only its own."""
-    import torch
-
-    if device == "cpu" or world.size == 1 or not torch.cuda.is_available():
-        return device
-    return f"cuda:{0 if torch.cuda.device_count() == 1 else world.local_rank}"
 
 
 # --- limits of Linux control groups, which containers and batch systems set --------------------------------------

@@ -6,38 +6,37 @@ on the host, so they never wait for GPU work.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import re
 import signal
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from datetime import timedelta
+from itertools import compress
 from threading import Thread, current_thread, main_thread
 from types import FrameType
 from typing import Any, NamedTuple, Self, TypeVar
-from uuid import uuid4
 
 import torch
 import torch.distributed as dist
 import torch.distributed.nn.functional  # import before a group exists: its default arguments would keep the group alive
+import xxhash
 from torch import Tensor, nn
 from torch.distributed.distributed_c10d import PrefixStore
-from torch.distributed.rendezvous import rendezvous
 from torch.nn.parallel import DistributedDataParallel
 
 from nmt.system import torch_internals
-from nmt.system.device import World, device_error, memory_error
+from nmt.system.device import device_error, memory_error
 from nmt.system.errors import TRY_AGAIN, GroupError, Interrupted, UserError
+from nmt.system.launchers import World, meeting_point
 from nmt.system.processes import STOPS
+from nmt.training.meeting import LOOK, Meeting, by_rank
 from nmt.training.optimizer import Optimizer
 
-FIRST_PORT, PORTS = 20_000, 20_000  # range of rendezvous ports for Slurm jobs
 CPU = torch.device("cpu")
-LOOK = 0.1  # seconds between polls of the store
 BEAT = 1.0  # seconds between checks of the launcher
 MILLION = 1_000_000
 FIRST = "first"  # store key: result of rank 0's work in `Group.first`
@@ -52,26 +51,22 @@ INTERFACES = (
 Result = TypeVar("Result")
 
 
-def slurm_meeting_point(environment: Mapping[str, str]) -> tuple[str, int]:
-    """Return a Slurm step's rendezvous host and port: its first node, and a port derived from the job ID."""
-    nodes = environment.get("SLURM_STEP_NODELIST") or environment.get("SLURM_JOB_NODELIST", "")
-    first = re.match(r"(?:[^,\[]|\[[^\]]*\])*", nodes)  # node7,node9 or node[003-017,020],login1 or r[1-2]n[1-8]-ib
-    host = re.sub(r"\[(\d+)[^\]]*\]", r"\1", first[0] if first else "")
-    if not host:
-        hint = "set MASTER_ADDR to the name of the first host, and MASTER_PORT"
-        raise UserError("Slurm names no nodes in SLURM_STEP_NODELIST", hint)
-    return host, FIRST_PORT + int(environment.get("SLURM_JOB_ID") or 0) % PORTS
-
-
 class Group:
     """The processes that train together, as seen by this rank; a group of one never communicates.
 
     Entering the context joins the group, exiting leaves it.
     """
 
-    def __init__(self, world: World, timeout_minutes: float, device: torch.device = CPU) -> None:
+    def __init__(
+        self,
+        world: World,
+        timeout_minutes: float,
+        device: torch.device = CPU,
+        say: Callable[[str], None] = lambda line: None,
+    ) -> None:
+        """Configure a rank; it will `say` for which others it waits."""
         self.rank, self.size, self.local_size = world.rank, world.size, world.local_size
-        self.device = device
+        self.device, self._world, self._say = device, world, say
         self._timeout = timedelta(minutes=timeout_minutes)
         self._parent, self._left = os.getppid(), False
         self._interfaces = INTERFACES if self.size > self.local_size else ""
@@ -80,49 +75,16 @@ class Group:
         self._parallel: DistributedDataParallel | None = None
 
     def __enter__(self) -> Self:
-        """Rendezvous with the other ranks; raise GroupError if they do not arrive."""
+        """Rendezvous with the other ranks.
+
+        Raise GroupError if they do not arrive, and UserError if they have nowhere to meet or other devices.
+        """
         if self.size > 1:
-            if not os.environ.get("MASTER_ADDR"):
-                host, port = slurm_meeting_point(os.environ)
-                os.environ.update(MASTER_ADDR=host, MASTER_PORT=str(port))
-            os.environ.update(RANK=str(self.rank), WORLD_SIZE=str(self.size))
+            meeting = Meeting(self._world, self.device.type, self._timeout, self._say, self.is_orphaned)
             Thread(target=self._end_as_orphan, name="orphan", daemon=True).start()
             with self.guard("meeting the others", self._interfaces):
-                store, _, _ = next(rendezvous("env://", timeout=self._timeout))
-                self._store = self._private_store(store)
+                self._store = meeting.store(meeting_point(os.environ))
         return self
-
-    def _private_store(self, store: Any) -> PrefixStore:
-        """Wait for all ranks of this attempt; return a store that only they share.
-
-        torchrun keeps one store across restarts, and hosts count TORCHELASTIC_RESTART_COUNT independently, so neither
-        identifies an attempt on every host. Each rank therefore writes a fresh token, rank 0 publishes the list of
-        tokens whenever it changes, and each rank confirms a list that holds its own token. A list with a stale token
-        never gets all confirmations. Raise GroupError on timeout, or if this rank's launcher has died.
-        """
-        token, deadline = uuid4().hex, time.monotonic() + self._timeout.total_seconds()
-        tokens = [f"nmt/token/{number}" for number in range(self.size)]
-        store.set(tokens[self.rank], token)
-        published = confirmed = ""
-        while time.monotonic() < deadline:
-            if self.leads and store.check(tokens):
-                found = " ".join(value.decode() for value in store.multi_get(tokens))
-                if found != published:
-                    store.set("nmt/attempt", published := found)
-            if store.check(["nmt/attempt"]):
-                listed = store.get("nmt/attempt").decode()
-                attempt = "nmt/" + hashlib.sha256(listed.encode()).hexdigest()
-                members = listed.split()
-                if len(members) == self.size and members[self.rank] == token:
-                    confirmations = store.add(f"{attempt}/confirmations", int(listed != confirmed))
-                    confirmed = listed
-                    if confirmations == self.size:
-                        return PrefixStore(attempt, store)
-            if self.is_orphaned():  # otherwise the next attempt might count this rank as a member
-                raise GroupError(f"rank {self.rank}: its launcher is gone")
-            time.sleep(LOOK)
-        minutes = self._timeout.total_seconds() / 60
-        raise GroupError(f"rank {self.rank} waited {minutes:g} minutes for the other {self.size - 1} to start")
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         """Leave the group; the first rank to fail raises its own error, all others a silent GroupError.
@@ -295,15 +257,23 @@ class Group:
             dist.all_gather_object(gathered, list(texts))
         return gathered
 
-    def check_same(self, state: str) -> None:
-        """Raise UserError, naming the ranks, unless `state` is the same on all of them."""
-        ranks: dict[str, list[str]] = {}
-        for rank, (text,) in enumerate(self.gather([state])):
-            ranks.setdefault(text, []).append(str(rank))
-        if len(ranks) > 1:
-            each = (f"rank{'s' * (len(those) > 1)} {', '.join(those)} at {text}" for text, those in ranks.items())
-            hint = "run the same command again once all hosts see the same files in --out and data/"
-            raise UserError(f"the ranks do not start from the same state: {'; '.join(each)}", hint)
+    def check_same(self, *values: str, hint: str) -> None:
+        """Raise UserError, naming the ranks, unless each of the values is the same on all of them."""
+        for those in zip(*self.gather(values), strict=True):
+            if difference := by_rank(those):
+                raise UserError(f"the ranks do not start from the same state: {difference}", hint)
+
+    def equalise(self, tensors: Sequence[Tensor]) -> bool:
+        """Copy the values of rank 0 into those tensors that differ between ranks; return whether any did."""
+        if self.size == 1:
+            return False
+        hashes = [xxhash.xxh3_64_intdigest(tensor.detach().cpu().numpy().data) >> 1 for tensor in tensors]
+        highest = self.largest(*hashes, *(-each for each in hashes))  # the second half: minus the lowest
+        differ = [high != -low for high, low in zip(highest, highest[len(tensors) :], strict=False)]
+        with self.guard("sending weights"):
+            for tensor in compress(tensors, differ):
+                dist.broadcast(tensor.detach(), src=0)
+        return any(differ)
 
     @contextmanager
     def guard(self, doing: str, hint: str = "") -> Iterator[None]:

@@ -19,7 +19,8 @@ import torch
 from torch import Tensor, nn
 
 from nmt.recipe import Training
-from nmt.system.device import World, known_error
+from nmt.system.device import known_error
+from nmt.system.launchers import World
 from nmt.system.processes import Forks
 from nmt.training.distributed import Group
 from nmt.training.optimizer import Optimizer
@@ -137,6 +138,10 @@ class ForkedGroup(Group):
         self.wait()
         for parameter, place in self._taken:
             parameter.grad = place.clone() if parameter.grad is None else parameter.grad.add_(place)
+
+    def equalise(self, tensors: Sequence[Tensor]) -> bool:
+        """Do nothing: the ranks share the tensors."""
+        return False
 
     def norm(self, own: Tensor) -> Tensor:
         (squares,) = self.total(float(own) * float(own))

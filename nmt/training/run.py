@@ -210,6 +210,7 @@ class Run:
 
     def save(self, progress: Progress, *, due: bool, stops: bool) -> None:
         """Write a checkpoint in the background; if it was `due`, score it, or on resuming if the run `stops` now."""
+        self.trainer.equalise()
         state, unscored = self.state, due and self.validation is not None
         validate = unscored and not stops
         path, step = checkpoint_path(self.out, state.step), state.step

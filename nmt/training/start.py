@@ -6,7 +6,7 @@ import hashlib
 import logging
 import os
 import signal
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
@@ -32,6 +32,7 @@ from nmt.system.console import Console
 from nmt.system.device import GIB, available_memory
 from nmt.system.errors import TRY_AGAIN, GroupError, Interrupted, UserError
 from nmt.system.files import set_aside
+from nmt.system.launchers import World
 from nmt.system.processes import STOPS, command, safe_path, wait_for
 from nmt.text.tokenizer import Tokenizer
 from nmt.text.vocabulary import BOS, EOS, SPACE_MARK, Vocabulary
@@ -99,24 +100,44 @@ def _open(
 def make_trainer(recipe: Recipe, prepared: Path, group: Group, console: Console, checkpoint: Bundle | None) -> Trainer:
     """Return a trainer on `prepared` data, whose weights come from `checkpoint`, training.init_from or a random start.
 
-    Raise UserError if memory is too small, if the checkpoint or bundle does not match, or if the ranks differ.
+    Raise UserError if memory is too small, if the checkpoint or bundle does not match, or if the ranks differ. What
+    is computed here, random weights and means, may differ by rounding: DistributedDataParallel sends that of rank 0.
     """
     settings = recipe.training
     tokenizer = load_tokenizer(prepared)
     model = _untrained(recipe, tokenizer, group)
     trainer = Trainer(model, Corpus(prepared / "train.arrow"), settings, group, console)
+    loaded: Mapping[str, Tensor] = {}
     if checkpoint is not None:
         trainer.state = resume(trainer, checkpoint, recipe, tokenizer)
+        loaded = dict(model.named_parameters())
     elif (initial := initial_bundle(recipe)) is not None:
-        load_weights(model, with_new_rows(initial.weights(), initial.tokenizer(), tokenizer), initial.path)
+        loaded = initial.weights()
+        load_weights(model, with_new_rows(loaded, initial.tokenizer(), tokenizer), initial.path)
         console.say(f"weights: from {initial.path}")
     if tokenizer.older is not None:
         trainer.objective.limit(tokenizer.sizes(), symbols_first=tokenizer.forced)
     if tokenizer.forced and "embeddings" not in settings.freeze:
         keep_expressible(model)
-    if group.size > 1:  # before DistributedDataParallel broadcasts rank 0's weights
-        group.check_same(_identity(trainer.state, fingerprints_of(prepared)["data"], model))
+    if group.size > 1:
+        check_ranks(trainer, recipe, fingerprints_of(prepared)["data"], loaded)
     return trainer
+
+
+def check_ranks(trainer: Trainer, recipe: Recipe, data: str, loaded: Mapping[str, Tensor]) -> None:
+    """Raise UserError if the ranks differ in position, settings, `data`, or the weights that they have loaded."""
+    state, check = trainer.state, trainer.group.check_same
+    position = f"update {state.step:,} (epoch {state.epoch}, {state.offset:,} updates into it)"
+    weights = hashlib.sha256()
+    for name in sorted(loaded):
+        weights.update(loaded[name].detach().cpu().flatten().view(torch.uint8).numpy().data)
+    hint = "run the same command again once all hosts see the same files in --out and data/"
+    check(position, f"data {data[:8]}", f"loaded weights {weights.hexdigest()[:8]}", hint=hint)
+    hint = "give all ranks the same recipe and the same --set"
+    sections = {"model": recipe.model, "training": recipe.training}
+    check(*(f"{name}.{key}={value}" for name, section in sections.items() for key, value in section), hint=hint)
+    how = "packed" if trainer.micro_batches.packed else "padded"  # a GPU may be too old to pack
+    check(f"sentences are {how}", hint="--set training.packing=false")
 
 
 def resume(trainer: Trainer, checkpoint: Bundle, recipe: Recipe, tokenizer: Tokenizer) -> RunState:
@@ -175,17 +196,6 @@ def _untrained(recipe: Recipe, tokenizer: Tokenizer, group: Group) -> Transforme
     return model
 
 
-def _identity(state: RunState, data: str, model: Transformer) -> str:
-    """Describe this rank's starting point for comparison: its position, its data and a hash of its weights."""
-    weights = hashlib.sha256()
-    for parameter in model.parameters():
-        weights.update(parameter.detach().cpu().flatten().view(torch.uint8).numpy().data)
-    return (
-        f"update {state.step:,} (epoch {state.epoch}, {state.offset:,} updates into it), data {data[:8]}, "
-        f"weights {weights.hexdigest()[:8]}"
-    )
-
-
 def check_memory(model: Transformer, settings: Training, device: torch.device, copies: float) -> None:
     """Raise UserError if training a model of this size exceeds the device's memory.
 
@@ -208,11 +218,16 @@ OUTLIVED = (128 + signal.SIGTERM, -signal.SIGTERM)  # exit codes of workers that
 TO_SAVE = 300  # seconds for workers to save a checkpoint after a signal; PyTorch's default is 30
 
 
-def count_workers(device: str, devices: int | None, on_cpu: int = 1) -> int:
+def count_workers(device: str, devices: int | None, on_cpu: int = 1, found: World | None = None) -> int:
     """Return the number of workers for `--device` and `--devices` on this host.
 
-    The default is one per visible GPU, or `on_cpu`.
+    The default is one per visible GPU, or `on_cpu`. A rank that a launcher has started, `found`, is one.
     """
+    if found is not None:
+        if devices not in (None, found.size, found.local_size):
+            problem = f"--devices {devices}: a launcher has started {found.size:,} ranks, each for one device"
+            raise UserError(problem, "leave --devices out, or start nmt train without a launcher")
+        return 1
     on_gpu = device.startswith("cuda") or (device == "auto" and torch.cuda.is_available())
     if devices is None:
         return max(1, torch.cuda.device_count()) if on_gpu and ":" not in device else 1 if on_gpu else on_cpu

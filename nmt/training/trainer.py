@@ -51,6 +51,7 @@ class Trainer:
         self.optimizer = Optimizer(self.model, model.config.d_model, settings)
         self.micro_batches = MicroBatches(model.config, corpus, settings, group)
         self._parallel: DistributedDataParallel | None = None
+        self._drifts = False  # whether ranks have had other weights than rank 0
         self._graphs = Graphs(self._add_gradients, self.objective, self.optimizer, self.device, self._say)
 
     def start(self, progress: Progress, seconds_left: Callable[[], float] = lambda: math.inf) -> None:
@@ -99,6 +100,15 @@ class Trainer:
         elif state.step % CHECKED == 0:
             self.divergence.check()
         return agreed
+
+    def equalise(self) -> None:
+        """Give all ranks rank 0's weights and moments, from which those on unlike processors drift by rounding."""
+        differed = self.group.equalise([*self.model.parameters(), *self.optimizer.state().values()])
+        if differed and not self._drifts:
+            self._drifts = True
+            self.console.say(
+                "ranks round differently, as on unlike processors: at each checkpoint, all get rank 0's weights"
+            )
 
     def gradients(self, update: Update, requests: Requests) -> tuple[list[Losses] | None, Requests]:
         """Compute an update's gradients on every rank; return no losses if memory ran out on any of them.

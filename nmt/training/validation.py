@@ -38,10 +38,10 @@ from nmt.model.transformer import Transformer
 from nmt.parsing.brackets import score_brackets
 from nmt.parsing.tree import parse_tree
 from nmt.recipe import Dataset, Decoding, Recipe
-from nmt.system.device import World
 from nmt.system.errors import UserError
 from nmt.system.files import read_json
 from nmt.system.integrity import intact
+from nmt.system.launchers import World
 from nmt.text.sentences import TrainedLengths
 from nmt.text.tokenizer import Tokenizer
 from nmt.training.batches import make_batch, split_update

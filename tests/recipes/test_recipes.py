@@ -12,7 +12,7 @@ from tiny_treebank import write_treebank
 from nmt.checkpoint.reading import checkpoints, read_tensors
 from nmt.recipe import Recipe, load
 from nmt.system.console import Console
-from nmt.system.device import World
+from nmt.system.launchers import World
 from nmt.training.cost import make_plan
 from nmt.training.distributed import Group
 from nmt.training.start import train

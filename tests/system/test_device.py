@@ -1,4 +1,4 @@
-"""Which device and which place in a group a process has; cores and memory that control groups grant; GPUs that fail."""
+"""Which device a process or a rank has; cores and memory that control groups grant; GPUs that fail."""
 
 import math
 import os
@@ -9,19 +9,18 @@ import torch
 
 from nmt.system import device, torch_internals
 from nmt.system.device import (
-    World,
     choose_device,
     cores,
     cpu_quota,
     device_error,
     device_of,
     find_device,
-    find_world,
     let_waiting_threads_sleep,
     memory_error,
     memory_limit,
 )
 from nmt.system.errors import UserError
+from nmt.system.launchers import World
 
 
 @pytest.mark.parametrize(
@@ -61,50 +60,7 @@ def test_attention_on_a_gpu_prepares_nothing_for_each_new_shape(monkeypatch, nam
         torch.backends.cuda.enable_cudnn_sdp(True)
 
 
-# --- places in a group ----------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("environment", "place"),
-    [
-        ("", None),
-        ("RANK=3", None),
-        ("RANK= WORLD_SIZE= LOCAL_RANK=", None),
-        ("SLURM_STEP_NUM_TASKS= SLURM_PROCID=", None),
-        ("RANK=5 WORLD_SIZE=8 LOCAL_RANK= LOCAL_WORLD_SIZE=", World(5, 8, 0, 1)),
-        ("RANK= WORLD_SIZE= SLURM_STEP_NUM_TASKS=2 SLURM_PROCID=1 SLURM_CPUS_PER_TASK=", World(1, 2, 0, 1)),
-        ("WORLD_SIZE=3", None),
-        ("RANK=5 WORLD_SIZE=8 LOCAL_RANK=1 LOCAL_WORLD_SIZE=4", World(5, 8, 1, 4)),
-        ("RANK=5 WORLD_SIZE=8", World(5, 8, 0, 1)),
-        ("RANK=0 WORLD_SIZE=1 LOCAL_RANK=0 LOCAL_WORLD_SIZE=1", World(0, 1, 0, 1)),
-        ("SLURM_JOB_ID=7 SLURM_NTASKS=8 SLURM_PROCID=0", None),  # in a batch script, before srun
-        ("SLURM_STEP_NUM_TASKS=1 SLURM_PROCID=0 SLURM_LOCALID=0", None),
-        ("SLURM_STEP_NUM_TASKS=8 SLURM_PROCID=5 SLURM_LOCALID=1 SLURM_NTASKS_PER_NODE=4", World(5, 8, 1, 4)),
-        ("SLURM_STEP_NUM_TASKS=2 SLURM_PROCID=1 SLURM_CPUS_PER_TASK=4", World(1, 2, 0, 1, has_own_cores=True)),
-        ("SLURM_STEP_NUM_TASKS=2 SLURM_PROCID=1 SLURM_CPU_BIND_TYPE=mask_cpu:", World(1, 2, 0, 1, has_own_cores=True)),
-        ("SLURM_STEP_NUM_TASKS=2 SLURM_PROCID=1 SLURM_CPU_BIND_TYPE=none", World(1, 2, 0, 1)),
-        ("SLURM_STEP_NUM_TASKS=8 SLURM_PROCID=5 SLURM_LOCALID=1", World(5, 8, 1, 1)),
-        # srun -n alone; and a step of fewer tasks on a node than its job asked for
-        ("SLURM_STEP_NUM_TASKS=4 SLURM_PROCID=3 SLURM_LOCALID=3 SLURM_STEP_TASKS_PER_NODE=4", World(3, 4, 3, 4)),
-        (
-            "SLURM_STEP_NUM_TASKS=4 SLURM_LOCALID=1 SLURM_NODEID=1 SLURM_STEP_TASKS_PER_NODE=2(x2) "
-            "SLURM_NTASKS_PER_NODE=8",
-            World(0, 4, 1, 2),
-        ),
-        *(
-            (
-                f"SLURM_STEP_NUM_TASKS=12 SLURM_NODEID={node} SLURM_STEP_TASKS_PER_NODE=2(x3),1,5 "
-                "SLURM_NTASKS_PER_NODE=9",
-                World(0, 12, 0, tasks),
-            )
-            for node, tasks in enumerate([2, 2, 2, 1, 5, 9])
-        ),
-        # torchrun as the one task of a Slurm step, or started by it on each host
-        ("RANK=1 WORLD_SIZE=2 LOCAL_RANK=1 SLURM_STEP_NUM_TASKS=4 SLURM_PROCID=2", World(1, 2, 1, 1)),
-    ],
-)
-def test_a_process_knows_its_place_from_its_environment(environment, place):
-    assert find_world(dict(word.split("=", 1) for word in environment.split())) == place
+# --- ranks -----------------------------------------------------------------------------------------------------
 
 
 def test_each_rank_of_a_host_has_a_device_of_its_own(gpus):
@@ -112,8 +68,16 @@ def test_each_rank_of_a_host_has_a_device_of_its_own(gpus):
     assert {device_of("cpu", place) for place in places} == {"cpu"}
     found = [device_of("auto", place) for place in places]
     # of a launcher that shows each rank one GPU alone, that one is cuda:0
-    assert found == {0: ["auto"] * 8, 1: ["cuda:0"] * 8, 4: [f"cuda:{n}" for n in (0, 1, 2, 3)] * 2}[gpus]
+    assert found == {0: ["cpu"] * 8, 1: ["cuda:0"] * 8, 4: [f"cuda:{n}" for n in (0, 1, 2, 3)] * 2}[gpus]
     assert [device_of(name, World()) for name in ("auto", "cuda:3", "cpu")] == ["auto", "cuda:3", "cpu"]  # alone
+
+
+def test_a_rank_takes_the_device_that_is_named_or_says_why_not(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    assert device_of("cuda:1", World(0, 2, 0, 1)) == "cuda:1"  # one rank on each host
+    for name, place in (("cuda:1", World(1, 2, 1, 2)), ("tpu", World(0, 2, 0, 2)), ("auto", World(2, 4, 2, 4))):
+        with pytest.raises(UserError, match="--device"):
+            device_of(name, place)
 
 
 def test_ranks_of_torchrun_share_the_cores_that_tasks_of_slurm_have_for_themselves():

@@ -24,8 +24,9 @@ from nmt.recipe import Decoding, Model, Training
 from nmt.search.beam import SearchEngine
 from nmt.search.way import for_search
 from nmt.system import torch_internals
-from nmt.system.device import World, choose_device
+from nmt.system.device import choose_device
 from nmt.system.errors import UserError
+from nmt.system.launchers import World
 from nmt.training import optimizer
 from nmt.training.batches import use_packing
 from nmt.training.distributed import Group

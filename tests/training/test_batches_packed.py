@@ -17,7 +17,7 @@ from padded import padded
 
 from nmt.model.batch import Batch
 from nmt.recipe import Model, Training
-from nmt.system.device import World
+from nmt.system.launchers import World
 from nmt.text.vocabulary import BOS, EOS, PAD
 from nmt.training.batches import ALIGNED, SIZES, MicroBatches, Packer, deal_update, largest_batch
 from nmt.training.distributed import Group

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import sys
 import threading
 import time
@@ -17,45 +18,12 @@ import torch
 import torch.distributed as dist
 
 from nmt.recipe import Training
-from nmt.system.device import World
 from nmt.system.errors import GroupError, Interrupted, UserError
-from nmt.training import distributed
-from nmt.training.distributed import Group, slurm_meeting_point
+from nmt.system.launchers import World
+from nmt.training import distributed, meeting
+from nmt.training.distributed import Group
+from nmt.training.meeting import Meeting
 from nmt.training.optimizer import Optimizer
-
-# --- Slurm -------------------------------------------------------------------------------------------------
-
-
-def words(text: str) -> dict[str, str]:
-    return dict(word.split("=", 1) for word in text.split())
-
-
-@pytest.mark.parametrize(
-    ("nodes", "host"),
-    [
-        ("node7", "node7"),
-        ("node7,node9", "node7"),
-        ("node[3-17]", "node3"),
-        ("node[003-017,020]", "node003"),
-        ("node[5,9]", "node5"),
-        ("gpu-a[01-02],gpu-b3", "gpu-a01"),
-        ("login,gpu[1-4]", "login"),
-        ("rack[1-2]node[3-4]", "rack1node3"),
-        ("node[1-3]-ib0", "node1-ib0"),
-        ("node1.cluster.org,node2.cluster.org", "node1.cluster.org"),
-    ],
-)
-def test_slurm_tasks_meet_at_their_first_node(nodes: str, host: str) -> None:
-    expected = (host, 20_000 + 123_456 % 20_000)
-    assert slurm_meeting_point({"SLURM_STEP_NODELIST": nodes, "SLURM_JOB_ID": "123456"}) == expected
-    assert slurm_meeting_point({"SLURM_JOB_NODELIST": nodes, "SLURM_JOB_ID": "123456"}) == expected
-
-
-@pytest.mark.parametrize("environment", ["", "SLURM_STEP_NODELIST=", "SLURM_JOB_NODELIST=,"])
-def test_slurm_without_nodes_is_a_user_error(environment: str) -> None:
-    with pytest.raises(UserError, match="Slurm names no nodes"):
-        slurm_meeting_point(words(environment))
-
 
 # --- groups -------------------------------------------------------------------------------------------------
 
@@ -74,9 +42,9 @@ def start_attempt(store: dist.Store, size: int, last: int = 0) -> list[Group]:
 def pair(monkeypatch: pytest.MonkeyPatch) -> tuple[Group, Group]:
     """Two ranks of a group that have met and are not yet connected; both in this process."""
     store = dist.HashStore()
-    monkeypatch.setattr(distributed, "rendezvous", lambda *arguments, **options: iter([(store, 0, 2)]))
-    for name in ("MASTER_ADDR", "RANK", "WORLD_SIZE"):
-        monkeypatch.setenv(name, "0")
+    monkeypatch.setattr(Meeting, "_find_store", lambda meeting, place: store)
+    for name in ("MASTER_ADDR", "MASTER_PORT"):
+        monkeypatch.setenv(name, "1")
     lead, other = start_attempt(store, 2)
     return lead, other
 
@@ -256,25 +224,96 @@ def test_a_store_that_is_gone_is_a_broken_group(pair: tuple[Group, Group]) -> No
                 ask()
 
 
-def test_the_table_of_ranks_is_that_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Under Slurm PyTorch is told what it would read from torchrun's variables."""
-    seen: dict[str, str] = {}
-    store = dist.HashStore()
-    names = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+# --- meeting ------------------------------------------------------------------------------------------------
 
-    def meet(url: str, timeout: object) -> Any:
-        seen.update({name: os.environ[name] for name in names})
-        return iter([(store, 3, 4)])
 
-    for name in names:
-        monkeypatch.setenv(name, "")  # so that what the group sets is taken back
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("SLURM_STEP_NODELIST", "n[1-2]")
-    monkeypatch.setenv("SLURM_JOB_ID", "5")
-    monkeypatch.setattr(distributed, "rendezvous", meet)
-    with (
-        pytest.raises(GroupError, match=r"rank 3 waited 0\.001 minutes for the other 3"),
-        Group(World(3, 4, 1, 2), 0.001),
-    ):
+@pytest.fixture
+def port(monkeypatch: pytest.MonkeyPatch) -> int:
+    """A free port of this host, at which ranks meet."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        number = probe.getsockname()[1]
+    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+    monkeypatch.setenv("MASTER_PORT", str(number))
+    return int(number)
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(meeting, "SILENCE", 0.0)
+
+
+def lone(rank: int, size: int = 3, minutes: float = 0.002) -> tuple[str, str, list[str]]:
+    """The error and hint of a rank whose others do not come, and what it has said before."""
+    said: list[str] = []
+    with pytest.raises(GroupError) as error, Group(World(rank, size, 0, size), minutes, say=said.append):
         pass
-    assert seen == {"RANK": "3", "WORLD_SIZE": "4", "MASTER_ADDR": "n1", "MASTER_PORT": "20005"}
+    return error.value.message, error.value.hint, said
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_rank_that_waits_for_others_says_for_which_and_where(port: int) -> None:
+    for rank, missing in ((1, f"rank 0 at 127.0.0.1:{port} (Connection refused)"), (0, "ranks 1, 2")):
+        message, hint, said = lone(rank)
+        assert message == f"rank {rank} waited 0.002 minutes for {missing}"
+        assert hint.startswith("see that all ranks are started, with the same MASTER_ADDR")
+        assert said == [f"rank {rank} waits for {missing}, for up to 0.002 minutes"]
+
+
+@pytest.mark.usefixtures("impatient", "port")
+def test_a_host_without_an_address_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    for host in ("nowhere.invalid", "a..b"):
+        monkeypatch.setenv("MASTER_ADDR", host)
+        assert f"for rank 0 at {host}:" in lone(1)[0]
+
+
+def test_a_port_that_is_taken_is_told_with_what_to_do(port: int) -> None:
+    with socket.socket() as other:
+        other.bind(("0.0.0.0", port))
+        other.listen()
+        with pytest.raises(UserError, match=f"cannot meet at port {port}: address already in use") as error:
+            Group(World(0, 2, 0, 2), 1).__enter__()
+    assert error.value.hint.startswith("set MASTER_PORT to another port")
+
+
+def test_a_rank_that_meets_another_program_does_not_wait_for_ever(port: int) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", port))
+        other.listen()
+        assert lone(1)[0] == f"rank 1 waited 0.002 minutes for an answer from 127.0.0.1:{port}"
+
+
+def test_ranks_meet_by_what_they_know_of_one_another(port: int) -> None:
+    groups = [Group(World(rank, 2, rank, 2), 1) for rank in range(2)]
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(Group.__enter__, groups))
+    assert groups[0].fail()
+    assert not groups[1].fail()
+
+
+def test_ranks_of_another_run_at_the_same_place_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as those of a step of Slurm that has got the port of another."""
+    store = dist.HashStore()
+    monkeypatch.setattr(Meeting, "_find_store", lambda meeting, place: store)
+    for name, value in {"SLURM_STEP_NUM_TASKS": "2", "SLURM_STEP_NODELIST": "n1", "SLURM_JOB_ID": "5"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("SLURM_STEP_ID", "1")
+    lone(1, size=2)
+    monkeypatch.setenv("SLURM_STEP_ID", "0")
+    start_attempt(store, 2)
+
+
+def test_ranks_on_a_gpu_and_on_a_cpu_are_told_from_one_another(
+    pair: tuple[Group, Group], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = dist.HashStore()
+    monkeypatch.setattr(Meeting, "_find_store", lambda meeting, place: store)
+    devices = [torch.device(name) for name in ("cuda:0", "cpu", "cpu")]
+    groups = [Group(World(rank, 3, 0, 1), 1, device) for rank, device in enumerate(devices)]
+    with ThreadPoolExecutor(3) as pool:
+        met = [pool.submit(group.__enter__) for group in groups]
+    with pytest.raises(UserError, match="cannot exchange gradients: rank 0: cuda; ranks 1, 2: cpu"):
+        met[0].result()
+    for each in met[1:]:
+        with silent():
+            each.result()

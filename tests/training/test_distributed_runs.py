@@ -330,31 +330,81 @@ def test_a_problem_of_all_ranks_is_said_once(start, task: Path) -> None:
     assert said.count("error: ") == 1
 
 
-def test_ranks_with_other_weights_are_named_before_the_first_update(start, inject, task: Path) -> None:
-    inject(
-        """
+LOADS_OTHERS = """
 from nmt.training import start
-original = start._untrained
-def other(recipe, tokenizer, group):
-    model = original(recipe, tokenizer, group)
+def restore(trainer, checkpoint):
+    state = original(trainer, checkpoint)
+    if trainer.group.rank == 1: next(trainer.model.parameters()).data.mul_(2)
+    return state
+original, start.restore = start.restore, restore
+"""
+HAS_OTHERS = """
+from nmt.training import start
+def make_trainer(recipe, prepared, group, *rest):
     if group.rank == 1:
-        with torch.no_grad(): next(model.parameters()).mul_(2)
-    return model
-start._untrained = other
-""",
-    )
+        recipe = recipe.model_copy(update={"training": recipe.training.model_copy(update={"adam_epsilon": 1e-8})})
+    return original(recipe, prepared, group, *rest)
+original, start.make_trainer = start.make_trainer, make_trainer
+"""
+
+
+@pytest.mark.parametrize(
+    ("way", "code", "difference"),
+    [
+        ("launched", LOADS_OTHERS, r"rank 0: loaded weights (\w{8}); rank 1: loaded weights (?!\1)\w{8}"),
+        ("launched", HAS_OTHERS, r"rank 0: training\.adam_epsilon=1e-09; rank 1: training\.adam_epsilon=1e-08"),
+    ],
+    indirect=["way"],
+)
+def test_ranks_that_load_other_weights_or_have_other_settings_are_named(
+    start, inject, task: Path, code: str, difference: str
+) -> None:
+    start("--devices", "1", settings=("training.updates=5",)).end()
+    inject(code)
     said = start("--devices", "2").end(1)
     assert said.count("error: ") == said.count("hint: ") == 1
-    same = r"update 0 \(epoch 0, 0 updates into it\), data (\w{8}), weights"
-    assert (
-        found := re.search(
-            rf"error: the ranks .* the same state: rank 0 at {same} (\w+); rank 1 at {same} (\w+)\n", said
-        )
-    )
-    assert found[1] == found[3]
-    assert found[2] != found[4]
-    assert "update 1/" not in said
-    assert not list((task / "ckpts").glob("step-*"))
+    assert re.search(rf"error: the ranks do not start from the same state: {difference}\n", said)
+    assert "update 6/" not in said
+
+
+ROUNDS = """
+import hashlib
+from nmt.training import start
+from nmt.training.run import Run
+def tensors(trainer): return [*trainer.model.parameters(), *trainer.optimizer.state().values()]
+def untrained(recipe, tokenizer, group):
+    model = originals[0](recipe, tokenizer, group)
+    if group.rank == 1:
+        for each in model.parameters(): each.data.mul_(1 + 2**-20)
+    return model
+def update(self, *arguments):
+    agreed = originals[1](self, *arguments)
+    if self.group.rank == 1:
+        for each in tensors(self): each.data.mul_(1 + 2**-20)
+    return agreed
+def save(self, *arguments, **options):
+    originals[2](self, *arguments, **options)
+    weights = b"".join(each.detach().numpy().tobytes() for each in tensors(self.trainer))
+    open(f"{self.state.step}-of-{self.group.rank}", "w").write(hashlib.sha256(weights).hexdigest())
+originals = start._untrained, Trainer.update, Run.save
+start._untrained, Trainer.update, Run.save = untrained, update, save
+"""
+
+
+@launched
+def test_ranks_that_round_differently_begin_alike_and_are_alike_again_at_each_checkpoint(
+    start, inject, task: Path
+) -> None:
+    """As unlike processors do; a run that is resumed then equals one that was not stopped, to the bit."""
+    inject(ROUNDS)
+    settings = "training.checkpoint_updates=5", "model.dropout=0.1"
+    said = start("--devices", "2", "--out", "whole", settings=(*settings, "training.updates=10")).end()
+    assert said.count("ranks round differently, as on unlike processors") == 1
+    for step in (5, 10):
+        assert Path(task, f"{step}-of-0").read_text() == Path(task, f"{step}-of-1").read_text()
+    for updates in (5, 10):
+        start("--devices", "2", "--out", "parts", settings=(*settings, f"training.updates={updates}")).end()
+    assert_equal_to_the_bit(task / "whole", task / "parts")
 
 
 def test_ranks_halve_their_micro_batches_together(start, inject, task: Path, alone: dict[str, Path]) -> None:

@@ -1,4 +1,7 @@
-"""The job of docs/scaling.md on a real Slurm: it runs, and goes on after a task was killed and at its time limit."""
+"""The job of docs/scaling.md on a real Slurm: it runs, and goes on after a task was killed and at its time limit.
+
+Two steps of one job train beside each other.
+"""
 
 from __future__ import annotations
 
@@ -156,3 +159,19 @@ def test_the_documented_job_goes_on_after_a_task_was_killed_and_at_its_time_limi
     until(lambda: f"resuming at update {int(stopped):,}" in said())
     slurm("scancel", job)
     until(lambda: not slurm("squeue", "-h"))
+
+
+TWO_STEPS = """\
+#!/bin/bash
+for out in one other; do
+    srun --overlap --ntasks=2 --kill-on-bad-exit=1 nmt train recipe.yaml --set training.updates=40 --out $out &
+done
+wait
+"""
+
+
+def test_two_steps_of_a_job_train_beside_each_other(slurm: Callable[..., str], task: Path) -> None:
+    (task / "job.sh").write_text(TWO_STEPS)
+    slurm("sbatch", "--wait", "--nodes=1", "--ntasks=2", "--output=said", "job.sh")
+    said = Path("said").read_text()
+    assert said.count("finished: 40 of 40 updates") == 2, said

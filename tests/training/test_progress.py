@@ -20,8 +20,8 @@ from nmt.data.corpus import Corpus, Lengths
 from nmt.data.epochs import plan_epoch
 from nmt.recipe import Model
 from nmt.system.console import Console, JsonLines
-from nmt.system.device import World
 from nmt.system.errors import UserError
+from nmt.system.launchers import World
 from nmt.training import progress
 from nmt.training.cost import training_flops
 from nmt.training.distributed import Group

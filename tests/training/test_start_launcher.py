@@ -14,6 +14,7 @@ from torch.distributed.launcher import api
 from nmt.checkpoint.reading import checkpoint_path
 from nmt.system.console import Console
 from nmt.system.errors import TRY_AGAIN, GroupError, Interrupted, UserError
+from nmt.system.launchers import World
 from nmt.system.processes import SAFE, command
 from nmt.training import start as launcher
 from nmt.training.start import count_workers, launch
@@ -36,6 +37,14 @@ def test_as_many_devices_are_used_as_asked_for(gpus: int) -> None:
             count_workers(device, gpus + 1)
     if gpus == 0:
         assert count_workers("auto", 3) == 3
+
+
+def test_a_rank_of_a_launcher_starts_no_workers_and_refuses_other_numbers_of_devices() -> None:
+    for devices in (None, 4, 2):
+        assert count_workers("cpu", devices, on_cpu=8, found=World(0, 4, 0, 2)) == 1
+    for devices, found in ((8, World(0, 4, 0, 2)), (2, World(0, 1, 0, 1))):
+        with pytest.raises(UserError, match=f"--devices {devices}: a launcher has started {found.size} ranks"):
+            count_workers("cpu", devices, found=found)
 
 
 # --- restarts -----------------------------------------------------------------------------------------------

@@ -11,8 +11,8 @@ import torch.distributed as dist
 from reverse_task import BARE, assert_equal_to_the_bit, position, small
 from torch import Tensor
 
-from nmt.system.device import World
 from nmt.system.errors import GroupError
+from nmt.system.launchers import World
 from nmt.training.distributed import Group
 from nmt.training.trainer import Trainer
 

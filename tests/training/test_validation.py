@@ -26,8 +26,8 @@ from nmt.parsing.linearization import load_tokenizer
 from nmt.recipe import Recipe
 from nmt.search.beam import SearchEngine
 from nmt.system.console import Console
-from nmt.system.device import World
 from nmt.system.errors import UserError
+from nmt.system.launchers import World
 from nmt.training import validation
 from nmt.training.distributed import Group
 from nmt.training.run_files import read_samples
