@@ -10,6 +10,7 @@ import glob
 import json
 import logging
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import islice
@@ -31,16 +32,60 @@ Pair = tuple[str, ...]
 ABSENT = object()
 KINDS = {bytes: "bytes", bool: "true or false", int: "a number", float: "a number", list: "a list", dict: "an object"}
 """What a record may hold in place of text"""
+WILDCARD = r"\*\*/|\*+|\?|\[(?:![^/]|[^/][^]/])[^]/]*\]"  # not [x], which is x alone
+WILDCARDS = f"((?:{WILDCARD})+)"
+SHOWN = 3  # names of files in an error
 ONE_OBJECT = 'write one JSON object on each line, such as {"en": "Hello.", "de": "Hallo."}'
 
 
 def input_files(dataset: Dataset, data: Data) -> list[Path]:
     """Return the local files of a data set; a pattern that matches none as a path.
 
-    Raise UserError if a folder holds none.
+    Raise UserError if a folder holds none, or if a file that a pattern of one side matches has no partner.
     """
-    names = (dataset.source, dataset.target, dataset.file, dataset.trees)
-    return [path for name in names if name is not None for path in _matches(name, data, name is dataset.trees)]
+    names = (dataset.file, dataset.trees)
+    files = [path for name in names if name is not None for path in _matches(name, data, name is dataset.trees)]
+    return [path for side in _sides(dataset, data) for path in side] + files
+
+
+def _sides(dataset: Dataset, data: Data) -> list[list[Path]]:
+    """Return the text files of source and target, if they are named: file N of one is the partner of file N of the
+    other where both are patterns that match files.
+
+    Those are partners for whom the wildcards stand for the same. Raise UserError if a file has none.
+    """
+    names = [name for name in (dataset.source, dataset.target) if name is not None]
+    found = [_matches(name, data, False) for name in names]
+    patterns = [_pattern(name, data) for name in names]
+    if not all(re.search(WILDCARDS, name) and each[0].exists() for name, each in zip(names, found, strict=True)):
+        return found
+    keys = [{_stands_for(pattern, path): path for path in side} for pattern, side in zip(patterns, found, strict=True)]
+    alone = [path for side in keys for key, path in side.items() if not all(key in each for each in keys)]
+    if alone:
+        more = f" and {len(alone) - SHOWN:,} more" if len(alone) > SHOWN else ""
+        problem = f"{', '.join(map(str, alone[:SHOWN]))}{more}: no partner among the files of {' and '.join(names)}"
+        hint = "partners have the same in place of the wildcards, such as a.en and a.de for *.en and *.de: rename them"
+        raise UserError(problem, hint)
+    return [[side[key] for key in keys[0]] for side in keys]
+
+
+def _stands_for(pattern: str, path: Path) -> tuple[str, ...]:
+    """Return what each run of wildcards of a pattern stands for in a path that it matches."""
+    parts = re.split(WILDCARDS, pattern)
+    kinds = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*"}
+    for number, part in enumerate(parts):
+        if number % 2:
+            every = (kinds.get(each, "[^/]") for each in re.findall(WILDCARD, part))
+            parts[number] = f"({''.join(every)})"
+        else:
+            parts[number] = re.escape(re.sub(r"\[(.)\]", r"\1", part))
+    found = re.fullmatch("".join(parts), str(path), re.DOTALL)
+    return found.groups() if found else (str(path),)  # of a folder that the pattern matches
+
+
+def _pattern(name: str, data: Data) -> str:
+    """Return the pattern of paths that a name is, beside the root, which is none."""
+    return str(data.model_copy(update={"root": glob.escape(data.root)}).path(name))
 
 
 def _matches(name: str, data: Data, has_trees: bool) -> list[Path]:
@@ -48,8 +93,8 @@ def _matches(name: str, data: Data, has_trees: bool) -> list[Path]:
     path, files_of = data.path(name), tree_files if has_trees else pair_files
     if path.exists():
         return files_of(path)
-    pattern = str(data.model_copy(update={"root": glob.escape(data.root)}).path(name))
-    return sorted({file for match in glob.glob(pattern, recursive=True) for file in files_of(match)}) or [path]
+    found = glob.glob(_pattern(name, data), recursive=True)
+    return sorted({file for match in found for file in files_of(match)}) or [path]
 
 
 def pair_files(path: str | os.PathLike[str]) -> list[Path]:
@@ -101,7 +146,7 @@ def _text_files(dataset: Dataset, data: Data) -> Sequence[tuple[os.PathLike[str]
         return [find_test_set(dataset.sacrebleu, data.source, data.target)]
     if dataset.format == ".zip":
         return [members(path, data.endings) for path in input_files(dataset, data)]
-    sides = [_matches(name, data, False) for name in (dataset.source, dataset.target) if name is not None]
+    sides = _sides(dataset, data)
     if sides and len(sides[0]) != len(sides[-1]):
         problem = f"{dataset.source} stands for {len(sides[0])} files and {dataset.target} for {len(sides[-1])}"
         raise UserError(f"{problem}: file N of one must translate file N of the other", "name equally many")

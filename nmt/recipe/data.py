@@ -55,7 +55,8 @@ class Dataset(Settings):
 
     source: str | None = None
     """Text file, one sentence per line, plain, .gz, .bz2, .xz or .zst; requires `target`. Like `file`, it may be a glob
-    pattern: matches are taken in the order of their names."""
+    pattern: matches are taken in the order of their names, each with the file of `target` for which the wildcards of
+    its pattern stand for the same, such as a.en and a.de for *.en and *.de."""
     target: str | None = None
     """Text file whose line N translates line N of `source`."""
     file: str | None = None

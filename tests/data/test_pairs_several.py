@@ -55,6 +55,39 @@ def test_what_stands_for_no_files_is_an_error(dataset: dict[str, str], problem: 
         check_inputs([Dataset.model_validate(dataset)], data())
 
 
+@pytest.mark.parametrize(
+    ("source", "target", "names"),
+    [
+        ("u/*_en.txt", "v/*.de", ("u/{}_en.txt", "v/{}.de")),  # 10_en.txt stands before 1_en.txt, 1.de before 10.de
+        ("u/*.en", "u/*-de.txt", ("u/{}.en", "u/{}-de.txt")),
+        ("u/part-[0-9]*.en", "v/de.part*", ("u/part-{}.en", "v/de.part{}")),
+        ("u/**/x*.en", "v/**/x*", ("u/{0}/x{0}.en", "v/{0}/x{0}")),
+        ("[u]/*.en", "v/*.de", ("u/{}.en", "v/{}.de")),
+    ],
+)
+def test_partners_have_the_same_in_place_of_the_wildcards(source: str, target: str, names: tuple[str, str]) -> None:
+    numbers = ["1", "10", "1-b", "2"]
+    for number in numbers:
+        for side, name in zip(("en", "de"), names, strict=True):
+            path = Path(name.format(number))
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write(str(path), [f"{side} {number}"])
+    found = list(read_pairs(Dataset(source=source, target=target), data()))
+    assert sorted(found) == sorted((f"en {number}", f"de {number}") for number in numbers)
+
+
+@pytest.mark.parametrize("split", ["train", "valid", "test"])
+def test_files_without_a_partner_are_named(split: str) -> None:
+    write("folder/a.en", ["one"])
+    write("folder/a.de", ["eins"])
+    write("folder/b.en", ["two"])
+    write("folder/c.de", ["drei"])
+    sets = {"train": [{"file": "folder/a.tsv"}], split: [{"source": "folder/*.en", "target": "folder/*.de"}]}
+    with pytest.raises(UserError, match=r"^folder/b\.en, folder/c\.de: no partner among .* folder/\*\.en and") as error:
+        prepare(recipe(data=sets), QUIET, 1)
+    assert error.value.hint
+
+
 def test_whole_files_are_set_aside_with_the_sources_that_no_other_has() -> None:
     for number in range(6):
         sides = [["Cancel", *sentences(20, number)], ["Abbruch", *sentences(20, number + 10)]]
