@@ -209,7 +209,7 @@ class Blocks:
         text = self._text(number)
         with ExitStack() as held:
             yield open_output(text, held)
-            changed = [path for path, known in self._files.items() if identify(path, known) != known]
+            changed = [path for path, known in self._files.items() if identify(path, known)[-1] != known[-1]]
             if changed or counts.lines != self.span(number)[1]:
                 problem = f"{(changed or list(self._files))[0]}: has changed while it was read"
                 raise UserError(problem, f"restore it, or remove {self._folder} to start over with the new one")
@@ -309,7 +309,7 @@ def _read_plan(path: Path) -> dict[str, Any]:
 
 def _described(settings: Mapping[str, Any], files: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
     """Return everything that an output depends on, by name; `files` are the inputs by `identify`."""
-    return {**json.loads(json.dumps(settings)), **{option: stamp[2:] for option, stamp in files.items()}}
+    return {**json.loads(json.dumps(settings)), **{option: stamp[-1:] for option, stamp in files.items()}}
 
 
 def _differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> list[str]:

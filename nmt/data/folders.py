@@ -46,7 +46,7 @@ def beside(out: Path, fingerprint: str) -> Path:
 
 
 def read_fingerprint(folder: Path) -> dict[str, Any]:
-    """Read fingerprint.json, with each input's size, mtime and hash under `files`; return {} if missing or outdated."""
+    """Read fingerprint.json, with each input's stamp and hash under `files`; return {} if missing or outdated."""
     found = read_manifest(folder / MANIFEST) if os.path.lexists(folder / MANIFEST) else {}
     return found if found.get("format") == FORMAT else {}
 
@@ -108,13 +108,13 @@ def identify(recipe: Recipe, tokenizer_from: Path | None) -> tuple[Path | None, 
     return None, first
 
 
-_stamps: dict[Path, list[Any]] = {}  # size, time and hash of the files that this process has read
+_stamps: dict[Path, list[Any]] = {}  # by `files.identify`, of the files that this process has read
 
 
 def _inputs(recipe: Recipe, tokenizer_from: Path | None, before: Mapping[str, Any]) -> dict[str, Any]:
     """Return the recipe's inputs and settings with their fingerprint; `before` is the manifest of prepared data.
 
-    Files are read again only if their size or time has changed. A missing one counts as unchanged if `before` has a
+    Files are read again only if their stamp has changed. A missing one counts as unchanged if `before` has a
     file of its name, perhaps in another folder, since training needs only the prepared data.
     """
     data, known, stamps = recipe.data, before.get("files", {}), dict[str, list[Any]]()

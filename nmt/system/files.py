@@ -308,11 +308,19 @@ def digest(path: Path, kind: Callable[[], Any], hint: str) -> str:
         return hashlib.file_digest(stream, kind).hexdigest()
 
 
-def identify(path: Path, before: list[Any] | None) -> list[Any]:
-    """Return a file's size, mtime and SHA-256 (None for a pipe), or `before` if size and mtime are unchanged."""
+def stamp(path: Path) -> list[int]:
+    """Return a file's size, mtime, ctime and inode, of which at least one changes with its content.
+
+    Who replaces or writes a file may give it the size and mtime of the old one, as `cp -p` and `mv` do.
+    """
     status = path.stat()
-    stamp = [status.st_size, status.st_mtime_ns]
-    return before if before and before[:2] == stamp else [*stamp, sha256(path) if path.is_file() else None]
+    return [status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino]
+
+
+def identify(path: Path, before: list[Any] | None) -> list[Any]:
+    """Return a file's stamp and SHA-256 (None for a pipe), or `before` if its stamp is unchanged."""
+    now = stamp(path)
+    return before if before and before[:-1] == now else [*now, sha256(path) if path.is_file() else None]
 
 
 def _sync(path: Path) -> None:

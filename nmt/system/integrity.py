@@ -18,7 +18,7 @@ import xxhash
 from pydantic import BaseModel, Field, ValidationError
 
 from nmt.system.errors import UserError
-from nmt.system.files import digest, read_json, read_whole, regular, remedy, replace_json, write_json
+from nmt.system.files import digest, read_json, read_whole, regular, remedy, replace_json, stamp, write_json
 
 MANIFESTS = ("bundle.json", "fingerprint.json")  # contain their directory's hashes
 HASHES = "hashes"
@@ -33,7 +33,7 @@ class _Manifest(BaseModel):
     hashes: dict[FileName, str] = {}
 
 
-_unchanged: set[tuple[Path, int, int, str]] = set()  # files verified by this process: path, size, mtime and hash
+_unchanged: set[tuple[Path, str, tuple[int, ...]]] = set()  # files verified by this process: path, hash and stamp
 
 
 def write_manifest(path: Path, values: Mapping[str, Any]) -> None:
@@ -82,10 +82,10 @@ def intact(path: Path) -> Path:
 
     Raise UserError if it is damaged, missing or not a regular file. A process hashes a file once unless it changes.
     """
-    status = regular(path).stat()
+    now = stamp(regular(path))
     expected = next((_hashes(path.parent / name) for name in MANIFESTS if os.path.lexists(path.parent / name)), {})
     if path.name in expected:
-        known = (path.absolute(), status.st_size, status.st_mtime_ns, str(expected[path.name]))
+        known = (path.absolute(), str(expected[path.name]), tuple(now))
         if known not in _unchanged and hash_file(path) != expected[path.name]:
             raise _damaged(path)
         _unchanged.add(known)

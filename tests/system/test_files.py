@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
@@ -23,11 +24,13 @@ from nmt.system.errors import Interrupted, UserError
 from nmt.system.files import (
     check_place,
     clear_parts,
+    identify,
     make_directory,
     read_json,
     remove_directory,
     replace_json,
     set_aside,
+    sha256,
     whole_directory,
     whole_file,
     write_json,
@@ -404,6 +407,29 @@ def test_a_link_into_no_directory_is_named_with_its_target(tmp_path: Path) -> No
     target.write_text("a file")
     with pytest.raises(UserError, match=r"out, a link to .*: cannot be written: File exists"):
         make_directory(tmp_path / "out")
+
+
+@pytest.mark.parametrize("is_renamed", [True, False])
+def test_a_file_of_the_same_size_and_time_is_read_again(tmp_path: Path, is_renamed: bool) -> None:
+    there, new = tmp_path / "there", tmp_path / "new"
+    there.write_bytes(b"one")
+    new.write_bytes(b"two")
+    before = identify(there, None)
+    later = there.stat().st_mtime_ns
+    os.utime(new, ns=(later, later))
+    time.sleep(0.02)  # clocks of kernels tick every 4 to 10 ms
+    if is_renamed:
+        new.rename(there)
+    else:
+        there.write_bytes(new.read_bytes())
+        shutil.copystat(new, there)
+    assert identify(there, before)[-1] == sha256(there) != before[-1]
+
+
+def test_a_file_that_nobody_touches_is_not_read_again(tmp_path: Path) -> None:
+    (tmp_path / "there").write_bytes(b"one")
+    before = [*identify(tmp_path / "there", None)[:-1], "as known"]
+    assert identify(tmp_path / "there", before) is before
 
 
 def test_a_name_that_is_not_utf8_is_kept_in_json(tmp_path: Path) -> None:

@@ -40,6 +40,16 @@ def test_one_flipped_byte_is_found_and_named(folder: Path, at: int) -> None:
         assert caught.value.hint
 
 
+def test_a_file_replaced_by_one_of_the_same_size_and_time_is_read_again(folder: Path) -> None:
+    path, new = folder / "weights", folder.with_name("new")
+    intact(path)
+    new.write_bytes(b"x" * 1000)
+    os.utime(new, ns=(0, path.stat().st_mtime_ns))
+    new.rename(path)
+    with pytest.raises(UserError, match="weights: damaged"):
+        intact(path)
+
+
 def test_every_flipped_byte_of_a_manifest_is_found(folder: Path) -> None:
     path = folder / "bundle.json"
     whole = path.read_bytes()
