@@ -96,7 +96,8 @@ def average_by_score(
         scores = tried[count]["scores"]
         return task.rank(scores[task.metric]), -scores["perplexity"]
 
-    known, score = _known(newest) if most else None, partial(_info, validation, budget=budget, console=console)
+    known = _scores_of(newest) if most and "interval" in newest.info else None
+    score = partial(_info, validation, budget=budget, console=console)
     with console.progress("scoring", len(sizes), "averages") as advance:
         for count, oldest, weights, info in _averages(found, sizes, mean, device, known, score):
             if not chosen:
@@ -140,9 +141,9 @@ def _averages(
             yield count, bundle, weights, info
 
 
-def _known(checkpoint: Bundle) -> dict[str, Any] | None:
-    """Return what bundle.json tells of the scores of a run's last checkpoint, which training has scored; else None."""
-    return {key: checkpoint.info[key] for key in SCORED} if "interval" in checkpoint.info else None
+def _scores_of(checkpoint: Bundle) -> dict[str, Any]:
+    """Return what bundle.json tells of the scores of a checkpoint; of a run's last one, with an interval."""
+    return {key: checkpoint.info[key] for key in SCORED if key in checkpoint.info}
 
 
 def _info(validation: Validation, model: Transformer, *, budget: Budget, console: Console) -> dict[str, Any] | None:
@@ -289,8 +290,10 @@ def average_and_score(directory: Path, device: torch.device, console: Console, b
     said = f"{averaged}: {path}"
     if newest.recipe.data.valid:
         validation = Validation.of(result)
-        if not result.scores and steps != [newest.step]:
-            info = _info(validation, result.model(device), budget=budget, console=console)
+        if not result.scores:
+            info: dict[str, Any] | None = _scores_of(newest)
+            if steps != [newest.step]:
+                info = _info(validation, result.model(device), budget=budget, console=console)
             if info is None:  # it may be worse than a checkpoint
                 remove_directory(path)
                 console.say(later)
@@ -300,8 +303,8 @@ def average_and_score(directory: Path, device: torch.device, console: Console, b
         if result.scores and top is not None and best([top, result]) is top:  # of equals, the latest
             console.say(f"{averaged}, {result.described_score}: worse than the best of them")
             said = f"copied {top.path}: {path}"
-            result = average(directory, best=1)
-            add_info(path, {key: top.info[key] for key in SCORED if key in top.info})
+            average(directory, best=1)
+            add_info(path, _scores_of(top))
             result = Bundle.read(path)
         if result.scores:
             said += f", {choose_split(result, validation, device, console, budget).described_score}"
