@@ -19,7 +19,7 @@ from nmt.exchange.resolve import initial_bundle, resolve, with_model_of
 from nmt.system.console import Console
 from nmt.system.device import choose_device, cores, device_of, find_device
 from nmt.system.files import check_replaceable
-from nmt.system.launchers import World, find_world
+from nmt.system.launchers import World, find_world, nodes_of_script
 
 if TYPE_CHECKING:
     import torch
@@ -64,6 +64,8 @@ def train(options: TrainOptions) -> None:
             device = choose_device(options.device, options.threads)
             show(plan_run(recipe, device, world.size if found else workers))
         return
+    if found is None and (nodes := nodes_of_script(os.environ)) > 1:
+        options.console.say(f"this job of Slurm has {nodes} nodes, of which one is used here: srun nmt train uses all")
     group: Group
     if workers > 1:
         kind = find_device(options.device, torch.cuda.device_count())  # reports a missing device once

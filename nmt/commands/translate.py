@@ -121,7 +121,7 @@ class LineSearch:
             raise UserError(
                 f"this is one of {world.size} ranks, and each would search the whole input",
                 "start one process, with --devices N for several workers; if each rank has an input of its own, unset "
-                "RANK and SLURM_STEP_NUM_TASKS",
+                "RANK, WORLD_SIZE and SLURM_STEP_NUM_TASKS",
             )
         self.options, self.say, self.complaints = options, options.console.say, 0
         self.files, self.from_memory = list[tuple[Path, Path]](), ""

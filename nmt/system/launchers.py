@@ -115,6 +115,12 @@ def stated_rank(environment: Mapping[str, str]) -> str:
     return given.get("RANK") or (given.get("SLURM_PROCID", "") if given.get(TASKS, "1") != "1" else "")
 
 
+def nodes_of_script(environment: Mapping[str, str]) -> int:
+    """Return the number of nodes of the Slurm job whose script this process is of; 1 for what srun has started."""
+    nodes = "" if environment.get(TASKS) else environment.get("SLURM_JOB_NUM_NODES", "")
+    return int(nodes) if re.fullmatch(r"[0-9]+", nodes) else 1
+
+
 def cores_of_task(environment: Mapping[str, str]) -> int | None:
     """Return the number of cores of a task of Slurm, to which it may not bind the task; None without a limit.
 

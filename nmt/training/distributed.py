@@ -267,7 +267,7 @@ class Group:
         """Copy the values of rank 0 into those tensors that differ between ranks; return whether any did."""
         if self.size == 1:
             return False
-        hashes = [xxhash.xxh3_64_intdigest(tensor.detach().cpu().numpy().data) >> 1 for tensor in tensors]
+        hashes = [xxhash.xxh3_64_intdigest(content(tensor)) >> 1 for tensor in tensors]
         highest = self.largest(*hashes, *(-each for each in hashes))  # the second half: minus the lowest
         differ = [high != -low for high, low in zip(highest, highest[len(tensors) :], strict=False)]
         with self.guard("sending weights"):
@@ -312,6 +312,11 @@ class Group:
         with self.guard("agreeing"):
             dist.all_reduce(tensor, operation)
         return tensor.tolist()
+
+
+def content(tensor: Tensor) -> memoryview:
+    """Return the bytes of a tensor, copied from its device."""
+    return tensor.detach().cpu().flatten().view(torch.uint8).numpy().data
 
 
 class Requests(NamedTuple):

@@ -37,7 +37,7 @@ from nmt.system.processes import STOPS, command, safe_path, wait_for
 from nmt.text.tokenizer import Tokenizer
 from nmt.text.vocabulary import BOS, EOS, SPACE_MARK, Vocabulary
 from nmt.training.budget import Budget
-from nmt.training.distributed import Group
+from nmt.training.distributed import Group, content
 from nmt.training.optimizer import count_moments
 from nmt.training.run import Run
 from nmt.training.run_files import ELSEWHERE, BestScore, RunState, changes, find_checkpoints, incomplete, lock_directory
@@ -130,7 +130,7 @@ def check_ranks(trainer: Trainer, recipe: Recipe, data: str, loaded: Mapping[str
     position = f"update {state.step:,} (epoch {state.epoch}, {state.offset:,} updates into it)"
     weights = hashlib.sha256()
     for name in sorted(loaded):
-        weights.update(loaded[name].detach().cpu().flatten().view(torch.uint8).numpy().data)
+        weights.update(content(loaded[name]))
     hint = "run the same command again once all hosts see the same files in --out and data/"
     check(position, f"data {data[:8]}", f"loaded weights {weights.hexdigest()[:8]}", hint=hint)
     hint = "give all ranks the same recipe and the same --set"

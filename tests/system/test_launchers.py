@@ -14,6 +14,7 @@ from nmt.system.launchers import (
     cores_of_task,
     find_world,
     meeting_point,
+    nodes_of_script,
     stated_rank,
 )
 
@@ -142,6 +143,13 @@ def test_tasks_have_the_cores_that_slurm_reserves() -> None:
     assert cores_of_task(words(f"{STEP} SLURM_CPUS_PER_TASK=4")) == 4
     assert cores_of_task(words(f"{BATCH} SLURM_CPUS_PER_TASK=4")) is None
     assert cores_of_task(words(f"{STEP} SLURM_CPUS_PER_TASK=many")) is None
+
+
+def test_a_script_knows_of_nodes_that_it_would_not_use() -> None:
+    """A step of one task may be one of several runs, each on a node."""
+    for environment, nodes in ((f"{BATCH} SLURM_JOB_NUM_NODES=4", 4), (BATCH, 1), ("", 1)):
+        assert nodes_of_script(words(environment)) == nodes
+    assert nodes_of_script(words("SLURM_STEP_NUM_TASKS=1 SLURM_PROCID=0 SLURM_JOB_NUM_NODES=4")) == 1
 
 
 # --- where ranks meet -----------------------------------------------------------------------------------------
