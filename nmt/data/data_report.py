@@ -60,7 +60,7 @@ def summary(out: Path, report: dict[str, dict[str, Any]], tokenizer: Tokenizer, 
     if not tokenizer.shared:
         pieces += f" and {len(tokenizer.target):,} {'tree symbols' if task.has_trees else 'pieces'}"
     yield f"prepared {out}: {pieces}"
-    told = ("dropped", "set aside", "pairs", "source sentences", "trees", "targets", NO_LANGUAGE)
+    told = ("dropped", "set aside", "pairs", "source sentences", "trees", "targets", "units", NO_LANGUAGE)
     for split, figures in report.items():
         if not figures["read"]:
             continue

@@ -11,6 +11,7 @@ from nmt.data.languages import LanguageJudge, LanguageSample
 from nmt.data.pairs import Pair, Part, name_of
 from nmt.recipe import Data
 
+LACKING = "units without one of the languages"
 SHOWN = 60  # characters of each side of an example
 
 
@@ -21,7 +22,7 @@ class Findings:
         self._data, self._datasets, self._judge = data, data.splits[split], judge
         self.samples = [LanguageSample() for _ in self._datasets]
         self.examples: dict[str, list[str]] = defaultdict(list)
-        self._read = 0
+        self._read = self._lacking = 0
         self._begins: list[int] = []  # numbers of pairs before each part
         self._parts: list[Part] = []
 
@@ -33,6 +34,10 @@ class Findings:
             for pair in part.pairs:
                 self._read += 1
                 yield pair
+            if part.lacking:
+                self._lacking += part.lacking
+                self.examples[LACKING].append(f"{part.name}: {part.lacking:,} units; languages {', '.join(part.codes)}")
+                del self.examples[LACKING][EXAMPLES:]
 
     def show(self, reason: str, line: int, pair: Pair, note: str = "") -> None:
         """Add an example, with its file and line, unless there are enough; `line` is 1-based in the split."""
@@ -42,6 +47,10 @@ class Findings:
             in_file, text = part.find(line - 1 - self._begins[place])
             shown = _shown(pair) if any(pair) or not text else _shown((text,))
             self.examples[reason].append(f"{part.name}:{in_file}: {note}{shown}")
+
+    def of_units(self) -> dict[str, int]:
+        """Return how many units of translators' files have no text in one of the languages, if some have none."""
+        return {LACKING: self._lacking} if self._lacking else {}
 
     def of_languages(self) -> dict[str, list[int]]:
         """Return how many pairs of each set were judged by language, and how many look like others; show some.

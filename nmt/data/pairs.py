@@ -161,6 +161,12 @@ class Part(NamedTuple):
     pairs: Iterator[Pair]
     find: Callable[[int], tuple[int, str]] = lambda number: (number + 1, "")
     """Reads the line of a pair, which is counted from 0, and what to show for a tree that left no pair"""
+    lacking: int = 0
+    """Number of units of a translators' file that lack one of the languages"""
+    codes: tuple[str, ...] = ()
+    """Languages of such a file"""
+    is_foreign: bool = False
+    """Whether all of its units lack one"""
 
 
 def read_pairs(dataset: Dataset, data: Data, files: Iterable[Path] | None = None) -> Iterator[Pair]:
@@ -187,10 +193,14 @@ def read_parts(dataset: Dataset, data: Data, files: Iterable[Path] | None = None
         for path in input_files(dataset, data):
             yield Part(named(path), _read_trees(path, data), partial(_find_tree, path))
     elif dataset.file is not None:
-        for path in input_files(dataset, data) if files is None else files:
-            pairs = _read_file(path, dataset, data)
-            is_json = format_of(path) == ".jsonl"
-            yield Part(named(path), pairs, partial(_find_record, path)) if is_json else Part(named(path), pairs)
+        paths = [*(input_files(dataset, data) if files is None else files)]
+        foreign = list[Part]()
+        for path in paths:
+            part = _read_file(path, named(path), dataset, data)
+            foreign += [part._replace(pairs=iter(()))] if part.is_foreign else []
+            yield part
+        if foreign and len(foreign) == len(paths):
+            raise _without_pair(foreign, data)
     else:
         records = _read_hub(dataset, data)
         yield Part(name_of(dataset), _read_records(f"{dataset.hub} ({dataset.split})", records, dataset, data))
@@ -219,17 +229,29 @@ def _find_record(path: Path, number: int) -> tuple[int, str]:
     return next(islice(lines, number, None)), ""
 
 
-def _read_file(path: Path, dataset: Dataset, data: Data) -> Iterator[Pair]:
-    """Yield the pairs of one file of `dataset.file`."""
+def _read_file(path: Path, name: str, dataset: Dataset, data: Data) -> Part:
+    """Return the pairs of one file of `dataset.file`."""
     if (form := format_of(path)) in UNITS:
         file = BilingualFile(path, data.languages)
         file.check_language()
-        yield from file.pairs()
-    elif form == ".tsv":
-        yield from read_table(path, dataset.fields or ("1", "2"))
-    else:
-        read = _read_parquet if form == ".parquet" else _read_json_lines
-        yield from _read_records(str(path), read(path), dataset, data)
+        is_foreign = bool(file.lacking) and not file.complete
+        return Part(name, file.pairs(), lacking=file.lacking, codes=tuple(file.codes), is_foreign=is_foreign)
+    if form == ".tsv":
+        return Part(name, read_table(path, dataset.fields or ("1", "2")))
+    if form == ".parquet":
+        return Part(name, _read_records(str(path), _read_parquet(path), dataset, data))
+    records = _read_records(str(path), _read_json_lines(path), dataset, data)
+    return Part(name, records, partial(_find_record, path))
+
+
+def _without_pair(parts: Sequence[Part], data: Data) -> UserError:
+    """Return the error for files of translators none of whose units has both languages."""
+    codes = [*dict.fromkeys(code for part in parts for code in part.codes)]
+    names = ", ".join(part.name for part in parts[:SHOWN]) + (" and others" if len(parts) > SHOWN else "")
+    problem = f"{names}: no unit has both {' and '.join(data.languages)}, the languages are {', '.join(codes)}"
+    return UserError(
+        problem, f"name two of these, such as {{file: {parts[0].name}, languages: [{', '.join(codes[:2])}]}}"
+    )
 
 
 def _read_records(where: str, records: Iterator[dict[str, Any]], dataset: Dataset, data: Data) -> Iterator[Pair]:

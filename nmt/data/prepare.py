@@ -352,6 +352,7 @@ class _Preparation:
             "kept by set": kept,
             **dict(sorted(counts.items())),
             **length_figures(Corpus(path)),
+            **findings.of_units(),
             **findings.of_languages(),
             "examples": findings.examples,
         }

@@ -59,12 +59,14 @@ class Unit:
 
 
 class BilingualFile:
-    """A file of translation units."""
+    """A file of translation units; of a TMX, `lacking` units have no variant in one of the languages, `complete`
+    ones have both, and `codes` are those of all variants."""
 
     def __init__(self, path: Path, languages: Sequence[str]) -> None:
         """Read a file in the languages source and target; raise UserError if it is unreadable, or not what its name
         says."""
         self.path, self._suffix, self._languages = path, path.suffix.lower(), languages
+        self.lacking, self.complete, self.codes = 0, 0, dict[str, None]()
         with open_input(path) as stream:
             self._raw = stream.read(LARGEST_FILE + 1)
         if len(self._raw) > LARGEST_FILE:
@@ -180,7 +182,14 @@ class BilingualFile:
         for unit in self._store.units:
             element = unit.xmlelement
             if self._suffix == ".tmx":
-                pair = [_of_language(unit.getlanguageNodes(), self._languages[side]) for side in (0, -1)]
+                variants = dict[str | None, Any]()
+                for each in unit.getlanguageNodes():
+                    variants.setdefault(_code(each.get(_LANGUAGE) or each.get("lang")), each)
+                codes = _codes_of(self._languages, [code for code in variants if code])
+                pair = [variants[code] if code else None for code in codes]
+                self.codes |= dict.fromkeys(code for code in variants if code)
+                self.lacking += None in pair
+                self.complete += None not in pair
                 source, target = (None if each is None else each.find("seg") for each in pair)
             else:
                 source, target = (element.find(unit.namespaced(each)) for each in ("source", name))
@@ -321,12 +330,31 @@ def _source_of(form: int, singular: str, plural: str, count: int, rule: Callable
     return singular if count > 1 and form == rule(1) and (is_alone or re.search("[%{]", singular)) else plural
 
 
-def _of_language(variants: Sequence[Any], language: str) -> Any:
-    """Return the variant in a language, such as en or, if there is none, its first kind, such as en-US."""
-    names = [(each.get(_LANGUAGE) or each.get("lang") or "").replace("_", "-").lower() for each in variants]
-    wanted = language.replace("_", "-").lower()
-    found = [names, [name.partition("-")[0] for name in names]]
-    return next((variants[every.index(wanted)] for every in found if wanted in every), None)
+def _code(language: str | None) -> str:
+    return (language or "").replace("_", "-").lower()
+
+
+def _codes_of(languages: Sequence[str], codes: Sequence[str]) -> list[str | None]:
+    """Return the code of each language, source and target, among those of a unit; None of one that is not there.
+
+    Where a language itself is missing, one of another region is taken, if there is only one: en-US for en or for
+    en-GB. As a target only if one of both names no region, since pt-PT is no translation to pt-BR.
+    """
+    wanted = [_code(languages[side]) for side in (0, -1)]
+    found = [code if code in codes else None for code in wanted]
+    for side, code in enumerate(wanted):
+        others = [each for each in codes if each not in found and _is_kind(each, code, strict=side > 0)]
+        if found[side] is None and (len(others) == 1 or (others and "-" not in code)):
+            found[side] = others[0]
+    return found
+
+
+def _is_kind(code: str, other: str, strict: bool) -> bool:
+    """Return whether two codes differ in their region alone; with `strict`, only if one of them has none."""
+    (language, *parts), (other_language, *other_parts) = code.split("-"), other.split("-")
+    scripts, other_scripts = ([part for part in each if len(part) == 4] for each in (parts, other_parts))
+    is_near = not (parts and other_parts) if strict else scripts == other_scripts or not (parts and other_parts)
+    return language == other_language and is_near
 
 
 def _content(element: Any) -> str:

@@ -109,6 +109,34 @@ def test_whole_files_are_set_aside_with_the_sources_that_no_other_has() -> None:
         prepare(recipe(data=take | {"valid": {"take": "5 files"}}), QUIET, 1)
 
 
+def tmx(path: str, *units: str) -> None:
+    """Writes a TMX with units of the languages that each names."""
+    texts = (
+        f'<tu>{"".join(f"""<tuv xml:lang="{code}"><seg>{code} {number}</seg></tuv>""" for code in unit.split())}</tu>'
+        for number, unit in enumerate(units)
+    )
+    header = '<?xml version="1.0"?><tmx version="1.4"><header srclang="*all*" datatype="plaintext"/><body>'
+    Path(path).write_text(f"{header}{''.join(texts)}</body></tmx>")
+
+
+def test_units_without_one_of_the_languages_are_counted() -> None:
+    pytest.importorskip("translate", reason="needs the package translate-toolkit")
+    tmx("po/a.tmx", "en de fr", "de fr", "fr EN-US DE_at", "en")
+    tmx("po/b.tmx", "de fr")
+    write("texts.tsv", map("\t".join, zip(sentences(60, 1), sentences(60, 2), strict=True)))
+    prepare(recipe(data={"train": [{"file": "texts.tsv"}, {"file": "po"}], "valid": [], "test": []}), QUIET, 1)
+    train = report("train")
+    assert train["kept by set"][1] == 2
+    assert train["units without one of the languages"] == 3
+    assert train["examples"]["units without one of the languages"] == [
+        "po/a.tmx: 2 units; languages en, de, fr, en-us, de-at",
+        "po/b.tmx: 1 units; languages de, fr",
+    ]
+    with pytest.raises(UserError, match=r"^po/b\.tmx: no unit has both en and de, the languages are de, fr") as error:
+        list(read_pairs(Dataset(file="po/b.tmx"), data()))
+    assert "languages: [de, fr]" in error.value.hint
+
+
 def po(name: str, *units: tuple[str, str, str]) -> None:
     texts = (f'\nmsgctxt "{context}"\nmsgid "{source}"\nmsgstr "{target}"\n' for context, source, target in units)
     Path(f"po/{name}.po").write_text(HEADER + "".join(texts))

@@ -125,6 +125,35 @@ def opened(folder: Path, name: str, text: str, encoding: str = "utf-8") -> Bilin
     return BilingualFile(path, ["en", "de"])
 
 
+@pytest.mark.parametrize(
+    ("languages", "codes", "found"),
+    [
+        (("en", "de"), ("EN_GB", "de-AT"), "EN_GB de-AT"),
+        (("en-US", "de-DE"), ("en", "de"), "en de"),
+        (("en_us", "de"), ("en-GB", "EN-US", "de"), "EN-US de"),
+        (("en-US", "de"), ("en-GB", "de"), "en-GB de"),
+        (("en-US", "de"), ("en-GB", "en-AU", "de"), ""),
+        (("en", "de"), ("en-GB", "en-AU", "de"), "en-GB de"),
+        (("en", "pt-BR"), ("en", "pt-PT"), ""),  # else nothing would be left to translate
+        (("en-US", "en-GB"), ("en-GB", "en"), "en en-GB"),
+        (("en-US", "en-GB"), ("en-GB",), ""),
+        (("sr-Latn-RS", "de"), ("sr-Cyrl-RS", "de"), ""),
+        (("en", "de"), ("de", "fr"), ""),
+    ],
+)
+def test_a_language_is_found_under_near_codes(
+    tmp_path: Path, languages: tuple[str, str], codes: tuple[str, ...], found: str
+) -> None:
+    variants = "".join(f'<tuv xml:lang="{code}"><seg>{code}</seg></tuv>' for code in codes)
+    header = '<?xml version="1.0"?><tmx version="1.4"><header srclang="*all*" datatype="plaintext"/><body><tu>'
+    path = tmp_path / "a.tmx"
+    path.write_text(f"{header}{variants}</tu></body></tmx>")
+    file = BilingualFile(path, languages)
+    assert [" ".join(pair) for pair in file.pairs()] == [found] * bool(found)
+    assert (file.lacking, file.complete) == (int(not found), int(bool(found)))
+    assert list(file.codes) == [code.lower().replace("_", "-") for code in codes]
+
+
 def filled(file: BilingualFile, forms: list[str], review: bool = True) -> str:
     """The file after its open units have been written."""
     for unit in file.units:
