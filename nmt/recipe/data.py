@@ -125,7 +125,12 @@ class Dataset(Settings):
         if self.file is not None and self.format is None and not self.may_be_several:
             endings = f"{', '.join(PAIRS)}; {' and '.join(TEXTS)} may be followed by one of {', '.join(FORMATS)}"
             problem = f"file: must end in one of {endings} (got {self.file})"
-            raise Refusal(problem, "rename the file to what it is, or name two text files by source and target")
+            hint = "rename the file to what it is, or name two text files by source and target"
+            if ".json" in Path(self.file).suffixes:
+                hint = "write one JSON object on each line, and end the name in .jsonl"
+            elif ".tar" in Path(self.file).suffixes or self.file.endswith(".tgz"):
+                hint = f"extract its files, and name one of them: tar -xf {self.file}"
+            raise Refusal(problem, hint)
         if self.fields and self.format == ".tsv" and not all(re.fullmatch("[1-9][0-9]*", each) for each in self.fields):
             problem = f"fields: of a .tsv are column numbers counted from 1 (got {list(self.fields)})"
             raise Refusal(problem, "give numbers, such as [1, 2]")

@@ -224,7 +224,7 @@ class Training(Settings):
     init_from: str | None = None
     """Model to fine-tune: a bundle, a run's directory, a folder with a Marian model, or hf:ORG/NAME on the hub. Its
     tokenizer is used, and its `model` keys unless the recipe sets them."""
-    freeze: tuple[Literal["embeddings", "encoder", "decoder"], ...] = Field((), max_length=2, strict=False)
+    freeze: tuple[Literal["embeddings", "encoder", "decoder"], ...] = Field((), strict=False)
     """Parts of the model that keep the weights of `init_from`: they need no gradients and moments, and so less memory.
     Output embeddings and biases belong to embeddings. On resuming, they may be others."""
 
@@ -241,6 +241,11 @@ class Training(Settings):
             if self.updates <= self.warmup:
                 problem = f"{falls}, which must be more than training.warmup (got {self.warmup:,})"
                 raise Refusal(problem, f"--set training.warmup={max(1, self.updates // 10)}, or more updates")
+        if len(set(self.freeze)) < len(self.freeze):
+            raise Refusal(f"freeze: names a part twice (got {', '.join(self.freeze)})", "name each part once")
+        if len(self.freeze) > 2:
+            problem = f"freeze: leaves nothing to train (got {', '.join(self.freeze)})"
+            raise Refusal(problem, "leave out one of them")
         if self.freeze and self.init_from is None:
             problem = f"freeze: needs init_from, a trained model (got {', '.join(self.freeze)})"
             raise Refusal(problem, "add init_from, or remove freeze")

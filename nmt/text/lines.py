@@ -60,11 +60,15 @@ def decoded(stream: io.BufferedReader, name: str | os.PathLike[str]) -> Iterator
 
 
 def _check_beginning(head: bytes, name: str | os.PathLike[str]) -> None:
-    """Raise UserError if a text's first bytes are compressed, UTF-16, UTF-32, binary, or lines that end in `\\r` alone.
+    """Raise UserError if a text's first bytes are an archive, compressed, UTF-16, UTF-32, binary, or lines that end in `\\r` alone.
 
     A few stray bytes may be.
     """
     text = head.decode("utf-8", "replace") if b"\0" in head else ""
+    if head[257:262] == b"ustar":
+        raise UserError(
+            f"{name}: is a tar archive, not text", f"extract its files, and name one of them: tar -xf {name}"
+        )
     if suffix := suffix_of(head):
         what, command = f"compressed ({suffix})", f"{FORMATS[suffix][0]} -dc"
     elif head.startswith((b"\xff\xfe\0\0", b"\0\0\xfe\xff")):

@@ -161,6 +161,32 @@ def test_a_data_set_that_cannot_be_is_refused_with_its_place(write: Write, datas
     assert words in message
 
 
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("a.json", "write one JSON object on each line, and end the name in .jsonl"),
+        ("a.json.gz", "write one JSON object on each line, and end the name in .jsonl"),
+        ("a.tsv.tar.gz", "extract its files, and name one of them: tar -xf a.tsv.tar.gz"),
+        ("a.tgz", "extract its files, and name one of them: tar -xf a.tgz"),
+    ],
+)
+def test_a_file_of_a_near_format_has_a_hint_of_its_own(write: Write, name: str, hint: str) -> None:
+    assert refusal(write(BASE.replace("{source: a.en, target: a.de}", f"{{file: {name}}}"))).hint == hint
+
+
+@pytest.mark.parametrize(
+    ("parts", "problem"),
+    [
+        ("encoder, decoder, embeddings", "freeze: leaves nothing to train (got encoder, decoder, embeddings)"),
+        ("encoder, encoder", "freeze: names a part twice (got encoder, encoder)"),
+    ],
+)
+def test_parts_to_freeze_are_given_once_and_leave_one_to_train(write: Write, parts: str, problem: str) -> None:
+    path = write(BASE)
+    found = refusal(path, ["training.init_from=x", f"training.freeze=[{parts}]"])
+    assert problem in found.message
+
+
 def test_what_is_missing_is_named(write: Write) -> None:
     assert "data.target: must be given" in refusal(write(BASE.replace("  target: de\n", ""))).message
     assert "name: must be given" in refusal(write("")).message

@@ -8,6 +8,7 @@ import io
 import lzma
 import os
 import re
+import tarfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
@@ -215,6 +216,17 @@ def test_what_is_not_utf_8_is_told_before_the_first_line(
         assert command in caught.value.hint
     with pytest.raises(UserError, match=r"^<stdin>: is "), path.open("rb") as stream:
         next(decoded(stream, "<stdin>"))
+
+
+@pytest.mark.parametrize("ending", ["tar", "tar.gz"])
+def test_a_tar_archive_is_told_from_utf_16(tmp_path: Path, ending: str) -> None:
+    (tmp_path / "one").write_text("one\n")
+    path = tmp_path / f"x.{ending}"
+    with tarfile.open(path, "w:gz" if "gz" in ending else "w") as archive:
+        archive.add(tmp_path / "one", "one")
+    with pytest.raises(UserError, match="is a tar archive") as caught:
+        next(read_lines(path))
+    assert f"tar -xf {path}" in caught.value.hint
 
 
 @pytest.mark.parametrize("text", ["", " \t\u3000", "\u200b", "\ufeff \u2060", "\xad\0\x1b", "\u2028\x85\ufe0f\u3164"])
