@@ -16,7 +16,7 @@ from nmt.commands.options import ScoreOptions
 from nmt.commands.process import count_input, open_output, read_input, show
 from nmt.metrics import LABELS, METRICS, OF_WORDS
 from nmt.system.compression import open_input
-from nmt.system.console import Advance, Console, width_of
+from nmt.system.console import Advance, Console, figure, width_of
 from nmt.system.errors import UserError
 from nmt.text.lines import read_lines, read_parallel
 
@@ -173,7 +173,7 @@ def _perplexity(totals: PairScores, lines: list[dict[str, float]], options: Scor
         result = {"score": totals.perplexity, "subwords": totals.subwords}
         return json.dumps({"perplexity": result | {"log_probability": totals.log_probability, "lines": lines}})
     signature = f"subwords:{totals.subwords}|lines:{totals.pairs}|logprob:{totals.log_probability:.1f}"
-    return f"PPL {totals.perplexity:.2f}\n  {signature}"
+    return f"PPL {figure(totals.perplexity)}\n  {signature}"
 
 
 def _report_truncation(decoder: ForcedDecoder, totals: PairScores, console: Console) -> None:

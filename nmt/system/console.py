@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 PLAIN_SECONDS = 60.0  # between progress lines in logs
 REDRAWS = 5  # per second
+BEYOND = 1e300  # perplexities above it are not measured, but the highest that a float can tell
 NARROWEST, GAP = 10, "  "  # minimum width of a progress bar; separator of a line's parts
 BAR = "magenta"
 COLOURS = {"error:": "\x1b[1;31m", "hint:": "\x1b[1;35m"}  # bold red and magenta
@@ -62,7 +63,9 @@ def clock(seconds: float) -> str:
 
 
 def figure(value: float) -> str:
-    """Format a score with two decimals, or in scientific notation from a million on."""
+    """Format a score with two decimals, in scientific notation from a million on, and no further than `BEYOND`."""
+    if value >= BEYOND:
+        return f"above {BEYOND:.0e}"
     return f"{value:.2f}" if value < 1e6 else f"{value:.2e}"
 
 

@@ -22,7 +22,7 @@ from nmt.compute.choice import device_name
 from nmt.data.corpus import Lengths
 from nmt.model.operations import perplexity
 from nmt.recipe import Recipe, Training
-from nmt.system.console import GAP, Advance, Console, JsonLines, clock, figure
+from nmt.system.console import BEYOND, GAP, Advance, Console, JsonLines, clock, figure
 from nmt.system.errors import Interrupted, UserError
 from nmt.system.files import clear_parts
 from nmt.system.processes import Child
@@ -46,7 +46,7 @@ class Progress:
     def log(self, figures: dict[str, Any], seconds_left: float) -> None:
         """Record and display the training metrics since the last call."""
         self.record(figures)
-        loss, perplexity = f"loss {figures['loss']:.3f}", f"ppl {figures['perplexity']:.2f}"
+        loss, perplexity = f"loss {figures['loss']:.3f}", f"ppl {figure(figures['perplexity'])}"
         rate, speed = f"lr {figures['learning_rate']:.2e}", f"{figures['tokens_per_second']:,.0f} tok/s"
         if self._console.live:
             self._figures = GAP.join([loss, speed, perplexity, rate])
@@ -287,7 +287,11 @@ def farewell(
     if state.step < training.warmup and training.init_from is None:
         rows["warning"] = f"ended during warm-up ({training.warmup:,} updates): expect poor output"
     elif task.name == "translate" and bundle.is_poor:
-        rows["warning"] = f"dev perplexity {figure(bundle.scores['perplexity'])}: train longer, or expect poor output"
+        value = bundle.scores["perplexity"]
+        advice = "train longer, or expect poor output"
+        if value >= BEYOND:
+            advice = "training has diverged; start again with a lower training.learning_rate_scale"
+        rows["warning"] = f"dev perplexity {figure(value)}: {advice}"
     if state.step == began:
         rows["next"] = f"to continue: {more}"
     elif training.minutes is None:  # otherwise an average is made now

@@ -13,7 +13,7 @@ import pytest
 from reverse_task import BARE, sets, shell
 from rich.cells import cell_len
 
-from nmt.system.console import Console, Work, shown
+from nmt.system.console import Console, Work, figure, shown
 
 
 def test_work_goes_on_when_nobody_listens(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -182,3 +182,10 @@ def test_a_run_outlives_the_reader_of_its_messages(task: Path) -> None:
     done = shell(f"nmt train recipe.yaml {settings} 2>&1 >/dev/null | head -3; echo ${{PIPESTATUS[0]}}", task)
     assert done.stdout.endswith(b"\n0\n")
     assert (task / "ckpts/step-00000030").is_dir()
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(2.5, "2.50"), (1e6, "1.00e+06"), (9.9e299, "9.90e+299"), (1.01e304, "above 1e+300")]
+)
+def test_a_figure_beyond_what_is_measured_is_not_shown_as_one(value: float, text: str) -> None:
+    assert figure(value) == text
