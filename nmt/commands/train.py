@@ -19,7 +19,7 @@ from nmt.exchange.resolve import initial_bundle, resolve, with_model_of
 from nmt.system.console import Console
 from nmt.system.device import choose_device, cores, device_of, find_device
 from nmt.system.files import check_replaceable
-from nmt.system.launchers import World, find_world, nodes_of_script
+from nmt.system.launchers import World, check_alone, find_world, nodes_of_script
 
 if TYPE_CHECKING:
     import torch
@@ -118,6 +118,7 @@ def average(options: AverageOptions) -> None:
     if len(options.ckpts) > 1 and not options.weights:
         raise click.UsageError("several CKPTS need --weights, one for each, such as --weights 0.3,0.7")
     refuse(options, "last", "cannot be combined with --best", options.best)
+    check_alone("average into the same place", "without torchrun or srun; if each rank has a run of its own, ")
     if options.weights:
         _mix(options, options.weights)
     elif options.form == "nmt":

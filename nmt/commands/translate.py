@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
 from collections import deque
@@ -36,7 +35,7 @@ from nmt.system.compression import compressed, open_input
 from nmt.system.console import Console
 from nmt.system.errors import Interrupted, UserError
 from nmt.system.files import check_place, whole_file
-from nmt.system.launchers import find_world
+from nmt.system.launchers import check_alone
 from nmt.text.document import KEPT, Document
 from nmt.text.lines import one_line, read_lines
 from nmt.text.markup import LINKS, TAGS
@@ -117,12 +116,8 @@ class LineSearch:
         Raise UsageError for incompatible options, and UserError if several ranks would each search the whole input.
         """
         options.check()
-        if (world := find_world(os.environ)) and world.size > 1:
-            raise UserError(
-                f"this is one of {world.size} ranks, and each would search the whole input",
-                "start one process, with --devices N for several workers; if each rank has an input of its own, unset "
-                "RANK, WORLD_SIZE and SLURM_STEP_NUM_TASKS",
-            )
+        of_workers = "with --devices N for several workers; if each rank has an input of its own, "
+        check_alone("search the whole input", of_workers)
         self.options, self.say, self.complaints = options, options.console.say, 0
         self.files, self.from_memory = list[tuple[Path, Path]](), ""
         self.bundles, self.decoding = find_models(options.paths, options.settings, task, options.console)

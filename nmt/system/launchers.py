@@ -83,6 +83,14 @@ def find_world(environment: Mapping[str, str]) -> World | None:
     return None
 
 
+def check_alone(what: str, hint: str) -> None:
+    """Raise UserError, with `hint`, if this process is one of several ranks, each of which would do `what`."""
+    world = find_world(os.environ)
+    if world is not None and world.size > 1:
+        hint = f"start one process, {hint}unset RANK, WORLD_SIZE and SLURM_STEP_NUM_TASKS"
+        raise UserError(f"this is one of {world.size} ranks, and each would {what}", hint)
+
+
 def meeting_point(environment: Mapping[str, str]) -> MeetingPoint:
     """Return where the ranks of this process's run meet: at MASTER_ADDR and MASTER_PORT.
 

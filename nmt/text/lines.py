@@ -60,7 +60,8 @@ def decoded(stream: io.BufferedReader, name: str | os.PathLike[str]) -> Iterator
 
 
 def _check_beginning(head: bytes, name: str | os.PathLike[str]) -> None:
-    """Raise UserError if a text's first bytes are an archive, compressed, UTF-16, UTF-32, binary, or lines that end in `\\r` alone.
+    """Raise UserError if a text's first bytes are an archive, compressed, UTF-16, UTF-32, binary, or lines that end in
+    `\\r` alone.
 
     A few stray bytes may be.
     """

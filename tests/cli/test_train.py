@@ -214,3 +214,14 @@ def test_a_damaged_position_is_named(nmt, reverse_run: Path, tmp_path: Path, mon
 def test_a_run_does_not_go_into_the_prepared_data(nmt, reverse_run: Path, monkeypatch) -> None:
     monkeypatch.chdir(reverse_run)
     assert "is inside the prepared data" in nmt("train", "recipe.yaml", "--out", "data/reverse/ckpts").err
+
+
+def test_ranks_do_not_all_average(nmt, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    for options in ((), ("--weights", "1"), ("--format", "ctranslate2", "--out", "new")):
+        done = nmt("average", "ckpts", *options)
+        assert done.code == 1
+        assert done.err.startswith(
+            "error: this is one of 2 ranks, and each would average into the same place\nhint: start one process"
+        )
