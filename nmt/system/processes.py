@@ -22,6 +22,7 @@ from pathlib import Path
 from subprocess import DEVNULL, Popen
 from typing import Any
 
+from nmt.system.console import Console
 from nmt.system.errors import UserError
 from nmt.system.files import make_directory, writing
 
@@ -171,17 +172,25 @@ class Forks:
 # --- waiting for other processes ------------------------------------------------------------------------------------
 
 LOOK = 0.1  # seconds between polls for a file
+SILENT = 10.0  # seconds of waiting before this is said
 NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)  # from flock on NFS or Lustre without lock support
 
 
 def wait_for(path: Path, patience: float, meanwhile: Callable[[], None]) -> None:
     """Wait up to `patience` seconds until another process, perhaps on another host, has written `path`.
 
-    Call `meanwhile` between polls; it may raise to abort the wait. Raise UserError on timeout.
+    Say so on stderr if it takes long. Call `meanwhile` between polls; it may raise to abort the wait. Raise UserError
+    on timeout.
     """
-    until = time.monotonic() + patience
+    began = time.monotonic()
+    has_said = False
     while not path.exists():
-        if time.monotonic() > until:
+        waited = time.monotonic() - began
+        if waited > SILENT and not has_said:
+            has_said = True
+            shared = "it must be in a folder that all hosts share"
+            Console().say(f"waiting up to {patience:,.0f} s for another process to write {path}: {shared}")
+        if waited > patience:
             problem = f"{path}: another process did not write it within {patience:,.0f} s"
             raise UserError(problem, "give an --out that all hosts share, or raise training.timeout_minutes")
         meanwhile()

@@ -16,7 +16,7 @@ from nmt import __version__
 from nmt.recipe import TokenizerSettings
 from nmt.system import processes
 from nmt.system.errors import UserError
-from nmt.system.processes import SAFE, Child, command, safe_path
+from nmt.system.processes import SAFE, Child, command, safe_path, wait_for
 from nmt.text.tokenizer import Tokenizer
 
 NAMES = "tokenize random numbers copy html json typing signal importlib runpy torch sentencepiece numpy jinja2 nmt"
@@ -87,3 +87,22 @@ def test_a_process_that_cannot_be_started_is_an_error_of_the_machine(
     monkeypatch.setattr(what, refuse if "Pipe" in what else "/no/python")
     with pytest.raises(UserError, match="a process cannot be started: No such file or directory"):
         Child("nmt.report.page", "run")
+
+
+def test_a_long_wait_for_another_process_is_said_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(processes, "LOOK", 0.001)
+    path, polls = tmp_path / "order.npy", iter(range(10))
+
+    def write_at_the_end() -> None:
+        if next(polls) == 9:
+            path.touch()
+
+    for silent in (60, -1):
+        monkeypatch.setattr(processes, "SILENT", silent)
+        path.unlink(missing_ok=True)
+        polls = iter(range(10))
+        wait_for(path, 600, write_at_the_end)
+    shared = "it must be in a folder that all hosts share"
+    assert capsys.readouterr().err == f"waiting up to 600 s for another process to write {path}: {shared}\n"
