@@ -125,5 +125,5 @@ def test_constants_are_those_of_the_header():
 
 
 def test_a_member_that_the_header_does_not_name_is_refused():
-    with pytest.raises(AttributeError, match="wieght"):
-        structure("nmt_norm")(wieght=1)
+    with pytest.raises(AttributeError, match="wayt"):
+        structure("nmt_norm")(wayt=1)
