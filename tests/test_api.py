@@ -151,7 +151,7 @@ def test_long_lines_are_split_at_words_and_joined(tokenizer, limit):
 @pytest.mark.parametrize(("positions", "most"), [("sinusoidal", None), ("learned", 7)])
 def test_an_output_that_does_not_end_is_cut_at_its_cap_and_marked(tokenizer, monkeypatch, positions, most):
     caps = []
-    search = SearchEngine.search
+    rounds = SearchEngine.rounds
 
     def spy(engine, queue, n_best, sample):
         def take(tokens, wait):
@@ -159,9 +159,9 @@ def test_an_output_that_does_not_end_is_cut_at_its_cap_and_marked(tokenizer, mon
             caps.extend(source.cap for source in taken)
             return taken
 
-        return search(engine, SimpleNamespace(take=take), n_best, sample)
+        return rounds(engine, SimpleNamespace(take=take), n_best, sample)
 
-    monkeypatch.setattr(SearchEngine, "search", spy)
+    monkeypatch.setattr(SearchEngine, "rounds", spy)
     model = random_model(tokenizer, liking=-60.0, positions=positions, max_positions=most or 1)
     (found,) = random_translator(tokenizer, model, max_extra=9, max_source=6).stream(["the dog sees"])
     length = len(tokenizer.source.encode("the dog sees"))  # `</s>` not counted

@@ -94,7 +94,7 @@ def test_a_run_needs_the_tokenizer_it_began_with(nmt, task: Path) -> None:
     ("override", "message"),
     [
         ("model.d_ff=64", "error: model.d_ff: is 64, but the run in ckpts was started with 128"),
-        ("tokenizer.algorithm=unigram", "error: tokenizer.algorithm: is 'unigram', but the run in ckpts was started"),
+        ("tokenizer.algorithm=unigram", "error: tokenizer.algorithm: is unigram, but the run in ckpts was started"),
         ("data.max_length=40", "error: data: the run in ckpts was started with other training files"),
     ],
 )

@@ -12,6 +12,7 @@ from nmt.compute import choice
 from nmt.compute.choice import factors_rounded, muon_dtype, product_dtype, set_precision
 from nmt.model.transformer import Transformer
 from nmt.recipe import Model
+from nmt.search import way
 from nmt.system import torch_internals
 from nmt.system.errors import UserError
 
@@ -93,10 +94,10 @@ def test_precisions_are_what_they_say(precision: str, dtype: torch.dtype, cpu: s
 def test_a_precision_pays_by_what_the_processor_has(
     monkeypatch: pytest.MonkeyPatch, capability: str, has_bf16: bool, expected: tuple[bool, bool]
 ) -> None:
-    known = {"torch.cpu:_is_avx512_bf16_supported": lambda: has_bf16, **dict.fromkeys(choice.INT8, print)}
+    known = {"torch.cpu:_is_avx512_bf16_supported": lambda: has_bf16, **dict.fromkeys(way.INT8, print)}
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
     monkeypatch.setattr(torch_internals, "find", known.get)
-    monkeypatch.setattr(choice, "narrowest_in_bf16", choice.narrowest_in_bf16.__wrapped__)  # without its cache
-    assert (choice.pays("int8"), choice.pays("bf16")) == expected
+    monkeypatch.setattr(way, "narrowest_in_bf16", choice.narrowest_in_bf16.__wrapped__)  # without its cache
+    assert (way.pays("int8"), way.pays("bf16")) == expected
     monkeypatch.setattr(torch_internals, "find", lambda name: None)
-    assert not choice.pays("int8")
+    assert not way.pays("int8")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from copy import deepcopy
 from pathlib import Path
 from types import SimpleNamespace
@@ -197,6 +198,7 @@ def validate(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[DevScores, 
     def validate(sources, references, outputs, target="de", named=()):
         monkeypatch.setattr(validation, "perplexity", lambda *_: 2.0)
         monkeypatch.setattr(validation, "for_scoring", lambda model: model)
+        monkeypatch.setattr(Validation, "_searching", lambda *_: nullcontext())
         monkeypatch.setattr(Validation, "_search", lambda *_: list(outputs))
         data = {"name": "x", "source": "en", "target": target, "train": [{"file": "x.tsv"}]}
         data["valid"] = [{"file": "x.tsv", "languages": named or None}]
