@@ -83,9 +83,10 @@ PYTEST := $(VENV)/bin/python -m pytest -q -n 2 --dist worksteal  # two tests at 
 # Processors differ: what computes is tested a second time as a processor with AVX2 alone would compute it. Rules for what an output holds are not: they compare symbols. The tests of C kernels try every
 # library at once.
 AVX2 := ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 MKL_ENABLE_INSTRUCTIONS=AVX2
-NUMERICS := $(addprefix tests/model/test_,$(addsuffix .py,cache operations layers transformer)) \
+NUMERICS := $(addprefix tests/model/test_,$(addsuffix .py,operations layers transformer)) \
   $(addprefix tests/compute/test_,$(addsuffix .py,choice_precision cpu_training ways)) \
-  $(addprefix tests/decoding/test_,beam.py forced.py sampling.py search.py) tests/test_api.py tests/test_api_parser.py \
+  $(addprefix tests/search/test_,$(addsuffix .py,beam in_c sampling search state)) tests/decoding/test_forced.py \
+  tests/test_api.py tests/test_api_parser.py \
   $(addprefix tests/training/test_,$(addsuffix .py,loss optimizer trainer trainer_out_of_memory))
 
 test: export OMP_NUM_THREADS := 1
