@@ -95,7 +95,7 @@ test: $(INSTALLED)
 	$(AVX2) $(PYTEST) -m 'not slow' $(NUMERICS)
 
 test-slow: $(INSTALLED)
-	$(VENV)/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt transformers \
+	$(VENV)/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt transformers protobuf \
 	  || echo "the tests of exports will be skipped: transformers could not be installed"
 	$(MAKE) $(VENV)/.documents || echo "the tests of the site will be skipped: sphinx could not be installed"
 	$(MAKE) .venv-argos/.installed || echo "the tests of packages will be skipped: Argos Translate could not be installed"
