@@ -28,7 +28,7 @@ from nmt.text.vocabulary import UNK, TargetVocabulary
 EXAMPLES = 3  # dropped pairs shown for each reason
 REPEATED, DUPLICATE = "pairs that repeat an earlier one", "dropped as duplicates"
 HELD_OUT = "set aside for valid and test, duplicates included"
-NO_LANGUAGE = "sources without a target language"
+NO_LANGUAGE, TWO_LANGUAGES = "sources without a target language", "sources with a second target language"
 Ids = NDArray[np.int32]
 Rows = NDArray[np.int64]
 
@@ -91,7 +91,7 @@ class PairEncoder:
     older: Sequence[Sequence[TargetVocabulary]] = ()
     """Vocabularies that encode each side, by data set, where `vocabularies` have languages added to them"""
     typed: frozenset[int] = frozenset()
-    """Symbols of which users type one at the beginning of each source of a data set without `symbols`"""
+    """Symbols of which users type one at the beginning of each source, only in data sets without `symbols`"""
 
     @cached_property
     def _evaluation_sources(self) -> frozenset[str]:
@@ -115,8 +115,9 @@ class PairEncoder:
         if reason := self.vocabularies[-1].UNSEEN:
             counts[reason] = sum(UNK in ids for ids in rows[-1])
         symbols = self.symbols[chunk.dataset] if self.symbols else [()] * len(rows)
-        if self.typed and not symbols[0]:
-            counts[NO_LANGUAGE] = sum(self.typed.isdisjoint(ids[:1]) for ids in rows[0])
+        if self.typed:
+            typed = sum(not self.typed.isdisjoint(ids[:1]) for ids in rows[0])
+            counts.update({TWO_LANGUAGES: typed} if symbols[0] else {NO_LANGUAGE: len(rows[0]) - typed})
         sides = [_concatenate(side, first) for side, first in zip(rows, symbols, strict=True)]
         if not self.keep_all and not (kept := self._fitting(sides, usable, dropped)).all():
             sides, lines = [side.only(kept) for side in sides], lines[kept]

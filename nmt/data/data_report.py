@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from pydantic import RootModel
 
-from nmt.data.corpus import NO_LANGUAGE, SIDES, Corpus
+from nmt.data.corpus import NO_LANGUAGE, SIDES, TWO_LANGUAGES, Corpus
 from nmt.recipe import Data
 from nmt.system.errors import printable
 from nmt.system.files import read_json
@@ -60,7 +60,17 @@ def summary(out: Path, report: dict[str, dict[str, Any]], tokenizer: Tokenizer, 
     if not tokenizer.shared:
         pieces += f" and {len(tokenizer.target):,} {'tree symbols' if task.has_trees else 'pieces'}"
     yield f"prepared {out}: {pieces}"
-    told = ("dropped", "set aside", "pairs", "source sentences", "trees", "targets", "units", NO_LANGUAGE)
+    told = (
+        "dropped",
+        "set aside",
+        "pairs",
+        "source sentences",
+        "trees",
+        "targets",
+        "units",
+        NO_LANGUAGE,
+        TWO_LANGUAGES,
+    )
     for split, figures in report.items():
         if not figures["read"]:
             continue

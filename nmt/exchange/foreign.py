@@ -27,17 +27,14 @@ KINDS = (
     (("pytorch_model*.bin",), f"has no {WHOLE}, and nmt does not unpickle pytorch_model.bin", SAVING),
     (("*.gguf",), "is a GGUF model, of llama.cpp", ORIGINAL),
     (("*.argosmodel",), "is a package of Argos Translate", ORIGINAL),
-    (
-        ("*.npz",),
-        "is a model of Marian itself",
-        "the same may be on the hub for transformers: hf:Helsinki-NLP/opus-mt-…",
-    ),
+    (("*.npz",), "is a model of Marian itself", "the hub may have it for transformers: hf:Helsinki-NLP/opus-mt-…"),
     (("model.bin",), "is a model of CTranslate2", ORIGINAL),
     (("*.onnx",), "is an ONNX model", ORIGINAL),
     (("tf_model*.h5", "flax_model*.msgpack"), "has weights of TensorFlow or JAX only", ORIGINAL),
     (("*.pt", "*.pth", "*.ckpt"), "holds pickled weights, and nmt unpickles none", "train anew, on the same data"),
     (("checkpoint-*/config.json",), "holds checkpoints of transformers' Trainer", "name one of them: {found}"),
     (("snapshots/*/config.json",), "is a model in the hub's cache", "name {found}, or hf:ORG/NAME"),
+    ((WHOLE,), "holds weights, but no file that says of what model", f"copy bundle.json or config.json beside {WHOLE}"),
     (("tokenizer*.json", "*.spm", "sentencepiece*.model"), "holds a tokenizer without a model", "name the whole model"),
 )
 """For each kind of model names of its files, what it is, and a hint"""
@@ -50,17 +47,14 @@ def explain(name: str, origin: str, files: Collection[str]) -> UserError | None:
     """
     for patterns, what, hint in KINDS:
         if found := sorted(file for file in files if any(fnmatch(file, pattern) for pattern in patterns)):
-            places = {
-                "found": os.path.join(origin, os.path.dirname(found[-1])),
-                "out": f"{Path(origin).name}-safetensors",
-            }
-            return UserError(f"{name}: {what}", hint.format(origin=origin, **places))
+            place, out = os.path.join(origin, os.path.dirname(found[-1])), f"{Path(origin).name}-safetensors"
+            return UserError(f"{name}: {what}", hint.format(origin=origin, found=place, out=out))
     return None
 
 
 def explain_path(path: Path) -> UserError | None:
     """Return an error that says what the model of another program at a path is; None if unknown."""
     if path.is_file():
-        return explain(str(path), str(path), [path.name])
+        return None if path.name == WHOLE else explain(str(path), str(path), [path.name])
     found = [*path.glob("*"), *path.glob("checkpoint-*/config.json"), *path.glob("snapshots/*/config.json")]
     return explain(str(path), str(path), [str(file.relative_to(path)) for file in found])

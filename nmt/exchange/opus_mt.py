@@ -66,7 +66,7 @@ class MarianBundle(Bundle):
             raise UserError(problem, hint)
         if not (path / WEIGHTS).is_file():
             raise explain_path(path) or UserError(f"{path}: lacks {WEIGHTS}", remedy(path / WEIGHTS))
-        if "quantization_config" in config:
+        if config.get("quantization_config"):
             hint = "use the model from before; or in transformers: model.dequantize(), and save it again"
             raise UserError(f"{path}: is quantised, by the quantization_config of {CONFIG}", hint)
         wrong = [key for key, value in REFUSED.items() if NORMS[kind] == "post" and config.get(key) is value]

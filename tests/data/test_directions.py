@@ -145,6 +145,7 @@ def test_sources_without_a_language_are_counted_for_a_model_that_is_told_one(
     said = capsys.readouterr().err
     assert "2 sources without a target language" in said
     assert "such as >>deu<<, which data sets can name: {file: pairs.tsv, target: deu}" in said
-    prepare(recipe(data={"target": "fra", "train": [{"source": "a.en", "target": "a.de", "languages": ["fra"]}]}),
-            QUIET, 1, folder)  # fmt: skip
+    named = [{"source": "a.en", "target": "a.de", "languages": ["en", "fra"]}]
+    prepare(recipe(data={"target": "fra", "train": named}), QUIET, 1, folder)
+    assert report("train")["sources with a second target language"] == 1
     assert "sources without a target language" not in report("train")
