@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from typing import Any, Self, TypeVar
 
 import torch
+import torch._dynamo  # every optimizer imports it: once, before there are forks
 from torch import Tensor, nn
 
 from nmt.recipe import Training
