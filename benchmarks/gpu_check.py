@@ -34,6 +34,7 @@ from torch.nn import functional as F
 from contest import Pile, random_vocabulary
 from nmt.compute.choice import factors_rounded, for_training, set_precision
 from nmt.data.corpus import Corpus
+from nmt.data.epochs import Update
 from nmt.decoding.forced import attention_of, log_probabilities_of
 from nmt.model.transformer import Transformer
 from nmt.recipe import Decoding, Model, Training
@@ -41,15 +42,12 @@ from nmt.search import on_gpu
 from nmt.search.beam import SearchEngine
 from nmt.search.constraints import MakeConstraint, MinLength, NoRepeat, PrefixConstraint, TreeConstraint
 from nmt.search.sources import Prefix, Source
-from nmt.system.console import Console
 from nmt.system.device import choose_device
-from nmt.system.launchers import World
 from nmt.text.vocabulary import EOS
-from nmt.training.batches import Update, make_batch
-from nmt.training.distributed import Group, Requests
+from nmt.training.batches import make_batch
+from nmt.training.distributed import Requests
 from nmt.training.loss import smoothed_cross_entropy
 from nmt.training.run_files import RunState
-from nmt.training.trainer import Trainer
 from results import Results, parser
 from search_agreement import BATCHES, VOCABULARY, found_by, random_model, random_parser, random_sources, score
 from synthetic import wmt_lengths, write_corpus
@@ -103,9 +101,7 @@ class Updates:
         torch.manual_seed(1)
         self.model = Transformer(config, VOCABULARY, VOCABULARY).to(device).train()
         set_precision(self.model, precision, device)
-        self._corpus, group = corpus, Group(World(), timeout_minutes=1, device=device)
-        self._trainer = Trainer(self.model, corpus, given, group, Console(quiet=True))
-        self._trainer.state.device_tokens = given.device_tokens or 0
+        self._corpus, self._trainer = corpus, Ours(self.model, corpus, given, device).trainer
         self.optimizer = self._trainer.optimizer
 
     def compute(self, number: int) -> tuple[float, Weights]:

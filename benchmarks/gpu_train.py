@@ -6,7 +6,7 @@
 Runs the updates of `nmt train`, on one device, of about 24,000 tokens a side with 37,000 subwords, and in turn with
 them a plain loop (`benchmarks/plain.py`). A row has the median milliseconds of an update: `ours`; `plain`; `floor`, its
 matrix products at the speed of a large one; `host`, an update with as many launches and a sixteenth of the pairs;
-`made_before`, with micro-batches made beforehand. Then come launches, the host's waits and kernels of these updates,
+`making`, the host's work to make its micro-batches. Then come launches, the host's waits and kernels of these updates,
 and a trace of two.
 """
 
@@ -47,7 +47,7 @@ ROUNDS, PART = 3, 16
 def time_class(
     results: Results, row: str, ours: Ours, plain: PlainTraining | None, rows: list[range], limit: float
 ) -> tuple[float, list[Update]]:
-    """Add milliseconds of a class's updates; return one's seconds, and the updates, made beforehand.
+    """Add milliseconds of a class's updates; return one's seconds, and the updates.
 
     `limit` is the FLOP/s of a large product.
     """
@@ -71,7 +71,7 @@ def time_class(
     chunk = operations.chunk_rows(ours.trainer.model.output_embedding.num_embeddings)
     with patch.object(operations, "chunk_rows", lambda vocabulary: max(1, chunk // PART)):  # as many chunks
         results.add(row, host=median(lambda: ours.train(made(few))))
-    results.add(row, made_before=median(lambda: ours.perform(beforehand)))
+    results.add(row, making=median(lambda: ours.make(beforehand)))
     return own / 1000, beforehand
 
 

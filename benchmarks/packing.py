@@ -18,7 +18,7 @@ from nmt.data.corpus import Ids
 from nmt.data.epochs import plan_epoch
 from nmt.model.batch import Batch
 from nmt.training import batches
-from nmt.training.batches import Packer, deal_update, split_update
+from nmt.training.batches import Packer, split_update
 from synthetic import LONGEST, wmt_lengths
 
 SIZES = (1, 4, 8, 16)
@@ -54,10 +54,10 @@ def main() -> None:
             [
                 padded(source[rows][part], target[rows][part])
                 for rows in map(plan.rows, range(len(plan)))
-                for part in split(source[rows], target[rows], 2 * share, devices)
+                for part in split_update(source[rows], target[rows], 2 * share, devices, packed)
                 if len(part)
             ]
-            for split in (split_update, deal_update)
+            for packed in (False, True)
         )
         report("padded", cut)
         for sizes in SIZES:

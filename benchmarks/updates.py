@@ -15,13 +15,14 @@ import torch
 
 from counts import synchronize
 from nmt.data.corpus import Corpus
-from nmt.data.epochs import AHEAD, EpochPlan, plan_epoch
+from nmt.data.epochs import AHEAD, EpochPlan, Update, plan_epoch, updates_from
 from nmt.model.transformer import Transformer
 from nmt.recipe import Training
 from nmt.system.console import Console, JsonLines, unseen
 from nmt.system.launchers import World
-from nmt.training.batches import Update, prefetched
+from nmt.training.batches import prefetched
 from nmt.training.distributed import Group, Requests
+from nmt.training.learner import Learner
 from nmt.training.progress import Progress
 from nmt.training.run_files import RunState
 from nmt.training.trainer import Trainer
@@ -48,18 +49,27 @@ class Ours:
         console: Console | None = None,
     ) -> None:
         console = console or Console(quiet=True)
-        self.trainer = Trainer(model, corpus, settings, Group(World(), timeout_minutes=10, device=device), console)
-        self.trainer.state = state or self.trainer.state
-        self.trainer.start(Progress(Console(quiet=True), JsonLines(Path(os.devnull), console.say), "", unseen))
+        self._corpus, learner = corpus, Learner(model, corpus, settings, device)
+        learner.state = state or learner.state
+        progress = Progress(Console(quiet=True), JsonLines(Path(os.devnull), console.say), "", unseen)
+        self.trainer = Trainer(learner, Group(World(), timeout_minutes=10, device=device), console, progress)
 
     def updates(self, plan: Plan, count: int) -> Iterator[Update]:
         """Yield the next updates of a plan."""
-        return islice(self.trainer.micro_batches.updates(plan, self.trainer.state), count)
+        state = self.trainer.state
+        return islice(updates_from(state.epoch, state.offset, plan, self._corpus), count)
+
+    def make(self, updates: Sequence[Update]) -> float:
+        """Make the micro-batches of updates; return the seconds of one."""
+        began = time.perf_counter()
+        for update in updates:
+            self.trainer.micro_batches.of(update, self.trainer.state.device_tokens)
+        return (time.perf_counter() - began) / len(updates)
 
     def train(self, updates: Iterator[Update]) -> float:
-        """Perform updates, as they are made in a thread; return the seconds of one."""
+        """Perform updates, as a thread reads them; return the seconds of one."""
         with closing(prefetched(updates, AHEAD)) as ahead:
-            return self.perform(chain([next(ahead)], ahead))  # the first one is made before the clock starts
+            return self.perform(chain([next(ahead)], ahead))  # the first one is read before the clock starts
 
     def perform(self, updates: Iterable[Update]) -> float:
         """Perform updates; return the seconds of one."""

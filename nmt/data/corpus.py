@@ -23,7 +23,7 @@ from nmt.data.pairs import Pair
 from nmt.recipe import Data
 from nmt.system.errors import UserError
 from nmt.system.files import not_read, regular, remedy
-from nmt.text.vocabulary import UNK, TargetVocabulary
+from nmt.text.vocabulary import TargetVocabulary
 
 EXAMPLES = 3  # dropped pairs shown for each reason
 REPEATED, DUPLICATE = "pairs that repeat an earlier one", "dropped as duplicates"
@@ -69,7 +69,7 @@ class EncodedChunk:
     texts: list[Pair] | None
     """Texts of the pairs; None in the training split"""
     counts: Counter[str]
-    """Counts of dropped pairs by reason, of overlaps with evaluation splits and of targets with unknown symbols"""
+    """Counts of dropped pairs by reason, of overlaps with evaluation splits and of targets that are not spelled"""
     examples: dict[str, list[tuple[int, Pair]]]
     """The first dropped pairs by reason, each with its line number in the split"""
 
@@ -113,7 +113,8 @@ class PairEncoder:
         vocabularies = self.older[chunk.dataset] if self.older else self.vocabularies
         rows = [vocabulary.encode_all(texts) for vocabulary, texts in zip(vocabularies, columns, strict=True)]
         if reason := self.vocabularies[-1].UNSEEN:
-            counts[reason] = sum(UNK in ids for ids in rows[-1])
+            spells = self.vocabularies[-1].spells
+            counts[reason] = sum(not spells(pair[-1], ids) for pair, ids in zip(pairs, rows[-1], strict=True))
         symbols = self.symbols[chunk.dataset] if self.symbols else [()] * len(rows)
         if self.typed:
             typed = sum(not self.typed.isdisjoint(ids[:1]) for ids in rows[0])

@@ -10,14 +10,14 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nmt.data.corpus import Corpus, Ids, Rows
+from nmt.data.corpus import Corpus, Ids, Lengths, Rows
 from nmt.recipe import Data, Training
 from nmt.system.errors import UserError
 from nmt.system.files import whole_directory
@@ -140,6 +140,29 @@ def _cuts(order: NDArray[np.int32], source_lengths: Ids, target_lengths: Ids, ba
             begin = end
             cuts.append(first + end)
     return np.array(cuts, dtype=np.int64)
+
+
+@dataclass(frozen=True)
+class Update:
+    """An update of an epoch's plan."""
+
+    epoch: int
+    offset: int
+    """0-based index of the update in its epoch"""
+    rows: Rows
+    """(pairs,) indices into the corpus"""
+    lengths: Lengths
+    """Lengths of the pairs in `rows`"""
+
+
+def updates_from(epoch: int, offset: int, plan: Callable[[int], EpochPlan], corpus: Corpus) -> Iterator[Update]:
+    """Yield updates endlessly, from a position in an epoch on; `plan` returns an epoch's plan."""
+    while True:
+        planned = plan(epoch)
+        for number in range(offset, len(planned)):
+            rows = planned.rows(number)
+            yield Update(epoch, number, rows, corpus.lengths(rows))
+        epoch, offset = epoch + 1, 0
 
 
 @dataclass(frozen=True)

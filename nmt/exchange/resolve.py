@@ -95,8 +95,9 @@ def initial_bundle(recipe: Recipe) -> Bundle | None:
         problem = f"tokenizer.new_languages: {language} is a language of {found.path} already"
         raise UserError(problem, "remove it, and training goes on with what the model has for it")
     before, given = found.recipe.model, recipe.model
+    names = {"d_k": "key_width", "d_v": "value_width", "decoder_layers": "decoder_depth"}  # with their defaults
     for key in sorted(given.model_fields_set - MAY_VARY):
-        has, wants = getattr(before, key), getattr(given, key)
+        has, wants = (getattr(of, names.get(key, key)) for of in (before, given))
         if wants != has:
             raise UserError(
                 f"training.init_from: {found.path} has model.{key} {has}, but the recipe has {wants}",
@@ -118,6 +119,14 @@ def other_directions(recipe: Recipe, origin: Bundle) -> Iterator[str]:
     if is_other and not origin.tokenizer().source.languages:
         those, these = (" and ".join(sorted(map("-".join, ways))) for ways in (before, now))
         yield f"training.init_from: {origin.path} translates {those}, and data.train has {these}"
+
+
+def unused_tokenizer(recipe: Recipe, origin: Bundle) -> Iterator[str]:
+    """Yield a note if the recipe asks for another tokenizer than that of the model that training starts from."""
+    given, before = recipe.tokenizer, origin.recipe.tokenizer
+    keys = sorted(given.model_fields_set - {"new_languages", "new_vocab_size"})
+    if others := [f"tokenizer.{key}" for key in keys if getattr(given, key) != getattr(before, key)]:
+        yield f"{', '.join(others)}: not used, since the tokenizer is that of training.init_from, {origin.path}"
 
 
 def with_model_of(recipe: Recipe, origin: Bundle | None) -> Recipe:

@@ -21,7 +21,7 @@ from pydantic import BaseModel, Field, ValidationError
 from nmt import recipe as recipes
 from nmt.checkpoint.reading import AVERAGED, MANIFEST, Bundle, survey
 from nmt.recipe import Recipe, Task
-from nmt.system.console import Console
+from nmt.system.console import BEYOND, Console
 from nmt.system.errors import UserError
 from nmt.system.files import read_json
 from nmt.training.run_files import ABOUT, METRICS, SAMPLES, DevOutputs, read_samples, spread
@@ -163,7 +163,7 @@ def read_figures(path: Path, task: Task) -> tuple[dict[str, Column], dict[str, C
                 values = json.loads(line, parse_int=float)
                 rows.append([math.nan if (value := values.get(name)) is None else float(value) for name in names])
     table = np.array(rows).reshape(-1, len(names))
-    columns = dict(zip(names, np.where(np.isfinite(table), table, np.nan).T, strict=True))
+    columns = dict(zip(names, np.where(np.abs(table) < BEYOND, table, np.nan).T, strict=True))
     dev = {name: columns[name] for name in ("step", "seconds", "tokens")}
     dev |= {name: columns[f"valid_{name}"] for name in (*task.others, "perplexity")}
     dev |= {"score": columns[f"valid_{task.metric}"]}

@@ -172,8 +172,11 @@ class OnGPU(Plain):
             layers = tuple(tuple(with_room(pool, 0, pages * PAGE) for pool in model) for model in pools.caches)
             pools = Pools(layers, free, pages)
         listed[:, 1:][lacking] = pools.free[:total]
+        table = upload(listed, self.device)
+        if table.shape == rows.table.shape:  # in place, where graphs read it
+            table = rows.table.copy_(table)
         seen = with_room(rows.seen, 1, int(rows.bounds.max()))
-        rows = rows._replace(listed=listed, table=upload(listed, self.device), seen=seen)
+        rows = rows._replace(listed=listed, table=table, seen=seen)
         return Past(rows, pools._replace(free=pools.free[total:]))
 
     # --- steps

@@ -85,10 +85,15 @@ def m2m_symbols(directory: Path, known: set[str], first: int) -> dict[int, str]:
         problem = f"{directory / CONFIG}: nmt has no tokenizer with {key} {getattr(config, key)}"
         raise UserError(problem, "use another model, or run this one by transformers")
     is_m2m = VOCAB[0] in known
+    named = dict(_added_tokens(directory, known))
+    has_its_symbols = any(token.startswith("__") for token in named.values())
+    if not is_m2m and (has_its_symbols or (config.tokenizer_class or "").startswith(M2M_CLASSES[0])):
+        problem = f"{directory}: has symbols of M2M-100, whose pieces have their ids in {VOCAB[0]}, which is missing"
+        raise UserError(problem, f"copy {VOCAB[0]} from where the model comes from")
     codes = LANGUAGES["m2m_100" if is_m2m else "nllb"].split()
     usual = [f"__{code}__" for code in codes] if is_m2m else [*codes, "<mask>"]
-    named = _added_tokens(directory, known)
-    return dict(enumerate(usual, first)) | {i: token for i, token in named if i >= first and LANGUAGE.fullmatch(token)}
+    listed = {index: token for index, token in named.items() if index >= first and LANGUAGE.fullmatch(token)}
+    return dict(enumerate(usual, first)) | listed
 
 
 def with_all_rows(directory: Path, symbols: Mapping[int, str]) -> dict[int, str]:

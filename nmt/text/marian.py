@@ -7,6 +7,7 @@ an id become `<unk>`. We renumber: control symbols get our ids, and the other pi
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Collection, Mapping, Sequence, Sized
 from typing import Any
 
@@ -41,6 +42,7 @@ class MarianVocabulary(Vocabulary):
         self._textless = {*range(EOS + 1), *self.languages.values()}
         self._unknown = frozenset((UNK,))
         self._encoder, self._decoder = encoder, decoder
+        self._spelled, self._lost = set[str](), set[str]()  # characters
         self._from_encoder = [self._ids.get(encoder.id_to_piece(i), UNK) for i in range(encoder.get_piece_size())]
 
     def encode(self, text: str) -> list[int]:
@@ -77,6 +79,17 @@ class MarianVocabulary(Vocabulary):
         pieces = [self._symbols[index] for index in ids if index not in self._textless]
         return str(self._decoder.decode_pieces(pieces)).replace(SPACE_MARK, " ").strip()
 
+    def spells(self, text: str, ids: Sequence[int]) -> bool:
+        """Return whether the ids of a text hold all of it, but for spaces and what Unicode calls compatible (NFKC).
+
+        SentencePiece's rules drop some characters, such as the zero-width non-joiners of Persian.
+        """
+        for character in set(text) - self._spelled - self._lost:
+            between = f"a{character}a"
+            is_kept = _letters(self.decode(self._encode_plain(between))) == _letters(between)
+            (self._spelled if is_kept else self._lost).add(character)
+        return super().spells(text, ids) and self._lost.isdisjoint(text)
+
     def spellings(self) -> list[str]:
         """Return each piece's text by id, with spaces as U+2581; empty for other symbols."""
         return ["" if index in self._textless else piece for index, piece in enumerate(self._symbols)]
@@ -107,6 +120,11 @@ class M2MVocabulary(MarianVocabulary):
     def language(self, text: str) -> str:
         """Return an empty string: languages are not typed."""
         return ""
+
+
+def _letters(text: str) -> str:
+    """Return a text without spaces, in NFKC."""
+    return "".join(unicodedata.normalize("NFKC", text).split())
 
 
 def is_tag(piece: str) -> bool:

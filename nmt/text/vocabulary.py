@@ -57,7 +57,7 @@ class TargetVocabulary(Protocol):
     FILE: str
     """Name of its file if source and target have separate vocabularies"""
     UNSEEN: str
-    """Noun phrase, in messages, for texts with unknown symbols; empty if no symbol is unknown"""
+    """Noun phrase, in messages, for texts that are not spelled; empty if all are"""
     serialized: bytes
     _symbols: list[str]
     """All symbols, by id"""
@@ -73,6 +73,10 @@ class TargetVocabulary(Protocol):
     def encode_all(self, texts: Sequence[str]) -> list[list[int]]:
         """Encode each text as `encode` does."""
         return [self.encode(text) for text in texts]
+
+    def spells(self, text: str, ids: Sequence[int]) -> bool:
+        """Return whether the ids of a text, as `encode` returns them, hold all of it."""
+        return UNK not in ids
 
     def listing(self) -> list[str]:
         """Return all symbols in order of their ids."""

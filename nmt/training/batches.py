@@ -19,8 +19,8 @@ from torch import Tensor
 
 from nmt.compute.choice import device_name, product_dtype
 from nmt.compute.gpu import OLDEST, attention_tiles
-from nmt.data.corpus import Corpus, Ids, Lengths, Rows
-from nmt.data.epochs import EpochPlan
+from nmt.data.corpus import Corpus, Ids, Rows
+from nmt.data.epochs import Update
 from nmt.model.batch import Batch, Groups, Packing, Sequences
 from nmt.recipe import CPU_DEVICE_TOKENS, Model, Training
 from nmt.system import torch_internals
@@ -29,7 +29,6 @@ from nmt.system.device import largest_fitting
 from nmt.system.errors import UserError
 from nmt.text.vocabulary import BOS, EOS, PAD
 from nmt.training.distributed import Group
-from nmt.training.run_files import RunState
 
 T = TypeVar("T")
 FEWEST_TOKENS = 512  # of a micro-batch on a CPU; products of fewer rows are slower
@@ -38,19 +37,30 @@ ALIGNED = 8  # token counts are rounded up to a multiple of this, for fast kerne
 TILE = 128  # queries or keys that the packed-attention kernel processes at a time
 
 
-def split_update(source_lengths: Ids, target_lengths: Ids, device_tokens: int, devices: int = 1) -> list[Rows]:
-    """Split an update into padded micro-batches of at most `device_tokens` cells per side.
+def split_update(
+    source_lengths: Ids, target_lengths: Ids, device_tokens: int, devices: int = 1, packed: bool = False
+) -> list[Rows]:
+    """Split an update into micro-batches of at most `device_tokens` tokens per side.
 
-    Lengths are (pairs,), and each micro-batch is an array of indices into them. The number of micro-batches is a
-    multiple of `devices`, and their sizes are nearly equal, so that none is tiny. A pair longer than `device_tokens`
-    gets a micro-batch of its own. Some are empty if the update has too few pairs.
+    Lengths are (pairs,), and each micro-batch is an array of indices into them. Neighbours are similar in length. So
+    padded micro-batches, whose padding counts, are of neighbours, and nearly equal in size, so that none is tiny. Pairs
+    of packed ones are dealt, which balances the tokens of both sides. The number of micro-batches is a multiple of
+    `devices`; some are empty if the update has too few pairs. A pair longer than `device_tokens` is alone.
     """
-    widths = np.maximum(source_lengths, target_lengths).astype(np.int64) + 1
-    rounds = min(-(-int(widths.sum()) // (devices * device_tokens)), -(-len(widths) // devices))
+    sides = np.stack((source_lengths, target_lengths)).astype(np.int64) + 1
+    pairs = sides.shape[1]
+    widths = sides.max(0)
+    tokens = int(sides.sum(1).max() if packed else widths.sum())
+    rounds = min(-(-tokens // (devices * device_tokens)), -(-pairs // devices))
     count = devices * max(1, rounds)
     while True:
-        parts = np.array_split(np.arange(len(widths)), count)
-        if all(len(part) <= 1 or widths[part].max() * len(part) <= device_tokens for part in parts):
+        if packed:
+            parts = [np.arange(first, pairs, count) for first in range(count)]
+            sizes = (sides[:, part].sum(1).max() for part in parts)
+        else:
+            parts = np.array_split(np.arange(pairs), count)
+            sizes = (widths[part].max(initial=0) * len(part) for part in parts)
+        if all(len(part) <= 1 or size <= device_tokens for part, size in zip(parts, sizes, strict=True)):
             return parts
         count += devices
 
@@ -88,22 +98,6 @@ def prefetched(items: Iterator[T], ahead: int) -> Generator[T]:
             yield item  # type: ignore[misc]
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
-
-
-def deal_update(source_lengths: Ids, target_lengths: Ids, device_tokens: int, devices: int = 1) -> list[Rows]:
-    """Split an update into packed micro-batches of at most `device_tokens` tokens per side.
-
-    Unlike `split_update`, deal pairs round-robin. Since neighbours are similar in length, this balances the token
-    counts of both sides.
-    """
-    sides = np.stack((source_lengths, target_lengths)).astype(np.int64) + 1
-    pairs = sides.shape[1]
-    count = devices * max(1, -(-int(sides.sum(1).max()) // (devices * device_tokens)))
-    while True:
-        parts = [np.arange(first, pairs, count) for first in range(count)]
-        if all(len(part) <= 1 or sides[:, part].sum(1).max() <= device_tokens for part in parts):
-            return parts
-        count += devices
 
 
 @dataclass(frozen=True)
@@ -207,18 +201,6 @@ SHARE = 0.9  # fraction of GPU memory that an update may use; the rest allows fo
 WIDEST_HEAD, HEAD_STEP = 256, 8  # maximum and divisor of the head width in the packed-attention kernel
 
 
-@dataclass(frozen=True)
-class Update:
-    """An update of the epoch plan, with this rank's share of it."""
-
-    epoch: int
-    offset: int  # 0-based index of the update in its epoch
-    rows: Rows  # (pairs,) indices into the corpus, over all ranks
-    lengths: Lengths  # lengths of the pairs in `rows`
-    device_tokens: int = 0  # micro-batch size; 0 until the micro-batches are made
-    batches: Sequence[Batch] = ()  # this rank's micro-batches
-
-
 class MicroBatches:
     """This rank's micro-batches, padded or packed."""
 
@@ -238,21 +220,21 @@ class MicroBatches:
         """Whether micro-batches are packed."""
         return self._packer is not None
 
-    def updates(self, plan: Callable[[int], EpochPlan], state: RunState) -> Iterator[Update]:
-        """Yield updates endlessly, starting from the position in `state`; `plan` returns an epoch's plan."""
-        epoch, offset = state.epoch, state.offset
-        while True:
-            planned = plan(epoch)
-            for number in range(offset, len(planned)):
-                rows, size = planned.rows(number), state.device_tokens
-                lengths = self._corpus.lengths(rows)
-                yield Update(epoch, number, rows, lengths, size, self._split(rows, lengths, size))
-            epoch, offset = epoch + 1, 0
+    def of(self, update: Update, device_tokens: int) -> list[Batch]:
+        """Return this rank's micro-batches of an update, of at most `device_tokens` tokens per side."""
+        parts = split_update(*update.lengths, device_tokens, self._group.size, self.packed)
+        own = parts[self._group.rank :: self._group.size]
+        batches = [self._batch(update.rows[part], device_tokens) for part in own]
+        return [batch.joined(pinned=True) for batch in batches] if self._group.device.type == "cuda" else batches
 
-    def of(self, update: Update, device_tokens: int) -> Sequence[Batch]:
-        """Return the update's micro-batches, splitting it again if their size is not `device_tokens`."""
-        same = update.device_tokens == device_tokens
-        return update.batches if same else self._split(update.rows, update.lengths, device_tokens)
+    def empty(self) -> Batch:
+        """Return a micro-batch without pairs."""
+        return self._batch(np.empty(0, np.int64), 1)
+
+    def _batch(self, rows: Rows, device_tokens: int) -> Batch:
+        """Read pairs into a padded or packed micro-batch."""
+        batch = make_batch(self._corpus, rows)
+        return batch if self._packer is None else self._packer.pack(batch, device_tokens)
 
     def on_device(self, batch: Batch) -> Batch:
         """Copy a micro-batch to the device; on a GPU, on a separate stream that overlaps with computation."""
@@ -292,34 +274,17 @@ class MicroBatches:
                 even = _even_batch(usual, width)
                 yield self.on_device(self._packer.pack(even, usual))
 
-    def choose_size(self, state: RunState, memory_of: Callable[[int], int], console: Console) -> None:
-        """Set the micro-batch size in `state`, unless it was already chosen for the same devices.
+    def place(self) -> str:
+        """Return the devices of all ranks, such as 8 × NVIDIA H200, as far as memory and rounding depend on them."""
+        own = device_name(self._group.device, False, self._dtype)  # memory does not depend on threads
+        names = Counter(name for (name,) in self._group.gather([own]))
+        return " + ".join(f"{number} × {name}" for name, number in sorted(names.items()))
+
+    def fitting(self, memory_of: Callable[[int], int], console: Console) -> int:
+        """Return the largest micro-batch size, in tokens, that fits every device's memory, and say it of GPUs.
 
         `memory_of` returns the bytes that a GPU needs for a micro-batch of the given number of tokens.
         """
-        own = device_name(self._group.device, False, self._dtype)  # memory does not depend on threads
-        names = Counter(name for (name,) in self._group.gather([own]))
-        place = " + ".join(f"{number} × {name}" for name, number in sorted(names.items()))
-        kept = state.device_tokens if state.place == place else 0  # other devices differ in memory
-        if state.place not in ("", place):
-            console.say(f"changed: devices from {state.place} to {place}; sums are rounded differently")
-        state.device_tokens = kept or self._settings.device_tokens or self._fitting(memory_of, console)
-        state.place = place
-
-    def _split(self, rows: Rows, lengths: Lengths, device_tokens: int) -> list[Batch]:
-        """Return this rank's share of the update's micro-batches."""
-        split = split_update if self._packer is None else deal_update
-        parts = split(*lengths, device_tokens, self._group.size)
-        batches = [self.batch(rows[part], device_tokens) for part in parts[self._group.rank :: self._group.size]]
-        return [batch.joined(pinned=True) for batch in batches] if self._group.device.type == "cuda" else batches
-
-    def batch(self, rows: Rows, device_tokens: int) -> Batch:
-        """Read pairs into a padded or packed micro-batch."""
-        batch = make_batch(self._corpus, rows)
-        return batch if self._packer is None else self._packer.pack(batch, device_tokens)
-
-    def _fitting(self, memory_of: Callable[[int], int], console: Console) -> int:
-        """Return the largest micro-batch size, in tokens, that fits every device's memory."""
         device = self._group.device
         if device.type != "cuda":
             return cpu_device_tokens(self._group.size)

@@ -182,15 +182,29 @@ class Group:
                 vars(self._parallel).pop(name, None)
         dist.destroy_process_group()
 
-    def parallel(self, module: nn.Module, optimizer: Optimizer) -> DistributedDataParallel | None:
-        """Wrap a module so that backward passes average its gradients over all ranks; return None if `add_up` does."""
+    def parallel(self, module: nn.Module, optimizer: Optimizer) -> nn.Module:
+        """Return a module whose backward passes average its gradients over all ranks, or itself if `add_up` does."""
         if self.size == 1:
-            return None
+            return module
         with warnings.catch_warnings(), self.guard("comparing models"):
             warnings.simplefilter("ignore", FutureWarning)  # PyTorch 2.13 deprecates `broadcast_buffers`
             # The only buffers are position tables, which each rank grows to fit its own batches.
             self._parallel = DistributedDataParallel(module, broadcast_buffers=False, gradient_as_bucket_view=True)
         return self._parallel
+
+    @property
+    def exchanges_backward(self) -> bool:
+        """Whether a backward pass exchanges gradients with other ranks, unless it is within `without_exchange`."""
+        return self._parallel is not None
+
+    def exchange(self, loss: Tensor, tokens: int) -> None:
+        """Perform the backward pass, of a batch of so many target tokens, that exchanges the gradients of all ranks."""
+        try:
+            with self.guard("adding up gradients"):
+                loss.backward()
+        except torch.OutOfMemoryError:  # the other ranks are already exchanging gradients
+            hint = f"--set training.device_tokens={max(1, tokens // 2)}"
+            raise UserError(f"{self.device}: out of memory", hint) from None
 
     def add_up(self) -> None:
         """Sum gradients over all ranks, unless the backward pass has."""
@@ -243,6 +257,11 @@ class Group:
     def largest(self, *values: int) -> list[int]:
         """Return each value's maximum over all ranks."""
         return list(values) if self.size == 1 else self._reduce(values, torch.int64, dist.ReduceOp.MAX)
+
+    def agree(self, requests: Requests) -> Requests:
+        """Return what the ranks do together: whatever any of them requests."""
+        stop, checkpoint, spent, ran_out = self.largest(*requests)
+        return Requests(stop, bool(checkpoint), spent, bool(ran_out))
 
     def total(self, *values: float) -> list[float]:
         """Return each value's sum over all ranks."""
@@ -320,11 +339,12 @@ def content(tensor: Tensor) -> memoryview:
 
 
 class Requests(NamedTuple):
-    """Requests after an update: one rank's, or those that all have agreed on."""
+    """Requests amid an update: one rank's, or those that all have agreed on."""
 
     stop: int = 0  # signal number; 0 to continue
     checkpoint: bool = False
     spent: int = 0  # millionths of training.minutes that are used up, of which the last update needs all
+    ran_out: bool = False  # of memory, so that the update must be done again
 
     @property
     def finish(self) -> bool:

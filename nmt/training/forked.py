@@ -113,7 +113,7 @@ class ForkedGroup(Group):
         """Do nothing: `gather` raises what is to be said."""
         yield
 
-    def parallel(self, module: nn.Module, optimizer: Optimizer) -> None:
+    def parallel(self, module: nn.Module, optimizer: Optimizer) -> nn.Module:
         """Move the parameters and the optimizer's state, the same on all ranks, into shared memory."""
         parameters = [each for each in module.parameters() if each.requires_grad]
         shared = [*parameters, *optimizer.state().values()]
@@ -130,6 +130,7 @@ class ForkedGroup(Group):
             elif owner == self.rank:
                 self._taken.append((parameter, place))
         self.wait()
+        return module
 
     def add_up(self) -> None:
         """Sum the gradients of this rank's parameters over all ranks, and drop those of others."""

@@ -27,27 +27,31 @@ class Graphs:
     """`work` on micro-batches, recorded where their shape comes again."""
 
     def __init__(
-        self, work: Work, objective: Objective, optimizer: Optimizer, device: torch.device, say: Callable[[str], None]
+        self,
+        work: Work,
+        objective: Objective,
+        optimizer: Optimizer,
+        device: torch.device,
+        say: Callable[[str], None],
+        useful: bool,
     ) -> None:
-        """Do `work` with `objective` on `device`, and record it from `start` on; report with `say` if that fails."""
-        self._work, self._objective, self._optimizer, self._device = work, objective, optimizer, device
-        self._weights, self._say = list(objective.parameters()), say
-        self._recorded = Recorded(device, say, active=False)
+        """Do `work` with `objective` on `device`; record it where `useful`: for one GPU, and shapes that are few.
+
+        Report with `say` if recording fails. Clear the gradients.
+        """
+        self._work, self._objective, self._optimizer = work, objective, optimizer
+        self._weights = list(objective.parameters())
+        self._recorded = Recorded(device, say, useful and LAUNCHES == "graphs" and device.type == "cuda")
         self._own: dict[tuple[object, ...], Batch] = {}  # what graphs read, by shape
         self._losses: dict[tuple[object, ...], Losses] = {}  # what they return
         self._scale = torch.ones((), dtype=torch.float64, device=device)
+        optimizer.keep_gradients(self.active)
+        optimizer.clear()
 
     @property
     def active(self) -> bool:
         """Whether work is recorded."""
         return self._recorded.active
-
-    def start(self, useful: bool) -> None:
-        """Record from now on, where it is `useful`: for one GPU, and shapes that are few. Clear the gradients."""
-        active = useful and LAUNCHES == "graphs" and self._device.type == "cuda"
-        self._recorded = Recorded(self._device, self._say, active)
-        self._optimizer.keep_gradients(active)
-        self._optimizer.clear()
 
     def stop(self, reason: str) -> bool:
         """Drop all graphs, record no more, say so, and clear the gradients. Return whether anything was recorded."""

@@ -238,7 +238,7 @@ class Divergence:
                 self.in_a_row = []
                 continue
             self.in_a_row.append((step, rows))
-            self._state.skipped += 1
+            self._state.skip()
             self._console.say(f"update {step}: skipped, its gradient is not finite")
             if len(self.in_a_row) >= MANY:
                 first, rows = self.in_a_row[0]

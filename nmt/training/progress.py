@@ -121,8 +121,7 @@ class Meter:
 
     def add(self, losses: Sequence[Losses], lengths: Lengths, flops: float, norm: Tensor) -> None:
         """Add an update: its micro-batches' losses on this rank; lengths, FLOPs and gradient norm () over all ranks."""
-        self._state.tokens += lengths.target_tokens
-        self._state.flops += flops
+        self._state.count(lengths.target_tokens, flops)
         self.tick()
         own = map(sum, zip(*losses, strict=True))
         tokens = lengths.source_tokens + lengths.target_tokens
@@ -130,12 +129,9 @@ class Meter:
 
     def tick(self) -> None:
         """Add the time since the last tick to the run's cost, and the paper's estimate of its FLOPs (section 6.1)."""
-        now, state, size = time.perf_counter(), self._state, self._group.size
-        seconds, self._last = now - self._last, now
-        state.seconds += seconds
-        state.device_seconds += size * seconds
-        state.devices[self._place] = state.devices.get(self._place, 0.0) + seconds
-        state.estimated_flops += size * seconds * self._sustained
+        now = time.perf_counter()
+        self._state.spend(now - self._last, self._place, self._group.size, self._sustained)
+        self._last = now
 
     def figures(self) -> dict[str, float]:
         """Return the metrics over all ranks since the last call, and reset."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import asdict, replace
 from itertools import islice
@@ -18,18 +19,19 @@ from nmt.checkpoint.reading import MANIFEST, POOR, Bundle, checkpoint_folders, c
 from nmt.checkpoint.writing import Checkpoints, add_info
 from nmt.data.corpus import Corpus
 from nmt.data.data_report import figures_of, read_report
-from nmt.data.epochs import AHEAD, EpochPlans, mixture_of, remove_plans
+from nmt.data.epochs import AHEAD, EpochPlans, Update, mixture_of, remove_plans, updates_from
 from nmt.data.folders import directory, fingerprints_of
 from nmt.data.prepare import trained_lengths
 from nmt.parsing.linearization import load_tokenizer
 from nmt.recipe import Recipe, Task
 from nmt.system.clock import stopwatch
-from nmt.system.console import JsonLines
+from nmt.system.console import Console, JsonLines, figure
 from nmt.system.errors import Interrupted
 from nmt.system.files import replace_json, whole_file
 from nmt.training.batches import prefetched
 from nmt.training.budget import Budget, Pace
-from nmt.training.distributed import MILLION, Requests, stop_requests
+from nmt.training.distributed import MILLION, Group, Requests, stop_requests
+from nmt.training.learner import Learner
 from nmt.training.optimizer import count_moments
 from nmt.training.progress import Page, Progress, farewell, show_progress
 from nmt.training.run_files import ABOUT, METRICS, BestScore, DevExample, RunState, Samples, about_run, forget_after
@@ -45,12 +47,20 @@ class Run:
     """A run in its directory: updates, checkpoints, scores and report."""
 
     def __init__(
-        self, recipe: Recipe, out: Path, trainer: Trainer, resumed: Bundle | None, best: BestScore, base: Recipe | None
+        self,
+        recipe: Recipe,
+        out: Path,
+        learner: Learner,
+        group: Group,
+        console: Console,
+        resumed: Bundle | None,
+        best: BestScore,
+        base: Recipe | None,
     ) -> None:
-        """Begin the run of `trainer`, or resume it from a checkpoint; `base` is the recipe that `recipe` extends."""
-        self.recipe, self.out, self.trainer, self.best = recipe, out, trainer, best
-        self.state, self.group, self.console = trainer.state, trainer.group, trainer.console
-        corpus, leads, prepared = trainer.corpus, self.group.leads, trainer.corpus.path.parent
+        """Begin the run of `learner`, or resume it from a checkpoint; `base` is the recipe that `recipe` extends."""
+        self.recipe, self.out, self.learner, self.best = recipe, out, learner, best
+        self.state, self.group, self.console = learner.state, group, console
+        corpus, leads, prepared = learner.corpus, group.leads, learner.corpus.path.parent
         tokenizer, dev, lengths = load_tokenizer(prepared), Corpus(prepared / "valid.arrow"), trained_lengths(prepared)
         self.data = data = fingerprints_of(prepared)
         self.validation = Validation(dev, tokenizer, recipe, self.group, lengths) if len(dev) else None
@@ -59,7 +69,7 @@ class Run:
         if leads and (scorer := self.validation) is not None and scorer.sources:
             self.samples = Samples(out, scorer.sources, scorer.references, scorer.each, self.console.say)
         mixture = mixture_of(read_report(prepared)["train"]["kept by set"], recipe.data)
-        self.epochs = EpochPlans(out, data["train_data"], corpus, mixture, recipe.training, leads, self.group.check)
+        self.epochs = EpochPlans(out, data["train_data"], corpus, mixture, recipe.training, leads)
         self.page = Page(out, self.console, wanted=leads and recipe.training.report)
         self.checkpoints = Checkpoints(out, recipe, tokenizer)
         self.mark = {"new_dev_set": True} if resumed and not resumed.is_scored_on(data) else {}
@@ -70,7 +80,7 @@ class Run:
         self.sample: DevExample | None = None  # of the newest checkpoint's outputs
         self.info: dict[str, Any] = data | {"run": resumed.info["run"] if resumed else uuid4().hex[:12]}
         self.info |= {"lengths": lengths.model_dump()} if lengths else {}
-        parameters = sum(parameter.numel() for parameter in trainer.model.parameters())
+        parameters = sum(parameter.numel() for parameter in learner.model.parameters())
         self.budget = self._budget(resumed, parameters)
         self.is_out_of_time = False
         self.used = self.measured = 0  # millionths of training.minutes: now, and when the last validation began
@@ -84,7 +94,7 @@ class Run:
         fallen = state.fallen if is_same else None
         budget = Budget(training.minutes, stopwatch(), max(state.spent, state.seconds), fallen)
         budget.scoring = state.scoring or None
-        budget.saving = SECONDS_PER_NUMBER * (parameters + count_moments(self.trainer.model, training))
+        budget.saving = SECONDS_PER_NUMBER * (parameters + count_moments(self.learner.model, training))
         scorer = self.validation
         if training.minutes is not None and scorer is not None:
             budget.lines, budget.batches = len(scorer.sources), scorer.tokens / training.batch_tokens
@@ -127,7 +137,7 @@ class Run:
         """Add what has been spent since the newest checkpoint was written to it, unless no update was done."""
         path = checkpoint_path(self.out, self.state.step)
         if self.group.leads and self.state.step > before and (path / MANIFEST).exists():
-            self.state.spent = self.budget.spent
+            self.state.keep(self.budget)
             add_info(path, {"cost": self.state.cost})
 
     def _prepare_files(self) -> None:
@@ -160,11 +170,13 @@ class Run:
 
     def _make_updates(self, progress: Progress) -> None:
         """Run updates to the end; on a signal, save everything and raise Interrupted."""
-        trainer, state, settings = self.trainer, self.state, self.recipe.training
-        trainer.start(progress, self.budget.seconds_left)
+        state = self.state
+        trainer = Trainer(self.learner, self.group, self.console, progress, self.budget.seconds_left)
         saved = replace(state)
-        updates = islice(trainer.micro_batches.updates(self.epochs.plan, state), settings.updates - state.step)
-        with stop_requests(escalate=self.group.escalates) as signals, closing(prefetched(updates, AHEAD)) as ahead:
+        with (
+            stop_requests(escalate=self.group.escalates) as signals,
+            closing(prefetched(self._updates(signals), AHEAD)) as ahead,
+        ):
             for update in trainer.meter.waiting(ahead):
                 began = time.perf_counter()
                 agreed = trainer.update(update, self._requests(signals, saved))
@@ -177,7 +189,7 @@ class Run:
                     trainer.divergence.check()
                     # Do not let a run that may be diverging push out good checkpoints.
                     if is_last or not trainer.divergence.in_a_row:
-                        self.save(progress, due=ends or agreed.checkpoint, stops=agreed.stop > 0 and not ends)
+                        self.save(trainer, due=ends or agreed.checkpoint, stops=agreed.stop > 0 and not ends)
                         trainer.meter.tick()
                         saved = replace(state)
                 elif is_time_to_measure(self.used, self.measured):
@@ -190,6 +202,19 @@ class Run:
                 if agreed.stop:
                     said = f"stopped at update {state.step}, saved in {self.out}"
                     raise Interrupted(f"{said}; to resume, run the same command again", agreed.stop)
+
+    def _updates(self, signals: list[int]) -> Iterator[Update]:
+        """Return the updates that remain; a rank that waits for rank 0 to plan them gives up on a signal."""
+        state, corpus = self.state, self.learner.corpus
+
+        def check() -> None:
+            self.group.check()
+            if signals:
+                raise Interrupted(f"stopped after update {state.step}, which is not saved", max(signals))
+
+        plan = replace(self.epochs, check=check).plan
+        updates = updates_from(state.epoch, state.offset, plan, corpus)
+        return islice(updates, self.recipe.training.updates - state.step)
 
     def _requests(self, signals: list[int], saved: RunState) -> Requests:
         """Return this rank's requests for the next update; `saved` is the state of the last checkpoint."""
@@ -208,16 +233,17 @@ class Run:
         patience = self.recipe.training.patience
         return self._is_over() or (patience is not None and self.best.without_improvement >= patience)
 
-    def save(self, progress: Progress, *, due: bool, stops: bool) -> None:
+    def save(self, trainer: Trainer, *, due: bool, stops: bool) -> None:
         """Write a checkpoint in the background; if it was `due`, score it, or on resuming if the run `stops` now."""
-        self.trainer.equalise()
-        state, unscored = self.state, due and self.validation is not None
+        trainer.equalise()
+        state, progress = self.state, trainer.progress
+        unscored = due and self.validation is not None
         validate = unscored and not stops
         path, step = checkpoint_path(self.out, state.step), state.step
         if self.group.leads:
-            state.spent, state.fallen, state.scoring = self.budget.spent, self.budget.fallen, self.budget.scoring or 0.0
+            state.keep(self.budget)
             info = self.info | {"step": step, "cost": state.cost, "unscored": unscored}
-            training = self.trainer.optimizer.state(), asdict(state)
+            training = trainer.optimizer.state(), asdict(state)
             figures = {} if validate else self._record()
 
             def written() -> None:
@@ -225,7 +251,7 @@ class Run:
                     progress.record(figures)
                     progress.checkpoint(step, path)
 
-            self.checkpoints.write(path, dict(self.trainer.model.named_parameters()), training, info, written)
+            self.checkpoints.write(path, dict(trainer.model.named_parameters()), training, info, written)
         if validate:
             is_frequent = self.recipe.training.checkpoint_updates is not None
             self._score(path, progress, self.budget.last_pace() if self._is_over() else self.budget.pace(is_frequent))
@@ -239,7 +265,7 @@ class Run:
         assert self.validation is not None
         task, scorer = self.recipe.task, self.validation
         with progress.validating():
-            dev = scorer(self.trainer.model) if pace is None else self._within(scorer, pace)
+            dev = scorer(self.learner.model) if pace is None else self._within(scorer, pace)
         is_best = dev is not None and self.best.add(dev.scores, task)
         if not self.group.leads:
             return
@@ -264,7 +290,7 @@ class Run:
         progress.record(record)
         if pace is not None:
             self.budget.scored(pace, dev is not None)
-        self.state.scoring = self.budget.scoring or 0.0
+        self.state.keep(self.budget)
         info["cost"] = self.state.cost
 
         def added() -> None:
@@ -284,17 +310,17 @@ class Run:
 
     def _within(self, validation: Validation, pace: Pace) -> DevScores | None:
         """Score the model within a pace."""
-        found = validation.within(self.trainer.model, pace)
+        found = validation.within(self.learner.model, pace)
         if pace.has_begun:
             self.measured = self.used
         return found
 
     def _announce(self) -> None:
         """Say what is trained, on what and for how long, and what to know of the dev scores."""
-        trainer, training, say = self.trainer, self.recipe.training, self.console.say
+        learner, training, say = self.learner, self.recipe.training, self.console.say
         begin = f"resuming at update {self.state.step:,}" if self.state.step else "starting"
-        devices = self.group.place + (" in bf16" if trainer.dtype == torch.bfloat16 else "")
-        size, pairs = self.about["parameters"] / 1e6, f"{len(trainer.corpus):,} pairs"
+        devices = self.group.place + (" in bf16" if learner.dtype == torch.bfloat16 else "")
+        size, pairs = self.about["parameters"] / 1e6, f"{len(learner.corpus):,} pairs"
         say(f"{begin}: {size:.2f} M parameters, {pairs}, on {devices}, into {self.out}")
         limit = "" if training.minutes is None else f"{training.minutes:g} minutes, at most "
         say(f"  {limit}{training.updates:,} updates of {training.batch_tokens:,} tokens")
@@ -320,6 +346,6 @@ def is_time_to_measure(used: int, measured: int) -> bool:
 def _said(dev: DevScores, task: Task, is_best: bool) -> str:
     """Describe the scores of a checkpoint."""
     scores, of_direction = dev.scores, f"{task.metric} "
-    figures = [f"dev {label} {scores[name]:.2f}" for name, label in task.labels.items()]
+    figures = [f"dev {label} {figure(scores[name])}" for name, label in task.labels.items()]
     figures += [f"{name.removeprefix(of_direction)} {scores[name]:.2f}" for name in scores if of_direction in name]
     return "  ".join([*figures, "best"] if is_best else figures)

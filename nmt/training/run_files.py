@@ -93,6 +93,39 @@ class RunState:
         minutes = training.checkpoint_minutes
         return minutes is not None and self.seconds - saved.seconds >= budget.between(minutes)
 
+    def begin(self, epoch: int, offset: int) -> None:
+        """Begin the next update, which is the one at `offset` of an epoch."""
+        self.step += 1
+        self.epoch, self.offset = epoch, offset + 1
+
+    def begin_epoch(self) -> None:
+        """Leave out the rest of this epoch."""
+        self.epoch, self.offset = self.epoch + 1, 0
+
+    def skip(self) -> None:
+        """Count an update without effect."""
+        self.skipped += 1
+
+    def compute_on(self, place: str, device_tokens: int) -> None:
+        """Go on with micro-batches of this size on devices."""
+        self.place, self.device_tokens = place, device_tokens
+
+    def count(self, tokens: int, flops: float) -> None:
+        """Count an update's target tokens and FLOPs."""
+        self.tokens += tokens
+        self.flops += flops
+
+    def spend(self, seconds: float, devices: str, number: int, sustained: float) -> None:
+        """Count seconds of a `number` of devices, each of which sustains so many fp32 FLOP/s."""
+        self.seconds += seconds
+        self.device_seconds += number * seconds
+        self.devices[devices] = self.devices.get(devices, 0.0) + seconds
+        self.estimated_flops += number * seconds * sustained
+
+    def keep(self, budget: Budget) -> None:
+        """Keep what a run that goes on must know of its minutes."""
+        self.spent, self.fallen, self.scoring = budget.spent, budget.fallen, budget.scoring or 0.0
+
     @property
     def cost(self) -> dict[str, Any]:
         """The run's cost so far as plain values, excluding work lost when a process was killed."""

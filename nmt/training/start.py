@@ -23,7 +23,7 @@ from nmt.data.corpus import Corpus
 from nmt.data.epochs import remove_plans
 from nmt.data.folders import directory, fingerprints, fingerprints_of, identify
 from nmt.data.prepare import prepare
-from nmt.exchange.resolve import initial_bundle, other_directions, with_model_of
+from nmt.exchange.resolve import initial_bundle, other_directions, unused_tokenizer, with_model_of
 from nmt.model.transformer import Transformer, part_of
 from nmt.parsing.linearization import load_tokenizer
 from nmt.recipe import Recipe, Training
@@ -36,12 +36,13 @@ from nmt.system.launchers import World
 from nmt.system.processes import STOPS, command, safe_path, wait_for
 from nmt.text.tokenizer import Tokenizer
 from nmt.text.vocabulary import BOS, EOS, SPACE_MARK, Vocabulary
+from nmt.training.batches import use_packing
 from nmt.training.budget import Budget
 from nmt.training.distributed import Group, content
+from nmt.training.learner import Learner
 from nmt.training.optimizer import count_moments
 from nmt.training.run import Run
 from nmt.training.run_files import ELSEWHERE, BestScore, RunState, changes, find_checkpoints, incomplete, lock_directory
-from nmt.training.trainer import Trainer
 
 
 def train(
@@ -61,8 +62,8 @@ def train(
         group.connect()
         console = console if group.leads else Console(quiet=True)
         recipe = with_model_of(recipe, checkpoint or initial_bundle(recipe))
-        trainer = make_trainer(recipe, Path(data), group, console, checkpoint)
-        return Run(recipe, out, trainer, checkpoint, BestScore(**best_score), base).train()
+        learner = make_learner(recipe, Path(data), group, console, checkpoint)
+        return Run(recipe, out, learner, group, console, checkpoint, BestScore(**best_score), base).train()
 
 
 def _open(
@@ -79,10 +80,10 @@ def _open(
     resumed = found[0] if found else None
     # A resumed run needs only its own checkpoint, not the bundle of training.init_from.
     origin = initial_bundle(recipe) if resumed is None else resumed if resumed.recipe.training.init_from else None
-    recipe, tokenizer_from = with_model_of(recipe, origin), origin.path if origin else None
     if resumed is None and origin is not None:
-        for note in other_directions(recipe, origin):
+        for note in (*other_directions(recipe, origin), *unused_tokenizer(recipe, origin)):
             console.say(note)
+    recipe, tokenizer_from = with_model_of(recipe, origin), origin.path if origin else None
     data: dict[str, str] = {}
     if resumed is not None:
         data = fingerprints(identify(recipe, tokenizer_from)[1])
@@ -97,8 +98,8 @@ def _open(
     return name, info, asdict(BestScore.of(found, data)), str(prepared.path)
 
 
-def make_trainer(recipe: Recipe, prepared: Path, group: Group, console: Console, checkpoint: Bundle | None) -> Trainer:
-    """Return a trainer on `prepared` data, whose weights come from `checkpoint`, training.init_from or a random start.
+def make_learner(recipe: Recipe, prepared: Path, group: Group, console: Console, checkpoint: Bundle | None) -> Learner:
+    """Return what learns from `prepared` data, with weights of `checkpoint`, training.init_from or a random start.
 
     Raise UserError if memory is too small, if the checkpoint or bundle does not match, or if the ranks differ. What
     is computed here, random weights and means, may differ by rounding: DistributedDataParallel sends that of rank 0.
@@ -106,27 +107,27 @@ def make_trainer(recipe: Recipe, prepared: Path, group: Group, console: Console,
     settings = recipe.training
     tokenizer = load_tokenizer(prepared)
     model = _untrained(recipe, tokenizer, group)
-    trainer = Trainer(model, Corpus(prepared / "train.arrow"), settings, group, console)
+    learner = Learner(model, Corpus(prepared / "train.arrow"), settings, group.device)
     loaded: Mapping[str, Tensor] = {}
     if checkpoint is not None:
-        trainer.state = resume(trainer, checkpoint, recipe, tokenizer)
+        learner.state = resume(learner, checkpoint, recipe, tokenizer, console)
         loaded = dict(model.named_parameters())
     elif (initial := initial_bundle(recipe)) is not None:
         loaded = initial.weights()
         load_weights(model, with_new_rows(loaded, initial.tokenizer(), tokenizer), initial.path)
         console.say(f"weights: from {initial.path}")
     if tokenizer.older is not None:
-        trainer.objective.limit(tokenizer.sizes(), symbols_first=tokenizer.forced)
+        learner.objective.limit(tokenizer.sizes(), symbols_first=tokenizer.forced)
     if tokenizer.forced and "embeddings" not in settings.freeze:
         keep_expressible(model)
     if group.size > 1:
-        check_ranks(trainer, recipe, fingerprints_of(prepared)["data"], loaded)
-    return trainer
+        check_ranks(learner, group, recipe, fingerprints_of(prepared)["data"], loaded)
+    return learner
 
 
-def check_ranks(trainer: Trainer, recipe: Recipe, data: str, loaded: Mapping[str, Tensor]) -> None:
+def check_ranks(learner: Learner, group: Group, recipe: Recipe, data: str, loaded: Mapping[str, Tensor]) -> None:
     """Raise UserError if the ranks differ in position, settings, `data`, or the weights that they have loaded."""
-    state, check = trainer.state, trainer.group.check_same
+    state, check = learner.state, group.check_same
     position = f"update {state.step:,} (epoch {state.epoch}, {state.offset:,} updates into it)"
     weights = hashlib.sha256()
     for name in sorted(loaded):
@@ -136,47 +137,47 @@ def check_ranks(trainer: Trainer, recipe: Recipe, data: str, loaded: Mapping[str
     hint = "give all ranks the same recipe and the same --set"
     sections = {"model": recipe.model, "training": recipe.training}
     check(*(f"{name}.{key}={value}" for name, section in sections.items() for key, value in section), hint=hint)
-    how = "packed" if trainer.micro_batches.packed else "padded"  # a GPU may be too old to pack
-    check(f"sentences are {how}", hint="--set training.packing=false")
+    is_packed = use_packing(learner.model.config, recipe.training, group.device)  # a GPU may be too old for it
+    check(f"sentences are {'packed' if is_packed else 'padded'}", hint="--set training.packing=false")
 
 
-def resume(trainer: Trainer, checkpoint: Bundle, recipe: Recipe, tokenizer: Tokenizer) -> RunState:
-    """Load a run's checkpoint into its new trainer; return the state to resume from.
+def resume(learner: Learner, checkpoint: Bundle, recipe: Recipe, tokenizer: Tokenizer, console: Console) -> RunState:
+    """Load a run's checkpoint into its new learner; return the state to resume from.
 
     Raise UserError if the checkpoint has a different tokenizer or does not fit the model.
     """
     if not tokenizer.equals(checkpoint.tokenizer()):
         problem = f"has another tokenizer than the run's checkpoint {checkpoint.path}"
-        raise UserError(f"{trainer.corpus.path}: {problem}", ELSEWHERE)
-    state, before = restore(trainer, checkpoint), checkpoint.recipe
+        raise UserError(f"{learner.corpus.path}: {problem}", ELSEWHERE)
+    state, before = restore(learner, checkpoint), checkpoint.recipe
     if before.training.device_tokens != recipe.training.device_tokens:
-        state.device_tokens = 0
+        state.compute_on(state.place, 0)
     # What determines how epochs are split into updates
     old, new = (
         (of.training.batch_tokens, of.training.seed, of.data.temperature, [d.weight for d in of.data.train])
         for of in (before, recipe)
     )
     if old != new:
-        state.epoch, state.offset = state.epoch + 1, 0  # the rest of this epoch would be split differently
-        trainer.console.say(f"batches differ from before: continuing with epoch {state.epoch}")
+        state.begin_epoch()  # the rest of this one would be split differently
+        console.say(f"batches differ from before: continuing with epoch {state.epoch}")
     return state
 
 
-def restore(trainer: Trainer, checkpoint: Bundle) -> RunState:
+def restore(learner: Learner, checkpoint: Bundle) -> RunState:
     """Load a checkpoint's weights and the optimizer's state; return its state.
 
     Raise UserError if the checkpoint does not fit the model or the optimizer, or its training state is incomplete.
     """
-    before, now = checkpoint.recipe.training, trainer.settings
+    before, now = checkpoint.recipe.training, learner.settings
     if before.optimizer != now.optimizer:
         problem = f"training.optimizer: is {now.optimizer}, but {checkpoint.path} was trained with {before.optimizer}"
         raise UserError(
             problem, f"--set training.optimizer={before.optimizer}, or start from its weights alone: training.init_from"
         )
-    load_weights(trainer.model, checkpoint.weights(), checkpoint.path)
+    load_weights(learner.model, checkpoint.weights(), checkpoint.path)
     state = RunState.of(checkpoint)
     try:
-        trainer.optimizer.load(checkpoint.moments(), state.step - state.skipped, frozen=before.freeze)
+        learner.optimizer.load(checkpoint.moments(), state.step - state.skipped, frozen=before.freeze)
     except (KeyError, ValueError) as error:
         raise incomplete(checkpoint, error) from None
     return state

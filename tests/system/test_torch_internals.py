@@ -115,8 +115,9 @@ def an_update_begins(patch: Patch) -> None:
         def __call__(self, batch: str) -> tuple[str, str]:
             return batch, "nll"
 
-    rank: Any = SimpleNamespace(group=Group(World(1, 2), 1), device=torch.device("cpu"), dtype=torch.float32)
-    rank.micro_batches, rank._parallel = SimpleNamespace(on_device=str), Parallel()
+    group, parallel = Group(World(1, 2), 1), Parallel()
+    group._parallel = parallel  # type: ignore[assignment]
+    rank = SimpleNamespace(group=group, device=torch.device("cpu"), dtype=torch.float32, _computed=parallel)
     assert Trainer._forward(rank, "batch") == ("batch", "nll")  # type: ignore[arg-type, comparison-overlap]
 
 

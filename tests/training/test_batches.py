@@ -20,7 +20,7 @@ from nmt.model.batch import Batch
 from nmt.model.transformer import Transformer
 from nmt.recipe import Model
 from nmt.text.vocabulary import BOS, EOS, PAD
-from nmt.training.batches import deal_update, make_batch, prefetched, split_update
+from nmt.training.batches import make_batch, prefetched, split_update
 from nmt.training.loss import Objective
 
 
@@ -29,8 +29,8 @@ from nmt.training.loss import Objective
 def test_micro_batches_cover_an_update_fit_and_are_as_many_for_each_rank(
     lengths: Lengths, device_tokens: int, devices: int
 ) -> None:
-    for is_packed, split in enumerate((split_update, deal_update)):
-        parts = split(*lengths, device_tokens, devices)
+    for is_packed in (False, True):
+        parts = split_update(*lengths, device_tokens, devices, is_packed)
         found = np.concatenate(parts).tolist()
         assert (sorted(found) if is_packed else found) == list(range(len(lengths[0])))
         assert len(parts) % devices == 0

@@ -19,7 +19,7 @@ from nmt.model.batch import Batch
 from nmt.recipe import Model, Training
 from nmt.system.launchers import World
 from nmt.text.vocabulary import BOS, EOS, PAD
-from nmt.training.batches import ALIGNED, SIZES, MicroBatches, Packer, deal_update, largest_batch
+from nmt.training.batches import ALIGNED, SIZES, MicroBatches, Packer, largest_batch, split_update
 from nmt.training.distributed import Group
 
 LONGEST = 10
@@ -32,8 +32,9 @@ def lengths(*pairs: tuple[int, int]) -> list[NDArray[np.int32]]:
 
 
 def test_an_update_that_fits_is_one_part() -> None:
-    assert [len(part) for part in deal_update(*lengths(*[(9, 4), (3, 8)] * 5), 70)] == [10]
-    assert [len(part) for part in deal_update(*lengths(*[(9, 4), (3, 8)] * 5), 69)] == [5, 5]
+    pairs = lengths(*[(9, 4), (3, 8)] * 5)
+    assert [len(part) for part in split_update(*pairs, 70, packed=True)] == [10]
+    assert [len(part) for part in split_update(*pairs, 69, packed=True)] == [5, 5]
 
 
 @settings(max_examples=100)

@@ -332,19 +332,19 @@ def test_a_problem_of_all_ranks_is_said_once(start, task: Path) -> None:
 
 LOADS_OTHERS = """
 from nmt.training import start
-def restore(trainer, checkpoint):
-    state = original(trainer, checkpoint)
-    if trainer.group.rank == 1: next(trainer.model.parameters()).data.mul_(2)
+def restore(learner, checkpoint):
+    state = original(learner, checkpoint)
+    if os.environ["RANK"] == "1": next(learner.model.parameters()).data.mul_(2)
     return state
 original, start.restore = start.restore, restore
 """
 HAS_OTHERS = """
 from nmt.training import start
-def make_trainer(recipe, prepared, group, *rest):
+def make_learner(recipe, prepared, group, *rest):
     if group.rank == 1:
         recipe = recipe.model_copy(update={"training": recipe.training.model_copy(update={"adam_epsilon": 1e-8})})
     return original(recipe, prepared, group, *rest)
-original, start.make_trainer = start.make_trainer, make_trainer
+original, start.make_learner = start.make_learner, make_learner
 """
 
 
@@ -371,7 +371,7 @@ ROUNDS = """
 import hashlib
 from nmt.training import start
 from nmt.training.run import Run
-def tensors(trainer): return [*trainer.model.parameters(), *trainer.optimizer.state().values()]
+def tensors(learner): return [*learner.model.parameters(), *learner.optimizer.state().values()]
 def untrained(recipe, tokenizer, group):
     model = originals[0](recipe, tokenizer, group)
     if group.rank == 1:
@@ -384,7 +384,7 @@ def update(self, *arguments):
     return agreed
 def save(self, *arguments, **options):
     originals[2](self, *arguments, **options)
-    weights = b"".join(each.detach().numpy().tobytes() for each in tensors(self.trainer))
+    weights = b"".join(each.detach().numpy().tobytes() for each in tensors(self.learner))
     open(f"{self.state.step}-of-{self.group.rank}", "w").write(hashlib.sha256(weights).hexdigest())
 originals = start._untrained, Trainer.update, Run.save
 start._untrained, Trainer.update, Run.save = untrained, update, save

@@ -123,8 +123,9 @@ def test_a_recorded_micro_batch_takes_nothing_from_the_host_or_from_what_is_not_
         objective.limit([40, 50, 60] * 20, symbols_first=languages == "targets")
         keep_expressible(objective.model)
     monkeypatch.setattr(torch, "autocast", lambda *_, **__: nullcontext())  # which the device lacks
-    optimizer, work = SimpleNamespace(), partial(Trainer._add_gradients, SimpleNamespace(_forward=objective))
-    graphs = Graphs(work, objective, optimizer, torch.device("meta"), print)
+    optimizer = SimpleNamespace(keep_gradients=bool, clear=dict)
+    work = partial(Trainer._add_gradients, SimpleNamespace(_forward=objective))
+    graphs = Graphs(work, objective, optimizer, torch.device("meta"), print, useful=True)
     graphs._recorded.active = True
     batch = padded([[5] * (longest - 1), [6, 7]], [[8, 9], [5] * (longest - 1)])
     batch = Packer(3000, longest).pack(batch, 3000).joined(pinned=False).to(torch.device("meta"))
@@ -139,13 +140,13 @@ def test_a_recorded_micro_batch_takes_nothing_from_the_host_or_from_what_is_not_
 def test_tables_are_as_long_as_the_longest_sentence_before_anything_is_recorded(train, monkeypatch) -> None:
     lengths = []
 
-    def start(self: Trainer, *arguments: Any) -> None:
-        begin(self, *arguments)
+    def probe(self: Trainer) -> None:
+        choose(self)
         lengths.extend(len(table) for table in self.objective.tables())
 
-    begin = Trainer.start
+    choose = Trainer._choose_size
     monkeypatch.setattr(Corpus, "longest", lambda self: 1500)
-    monkeypatch.setattr(Trainer, "start", start)
+    monkeypatch.setattr(Trainer, "_choose_size", probe)
     train("training.updates=1")
     assert lengths
     assert min(lengths) > 1500
@@ -158,17 +159,17 @@ def test_tables_are_as_long_as_the_longest_sentence_before_anything_is_recorded(
 def test_the_probe_counts_activations_of_graphs_beside_others(train, monkeypatch: pytest.MonkeyPatch) -> None:
     measured = []
 
-    def probe(self: Trainer, *arguments: Any) -> None:
-        start(self, *arguments)
+    def probe(self: Trainer) -> None:
+        choose(self)
         self._graphs._recorded.active = False
         without = self._memory_of(100)
         self._graphs._recorded.active = True
         measured.extend([without, self._memory_of(100)])
 
-    start = Trainer.start
+    choose = Trainer._choose_size
     monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda device: None)
     monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: 1000)
     monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: 1700)
-    monkeypatch.setattr(Trainer, "start", probe)
+    monkeypatch.setattr(Trainer, "_choose_size", probe)
     train("training.updates=1")
     assert measured[1] - measured[0] == 700

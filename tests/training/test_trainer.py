@@ -245,7 +245,7 @@ class Waits(TorchDispatchMode):
 @pytest.mark.parametrize("clip", ["null", "1.0"])
 def test_nothing_in_an_update_would_wait_for_a_gpu(train, task, monkeypatch, clip) -> None:
     """The operations of an update are counted on a CPU that takes the way of a GPU."""
-    monkeypatch.setattr("nmt.training.trainer.for_training", lambda *given, **options: GPU())
+    monkeypatch.setattr("nmt.training.learner.for_training", lambda *given, **options: GPU())
     original, waits = Trainer.update, Waits()
 
     def update(*arguments: Any) -> Any:

@@ -56,14 +56,14 @@ def test_a_probe_that_runs_out_of_memory_leaves_no_gradients(train, inject, task
             handle = objective.model.encoder[0].attention.qkv.weight.register_hook(fail)
         return forward(objective, batch)
 
-    def probe(self: Trainer, *arguments: Any) -> None:
+    def probe(self: Trainer) -> None:
         with pytest.raises(torch.OutOfMemoryError):
             self._memory_of(100)
-        start(self, *arguments)
+        choose(self)
 
-    start = Trainer.start
+    choose = Trainer._choose_size
     monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda device: None)
-    monkeypatch.setattr(Trainer, "start", probe)
+    monkeypatch.setattr(Trainer, "_choose_size", probe)
     inject(losses)
     train("training.device_tokens=125", out="probed")
     assert_equal_to_the_bit(task / "plain", task / "probed")
@@ -79,15 +79,15 @@ def test_a_probe_counts_gradients_beside_the_activations_of_a_later_micro_batch(
         peak = max(peak, there)
         return forward(objective, batch)
 
-    def probe(self: Trainer, *arguments: Any) -> None:
+    def probe(self: Trainer) -> None:
         gradients = sum(parameter.nbytes for parameter in self.model.parameters())
         measured.extend([self._memory_of(100), gradients])
-        start(self, *arguments)
+        choose(self)
 
-    start = Trainer.start
+    choose = Trainer._choose_size
     monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda device: None)
     monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: peak)
-    monkeypatch.setattr(Trainer, "start", probe)
+    monkeypatch.setattr(Trainer, "_choose_size", probe)
     inject(losses)
     train("training.updates=1")
     assert measured[0] == measured[1]

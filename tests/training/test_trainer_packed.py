@@ -19,7 +19,7 @@ from nmt.model.operations import Operations
 from nmt.model.transformer import Transformer
 from nmt.recipe import Model, Training
 from nmt.system.errors import UserError
-from nmt.training.batches import Packer, deal_update, use_packing
+from nmt.training.batches import Packer, split_update, use_packing
 from nmt.training.loss import Objective, compile_parts
 
 SMALL = small("device_tokens: 260, updates: 8, log_updates: 4", *BARE)
@@ -74,7 +74,7 @@ def test_losses_and_gradients_are_those_of_padded_batches(settings: dict[str, ob
     expected = results(objective, [padded(sources, targets)])
     lengths = [np.array([len(ids) for ids in side], np.int32) for side in (sources, targets)]
     for devices in (1, 2):
-        parts = deal_update(*lengths, 100, devices)
+        parts = split_update(*lengths, 100, devices, packed=True)
         assert len(parts) > 1
         each = [[[side[i] for i in part] for side in (sources, targets)] for part in parts]
         batches = [padded(source, target) for source, target in each]
