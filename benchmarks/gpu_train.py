@@ -29,11 +29,11 @@ from counts import add_kernels, graphs, host_waits, large_size, product_flops, p
 from nmt.compute.choice import set_precision
 from nmt.compute.recorded import Recorded
 from nmt.data.corpus import Corpus
+from nmt.data.epochs import Update
 from nmt.model.transformer import Transformer
 from nmt.recipe import Training
 from nmt.system.console import Console
 from nmt.system.device import choose_device
-from nmt.training.batches import Update
 from nmt.training.cost import training_flops
 from plain import PlainTraining, PlainTransformer
 from results import Results, parser, section, settings_of

@@ -386,16 +386,12 @@ class StepGraphs:
     def _load(self, state: State, count: int, rows: int) -> None:
         """Bring the rows of a state to where graphs expect them; empty those without sentences."""
         found = list(tensors_of(_rows_of(state)))
-        if self._loaded == (count, rows):
-            where = [kept[:count] for kept in self._kept]
-            if all(map(_is_same, where, found)):
-                return
-        if [each.shape[1:] for each in found] != [each.shape[1:] for each in self._kept]:
-            self._kept = [each.new_empty((0, *each.shape[1:])) for each in found]
-        self._kept = [with_room(each, 0, rows) for each in self._kept]
+        known = self._kept if len(self._kept) == len(found) else [each[:0] for each in found]
+        self._kept = [_with_rows(kept, each, rows) for kept, each in zip(known, found, strict=True)]
         self._store(found, count)
-        for kept in self._kept:
-            kept[count:rows] = -math.inf if kept.is_floating_point() else 0
+        for before, kept in zip(known, self._kept, strict=True):
+            if kept is not before or self._loaded != (count, rows):
+                kept[count:rows] = -math.inf if kept.is_floating_point() else 0
         self._report = with_room(self._report, 0, rows)
         self._loaded = count, rows
 
@@ -413,6 +409,12 @@ class StepGraphs:
 def _rows_of(state: State) -> tuple[Any, ...]:
     """Return all that has a row for each sentence."""
     return state.beams, state.links, state.rules, state.past.rows
+
+
+def _with_rows(kept: Tensor, new: Tensor, rows: int) -> Tensor:
+    """Return a tensor with room for `rows` rows like those of `new`: `kept`, if it is one."""
+    alike = kept if kept.shape[1:] == new.shape[1:] else new.new_empty((0, *new.shape[1:]))
+    return with_room(alike, 0, rows)
 
 
 def _is_same(one: Tensor, other: Tensor) -> bool:

@@ -178,8 +178,9 @@ class Group:
         its destructor would join threads while holding the GIL, which those threads may need.
         """
         if self._parallel is not None:
-            for name in ("reducer", "logger", "process_group"):
-                vars(self._parallel).pop(name, None)
+            del self._parallel.reducer
+            del self._parallel.logger
+            del self._parallel.process_group
         dist.destroy_process_group()
 
     def parallel(self, module: nn.Module, optimizer: Optimizer) -> nn.Module:

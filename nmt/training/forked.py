@@ -16,10 +16,10 @@ from contextlib import contextmanager
 from typing import Any, Self, TypeVar
 
 import torch
-import torch._dynamo  # every optimizer imports it: once, before there are forks
 from torch import Tensor, nn
 
 from nmt.recipe import Training
+from nmt.system import torch_internals
 from nmt.system.device import known_error
 from nmt.system.launchers import World
 from nmt.system.processes import Forks
@@ -94,6 +94,7 @@ class ForkedGroup(Group):
 
     def connect(self) -> None:
         """Fork the other ranks, which go on from here."""
+        torch_internals.find("torch._dynamo.config:recompile_limit")  # imports, once, what every optimizer does
         self._forks.start()
         self.rank = self._forks.rank
         torch.set_num_threads(self._threads)

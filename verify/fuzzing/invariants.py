@@ -29,7 +29,7 @@ from nmt.search.sources import Hypothesis, Source
 from nmt.system.errors import UserError
 from nmt.text.terms import Term, Terms, missing
 from nmt.text.vocabulary import BOS, EOS, PAD, UNK
-from nmt.training.batches import deal_update, split_update
+from nmt.training.batches import split_update
 
 # --- the plan of an epoch ----------------------------------------------------------------------------------------
 
@@ -71,7 +71,7 @@ def _check_counts(counts: Counter[int], sizes: Sequence[int], weights: Sequence[
 def _check_ranks(source: Any, target: Any, device_tokens: int, devices: int) -> None:
     """Micro-batches, padded and packed."""
     width = np.maximum(source, target) + 1
-    padded, packed = (split(source, target, device_tokens, devices) for split in (split_update, deal_update))
+    padded, packed = (split_update(source, target, device_tokens, devices, packed) for packed in (False, True))
     for parts in (padded, packed):
         assert sorted(np.concatenate(parts).tolist()) == list(range(len(source)))
         assert len(parts) % devices == 0, "ranks have different numbers of micro-batches"
