@@ -48,6 +48,16 @@ def test_symbols_have_the_ids_of_transformers(kind: str, folder: Path) -> None:
     assert [origins[index] for index in (0, 1, EOS)] == [1, 3, 2]
 
 
+def test_ids_that_are_missing_are_not_taken_for_those_of_another_kind(tmp_path: Path) -> None:
+    write_m2m(tmp_path / "m2m", TEXTS, False)
+    (tmp_path / "m2m/vocab.json").unlink()
+    (tmp_path / "m2m/tokenizer_config.json").write_text('{"tokenizer_class": "M2M100Tokenizer"}')
+    with pytest.raises(
+        UserError, match=r"has symbols of M2M-100, whose pieces have their ids in vocab\.json, which is "
+    ):
+        MarianBundle.read(tmp_path / "m2m").tokenizer()
+
+
 def test_logits_are_those_of_transformers(kind: str, folder: Path) -> None:
     bundle, direction = MarianBundle.read(folder), KINDS[kind][:2]
     tokenizer, model = bundle.tokenizer(), bundle.model(torch.device("cpu"))

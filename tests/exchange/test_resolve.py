@@ -136,6 +136,27 @@ def test_a_resumed_run_takes_the_model_of_its_checkpoint_only_if_it_began_with_a
     assert hub.with_model_of(continued, checkpoint).model == checkpoint.recipe.model
 
 
+def test_settings_of_a_tokenizer_that_is_not_trained_are_named() -> None:
+    origin: Any = SimpleNamespace(recipe=recipe(tokenizer={"vocab_size": 6000}), path="m")
+    (said,) = hub.unused_tokenizer(recipe(tokenizer={"vocab_size": 4000, "algorithm": "bpe"}), origin)
+    assert said == "tokenizer.vocab_size: not used, since the tokenizer is that of training.init_from, m"
+    assert list(hub.unused_tokenizer(recipe(tokenizer={"vocab_size": 6000}), origin)) == []
+    assert list(hub.unused_tokenizer(recipe(tokenizer={"vocab_size": 6000, "new_vocab_size": 500}), origin)) == []
+
+
+def test_sizes_of_a_model_that_follow_from_others_are_no_difference(monkeypatch: pytest.MonkeyPatch) -> None:
+    found: Any = SimpleNamespace(
+        recipe=recipe(model={"d_model": 64, "heads": 4, "layers": 3}), path="m", check_task=lambda name: None
+    )
+    found.tokenizer = lambda: SimpleNamespace(source=SimpleNamespace(languages={}))
+    monkeypatch.setattr(hub, "resolve", lambda path: (found, ""))
+    given = {"d_model": 64, "heads": 4, "layers": 3}
+    same = recipe(model={**given, "d_k": 16, "decoder_layers": 3}, training={"init_from": "m"})
+    assert hub.initial_bundle(same) is found
+    with pytest.raises(UserError, match=r"has model\.decoder_layers 3, but the recipe has 2"):
+        hub.initial_bundle(recipe(model={**given, "decoder_layers": 2}, training={"init_from": "m"}))
+
+
 @pytest.mark.parametrize(
     ("before", "now", "lossy", "is_said"),
     [

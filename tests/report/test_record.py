@@ -40,6 +40,7 @@ def test_figures_are_columns_by_kind_of_line(tmp_path: Path) -> None:
             {"step": 3, **dev, "valid_chrf": 30, "valid_bleu": 20, "valid_perplexity": 9.5},
             {"step": 4, **dev},
             {"step": 6, **dev, "valid_chrf": 31, "valid_bleu": 21.5, "valid_perplexity": None},
+            {"step": 7, **dev, "valid_chrf": 32, "valid_bleu": 22, "valid_perplexity": math.exp(700)},  # not measured
         )
     )
     figures, validated = read_figures(path, TASKS["translate"])
@@ -50,12 +51,12 @@ def test_figures_are_columns_by_kind_of_line(tmp_path: Path) -> None:
     np.testing.assert_equal(figures["tokens"], [math.nan, 70.0])
     np.testing.assert_equal(figures["padding"], [math.nan, math.nan])
     expected = {
-        "step": [3, 6],
-        "seconds": [1.5, 1.5],
-        "tokens": [70, 70],
-        "score": [30, 31],
-        "perplexity": [9.5, math.nan],
-        "bleu": [20, 21.5],
+        "step": [3, 6, 7],
+        "seconds": [1.5, 1.5, 1.5],
+        "tokens": [70, 70, 70],
+        "score": [30, 31, 32],
+        "perplexity": [9.5, math.nan, math.nan],
+        "bleu": [20, 21.5, 22],
     }
     assert validated.keys() == expected.keys()
     for name, values in expected.items():

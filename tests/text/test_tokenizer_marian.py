@@ -52,6 +52,19 @@ def test_control_symbols_have_our_ids_and_the_others_follow_in_their_order(folde
     assert tokenizer.lossy
 
 
+def test_texts_that_lose_a_character_are_not_spelled(folder: Path) -> None:
+    (side, *_) = sides(Tokenizer.load(folder))
+    kept = SOURCE[0]
+    changed = {
+        kept: True,
+        kept.replace(" ", "\u00a0", 1): True,  # a space is a space
+        kept.replace("e", "\uff45", 1): True,  # compatible: a wide e
+        kept.replace("e", "e\u200c", 1): False,  # dropped by SentencePiece's rules
+        kept.replace("e", "e\u2603", 1): False,  # without a piece
+    }
+    assert {text: side.spells(text, side.encode(text)) for text in changed} == changed
+
+
 def test_text_comes_back_except_for_what_has_no_piece(folder: Path) -> None:
     tokenizer = Tokenizer.load(folder)
     for side, texts in zip(sides(tokenizer), (SOURCE, TARGET), strict=True):

@@ -45,13 +45,14 @@ class Again:
 def recorded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lets a CPU have graphs."""
 
-    def start(self: Graphs, useful: bool) -> None:
-        begin(self, useful)
+    def make(self: Graphs, *given: Any) -> None:
+        original(self, *given)
+        *_, useful = given
         self._recorded.active = useful
         self._optimizer.keep_gradients(useful)
 
-    begin = Graphs.start
-    monkeypatch.setattr(Graphs, "start", start)
+    original = Graphs.__init__
+    monkeypatch.setattr(Graphs, "__init__", make)
     monkeypatch.setattr(Recorded, "_record", lambda self, work: Again(work))
     monkeypatch.setattr(Again, "replays", 0)
 

@@ -38,10 +38,11 @@ from nmt.checkpoint.writing import Checkpoints, add_info
 from nmt.data.epochs import EpochPlan, EpochPlans
 from nmt.recipe import Training, load
 from nmt.system.console import Console, JsonLines
+from nmt.system.errors import Interrupted
 from nmt.training.distributed import Requests
 from nmt.training.progress import Progress, show_progress
 from nmt.training.run import Run
-from nmt.training.run_files import changes
+from nmt.training.run_files import RunState, changes
 
 SMALL = small("updates: 12, log_updates: 4, valid_beam: 1")
 
@@ -394,3 +395,18 @@ def test_updates_are_no_measure_of_a_run_that_minutes_may_end(
     lines = JsonLines(tmp_path / "metrics.jsonl", print)
     with show_progress(Console(), lines, True, 40, Training(minutes=minutes)):
         assert totals == [total]
+
+
+def test_a_signal_ends_a_rank_that_waits_for_updates_that_nobody_plans(tmp_path: Path) -> None:
+    corpus: Any = SimpleNamespace()
+    plans = EpochPlans(tmp_path, "data", corpus, [(200, 1.0)], Training(timeout_minutes=10), leads=False)
+    run: Any = SimpleNamespace(
+        state=RunState(step=3, epoch=1, offset=0),
+        learner=SimpleNamespace(corpus=corpus),
+        group=SimpleNamespace(check=lambda: None),
+        epochs=plans,
+        recipe=SimpleNamespace(training=Training()),
+    )
+    with pytest.raises(Interrupted, match="stopped after update 3, which is not saved") as error:
+        next(Run._updates(run, [signal.SIGTERM]))
+    assert error.value.signal_number == signal.SIGTERM
