@@ -17,6 +17,7 @@ graphs that know where each tensor of the state lies. So a constraint changes no
         def advance(self, state: Last, newest: Newest) -> Last:
             return Last(newest.symbols)
 
+A state that remembers more takes it from the hypotheses that are extended: `state.counts.gather(1, newest.parents)`.
 All but `PrefixConstraint` are vectorised over all hypotheses of all rows and never make the host wait for the device.
 Shapes: n rows, one per sentence, and k hypotheses per row.
 """
@@ -80,7 +81,10 @@ class Constraint(Generic[S]):
         raise NotImplementedError
 
     def advance(self, state: S, newest: Newest) -> S:
-        """Return the state after the newest symbols; tensors of the one before may be overwritten and returned."""
+        """Return the state after the newest symbols, which are the search's own: read them, do not change them.
+
+        Tensors of the state before may be overwritten and returned.
+        """
         return state
 
     def is_on_device(self, state: S) -> bool:
