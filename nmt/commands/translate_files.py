@@ -18,14 +18,27 @@ from nmt.data.memory import TranslationMemory
 from nmt.decoding.engine import Request
 from nmt.decoding.pipeline import Pipeline
 from nmt.recipe import Data, Dataset, Decoding
+from nmt.system.compression import DAMAGED, decompressed, open_input, split_suffix
 from nmt.system.errors import UserError
 from nmt.system.files import check_place, make_directory, whole_file
 from nmt.text.bilingual import BilingualFile, Unit
 from nmt.text.strings import ProgramString
 
 WRITTEN = (".po", ".tmx", ".xliff", ".xlf", ".ts", "strings.xml")
-REFUSED = (".mo", ".html", ".htm", ".xhtml", ".md", ".markdown", ".srt", ".vtt", ".json")
-"""Endings of files that would not come back whole"""
+REFUSED = (
+    *(".mo", ".gmo", ".pot", ".sdlxliff", ".mxliff", ".mqxliff", ".qm", ".tbx"),
+    *(".resx", ".resw", ".strings", ".stringsdict", ".xcstrings", ".properties", ".arb", ".json", ".yaml", ".yml"),
+    *(".html", ".htm", ".xhtml", ".xml", ".md", ".markdown", ".srt", ".vtt", ".csv"),
+    *(".docx", ".xlsx", ".pptx", ".odt", ".ods", ".odp", ".epub", ".idml", ".rtf", ".pdf"),
+)
+"""Endings of files that would not come back whole if they were translated as lines"""
+CONTENT = re.compile(
+    rb"(?:\xef\xbb\xbf)?(?:\xde\x12\x04\x95|\x95\x04\x12\xde|PK\x03\x04|%PDF-|{\\rtf|WEBVTT"
+    rb"|\s*<(?:\?xml\s|!DOCTYPE\s|(?:html|xliff|tmx|TS|resources)[\s>])"
+    rb"|(?:\s*#[^\n]*\n)*\s*msg(?:id|ctxt) \")"
+)
+"""How such files begin, whatever their names: catalogs, office documents, PDF, RTF, WebVTT, XML and PO"""
+HEAD = 1 << 16  # bytes to look at: a PO file may begin with a long comment
 SHOWN = 60  # characters of a source in a complaint
 
 
@@ -42,11 +55,13 @@ def find_files(source: Path | None, output: Path | None, is_text: bool) -> list[
     elif not source.exists() and re.search(r"[*?\[]", str(source)):
         found = sorted(Path(name) for name in glob(str(source), recursive=True))
         root = Path(re.split(r"[*?\[]", str(source))[0] + "x").parent
-    if found and not any(_ends(path, WRITTEN if is_text else WRITTEN + REFUSED) for path in found):
+    if found and not any(_ends(path, WRITTEN) or (not is_text and _is_of_a_format(path)) for path in found):
         return []
     refused = next((path for path in found or [source] if not _ends(path, WRITTEN)), None)
     if refused:
-        hint = "--document translates text and Markdown, --markup lines with tags"
+        hint = "--document translates text and Markdown, --markup lines with tags, and nmt translate < FILE any lines"
+        if split_suffix(refused)[1]:
+            hint = "decompress it first; nmt translate < FILE translates it as lines"
         raise UserError(f"{refused}: none of the formats that are translated in files: {', '.join(WRITTEN)}", hint)
     if output is None:
         raise click.UsageError("files of translators need --output: a file, or a folder for several")
@@ -61,6 +76,19 @@ def find_files(source: Path | None, output: Path | None, is_text: bool) -> list[
         if out.is_symlink():
             check_place(out)
     return files
+
+
+def _is_of_a_format(path: Path) -> bool:
+    """Return whether a file, perhaps compressed, is of a format with more than lines: by its name or its content."""
+    if _ends(Path(split_suffix(path)[0]), WRITTEN + REFUSED):
+        return True
+    if not path.is_file():
+        return False
+    try:
+        with open_input(path) as file, decompressed(file, path) as stream:
+            return CONTENT.match(stream.read(HEAD)) is not None
+    except DAMAGED:  # which reading its lines will say
+        return False
 
 
 def _ends(path: Path, endings: tuple[str, ...]) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import re
 from pathlib import Path
 
@@ -94,6 +95,39 @@ def test_what_does_not_fit_is_an_error(
     assert done.code in (1, 2)
     assert problem in done.err
     assert not Path("b.po").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        *[(f"app{ending}", b"a b c\n") for ending in (".pot", ".sdlxliff", ".resx", ".strings", ".properties", ".arb")],
+        *[(f"app{ending}", b"a b c\n") for ending in (".csv", ".DOCX", ".yml", ".pot.gz")],
+        ("app.po.txt", b'# of somebody\n#: main.c:3\nmsgid "a b c"\nmsgstr ""\n'),
+        ("context.in", b'\xef\xbb\xbfmsgctxt "menu"\nmsgid "a b c"\nmsgstr ""\n'),
+        ("compressed", gzip.compress(b'msgid "a b c"\nmsgstr ""\n')),
+        ("app.xlf.orig", b'<?xml version="1.0"?>\n<xliff>a b c</xliff>\n'),
+        ("values", b'\n  <resources>\n<string name="a">a b c</string></resources>\n'),
+        ("report", b"PK\x03\x04 a b c\n"),
+        ("catalog", b"\xde\x12\x04\x95\0\0\0\0"),
+    ],
+)
+def test_files_that_are_more_than_lines_are_not_translated_as_lines(
+    nmt, ready: tuple[object, ...], name: str, content: bytes
+) -> None:
+    Path(name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+    done = nmt(*ready, "--input", name, "--output", "out.txt")
+    assert done.code == 1
+    assert f"{name}: none of the formats that are translated in files" in done.err
+    assert "nmt translate < FILE" in done.err
+    assert not Path("out.txt").exists()
+
+
+@pytest.mark.parametrize("content", [b"<a b> c\n", b"msgid a b\n", b"# a b c\n", b"a <?xml b\n", b"{a} b\n"])
+def test_lines_that_only_begin_like_files_are_translated(nmt, ready: tuple[object, ...], content: bytes) -> None:
+    Path("lines").write_bytes(content)
+    done = nmt(*ready, "--input", "lines", "--output", "out.txt")
+    assert done.code == 0, done.err
+    assert len(Path("out.txt").read_bytes().splitlines()) == 1
 
 
 def test_lines_are_recalled_if_a_memory_is_given(nmt, ready: tuple[object, ...]) -> None:
