@@ -128,7 +128,7 @@ class MarianBundle(Bundle):
         found = _embeddings(theirs, config, source, target, start)
         for module in modules(config):
             found |= _weights(theirs, module, config)
-        theirs.check_rest()
+        theirs.check_rest(config)
         return {name: weight.float().contiguous() for name, weight in found.items()}
 
     @cached_property
@@ -210,6 +210,7 @@ def _name(folder: Path) -> str:
 # - Outputs of transformers begin with `<pad>` or another configured symbol. Our `<s>` gets a copy of its embedding, and
 #   an output bias so low that it is never generated.
 
+ROUNDED = 0.01  # beyond rounding, of position encodings in fp16
 NEVER = -100.0  # output bias of a symbol that must not be generated: e^-100 is negligible in fp32
 
 
@@ -250,11 +251,26 @@ class _Tensors:
                 raise UserError(problem, hint)
         return matrix
 
-    def check_rest(self) -> None:
-        """Raise UserError if tensors other than position encodings are left."""
-        if rest := [name for name in self._tensors if ".embed_positions.weight" not in name]:
-            problem = f"{self._path}: holds {rest[0]}, which is not as in Marian's models"
-            raise UserError(problem, "use one of the OPUS-MT collection")
+    def check_rest(self, config: Model) -> None:
+        """Raise UserError if tensors are left, except for tables of the position encodings that are computed."""
+        for name, tensor in self._tensors.items():
+            if ".embed_positions.weight" not in name:
+                problem = f"{self._path}: holds {name}, which is not as in Marian's models"
+                raise UserError(problem, "use one of the OPUS-MT collection")
+            # transformers computes M2M-100's tables on loading, and reads Marian's.
+            if config.positions != "fairseq" and not _are_sinusoids(tensor, config.d_model):
+                problem = f"{self._path}: {name} holds other position encodings than the sinusoids of Marian's models"
+                raise UserError(problem, "run this model by the program that trained it")
+
+
+def _are_sinusoids(table: Tensor, width: int) -> bool:
+    """Return whether a table (positions, width) has the sines of each position before its cosines, perhaps in fp16."""
+    import torch
+
+    from nmt.model.layers import sinusoids
+
+    expected = sinusoids(len(table), width)[:, torch.arange(width).view(-1, 2).T.flatten()]
+    return table.shape == expected.shape and bool((table.float() - expected).abs().max() < ROUNDED)
 
 
 def _ordered(weight: Tensor, config: Model, dim: int) -> Tensor:

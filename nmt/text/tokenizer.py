@@ -291,12 +291,17 @@ def unknown_language(language: str, known: Collection[str], where: str = "", ext
     The hint lists the `known` ones, those like it first, and says how an `extensible` model gets it.
     """
     hint = f"its languages are {', '.join(known)}"
-    in_other_scripts = [code for code in known if code.partition("_")[0] == language.partition("_")[0]]
-    near = in_other_scripts or get_close_matches(language, known, cutoff=0.5)
+    stems = {code: code.partition("_")[0].lower() for code in known}
+    asked = language.strip("_").partition("_")[0].lower()
+    in_other_scripts = [code for code, stem in stems.items() if stem == asked]
+    alike = [
+        code for code, stem in stems.items() if stem.startswith(asked) or asked.startswith(stem)
+    ]  # en, eng, english
+    near = in_other_scripts or alike or get_close_matches(language, known, cutoff=0.5)
+    if extensible:
+        hint = f"--set 'tokenizer.new_languages=[{language}]' adds one that is new; {hint}"
     if near:
         hint = f"did you mean {' or '.join(near)}? {hint}"
-    if extensible:
-        hint = f"--set 'tokenizer.new_languages=[{language}]' adds it; or {hint}"
     return UserError(f"{where}{language}: this model has no symbol for this language", hint)
 
 

@@ -101,7 +101,9 @@ def test_directions_that_only_the_languages_of_the_model_make_possible_are_said(
     ]
 
 
-@pytest.mark.parametrize(("given", "meant"), [("eng", "eng_Latn"), ("zho", "zho_Hans or zho_Hant")])
+@pytest.mark.parametrize(
+    ("given", "meant"), [("eng", "eng_Latn"), ("en", "eng_Latn"), ("EN", "eng_Latn"), ("zho", "zho_Hans or zho_Hant")]
+)
 def test_a_code_that_is_almost_right_is_answered_by_those_like_it(
     tokenizers: dict[str, Tokenizer | None], given: str, meant: str
 ) -> None:

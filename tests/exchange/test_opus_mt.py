@@ -203,6 +203,22 @@ def test_rows_without_a_symbol_are_refused_by_their_number(make_folder: Callable
     assert f"model.resize_token_embeddings({size}) of transformers drops them" in error.value.hint
 
 
+@pytest.mark.parametrize("changed", [False, True])
+def test_position_encodings_that_are_stored_are_those_that_are_computed(
+    make_folder: Callable[..., Path], changed: bool
+) -> None:
+    folder, name = make_folder(), "model.encoder.embed_positions.weight"
+    angles = torch.arange(50)[:, None] / 10000 ** (torch.arange(8) / 8)
+    table = torch.cat((angles.sin(), angles.cos()), 1).half()
+    stored = table.roll(1, 0).contiguous() if changed else table
+    save_file({**load_file(folder / "model.safetensors"), name: stored}, folder / "model.safetensors")
+    if not changed:
+        assert resolve(folder)[0].weights()
+        return
+    with pytest.raises(UserError, match=f"{name} holds other position encodings than the sinusoids"):
+        resolve(folder)[0].weights()
+
+
 def test_adapters_that_are_not_merged_are_refused_by_name(make_folder: Callable[..., Path]) -> None:
     folder = make_folder()
     name = "model.encoder.layers.0.self_attn.q_proj.lora_A.default.weight"
