@@ -151,7 +151,11 @@ class MarianBundle(Bundle):
         sizes = source, source if tokenizer.shared else config.get("decoder_vocab_size")
         for side, size in zip((tokenizer.source, tokenizer.target), sizes, strict=True):
             found = sorted(set(origins_of(side)) - {NO_ID})
-            if size != len(found) or found != list(range(len(found))):
+            if found != list(range(len(found))):
+                gap = next(number for number, index in enumerate(found) if number != index)
+                hint = f"take {VOCAB[0]} and the rest of the tokenizer from where the model comes from"
+                raise UserError(f"{self.path}: its vocabulary has no symbol with the id {gap:,}, but later ones", hint)
+            if size != len(found):
                 raise self._other_size(len(found), size)
         return tokenizer
 

@@ -219,6 +219,16 @@ def test_position_encodings_that_are_stored_are_those_that_are_computed(
         resolve(folder)[0].weights()
 
 
+def test_a_symbol_that_is_missing_amid_others_is_no_row_too_many(make_folder: Callable[..., Path]) -> None:
+    folder = make_folder()
+    ids = json.loads((folder / "vocab.json").read_text())
+    gone = ids.pop(next(piece for piece, index in ids.items() if index == 5))
+    (folder / "vocab.json").write_text(json.dumps(ids))
+    with pytest.raises(UserError, match=f"has no symbol with the id {gone}, but later ones") as error:
+        resolve(folder)
+    assert "resize_token_embeddings" not in error.value.hint
+
+
 def test_adapters_that_are_not_merged_are_refused_by_name(make_folder: Callable[..., Path]) -> None:
     folder = make_folder()
     name = "model.encoder.layers.0.self_attn.q_proj.lora_A.default.weight"
