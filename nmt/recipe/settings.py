@@ -240,7 +240,9 @@ class Training(Settings):
             falls = f"schedule: {self.schedule} falls to zero at training.updates {self.updates:,}"
             if self.updates <= self.warmup:
                 problem = f"{falls}, which must be more than training.warmup (got {self.warmup:,})"
-                raise Refusal(problem, f"--set training.warmup={max(1, self.updates // 10)}, or more updates")
+                warmup = max(1, self.updates // 10)
+                hint = f"--set training.warmup={warmup}, or more updates"
+                raise Refusal(problem, hint if warmup < self.updates else "--set training.updates=2, or more")
         if len(set(self.freeze)) < len(self.freeze):
             raise Refusal(f"freeze: names a part twice (got {', '.join(self.freeze)})", "name each part once")
         if len(self.freeze) > 2:

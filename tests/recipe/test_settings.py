@@ -120,6 +120,10 @@ def test_no_whole_number_of_a_recipe_is_without_an_upper_limit() -> None:
     [
         (["model.norm=pots"], "did you mean post?"),
         (["model.d_model=511", "model.heads=1"], "--set model.d_model=512"),
+        (
+            ["training.schedule=linear", "training.updates=1", "training.warmup=1"],
+            "--set training.updates=2, or more",
+        ),
         (["training.batch_tokens=256"], "--set training.batch_tokens=257, or lower data.max_length"),
         (
             ["model.positions=learned"],
