@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from nmt import __version__
 from nmt.checkpoint.reading import WEIGHTS, Bundle
 from nmt.checkpoint.writing import save_tensors
-from nmt.exchange.opus_mt import DROPOUTS, M2M_100, SIZES, modules
+from nmt.exchange.opus_mt import DROPOUTS, M2M_100, SIZES, modules, sines_first
 from nmt.recipe import Dataset, Decoding, Recipe
 from nmt.recipe.yaml_files import dump
 from nmt.system.errors import UserError
@@ -88,9 +88,7 @@ def _tensors(weights: Mapping[str, Tensor], recipe: Recipe, tokenizer: Tokenizer
     from nmt.model.layers import sinusoids
 
     config = recipe.model
-    order = torch.arange(config.d_model)
-    if not tokenizer.forced:
-        order = order.view(-1, 2).T.flatten()  # 0 2 4 … 1 3 5 …
+    order = torch.arange(config.d_model) if tokenizer.forced else sines_first(config.d_model)
     for module in modules(config):
         weight = weights[f"{module.name}.weight"]
         bias = weights.get(f"{module.name}.bias", weight.new_zeros(len(weight)))

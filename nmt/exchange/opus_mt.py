@@ -267,13 +267,18 @@ class _Tensors:
                 raise UserError(problem, "run this model by the program that trained it")
 
 
-def _are_sinusoids(table: Tensor, width: int) -> bool:
-    """Return whether a table (positions, width) has the sines of each position before its cosines, perhaps in fp16."""
+def sines_first(width: int) -> Tensor:
+    """Return our dimensions (width,) in the order of transformers, which has all sines of a position first."""
     import torch
 
+    return torch.arange(width).view(-1, 2).T.flatten()  # 0 2 4 … 1 3 5 …
+
+
+def _are_sinusoids(table: Tensor, width: int) -> bool:
+    """Return whether a table (positions, width) has the sines of each position before its cosines, perhaps in fp16."""
     from nmt.model.layers import sinusoids
 
-    expected = sinusoids(len(table), width)[:, torch.arange(width).view(-1, 2).T.flatten()]
+    expected = sinusoids(len(table), width)[:, sines_first(width)]
     return table.shape == expected.shape and bool((table.float() - expected).abs().max() < ROUNDED)
 
 

@@ -210,7 +210,10 @@ class Run:
         def check() -> None:
             self.group.check()
             if signals:
-                raise Interrupted(f"stopped after update {state.step}, which is not saved", max(signals))
+                said = f"stopped after update {state.step} while waiting for rank 0"
+                raise Interrupted(
+                    f"{said}; to resume from the newest checkpoint, run the same command again", max(signals)
+                )
 
         plan = replace(self.epochs, check=check).plan
         updates = updates_from(state.epoch, state.offset, plan, corpus)

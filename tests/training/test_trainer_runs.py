@@ -406,6 +406,8 @@ def test_a_signal_ends_a_rank_that_waits_for_updates_that_nobody_plans(tmp_path:
         epochs=plans,
         recipe=SimpleNamespace(training=Training()),
     )
-    with pytest.raises(Interrupted, match="stopped after update 3, which is not saved") as error:
+    with pytest.raises(
+        Interrupted, match="stopped after update 3 while waiting for rank 0; to resume from the newest "
+    ) as error:
         next(Run._updates(run, [signal.SIGTERM]))
     assert error.value.signal_number == signal.SIGTERM
