@@ -288,7 +288,7 @@ class Tokenizer:
 def unknown_language(language: str, known: Collection[str], where: str = "", extensible: bool = False) -> UserError:
     """Return an error about a language that a model lacks; `where` precedes its message.
 
-    The hint lists the `known` ones, those like it first, and says how an `extensible` model gets it.
+    The hint says how an `extensible` model gets it, and lists the `known` ones, those like it first.
     """
     hint = f"its languages are {', '.join(known)}"
     stems = {code: code.partition("_")[0].lower() for code in known}
@@ -298,10 +298,10 @@ def unknown_language(language: str, known: Collection[str], where: str = "", ext
         code for code, stem in stems.items() if stem.startswith(asked) or asked.startswith(stem)
     ]  # en, eng, english
     near = in_other_scripts or alike or get_close_matches(language, known, cutoff=0.5)
-    if extensible:
-        hint = f"--set 'tokenizer.new_languages=[{language}]' adds one that is new; {hint}"
     if near:
         hint = f"did you mean {' or '.join(near)}? {hint}"
+    if extensible:
+        hint = f"--set 'tokenizer.new_languages=[{language}]' adds one that is new; {hint}"
     return UserError(f"{where}{language}: this model has no symbol for this language", hint)
 
 
