@@ -24,7 +24,7 @@ import sacrebleu
 
 import nmt
 from nmt.decoding.engine import Request
-from nmt.text.terms import Term, Terms, missing
+from nmt.formats.terms import Term, Terms, missing
 
 WORD = re.compile(r"[^\W\d_]+")
 SIZE, WRONG, MOST = 100, 5, 3  # terms; every 5th is wrong; terms of a line

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from nmt.system.compression import split_suffix
 from nmt.system.errors import UserError
-from nmt.text.lines import is_unspaced
+from nmt.text.scripts import is_unspaced
 
 if TYPE_CHECKING:
     from sacrebleu.metrics.base import Metric

@@ -22,24 +22,28 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 MAY_IMPORT = {
     "system": set(),
     "compute": {"model", "recipe", "system"},
-    "search": {"compute", "model", "parsing", "text", "recipe", "system"},
+    "search": {"compute", "model", "parsing", "formats", "text", "recipe", "system"},
     "recipe": {"system"},
     "text": {"recipe", "system"},
+    "formats": {"text", "system"},
     "parsing": {"text", "system"},
     "metrics": {"text", "system"},
-    "data": {"parsing", "text", "recipe", "system"},
+    "data": {"parsing", "formats", "text", "recipe", "system"},
     "model": {"recipe"},
-    "checkpoint": {"model", "parsing", "text", "recipe", "system"},
+    "checkpoint": {"model", "parsing", "formats", "text", "recipe", "system"},
     "exchange": {"checkpoint", "model", "text", "recipe", "system"},
-    "decoding": {"checkpoint", "search", "compute", "model", "parsing", "text", "recipe", "system"},
+    "decoding": {
+        *("checkpoint", "search", "compute", "model"),
+        *("parsing", "formats", "text", "recipe", "system"),
+    },
     "training": {
         *("decoding", "exchange", "checkpoint", "compute"),
-        *("model", "data", "metrics", "parsing", "text", "recipe", "system"),
+        *("model", "data", "metrics", "parsing", "formats", "text", "recipe", "system"),
     },
     "report": {"training", "decoding", "checkpoint", "model", "parsing", "recipe", "system"},
     "commands": {
         *("report", "training", "decoding", "exchange", "checkpoint"),
-        *("data", "metrics", "parsing", "text", "recipe", "system"),
+        *("data", "metrics", "parsing", "formats", "text", "recipe", "system"),
     },
     "cli": {"commands"},
     "__init__": {"decoding", "exchange", "checkpoint", "model", "parsing", "recipe", "system"},  # lazily, see below
@@ -138,7 +142,7 @@ TORCHLESS = ("engine", "workers", "pipeline", "translator", "parser")
 
 def test_text_imports_no_torch() -> None:
     for library in ("torch", "safetensors"):
-        assert [name for name in importers(library) if layer(name) in ("text", "parsing")] == []
+        assert [name for name in importers(library) if layer(name) in ("text", "formats", "parsing")] == []
     torchless = {"nmt.search.sources", *(f"nmt.decoding.{name}" for name in TORCHLESS)}
     assert not torchless & importers("torch")
 

@@ -19,13 +19,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from nmt import recipe as recipes
+from nmt.formats.sentences import TrainedLengths
 from nmt.parsing.linearization import TreeVocabulary, load_tokenizer
 from nmt.recipe import TASKS, Recipe, Task, TaskName
 from nmt.system import files, integrity
 from nmt.system.console import figure
 from nmt.system.device import memory_error
 from nmt.system.errors import UserError
-from nmt.text.sentences import TrainedLengths
 from nmt.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:

@@ -29,6 +29,9 @@ from nmt.decoding.pipeline import Pipeline
 from nmt.decoding.translator import Translator
 from nmt.decoding.workers import Saved
 from nmt.exchange.resolve import resolve
+from nmt.formats.document import KEPT, Document
+from nmt.formats.markup import LINKS, TAGS
+from nmt.formats.terms import Terms, read_terms
 from nmt.recipe import Dataset, Decoding, TaskName, override_decoding
 from nmt.recipe.data import PAIRS
 from nmt.system.compression import compressed, open_input
@@ -36,10 +39,7 @@ from nmt.system.console import Console
 from nmt.system.errors import Interrupted, UserError
 from nmt.system.files import check_place, whole_file
 from nmt.system.launchers import check_alone
-from nmt.text.document import KEPT, Document
 from nmt.text.lines import one_line, read_lines
-from nmt.text.markup import LINKS, TAGS
-from nmt.text.terms import Terms, read_terms
 
 if TYPE_CHECKING:
     from nmt.commands.options import SearchOptions

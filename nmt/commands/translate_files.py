@@ -17,12 +17,12 @@ from nmt.commands.resume import Statistics
 from nmt.data.memory import TranslationMemory
 from nmt.decoding.engine import Request
 from nmt.decoding.pipeline import Pipeline
+from nmt.formats.bilingual import BilingualFile, Unit
+from nmt.formats.strings import ProgramString
 from nmt.recipe import Data, Dataset, Decoding
 from nmt.system.compression import DAMAGED, decompressed, open_input, split_suffix
 from nmt.system.errors import UserError
 from nmt.system.files import check_place, make_directory, whole_file
-from nmt.text.bilingual import BilingualFile, Unit
-from nmt.text.strings import ProgramString
 
 WRITTEN = (".po", ".tmx", ".xliff", ".xlf", ".ts", "strings.xml")
 REFUSED = (

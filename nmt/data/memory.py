@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from nmt.data.pairs import Pair, input_files, read_pairs
+from nmt.formats.bilingual import BilingualFile
 from nmt.recipe import Data, Dataset
 from nmt.recipe.data import UNITS, format_of
-from nmt.text.bilingual import BilingualFile
 
 
 class Remembered(NamedTuple):

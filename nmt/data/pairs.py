@@ -18,13 +18,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from nmt.data.tables import check_columns, read_table
+from nmt.formats.bilingual import BilingualFile
 from nmt.parsing.tree import prepare_tree, read_trees, read_trees_of, tree_files
 from nmt.recipe import Data, Dataset
 from nmt.recipe.data import PAIRS, UNITS, format_of
 from nmt.system.compression import members
 from nmt.system.errors import UserError
 from nmt.system.files import check_name
-from nmt.text.bilingual import BilingualFile
 from nmt.text.lines import REALIGN, count_lines, one_line, read_lines, read_parallel, stripped
 
 Pair = tuple[str, ...]

@@ -28,6 +28,7 @@ from nmt.data.findings import Findings
 from nmt.data.folders import MANIFEST, directory, read_fingerprint
 from nmt.data.languages import LanguageJudge
 from nmt.data.pairs import Pair, Part, check_inputs, input_files, read_pairs, read_parts
+from nmt.formats.sentences import SentenceSplitter, TrainedLengths
 from nmt.parsing.linearization import TreeVocabulary, load_tokenizer
 from nmt.recipe import Data, Dataset, Recipe
 from nmt.system import files, integrity
@@ -36,7 +37,6 @@ from nmt.system.errors import UserError
 from nmt.system.processes import claimed, exclusive
 from nmt.text.lines import in_groups, stripped
 from nmt.text.new_languages import Added, learn
-from nmt.text.sentences import SentenceSplitter, TrainedLengths
 from nmt.text.tokenizer import Tokenizer
 
 LENGTHS = "lengths.json"

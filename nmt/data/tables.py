@@ -15,7 +15,8 @@ from pathlib import Path
 import numpy as np
 
 from nmt.system.errors import UserError
-from nmt.text.lines import UNSPACED, read_lines, stripped
+from nmt.text.lines import read_lines, stripped
+from nmt.text.scripts import UNSPACED
 
 LOOKED_AT = 1000  # lines at the beginning of a table
 SHOWN = 40  # characters of a cell

@@ -16,11 +16,11 @@ from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any, Self
 
+from nmt.formats.markup import TAGS, Markup
+from nmt.formats.terms import Terms
 from nmt.recipe import Model
 from nmt.search.sources import Hypothesis, Pool, Source
 from nmt.system.errors import UserError
-from nmt.text.markup import TAGS, Markup
-from nmt.text.terms import Terms
 from nmt.text.tokenizer import Direction
 
 # Lines per window, which are sorted together: few at first, for low latency. A long line counts as several.

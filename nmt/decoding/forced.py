@@ -30,7 +30,7 @@ from nmt.search.sources import Found, Hypothesis
 from nmt.search.way import batch_tokens
 from nmt.system.errors import UserError
 from nmt.text.lines import in_groups
-from nmt.text.terms import joins
+from nmt.text.scripts import joins
 from nmt.text.tokenizer import Tokenizer
 from nmt.text.vocabulary import BOS, EOS, SPACE_MARK, TargetVocabulary, Vocabulary
 

@@ -22,12 +22,13 @@ from operator import itemgetter
 import torch
 
 from nmt.decoding.forced import TOKENS, attention_of, log_probabilities_of
+from nmt.formats.alignment import GLUE, Aligned, Place
+from nmt.formats.terms import Phrase, Span, Terms, capitalised, find_copies, in_order, missing
 from nmt.model.transformer import Transformer
 from nmt.recipe import Decoding
 from nmt.search.choosing import length_penalty
 from nmt.search.sources import Found, Hypothesis, Prefix, Source
-from nmt.text.alignment import GLUE, Aligned, Place
-from nmt.text.terms import Phrase, Span, Terms, capitalised, find_copies, in_order, joins, missing
+from nmt.text.scripts import has_words, joins
 from nmt.text.vocabulary import EOS, SPACE_MARK, Vocabulary
 
 MOST_VARIANTS = 16  # texts to score for one hypothesis
@@ -192,7 +193,7 @@ class Placer:
     def _without_kept(self, source: Source) -> Source | None:
         """Return the source without its text to keep, or None if there is nothing else to translate."""
         text, cuts = without(source.text, source.phrases)
-        if not cuts or not any(map(joins, text)):
+        if not cuts or not has_words(text):
             return None
         terms = [
             replace(phrase, start=phrase.start - sum(cut.end - cut.start for cut in cuts if cut.start < phrase.start))

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
+from nmt.formats.sentences import STOPS, WIDE, SentenceSplitter, TrainedLengths
+from nmt.formats.terms import Phrase, Span
 from nmt.recipe import Decoding
 from nmt.search.sources import Source
 from nmt.system.errors import UserError
-from nmt.text.sentences import STOPS, WIDE, SentenceSplitter, TrainedLengths
-from nmt.text.terms import Phrase, Span, joins
+from nmt.text.scripts import UNSPACED, is_wide, joins
 from nmt.text.vocabulary import SPACE_MARK, Vocabulary
 
 ENDS = (tuple(STOPS + WIDE), tuple(",;:–—،؛、，；："))  # sentence and clause punctuation to cut after
@@ -181,8 +181,8 @@ def clean(text: str) -> str:
 def joined(line: str, parts: Sequence[Source], texts: Sequence[str]) -> tuple[str, list[int]]:
     """Return a line with translations in place of its parts, and the offset of each.
 
-    A single space between two parts is dropped after a full-width character, as in Chinese; after others, a missing one
-    is added. Empty translations leave no spaces.
+    A single space between two parts is dropped in scripts without spaces, but for one behind a sentence of Thai and its
+    like; elsewhere, a missing one is added. Empty translations leave no spaces.
     """
     if not parts:
         return clean(line), []
@@ -195,13 +195,18 @@ def joined(line: str, parts: Sequence[Source], texts: Sequence[str]) -> tuple[st
         elif is_blank or not text:
             between = ""
         elif last and len(between) < 2:
-            between = "" if unicodedata.east_asian_width(found[-1]) in "WF" else between or " "
+            between = "" if _runs_on(found[-1], line[last - 1]) else between or " "
         found += _apart(found, between, line, last) + between
         found += _apart(found, text, line, part.start) * bool(between.strip() or not last)
         starts.append(len(found))
         found, last, is_blank = found + text, part.end, is_blank and not text
     rest = clean(line[last:])
     return ("" if is_blank and not rest.strip() else found + _apart(found, rest, line, last) + rest), starts
+
+
+def _runs_on(last: str, source: str) -> bool:
+    """Return whether no space follows a part that ends in `last`, whose source ends in `source`."""
+    return is_wide(last) or (UNSPACED.match(last) is not None and source not in STOPS + WIDE)
 
 
 def _apart(found: str, following: str, line: str, at: int) -> str:

@@ -18,15 +18,15 @@ from nmt.decoding.engine import Request, SplitLine
 from nmt.decoding.pipeline import NOTHING, LineResult, Pipeline
 from nmt.decoding.splitter import LineSplitter, clean, joined
 from nmt.decoding.workers import Loaded, MakeSearch, Models
+from nmt.formats.alignment import Aligned, AlignedLine
+from nmt.formats.markup import Markup
+from nmt.formats.numbers import compare
+from nmt.formats.sentences import TrainedLengths
+from nmt.formats.terms import Phrase, Term, Terms, beyond, missing
 from nmt.recipe import Decoding
 from nmt.search.sources import Engine, Prefix, Source
 from nmt.system.errors import UserError
-from nmt.text.alignment import Aligned, AlignedLine
 from nmt.text.lines import one_line
-from nmt.text.markup import Markup
-from nmt.text.numbers import compare
-from nmt.text.sentences import TrainedLengths
-from nmt.text.terms import Phrase, Term, Terms, beyond, missing
 from nmt.text.tokenizer import Direction, Tokenizer
 from nmt.text.vocabulary import Vocabulary
 

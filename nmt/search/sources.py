@@ -10,8 +10,8 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from nmt.text.alignment import Aligned
-from nmt.text.terms import Phrase
+from nmt.formats.alignment import Aligned
+from nmt.formats.terms import Phrase
 
 
 @dataclass(frozen=True)

@@ -1,1 +1,1 @@
-"""Text files, sentences, terminology and subword vocabularies, without torch."""
+"""Lines of text files, tokenizers and subword vocabularies, without torch."""

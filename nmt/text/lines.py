@@ -36,13 +36,6 @@ VISIBLE = re.compile(
 REALIGN = "find the first line that the same line of the other file does not translate; only \\n ends a line"
 """Hint for parallel files of different lengths"""
 
-UNSPACED = re.compile(
-    "[\u0e00-\u109f\u1780-\u17ff\u1950-\u19ff\u1a20-\u1aaf\u1b00-\u1b7f\u2e80-\u312f\u31a0-\u4dbf\u4e00-\u9fff"
-    "\ua980-\ua9ff\uaa60-\uaadf\uf900-\ufaff\uff66-\uff9f\U00020000-\U000323af]"
-)
-"""A character of a script written without spaces: Thai, Lao, Tibetan, Burmese, Khmer, Balinese and their relatives, of
-Chinese, or kana"""
-
 Texts = TypeVar("Texts", bound=tuple[str, ...])
 
 
@@ -154,12 +147,6 @@ def _count(blocks: Iterator[bytes]) -> int:
 def one_line(text: str) -> str:
     """Replace line breaks with spaces, so that the text can be written as one line."""
     return text.replace("\r", " ").replace("\n", " ")
-
-
-def is_unspaced(lines: Iterable[str]) -> bool:
-    """Return whether most letters of the lines are of scripts written without spaces."""
-    text = "".join(lines)
-    return 2 * len(UNSPACED.findall(text)) > sum(map(str.isalpha, text))
 
 
 def in_groups(pairs: Iterable[Texts], count: int, characters: int) -> Iterator[list[Texts]]:

@@ -32,6 +32,7 @@ from nmt.decoding.parser import Parser
 from nmt.decoding.splitter import LineSplitter
 from nmt.decoding.translator import Translator
 from nmt.decoding.workers import Loaded
+from nmt.formats.sentences import TrainedLengths
 from nmt.metrics import Comparison, Score, interval, score, score_interval, sentence_chrf, unknown_words
 from nmt.model.operations import perplexity as perplexity_of
 from nmt.model.transformer import Transformer
@@ -42,7 +43,6 @@ from nmt.system.errors import UserError
 from nmt.system.files import read_json
 from nmt.system.integrity import intact
 from nmt.system.launchers import World
-from nmt.text.sentences import TrainedLengths
 from nmt.text.tokenizer import Tokenizer
 from nmt.training.batches import make_batch, split_update
 from nmt.training.budget import Pace

@@ -22,11 +22,11 @@ from nmt.checkpoint import writing
 from nmt.checkpoint.reading import LARGEST_FIGURE, Bundle, checkpoint_folders, checkpoints, prune, ranked, read_tensors
 from nmt.checkpoint.writing import add_info, average
 from nmt.exchange.resolve import resolve
+from nmt.formats.sentences import TrainedLengths
 from nmt.recipe import TASKS, TokenizerSettings
 from nmt.system.console import Console
 from nmt.system.errors import UserError
 from nmt.system.files import OutOfResources
-from nmt.text.sentences import TrainedLengths
 from nmt.text.tokenizer import Tokenizer
 from nmt.training.run_files import BestScore
 

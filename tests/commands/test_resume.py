@@ -16,8 +16,8 @@ import pytest
 
 from nmt.commands.resume import Blocks, Counts, Job, Statistics, folder_of, open_blocks, record_of
 from nmt.decoding.translator import Translation, Translator
+from nmt.formats.terms import Phrase
 from nmt.system.errors import UserError
-from nmt.text.terms import Phrase
 
 LINES = 47
 TEXT = b"".join(b"LINE %d\n" % number for number in range(1, LINES + 1))

@@ -15,10 +15,10 @@ from nmt.data.corpus import HELD_OUT
 from nmt.data.data_report import read_report
 from nmt.data.prepare import prepare, take, trained_lengths
 from nmt.decoding.splitter import LineSplitter
+from nmt.formats.sentences import TrainedLengths
 from nmt.recipe import Decoding
 from nmt.system.console import Console
 from nmt.system.errors import UserError
-from nmt.text.sentences import TrainedLengths
 from nmt.text.tokenizer import Tokenizer
 
 pytestmark = pytest.mark.usefixtures("workplace")

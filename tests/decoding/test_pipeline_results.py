@@ -13,10 +13,10 @@ from engines import Alphabet, Characters, Found, Mirror, Searched, pipeline
 from nmt.commands.translate import ranked
 from nmt.decoding.engine import most_positions
 from nmt.decoding.translator import Translator
+from nmt.formats.terms import Phrase
 from nmt.recipe import Decoding, Model
 from nmt.search.sources import Source, SourceQueue
 from nmt.system.errors import UserError
-from nmt.text.terms import Phrase
 
 # --- what is said of a line ---------------------------------------------------------------------------------
 

@@ -8,11 +8,11 @@ from typing import Any, ClassVar
 import pytest
 
 from nmt.decoding.splitter import LineSplitter, joined
+from nmt.formats.sentences import TrainedLengths
+from nmt.formats.terms import Phrase
 from nmt.recipe import Decoding
 from nmt.search.sources import Source
 from nmt.system.errors import UserError
-from nmt.text.sentences import TrainedLengths
-from nmt.text.terms import Phrase
 from nmt.text.vocabulary import SPACE_MARK, Vocabulary
 
 ONE_SENTENCE = TrainedLengths(

@@ -16,10 +16,10 @@ from reference_search import random_model
 from nmt.decoding.engine import Request
 from nmt.decoding.placement import Placer, without, written
 from nmt.decoding.translator import Translation, Translator
+from nmt.formats.terms import Span, Term, Terms, missing
 from nmt.model.transformer import Transformer
 from nmt.recipe import Decoding, Model, TokenizerSettings
 from nmt.search.sources import Hypothesis, Source
-from nmt.text.terms import Span, Term, Terms, missing
 from nmt.text.tokenizer import Tokenizer
 from nmt.text.vocabulary import EOS, Vocabulary
 

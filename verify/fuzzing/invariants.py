@@ -20,6 +20,7 @@ from nmt.data.epochs import plan_epoch
 from nmt.decoding.engine import Request
 from nmt.decoding.forced import log_probabilities_of
 from nmt.decoding.translator import Translator
+from nmt.formats.terms import Term, Terms, missing
 from nmt.model.transformer import Transformer
 from nmt.parsing.linearization import ANY, TreeVocabulary
 from nmt.recipe import Decoding
@@ -27,7 +28,6 @@ from nmt.search.beam import SearchEngine
 from nmt.search.constraints import MakeConstraint, MinLength, NoRepeat, TreeConstraint
 from nmt.search.sources import Hypothesis, Source
 from nmt.system.errors import UserError
-from nmt.text.terms import Term, Terms, missing
 from nmt.text.vocabulary import BOS, EOS, PAD, UNK
 from nmt.training.batches import split_update
 
@@ -244,6 +244,6 @@ TARGETS = (
     Target(
         constraints,
         CONSTRAINTS,
-        ("nmt.decoding.placement", "nmt.search.constraints", "nmt.text.alignment", "nmt.text.terms"),
+        ("nmt.decoding.placement", "nmt.search.constraints", "nmt.formats.alignment", "nmt.formats.terms"),
     ),
 )

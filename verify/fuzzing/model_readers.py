@@ -133,7 +133,7 @@ def record(contents: tuple[bytes, bytes, bytes, bytes]) -> bool:
 
 
 TARGETS = (
-    Target(manifest, model_grammar.MANIFESTS, ("nmt.checkpoint.reading", "nmt.text.sentences", "nmt.system.files")),
+    Target(manifest, model_grammar.MANIFESTS, ("nmt.checkpoint.reading", "nmt.formats.sentences", "nmt.system.files")),
     Target(position, st.tuples(model_grammar.MANIFESTS, model_grammar.POSITIONS), ("nmt.training.run_files",)),
     Target(safetensors, model_grammar.TENSORS, ("nmt.checkpoint.reading",)),
     Target(tree_vocabulary, model_grammar.TREE_VOCABULARIES, ("nmt.parsing.linearization",)),

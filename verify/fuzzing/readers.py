@@ -18,11 +18,11 @@ from target import Target, accepted, file
 
 from nmt.data.corpus import Corpus
 from nmt.data.pairs import read_pairs
+from nmt.formats.terms import Terms, missing, read_terms
 from nmt.parsing.tree import parse_tree, prepare_tree, read_tree_lines, read_trees
 from nmt.recipe import Data, Dataset, load, load_with_base
 from nmt.system.compression import members
 from nmt.text.lines import count_lines, read_lines
-from nmt.text.terms import Terms, missing, read_terms
 
 # --- recipes -----------------------------------------------------------------------------------------------------
 
@@ -165,5 +165,5 @@ TARGETS = (
     Target(archives, data_grammar.ARCHIVES, ("nmt.system.compression", "nmt.text.lines")),
     Target(trees, data_grammar.BRACKETS, ("nmt.parsing.tree",)),
     Target(arrow, data_grammar.SPLITS, ("nmt.data.corpus",)),
-    Target(terms, st.tuples(data_grammar.TERMS, data_grammar.TEXTS), ("nmt.text.terms",)),
+    Target(terms, st.tuples(data_grammar.TERMS, data_grammar.TEXTS), ("nmt.formats.terms",)),
 )

@@ -7,8 +7,8 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from nmt.text.alignment import Aligned, words_of
-from nmt.text.terms import Span
+from nmt.formats.alignment import Aligned, words_of
+from nmt.formats.terms import Span
 
 
 def aligned(

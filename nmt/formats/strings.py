@@ -11,10 +11,11 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 
-from nmt.text.document import Piece, pieces
-from nmt.text.lines import UNSPACED, one_line
-from nmt.text.markup import TAGS, Markup
-from nmt.text.terms import Span, Terms, in_order
+from nmt.formats.document import Piece, pieces
+from nmt.formats.markup import TAGS, Markup
+from nmt.formats.terms import Span, Terms, in_order
+from nmt.text.lines import one_line
+from nmt.text.scripts import UNSPACED
 
 MARKS = "&_~"  # of accelerators: of Qt and Windows, of GTK, of LibreOffice
 SIGNS = "%{}<>"  # of placeholders

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nmt.text.document import KEPT, LONGEST_BLOCK, Document
-from nmt.text.terms import Terms
+from nmt.formats.document import KEPT, LONGEST_BLOCK, Document
+from nmt.formats.terms import Terms
 
 
 def laid_out(text: str, translate: Callable[[str], str]) -> str:

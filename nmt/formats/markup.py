@@ -12,9 +12,9 @@ from itertools import islice, takewhile
 import numpy as np
 from numpy.typing import NDArray
 
-from nmt.text.alignment import AlignedLine
+from nmt.formats.alignment import AlignedLine
+from nmt.formats.terms import Span, find_copies
 from nmt.text.lines import one_line
-from nmt.text.terms import Span, find_copies
 
 _CLOSING = re.compile(r"[.!?…,;:)\]}»”’\"'。！？、，；：）」』】]")
 IN_WORD = -2  # owner of a word that has tags inside it

@@ -8,9 +8,9 @@ from xml.parsers.expat import ExpatError
 
 import pytest
 
+from nmt.formats import bilingual
+from nmt.formats.bilingual import BilingualFile
 from nmt.system.errors import UserError
-from nmt.text import bilingual
-from nmt.text.bilingual import BilingualFile
 
 pytest.importorskip("translate", reason="needs the package translate-toolkit")
 

@@ -8,9 +8,9 @@ import re
 import numpy as np
 import pytest
 
-from nmt.text.alignment import GLUE, Aligned, AlignedLine, words_of
-from nmt.text.markup import LINKS, Markup
-from nmt.text.terms import Phrase, Span, Terms
+from nmt.formats.alignment import GLUE, Aligned, AlignedLine, words_of
+from nmt.formats.markup import LINKS, Markup
+from nmt.formats.terms import Phrase, Span, Terms
 
 TAG = re.compile(r"</?\w[^<>]*>")
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from nmt.formats.terms import FORMATS, Span, Term, Terms, find_copies, in_order, missing, read_terms
 from nmt.system.errors import UserError
-from nmt.text.terms import FORMATS, Span, Term, Terms, find_copies, in_order, missing, read_terms
 
 TABLE = [
     Term("dog", "Hund"),

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nmt.text.sentences import STOPS, WIDE, SentenceSplitter, TrainedLengths
+from nmt.formats.sentences import STOPS, WIDE, SentenceSplitter, TrainedLengths
 
 MARKED = [
     tuple(line.split("\t", 1))

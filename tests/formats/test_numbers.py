@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nmt.text.numbers import Changes, compare
+from nmt.formats.numbers import Changes, compare
 
 SAME = Changes([], [], "")
 

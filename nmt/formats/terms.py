@@ -8,7 +8,6 @@ inside a word of the source, it matches anywhere.
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -19,9 +18,9 @@ from typing import NamedTuple
 
 from nmt.system.errors import UserError
 from nmt.text.lines import read_lines, stripped
+from nmt.text.scripts import TOUCHING_RANGES, joins
 
 CASE = "case"  # third column of a case-sensitive term
-NO_SPACES = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff]")  # Thai, Lao, Burmese, Khmer
 
 
 class Span(NamedTuple):
@@ -31,14 +30,13 @@ class Span(NamedTuple):
     end: int
 
 
-# Scripts written without spaces, in which text may follow a URL directly
-_UNSPACED = r"\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\u2fff\u3005-\u3007\u3040-\ua4cf\uac00-\ud7af\uf900-\ufaff"
-_NO_URL = rf"\s<>\"'{{}}|\\^`()«»“”„‘’…\u3000-\u303f\uff00-\uffef{_UNSPACED}"  # nor brackets and quotes
+# Text of scripts without spaces, and of Korean, may follow a URL directly
+_NO_URL = rf"\s<>\"'{{}}|\\^`()«»“”„‘’…\u3000-\u303f\uff00-\uffef{TOUCHING_RANGES}"  # nor brackets and quotes
 _GROUP = rf"\([^{_NO_URL}]*\)|\{{\{{?[^{{}}\s]{{0,60}}\}}\}}?"  # a balanced bracket, or a placeholder
 _IN_URL = rf"[^{_NO_URL}]|'(?=\w)|{_GROUP}"
 _END = rf"[^{_NO_URL}.,;:!?*\]]|{_GROUP}"  # no punctuation
 _SCHEME = r"(?i:[a-z][a-z\d+]{1,19}://|www\.|(?:mailto|tel|sms|xmpp|magnet|urn):)"
-_WORD = rf"(?<=[/.=_\-])[{_UNSPACED}]++"  # of an unspaced script
+_WORD = rf"(?<=[/.=_\-])[{TOUCHING_RANGES}]++"  # of an unspaced script
 _NESTED = r"[^{}]"
 for _ in range(3):
     _NESTED = rf"(?:[^{{}}]|\{{{_NESTED}{{0,400}}+\}})"
@@ -256,12 +254,6 @@ def in_order(text: str, copies: Sequence[str]) -> str:
 def _any_of(texts: Iterable[str]) -> re.Pattern[str]:
     """Return an expression that matches the longest of `texts`; it matches nothing if there are none."""
     return re.compile("|".join(map(re.escape, sorted({*texts}, key=len, reverse=True))) or "(?!)")
-
-
-def joins(character: str) -> bool:
-    """Return whether `character` is a word character of a script that separates words with spaces."""
-    wide = unicodedata.east_asian_width(character) in "WF" or NO_SPACES.match(character)
-    return not wide and (character == "_" or unicodedata.category(character)[0] in "LNM")
 
 
 def capitalised(text: str) -> str:

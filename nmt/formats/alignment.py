@@ -13,7 +13,8 @@ from typing import NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from nmt.text.terms import Phrase, Span, capitalised, find_copies, joins
+from nmt.formats.terms import Phrase, Span, capitalised, find_copies
+from nmt.text.scripts import joins
 
 STRONG = 0.5  # part of the strongest attention in a run that keeps a word in it
 CLEAR = 0.3  # attention to a source word from which an output word may stand for it

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 from xml.parsers.expat import ParserCreate
 
+from nmt.formats.strings import Accelerators, ProgramString, plain_pairs
 from nmt.system.compression import open_input
 from nmt.system.errors import UserError
-from nmt.text.strings import Accelerators, ProgramString, plain_pairs
 
 LARGEST_FILE = 1 << 26  # bytes: their tree takes ten times as much memory
 MOST_FORMS = 6  # of plurals, as Arabic has

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nmt.text.strings import Accelerators, ProgramString, plain_pairs
+from nmt.formats.strings import Accelerators, ProgramString, plain_pairs
 
 GTK = ["_Open", "Save _As…", "E_xit", "Print line nu_mbers", "Line numbers", "mask_apply", "%(file_name)s"]
 QT = ["&File", "E&xit", "Drag && Drop", "R&D", "Tom &amp; Jerry", "Find & replace"]
