@@ -25,7 +25,7 @@ from nmt.system.compression import open_input
 from nmt.system.errors import UserError
 from nmt.text.lines import count_lines, count_rest, decoded, in_groups, read_lines, read_parallel, stripped
 
-LINE = st.text(st.characters(exclude_characters="\n\r", exclude_categories=["Cs"]))
+LINE = st.text(st.characters(exclude_characters="\n\r\0\ufeff", exclude_categories=["Cs"]))
 
 
 @contextmanager
