@@ -14,7 +14,7 @@ from gettext import c2py
 from typing import NamedTuple
 from unicodedata import east_asian_width
 
-from nmt.formats.units import Edits, Unit
+from nmt.formats.units import Edits, Unit, UnitFile
 
 MOST_FORMS = 6  # of plurals, as Arabic has
 MOST_COLUMNS = 79  # of a line that gettext writes
@@ -72,11 +72,22 @@ class _Entry:
         return [each for each in self.fields if each.name.startswith("msgstr")]
 
 
-class PoFile:
-    """A PO file: its units, and the fields of its header."""
+class Catalog(UnitFile):
+    """A catalog of either kind."""
+
+    def _read_header(self, header: str) -> None:
+        lines = (line.partition(":") for line in header.split("\n"))
+        fields = {name.strip(): value.strip() for name, _, value in lines}
+        self.language = fields.get("Language", "")
+        self.accelerator = fields.get("X-Accelerator-Marker", "")
+
+
+class PoFile(Catalog):
+    """A PO file."""
 
     def __init__(self, raw: bytes, languages: Sequence[str]) -> None:
         """Read a file; raise ValueError, which names the line, if it is none."""
+        super().__init__()
         self._raw = raw.removeprefix(BOM_UTF8)
         self._bom = raw[: len(raw) - len(self._raw)]
         self._edits, self._headers = Edits(), list[_Entry]()
@@ -90,7 +101,7 @@ class PoFile:
         except UnicodeDecodeError as error:
             line = self._raw.count(b"\n", 0, error.start) + 1
             raise ValueError(f"line {line}: {error}") from None
-        self.header = header_fields(_first_header(self._text))
+        self._read_header(_first_header(self._text))
         self.units = [*self._units(languages)]
 
     def _units(self, languages: Sequence[str]) -> Iterator[Unit]:
@@ -193,20 +204,21 @@ class PoFile:
         self._edits.replace(first.start, end, after)
 
 
-class MoFile:
+class MoFile(Catalog):
     """An MO file, which is only read."""
 
     def __init__(self, raw: bytes, languages: Sequence[str]) -> None:
         """Read a file; raise an exception of any type if it is none."""
         from translate.storage.mo import mofile
 
+        super().__init__()
         store = mofile()
         store.parse(raw)
         messages = [unit for unit in store.units if not unit.isheader()]
         said = next((str(unit.target) for unit in store.units if unit.isheader()), "")
         if not said:
             raise ValueError("it has no header, which names its encoding")
-        self.header = header_fields(said)
+        self._read_header(said)
         plurals = plural_forms(said, languages)
         self.units = [
             unit_of(
@@ -233,12 +245,6 @@ def unit_of(context: str, sources: Sequence[str], targets: Sequence[str], plural
         count, rule = plurals
         own = [_source_of(form, own[0], own[1], count, rule) for form in range(count)]
     return Unit(own, targets, context, False, lambda *_: None)
-
-
-def header_fields(header: str) -> dict[str, str]:
-    """Return the fields of a header."""
-    lines = (line.partition(":") for line in header.split("\n"))
-    return {name.strip(): value.strip() for name, _, value in lines}
 
 
 def plural_forms(header: str, languages: Sequence[str]) -> Plurals:

@@ -38,6 +38,24 @@ class Unit:
         return f"{self.context}\4{form}" if len(self.sources) > 1 else self.context
 
 
+class UnitFile:
+    """What a file of any format has: units, and what else it says."""
+
+    def __init__(self) -> None:
+        """Begin with a file without units."""
+        self.units: list[Unit] = []
+        self.unfilled: list[str] = []
+        """What is to be translated, but has no source here"""
+        self.language = ""
+        """Code of the language of its translations; empty if it does not say it"""
+        self.accelerator = ""
+        """Mark of accelerators; empty if it does not say it"""
+
+    def content(self) -> bytes:
+        """Return the file with all that was written to its units."""
+        raise NotImplementedError
+
+
 class Edits:
     """Changes to a text; a later one at the same offset replaces the earlier one."""
 
