@@ -80,7 +80,7 @@ class AndroidFile(UnitFile):
             before[key] = text[end : item.start]
             end = item.end
         first = next(iter(before.values()))
-        space = first[len(first.rstrip()) :]
+        space = first[: len(first) - len(first.lstrip())]
         parts = list[str]()
         for key, source in sources.items():
             tag = with_attribute(source.tag, "quantity", key)

@@ -21,14 +21,14 @@ MOST_COLUMNS = 79  # of a line that gettext writes
 TOKEN = re.compile(
     r"""(?P<space>[ \t\r\n\f\v]+)
     | (?P<comment>\#(?:[^\r\n]|\r(?!\n))*)
-    | (?P<keyword>msgctxt|msgid_plural|msgid|msgstr|domain)
+    | (?P<keyword>(?:msgctxt|msgid_plural|msgid|msgstr|domain)\b)
     | (?P<index>\[\s*[0-9]+\s*\])
     | (?P<string>"(?:[^"\\\n]|\\.)*")""",
     re.VERBOSE,
 )
 ENTRY = re.compile(r"domain|(msgctxt )?msgid (msgstr|msgid_plural( msgstr\[\d+\])+)")
 """The keywords of an entry, in order"""
-ESCAPE = re.compile(r"\\(?:([0-7]{1,3})|x([0-9a-fA-F]{1,2})|(.))")
+ESCAPE = re.compile(r"\\(?:([0-7]{1,3})|x([0-9a-fA-F]+)|(.))")
 ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "v": "\v", "a": "\a"}
 PLURALS = re.compile(r"nplurals\s*=\s*(\d+)\s*;\s*plural\s*=\s*([^;\n]+)")
 CHARSET = re.compile(r"(Content-Type:[^\n]*?charset=\s*)([\w.:-]+)", re.IGNORECASE)
@@ -339,7 +339,7 @@ def _unescaped(escape: re.Match[str]) -> str:
     octal, hexadecimal, sign = escape.groups()
     if sign:
         return ESCAPES.get(sign, sign)
-    return chr(int(octal, 8) if octal else int(hexadecimal, 16))
+    return chr((int(octal, 8) if octal else int(hexadecimal, 16)) & 0xFF)
 
 
 def _quoted(name: str, text: str, newline: str) -> str:

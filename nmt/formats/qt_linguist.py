@@ -69,7 +69,7 @@ class TsFile(UnitFile):
         elif target in places or not places:
             self._document.fill(target, xml, type=state)
         else:
-            self._document.set(target, "type", state)
+            self._document.fill(target, None, type=state)
 
 
 def _places(target: Element | None, is_plural: bool) -> list[Element]:

@@ -62,12 +62,18 @@ class XliffFile(UnitFile):
         texts: Sequence[str],
         review: bool,
     ) -> None:
-        """Write a segment to its place in the target; to a target that is divided as the source is if it has none."""
-        written[segment.get("mid")] = self._document.as_xml(texts[0], bool(segment.children))
+        """Write a segment to its place in the target; divide this as the source is if places are missing there."""
         divided = element.child("seg-source")
         assert divided is not None
+        xml = self._document.as_xml(texts[0], bool(segment.children))
+        written[segment.get("mid")] = xml
+        segments = _marked(divided)
+        if all(each.get("mid") in places for each in segments):
+            self._document.fill(places[segment.get("mid")], xml)
+            self._set_target(element, None, review)
+            return
         parts, at = list[str](), divided.inner
-        for each in _marked(divided):
+        for each in segments:
             own = places.get(each.get("mid"))
             inside = written.get(each.get("mid"), own.inside if own else "")
             if not each.is_empty:
@@ -75,8 +81,8 @@ class XliffFile(UnitFile):
                 at = each.stop
         self._set_target(element, "".join([*parts, self._document.text[at : divided.stop]]), review)
 
-    def _set_target(self, element: Element, xml: str, review: bool) -> None:
-        """Set a target, and that nobody has approved of it."""
+    def _set_target(self, element: Element, xml: str | None, review: bool) -> None:
+        """Set the inside of a target, unless it is None, and that nobody has approved of it."""
         state, target = FOR_REVIEW if review else None, element.child("target")
         if target is not None:
             self._document.fill(target, xml, state=state, state_qualifier=None)
@@ -86,7 +92,7 @@ class XliffFile(UnitFile):
             name, mark = f"{last.prefix}target", f' state="{state}"' if state else ""
             self._document.put_behind(last, f"<{name}{mark}>{xml}</{name}>")
         if element.get("approved"):
-            self._document.set(element, "approved", "no" if review else None)
+            self._document.fill(element, None, approved="no" if review else None)
 
 
 def _segments(element: Element, is_new: bool) -> list[Element]:

@@ -22,6 +22,8 @@ _PART = re.compile(
     rf"|(?P<bare><(?P<name>[^\s/>]+){_INSIDE_TAG})(?<!/)></(?P=name)\s*>|(?P<tag><{_INSIDE_TAG}>)",
     re.DOTALL,
 )
+_CODE = re.compile(r"</?(?:\w+:)?(?:bpt|ept|ph|it|ut)\b")
+"""Elements of XLIFF and TMX that hold codes of another format"""
 _WRAPPED = re.compile(r"[ \t\r\n]*\n[ \t]+")
 
 
@@ -92,8 +94,14 @@ class Element:
 
     @property
     def has_text(self) -> bool:
-        """Whether there is more inside than elements and white space."""
-        return any(text.strip() for is_tag, text in parts_of(self.inside) if not is_tag)
+        """Whether there is more inside than elements, the codes that these hold, and white space."""
+        depth = 0
+        for is_tag, text in parts_of(self.inside):
+            if is_tag and _CODE.match(text) and not text.endswith("/>"):
+                depth += -1 if text.startswith("</") else 1
+            elif not is_tag and not depth and text.strip():
+                return True
+        return False
 
     def content(self, may_wrap: bool = False) -> str:
         """Return the text inside, which is XML if there are elements in it.
@@ -131,21 +139,21 @@ class Document:
         self.root = _parsed(self.text)
         self.newline = "\r\n" if "\r\n" in self.text else "\n"
 
-    def fill(self, element: Element, xml: str, **attributes: str | None) -> None:
-        """Replace what is inside an element, and set attributes of it; those that are None go. `_` stands for `-`."""
+    def fill(self, element: Element, xml: str | None, **attributes: str | None) -> None:
+        """Replace what is inside an element, unless it is None, and set attributes; those that are None go.
+
+        `_` in their names stands for `-`.
+        """
         tag = element.tag
         for key, value in attributes.items():
             tag = with_attribute(tag, key.replace("_", "-"), value)
-        if element.is_empty:
+        if xml is not None and element.is_empty:
             filled = f"{tag.removesuffix('/>').rstrip()}>{xml}</{_name(tag)}>"
             self._edits.replace(element.start, element.end, filled)
-        else:
-            self._edits.replace(element.start, element.inner, tag)
+            return
+        self._edits.replace(element.start, element.inner, tag)
+        if xml is not None:
             self._edits.replace(element.inner, element.stop, xml)
-
-    def set(self, element: Element, key: str, value: str | None) -> None:
-        """Set an attribute, or remove it."""
-        self._edits.replace(element.start, element.inner, with_attribute(element.tag, key, value))
 
     def put_behind(self, element: Element, xml: str) -> None:
         """Put XML behind an element, with the white space that is before this."""
