@@ -31,7 +31,9 @@ ENTRY = re.compile(r"domain|(msgctxt )?msgid (msgstr|msgid_plural( msgstr\[\d+\]
 ESCAPE = re.compile(r"\\(?:([0-7]{1,3})|x([0-9a-fA-F]+)|(.))")
 ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "v": "\v", "a": "\a"}
 PLURALS = re.compile(r"nplurals\s*=\s*(\d+)\s*;\s*plural\s*=\s*([^;\n]+)")
-CHARSET = re.compile(r"(Content-Type:[^\n]*?charset=\s*)([\w.:-]+)", re.IGNORECASE)
+DECLARATION = r"Content-Type: text/plain; charset=UTF-8\n"
+UNDECLARED = re.compile(r"Content-Type:[^\"\\]*(?:\\n)?", re.IGNORECASE)
+CHARSET = re.compile(r"(Content-Type:[^\n\\]*?charset=\s*)([\w.:-]+)", re.IGNORECASE)
 _LINE_END = re.compile(r"\r?\n")
 _FUZZY = re.compile(r",\s*fuzzy\s*(?=,|$)")
 
@@ -160,7 +162,8 @@ class PoFile(Catalog):
             if is_fuzzy and not review:
                 line = _FUZZY.sub("", line)
                 if line.strip() == "#":
-                    line, end = "", end + len(newline)
+                    line_end = _LINE_END.match(self._text, end)
+                    line, end = "", line_end.end() if line_end else end
             elif review and not is_fuzzy and each is flags[0]:
                 line = "#, fuzzy" + line[1:]
             self._edits.replace(each.start(), end, line)
@@ -187,21 +190,18 @@ class PoFile(Catalog):
         return self._bom + self._edits.applied(self._text).encode()
 
     def _declare_utf_8(self, header: _Field) -> None:
-        first, end = header.strings[0], header.end
-        before = self._text[first.start : end]
-        after, found = CHARSET.subn(r"\1UTF-8", before, count=1)
-        if not found:
-            after, found = re.subn(r"(?i)(Content-Type:[^\"\\;]*)", r"\1; charset=UTF-8", before, count=1)
-        if not found:
-            line_end = _LINE_END.search(self._text)
-            newline = line_end[0] if line_end else "\n"
-            parts = [before[: first.end - first.start], before[first.end - first.start :]]
-            declaration = '"Content-Type: text/plain; charset=UTF-8\\n"'
-            if parts[0] == '""':
-                after = newline.join([parts[0], declaration]) + parts[1]
-            else:
-                after = declaration + newline + before
-        self._edits.replace(first.start, end, after)
+        """Set the encoding in a header, or add it."""
+        first, raw = header.strings[0], self._text[header.strings[0].start : header.end]
+        line_end = _LINE_END.search(self._text)
+        newline = line_end[0] if line_end else "\n"
+        declared, count = CHARSET.subn(r"\1UTF-8", raw, count=1)
+        if not count:
+            declared, count = UNDECLARED.subn(lambda _: DECLARATION, raw, count=1)
+        if not count and raw.startswith('""'):
+            declared = f'""{newline}"{DECLARATION}"{raw[2:]}'
+        elif not count:
+            declared = f'"{DECLARATION}"{newline}{raw}'
+        self._edits.replace(first.start, header.end, declared)
 
 
 class MoFile(Catalog):

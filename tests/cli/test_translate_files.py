@@ -66,6 +66,21 @@ def test_open_units_are_translated_by_memory_and_search(nmt, ready: tuple[object
     assert Path("again.po").read_bytes() == Path("out/new/a.po").read_bytes()  # nothing is open any more
 
 
+def test_what_cannot_be_filled_is_named_and_counted(nmt, ready: tuple[object, ...]) -> None:
+    """Forms beside translated ones, texts that nothing says are any."""
+    plural = 'msgid "a"\nmsgid_plural "b c"\nmsgstr[0] "d"\nmsgstr[1] ""\n'
+    Path("in/a.po").write_text(HEADER + '"Plural-Forms: nplurals=2; plural=n != 1;\\n"\n\n' + plural)
+    array = "<array name='a'><item>b c</item></array><string name='d'>d e</string>"
+    Path("in/strings.xml").write_text(f"<resources>{array}</resources>")
+    done = nmt(*ready, "--input", "in", "--output", "out")
+    assert done.code == 0, done.err
+    assert "in/a.po: left empty: 'b c'\n" in done.err
+    assert "in/strings.xml: left empty: 'b c'\n" in done.err
+    assert re.search(r"; 5 strings in files \(3\), 0 from memory, 2 left empty\n\Z", done.err)
+    assert Path("out/a.po").read_bytes() == Path("in/a.po").read_bytes()
+    assert Path("out/strings.xml").read_text() == f"<resources>{array.replace('d e', 'e d')}</resources>"
+
+
 def test_all_units_without_review_if_asked(nmt, ready: tuple[object, ...]) -> None:
     settings = ("--set", "decoding.all=true", "--set", "decoding.review=false")
     done = nmt(*ready, "--input", "in/*.po", "--output", "out", *settings)

@@ -50,7 +50,8 @@ msgid ""
 "lines\\n"
 msgstr "two\\nlines\\n"
 #, fuzzy
-msgid "flagged"
+msgid\r
+"flagged"
 msgstr ""
 #~ msgid "last"
 #~ msgstr "\""""
@@ -93,7 +94,7 @@ def test_bytes_outside_translations_and_flags_stay() -> None:
         ('msgstr[ 0 ]"" # of one\nmsgstr[1] "" ', 'msgstr[ 0 ]"ONE FILE" # of one\nmsgstr[1] "%D FILES" '),
         ('msgid "next" msgstr "nächstes"', '\n#, fuzzy\nmsgid "next" msgstr "NEXT"'),
         ('msgstr "two\\nlines\\n"', 'msgstr ""\n"TWO\\n"\n"LINES\\n"'),
-        ('msgid "flagged"\nmsgstr ""', 'msgid "flagged"\nmsgstr "FLAGGED"'),
+        ('"flagged"\nmsgstr ""', '"flagged"\nmsgstr "FLAGGED"'),
     ]
     expected = NASTY
     for before, after in changes:
@@ -111,7 +112,7 @@ def test_bytes_outside_translations_and_flags_stay() -> None:
 def test_the_flag_goes_without_a_trace() -> None:
     done = written(NASTY, str.upper, review=False)
     assert "#, no-wrap\nmsgid" in done
-    assert 'msgstr ""\n"TWO\\n"\n"LINES\\n"\nmsgid "flagged"' in done
+    assert 'msgstr ""\n"TWO\\n"\n"LINES\\n"\nmsgid\r\n"flagged"' in done
     assert re.findall("fuzzy", done) == ["fuzzy", "fuzzy"], "of the header, and of an obsolete message"
 
 
