@@ -24,15 +24,17 @@ class TsFile(UnitFile):
             raise ValueError(f"it begins with {root.tag[:60]}")
         self.language = root.get("language")
         self._count = _plural_count(self.language or languages[-1])
-        for element in root.below():
-            if element.base == "message":
-                self._read(element)
+        for parent in (root, *root.children):
+            name = parent.child("name")
+            for each in parent.children:
+                if each.base == "message":
+                    self._read(each, name.content() if name else "")
 
     def content(self) -> bytes:
         """Return the file with all that was written to its units."""
         return self._document.content()
 
-    def _read(self, message: Element) -> None:
+    def _read(self, message: Element, context: str) -> None:
         source, target = message.child("source"), message.child("translation")
         state = target.get("type") if target else ""
         if source is None or not source.content().strip():
@@ -48,7 +50,7 @@ class TsFile(UnitFile):
             places, texts = [], [""] * self._count
         write = partial(self._write, source, target, places)
         sources = [source.content()] * len(texts or [""])
-        self.units.append(Unit(sources, texts, _context(message), state == FOR_REVIEW, write))
+        self.units.append(Unit(sources, texts, _context(message, context), state == FOR_REVIEW, write))
 
     def _write(
         self, source: Element, target: Element | None, places: Sequence[Element], texts: Sequence[str], review: bool
@@ -83,10 +85,9 @@ def _places(target: Element | None, is_plural: bool) -> list[Element]:
     return places
 
 
-def _context(message: Element) -> str:
-    parent = message.parent
-    notes = [parent.child("name") if parent else None, message.child("comment")]
-    return "\n".join(filter(None, [*(note.content() for note in notes if note), message.get("id")]))
+def _context(message: Element, name: str) -> str:
+    comment = message.child("comment")
+    return "\n".join(filter(None, [name, comment.content() if comment else "", message.get("id")]))
 
 
 def _plural_count(code: str) -> int:

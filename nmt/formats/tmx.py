@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from functools import partial
 
@@ -56,10 +55,10 @@ class TmxFile(UnitFile):
             return
         variant = source.parent
         assert variant is not None
-        text = self._document.text
-        before = re.search(r"\s*\Z", text[variant.inner : source.start])
-        after = re.match(r"\s*", text[source.end : variant.stop])
-        seg = f"<seg>{xml}</seg>".join(found[0] if found else "" for found in (before, after))
+        before = self._document.text[variant.inner : source.start]
+        after = self._document.text[source.end : variant.stop]
+        lead, trail = before[len(before.rstrip()) :], after[: len(after) - len(after.lstrip())]
+        seg = f"{lead}<seg>{xml}</seg>{trail}"
         self._document.put_behind(variant, f'<tuv xml:lang="{self._languages[-1]}">{seg}</tuv>')
 
 

@@ -14,17 +14,18 @@ from nmt.formats.units import Edits
 
 MARKS = {BOM_UTF8: "utf-8", BOM_UTF16_LE: "utf-16-le", BOM_UTF16_BE: "utf-16-be"}
 """Byte order marks, and the encodings that they stand for"""
+MOST_DEEP = 256  # elements inside each other
 _DECLARATION = re.compile(rb"<\?xml\b[^>]*?\sencoding\s*=\s*[\"']([\w.:-]+)")
-_ATTRIBUTE = re.compile(r"\s+([\w:.-]+)\s*=\s*(\"[^\"]*\"|'[^']*')")
-_INSIDE_TAG = r"(?:[^\"'>]|\"[^\"]*\"|'[^']*')*"
+_ATTRIBUTE = re.compile(r"(?<!\s)\s++([\w:.-]++)\s*+=\s*+(\"[^\"]*\"|'[^']*')")
+_INSIDE_TAG = r"(?:[^\"'>]|\"[^\"]*\"|'[^']*')*+"
 _PART = re.compile(
     r"<!\[CDATA\[(?P<characters>.*?)\]\]>|<!--.*?-->|<\?.*?\?>|(?P<text>[^<]+)"
-    rf"|(?P<bare><(?P<name>[^\s/>]+){_INSIDE_TAG})(?<!/)></(?P=name)\s*>|(?P<tag><{_INSIDE_TAG}>)",
+    rf"|(?P<bare><(?P<name>[^\s/>]++){_INSIDE_TAG})(?<!/)></(?P=name)\s*>|(?P<tag><{_INSIDE_TAG}>)",
     re.DOTALL,
 )
 _CODE = re.compile(r"</?(?:\w+:)?(?:bpt|ept|ph|it|ut)\b")
 """Elements of XLIFF and TMX that hold codes of another format"""
-_WRAPPED = re.compile(r"[ \t\r\n]*\n[ \t]+")
+_WRAPPED = re.compile(r"(?<![ \t\r\n])[ \t\r\n]*\n[ \t]+")
 
 
 @dataclass(eq=False, slots=True)
@@ -68,7 +69,10 @@ class Element:
 
     def get(self, key: str) -> str:
         """Return the value of an attribute; an empty one if it is not there."""
-        values = (value[1:-1] for name, value in _ATTRIBUTE.findall(self.tag) if name == key)
+        tag = self.tag
+        if key not in tag:  # as in most
+            return ""
+        values = (value[1:-1] for name, value in _ATTRIBUTE.findall(tag) if name == key)
         return html.unescape(next(values, ""))
 
     def inherited(self, key: str) -> str:
@@ -181,7 +185,12 @@ def parts_of(xml: str) -> Iterator[tuple[bool, str]]:
 
     <x></x> is one tag, <x/>.
     """
-    for part in _PART.finditer(xml.replace("\r\n", "\n")):
+    xml = xml.replace("\r\n", "\n")
+    if "<" not in xml and "&" not in xml:  # as in most
+        if xml:
+            yield False, xml
+        return
+    for part in _PART.finditer(xml):
         if part["tag"]:
             yield True, part["tag"]
         elif part["bare"]:
@@ -226,6 +235,8 @@ def _parsed(text: str) -> Element:
     def begin(name: str, _: Any) -> None:
         come()
         parent = opened[-1]
+        if len(opened) > MOST_DEEP:
+            raise ValueError(f"its elements are inside each other more than {MOST_DEEP} deep")
         element = Element(text, name, None if parent is top else parent, parser.CurrentByteIndex)
         parent.children.append(element)
         opened.append(element)
