@@ -253,7 +253,8 @@ def plural_forms(header: str, languages: Sequence[str]) -> Plurals:
     """Return the plural forms that a header declares, or else those of the target language."""
     from translate.lang.data import get_language
 
-    if found := PLURALS.search(header):
+    found = PLURALS.search(header)
+    if found:
         count, rule = int(found[1]), found[2]
     else:
         _, count, rule = get_language(languages[-1]) or ("", 2, "n != 1")

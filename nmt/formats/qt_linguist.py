@@ -24,11 +24,12 @@ class TsFile(UnitFile):
             raise ValueError(f"it begins with {root.tag[:60]}")
         self.language = root.get("language")
         self._count = _plural_count(self.language or languages[-1])
-        for parent in (root, *root.children):
-            name = parent.child("name")
-            for each in parent.children:
-                if each.base == "message":
-                    self._read(each, name.content() if name else "")
+        name = ""
+        for element in root.below():
+            if element.base == "message":
+                self._read(element, name)
+            elif element.base in ("context", "name"):
+                name = element.content() if element.base == "name" else ""
 
     def content(self) -> bytes:
         """Return the file with all that was written to its units."""
@@ -46,8 +47,8 @@ class TsFile(UnitFile):
         is_plural = message.get("numerus") == "yes"
         places = _places(target, is_plural)
         texts = [source.translation(place) for place in places]
-        if is_plural and len(places) < self._count and not any(texts):
-            places, texts = [], [""] * self._count
+        if is_plural and not places:
+            texts = [""] * self._count
         write = partial(self._write, source, target, places)
         sources = [source.content()] * len(texts or [""])
         self.units.append(Unit(sources, texts, _context(message, context), state == FOR_REVIEW, write))

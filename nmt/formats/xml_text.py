@@ -25,6 +25,7 @@ _PART = re.compile(
 )
 _CODE = re.compile(r"</?(?:\w+:)?(?:bpt|ept|ph|it|ut)\b")
 """Elements of XLIFF and TMX that hold codes of another format"""
+_REFERENCE = re.compile(r"&(?:#x([0-9a-fA-F]+)|#([0-9]+)|\w+);")
 _WRAPPED = re.compile(r"(?<![ \t\r\n])[ \t\r\n]*\n[ \t]+")
 
 
@@ -73,13 +74,14 @@ class Element:
         if key not in tag:  # as in most
             return ""
         values = (value[1:-1] for name, value in _ATTRIBUTE.findall(tag) if name == key)
-        return html.unescape(next(values, ""))
+        return _unescaped(next(values, ""))
 
     def inherited(self, key: str) -> str:
         """Return the value of an attribute that holds for all that is inside: of the nearest element that has it."""
         element: Element | None = self
         while element is not None:
-            if value := element.get(key):
+            value = element.get(key)
+            if value:
                 return value
             element = element.parent
         return ""
@@ -196,9 +198,21 @@ def parts_of(xml: str) -> Iterator[tuple[bool, str]]:
         elif part["bare"]:
             yield True, part["bare"] + "/>"
         elif part["text"]:
-            yield False, html.unescape(part["text"])
+            yield False, _unescaped(part["text"])
         elif part["characters"]:
             yield False, part["characters"]
+
+
+def _unescaped(text: str) -> str:
+    """Return a text with what references stand for; unlike in HTML, numbers from 128 to 159 mean themselves."""
+    return _REFERENCE.sub(_character, text) if "&" in text else text
+
+
+def _character(reference: re.Match[str]) -> str:
+    hexadecimal, decimal = reference.groups()
+    if hexadecimal or decimal:
+        return chr(int(hexadecimal, 16) if hexadecimal else int(decimal))
+    return html.unescape(reference[0])
 
 
 def escaped(text: str) -> str:
