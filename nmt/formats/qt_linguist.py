@@ -6,10 +6,13 @@ from collections.abc import Sequence
 from functools import partial
 
 from nmt.formats.units import Unit, UnitFile
-from nmt.formats.xml_text import Document, Element
+from nmt.formats.xml_text import XmlText, Element
 
 GONE = ("obsolete", "vanished")  # types of translations whose sources are no longer there
 FOR_REVIEW = "unfinished"
+ESCAPES = {each: f"&#x{each:x};" for each in range(0x80, 0x3001) if chr(each).isspace()}
+ESCAPES |= {ord('"'): "&quot;", ord("'"): "&apos;"}
+"""What Qt Linguist writes for characters beside those that XML needs"""
 
 
 class TsFile(UnitFile):
@@ -18,7 +21,7 @@ class TsFile(UnitFile):
     def __init__(self, raw: bytes, languages: Sequence[str]) -> None:
         """Read a file; raise ValueError, LookupError or ExpatError if it is none."""
         super().__init__()
-        self._document = Document(raw)
+        self._document = XmlText(raw)
         root = self._document.root
         if root.base != "TS":
             raise ValueError(f"it begins with {root.tag[:60]}")
@@ -57,10 +60,8 @@ class TsFile(UnitFile):
         self, source: Element, target: Element | None, places: Sequence[Element], texts: Sequence[str], review: bool
     ) -> None:
         """Write to the elements of the forms; without them, to new ones in the translation, behind the source."""
-        from translate.storage.ts2 import OUTPUT_TRANS
-
         message, state = source.parent, FOR_REVIEW if review else None
-        forms = [self._document.as_xml(text, bool(source.children), OUTPUT_TRANS) for text in texts]
+        forms = [self._document.as_xml(text, bool(source.children), ESCAPES) for text in texts]
         for place, xml in zip(places, forms, strict=bool(places)):
             self._document.fill(place, xml)
         xml = forms[0]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from nmt.formats.units import Unit, UnitFile
-from nmt.formats.xml_text import Document, Element
+from nmt.formats.xml_text import XmlText, Element
 
 
 class TmxFile(UnitFile):
@@ -16,7 +16,7 @@ class TmxFile(UnitFile):
     def __init__(self, raw: bytes, languages: Sequence[str]) -> None:
         """Read a file; raise ValueError, LookupError or ExpatError if it is none."""
         super().__init__()
-        self._document, self._languages = Document(raw), languages
+        self._document, self._languages = XmlText(raw), languages
         self.lacking, self.complete, self.codes = 0, 0, dict[str, None]()
         if self._document.root.base != "tmx":
             raise ValueError(f"it begins with {self._document.root.tag[:60]}")

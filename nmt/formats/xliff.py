@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
 from nmt.formats.units import Unit, UnitFile
-from nmt.formats.xml_text import Document, Element, parts_of
+from nmt.formats.xml_text import XmlText, Element, parts_of
 
 UNTRANSLATED = ("new", "needs-translation")  # states in which a target is not a translation yet
 FOR_REVIEW = "needs-review-translation"
@@ -18,7 +18,7 @@ class XliffFile(UnitFile):
     def __init__(self, raw: bytes, _: Sequence[str]) -> None:
         """Read a file; raise ValueError, LookupError or ExpatError if it is none."""
         super().__init__()
-        self._document = Document(raw)
+        self._document = XmlText(raw)
         root = self._document.root
         if root.base != "xliff" or root.get("version").startswith("2"):
             raise ValueError(f"it begins with {root.tag[:60]}")

@@ -5,8 +5,9 @@ from __future__ import annotations
 import html
 import re
 from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 from xml.parsers.expat import ParserCreate
 
@@ -129,7 +130,7 @@ class Element:
         return target.content(may_wrap)
 
 
-class Document:
+class XmlText:
     """An XML document and the changes to it."""
 
     def __init__(self, raw: bytes) -> None:
@@ -168,9 +169,9 @@ class Document:
             at -= 1
         self._edits.replace(element.end, element.end, self.text[at : element.start] + xml)
 
-    def as_xml(self, text: str, is_xml: bool, escapes: Any = None) -> str:
+    def as_xml(self, text: str, is_xml: bool, escapes: Mapping[int, str] = MappingProxyType({})) -> str:
         """Return the XML of a text, with the line ends of the document; raise ExpatError if it is not well-formed."""
-        xml = (text if is_xml else escaped(text).translate(escapes or {})).replace("\n", self.newline)
+        xml = (text if is_xml else escaped(text).translate(escapes)).replace("\n", self.newline)
         _parsed(f"<x>{xml}</x>")
         return xml
 
