@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 
 from nmt.formats.units import Unit, UnitFile
-from nmt.formats.xml_text import XmlText, Element, escaped, parts_of, with_attribute
+from nmt.formats.xml_text import Element, XmlText, escaped, parts_of, with_attribute
 
 QUANTITIES = ("zero", "one", "two", "few", "many", "other")
 REFERENCE = re.compile(r"\s*(?:@[+*]?(?:[\w.]+:)?\w+/[\w.]+|@null|@empty|\?(?:[\w.]+:)?(?:\w+/)?[\w.]+)\s*")
@@ -56,7 +56,9 @@ class AndroidFile(UnitFile):
     def _read_plurals(self, element: Element, name: str) -> None:
         """Read plurals in the target language's quantities; one that is not there has the source of `other`."""
         items = {item.get("quantity"): item for item in element.children}
-        last = items.get("other") or next(reversed(items.values()), element)
+        if not items:
+            return
+        last = items.get("other") or next(reversed(items.values()))
         sources = {key: items.get(key, last) for key in self._quantities}
         texts = {key: item for key, item in sources.items() if _is_text(item)}
         self._add([*texts.values()], name, partial(self._write_plurals, element, sources, [*texts]))

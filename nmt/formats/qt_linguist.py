@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from nmt.formats.units import Unit, UnitFile
-from nmt.formats.xml_text import XmlText, Element
+from nmt.formats.xml_text import Element, XmlText
 
 GONE = ("obsolete", "vanished")  # types of translations whose sources are no longer there
 FOR_REVIEW = "unfinished"

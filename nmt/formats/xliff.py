@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
 from nmt.formats.units import Unit, UnitFile
-from nmt.formats.xml_text import XmlText, Element, parts_of
+from nmt.formats.xml_text import Element, XmlText, parts_of
 
 UNTRANSLATED = ("new", "needs-translation")  # states in which a target is not a translation yet
 FOR_REVIEW = "needs-review-translation"
