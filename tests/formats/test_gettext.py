@@ -140,6 +140,9 @@ def test_forms_that_the_header_declares_are_added_or_removed() -> None:
     three = opened(HEADER + '\nmsgid "a"\nmsgid_plural "b"\nmsgstr[0] ""\nmsgstr[1] ""\nmsgstr[2] ""\n')
     three.units[0].write(["c", "d"], False)
     assert three.content().decode().endswith('\nmsgstr[0] "c"\nmsgstr[1] "d"\n')
+    single = HEADER.replace("nplurals=2; plural=n != 1", "nplurals=1; plural=0")
+    (unit,) = opened(single + '\nmsgid "a"\nmsgid_plural "b"\nmsgstr[0] ""\n').units
+    assert (unit.sources, unit.is_open) == (["b"], True)
     filled = opened(HEADER + '\nmsgid "a"\nmsgid_plural "b"\nmsgstr[0] "c"\n').units[0]
     assert (filled.is_open, filled.gaps) == (False, 1)
 
