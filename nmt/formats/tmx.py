@@ -49,7 +49,7 @@ class TmxFile(UnitFile):
             self.units.append(Unit([text], [translation], context, False, partial(self._write, source, target)))
 
     def _write(self, source: Element, target: Element | None, texts: Sequence[str], _: bool) -> None:
-        xml = self._document.as_xml(texts[0], bool(source.children))
+        xml = self._document.translated(source, texts[0])
         if target is not None:
             self._document.fill(target, xml)
             return

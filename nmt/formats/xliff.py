@@ -49,7 +49,7 @@ class XliffFile(UnitFile):
             yield Unit([source.content(may_wrap=True)], [_translation(source, target, is_new)], "", needs_review, write)
 
     def _write(self, element: Element, source: Element, texts: Sequence[str], review: bool) -> None:
-        xml = self._document.as_xml(texts[0], bool(source.children))
+        xml = self._document.translated(source, texts[0])
         self._set_target(element, xml, review)
 
     def _write_segment(
@@ -65,7 +65,7 @@ class XliffFile(UnitFile):
         divided = element.child("seg-source")
         assert divided is not None
         segments = _marked(divided)
-        written[key] = self._document.as_xml(texts[0], bool(segments[key].children))
+        written[key] = self._document.translated(segments[key], texts[0])
         if places.keys() >= segments.keys():
             self._document.fill(places[key], written[key])
             self._set_target(element, None, review)

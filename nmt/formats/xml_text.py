@@ -26,6 +26,7 @@ _PART = re.compile(
 )
 _CODE = re.compile(r"</?(?:\w+:)?(?:bpt|ept|ph|it|ut)\b")
 """Elements of XLIFF and TMX that hold codes of another format"""
+_KEPT = re.compile(rf"{_CODE.pattern}|<(?:\w+:)?mrk\b[^>]*\bmtype\s*=\s*[\"'](?:x-)?protected")
 _REFERENCE = re.compile(r"&(?:#x([0-9a-fA-F]+)|#([0-9]+)|\w+);")
 _WRAPPED = re.compile(r"(?<![ \t\r\n])[ \t\r\n]*\n[ \t]+")
 
@@ -116,9 +117,13 @@ class Element:
         If it may be wrapped, a line break with an indentation behind it is a space, unless `xml:space` preserves it.
         """
         is_wrapped = may_wrap and self.inherited("xml:space") != "preserve"
-        texts = []
+        texts, kept = list[str](), list[bool]()
         for is_tag, text in parts_of(self.inside):
-            if is_wrapped and not is_tag:
+            if is_tag and text.startswith("</"):
+                kept.pop()
+            elif is_tag and not text.endswith("/>"):
+                kept.append(_KEPT.match(text) is not None)
+            elif is_wrapped and not is_tag and not any(kept):
                 text = _WRAPPED.sub(" ", text)
             texts.append(text if is_tag or not self.children else escaped(text))
         return "".join(texts)
@@ -168,6 +173,12 @@ class XmlText:
         while at and self.text[at - 1].isspace():
             at -= 1
         self._edits.replace(element.end, element.end, self.text[at : element.start] + xml)
+
+    def translated(self, source: Element, text: str) -> str:
+        """Return the XML of a translation of a source that may be wrapped; that of the source if it is the same."""
+        if text == source.content(may_wrap=True):
+            return source.inside
+        return self.as_xml(text, bool(source.children))
 
     def as_xml(self, text: str, is_xml: bool, escapes: Mapping[int, str] = MappingProxyType({})) -> str:
         """Return the XML of a text, with the line ends of the document; raise ExpatError if it is not well-formed."""

@@ -144,6 +144,10 @@ def test_text_that_is_wrapped_with_indentation_is_a_paragraph(space: str) -> Non
     file = opened(f"<trans-unit><source>{text}</source><target>{text}</target></trans-unit>", space)
     plain = " One <g id='1'>two three</g>\nfour  \xa0\u3000"
     assert file.units[0].sources == file.units[0].targets == [text.replace("\r\n", "\n") if space else plain]
+    file.units[0].write(file.units[0].sources, False)
+    assert f"<target>{text}</target>" in file.content().decode(), "a copy is as it was"
+    codes = "a <ph id='1'>if\n  b</ph> <mrk mtype='x-protected'>c\n  <x/> d</mrk>"
+    assert opened(f"<trans-unit><source>{codes}\n  e</source></trans-unit>").units[0].sources == [f"{codes} e"]
 
 
 def test_what_stands_between_units_stays() -> None:
