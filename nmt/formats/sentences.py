@@ -17,6 +17,8 @@ from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from nmt.text.language_codes import Language
+
 
 def _characters(ranges: str) -> str:
     """Return the characters whose code points, in hexadecimal, `ranges` lists: 41 43-45 is ACDE."""
@@ -75,8 +77,7 @@ class SentenceSplitter:
 
     def __init__(self, language: str) -> None:
         """Load the word lists for a language code: de, de_AT or deu; unlisted languages use the general lists."""
-        code = re.split(r"[-_]", language.lower())[0]
-        code = WORDS["codes"].get(code, code)
+        code = Language.of(language).base
 
         def words(kind: str) -> set[str]:
             return {word for name in ("all", code) for word in WORDS.get(name, {}).get(kind, "").split()}
