@@ -21,7 +21,7 @@ from nmt.commands.command_line import refuse
 from nmt.commands.process import count_input, is_typed, open_output, read_input
 from nmt.commands.resume import Blocks, Job, Statistics, open_blocks, record_of
 from nmt.commands.translate_files import FileTranslation, find_files
-from nmt.data.memory import TranslationMemory
+from nmt.data.memory import TranslationMemory, say_foreign
 from nmt.data.pairs import check_inputs
 from nmt.decoding.engine import Request
 from nmt.decoding.parser import Parser, drawn
@@ -54,7 +54,7 @@ WITHOUT_EFFECT = {"batch_tokens", "average_last"}  # decoding settings that do n
 def translate(options: SearchOptions) -> None:
     """Translate lines with the models named by the options."""
     search = LineSearch(options, "translate")
-    search.files = find_files(options.source, options.output, options.document or options.markup)
+    search.files = find_files(options.source, options.output, options.document or options.markup, search.say)
     refuse(options, "n_best as_json resume attention sample prefix document", NO_LINES, search.files)
     others = "n_best as_json resume sample prefix document markup"
     refuse(options, others, "cannot be combined with --memory", options.memory and not search.files)
@@ -147,7 +147,8 @@ class LineSearch:
 
     def _in_files(self) -> bool:
         """Translate files of translators."""
-        trained = [each for each in self.data.train if self.data.of(each).languages == self.data.languages]
+        of_training = self.bundles[0].recipe.data
+        trained = [each for each in of_training.train if of_training.of(each).languages == self.data.languages]
         translation = FileTranslation(self.files, [*self._memory_sets(), *trained], self.data, self.decoding, self.say)
         with self.open() as pipeline, self.statistics.progress(self.options.console, None):
             translation.run(pipeline, self.statistics)
@@ -163,6 +164,7 @@ class LineSearch:
             except ValueError:
                 raise click.UsageError(f"--memory {path}: must end in one of {', '.join(PAIRS)}") from None
         check_inputs(sets, self.data)
+        say_foreign(sets, self.data, self.say)
         return sets
 
     def _recalled(self, lines: Iterator[Any], found: deque[str | None]) -> Iterator[str]:

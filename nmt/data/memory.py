@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from typing import NamedTuple
 
 from nmt.data.pairs import Pair, input_files, read_pairs
 from nmt.formats.bilingual import BilingualFile
+from nmt.formats.declared import check_language, content_of, kind_of, left_out, other_language
 from nmt.recipe import Data, Dataset
 from nmt.recipe.data import UNITS, format_of
 
@@ -60,10 +62,36 @@ def _read(dataset: Dataset, data: Data) -> Iterator[Remembered]:
             yield from map(_of_pair, read_pairs(dataset, data))
         return
     for path in input_files(dataset, data):
-        if format_of(path) in UNITS and path.exists():
+        if not path.exists() or _foreign(path, data):
+            continue
+        if format_of(path) in UNITS:
             yield from _of_file(BilingualFile(path, data.languages), path.stem)
-        elif path.exists():
+        else:
             yield from map(_of_pair, read_pairs(dataset, data, files=[path]))
+
+
+def say_foreign(datasets: Iterable[Dataset], data: Data, say: Callable[[str], None]) -> None:
+    """Say which files of translators declare other languages than those of `data`, for they are left out.
+
+    Raise UserError if those are all files of a data set.
+    """
+    foreign = list[str]()
+    for dataset in datasets:
+        files = {path: _foreign(path, data) for path in input_files(dataset, data)}
+        if all(files.values()):
+            path = next(iter(files))
+            check_language(path, content_of(path), kind_of(path), data.languages)
+        foreign += [f"{path} ({code})" for path, code in files.items() if code]
+    if foreign:
+        say(left_out(foreign, "for they are in other languages"))
+
+
+def _foreign(path: Path, data: Data) -> str:
+    """Return the code of another language than those of `data` that a file of translators declares; else nothing."""
+    if format_of(path) not in UNITS:
+        return ""
+    other = other_language(path, content_of(path), kind_of(path), data.languages)
+    return other[1] if other else ""
 
 
 def _of_pair(pair: Pair) -> Remembered:

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 from nmt.data.tables import check_columns, read_table
 from nmt.formats.bilingual import BilingualFile
+from nmt.formats.declared import kind_of
 from nmt.parsing.tree import prepare_tree, read_trees, read_trees_of, tree_files
 from nmt.recipe import Data, Dataset
 from nmt.recipe.data import PAIRS, UNITS, format_of
@@ -104,10 +105,16 @@ def pair_files(path: str | os.PathLike[str]) -> list[Path]:
     """
     found = [Path(path)]
     if Path(path).is_dir():
-        found = sorted(each for each in Path(path).rglob("*") if format_of(each) and each.is_file())
+        found = sorted(each for each in Path(path).rglob("*") if _is_of_pairs(each) and each.is_file())
     if not found:
         raise UserError(f"{path}: holds no files that end in {', '.join(PAIRS)}", "name another folder")
     return found
+
+
+def _is_of_pairs(path: Path) -> bool:
+    """Return whether a file in a folder is one of pairs, unlike TypeScript, whose names end in .ts as Qt's do."""
+    form = format_of(path)
+    return form is not None and (form not in UNITS or kind_of(path) != "")
 
 
 def check_inputs(datasets: Sequence[Dataset], data: Data) -> int | None:

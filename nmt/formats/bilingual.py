@@ -9,7 +9,7 @@ from __future__ import annotations
 import html
 import re
 from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from gettext import c2py
@@ -17,23 +17,22 @@ from pathlib import Path
 from typing import Any
 from xml.parsers.expat import ParserCreate
 
+from nmt.formats.catalogs import catalog_of, known_code, plural_forms
+from nmt.formats.declared import check_kind, check_language, content_of, ending_of, kind_of
 from nmt.formats.strings import Accelerators, ProgramString, plain_pairs
-from nmt.system.compression import open_input
 from nmt.system.errors import UserError
+from nmt.text.language_codes import Language
 
-LARGEST_FILE = 1 << 26  # bytes: their tree takes ten times as much memory
 MOST_FORMS = 6  # of plurals, as Arabic has
 UNTRANSLATED = ("new", "needs-translation")  # states of XLIFF in which a target is not a translation yet
 XLIFF_MARKS = "target", "state", "needs-review-translation"
 TS_MARKS = "translation", "type", "unfinished"
-XML_MARKS = {".tmx": ("", "", ""), ".ts": TS_MARKS, ".xlf": XLIFF_MARKS, ".xliff": XLIFF_MARKS}
+XML_MARKS = {".tmx": ("", "", ""), ".ts": TS_MARKS, ".xlf": XLIFF_MARKS}
 """Names of the element for a translation and of its attribute that says what state this is in, and the state "for
-review", by the ending of a file's name"""
+review", by the format"""
 INDENT = "    "  # of Android's files
 _ATTRIBUTE = re.compile(r"\s+[\w:.-]+\s*=\s*(?:\"[^\"]*\"|'[^']*')")
 _CHARSET = re.compile(r'("Content-Type:[^"]*charset=\s*)([\w.:-]+)')
-SAME_AS = {"nb": "no", "nn": "no", "iw": "he", "in": "id"}
-"""Codes of languages that others stand for, too"""
 _LANGUAGE = "{http://www.w3.org/XML/1998/namespace}lang"
 
 
@@ -60,17 +59,15 @@ class Unit:
 
 class BilingualFile:
     """A file of translation units; of a TMX, `lacking` units have no variant in one of the languages, `complete`
-    ones have both, and `codes` are those of all variants."""
+    ones have both, and `codes` are those of all variants, in lower case, each with how it is written."""
 
     def __init__(self, path: Path, languages: Sequence[str]) -> None:
         """Read a file in the languages source and target; raise UserError if it is unreadable, or not what its name
         says."""
-        self.path, self._suffix, self._languages = path, path.suffix.lower(), languages
-        self.lacking, self.complete, self.codes = 0, 0, dict[str, None]()
-        with open_input(path) as stream:
-            self._raw = stream.read(LARGEST_FILE + 1)
-        if len(self._raw) > LARGEST_FILE:
-            raise UserError(f"{path}: has more than {LARGEST_FILE:,} bytes", "divide it into several files")
+        self.path, self._suffix, self._languages = path, kind_of(path), languages
+        self.lacking, self.complete, self.codes = 0, 0, dict[str, str]()
+        self._target, self._raw = Language.of(languages[-1]), content_of(path)
+        check_kind(path, self._raw, self._suffix)
         try:
             from translate.storage.aresource import AndroidResourceFile
             from translate.storage.factory import getclass
@@ -80,13 +77,15 @@ class BilingualFile:
             hint = "pip install 'nmtkit[files]' installs it"
             raise UserError(f"{path}: needs the package translate-toolkit: {error}", hint) from None
         try:
+            if ending_of(path) == ".pot":
+                self._raw = catalog_of(self._raw, languages[-1])
             if b"<!ENTITY" in self._raw.replace(b"\0", b""):
                 raise ValueError("it declares entities; write what they stand for")
             self._store.parse(self._in_utf_8() if self._suffix == ".po" else self._raw)
             self.units = [*(self._of_gettext() if self._is_gettext else self._of_xml())]
         except Exception as error:  # of many types
             reason = " ".join(str(error).split())[:200] or "it is of another kind"
-            hint = "see that it is complete, in the encoding that it names, and of the format of its name (XLIFF: 1.2)"
+            hint = "see that it is complete, in the encoding that it names, and of the format of its name"
             raise UserError(f"{path}: cannot be read as {self._suffix}: {reason}", hint) from None
         declared = self._store.parseheader().get("X-Accelerator-Marker", "") if self._is_gettext else ""
         marked = () if self._suffix == ".xml" else self.units
@@ -101,7 +100,7 @@ class BilingualFile:
         """Take apart a source of this file."""
         from translate.lang.factory import getlanguage
 
-        return ProgramString(source, self.accelerators, getlanguage(self._languages[-1]).punctranslate)
+        return ProgramString(source, self.accelerators, getlanguage(self._target.tag).punctranslate)
 
     def pairs(self) -> Iterator[tuple[str, ...]]:
         """Yield sources and translations as a model sees them, without those that need review."""
@@ -112,18 +111,8 @@ class BilingualFile:
                         yield from plain_pairs(source, target, self.accelerators)
 
     def check_language(self) -> None:
-        """Raise UserError if the file says that its translations are in another language than it was opened for."""
-        if self._suffix == ".tmx":  # which has several, from which those of the recipe are taken
-            return
-        gettext = self._is_gettext
-        said = self._store.parseheader().get("Language") if gettext else self._store.gettargetlanguage()
-        codes = [re.split("[-_@.]", code.strip().lower())[0] for code in (said or "", self._languages[-1])]
-        said_as, wanted = (SAME_AS.get(code, code) for code in codes)
-        if said_as != wanted and len(said_as) == len(wanted):  # else one is of ISO 639-1 and one of 639-3
-            problem = (
-                f"{self.path}: says that its translations are in {said}, but data are to be in {self._languages[-1]}"
-            )
-            raise UserError(problem, "name files of one language, such as po/de.po, or correct what this one says")
+        """Raise UserError if the file declares another language than it was opened for."""
+        check_language(self.path, self._raw, self._suffix, self._languages)
 
     # --- gettext
 
@@ -151,11 +140,9 @@ class BilingualFile:
 
     def _plurals(self) -> tuple[int, Callable[[int], int]]:
         """Return the number of plural forms and their rule, by the header or, without one there, by the language."""
-        from translate.lang.data import get_language
-
         count, rule = self._store.getheaderplural()
         if not (count and rule):
-            _, count, rule = get_language(self._languages[-1]) or ("", 2, "n != 1")
+            count, rule = plural_forms(self._languages[-1])
         if not 0 < int(count) <= MOST_FORMS:
             raise ValueError(f"it has {count} plural forms")
         return int(count), c2py(rule)
@@ -179,15 +166,19 @@ class BilingualFile:
             yield from self._of_android()
             return
         name, key, _ = XML_MARKS[self._suffix]
+        if self._suffix == ".ts" and not self._store.header.get("language"):
+            self._store.settargetlanguage(
+                known_code(self._languages[-1])
+            )  # for the number of plural forms; it is not written
         for unit in self._store.units:
             element = unit.xmlelement
             if self._suffix == ".tmx":
-                variants = dict[str | None, Any]()
+                variants = dict[str, Any]()
                 for each in unit.getlanguageNodes():
-                    variants.setdefault(_code(each.get(_LANGUAGE) or each.get("lang")), each)
+                    variants.setdefault(_code(_language_of(each)), each)
                 codes = _codes_of(self._languages, [code for code in variants if code])
                 pair = [variants[code] if code else None for code in codes]
-                self.codes |= dict.fromkeys(code for code in variants if code)
+                self.codes |= {code: _language_of(each) for code, each in variants.items() if code}
                 self.lacking += None in pair
                 self.complete += None not in pair
                 source, target = (None if each is None else each.find("seg") for each in pair)
@@ -229,7 +220,7 @@ class BilingualFile:
     def _of_android(self) -> Iterator[Unit]:
         """Yield the strings to translate: they have no translation yet, which is to replace them."""
         texts = [[*map(str, getattr(unit.target, "strings", [unit.target]))] for unit in self._store.units]
-        self._store.settargetlanguage(self._languages[-1])
+        self._store.settargetlanguage(self._target.base)
         tags = self._store.get_plural_tags()
         for unit, forms in zip(self._store.units, texts, strict=True):
             if unit.istranslatable() and all(map(str.strip, forms)):
@@ -287,7 +278,9 @@ class BilingualFile:
         translation = self._behind[element]
         if self._suffix == ".tmx":
             around = re.findall(r"(\s*)<seg\b.*</seg\s*>(\s*)", raw, re.DOTALL)[0]
-            return f'<tuv xml:lang="{self._languages[-1]}">{f"<seg>{translation}</seg>".join(around)}</tuv>'
+            own = (code for code in self.codes.values() if Language.of(code).is_same(self._target))
+            code = next(own, self._target.tag)  # as other units have it
+            return f'<tuv xml:lang="{code}">{f"<seg>{translation}</seg>".join(around)}</tuv>'
         name = "".join(_name(raw).rpartition(":")[:2]) + XML_MARKS[self._suffix][0]
         return f"<{name}{self._marks[element]}>{translation}</{name}>"
 
@@ -330,8 +323,12 @@ def _source_of(form: int, singular: str, plural: str, count: int, rule: Callable
     return singular if count > 1 and form == rule(1) and (is_alone or re.search("[%{]", singular)) else plural
 
 
-def _code(language: str | None) -> str:
-    return (language or "").replace("_", "-").lower()
+def _language_of(variant: Any) -> str:
+    return variant.get(_LANGUAGE) or variant.get("lang") or ""
+
+
+def _code(language: str) -> str:
+    return language.replace("_", "-").lower()
 
 
 def _codes_of(languages: Sequence[str], codes: Sequence[str]) -> list[str | None]:
@@ -340,21 +337,21 @@ def _codes_of(languages: Sequence[str], codes: Sequence[str]) -> list[str | None
     Where a language itself is missing, one of another region is taken, if there is only one: en-US for en or for
     en-GB. As a target only if one of both names no region, since pt-PT is no translation to pt-BR.
     """
-    wanted = [_code(languages[side]) for side in (0, -1)]
-    found = [code if code in codes else None for code in wanted]
-    for side, code in enumerate(wanted):
-        others = [each for each in codes if each not in found and _is_kind(each, code, strict=side > 0)]
-        if found[side] is None and (len(others) == 1 or (others and "-" not in code)):
+    known = {code: Language.of(code) for code in codes}
+    wanted = [Language.of(languages[side]) for side in (0, -1)]
+    found = [_equal(each, known) for each in wanted]
+    for side, language in enumerate(wanted):
+        fits = language.is_same if side else language.is_like
+        others = [code for code, each in known.items() if code not in found and fits(each)]
+        if found[side] is None and (len(others) == 1 or (others and not language.region)):
             found[side] = others[0]
     return found
 
 
-def _is_kind(code: str, other: str, strict: bool) -> bool:
-    """Return whether two codes differ in their region alone; with `strict`, only if one of them has none."""
-    (language, *parts), (other_language, *other_parts) = code.split("-"), other.split("-")
-    scripts, other_scripts = ([part for part in each if len(part) == 4] for each in (parts, other_parts))
-    is_near = not (parts and other_parts) if strict else scripts == other_scripts or not (parts and other_parts)
-    return language == other_language and is_near
+def _equal(language: Language, known: Mapping[str, Language]) -> str | None:
+    """Return the code that names exactly this language, in its script and region."""
+    same = (code for code, each in known.items() if each.region == language.region and each.is_like(language))
+    return next(same, None)
 
 
 def _content(element: Any) -> str:
