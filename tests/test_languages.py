@@ -28,7 +28,7 @@ data:
   target: de
   temperature: 2
   train:
-  - {file: en-de.tsv, target: de}
+  - {file: en-de.tsv}
   - {file: en-fr.tsv, languages: [en, fr]}
   - {file: en-fr.tsv, fields: [2, 1], source: fr, target: en}
   valid: {take: 8}
@@ -232,6 +232,26 @@ def test_the_memory_is_that_of_the_direction(folder: Path) -> None:
         done = run(folder, f"nmt translate --to {target} --input app.po --output {target}.po")
         assert "1 from memory" in done.stderr.decode()
         assert f'msgstr "{text}"' in (folder / f"{target}.po").read_text()
+
+
+def test_files_of_other_languages_are_neither_filled_nor_recalled(folder: Path) -> None:
+    pytest.importorskip("translate", reason="needs the package translate-toolkit")
+    (folder / "po").mkdir()
+    (folder / "memory").mkdir()
+    for code in ("de", "fr_FR", "pt_BR"):
+        header = f'msgid ""\nmsgstr ""\n"Content-Type: text/plain; charset=UTF-8\\n"\n"Language: {code}\\n"\n'
+        (folder / f"po/{code}.po").write_text(f'{header}\nmsgid "one one two"\nmsgstr ""\n')
+        (folder / f"memory/{code}.po").write_text(f'{header}\nmsgid "one one two"\nmsgstr "from {code}"\n')
+    done = run(folder, "nmt translate --to fr --input po --output fr --memory memory")
+    said = done.stderr.decode()
+    assert "left out, for they are in other languages (2): po/de.po (de), po/pt_BR.po (pt_BR)\n" in said
+    assert "--memory: left out, for they are in other languages (2)" in said
+    assert "1 strings in files (1), 1 from memory" in said
+    assert [path.name for path in (folder / "fr").iterdir()] == ["fr_FR.po"]
+    assert 'msgstr "from fr_FR"' in (folder / "fr/fr_FR.po").read_text()
+    for option, path in (("--input", "po/de.po"), ("--input po/fr_FR.po --memory", "memory/de.po")):
+        done = run(folder, f"nmt translate --to fr {option} {path} --output x.po")
+        assert f"error: {path}: says that its translations are in de, not in fr\nhint: " in done.stderr.decode()
 
 
 def test_a_symbol_that_a_search_chooses_is_no_text(tmp_path: Path) -> None:

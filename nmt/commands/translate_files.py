@@ -75,7 +75,8 @@ def find_files(
         jobs = [(path, output / _catalog_name(name)) for path, name in zip(files, names, strict=True)]
     for path, out in jobs:
         if _format_of(out) != _format_of(path):
-            raise UserError(f"--output {out}: does not end in {path.suffix}", "an output has the format of its input")
+            ending = ending_of(Path(_catalog_name(path)))
+            raise UserError(f"--output {out}: does not end in {ending}", "an output has the format of its input")
         if out.exists() and out.samefile(path):
             raise UserError(f"--output {out}: is also the input", "give --output another file or folder")
         if out.is_symlink():
@@ -173,6 +174,8 @@ class FileTranslation:
         self._decoding, self._say, self._known, self._jobs = decoding, say, dict[str, str](), list[_Job]()
         for path, output in _in_languages(files, data.languages, say):
             file = BilingualFile(path, data.languages)
+            if not file.units and len(files) > 1 and ending_of(path) == ".xml":
+                continue  # of Android's resources, which may be colours alone
             is_open = [unit for unit in file.units if unit.is_open or decoding.all]
             self._jobs.append(_Job(file, output, [(unit, [*map(file.string, unit.sources)], []) for unit in is_open]))
         strings = [string for job in self._jobs for _, own, _ in job.units for string in own]

@@ -83,7 +83,7 @@ def say_foreign(datasets: Iterable[Dataset], data: Data, say: Callable[[str], No
             check_language(path, content_of(path), kind_of(path), data.languages)
         foreign += [f"{path} ({code})" for path, code in files.items() if code]
     if foreign:
-        say(left_out(foreign, "for they are in other languages"))
+        say(f"--memory: {left_out(foreign, 'for they are in other languages')}")
 
 
 def _foreign(path: Path, data: Data) -> str:
