@@ -22,7 +22,7 @@ from nmt.decoding.workers import Loaded, MakeSearch, Models
 from nmt.recipe import Decoding
 from nmt.search.sources import Engine, Hypothesis, Source
 from nmt.system.errors import UserError
-from nmt.text.tokenizer import Tokenizer
+from nmt.text.tokenizer import Direction, Tokenizer
 
 if TYPE_CHECKING:
     from nmt.decoding.forced import Attention
@@ -237,7 +237,7 @@ class Pipeline(ABC, Generic[Result]):
 
     # --- attention
 
-    def attention(self, source: str, target: str | None = None) -> Attention:
+    def attention(self, sentence: str, target: str | None = None) -> Attention:
         """Return the model's attention weights for a sentence and `target`, by default its best output.
 
         A parser's target is a tree over the sentence's words, on one line. The weights are `encoder`
@@ -249,24 +249,29 @@ class Pipeline(ABC, Generic[Result]):
         Raise UserError for an ensemble, for a source that is blank, too long or split by the search, and for a target
         of the wrong form or length.
         """
+        return self._attend(sentence, target)
+
+    def _attend(self, sentence: str, target: str | None, direction: Direction = (None, None)) -> Attention:
+        """Return the weights for a sentence of a direction, by default that of all lines."""
         from nmt.decoding.forced import attend
 
         self._check_process()
-        if not isinstance(source, str) or not isinstance(target, str | None):
+        if not isinstance(sentence, str) or not isinstance(target, str | None):
             raise TypeError("attention takes one sentence, and one target or None")
         if self._count > 1:
             problem = f"attention: each of the {self._count} models of an ensemble has its own"
             raise UserError(problem, "ask for that of one model")
+        request = Request(sentence, direction=direction)
         if target is None:
-            (found,) = self.stream([source])
+            (found,) = self.stream([request])
             if found.failed:
                 raise UserError(found.complaints[0], "give a target")
             pairs = found.pairs
         else:
-            pairs = self._encode_pair(source, target)
+            pairs = self._encode_pair(request, target)
         if len(pairs) != 1:
             hint = f"give one sentence, of at most decoding.max_source {self.decoding.max_source:,} subwords"
-            raise UserError(f"attention: the line is searched in {len(pairs)} parts, not in one: {source[:60]}", hint)
+            raise UserError(f"attention: the line is searched in {len(pairs)} parts, not in one: {sentence[:60]}", hint)
         longest = self._cap(self.decoding.max_source)
         if len(pairs[0][1]) >= longest:
             problem = f"the output has {len(pairs[0][1]):,} symbols, and a search makes fewer than {longest:,}"
@@ -274,7 +279,7 @@ class Pipeline(ABC, Generic[Result]):
         return attend(self._load(), self.tokenizer, *pairs[0])
 
     @abstractmethod
-    def _encode_pair(self, source: str, output: str) -> list[tuple[list[int], list[int]]]:
+    def _encode_pair(self, request: Request, output: str) -> list[tuple[list[int], list[int]]]:
         """Encode a line and an output for it as one pair; return another number if it is blank or cannot be one.
 
         Raise UserError if the line is too long, or if the output does not suit the task.

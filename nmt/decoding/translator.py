@@ -8,7 +8,7 @@ hypotheses in place of the parts, and tells what became of the line.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import accumulate, repeat
@@ -32,6 +32,7 @@ from nmt.text.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
     from nmt.decoding.completion import Completion
+    from nmt.decoding.forced import Attention
     from nmt.model.transformer import Transformer
     from nmt.search.constraints import MakeConstraint
 
@@ -152,8 +153,7 @@ class Translator(Pipeline[Translation]):
             raise TypeError("keep takes a list of regular expressions; for one: keep=[pattern]")
         if prefix is not None and len(prefix) != len(texts):
             raise ValueError(f'there are {len(prefix)} prefixes and {len(texts)} texts: give one, or "", for each')
-        direction = source or self._direction[0], to or self._direction[1]
-        self.direction_of(direction)
+        direction = self._asked(source, to)
         asked = Terms(map(_term, terms), keep, self.decoding.keep)
         prefixes = repeat("", len(texts)) if prefix is None else prefix
         requests = [
@@ -167,11 +167,41 @@ class Translator(Pipeline[Translation]):
         found = iter(list(self.stream([line.without_tags() for line in lines] if markup else lines)))
         return ["".join(next(found).texts[0] + end for end in [*LINE_END.findall(text), ""]) for text in texts]
 
+    def stream(
+        self,
+        lines: Iterable[str | Request],
+        n_best: int = 1,
+        sample: int | None = None,
+        searched: Callable[[int], None] = lambda tokens: None,
+        before: int = 0,
+        *,
+        to: str | None = None,
+        source: str | None = None,
+    ) -> Generator[Translation, None, None]:
+        """Translate lines as they arrive, as `Pipeline.stream` says; `to` and `source` are as in `translate`."""
+        if to or source:
+            direction = self._asked(source, to)
+            requests = map(Request.of, lines)
+            lines = (each if any(each.direction) else replace(each, direction=direction) for each in requests)
+        return super().stream(lines, n_best, sample, searched, before)
+
+    def attention(
+        self, sentence: str, target: str | None = None, *, to: str | None = None, source: str | None = None
+    ) -> Attention:
+        """Return attention weights, as `Pipeline.attention` says; `to` and `source` are as in `translate`."""
+        return self._attend(sentence, target, self._asked(source, to))
+
     def parse(self, lines: Sequence[str]) -> NoReturn:
         """Raise UserError: a translator does not parse."""
         raise UserError("this model is a translator, not a parser", "call model.translate([...])")
 
     # --- split and encode
+
+    def _asked(self, source: str | None, to: str | None) -> Direction:
+        """Return a direction, with what it leaves open as for all lines; raise UserError if the model lacks it."""
+        direction = source or self._direction[0], to or self._direction[1]
+        self.direction_of(direction)
+        return direction
 
     def direction_of(self, given: Direction) -> Direction:
         """Complete a pair of source and target language as `Tokenizer.complete` does."""
@@ -225,11 +255,11 @@ class Translator(Pipeline[Translation]):
         start = len(text) - len(text.lstrip())
         return [Source(0, ids, 0, text=text.strip(), start=start, prefix=beginning)] if ids else []
 
-    def _encode_pair(self, source: str, output: str) -> list[tuple[list[int], list[int]]]:
+    def _encode_pair(self, request: Request, output: str) -> list[tuple[list[int], list[int]]]:
         """Encode an unsplit line and a translation of it."""
-        splitter, first = self._way(self._direction)
-        ids = splitter.encode_whole(source)
-        return [(ids, first + self._older(self._direction).target.encode(clean(output)))] if ids else []
+        splitter, first = self._way(request.direction)
+        ids = splitter.encode_whole(request.text)
+        return [(ids, first + self._older(request.direction).target.encode(clean(output)))] if ids else []
 
     # --- search
 

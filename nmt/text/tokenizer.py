@@ -93,12 +93,14 @@ class Tokenizer:
         """Complete a direction by the directions that the model was `trained` on.
 
         The target may be missing if they have one, or if users type its symbol; the default source is that of the first
-        of them with this target. Raise UserError, listing the languages, if one is unknown or missing.
+        of them with this target. A model without symbols has those directions alone. Raise UserError, listing the
+        languages, if one is unknown or missing.
         """
         (source, to), known = given, self.source.languages
-        if not known and (source or to):
-            problem = f"{to or source}: this model has no choice of languages"
-            raise UserError(problem, f"it translates from {' to '.join(trained[0])}")
+        fits = any(source in (each[0], None) and to in (each[-1], None) for each in trained)
+        if (source or to) and not known and not fits:
+            problem = f"{'-'.join(filter(None, given))}: this model has no choice of languages"
+            raise UserError(problem, f"it translates from {', or from '.join(map(' to '.join, trained))}")
         targets = list(dict.fromkeys(target for *_, target in trained if target in known or not known))
         if known and not to and len(targets) != 1 and not self.typed:
             problem = f"this model translates to several languages: {', '.join(targets or known)}"

@@ -125,7 +125,10 @@ def test_all_units_without_review_if_asked(nmt, ready: tuple[object, ...]) -> No
         (("--input", "in/*.xlf", "--output", "b.po"), "in/*.xlf: no such files"),
         (("--input", "none.po", "--output", "b.po"), "none.po: cannot be read: No such file"),
         (("--input", "web", "--output", "b.po"), "web/a.ts: is no file of Qt Linguist"),
-        (("--input", "in/a.po", "in/b.po", "--output", "b.po"), "'in/b.po' is an argument, but lines come from stdin or"),
+        (
+            ("--input", "in/a.po", "in/b.po", "--output", "b.po"),
+            "'in/b.po' is an argument, but lines come from stdin or",
+        ),
         (("--input", "app.resx", "--output", "b.po"), "app.resx: none of the formats that are"),
         (("--input", "in/a.po", "--output", "b.po.bz2x"), "--output b.po.bz2x: does not end in .po"),
         (("--input", "mixed", "--output", "b.po"), "mixed/b.xlf: cannot be read as .xlf"),
