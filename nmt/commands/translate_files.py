@@ -110,13 +110,13 @@ def _format_of(path: Path) -> str:
 
 
 def _no_files(source: Path, found: Sequence[Path]) -> UserError:
-    """Return the error for an --input that names nothing to translate in files."""
+    """Return the error for an --input that names nothing to translate in files, but `found`."""
     if not found:
-        hint = f"it is looked for from {Path.cwd()} on; lines are read from one file, or from a pipe"
-        what = "no such files" if not source.is_dir() else "a folder without files"
-        return UserError(f"{source}: {what}", hint)
-    if ending_of(found[0]) == ".ts":
-        check_kind(found[0], b"", "")
+        what = "this folder has no files" if source.is_dir() else "no file matches this pattern"
+        return UserError(f"{source}: {what}", f"the working folder is {Path.cwd()}; nmt translate < FILE takes lines")
+    for path in found:
+        if ending_of(path) == ".ts":
+            check_kind(path, b"", "")
     hint = "--document translates text and Markdown, --markup lines with tags, and nmt translate < FILE any lines"
     return UserError(f"{source}: none of the formats that are translated in files: {WRITTEN}", hint)
 
@@ -133,15 +133,14 @@ def _in_languages(
         content, kind = content_of(path), kind_of(path)
         if other := other_language(path, content, kind, languages):
             others.append(f"{path} ({other[1]})")
-        else:
-            fitting.append((path, output))
-        if len(others) == len(files):
-            check_language(path, content, kind, languages)
+            if len(others) == len(files):
+                check_language(path, content, kind, languages)
+            continue
+        fitting.append((path, output))
         folder = of_android(output.absolute().parent.name) if kind == ".xml" else ""
         if folder and not Language.of(folder).is_same(Language.of(languages[-1])):
-            raise UserError(
-                f"--output {output}: is in a folder for {folder}, not for {languages[-1]}", "name another folder"
-            )
+            problem = f"--output {output}: is in a folder for {folder}, not for {languages[-1]}"
+            raise UserError(problem, "name another folder, or the language by --to")
     if others:
         say(left_out(others, "for they are in other languages"))
     return fitting

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path
 from typing import NamedTuple
 
-from nmt.data.pairs import Pair, input_files, read_pairs
+from nmt.data.pairs import Pair, foreign_language, input_files, read_pairs
 from nmt.formats.bilingual import BilingualFile
-from nmt.formats.declared import check_language, content_of, kind_of, left_out, other_language
+from nmt.formats.declared import check_language, content_of, kind_of, left_out
 from nmt.recipe import Data, Dataset
 from nmt.recipe.data import UNITS, format_of
 
@@ -62,7 +61,7 @@ def _read(dataset: Dataset, data: Data) -> Iterator[Remembered]:
             yield from map(_of_pair, read_pairs(dataset, data))
         return
     for path in input_files(dataset, data):
-        if not path.exists() or _foreign(path, data):
+        if not path.exists() or foreign_language(path, data):
             continue
         if format_of(path) in UNITS:
             yield from _of_file(BilingualFile(path, data.languages), path.stem)
@@ -77,21 +76,13 @@ def say_foreign(datasets: Iterable[Dataset], data: Data, say: Callable[[str], No
     """
     foreign = list[str]()
     for dataset in datasets:
-        files = {path: _foreign(path, data) for path in input_files(dataset, data)}
+        files = {path: foreign_language(path, data) for path in input_files(dataset, data)}
         if all(files.values()):
             path = next(iter(files))
             check_language(path, content_of(path), kind_of(path), data.languages)
         foreign += [f"{path} ({code})" for path, code in files.items() if code]
     if foreign:
         say(f"--memory: {left_out(foreign, 'for they are in other languages')}")
-
-
-def _foreign(path: Path, data: Data) -> str:
-    """Return the code of another language than those of `data` that a file of translators declares; else nothing."""
-    if format_of(path) not in UNITS:
-        return ""
-    other = other_language(path, content_of(path), kind_of(path), data.languages)
-    return other[1] if other else ""
 
 
 def _of_pair(pair: Pair) -> Remembered:

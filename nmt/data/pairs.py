@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from nmt.data.tables import check_columns, read_table
 from nmt.formats.bilingual import BilingualFile
-from nmt.formats.declared import kind_of
+from nmt.formats.declared import content_of, kind_of, other_language
 from nmt.parsing.tree import prepare_tree, read_trees, read_trees_of, tree_files
 from nmt.recipe import Data, Dataset
 from nmt.recipe.data import PAIRS, UNITS, format_of
@@ -173,7 +173,7 @@ class Part(NamedTuple):
     codes: tuple[str, ...] = ()
     """Languages of such a file"""
     is_foreign: bool = False
-    """Whether all of its units lack one"""
+    """Whether all of its units lack one, or it declares another"""
 
 
 def read_pairs(dataset: Dataset, data: Data, files: Iterable[Path] | None = None) -> Iterator[Pair]:
@@ -203,7 +203,7 @@ def read_parts(dataset: Dataset, data: Data, files: Iterable[Path] | None = None
         paths = [*(input_files(dataset, data) if files is None else files)]
         foreign = list[Part]()
         for path in paths:
-            part = _read_file(path, named(path), dataset, data)
+            part = _read_file(path, named(path), dataset, data, alone=len(paths) == 1)
             foreign += [part._replace(pairs=iter(()))] if part.is_foreign else []
             yield part
         if foreign and len(foreign) == len(paths):
@@ -236,10 +236,12 @@ def _find_record(path: Path, number: int) -> tuple[int, str]:
     return next(islice(lines, number, None)), ""
 
 
-def _read_file(path: Path, name: str, dataset: Dataset, data: Data) -> Part:
-    """Return the pairs of one file of `dataset.file`."""
+def _read_file(path: Path, name: str, dataset: Dataset, data: Data, alone: bool) -> Part:
+    """Return the pairs of one file of `dataset.file`; raise UserError if it declares another language, `alone`."""
     if (form := format_of(path)) in UNITS:
         file = BilingualFile(path, data.languages)
+        if (code := foreign_language(path, data)) and not alone:
+            return Part(name, iter(()), lacking=len(file.units), codes=(code,), is_foreign=True)
         file.check_language()
         is_foreign = bool(file.lacking) and not file.complete
         return Part(name, file.pairs(), lacking=file.lacking, codes=tuple(file.codes), is_foreign=is_foreign)
@@ -249,6 +251,14 @@ def _read_file(path: Path, name: str, dataset: Dataset, data: Data) -> Part:
         return Part(name, _read_records(str(path), _read_parquet(path), dataset, data))
     records = _read_records(str(path), _read_json_lines(path), dataset, data)
     return Part(name, records, partial(_find_record, path))
+
+
+def foreign_language(path: Path, data: Data) -> str:
+    """Return the code of another language than those of `data` that a file of translators declares; else nothing."""
+    if format_of(path) not in UNITS:
+        return ""
+    other = other_language(path, content_of(path), kind_of(path), data.languages)
+    return other[1] if other else ""
 
 
 def _without_pair(parts: Sequence[Part], data: Data) -> UserError:

@@ -121,8 +121,8 @@ def test_all_units_without_review_if_asked(nmt, ready: tuple[object, ...]) -> No
         (("--input", "in/a.po", "--output", "a.xlf"), "--output a.xlf: does not end in .po"),
         (("--input", "in/a.po", "--output", "in/a.po"), "is also the input"),
         (("--input", "page.html", "--output", "b.po"), "page.html: none of the formats that are"),
-        (("--input", "empty", "--output", "b.po"), "empty: a folder without files"),
-        (("--input", "in/*.xlf", "--output", "b.po"), "in/*.xlf: no such files"),
+        (("--input", "empty", "--output", "b.po"), "empty: this folder has no files"),
+        (("--input", "in/*.xlf", "--output", "b.po"), "in/*.xlf: no file matches this pattern"),
         (("--input", "none.po", "--output", "b.po"), "none.po: cannot be read: No such file"),
         (("--input", "web", "--output", "b.po"), "web/a.ts: is no file of Qt Linguist"),
         (
