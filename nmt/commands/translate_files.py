@@ -50,17 +50,10 @@ def find_files(
     """
     if source is None:
         return []
-    if source.is_dir():
-        root, found = source, _within(source, output, source)
-    elif not source.exists() and re.search(r"[*?\[]", str(source)):
-        root = Path(re.split(r"[*?\[]", str(source))[0] + "x").parent
-        matches = sorted(Path(name) for name in glob(str(source), recursive=True))
-        found = [path for match in matches for path in _within(match, output, root)]
-    else:
-        root, found = source, [source]
-        if not _is_written(source) and (is_text or not is_of_a_format(source)):
-            return []
-    files = [path for path in dict.fromkeys(found) if _is_written(path)]
+    root, found = _named(source, output)
+    files = [path for path in found if _is_written(path)]
+    if not files and found == [source] and (is_text or not is_of_a_format(source)):
+        return []
     if not files:
         raise _no_files(source, found)
     if others := [path for path in found if ending_of(path) == ".ts" and path not in files]:
@@ -82,6 +75,20 @@ def find_files(
         if out.is_symlink():
             check_place(out)
     return jobs
+
+
+def _named(source: Path, output: Path | None) -> tuple[Path, list[Path]]:
+    """Return the folder that the names of outputs are relative to, and the files that --input names.
+
+    The folder is the file itself if that is the only one.
+    """
+    if source.is_dir():
+        return source, _within(source, output, source)
+    beginning, *wildcards = re.split(r"[*?\[]", str(source))
+    if source.exists() or not wildcards:
+        return source, [source]
+    root, matches = Path(beginning + "x").parent, sorted(map(Path, glob(str(source), recursive=True)))
+    return root, list(dict.fromkeys(path for match in matches for path in _within(match, output, root)))
 
 
 def _within(path: Path, output: Path | None, root: Path) -> list[Path]:

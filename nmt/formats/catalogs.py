@@ -25,7 +25,7 @@ def known_code(code: str) -> str:
 def catalog_of(template: bytes, code: str) -> bytes:
     """Return a template, a .pot, as a catalog of a language: with what its header leaves open."""
     count, rule = plural_forms(code)
-    language = Language.of(code).tag.replace("-", "_")
+    language = Language.of(code).posix
     for pattern, filled in (
         (rb'^"Language: *(?=\\n")', f'"Language: {language}'),
         (rb"nplurals=INTEGER; plural=EXPRESSION;", f"nplurals={count}; plural={rule};"),

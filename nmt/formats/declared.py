@@ -15,18 +15,19 @@ LARGEST_FILE = 1 << 26  # bytes: their tree takes ten times as much memory
 NAMED = 3  # files of those that are left out
 HEAD = 1 << 16  # bytes to look at: a file may begin with a long comment
 KINDS = {".po": ".po", ".pot": ".po", ".mo": ".mo", ".tmx": ".tmx", ".ts": ".ts", ".xml": ".xml"}
-KINDS |= dict.fromkeys((".xlf", ".xliff", ".sdlxliff", ".mxliff", ".mqxliff"), ".xlf")
+KINDS |= dict.fromkeys((".xlf", ".xliff", ".sdlxliff", ".mxliff", ".mqxliff", ".txlf"), ".xlf")
 """Formats of translators by the endings of names"""
 ROOTS = {b"xliff": ".xlf", b"tmx": ".tmx", b"TS": ".ts", b"resources": ".xml"}
 """Those of XML by the root element: for .xml, which any may be called, and for .ts, as TypeScript is called, too"""
 OTHERS = {
-    *(".gmo", ".qm", ".tbx", ".resx", ".resw", ".strings", ".stringsdict", ".xcstrings", ".properties", ".arb"),
-    *(".json", ".yaml", ".yml", ".html", ".htm", ".xhtml", ".md", ".markdown", ".srt", ".vtt", ".csv"),
-    *(".docx", ".xlsx", ".pptx", ".odt", ".ods", ".odp", ".epub", ".idml", ".rtf", ".pdf"),
+    *(".gmo", ".qm", ".qph", ".tbx", ".resx", ".resw", ".wxl", ".strings", ".stringsdict", ".xcstrings", ".plist"),
+    *(".properties", ".ftl", ".dtd", ".arb", ".json", ".yaml", ".yml", ".toml", ".ini", ".csv"),
+    *(".html", ".htm", ".xhtml", ".svg", ".md", ".markdown", ".rst", ".tex", ".srt", ".vtt", ".ass", ".ttml"),
+    *(".doc", ".xls", ".ppt", ".docx", ".xlsx", ".pptx", ".odt", ".ods", ".odp", ".epub", ".idml", ".rtf", ".pdf"),
 }
 """Endings of other files that would not come back whole if they were translated as lines"""
 CONTENT = re.compile(
-    rb"(?:\xef\xbb\xbf)?(?:\xde\x12\x04\x95|\x95\x04\x12\xde|PK\x03\x04|%PDF-|{\\rtf|WEBVTT"
+    rb"(?:\xef\xbb\xbf)?(?:\xde\x12\x04\x95|\x95\x04\x12\xde|PK\x03\x04|\xd0\xcf\x11\xe0|%PDF-|{\\rtf|WEBVTT"
     rb"|\s*<(?:\?xml\s|!DOCTYPE\s|(?:html|xliff|tmx|TS|resources)[\s>])"
     rb"|(?:\s*#[^\n]*\n)*\s*msg(?:id|ctxt) \")"
 )

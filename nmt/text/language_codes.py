@@ -34,9 +34,9 @@ zul:zu
 SHORT_CODES = dict(each.split(":") for each in _SHORT_CODES.split())
 WIDER = {"nb": "no", "nn": "no"}
 """Languages that are also written under the code of another"""
-SCRIPTS = {"latin": "Latn", "ijekavianlatin": "Latn", "cyrillic": "Cyrl", "devanagari": "Deva", "arabic": "Arab"}
-SCRIPTS |= {"chs": "Hans", "cht": "Hant"}
-"""Scripts by the modifiers of gettext's codes, such as sr@latin, and by older names"""
+MODIFIERS = {"latin": "Latn", "cyrillic": "Cyrl", "devanagari": "Deva", "arabic": "Arab"}
+"""Scripts by the modifiers of gettext's codes, such as sr@latin"""
+SCRIPTS = MODIFIERS | {"ijekavianlatin": "Latn", "chs": "Hans", "cht": "Hant"}
 REGIONAL_SCRIPTS = {"zh-TW": "Hant", "zh-HK": "Hant", "zh-MO": "Hant", "pa-PK": "Arab", "uz-AF": "Arab"}
 REGIONAL_SCRIPTS |= {"az-IR": "Arab", "kk-CN": "Arab", "mn-CN": "Mong", "sr-ME": "Latn"}
 """Scripts of languages that have another one in one of their regions"""
@@ -91,6 +91,12 @@ class Language:
     def tag(self) -> str:
         """The code of BCP 47, such as pt-BR, ru or zh-Hant."""
         return "-".join(filter(None, (self.base, self.script, self.region)))
+
+    @property
+    def posix(self) -> str:
+        """The code of gettext, such as pt_BR, ru, sr@latin or zh_Hant."""
+        modifier = next((f"@{name}" for name, script in MODIFIERS.items() if script == self.script), "")
+        return "_".join(filter(None, (self.base, "" if modifier else self.script, self.region))) + modifier
 
     @property
     def written(self) -> str:

@@ -29,6 +29,11 @@ def test_codes_of_any_form_become_one_tag(tag: str, codes: str) -> None:
     assert {code: Language.of(code).tag for code in codes.split(" ")} == dict.fromkeys(codes.split(" "), tag)
 
 
+def test_codes_of_gettext_have_modifiers() -> None:
+    for code in ("pt_BR", "sr@latin", "zh_Hant", "uz_UZ@cyrillic", "ru"):
+        assert Language.of(code).posix == code
+
+
 def test_each_language_of_nllb_has_a_tag_of_its_own_but_for_dialects() -> None:
     tags = [Language.of(code).tag for code in SYMBOLS["nllb"].split()]
     assert len({*tags}) == len(tags)
