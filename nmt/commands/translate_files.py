@@ -124,7 +124,10 @@ def _no_files(source: Path, found: Sequence[Path]) -> UserError:
     for path in found:
         if ending_of(path) == ".ts":
             check_kind(path, b"", "")
-    hint = "--document translates text and Markdown, --markup lines with tags, and nmt translate < FILE any lines"
+    hint = (
+        "their names end in .po, .pot, .xlf, .tmx, .ts or .xml; --document translates text and Markdown, "
+        "--markup lines with tags, and nmt translate < FILE any lines"
+    )
     return UserError(f"{source}: none of the formats that are translated in files: {WRITTEN}", hint)
 
 

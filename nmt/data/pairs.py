@@ -203,7 +203,7 @@ def read_parts(dataset: Dataset, data: Data, files: Iterable[Path] | None = None
         paths = [*(input_files(dataset, data) if files is None else files)]
         foreign = list[Part]()
         for path in paths:
-            part = _read_file(path, named(path), dataset, data, alone=len(paths) == 1)
+            part = _read_file(path, named(path), dataset, data)
             foreign += [part._replace(pairs=iter(()))] if part.is_foreign else []
             yield part
         if foreign and len(foreign) == len(paths):
@@ -236,11 +236,11 @@ def _find_record(path: Path, number: int) -> tuple[int, str]:
     return next(islice(lines, number, None)), ""
 
 
-def _read_file(path: Path, name: str, dataset: Dataset, data: Data, alone: bool) -> Part:
-    """Return the pairs of one file of `dataset.file`; raise UserError if it declares another language, `alone`."""
+def _read_file(path: Path, name: str, dataset: Dataset, data: Data) -> Part:
+    """Return the pairs of one file of `dataset.file`; raise UserError if it is the only one, in another language."""
     if (form := format_of(path)) in UNITS:
         file = BilingualFile(path, data.languages)
-        if (code := foreign_language(path, data)) and not alone:
+        if (code := foreign_language(path, data)) and dataset.may_be_several:
             return Part(name, iter(()), lacking=len(file.units), codes=(code,), is_foreign=True)
         file.check_language()
         is_foreign = bool(file.lacking) and not file.complete

@@ -122,7 +122,8 @@ def _declared(path: Path, content: bytes, kind: str) -> Iterator[tuple[int, str]
         elements = [dict(_ATTRIBUTE.findall(tag)) for tag in tags] or [_root(text)[1]]
         found = [(-side, each.get(_SIDES[kind][side], b"")) for each in elements for side in (0, 1)]
         found += [(0, of_android(path.absolute().parent.name).encode())] * (kind == ".xml")
-    yield from ((side, code.decode("latin-1").strip()) for side, code in found if code.strip())
+    codes = ((side, code.decode("latin-1").strip()) for side, code in found)
+    yield from ((side, code) for side, code in codes if re.fullmatch(r"[\w.@+-]{2,40}", code, re.ASCII))
 
 
 def other_language(path: Path, content: bytes, kind: str, languages: Sequence[str]) -> tuple[int, str] | None:
