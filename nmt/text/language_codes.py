@@ -9,6 +9,7 @@ import re
 import tomllib
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 SYMBOLS = tomllib.loads(Path(__file__).with_name("m2m_languages.toml").read_text(encoding="utf-8"))
@@ -67,6 +68,7 @@ class Language:
     """Code of ISO 3166"""
 
     @classmethod
+    @lru_cache(maxsize=1024)  # each unit of a TMX asks
     def of(cls, code: str) -> Language:
         """Read a code such as pt_BR, en-GB, rus_Cyrl, sr@latin or de_DE.UTF-8; any other text is a base."""
         name, _, modifier = code.strip().lower().partition("@")
