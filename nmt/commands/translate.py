@@ -29,8 +29,9 @@ from nmt.decoding.pipeline import Pipeline
 from nmt.decoding.translator import Translator
 from nmt.decoding.workers import Saved
 from nmt.exchange.resolve import resolve
-from nmt.formats.document import KEPT, Document
-from nmt.formats.markup import LINKS, TAGS
+from nmt.formats.document import Document
+from nmt.formats.markdown import read_markdown
+from nmt.formats.tags import read_tags
 from nmt.formats.terms import Terms, read_terms
 from nmt.recipe import Dataset, Decoding, TaskName, override_decoding
 from nmt.recipe.data import PAIRS
@@ -59,8 +60,7 @@ def translate(options: SearchOptions) -> None:
     others = "n_best as_json resume sample prefix document markup"
     refuse(options, others, "cannot be combined with --memory", options.memory and not search.files)
     bundles, decoding = search.bundles, search.decoding
-    keep = [*options.keep, *[KEPT] * (options.document and decoding.keep)]
-    terms = Terms(read_terms(options.terms) if options.terms else (), keep, decoding.keep)
+    terms = Terms(read_terms(options.terms) if options.terms else (), options.keep, decoding.keep)
     tokenizer, lengths, directions = common_tokenizer(bundles), bundles[0].lengths, search.data.directions
     direction = options.source_language, options.to
     source, to = tokenizer.complete(direction, directions)
@@ -238,8 +238,8 @@ class LineSearch:
             document = Document(lines)
             lines, show = iter(document), lambda number, result: document.lay_out(result.texts[0])
         if options.markup or options.document:
-            tags = TAGS if options.markup else LINKS
-            lines = (request.without_tags(tags) for request in map(Request.of, lines))
+            reader = read_tags if options.markup else read_markdown
+            lines = (request.read_by(reader) for request in map(Request.of, lines))
         searching = pipeline.stream(
             statistics.timed(lines), options.n_best or 1, options.sample, statistics.searched, statistics.before
         )

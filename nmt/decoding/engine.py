@@ -6,7 +6,6 @@ lines in order. This module imports no torch.
 
 from __future__ import annotations
 
-import re
 import sys
 import threading
 import time
@@ -16,7 +15,7 @@ from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any, Self
 
-from nmt.formats.markup import TAGS, Markup
+from nmt.formats.segments import Segment
 from nmt.formats.terms import Terms
 from nmt.recipe import Model
 from nmt.search.sources import Hypothesis, Pool, Source
@@ -45,7 +44,7 @@ class Request:
     text: str
     prefix: str = ""  # forced beginning of the translation
     terms: Terms | None = None  # terms for this line; by default the translator's
-    markup: Markup | None = None  # the line with its tags, if `text` is one without them
+    segment: Segment | None = None  # the line with its codes, if `text` is one without them
     direction: Direction = (None, None)  # its language and that of the translation, if given
 
     def __post_init__(self) -> None:
@@ -59,17 +58,17 @@ class Request:
         """Return a line as a request, which it may be already."""
         return line if isinstance(line, Request) else cls(line)
 
-    def without_tags(self, tags: re.Pattern[str] = TAGS) -> Request:
-        """Return the request with the tags taken out of its text, to be put into the translation."""
-        markup = Markup(self.text, tags)
-        return replace(self, text=markup.text, markup=markup)
+    def read_by(self, reader: Callable[[str], Segment]) -> Request:
+        """Return the request with the codes taken out of its text, to be put into the translation."""
+        segment = reader(self.text)
+        return replace(self, text=segment.text, segment=segment)
 
 
 class SplitLine:
     """Line that has been read and split, with the hypotheses found so far."""
 
     def __init__(self, request: Request, parts: list[Source]) -> None:
-        self.text, self.markup, self.parts = request.text, request.markup, parts
+        self.text, self.segment, self.parts = request.text, request.segment, parts
         # Hypotheses of each part, best first; empty until the part has been searched.
         self.hypotheses: list[list[Hypothesis]] = [[] for _ in parts]
         self.missing = len(parts)  # number of parts not yet searched

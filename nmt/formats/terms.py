@@ -32,8 +32,10 @@ class Span(NamedTuple):
 
 # Text of scripts without spaces, and of Korean, may follow a URL directly
 _NO_URL = rf"\s<>\"'{{}}|\\^`()«»“”„‘’…\u3000-\u303f\uff00-\uffef{TOUCHING_RANGES}"  # nor brackets and quotes
-_GROUP = rf"\([^{_NO_URL}]*\)|\{{\{{?[^{{}}\s]{{0,60}}\}}\}}?"  # a balanced bracket, or a placeholder
-_IN_URL = rf"[^{_NO_URL}]|'(?=\w)|{_GROUP}"
+_GROUP = (  # a balanced bracket, or a placeholder
+    rf"\([^{_NO_URL}]*\)|\{{\{{?[^{{}}\s]{{0,60}}\}}\}}?|<(?!(?:a|b|i|u|p|br|em|li|td|div|span|code|strong)>)[a-z][\w-]{{0,40}}>|\[[\w-]{{1,40}}\](?!\()"
+)
+_IN_URL = rf"[^{_NO_URL}]|'(?=\w)|[|^](?=[^{_NO_URL}])|{_GROUP}"
 _END = rf"[^{_NO_URL}.,;:!?*\]]|{_GROUP}"  # no punctuation
 _SCHEME = r"(?i:[a-z][a-z\d+]{1,19}://|www\.|(?:mailto|tel|sms|xmpp|magnet|urn):)"
 _WORD = rf"(?<=[/.=_\-])[{TOUCHING_RANGES}]++"  # of an unspaced script
@@ -62,13 +64,20 @@ FORMATS = {
     "Windows, Symfony": r"(?<![\w%])%[A-Za-z_]\w{0,60}(?:[.\-]\w{1,60}){0,5}%(?![\w%])",
     "variable": r"(?<![\w$])\$(?:[A-Za-z_]\w{0,60}(?:\([^()\n]{1,200}\))?|\(\w{1,60}\))",  # $t(key) is of i18next
     "React": r"</?\d{1,3} ?/?>",
+    "ERB, EJS": r"<%[^<>\n]{1,200}%>",
+    "wiki": r"\[\[[^\[\]\n]{1,200}\]\]",
+    "underscores": r"(?<![\w])__(?=[^\W_])\w{1,60}?(?<=[^\W_])__(?!\w)",
 }
 """Patterns of what is kept, by where it comes from"""
 _STYLED = re.compile(r"(?<!\d)(?<!(?<!%)\d\s)%(?:[A-KM-Z]\d\d?(?!\d)|[A-Z](?=[A-Z][a-z]))")
 """Pattern for a code of a colour or style, such as %C18, or %B before a capital letter"""
 _STYLES = re.compile(r"%[A-Z]\d{0,2}|\$(?:\d\d?|[a-z](?![a-z]))")
 """Pattern for the codes and variables of a text that has such a code; elsewhere, $5 is a price"""
-_MAY_HAVE = re.compile(r"[%{$@]|</?\d|:\S|www\.", re.IGNORECASE)  # any of them: most lines have nothing of this kind
+_NUMBERED = re.compile(r"\$[1-9](?!\d|[.,]\d)")
+"""Pattern for the variables of a text that has $1"""
+_MAY_HAVE = re.compile(
+    r"[%{$@]|</?\d|:\S|www\.|\[\[|__", re.IGNORECASE
+)  # any of them: most lines have nothing of this kind
 _LINK = re.compile(r"[^\w\s<>]?")  # what two spans may have between them to be one: %d/%d
 _BY_ORDER = re.compile(rf"%{_OPTIONS}{_LENGTH}[diouxXeEfFgGaAcCsSpn@]|\{{(?::[^{{}}]*)?\}}")
 
@@ -169,7 +178,10 @@ class Terms:
         are joined. None crosses an offset in `walls`.
         """
         patterns = [*self._own, *(self._formats if _MAY_HAVE.search(text) else ())]
-        patterns += [_STYLES] * (len(self._formats) > 0 and _STYLED.search(text) is not None)
+        if self._formats and _STYLED.search(text):
+            patterns.append(_STYLES)
+        if self._formats and any(found[0] == "$1" for found in _NUMBERED.finditer(text)):
+            patterns.append(_NUMBERED)
         inner = {*walls, *(edge for span in copied for edge in span)}
         found = {*copied}
         for pattern, (start, end) in product(patterns, pairwise(sorted({0, len(text), *inner}))):
@@ -189,17 +201,20 @@ class Terms:
                 spans.append(span)
         return spans
 
-    def phrases(self, text: str, copied: Sequence[Span] = (), walls: Sequence[int] = ()) -> list[Phrase]:
+    def phrases(
+        self, text: str, copied: Sequence[Span] = (), walls: Sequence[int] = (), ends: Sequence[int] = ()
+    ) -> list[Phrase]:
         """Return text to keep and, outside it, terms, in order; the leftmost, then the longest term wins.
 
-        `copied` are more spans to keep; nothing to keep crosses an offset in `walls`.
+        `copied` are more spans to keep; nothing to keep crosses an offset in `walls`, and no term one in `ends`.
         """
         spans = self.spans(text, copied, walls)
         found = [Phrase(text[start:end], (text[start:end],), start, kept=True) for start, end in spans]
         if self._table:
-            folded, ends = _folded(text), [0, *(phrase.end for phrase in found)]
-            gaps = zip(ends, [*(phrase.start for phrase in found), len(text)], strict=True)
-            found += [phrase for gap in gaps for phrase in self._terms(text, folded, *gap)]
+            folded, edges = _folded(text), [0, *(edge for span in spans for edge in span), len(text)]
+            for start, end in zip(edges[::2], edges[1::2], strict=True):
+                for bounds in pairwise([start, *(at for at in ends if start < at < end), end]):
+                    found += self._terms(text, folded, *bounds)
         return sorted(found, key=lambda phrase: phrase.start)
 
     def _terms(self, text: str, folded: str, at: int, limit: int) -> Iterator[Phrase]:

@@ -122,6 +122,9 @@ EXAMPLES = {
     "Windows, Symfony": ["%userprofile%", "%user.name%"],
     "variable": ["$name", "$t(key)", "$(HOME)", "$HOME"],
     "React": ["<0>", "</0>", "<1/>", "<2 />"],
+    "ERB, EJS": ["<%= x %>", "<% if a %>", "<%- user.name -%>"],
+    "wiki": ["[[x]]", "[[Main Page|the page]]"],
+    "underscores": ["__x__", "__file_name__"],
 }
 PROSE = """100 % sicher|{siehe oben}|10:30|Preis: 5 $|5%ige|20% off|100%|%50 indirim|50%-a|50%'i|US$ 5|$5|a < b > c|a@b
 100 %Cotton|50 %BCotton|%Cotton|{ }|5 %ige Lösung|note: see below|{ a b }|see :)|100%.|3%,"""
@@ -152,6 +155,10 @@ def test_prose_is_not_kept(text: str) -> None:
         ("%C18*%O$t%C18$1%O said $2 to %C", ["%C18*%O$t%C18$1%O", "$2", "%C"]),  # colours and styles
         ("%UUsers of ($1%C23), %BKeep%b it", ["%U", "$1%C23", "%B", "%b"]),
         ("https://x.org/{id}/%s", ["https://x.org/{id}/%s"]),
+        ("see https://x.org/a|b^c/<id>/[key]?q=1| now", ["https://x.org/a|b^c/<id>/[key]?q=1"]),
+        ("https://x.org/a<br>b", ["https://x.org/a"]),
+        ("$1 of $2, for $5.00 or $25", ["$1", "$2"]),
+        ("for $5 or $2", []),
         ("見てhttps://x.org/aを。", ["https://x.org/a"]),
         ("<https://x.org/a> (http://x.org), “www.x.org”", ["https://x.org/a", "http://x.org", "www.x.org"]),
     ],
