@@ -22,7 +22,8 @@ MARKS = "&_~"  # of accelerators: of Qt and Windows, of GTK, of LibreOffice
 SIGNS = "%{}<>"  # of placeholders
 _WORD = re.compile(r"[^\W_]+")
 GAP = re.compile(r"\s{2,}|[\t\r\v\f\n]")  # white space that a program lays out
-_END, _ANY_END = re.compile(r"\s*(?:\.{3}|[….:])\Z"), re.compile(r"\s*(?:\.{3}|[….:。：։])\Z")
+_END = re.compile(r"(?<!\s)\s*(?:\.{3}|[….:])\Z")
+_ANY_END = re.compile(r"(?<!\s)\s*(?:\.{3}|[….:。：։])\Z")
 _KEPT = Terms()
 
 
@@ -38,7 +39,7 @@ class Accelerators:
         self._words = {word.casefold() for text in texts for word in _WORD.findall(text)}
         found = {}
         for self.mark in MARKS:
-            signs = [text for text in texts if re.search(rf"{self.mark}(?!\#?\w+;)[^\W_]", text)]
+            signs = [text for text in texts if re.search(rf"{self.mark}(?!\#?\w{{1,31}};)[^\W_]", text)]
             letters = {text: letter for text in signs if (letter := self.split(text)[1])}
             begins = any(text[0] == self.mark and not letter.islower() for text, letter in letters.items())
             if 2 * len(letters) >= len(signs) and (begins or (self.mark == "&" and letters)):

@@ -12,13 +12,13 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise, product
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from pathlib import Path
 from typing import NamedTuple
 
 from nmt.system.errors import UserError
 from nmt.text.lines import read_lines, stripped
-from nmt.text.scripts import TOUCHING_RANGES, joins
+from nmt.text.scripts import TOUCHING, TOUCHING_RANGES, joins
 
 CASE = "case"  # third column of a case-sensitive term
 
@@ -29,6 +29,9 @@ class Span(NamedTuple):
     start: int
     end: int
 
+
+Edit = tuple[Span, str]
+"""Text for a span of an output; an empty span inserts it"""
 
 # Text of scripts without spaces, and of Korean, may follow a URL directly
 _NO_URL = rf"\s<>\"'{{}}|\\^`()«»“”„‘’…\u3000-\u303f\uff00-\uffef{TOUCHING_RANGES}"  # nor brackets and quotes
@@ -264,6 +267,53 @@ def in_order(text: str, copies: Sequence[str]) -> str:
     by_order = [copy for copy in copies if _BY_ORDER.fullmatch(copy)]
     pattern, rest = _any_of(by_order), iter(by_order)
     return pattern.sub(lambda _: next(rest), text) if sorted(pattern.findall(text)) == sorted(by_order) else text
+
+
+def spaced_like(text: str, source: str, kept: Sequence[Phrase]) -> str:
+    """Return a translation in which what is kept touches words, or is apart from them, as in its source.
+
+    White space of another kind than plain spaces, such as U+00A0, is as it is there.
+    """
+    places = defaultdict[str, list[Phrase]](list)
+    for phrase in reversed(kept):
+        places[phrase.source].append(phrase)
+    edits = list[Edit]()
+    for span in find_copies(text, places):
+        same = places[text[slice(*span)]]
+        if same:
+            phrase = same.pop()
+            for side in (0, 1):
+                gap, has_word = _gap(text, span[side], side)
+                source_gap, source_has_word = _gap(source, (phrase.start, phrase.end)[side], side)
+                space, wanted = text[slice(*gap)], source[slice(*source_gap)]
+                is_joined = space != "" and wanted == "" and has_word and source_has_word
+                is_special = space != "" and wanted.strip(" ") != ""
+                is_apart = space == "" and wanted != "" and has_word
+                if is_joined or is_special or is_apart:
+                    edits.append((gap, wanted))
+    return written(text, edits)
+
+
+def _gap(text: str, at: int, side: int) -> tuple[Span, bool]:
+    """Return the white space before an offset (side 0) or behind it (side 1), and whether a word is beyond it.
+
+    Endings of Korean are none: they follow what they belong to directly.
+    """
+    if side:
+        gap = Span(at, len(text) - len(text[at:].lstrip()))
+        beyond = text[gap.end : gap.end + 1]
+    else:
+        gap = Span(len(text[:at].rstrip()), at)
+        beyond = text[: gap.start][-1:]
+    return gap, beyond != "" and joins(beyond) and not TOUCHING.match(beyond)
+
+
+def written(text: str, edits: Sequence[Edit]) -> str:
+    """Return the text with all edits."""
+    found, last = "", 0
+    for span, new in sorted(edits, key=itemgetter(0)):
+        found, last = found + text[last : span.start] + new, span.end
+    return (found + text[last:]) if text else found.strip()
 
 
 def _any_of(texts: Iterable[str]) -> re.Pattern[str]:

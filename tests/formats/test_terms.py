@@ -7,7 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from nmt.formats.terms import FORMATS, Span, Term, Terms, find_copies, in_order, missing, read_terms
+from nmt.formats.terms import (
+    FORMATS,
+    Phrase,
+    Span,
+    Term,
+    Terms,
+    find_copies,
+    in_order,
+    missing,
+    read_terms,
+    spaced_like,
+)
 from nmt.system.errors import UserError
 
 TABLE = [
@@ -190,3 +201,20 @@ def test_of_copies_that_overlap_the_longest_counts() -> None:
 )
 def test_placeholders_without_numbers_stay_in_their_order(text: str, copies: str, expected: str) -> None:
     assert in_order(text, copies.split()) == expected
+
+
+@pytest.mark.parametrize(
+    ("source", "text", "expected"),
+    [
+        ("{start}the dog{end}", "{start} der Hund {end}", "{start}der Hund{end}"),
+        ("<0>the dog</0> and %s.", "<0> der Hund </0> und%s .", "<0>der Hund</0> und %s ."),
+        ("see %s now", "%s지금", "%s지금"),  # an ending of Korean
+        ("press %s now", "按%s键", "按%s键"),
+        ("%d\u00a0km of %s", "%d km von %s", "%d\u00a0km von %s"),
+        ("%s, %s", "%s , %s", "%s , %s"),
+        ("{x}{x} {x}a", "{x} {x} a {x}", "{x} {x} a {x}"),
+    ],
+)
+def test_what_is_kept_is_as_near_to_words_as_in_the_source(source: str, text: str, expected: str) -> None:
+    phrases = [Phrase(source[start:end], (), start, kept=True) for start, end in Terms().spans(source, linked=False)]
+    assert spaced_like(text, source, phrases) == expected
