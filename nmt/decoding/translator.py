@@ -23,7 +23,7 @@ from nmt.formats.numbers import compare
 from nmt.formats.segments import Segment
 from nmt.formats.sentences import TrainedLengths
 from nmt.formats.tags import read_tags
-from nmt.formats.terms import Phrase, Term, Terms, beyond, missing
+from nmt.formats.terms import MESSAGE, Phrase, Term, Terms, beyond, missing
 from nmt.recipe import Decoding
 from nmt.search.sources import Engine, Prefix, Source
 from nmt.system.errors import UserError
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from nmt.model.transformer import Transformer
     from nmt.search.constraints import MakeConstraint
 
-JSON_FIELDS = ("unusual_length", "missing", "lost", "invented", "deleted", "loop")
+JSON_FIELDS = ("unusual_length", "missing", "lost", "invented", "deleted", "left", "loop")
 LINE_END = re.compile(r"\r?\n")
 
 
@@ -59,6 +59,8 @@ class Translation(LineResult):
     """Numbers, names with digits, and placeholders or URLs, that the best output has and the line has not."""
     deleted: list[str]
     """Placeholders, URLs and addresses that the model invented and that were taken out of the best output."""
+    left: list[str]
+    """Messages of ICU, such as plurals, that were copied with the texts inside"""
     loop: str
     """What the best output repeats more than twice as often in a row as the line repeats anything; "" for nothing."""
     unspelled: str = ""
@@ -70,7 +72,7 @@ class Translation(LineResult):
         if self.failed:
             reason = f"no output: the vocabulary cannot spell {self.unspelled} of the prefix"
             return [reason] if self.unspelled else super().complaints
-        changes = {"lost": self.lost, "invented": self.invented, "deleted": self.deleted}
+        changes = {"lost": self.lost, "invented": self.invented, "deleted": self.deleted, "left as they are": self.left}
         changes["loop"] = [self.loop] if self.loop else []
         changed = [f"{what}: {', '.join(texts)}" for what, texts in changes.items() if texts]
         return [f"missing: {phrase}" for phrase in self.missing] + ["; ".join(changed)] * bool(changed)
@@ -93,6 +95,7 @@ class Translator(Pipeline[Translation]):
         "unusual lengths": lambda translation: translation.unusual_length,
         "missing terms": lambda translation: len(translation.missing),
         "placeholders invented": lambda translation: len(translation.deleted),
+        "messages left": lambda translation: len(translation.left),
         "numbers changed": lambda translation: bool(translation.lost or translation.invented),
         "loops": lambda translation: bool(translation.loop),
     }
@@ -329,6 +332,7 @@ class Translator(Pipeline[Translation]):
                 for phrase in missing(part.phrases, part.text, best.decoded(self._target.decode))
             ],
             deleted=[each for _, best in line.best for each in best.deleted],
+            left=[phrase.source for phrase in phrases if phrase.kept and MESSAGE.match(phrase.source)],
             unspelled=self._unspelled(line),
             **changes._replace(invented=changes.invented + new)._asdict(),
         )

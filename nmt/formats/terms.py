@@ -72,6 +72,8 @@ FORMATS = {
     "underscores": r"(?<![\w])__(?=[^\W_])\w{1,60}?(?<=[^\W_])__(?!\w)",
 }
 """Patterns of what is kept, by where it comes from"""
+MESSAGE = re.compile(r"\{\s?[\w.]{1,60}\s?,\s?(?:plural|select(?:ordinal)?|choice)\b")
+"""Pattern for the beginning of an ICU message with texts inside, which stay in the language of the source"""
 _STYLED = re.compile(r"(?<!\d)(?<!(?<!%)\d\s)%(?:[A-KM-Z]\d\d?(?!\d)|[A-Z](?=[A-Z][a-z]))")
 """Pattern for a code of a colour or style, such as %C18, or %B before a capital letter"""
 _STYLES = re.compile(r"%[A-Z]\d{0,2}|\$(?:\d\d?|[a-z](?![a-z]))")
