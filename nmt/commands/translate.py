@@ -23,7 +23,7 @@ from nmt.commands.resume import Blocks, Job, Statistics, open_blocks, record_of
 from nmt.commands.translate_files import FileTranslation, find_files
 from nmt.data.memory import TranslationMemory
 from nmt.data.pairs import check_inputs
-from nmt.decoding.engine import Request
+from nmt.decoding.engine import Request, read_tagged
 from nmt.decoding.parser import Parser, drawn
 from nmt.decoding.pipeline import Pipeline
 from nmt.decoding.translator import Translator
@@ -31,7 +31,6 @@ from nmt.decoding.workers import Saved
 from nmt.exchange.resolve import resolve
 from nmt.formats.document import Document
 from nmt.formats.markdown import read_markdown
-from nmt.formats.tags import read_tags
 from nmt.formats.terms import Terms, read_terms
 from nmt.recipe import Dataset, Decoding, TaskName, override_decoding
 from nmt.recipe.data import PAIRS
@@ -237,9 +236,9 @@ class LineSearch:
         if options.document:
             document = Document(lines)
             lines, show = iter(document), lambda number, result: document.lay_out(result.texts[0])
-        if options.markup or options.document:
-            reader = read_tags if options.markup else read_markdown
-            lines = (request.read_by(reader) for request in map(Request.of, lines))
+            lines = (Request(line).of_segment(read_markdown(line)) for line in lines)
+        if options.markup:
+            lines = read_tagged(lines)
         searching = pipeline.stream(
             statistics.timed(lines), options.n_best or 1, options.sample, statistics.searched, statistics.before
         )

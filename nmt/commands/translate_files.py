@@ -154,7 +154,7 @@ class FileTranslation:
                 self._write(job)
 
     def _requests(self) -> Iterator[Request]:
-        return (Request(text).read_by(read_string) for job in self._jobs for text in job.texts)
+        return (Request(text).of_segment(read_string(text)) for job in self._jobs for text in job.texts)
 
     def _write(self, job: _Job) -> None:
         for unit, strings, found in job.units:

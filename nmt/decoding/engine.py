@@ -10,12 +10,13 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any, Self
 
 from nmt.formats.segments import Segment
+from nmt.formats.tags import read_tagged_lines
 from nmt.formats.terms import Terms
 from nmt.recipe import Model
 from nmt.search.sources import Hypothesis, Pool, Source
@@ -58,10 +59,22 @@ class Request:
         """Return a line as a request, which it may be already."""
         return line if isinstance(line, Request) else cls(line)
 
-    def read_by(self, reader: Callable[[str], Segment]) -> Request:
-        """Return the request with the codes taken out of its text, to be put into the translation."""
-        segment = reader(self.text)
+    def of_segment(self, segment: Segment) -> Request:
+        """Return the request for a text that was taken apart, whose codes are put into the translation."""
         return replace(self, text=segment.text, segment=segment)
+
+
+def read_tagged(lines: Iterable[str | Request]) -> Iterator[Request]:
+    """Yield lines of HTML or XML without their tags, as `read_tagged_lines` reads them."""
+    requests = deque[Request]()
+
+    def texts() -> Iterator[str]:
+        for line in lines:
+            requests.append(Request.of(line))
+            yield requests[-1].text
+
+    for segment in read_tagged_lines(texts()):
+        yield requests.popleft().of_segment(segment)
 
 
 class SplitLine:

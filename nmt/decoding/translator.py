@@ -14,7 +14,7 @@ from functools import partial
 from itertools import accumulate, repeat
 from typing import TYPE_CHECKING, ClassVar, NoReturn, cast
 
-from nmt.decoding.engine import Request, SplitLine
+from nmt.decoding.engine import Request, SplitLine, read_tagged
 from nmt.decoding.pipeline import NOTHING, LineResult, Pipeline
 from nmt.decoding.splitter import LineSplitter, clean, joined
 from nmt.decoding.workers import Loaded, MakeSearch, Models
@@ -22,7 +22,6 @@ from nmt.formats.alignment import Aligned, AlignedLine
 from nmt.formats.numbers import compare
 from nmt.formats.segments import Segment
 from nmt.formats.sentences import TrainedLengths
-from nmt.formats.tags import read_tags
 from nmt.formats.terms import MESSAGE, Phrase, Term, Terms, beyond, missing
 from nmt.recipe import Decoding
 from nmt.search.sources import Engine, Prefix, Source
@@ -168,7 +167,7 @@ class Translator(Pipeline[Translation]):
             for request in requests
             for number, line in enumerate(LINE_END.split(request.text))
         ]
-        found = iter(list(self.stream([line.read_by(read_tags) for line in lines] if markup else lines)))
+        found = iter(list(self.stream(read_tagged(lines) if markup else lines)))
         return ["".join(next(found).texts[0] + end for end in [*LINE_END.findall(text), ""]) for text in texts]
 
     def parse(self, lines: Sequence[str]) -> NoReturn:

@@ -42,6 +42,11 @@ class Token:
     label: str = ""  # of a closing code: the text inside, by which it is found elsewhere, as in Markdown's [text][]
 
     @property
+    def is_block(self) -> bool:
+        """Whether it is a tag of a block, or of what stands between blocks."""
+        return self.name != "" and self.parts
+
+    @property
     def text(self) -> str:
         """Text and space without entities, what is copied as it is."""
         return "".join(sign for sign, _ in self.signs) or self.raw
@@ -107,12 +112,8 @@ class Segment:
         raw: str,
         tokens: Iterable[Token],
         escapes: Mapping[str, str] | None = None,
-        gaps: re.Pattern[str] | None = None,
     ) -> None:
-        """Build the text of a unit; in the translation of one with codes, characters of `escapes` are written so.
-
-        White space in which `gaps` finds something is kept as it is, and ends sentences.
-        """
+        """Build the text of a unit; in the translation of one with codes, characters of `escapes` are written so."""
         self.raw = raw
         self.text = ""  # of two spaces with nothing but codes between them, it has the first
         self.kept: list[Span] = []  # of the text: what is copied, with its codes
@@ -120,7 +121,7 @@ class Segment:
         self.ends: list[int] = []  # offsets in the text where a sentence ends, whatever its words
         self._edges = ["", ""]  # white space at the ends of the unit
         self._elements: list[_Element] = []  # by their opening codes
-        tokens = _with_own_space([*tokens], gaps)
+        tokens = _with_own_space([*tokens])
         self._read(tokens)
         signs = [sign for token in tokens for sign in token.signs]
         self._written = {sign: raw for sign, raw in reversed(signs) if sign != raw}  # by what they stand for
@@ -242,6 +243,7 @@ class Segment:
                 with_words[element.parent].append(index)
             else:
                 others.append(index)
+        neighbours = defaultdict[tuple[int, int], int](int)  # where the last code beside the same words is
         for index in others:
             element = self._elements[index]
             around = Span(0, len(aligned.output)) if element.parent < 0 else spans[element.parent]
@@ -249,7 +251,9 @@ class Segment:
             for other in with_words[element.parent]:
                 if spans[other].start < at < spans[other].end:
                     at = spans[other].start if index < other else spans[other].end
-            at = min(max(at, around.start), around.end)
+            beside = element.parent, element.start
+            at = min(max(at, around.start, neighbours[beside]), around.end)
+            neighbours[beside] = at
             spans[index] = Span(at, at)
         return spans
 
@@ -273,8 +277,8 @@ def plain(text: str) -> list[Sign]:
     return [(character, character) for character in text]
 
 
-def _with_own_space(tokens: list[Token], gaps: re.Pattern[str] | None) -> list[Token]:
-    """Make codes of white space outside of elements that is kept: `gaps`, and &nbsp; and the like beside codes."""
+def _with_own_space(tokens: list[Token]) -> list[Token]:
+    """Make codes of white space outside of elements that is kept: what parts words, and the like of &nbsp;<br/>."""
     closings = _pairs(tokens)
     at_edges = {opening + 1 for opening in closings} | {closing - 1 for closing in closings.values()}
     at_edges |= {0, len(tokens) - 1}
@@ -282,10 +286,9 @@ def _with_own_space(tokens: list[Token], gaps: re.Pattern[str] | None) -> list[T
     for index, token in enumerate(tokens):
         if token.kind != "space" or index in at_edges:
             continue
-        is_gap = gaps is not None and gaps.search(token.raw) is not None
         is_beside = tokens[index - 1].kind in codes or tokens[index + 1].kind in codes
-        if is_gap or (is_beside and token.raw.strip(PLAIN_SPACES)):
-            tokens[index] = replace(token, kind="alone", signs=(), parts=True, ends=is_gap)
+        if token.parts or (is_beside and token.raw.strip(PLAIN_SPACES)):
+            tokens[index] = replace(token, kind="alone", signs=(), parts=True)
     return tokens
 
 

@@ -10,7 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
-from itertools import groupby
+from itertools import accumulate, groupby
 
 from nmt.formats.document import Piece, pieces
 from nmt.formats.segments import Segment, Token
@@ -22,6 +22,7 @@ MARKS = "&_~"  # of accelerators: of Qt and Windows, of GTK, of LibreOffice
 SIGNS = "%{}<>"  # of placeholders
 _WORD = re.compile(r"[^\W_]+")
 GAP = re.compile(r"\s{2,}|[\t\r\v\f\n]")  # white space that a program lays out
+_BLANK_LINE = re.compile(r"\n[^\S\n]*\n")
 _END = re.compile(r"(?<!\s)\s*(?:\.{3}|[….:])\Z")
 _ANY_END = re.compile(r"(?<!\s)\s*(?:\.{3}|[….:。：։])\Z")
 _KEPT = Terms()
@@ -148,7 +149,9 @@ class ProgramString:
         wanted = (end[0], self._punctuation(end[0])) if end else ("",)
         if (other[0] if other else "") in wanted or (other and other.start() == 0):
             return text
-        return body[: other.start() if other else None] + wanted[-1] + after
+        core = body[: other.start() if other else None]
+        is_outside = end is not None and _without_tags_behind(source_body[: end.start()])[1] != ""
+        return core + after + wanted[-1] if is_outside else core + wanted[-1] + after
 
     def _with_accelerator(self, text: str) -> str:
         """Mark the same letter of the translation, best at the beginning of a word and in this case; else the first."""
@@ -165,12 +168,19 @@ class ProgramString:
 
 
 def _divided(text: str) -> Iterator[tuple[Piece | None, str]]:
-    """Yield each paragraph with its text, or None and a line."""
-    if "\n" not in text:
+    """Yield each paragraph with its text, or None and a line; or the whole text if HTML or a code lays it out."""
+    if "\n" not in text or _is_laid_out(text):
         yield None, text
         return
     for piece in pieces(text.split("\n")):
         yield from [(piece, piece.text)] if piece.text else ((None, line) for line in piece.lines)
+
+
+def _is_laid_out(text: str) -> bool:
+    """Return whether a text has blocks of HTML, or a code or placeholder that goes on over lines."""
+    codes = [token for token in tokens_of(text) if token.kind not in ("text", "space")]
+    over_lines = any("\n" in token.raw for token in codes) or any("\n" in each for each in _placeholders(text))
+    return over_lines or any(token.is_block for token in codes)
 
 
 def _without_tags_behind(text: str) -> tuple[str, str]:
@@ -185,20 +195,40 @@ def _without_tags_behind(text: str) -> tuple[str, str]:
 
 
 def read_string(text: str) -> Segment:
-    """Take out tags, decode entities, and keep white space that is more than one plain space: a sentence ends there."""
-    return Segment(text, _with_gaps(tokens_of(text)), ESCAPES, GAP)
+    """Take out tags, decode entities, and keep white space that is more than one plain space: a sentence ends there.
+
+    In HTML with blocks, it ends at a blank line alone.
+    """
+    tokens = [*tokens_of(text)]
+    ends = _BLANK_LINE if any(token.is_block for token in tokens) else GAP
+    return Segment(text, _with_gaps(tokens, ends), ESCAPES)
 
 
-def _with_gaps(tokens: Iterable[Token]) -> Iterator[Token]:
-    """Yield tokens; white space that a program lays out is apart from the text around it."""
+def _with_gaps(tokens: Iterable[Token], ends: re.Pattern[str]) -> Iterator[Token]:
+    """Yield tokens; white space that a program lays out parts words, and may end a sentence."""
     for token in tokens:
-        if token.kind != "text" or not GAP.search(token.raw):
+        if token.kind not in ("text", "space") or not GAP.search(token.raw):
             yield token
             continue
-        for is_space, group in groupby(token.signs, lambda sign: sign[1].isspace()):
-            run = [*group]
-            raw = "".join(each for _, each in run)
-            yield Token("space" if is_space and GAP.search(raw) else "text", raw, run)
+        start = 0
+        for copied in [span for span in _KEPT.spans(token.raw) if GAP.search(token.raw[slice(*span)])]:
+            yield from _parted(token, start, copied.start, ends)
+            yield Token("copy", token.raw[slice(*copied)])
+            start = copied.end
+        yield from _parted(token, start, len(token.raw), ends)
+
+
+def _parted(token: Token, start: int, stop: int, ends: re.Pattern[str]) -> Iterator[Token]:
+    """Yield the texts, and the white space that is kept, of a stretch of a token's raw form."""
+    offsets = accumulate((len(raw) for _, raw in token.signs), initial=0)
+    signs = [sign for sign, at in zip(token.signs, offsets, strict=False) if start <= at < stop]
+    for is_space, group in groupby(signs, lambda sign: sign[1].isspace()):
+        run = [*group]
+        raw = "".join(each for _, each in run)
+        if is_space and GAP.search(raw):
+            yield Token("space", raw, run, parts=True, ends=ends.search(raw) is not None)
+        else:
+            yield Token("text", raw, run)
 
 
 def _has_letters(text: str) -> bool:

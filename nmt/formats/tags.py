@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import html
 import re
-from collections import defaultdict
-from collections.abc import Iterator
+from collections import defaultdict, deque
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 
 from nmt.formats.segments import Kind, Segment, Sign, Token, parts_of, plain
 from nmt.text.lines import one_line
@@ -34,6 +35,7 @@ _ENDING = re.compile(  # tags of XLIFF and TMX that do: a segment of its own, a 
     r"<mrk\b[^>]*\smtype=[\"']seg\b|<(?:x|ph)\b[^>]*\s(?:c?type=[\"'](?:x-)?(?:lb|br)[\"']|id=[\"']LINE_BREAK)",
     re.IGNORECASE,
 )
+LONGEST_ELEMENT = 1000  # lines of a copied element, a comment or a tag
 ESCAPES = {"&": "&amp;", "<": "&lt;"}
 """How a translation has characters that are of markup"""
 _ANY = re.compile(rf"<(/?)({_NAME})\b[^<>]*>")
@@ -42,6 +44,99 @@ _ANY = re.compile(rf"<(/?)({_NAME})\b[^<>]*>")
 def read_tags(line: str) -> Segment:
     """Take out tags and decode entities. What is neither, such as the < of "a < b", is text."""
     return Segment(line, tokens_of(line), ESCAPES)
+
+
+def read_tagged_lines(lines: Iterable[str]) -> Iterator[Segment]:
+    """Yield the segment of each line, as `read_tags` does; tags, comments and copied elements may go on over lines."""
+    source = _Lines(lines)
+    while source.has_more():
+        block = [source.take()]
+        complete = 1  # lines of the block up to the last at whose end nothing is open
+        end = _end_of_open(block[0])
+        while end and len(block) < LONGEST_ELEMENT and source.may_have(end):
+            line = source.take()
+            block.append(line)
+            found = line.lower().find(end)
+            if found >= 0:
+                end = _end_of_open(line[found + len(end) :])
+                complete = len(block)
+        if end:
+            source.put_back(block[complete:], end)
+        if complete == 1:
+            yield read_tags(block[0])
+        else:
+            tokens = _by_line(tokens_of("\n".join(block[:complete])))
+            yield from (Segment(line, own, ESCAPES) for line, own in zip(block, tokens, strict=False))
+
+
+class _Lines:
+    """Lines to look ahead in; what was not found ahead is not looked for again."""
+
+    def __init__(self, lines: Iterable[str]) -> None:
+        self._source = iter(lines)
+        self._ahead = deque[str]()
+        self._taken = 0  # lines
+        self._absent = dict[str, int]()  # the lines up to which there is no such text
+
+    def has_more(self) -> bool:
+        if not self._ahead:
+            self._ahead.extend(islice(self._source, 1))
+        return bool(self._ahead)
+
+    def take(self) -> str:
+        self._taken += 1
+        return self._ahead.popleft()
+
+    def may_have(self, text: str) -> bool:
+        return self._taken >= self._absent.get(text, 0) and self.has_more()
+
+    def put_back(self, lines: Sequence[str], absent: str) -> None:
+        self._absent[absent] = max(self._taken, self._absent.get(absent, 0))
+        self._taken -= len(lines)
+        self._ahead.extendleft(reversed(lines))
+
+
+def _end_of_open(line: str) -> str:
+    """Return what ends the tag, comment or copied element that is open at the end of a line; "" if none is."""
+    if "<" not in line:
+        return ""
+    elements, at = Elements(line), 0
+    while found := TAGS.search(line, at):
+        token, at = elements.token(found)
+        is_whole = _COPIED.match(found[0]) or re.fullmatch(_CODE, token.name)
+        if token.kind == "open" and is_whole:
+            return f"</{token.name}"
+    tail = line[at:]
+    if "<!--" in tail:
+        return "-->"
+    return ">" if re.search(r"<[/?]?[A-Za-z][^<>]*\Z", tail) else ""
+
+
+def _by_line(tokens: Iterable[Token]) -> Iterator[list[Token]]:
+    """Yield the tokens of each line; a code that goes on over lines is a part of each of them, which stands alone."""
+    line = list[Token]()
+    for token in tokens:
+        if token.signs:
+            pieces = [[*parts_of(signs)] for signs in _split_at_line_ends(token.signs)]
+        elif "\n" in token.raw:
+            pieces = [[Token("alone", part)] if part else [] for part in token.raw.split("\n")]
+        else:
+            pieces = [[token]]
+        for piece in pieces[:-1]:
+            yield line + piece
+            line = []
+        line += pieces[-1]
+    yield line
+
+
+def _split_at_line_ends(signs: Iterable[Sign]) -> list[list[Sign]]:
+    lines: list[list[Sign]] = [[]]
+    for sign in signs:
+        if sign[0] == "\n":
+            lines.append([])
+        else:
+            lines[-1].append(sign)
+    return lines
 
 
 def tokens_of(line: str) -> Iterator[Token]:
