@@ -153,7 +153,7 @@ def test_what_does_not_fit_is_an_error(
         *[(f"app{ending}", b"a b c\n") for ending in (".mo", ".yml", ".resx.gz", ".xml")],
         ("app.po.txt", b'# of somebody\n#: main.c:3\nmsgid "a b c"\nmsgstr ""\n'),
         ("context.in", b'\xef\xbb\xbfmsgctxt "menu"\nmsgid "a b c"\nmsgstr ""\n'),
-        ("compressed", gzip.compress(b'msgid "a b c"\nmsgstr ""\n')),
+        ("compressed", gzip.compress(b'msgid "a b c"\nmsgstr ""\n', mtime=0)),
         ("app.xlf.orig", b'<?xml version="1.0"?>\n<xliff>a b c</xliff>\n'),
         ("values", b'\n  <resources>\n<string name="a">a b c</string></resources>\n'),
         ("report", b"PK\x03\x04 a b c\n"),
