@@ -106,6 +106,21 @@ def test_a_template_is_filled(nmt, ready: tuple[object, ...], name: str, output:
     assert b'msgstr "b a"' in written
 
 
+def test_what_cannot_be_filled_is_named_and_counted(nmt, ready: tuple[object, ...]) -> None:
+    """Forms beside translated ones, texts that nothing says are any."""
+    plural = 'msgid "a"\nmsgid_plural "b c"\nmsgstr[0] "d"\nmsgstr[1] ""\n'
+    Path("in/a.po").write_text(HEADER + '"Plural-Forms: nplurals=2; plural=n != 1;\\n"\n\n' + plural)
+    array = "<array name='a'><item>b c</item></array><string name='d'>d e</string>"
+    Path("in/strings.xml").write_text(f"<resources>{array}</resources>")
+    done = nmt(*ready, "--input", "in", "--output", "out")
+    assert done.code == 0, done.err
+    assert "in/a.po: left empty: 'b c'\n" in done.err
+    assert "in/strings.xml: left empty: 'b c'\n" in done.err
+    assert re.search(r"; 5 strings in files \(3\), 0 from memory, 2 left empty\n\Z", done.err)
+    assert Path("out/a.po").read_bytes() == Path("in/a.po").read_bytes()
+    assert Path("out/strings.xml").read_text() == f"<resources>{array.replace('d e', 'e d')}</resources>"
+
+
 def test_all_units_without_review_if_asked(nmt, ready: tuple[object, ...]) -> None:
     settings = ("--set", "decoding.all=true", "--set", "decoding.review=false")
     done = nmt(*ready, "--input", "in/*.po", "--output", "out", *settings)
@@ -153,7 +168,7 @@ def test_what_does_not_fit_is_an_error(
         *[(f"app{ending}", b"a b c\n") for ending in (".mo", ".yml", ".resx.gz", ".xml")],
         ("app.po.txt", b'# of somebody\n#: main.c:3\nmsgid "a b c"\nmsgstr ""\n'),
         ("context.in", b'\xef\xbb\xbfmsgctxt "menu"\nmsgid "a b c"\nmsgstr ""\n'),
-        ("compressed", gzip.compress(b'msgid "a b c"\nmsgstr ""\n')),
+        ("compressed", gzip.compress(b'msgid "a b c"\nmsgstr ""\n', mtime=0)),
         ("app.xlf.orig", b'<?xml version="1.0"?>\n<xliff>a b c</xliff>\n'),
         ("values", b'\n  <resources>\n<string name="a">a b c</string></resources>\n'),
         ("report", b"PK\x03\x04 a b c\n"),
