@@ -20,7 +20,7 @@ from nmt.decoding.splitter import LineSplitter, clean, joined
 from nmt.decoding.workers import Loaded, MakeSearch, Models
 from nmt.formats.alignment import Aligned, AlignedLine
 from nmt.formats.numbers import compare
-from nmt.formats.segments import Segment
+from nmt.formats.segments import SPECIAL_SPACE, Segment, read_line, with_spaces_of
 from nmt.formats.sentences import TrainedLengths
 from nmt.formats.terms import MESSAGE, Phrase, Term, Terms, beyond, missing
 from nmt.recipe import Decoding
@@ -220,6 +220,13 @@ class Translator(Pipeline[Translation]):
             self._ways[given] = LineSplitter(own, self.decoding, self._lengths, source or "", symbols), first
         return self._ways[given]
 
+    def _request(self, line: str | Request) -> Request:
+        request = Request.of(line)
+        is_read = request.segment is not None or request.prefix.strip() != ""
+        if is_read or not SPECIAL_SPACE.search(request.text.strip()):
+            return request
+        return request.of_segment(read_line(request.text))
+
     def split(self, request: Request) -> list[Source]:
         """Encode a line in parts; a line with a prefix is not split."""
         terms, segment = request.terms or self._terms, request.segment
@@ -309,7 +316,7 @@ class Translator(Pipeline[Translation]):
 
     def _text(self, line: SplitLine, rank: int) -> str:
         """Put the translations of this `rank` in place of the line's parts."""
-        return one_line(joined(line.text, line.parts, self._texts(line, rank))[0])
+        return with_spaces_of(line.text, one_line(joined(line.text, line.parts, self._texts(line, rank))[0]))
 
     def _texts(self, line: SplitLine, rank: int) -> list[str]:
         """Return the parts' translations, without spaces that a model adds at their ends."""
