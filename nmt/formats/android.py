@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 
 from nmt.formats.units import Unit, UnitFile
-from nmt.formats.xml_text import Document, Element, escaped, parts_of, with_attribute
+from nmt.formats.xml_text import Element, XmlText, escaped, parts_of, with_attribute
 from nmt.text.language_codes import Language
 
 QUANTITIES = ("zero", "one", "two", "few", "many", "other")
@@ -24,7 +24,7 @@ class AndroidFile(UnitFile):
     def __init__(self, raw: bytes, languages: Sequence[str]) -> None:
         """Read a file; raise ValueError, LookupError or ExpatError if it is none."""
         super().__init__()
-        self._document = Document(raw)
+        self._document = XmlText(raw)
         root = self._document.root
         if root.base != "resources":
             raise ValueError(f"it begins with {root.tag[:60]}")

@@ -24,7 +24,7 @@ TOKEN = re.compile(
     | (?P<comment>\#(?:[^\r\n]|\r(?!\n))*)
     | (?P<keyword>(?:msgctxt|msgid_plural|msgid|msgstr|domain)\b)
     | (?P<index>\[\s*[0-9]+\s*\])
-    | (?P<string>"(?:[^"\\\n]|\\.)*")""",
+    | (?P<string>"(?:[^"\\\n]++|\\.)*+")""",
     re.VERBOSE,
 )
 ENTRY = re.compile(r"domain|(msgctxt )?msgid (msgstr|msgid_plural( msgstr\[\d+\])+)")
@@ -34,7 +34,9 @@ ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "v": "\v", "a"
 PLURALS = re.compile(r"nplurals\s*=\s*(\d+)\s*;\s*plural\s*=\s*([^;\n]+)")
 DECLARATION = r"Content-Type: text/plain; charset=UTF-8\n"
 UNDECLARED = re.compile(r"Content-Type:[^\"\\]*(?:\\n)?", re.IGNORECASE)
-CHARSET = re.compile(r"(Content-Type:[^\n\\]*?charset=\s*)([\w.:-]+)", re.IGNORECASE)
+CHARSET = re.compile(
+    r'(?:^|(?<=")|(?<=\\n))(Content-Type:[^\n\\"]*?charset=\s*)([\w.:-]+)', re.IGNORECASE | re.MULTILINE
+)
 _LINE_END = re.compile(r"\r?\n")
 _FUZZY = re.compile(r",\s*fuzzy\s*(?=,|$)")
 
@@ -250,7 +252,8 @@ def unit_of(context: str, sources: Sequence[str], targets: Sequence[str], plural
 
 def plural_forms(header: str, languages: Sequence[str]) -> Plurals:
     """Return the plural forms that a header declares, or else those of the target language."""
-    if found := PLURALS.search(header):
+    found = PLURALS.search(header)
+    if found:
         count, rule = int(found[1]), found[2]
     else:
         count, rule = usual_plurals(languages[-1])

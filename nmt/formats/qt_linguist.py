@@ -7,11 +7,14 @@ from functools import partial
 
 from nmt.formats.catalogs import known_code
 from nmt.formats.units import Unit, UnitFile
-from nmt.formats.xml_text import Document, Element
+from nmt.formats.xml_text import Element, XmlText
 from nmt.text.language_codes import Language
 
 GONE = ("obsolete", "vanished")  # types of translations whose sources are no longer there
 FOR_REVIEW = "unfinished"
+ESCAPES = {each: f"&#x{each:x};" for each in range(0x80, 0x3001) if chr(each).isspace()}
+ESCAPES |= {ord('"'): "&quot;", ord("'"): "&apos;"}
+"""What Qt Linguist writes for characters beside those that XML needs"""
 
 
 class TsFile(UnitFile):
@@ -20,21 +23,24 @@ class TsFile(UnitFile):
     def __init__(self, raw: bytes, languages: Sequence[str]) -> None:
         """Read a file; raise ValueError, LookupError or ExpatError if it is none."""
         super().__init__()
-        self._document = Document(raw)
+        self._document = XmlText(raw)
         root = self._document.root
         if root.base != "TS":
             raise ValueError(f"it begins with {root.tag[:60]}")
         self.language = root.get("language")
         self._count = _plural_count(self.language or languages[-1])
+        name = ""
         for element in root.below():
             if element.base == "message":
-                self._read(element)
+                self._read(element, name)
+            elif element.base in ("context", "name"):
+                name = element.content() if element.base == "name" else ""
 
     def content(self) -> bytes:
         """Return the file with all that was written to its units."""
         return self._document.content()
 
-    def _read(self, message: Element) -> None:
+    def _read(self, message: Element, context: str) -> None:
         source, target = message.child("source"), message.child("translation")
         state = target.get("type") if target else ""
         if source is None or not source.content().strip():
@@ -46,20 +52,18 @@ class TsFile(UnitFile):
         is_plural = message.get("numerus") == "yes"
         places = _places(target, is_plural)
         texts = [source.translation(place) for place in places]
-        if is_plural and len(places) < self._count and not any(texts):
-            places, texts = [], [""] * self._count
+        if is_plural and not places:
+            texts = [""] * self._count
         write = partial(self._write, source, target, places)
         sources = [source.content()] * len(texts or [""])
-        self.units.append(Unit(sources, texts, _context(message), state == FOR_REVIEW, write))
+        self.units.append(Unit(sources, texts, _context(message, context), state == FOR_REVIEW, write))
 
     def _write(
         self, source: Element, target: Element | None, places: Sequence[Element], texts: Sequence[str], review: bool
     ) -> None:
         """Write to the elements of the forms; without them, to new ones in the translation, behind the source."""
-        from translate.storage.ts2 import OUTPUT_TRANS
-
         message, state = source.parent, FOR_REVIEW if review else None
-        forms = [self._document.as_xml(text, bool(source.children), OUTPUT_TRANS) for text in texts]
+        forms = [self._document.as_xml(text, bool(source.children), ESCAPES) for text in texts]
         for place, xml in zip(places, forms, strict=bool(places)):
             self._document.fill(place, xml)
         xml = forms[0]
@@ -85,10 +89,9 @@ def _places(target: Element | None, is_plural: bool) -> list[Element]:
     return places
 
 
-def _context(message: Element) -> str:
-    parent = message.parent
-    notes = [parent.child("name") if parent else None, message.child("comment")]
-    return "\n".join(filter(None, [*(note.content() for note in notes if note), message.get("id")]))
+def _context(message: Element, name: str) -> str:
+    comment = message.child("comment")
+    return "\n".join(filter(None, [name, comment.content() if comment else "", message.get("id")]))
 
 
 def _plural_count(code: str) -> int:

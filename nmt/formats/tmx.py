@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from functools import partial
 
 from nmt.formats.units import Unit, UnitFile
-from nmt.formats.xml_text import Document, Element
+from nmt.formats.xml_text import Element, XmlText
 from nmt.text.language_codes import Language
 
 
@@ -18,7 +17,7 @@ class TmxFile(UnitFile):
     def __init__(self, raw: bytes, languages: Sequence[str]) -> None:
         """Read a file; raise ValueError, LookupError or ExpatError if it is none."""
         super().__init__()
-        self._document, self._languages = Document(raw), languages
+        self._document, self._languages = XmlText(raw), languages
         self.lacking, self.complete, self.codes = 0, 0, dict[str, str]()
         if self._document.root.base != "tmx":
             raise ValueError(f"it begins with {self._document.root.tag[:60]}")
@@ -57,10 +56,10 @@ class TmxFile(UnitFile):
             return
         variant = source.parent
         assert variant is not None
-        text = self._document.text
-        before = re.search(r"\s*\Z", text[variant.inner : source.start])
-        after = re.match(r"\s*", text[source.end : variant.stop])
-        seg = f"<seg>{xml}</seg>".join(found[0] if found else "" for found in (before, after))
+        before = self._document.text[variant.inner : source.start]
+        after = self._document.text[source.end : variant.stop]
+        lead, trail = before[len(before.rstrip()) :], after[: len(after) - len(after.lstrip())]
+        seg = f"{lead}<seg>{xml}</seg>{trail}"
         language = Language.of(self._languages[-1])
         own = (code for code in self.codes.values() if Language.of(code).is_same(language))
         code = next(own, language.tag)  # as other units have it

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
 from nmt.formats.units import Unit, UnitFile
-from nmt.formats.xml_text import Document, Element, parts_of
+from nmt.formats.xml_text import Element, XmlText, parts_of
 
 UNTRANSLATED = ("new", "needs-translation")  # states in which a target is not a translation yet
 FOR_REVIEW = "needs-review-translation"
@@ -18,7 +18,7 @@ class XliffFile(UnitFile):
     def __init__(self, raw: bytes, _: Sequence[str]) -> None:
         """Read a file; raise ValueError, LookupError or ExpatError if it is none."""
         super().__init__()
-        self._document = Document(raw)
+        self._document = XmlText(raw)
         root = self._document.root
         if root.base != "xliff" or root.get("version").startswith("2"):
             raise ValueError(f"it begins with {root.tag[:60]}")
@@ -38,16 +38,15 @@ class XliffFile(UnitFile):
         state = target.get("state") if target else ""
         needs_review = element.get("approved") == "no" or state.startswith("needs-")
         is_new = state in UNTRANSLATED
-        if segments := _segments(element, is_new):
-            places = {each.get("mid"): each for each in _marked(target)}
-            written = dict[str, str]()
-            for each in segments:
-                own = places.get(each.get("mid"))
-                write = partial(self._write_segment, element, places, written, each)
-                yield Unit([each.content(may_wrap=True)], [_translation(each, own, is_new)], "", needs_review, write)
-            return
-        write = partial(self._write, element, source)
-        yield Unit([source.content(may_wrap=True)], [_translation(source, target, is_new)], "", needs_review, write)
+        places, written = _marked(target), dict[str, str]()
+        segments = _segments(element, is_new)
+        for key, each in segments.items():
+            write = partial(self._write_segment, element, places, written, key)
+            translation = _translation(each, places.get(key), is_new)
+            yield Unit([each.content(may_wrap=True)], [translation], "", needs_review, write)
+        if not segments:
+            write = partial(self._write, element, source)
+            yield Unit([source.content(may_wrap=True)], [_translation(source, target, is_new)], "", needs_review, write)
 
     def _write(self, element: Element, source: Element, texts: Sequence[str], review: bool) -> None:
         xml = self._document.as_xml(texts[0], bool(source.children))
@@ -58,27 +57,25 @@ class XliffFile(UnitFile):
         element: Element,
         places: Mapping[str, Element],
         written: dict[str, str],
-        segment: Element,
+        key: str,
         texts: Sequence[str],
         review: bool,
     ) -> None:
         """Write a segment to its place in the target; divide this as the source is if places are missing there."""
         divided = element.child("seg-source")
         assert divided is not None
-        xml = self._document.as_xml(texts[0], bool(segment.children))
-        written[segment.get("mid")] = xml
         segments = _marked(divided)
-        if all(each.get("mid") in places for each in segments):
-            self._document.fill(places[segment.get("mid")], xml)
+        written[key] = self._document.as_xml(texts[0], bool(segments[key].children))
+        if places.keys() >= segments.keys():
+            self._document.fill(places[key], written[key])
             self._set_target(element, None, review)
             return
         parts, at = list[str](), divided.inner
-        for each in segments:
-            own = places.get(each.get("mid"))
-            inside = written.get(each.get("mid"), own.inside if own else "")
-            if not each.is_empty:
-                parts += [self._document.text[at : each.inner], inside]
-                at = each.stop
+        for each, segment in segments.items():
+            own = places[each].inside if each in places else ""
+            if not segment.is_empty:
+                parts += [self._document.text[at : segment.inner], written.get(each, own)]
+                at = segment.stop
         self._set_target(element, "".join([*parts, self._document.text[at : divided.stop]]), review)
 
     def _set_target(self, element: Element, xml: str | None, review: bool) -> None:
@@ -95,23 +92,29 @@ class XliffFile(UnitFile):
             self._document.fill(element, None, approved="no" if review else None)
 
 
-def _segments(element: Element, is_new: bool) -> list[Element]:
+def _segments(element: Element, is_new: bool) -> dict[str, Element]:
     """Return the segments of a unit that is divided into such; none if its target has an undivided translation."""
     divided, source, target = (element.child(name) for name in ("seg-source", "source", "target"))
-    segments = [each for each in _marked(divided) if each.content().strip()]
+    segments = {key: each for key, each in _marked(divided).items() if each.content().strip()}
     is_whole = target is not None and target.has_text and not is_new and not _marked(target)
-    if source is None or is_whole or _bare("".join(map(_text, segments))) != _bare(_text(source)):
-        return []
+    if source is None or is_whole or _bare("".join(map(_text, segments.values()))) != _bare(_text(source)):
+        return {}
     return segments
 
 
-def _marked(element: Element | None) -> list[Element]:
-    """Return the segments inside an element; of those inside each other, the outer ones."""
+def _marked(element: Element | None) -> dict[str, Element]:
+    """Return the segments inside an element by their names or, unless these tell them apart, by their numbers.
+
+    Of segments inside each other, those are the outer ones.
+    """
     found = list[Element]()
     for each in element.below() if element else ():
         if each.base == "mrk" and each.get("mtype") == "seg" and not (found and each.start < found[-1].end):
             found.append(each)
-    return found
+    names = [each.get("mid") for each in found]
+    if len({*names}) < len(names):
+        names = [str(number) for number in range(len(names))]
+    return dict(zip(names, found, strict=True))
 
 
 def _text(element: Element) -> str:

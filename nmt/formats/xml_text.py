@@ -5,8 +5,9 @@ from __future__ import annotations
 import html
 import re
 from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 from xml.parsers.expat import ParserCreate
 
@@ -14,17 +15,19 @@ from nmt.formats.units import Edits
 
 MARKS = {BOM_UTF8: "utf-8", BOM_UTF16_LE: "utf-16-le", BOM_UTF16_BE: "utf-16-be"}
 """Byte order marks, and the encodings that they stand for"""
+MOST_DEEP = 256  # elements inside each other
 _DECLARATION = re.compile(rb"<\?xml\b[^>]*?\sencoding\s*=\s*[\"']([\w.:-]+)")
-_ATTRIBUTE = re.compile(r"\s+([\w:.-]+)\s*=\s*(\"[^\"]*\"|'[^']*')")
-_INSIDE_TAG = r"(?:[^\"'>]|\"[^\"]*\"|'[^']*')*"
+_ATTRIBUTE = re.compile(r"(?<!\s)\s++([\w:.-]++)\s*+=\s*+(\"[^\"]*\"|'[^']*')")
+_INSIDE_TAG = r"(?:[^\"'>]|\"[^\"]*\"|'[^']*')*+"
 _PART = re.compile(
     r"<!\[CDATA\[(?P<characters>.*?)\]\]>|<!--.*?-->|<\?.*?\?>|(?P<text>[^<]+)"
-    rf"|(?P<bare><(?P<name>[^\s/>]+){_INSIDE_TAG})(?<!/)></(?P=name)\s*>|(?P<tag><{_INSIDE_TAG}>)",
+    rf"|(?P<bare><(?P<name>[^\s/>]++){_INSIDE_TAG})(?<!/)></(?P=name)\s*>|(?P<tag><{_INSIDE_TAG}>)",
     re.DOTALL,
 )
 _CODE = re.compile(r"</?(?:\w+:)?(?:bpt|ept|ph|it|ut)\b")
 """Elements of XLIFF and TMX that hold codes of another format"""
-_WRAPPED = re.compile(r"[ \t\r\n]*\n[ \t]+")
+_REFERENCE = re.compile(r"&(?:#x([0-9a-fA-F]+)|#([0-9]+)|\w+);")
+_WRAPPED = re.compile(r"(?<![ \t\r\n])[ \t\r\n]*\n[ \t]+")
 
 
 @dataclass(eq=False, slots=True)
@@ -68,14 +71,18 @@ class Element:
 
     def get(self, key: str) -> str:
         """Return the value of an attribute; an empty one if it is not there."""
-        values = (value[1:-1] for name, value in _ATTRIBUTE.findall(self.tag) if name == key)
-        return html.unescape(next(values, ""))
+        tag = self.tag
+        if key not in tag:  # as in most
+            return ""
+        values = (value[1:-1] for name, value in _ATTRIBUTE.findall(tag) if name == key)
+        return _unescaped(next(values, ""))
 
     def inherited(self, key: str) -> str:
         """Return the value of an attribute that holds for all that is inside: of the nearest element that has it."""
         element: Element | None = self
         while element is not None:
-            if value := element.get(key):
+            value = element.get(key)
+            if value:
                 return value
             element = element.parent
         return ""
@@ -123,7 +130,7 @@ class Element:
         return target.content(may_wrap)
 
 
-class Document:
+class XmlText:
     """An XML document and the changes to it."""
 
     def __init__(self, raw: bytes) -> None:
@@ -162,9 +169,9 @@ class Document:
             at -= 1
         self._edits.replace(element.end, element.end, self.text[at : element.start] + xml)
 
-    def as_xml(self, text: str, is_xml: bool, escapes: Any = None) -> str:
+    def as_xml(self, text: str, is_xml: bool, escapes: Mapping[int, str] = MappingProxyType({})) -> str:
         """Return the XML of a text, with the line ends of the document; raise ExpatError if it is not well-formed."""
-        xml = (text if is_xml else escaped(text).translate(escapes or {})).replace("\n", self.newline)
+        xml = (text if is_xml else escaped(text).translate(escapes)).replace("\n", self.newline)
         _parsed(f"<x>{xml}</x>")
         return xml
 
@@ -181,15 +188,32 @@ def parts_of(xml: str) -> Iterator[tuple[bool, str]]:
 
     <x></x> is one tag, <x/>.
     """
-    for part in _PART.finditer(xml.replace("\r\n", "\n")):
+    xml = xml.replace("\r\n", "\n")
+    if "<" not in xml and "&" not in xml:  # as in most
+        if xml:
+            yield False, xml
+        return
+    for part in _PART.finditer(xml):
         if part["tag"]:
             yield True, part["tag"]
         elif part["bare"]:
             yield True, part["bare"] + "/>"
         elif part["text"]:
-            yield False, html.unescape(part["text"])
+            yield False, _unescaped(part["text"])
         elif part["characters"]:
             yield False, part["characters"]
+
+
+def _unescaped(text: str) -> str:
+    """Return a text with what references stand for; unlike in HTML, numbers from 128 to 159 mean themselves."""
+    return _REFERENCE.sub(_character, text) if "&" in text else text
+
+
+def _character(reference: re.Match[str]) -> str:
+    hexadecimal, decimal = reference.groups()
+    if hexadecimal or decimal:
+        return chr(int(hexadecimal, 16) if hexadecimal else int(decimal))
+    return html.unescape(reference[0])
 
 
 def escaped(text: str) -> str:
@@ -226,6 +250,8 @@ def _parsed(text: str) -> Element:
     def begin(name: str, _: Any) -> None:
         come()
         parent = opened[-1]
+        if len(opened) > MOST_DEEP:
+            raise ValueError(f"its elements are inside each other more than {MOST_DEEP} deep")
         element = Element(text, name, None if parent is top else parent, parser.CurrentByteIndex)
         parent.children.append(element)
         opened.append(element)

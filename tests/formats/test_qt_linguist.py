@@ -20,7 +20,7 @@ def opened(message: str) -> TsFile:
     [
         (f"<translation variants='yes'>{VARIANTS.format('', '')}</translation>", 2, VARIANTS.format(0, 1)),
         ("<translation><numerusform></numerusform><numerusform/><numerusform/></translation>", 3, None),
-        ("<translation><numerusform> </numerusform></translation>", 3, None),
+        ("<translation><numerusform> </numerusform></translation>", 1, "<numerusform>0</numerusform>"),
         ("<translation>\n</translation>", 3, None),
         ("<translation/>", 3, None),
         ("", 3, None),

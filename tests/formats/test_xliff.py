@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from xml.parsers.expat import ExpatError
 
 import pytest
@@ -95,6 +96,13 @@ def test_a_target_has_the_segments_of_its_source(target: str, texts: list[str], 
     assert done == DIVIDED.replace('"yes"', '"no"').format(wanted)
 
 
+def test_segments_without_names_go_by_their_order() -> None:
+    unit = re.sub(' mid="."', "", DIVIDED)
+    done = filled(unit.format("<target><mrk mtype='seg'/>, <mrk mtype='seg'/></target>"), ["1", "2"])
+    assert f"<target{REVIEW}><mrk mtype='seg'>1</mrk>, <mrk mtype='seg'>2</mrk></target>" in done
+    assert re.sub(' mid="."', "", SOLVED) in filled(unit.format(""), ["Eins.", "Zwei &amp; <x id='3'/>"])
+
+
 def test_segments_that_are_not_written_stay_empty() -> None:
     file = opened(DIVIDED.format(""))
     assert [unit.sources for unit in file.units] == [["One."], ["Two &amp; <x id='3'/>"]]
@@ -142,11 +150,11 @@ def test_what_stands_between_units_stays() -> None:
     """Comments, processing instructions, CDATA, character references, attributes and prefixes."""
     units = (
         "<!-- <trans-unit> - -->\n<x:note xmlns:x='urn:x'>&#xe4;&lt;<![CDATA[<source>]]>\r</x:note ><?a <target>?>"
-        '<trans-unit\tid = "a>b"\n><source\n><![CDATA[a <b> & c]]>&#100;</source\n><alt-trans><target>no</target>'
+        '<trans-unit\tid = "a>b"\n><source\n><![CDATA[a <b> & c]]>&#100;&#x9c;</source\n><alt-trans><target>no</target>'
         "</alt-trans></trans-unit\n>"
     )
     file = opened(units)
-    assert [unit.sources for unit in file.units] == [["a <b> & cd"]]
+    assert [unit.sources for unit in file.units] == [["a <b> & cd\x9c"]]
     done = filled(units, ["d & <e>\n"])
     assert done == units.replace("</source\n>", f"</source\n><target{REVIEW}>d &amp; &lt;e&gt;\r\n</target>")
 
