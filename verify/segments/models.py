@@ -154,13 +154,17 @@ class Fake:
             for at, start, size in SequenceMatcher(None, own, output, autojunk=False).get_matching_blocks():
                 edited[start : start + size] = spans[at : at + size]
             spans = edited
-        weights = torch.full((len(output_ids), len(ids)), 0.02)
-        starts = _spans(self._vocabulary.ends_in(text, ids))
-        for row, (first, last) in enumerate(_spans(self._vocabulary.ends_in(output, output_ids))):
-            stands = {span for at in range(first, last) if not output[at].isspace() for span in [spans[at]]}
-            for column, (start, end) in enumerate(starts):
-                overlap = sum(max(0, min(end, stop) - max(start, begin)) for begin, stop in stands)
-                weights[row, column] += overlap
+        column_of = [0] * (len(text) + 1)  # of each character of the source
+        for column, (start, end) in enumerate(_spans(self._vocabulary.ends_in(text, ids))):
+            column_of[start:end] = [column] * (end - start)
+        rows = []
+        for first, last in _spans(self._vocabulary.ends_in(output, output_ids)):
+            row = [0.02] * len(ids)
+            for start, end in {spans[at] for at in range(first, last) if not output[at].isspace()}:
+                for at in range(start, end):
+                    row[column_of[at]] += 1.0
+            rows.append(row)
+        weights = torch.tensor(rows).reshape(len(output_ids), len(ids))
         return weights / weights.sum(1, keepdim=True)
 
 
