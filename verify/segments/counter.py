@@ -142,25 +142,26 @@ def faults(segment: Segment, result: str | None, translator: str) -> list[Fault]
         found += _contents(own, taken, is_copy)
     if translator == "trace":
         found += _calls(own, taken)
-    if not found and translator in ("copy", "trace"):
+    moves_key = not is_copy and "marked" in segment.traits  # to the same letter, wherever the translation has it
+    if not found and translator in ("copy", "trace") and not moves_key:
         bare, plain = _CALL.sub("", result), _CALL.sub("", text)
         expected, same = (each.render(lambda word: word if is_copy else translated(word)) for each in (segment, own))
         if bare != expected:
-            is_same = segment.form in XML and _collapsed(plain, own) == _collapsed(same, own)
+            is_same = segment.form in (*XML, "html") and _collapsed(plain, own) == _collapsed(same, own)
             found.append(Fault("spelled otherwise" if is_same else "not as in the source", expected))
     return found
 
 
 def _collapsed(text: str, segment: Segment) -> str:
     """Return XML with one space for each run of white space that may be one, if the segment's may."""
-    if "preserve" in segment.traits:
+    if "preserve" in segment.traits or segment.form == "html":
         return text
     plain = re.sub(r"[ \t\r\n]+", " ", text)
     return plain.strip(" ") if segment.form == "android" else plain
 
 
 def _well_formed(segment: Segment, text: str) -> list[Fault]:
-    if segment.form in ("po", "ts", "markdown") or "cdata" in segment.traits:
+    if segment.form in ("po", "ts", "markdown"):
         return []
     is_ours, is_theirs = _parses(segment.render(lambda word: word)), _parses(text)
     return [Fault("not well-formed")] if is_ours and not is_theirs else []
@@ -177,6 +178,7 @@ def _parses(text: str) -> bool:
 def _counts(segment: Segment, result: Result) -> list[Fault]:
     """Compare how often each code, copied element, placeholder, entity and mark is there."""
     found = []
+    inside = _inside_lost(segment, result)
     for kinds, name in (
         ((*CODES,), "code"),
         ((COPIED,), "copied element"),
@@ -188,9 +190,17 @@ def _counts(segment: Segment, result: Result) -> list[Fault]:
         for raw in {**before, **after}:
             if raw == "" or before[raw] == after[raw]:
                 continue
+            if before[raw] == 0 and raw in inside:
+                continue  # which is told already
             what = LOST if after[raw] < before[raw] else DOUBLED if before[raw] else INVENTED
             found.append(Fault(f"{name} {what}", raw))
     return found
+
+
+def _inside_lost(segment: Segment, result: Result) -> str:
+    """Return the copied elements that the result lacks: what it has of them is not invented."""
+    lost = _raws(segment.pieces, (COPIED,)) - _raws(result.pieces, (COPIED,))
+    return " ".join(lost)
 
 
 def _raws(pieces: Sequence[Piece], kinds: Sequence[str]) -> Counter[str]:
@@ -294,8 +304,9 @@ def _words(segment: Segment, result: Result, words: Sequence[str]) -> list[Fault
     for word in wanted:
         if given[word] != wanted[word]:
             found.append(Fault(f"word {LOST if given[word] < wanted[word] else DOUBLED}", word))
+    inside = _inside_lost(segment, result).lower()
     for word in given:
-        if word not in wanted:
+        if word not in wanted and word not in inside:
             parts = [each for each in wanted if len(each) > 1 and each in word]
             left = word in sources
             kind = "word left untranslated" if left else "words run together" if parts else "word invented"
@@ -414,10 +425,8 @@ def _contents(segment: Segment, result: Result, is_copy: bool) -> list[Fault]:
     before = _elements(segment.pieces, _names(segment.pieces, True, is_copy))
     after = _elements(result.pieces, _names(result.pieces, False, is_copy))
     sentences = {(word.raw if is_copy else translated(word.raw)).lower(): word.sentence for word in segment.words}
-    if sum((len(words) for _, words in after), 0) == 0 and before == after:
-        return []
     single = Counter(each for each in before if len({sentences.get(word) for word in each[1]}) <= 1)
-    if [raw for raw, _ in before] != [raw for raw, _ in after]:
+    if [raw for raw, _ in before] != [raw for raw, _ in after] or _inside_lost(segment, result):
         return []
     wrong = single - Counter(after)
     return [Fault("tag around other words", f"{raw} {' '.join(sorted(words))}") for raw, words in list(wrong)[:1]]
@@ -427,12 +436,17 @@ def _calls(segment: Segment, result: Result) -> list[Fault]:
     """Compare which words were translated together: those of a sentence, and no others."""
     words = [piece.raw.lower() for piece in result.pieces if piece.kind == WORD]
     calls = dict(zip(words, result.calls, strict=True))
-    pairs = [(calls.get(translated(each.raw).lower()), each) for each in segment.words]
+    names = _names(segment.pieces, True, is_copy=False)
+    places = [at for at, piece in enumerate(segment.pieces) if piece.kind == WORD]
     found = []
-    for (call, word), (other_call, other) in pairwise(pairs):
-        if call is None or other_call is None:
+    for at, other_at in pairwise(places):
+        word, other = segment.pieces[at], segment.pieces[other_at]
+        call, other_call = calls.get(names[at]), calls.get(names[other_at])
+        if not call or not other_call:  # signed are words alone, and runs of characters
             continue
-        if word.sentence == other.sentence and call != other_call:
+        between = "".join(piece.raw for piece in segment.pieces[at + 1 : other_at])
+        is_column = segment.form in ("po", "ts") and re.search(r"\t|\s{2}", between)  # as in a table of a program
+        if word.sentence == other.sentence and call != other_call and not is_column:
             found.append(Fault("sentence cut", f"{word.raw} | {other.raw}"))
         elif word.sentence != other.sentence and call == other_call:
             found.append(Fault("sentences together", f"{word.raw} {other.raw}"))

@@ -192,7 +192,7 @@ def _one_call(pieces: Pieces, draw: random.Random, segment: Segment) -> Pieces |
 
 def _two_calls(pieces: Pieces, draw: random.Random, segment: Segment) -> Pieces | None:
     words = [at for at, piece in enumerate(pieces) if piece.kind == WORD]
-    cuts = [at for before, at in pairwise(words) if pieces[before].sentence == pieces[at].sentence and pieces[at - 1].kind != KEY]
+    cuts = [at for before, at in pairwise(words) if pieces[before].sentence == pieces[at].sentence and pieces[at - 1].kind != KEY and not (pieces[at - 1].kind == SPACE and segment.form in ("po", "ts"))]
     if not cuts:
         return None
     cut = draw.choice(cuts)

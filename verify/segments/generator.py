@@ -63,7 +63,7 @@ _ALONE = {
     "po": ('<img src="a.png">', "<x/>", "<!-- note -->"),
     "ts": ('<img src=":/a.png"/>', "<x/>"),
 }  # fmt: skip
-_COPIED = {
+COPIED_OF = {
     "html": (
         "<code>a_b &lt; c</code>", "<kbd>Ctrl+<b>S</b></kbd>", '<span translate="no">Blue Sky</span>',
         '<i class="x notranslate">Acme Corp</i>', "<samp>x  y</samp>", "<pre>a  b</pre>",
@@ -202,7 +202,7 @@ class Writer:
         return Piece(ALONE, self.draw.choice(codes))
 
     def copied(self) -> Piece:
-        return Piece(COPIED, self.draw.choice(_COPIED[self.form]))
+        return Piece(COPIED, self.draw.choice(COPIED_OF[self.form]))
 
     # --- sentences
 

@@ -24,14 +24,16 @@ from nmt.recipe import Decoding, Model, Recipe, TokenizerSettings
 from nmt.search.sources import Hypothesis
 from nmt.text.tokenizer import Tokenizer
 
-from .generator import ENGLISH, HOLDERS
+from .generator import COPIED_OF, ENGLISH, HOLDERS
 from .pieces import CJK, translated
 
 Part = tuple[str, int, int]
 """A piece of an output, and the span of the source that it stands for"""
-_ATOM = "|".join(re.escape(holder) for holder in sorted(HOLDERS, key=len, reverse=True))
+_COPIED = {form for each in COPIED_OF.values() for raw in each for form in (raw, " ".join(raw.split()))}
+_ATOM = "|".join(re.escape(raw) for raw in sorted({*HOLDERS, *_COPIED}, key=len, reverse=True))
 _ATOM += r"|<(?P<name>[\w:]+)\b[^<>]*(?<!/)>.*?</(?P=name)>|</?[\w!?][^<>]*>|(?P<tick>`+)[^`]+(?P=tick)"
-_TOKENS = re.compile(rf"(?P<atom>{_ATOM})|(?P<space>\s+)|(?P<word>[A-Za-z]+|[{CJK}]+)|.", re.DOTALL)
+_TOKENS = re.compile(rf"(?P<atom>{_ATOM})|(?P<space>\s+)|(?P<word>[A-Za-z]+|[{CJK}])|.", re.DOTALL)
+_WIDE = re.compile(f"[{CJK}]")
 _GREEK = "αβγδεζηθικλμνξοπρστυφχψω"
 GARBLED = "xyzzy"  # what a model makes of a placeholder that it garbles
 
@@ -50,7 +52,8 @@ def trace(text: str, call: int) -> Iterator[Part]:
     """Translate word by word, and sign each word with the number of the call."""
     sign = "".join(_GREEK[call // 24**power % 24] for power in (3, 2, 1, 0))
     for token in _tokens(text):
-        yield (translated(token[0]) + sign if token["word"] else token[0], *token.span())
+        ends = token["word"] and not (_WIDE.match(token[0]) and _WIDE.match(text, token.end()))
+        yield ((translated(token[0]) if token["word"] else token[0]) + (sign if ends else ""), *token.span())
 
 
 def garble(text: str, call: int) -> Iterator[Part]:
@@ -159,13 +162,13 @@ class Fake:
             column_of[start:end] = [column] * (end - start)
         rows = []
         for first, last in _spans(self._vocabulary.ends_in(output, output_ids)):
-            row = [0.02] * len(ids)
-            for start, end in {spans[at] for at in range(first, last) if not output[at].isspace()}:
-                for at in range(start, end):
-                    row[column_of[at]] += 1.0
+            row = [0.1 / len(ids)] * len(ids)
+            stands = {spans[at] for at in range(first, last) if not output[at].isspace()}
+            columns = [column_of[at] for start, end in stands for at in range(start, end)]
+            for column in columns:
+                row[column] += 0.9 / len(columns)
             rows.append(row)
-        weights = torch.tensor(rows).reshape(len(output_ids), len(ids))
-        return weights / weights.sum(1, keepdim=True)
+        return torch.tensor(rows).reshape(len(output_ids), len(ids))
 
 
 def _spans(ends: Sequence[int]) -> list[tuple[int, int]]:

@@ -45,7 +45,7 @@ class Segment:
     """html, xliff, tmx, po, ts, android or markdown"""
     pieces: Sequence[Piece]
     traits: frozenset[str] = frozenset()
-    """Of its unit: preserve (white space), cdata, marked (in the file with accelerators)"""
+    """Of its unit: preserve (white space), marked (in the file with accelerators)"""
 
     @property
     def raw(self) -> str:
@@ -63,7 +63,7 @@ class Segment:
 
     def spelled(self) -> Segment:
         """Return the segment with the entities of its XML in one spelling."""
-        if self.form not in XML or "cdata" in self.traits:
+        if self.form not in (*XML, "html"):
             return self
         return replace(self, pieces=[replace(piece, raw=spelled(piece.raw, self.form)) for piece in self.pieces])
 
@@ -74,7 +74,7 @@ def translated(word: str) -> str:
 
 
 def spelled(text: str, form: str) -> str:
-    """Return XML with its entities in one spelling: as characters but for those of &, < and >.
+    """Return HTML or XML with its entities in one spelling: as characters but for those of &, < and >.
 
     Android also escapes characters that need not be escaped, or may be written as numbers.
     """
@@ -82,7 +82,8 @@ def spelled(text: str, form: str) -> str:
     def one(entity: re.Match[str]) -> str:
         return html.escape(html.unescape(entity[0]), quote=False)
 
-    text = re.sub(r"(<[^<>]*>)|([^<>]+)|>", lambda part: part[1] or _SPELLED.sub(one, part[2] or "&gt;"), text)
+    code = r"<!--.*?-->|<!\[CDATA\[|\]\]>|<[^<>]*>"
+    text = re.sub(rf"({code})|([^<>\]]+|\])|>", lambda part: part[1] or _SPELLED.sub(one, part[2] or "&gt;"), text, flags=re.DOTALL)
     if form == "android":
         text = re.sub(r"\\u([0-9A-Fa-f]{4})", lambda code: chr(int(code[1], 16)), text)
         text = re.sub(r"\\([?@])", r"\1", text)
