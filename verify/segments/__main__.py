@@ -73,7 +73,9 @@ def translated_file(
     source, output = folder / "in" / kind.name, folder / name / kind.name
     source.write_text(kind.write(segments), newline="")
     output.unlink(missing_ok=True)
-    code, said = run(fake, "translate", "--model", model, *kind.options, "--input", source, "--output", output)
+    code, said = run(
+        fake, "translate", "--model", model, "--devices", 1, *kind.options, "--input", source, "--output", output
+    )
     written = output.read_bytes().decode() if output.exists() else ""
     return source.read_bytes().decode(), written, said if code else ""
 
@@ -106,10 +108,16 @@ def measure(given: argparse.Namespace, folder: Path) -> dict[str, list[Finding]]
 
 def report(given: argparse.Namespace, found: dict[str, list[Finding]]) -> None:
     kinds = sorted({key.split("\t")[1] for key in found})
-    cells = {kind: [len({finding.source for finding in found[key]}) for key in found if key.endswith(f"\t{kind}")] for kind in kinds}
+    cells = {
+        kind: [len({finding.source for finding in found[key]}) for key in found if key.endswith(f"\t{kind}")]
+        for kind in kinds
+    }
     header = "".join(f"{form:>10}" for form in given.only)
     for name in given.translators:
-        bad = {form: {f.source for key in found if key.startswith(f"{name} {form}\t") for f in found[key]} for form in given.only}
+        bad = {
+            form: {f.source for key in found if key.startswith(f"{name} {form}\t") for f in found[key]}
+            for form in given.only
+        }
         print(f"\n{name:28}{header}")
         for kind in sorted(kinds, key=lambda kind: -sum(cells[kind])):
             counts = [len({f.source for f in found.get(f"{name} {form}\t{kind}", [])}) for form in given.only]
@@ -122,7 +130,9 @@ def report(given: argparse.Namespace, found: dict[str, list[Finding]]) -> None:
             continue
         print(f"\n== {where}: {kind} ({len(found[key])})")
         for finding in found[key][: given.examples]:
-            print(f"   source {finding.source!r}\n   result {finding.result!r}\n          {finding.fault.detail or finding.fault.kind}")
+            print(f"   source {finding.source!r}")
+            print(f"   result {finding.result!r}")
+            print(f"          {finding.fault.detail or finding.fault.kind}")
 
 
 def main() -> None:
@@ -134,7 +144,9 @@ def main() -> None:
         found = measure(given, given.keep or Path(scratch))
     report(given, found)
     total = len({(key.split("\t")[0].split()[1], f.source) for key in found for f in found[key]})
-    print(f"\n{given.count:,} segments, {len(given.translators)} translators: {total:,} segments with a fault; ", end="")
+    print(
+        f"\n{given.count:,} segments, {len(given.translators)} translators: {total:,} segments with a fault; ", end=""
+    )
     print(f"{time.process_time() - began:.0f} s of CPU time")
     sys.exit(total > 0)
 

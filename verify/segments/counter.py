@@ -14,10 +14,30 @@ from itertools import pairwise
 from xml.etree import ElementTree
 
 from .files import same_spelling
-from .pieces import ALONE, CJK, CLOSE, CODES, COPIED, ENTITY, HOLDER, KEY, MARK, OPEN, SPACE, WORD, XML, Piece, Segment, translated
+from .pieces import (
+    ALONE,
+    CJK,
+    CLOSE,
+    CODES,
+    COPIED,
+    ENTITY,
+    HOLDER,
+    KEY,
+    MARK,
+    OPEN,
+    SIGNS,
+    SPACE,
+    WIDE_SIGNS,
+    WORD,
+    XML,
+    Piece,
+    Segment,
+    translated,
+)
 
 LOST, DOUBLED, INVENTED = "lost", "doubled", "invented"
-_CALL = re.compile(r"[\u03b1-\u03c9]{4}")
+_CALL = re.compile(f"[{SIGNS}]{{4}}|[{WIDE_SIGNS}]{{4}}")
+_ONE_SIGN = str.maketrans(WIDE_SIGNS, SIGNS)
 _ANY = re.compile(
     r"(?P<tag><!--.*?-->|<!\[CDATA\[|\]\]>|<\?.*?\?>|</?[A-Za-z][^<>]*>)"
     r"|(?P<entity>&(?:\#\d{1,7}|\#[xX][0-9A-Fa-f]{1,6}|[A-Za-z]\w{1,31});|\\[nt'\"@]|\\u[0-9A-Fa-f]{4})"
@@ -71,7 +91,7 @@ def take_apart(segment: Segment, text: str, is_copy: bool) -> Result:
             piece = Piece(OPEN if seen[piece.raw] % 2 else CLOSE, piece.raw)
         if piece.kind == WORD:
             call = _CALL.match(text, at)
-            calls.append(call[0] if call else "")
+            calls.append(call[0].translate(_ONE_SIGN) if call else "")
             at += len(calls[-1])
         pieces.append(piece)
     return Result(_joined(pieces), calls)
@@ -231,7 +251,10 @@ def _nesting(segment: Segment, result: Result) -> list[Fault]:
     if before == after:
         return []
     assert before is not None
-    raws = [sorted(piece.raw for piece in pieces if piece.kind in (*CODES, COPIED)) for pieces in (segment.pieces, result.pieces)]
+    raws = [
+        sorted(piece.raw for piece in pieces if piece.kind in (*CODES, COPIED))
+        for pieces in (segment.pieces, result.pieces)
+    ]
     if raws[0] != raws[1]:
         return []  # which is counted already
     moved = Counter(before) - Counter(after)

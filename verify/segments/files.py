@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 from xml.etree import ElementTree
 
-from .pieces import Segment, spelled
+from .pieces import KEY, Segment, spelled
 
 _PO = "Content-Type: text/plain; charset=UTF-8\\n"
 _STRING = r'"(?:[^"\\\n]|\\.)*"'
@@ -86,16 +86,17 @@ def _read_po(text: str) -> dict[int, str]:
 # --- XML
 
 
+def _xliff_unit(segment: Segment) -> str:
+    space = ' xml:space="preserve"' if "preserve" in segment.traits else ""
+    inside = f"        <source>{segment.raw}</source>\n"
+    return f'      <trans-unit id="u{segment.number}"{space}>\n{inside}      </trans-unit>\n'
+
+
 def _xliff(segments: Sequence[Segment]) -> str:
-    units = (
-        f'      <trans-unit id="u{each.number}"{" xml:space=" + chr(34) + "preserve" + chr(34) if "preserve" in each.traits else ""}>\n'
-        f"        <source>{each.raw}</source>\n      </trans-unit>\n"
-        for each in segments
-    )
     return (
         '<?xml version="1.0" encoding="UTF-8"?>\n<xliff version="1.2" xmlns="urn:oasis:names:tc:xliff:document:1.2">\n'
         '  <file original="a" source-language="en" target-language="de" datatype="plaintext">\n    <body>\n'
-        + "".join(units)
+        + "".join(map(_xliff_unit, segments))
         + "    </body>\n  </file>\n</xliff>\n"
     )
 
@@ -110,12 +111,13 @@ def _read_xliff(text: str) -> dict[int, str]:
 
 def _tmx(segments: Sequence[Segment]) -> str:
     units = (
-        f'    <tu tuid="u{each.number}">\n      <tuv xml:lang="en">\n        <seg>{each.raw}</seg>\n      </tuv>\n    </tu>\n'
+        f'    <tu tuid="u{each.number}">\n      <tuv xml:lang="en">\n'
+        f"        <seg>{each.raw}</seg>\n      </tuv>\n    </tu>\n"
         for each in segments
     )
     return (
-        '<?xml version="1.0" encoding="UTF-8"?>\n<tmx version="1.4">\n  <header creationtool="x" creationtoolversion="1" '
-        'segtype="block" o-tmf="x" adminlang="en" srclang="en" datatype="plaintext"/>\n  <body>\n'
+        '<?xml version="1.0" encoding="UTF-8"?>\n<tmx version="1.4">\n  <header creationtool="x" segtype="block" '
+        'creationtoolversion="1" o-tmf="x" adminlang="en" srclang="en" datatype="plaintext"/>\n  <body>\n'
         + "".join(units)
         + "  </body>\n</tmx>\n"
     )
@@ -178,13 +180,17 @@ def groups(form: str, segments: Sequence[Segment]) -> list[tuple[Kind, list[Segm
     kinds = KINDS[form]
     if len(kinds) == 1:
         return [(kinds[0], list(segments))]
-    marks = ["_" if each.number % 2 else "&" if "marked" in each.traits else "" for each in segments]
-    marks = [mark if "marked" in each.traits else "" for mark, each in zip(marks, segments, strict=True)]
+    marks = [_key_of(each) for each in segments]
     by_mark = {"": kinds[0], "_": kinds[1], "&": kinds[2]}
     return [
         (kind, [each for each, own in zip(segments, marks, strict=True) if own == mark])
         for mark, kind in by_mark.items()
     ]
+
+
+def _key_of(segment: Segment) -> str:
+    """Return the accelerator's mark in a label of PO; "" for other segments."""
+    return next((piece.raw for piece in segment.pieces if piece.kind == KEY), "")
 
 
 def outside(form: str, text: str) -> str:

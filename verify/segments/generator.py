@@ -9,20 +9,21 @@ from dataclasses import replace
 
 from .pieces import ALONE, CJK, CLOSE, COPIED, ENTITY, HOLDER, KEY, MARK, OPEN, SPACE, WORD, XML, Piece, Segment
 
-ENGLISH = (
-    "apple baker basket bench bird boat book bottle box branch bread bridge brother brown bucket cake candle carpet "
-    "carries chair cheese child chooses circle clean cloud coat colour corner cousin cup dances dark daughter desk "
-    "dinner doctor door dress drinks driver early engine evening farmer father feather field finds finger floor flower "
-    "follows forest fork friend fruit garden gentle glass grass green guitar hammer happy heavy hides hill horse hotel "
-    "island jacket jumps kettle kitchen knife ladder lamp large leaf learns letter library light likes little long "
-    "market meadow melon milk mirror money morning mother mountain narrow needle nephew opens orange paints paper "
-    "pencil people picture pillow plate pocket quiet rabbit rain reads red river road roof round sail school "
-    "sells shelf shirt shop short silver singer sister small smooth soup spoon spring square stone street "
-    "strong student sugar summer table teacher throws ticket tiger tower train travels tree turns uncle valley village "
-    "violin visits walks wall warm washes water weather wheel white wide window winter wooden writes yellow young"
-).split()
+ENGLISH = """
+apple baker basket bench bird boat book bottle box branch bread bridge brother brown bucket cake candle carpet
+carries chair cheese child chooses circle clean cloud coat colour corner cousin cup dances dark daughter desk dinner
+doctor door dress drinks driver early engine evening farmer father feather field finds finger floor flower follows
+forest fork friend fruit garden gentle glass grass green guitar hammer happy heavy hides hill horse hotel island
+jacket jumps kettle kitchen knife ladder lamp large leaf learns letter library light likes little long market meadow
+melon milk mirror money morning mother mountain narrow needle nephew opens orange paints paper pencil people picture
+pillow plate pocket quiet rabbit rain reads red river road roof round sail school sells shelf shirt shop short
+silver singer sister small smooth soup spoon spring square stone street strong student sugar summer table teacher
+throws ticket tiger tower train travels tree turns uncle valley village violin visits walks wall warm washes water
+weather wheel white wide window winter wooden writes yellow young
+""".split()  # noqa: SIM905
 
-_BOTH, _APART = True, False
+_BOTH = True
+_APART = False
 HOLDERS = {  # and whether a word may touch it
     **dict.fromkeys(("%s", "%d", "%1$s", "%2$d", "%.2f", "%5d", "%lu", "%@"), _APART),
     **dict.fromkeys(("%(name)s", "%(count)d"), _BOTH),
@@ -134,7 +135,9 @@ class Writer:
 
     def wrap(self) -> Piece:
         """A line break that a file has inside a sentence."""
-        return Piece(SPACE, {"xliff": "\n          ", "tmx": "\n        ", "android": "\n        "}[self.form], soft=True)
+        return Piece(
+            SPACE, {"xliff": "\n          ", "tmx": "\n        ", "android": "\n        "}[self.form], soft=True
+        )
 
     def holder(self) -> Piece:
         raw = self.draw.choice(self._holders)
@@ -196,7 +199,11 @@ class Writer:
         if self.form == "xliff":
             codes = f'<x id="{number}"/>', f'<ph id="{number}">%s</ph>', f'<it id="{number}" pos="open">&lt;i&gt;</it>'
         elif self.form == "tmx":
-            codes = f'<ph x="{number}"/>', f'<ph x="{number}">{{n}}</ph>', f'<it x="{number}" pos="begin">&lt;i&gt;</it>'
+            codes = (
+                f'<ph x="{number}"/>',
+                f'<ph x="{number}">{{n}}</ph>',
+                f'<it x="{number}" pos="begin">&lt;i&gt;</it>',
+            )
         else:
             return Piece(ALONE, self.draw.choice(_ALONE[self.form]))
         return Piece(ALONE, self.draw.choice(codes))
@@ -339,7 +346,7 @@ class Writer:
             pieces += [self.space(" ")] * (index > 0) + [word]
         at = self.draw.choice([at for at, piece in enumerate(pieces) if piece.kind == WORD])
         pieces[at:at] = [Piece(KEY, key)]
-        return pieces + [Piece(MARK, self.draw.choice(("", ":", "...", "…")))]
+        return [*pieces, Piece(MARK, self.draw.choice(("", ":", "...", "…")))]
 
     def with_edges(self, pieces: list[Piece]) -> list[Piece]:
         """Sometimes white space at the edges, of a kind that the format keeps."""
@@ -385,6 +392,8 @@ def merged(pieces: Sequence[Piece]) -> list[Piece]:
     for piece in pieces:
         if found and piece.kind == SPACE == found[-1].kind:
             last = found.pop()
-            piece = replace(last, raw=last.raw + piece.raw, soft=last.soft and piece.soft, breaks=last.breaks or piece.breaks)
+            piece = replace(
+                last, raw=last.raw + piece.raw, soft=last.soft and piece.soft, breaks=last.breaks or piece.breaks
+            )
         found.append(piece)
     return found

@@ -24,7 +24,7 @@ def block(writer: Writer) -> list[Piece]:
         mark = writer.draw.choice(("# ", "## ", "### "))
         return [Piece(ALONE, mark, breaks=True), *writer.sentence(4, "")]
     if drawn < 0.72:
-        mark = writer.draw.choice(("- ", "* ", "1. ", "- [ ] "))
+        mark = writer.draw.choice(("- ", "+ ", "1. ", "- [ ] "))
         pieces: list[Piece] = []
         for index in range(writer.draw.randint(2, 3)):
             raw = "\n" * (index > 0) + (mark if mark != "1. " else f"{index + 1}. ")
@@ -41,7 +41,7 @@ def block(writer: Writer) -> list[Piece]:
         return [Piece(COPIED, "```python\nif the_dog < 3:\n    print('the dog sees')\n```")]
     if drawn < 0.97:
         return [Piece(ALONE, "[^1]: ", breaks=True), *writer.sentence(4, ".")]
-    return [Piece(COPIED, writer.draw.choice(("[cat]: https://x.org/cat \"A cat\"", "---", "    x = the_dog(1)")))]
+    return [Piece(COPIED, writer.draw.choice(('[cat]: https://x.org/cat "A cat"', "---", "    x = the_dog(1)")))]
 
 
 def _table(writer: Writer) -> list[Piece]:

@@ -7,7 +7,9 @@ All else is nmt's own: reading, splitting, placing, joining and writing, by its 
 from __future__ import annotations
 
 import contextlib
+import io
 import re
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from difflib import SequenceMatcher
 from itertools import count
@@ -25,7 +27,7 @@ from nmt.search.sources import Hypothesis
 from nmt.text.tokenizer import Tokenizer
 
 from .generator import COPIED_OF, ENGLISH, HOLDERS
-from .pieces import CJK, translated
+from .pieces import CJK, SIGNS, WIDE_SIGNS, translated
 
 Part = tuple[str, int, int]
 """A piece of an output, and the span of the source that it stands for"""
@@ -34,7 +36,6 @@ _ATOM = "|".join(re.escape(raw) for raw in sorted({*HOLDERS, *_COPIED}, key=len,
 _ATOM += r"|<(?P<name>[\w:]+)\b[^<>]*(?<!/)>.*?</(?P=name)>|</?[\w!?][^<>]*>|(?P<tick>`+)[^`]+(?P=tick)"
 _TOKENS = re.compile(rf"(?P<atom>{_ATOM})|(?P<space>\s+)|(?P<word>[A-Za-z]+|[{CJK}])|.", re.DOTALL)
 _WIDE = re.compile(f"[{CJK}]")
-_GREEK = "αβγδεζηθικλμνξοπρστυφχψω"
 GARBLED = "xyzzy"  # what a model makes of a placeholder that it garbles
 
 
@@ -50,10 +51,15 @@ def copy(text: str, call: int) -> Iterator[Part]:
 
 def trace(text: str, call: int) -> Iterator[Part]:
     """Translate word by word, and sign each word with the number of the call."""
-    sign = "".join(_GREEK[call // 24**power % 24] for power in (3, 2, 1, 0))
     for token in _tokens(text):
-        ends = token["word"] and not (_WIDE.match(token[0]) and _WIDE.match(text, token.end()))
-        yield ((translated(token[0]) if token["word"] else token[0]) + (sign if ends else ""), *token.span())
+        if not token["word"]:
+            yield (token[0], *token.span())
+            continue
+        is_wide = _WIDE.match(token[0]) is not None
+        goes_on = is_wide and _WIDE.match(text, token.end()) is not None
+        letters = WIDE_SIGNS if is_wide else SIGNS
+        sign = "".join(letters[call // 24**power % 24] for power in (3, 2, 1, 0))
+        yield (translated(token[0]) + ("" if goes_on else sign), *token.span())
 
 
 def garble(text: str, call: int) -> Iterator[Part]:
@@ -195,20 +201,17 @@ def write_model(folder: Path) -> Tokenizer:
 
 def run(fake: Fake, *argv: object) -> tuple[int, str]:
     """Run a command of nmt in this process with a model; return its exit code and what it said."""
-    import io
-    import sys
-
     said = io.StringIO()
     with (
         patch("nmt.decoding.completion.SearchEngine", fake),
         patch("nmt.decoding.placement.attention_of", fake.attention),
-        patch("nmt.decoding.workers.cores", lambda: 1),
         patch.object(sys, "argv", ["nmt", *map(str, argv)]),
         contextlib.redirect_stderr(said),
         contextlib.redirect_stdout(said),
     ):
+        code: Any = 0
         try:
             cli.main()
         except SystemExit as end:
-            return int(end.code or 0), said.getvalue()
-    return 0, said.getvalue()
+            code = end.code
+        return int(code or 0), said.getvalue()

@@ -9,11 +9,21 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 CJK = "犬猫家木花山川空海鳥魚馬人手目口耳足心水火土金石田町村道店本"
+SIGNS = "αβγδεζηθικλμνξοπρστυφχψω"
+WIDE_SIGNS = "アイウエオカキクケコサシスセソタチツテトナニヌネ"
+"""Letters of the signatures behind words, and behind words of scripts without spaces"""
 _SHIFTED = str.maketrans(CJK, CJK[len(CJK) // 2 :] + CJK[: len(CJK) // 2])
 _SPELLED = re.compile(r"&(?:#\d{1,7}|#[xX][0-9A-Fa-f]{1,6}|[A-Za-z]\w{1,31});")
-WORD, MARK, SPACE, OPEN, CLOSE, ALONE, COPIED, HOLDER, ENTITY, KEY = (
-    "word mark space open close alone copied holder entity key".split()
-)
+WORD = "word"
+MARK = "mark"
+SPACE = "space"
+OPEN = "open"
+CLOSE = "close"
+ALONE = "alone"
+COPIED = "copied"
+HOLDER = "holder"
+ENTITY = "entity"
+KEY = "key"
 XML = ("xliff", "tmx", "android")
 """Formats whose segments are XML"""
 CODES = (OPEN, CLOSE, ALONE)
@@ -83,7 +93,12 @@ def spelled(text: str, form: str) -> str:
         return html.escape(html.unescape(entity[0]), quote=False)
 
     code = r"<!--.*?-->|<!\[CDATA\[|\]\]>|<[^<>]*>"
-    text = re.sub(rf"({code})|([^<>\]]+|\])|>", lambda part: part[1] or _SPELLED.sub(one, part[2] or "&gt;"), text, flags=re.DOTALL)
+    text = re.sub(
+        rf"({code})|([^<>\]]+|\])|>",
+        lambda part: part[1] or _SPELLED.sub(one, part[2] or "&gt;"),
+        text,
+        flags=re.DOTALL,
+    )
     if form == "android":
         text = re.sub(r"\\u([0-9A-Fa-f]{4})", lambda code: chr(int(code[1], 16)), text)
         text = re.sub(r"\\([?@])", r"\1", text)
