@@ -37,6 +37,7 @@ from .pieces import (
 
 LOST, DOUBLED, INVENTED = "lost", "doubled", "invented"
 _CALL = re.compile(f"[{SIGNS}]{{4}}|[{WIDE_SIGNS}]{{4}}")
+_COLUMN = re.compile(r"\t|\s{2}")  # between the columns of a table, which a program may have in a string
 _ONE_SIGN = str.maketrans(WIDE_SIGNS, SIGNS)
 _ANY = re.compile(
     r"(?P<tag><!--.*?-->|<!\[CDATA\[|\]\]>|<\?.*?\?>|</?[A-Za-z][^<>]*>)"
@@ -162,22 +163,29 @@ def faults(segment: Segment, result: str | None, translator: str) -> list[Fault]
         found += _contents(own, taken, is_copy)
     if translator == "trace":
         found += _calls(own, taken)
-    moves_key = not is_copy and "marked" in segment.traits  # to the same letter, wherever the translation has it
-    if not found and translator in ("copy", "trace") and not moves_key:
-        bare, plain = _CALL.sub("", result), _CALL.sub("", text)
-        expected, same = (each.render(lambda word: word if is_copy else translated(word)) for each in (segment, own))
-        if bare != expected:
-            is_same = segment.form in (*XML, "html") and _collapsed(plain, own) == _collapsed(same, own)
-            found.append(Fault("spelled otherwise" if is_same else "not as in the source", expected))
+    if not found and translator in ("copy", "trace"):
+        found += _exact(segment, own, result, text, is_copy)
     return found
 
 
+def _exact(segment: Segment, own: Segment, result: str, text: str, is_copy: bool) -> list[Fault]:
+    """Compare a result, which is in order and has no other fault, with what it should be."""
+    if "marked" in segment.traits and not is_copy:
+        return []  # the accelerator goes to the same letter, wherever the translation has it
+    expected = segment.render(lambda word: word if is_copy else translated(word))
+    if _CALL.sub("", result) == expected:
+        return []
+    pieces = [Piece(WORD, translated(each.raw)) if each.kind == WORD and not is_copy else each for each in own.pieces]
+    is_same = _fits(pieces, _CALL.sub("", text)) or _collapsed(text, own) == _collapsed(expected, own)
+    if is_same and not (is_copy and segment.form not in (*XML, "html")):
+        return [Fault("spelled otherwise", expected)] if is_copy else []
+    return [Fault("not as in the source", expected)]
+
+
 def _collapsed(text: str, segment: Segment) -> str:
-    """Return XML with one space for each run of white space that may be one, if the segment's may."""
-    if "preserve" in segment.traits or segment.form == "html":
-        return text
-    plain = re.sub(r"[ \t\r\n]+", " ", text)
-    return plain.strip(" ") if segment.form == "android" else plain
+    """Return a string of Android without white space at its ends, and else with plain spaces."""
+    text = _CALL.sub("", text)
+    return re.sub(r"[ \t\r\n]+", " ", text).strip(" ") if segment.form == "android" else text
 
 
 def _well_formed(segment: Segment, text: str) -> list[Fault]:
@@ -426,32 +434,34 @@ def _spaces(segment: Segment, result: Result, is_in_order: bool) -> list[Fault]:
     return found
 
 
-def _elements(pieces: Sequence[Piece], names: Sequence[str]) -> list[tuple[str, frozenset[str]]]:
-    """Return the words in each element, sorted."""
-    opened: list[tuple[str, set[str]]] = []
-    found: list[tuple[str, frozenset[str]]] = []
-    for piece, name in zip(pieces, names, strict=True):
+def _elements(pieces: Sequence[Piece], names: Sequence[str]) -> list[tuple[str, frozenset[str], str]]:
+    """Return (opening code, words inside, raw content) of each element."""
+    opened: list[int] = []
+    found: list[tuple[str, frozenset[str], str]] = []
+    for at, piece in enumerate(pieces):
         if piece.kind == OPEN:
-            opened.append((piece.raw, set()))
+            opened.append(at)
         elif piece.kind == CLOSE and opened:
-            raw, words = opened.pop()
-            found.append((raw, frozenset(words)))
-            if opened:
-                opened[-1][1].update(words)
-        elif piece.kind == WORD and opened:
-            opened[-1][1].add(name)
-    return sorted(found, key=lambda each: (each[0], sorted(each[1])))
+            inside = range(opened[-1] + 1, at)
+            words = frozenset(names[each] for each in inside if pieces[each].kind == WORD)
+            found.append((pieces[opened.pop()].raw, words, "".join(pieces[each].raw for each in inside)))
+    return found
 
 
 def _contents(segment: Segment, result: Result, is_copy: bool) -> list[Fault]:
     """Compare which words each element has around it, where its words are of one sentence."""
     before = _elements(segment.pieces, _names(segment.pieces, True, is_copy))
     after = _elements(result.pieces, _names(result.pieces, False, is_copy))
-    sentences = {(word.raw if is_copy else translated(word.raw)).lower(): word.sentence for word in segment.words}
-    single = Counter(each for each in before if len({sentences.get(word) for word in each[1]}) <= 1)
-    if [raw for raw, _ in before] != [raw for raw, _ in after] or _inside_lost(segment, result):
+    if sorted(raw for raw, _, _ in before) != sorted(raw for raw, _, _ in after) or _inside_lost(segment, result):
         return []
-    wrong = single - Counter(after)
+    sentences = {(word.raw if is_copy else translated(word.raw)).lower(): word.sentence for word in segment.words}
+    has_columns = segment.form in ("po", "ts")
+    wanted = Counter(
+        (raw, words)
+        for raw, words, content in before
+        if len({sentences.get(word) for word in words}) <= 1 and not (has_columns and _COLUMN.search(content))
+    )
+    wrong = wanted - Counter((raw, words) for raw, words, _ in after)
     return [Fault("tag around other words", f"{raw} {' '.join(sorted(words))}") for raw, words in list(wrong)[:1]]
 
 
@@ -468,7 +478,7 @@ def _calls(segment: Segment, result: Result) -> list[Fault]:
         if not call or not other_call:  # signed are words alone, and runs of characters
             continue
         between = "".join(piece.raw for piece in segment.pieces[at + 1 : other_at])
-        is_column = segment.form in ("po", "ts") and re.search(r"\t|\s{2}", between)  # as in a table of a program
+        is_column = segment.form in ("po", "ts") and _COLUMN.search(between)
         if word.sentence == other.sentence and call != other_call and not is_column:
             found.append(Fault("sentence cut", f"{word.raw} | {other.raw}"))
         elif word.sentence != other.sentence and call == other_call:

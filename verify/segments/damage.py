@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -57,7 +58,7 @@ def _changed(change: Callable[[str], str], *kinds: str) -> Damage:
 
     def damage(pieces: Pieces, draw: random.Random, segment: Segment) -> Pieces | None:
         at = _at(
-            [replace(piece, kind="") if piece.soft and len(piece.raw) > 1 else piece for piece in pieces], draw, *kinds
+            [replace(piece, kind="") if piece.soft and piece.raw != " " else piece for piece in pieces], draw, *kinds
         )
         if at is None or (raw := change(pieces[at].raw)) == pieces[at].raw:
             return None
@@ -156,7 +157,9 @@ def _moved_out(pieces: Pieces, draw: random.Random, segment: Segment) -> Pieces 
 
 
 def _around_other(pieces: Pieces, draw: random.Random, segment: Segment) -> Pieces | None:
-    """An opening code moves over the word before it."""
+    """An opening code moves over the word before it; not where an element may have columns."""
+    if segment.form in ("po", "ts") and re.search(r"\t|\s{2}", segment.raw):
+        return None
     places = [
         at
         for at in range(2, len(pieces))

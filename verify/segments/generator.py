@@ -49,7 +49,7 @@ _HTML_PAIRS = (
 )  # fmt: skip
 _PAIRS = {
     "html": _HTML_PAIRS,
-    "markdown": ("*", "**", "_", "~~", "[", "[", "[", "<b>", "<u>"),
+    "markdown": ("*", "**", "_", "~~", "[", "[", "[", "![", "<b>", "<u>"),
     "android": ("<b>", "<i>", "<u>", '<a href="https://x.org/?a=1&amp;b=2">', '<annotation font="x">', "<big>"),
     "po": ("<b>", "<i>", "<a href='%s'>", '<a href="https://x.org/a">', "<small>", "<tt>"),
     "ts": ("<b>", "<i>", '<a href="https://x.org/a">', '<span style="color: red;">', "<u>"),
@@ -59,7 +59,7 @@ _ALONE = {
         '<img src="a.png" alt="A > B">', "<wbr>", "<x/>", "<!-- note -->", "<!-- a <b> c -->", "<input disabled>",
         '<i class="icon"></i>', "<?php echo 1 ?>", '<x id="7" />',
     ),
-    "markdown": ("![logo](a.png)", "[^1]", "<!-- note -->", '<img src="a.png">', ":smile:"),
+    "markdown": ("![](a.png)", "[^1]", "<!-- note -->", '<img src="a.png">', ":smile:"),
     "android": ("<br/>", "<!-- note -->", '<xliff:g id="n">%1$s</xliff:g>'),
     "po": ('<img src="a.png">', "<x/>", "<!-- note -->"),
     "ts": ('<img src=":/a.png"/>', "<x/>"),
@@ -185,7 +185,10 @@ class Writer:
             code = html.escape(self.draw.choice(("<b>", '<a href="x">', "{\\b ")), quote=False)
             both = f'<bpt i="{number}" x="{number}">{code}</bpt>', f'<ept i="{number}">}}</ept>'
             return self.draw.choice([both, both, (f'<hi type="x" x="{number}">', "</hi>")])
-        opening = self.draw.choice([each for each in _PAIRS[self.form] if each[0] not in self._open])
+        barred = self._open + "[" * ("!" in self._open)  # no link in the text of an image
+        opening = self.draw.choice([each for each in _PAIRS[self.form] if each[0] not in barred])
+        if opening == "![":
+            return opening, "](a.png)"
         if opening == "[":
             target = self.draw.choice(("docs/cat.md", "https://x.org/a_(b)", 'a.md "A cat"', "#top"))
             return opening, f"]({target})"
@@ -290,7 +293,9 @@ class Writer:
         count = 1 if drawn < 0.6 else self.draw.randint(2, 3)
         pieces = self.sentence(end=None if count == 1 else self.draw.choice(".!?"))
         for _ in range(count - 1):
-            pieces += self._between()
+            between = self._between()
+            is_image = self.form == "markdown" and pieces[-1].raw == "!" and not between  # if a link follows
+            pieces += [self.space(" ")] if is_image else between
             pieces += self.sentence(self.draw.randint(2, 5), self.draw.choice(".!?"))
         if count > 1 and self.chance(0.15):
             pieces = self.pair(lambda: pieces)
