@@ -36,6 +36,7 @@ _ATOM = "|".join(re.escape(raw) for raw in sorted({*HOLDERS, *_COPIED}, key=len,
 _ATOM += r"|<(?P<name>[\w:]+)\b[^<>]*(?<!/)>.*?</(?P=name)>|</?[\w!?][^<>]*>|(?P<tick>`+)[^`]+(?P=tick)"
 _TOKENS = re.compile(rf"(?P<atom>{_ATOM})|(?P<space>\s+)|(?P<word>[A-Za-z]+|[{CJK}])|.", re.DOTALL)
 _WIDE = re.compile(f"[{CJK}]")
+STOPPED = (130, 143)  # exit codes after Ctrl-C and SIGTERM
 GARBLED = "xyzzy"  # what a model makes of a placeholder that it garbles
 
 
@@ -214,4 +215,6 @@ def run(fake: Fake, *argv: object) -> tuple[int, str]:
             cli.main()
         except SystemExit as end:
             code = end.code
-        return int(code or 0), said.getvalue()
+    if code in STOPPED:
+        raise SystemExit(code)
+    return int(code or 0), said.getvalue()
