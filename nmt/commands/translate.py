@@ -23,14 +23,14 @@ from nmt.commands.resume import Blocks, Job, Statistics, open_blocks, record_of
 from nmt.commands.translate_files import FileTranslation, find_files
 from nmt.data.memory import TranslationMemory
 from nmt.data.pairs import check_inputs
-from nmt.decoding.engine import Request
+from nmt.decoding.engine import Request, read_tagged
 from nmt.decoding.parser import Parser, drawn
 from nmt.decoding.pipeline import Pipeline
 from nmt.decoding.translator import Translator
 from nmt.decoding.workers import Saved
 from nmt.exchange.resolve import resolve
-from nmt.formats.document import KEPT, Document
-from nmt.formats.markup import LINKS, TAGS
+from nmt.formats.document import Document
+from nmt.formats.markdown import read_markdown
 from nmt.formats.terms import Terms, read_terms
 from nmt.recipe import Dataset, Decoding, TaskName, override_decoding
 from nmt.recipe.data import PAIRS
@@ -59,8 +59,7 @@ def translate(options: SearchOptions) -> None:
     others = "n_best as_json resume sample prefix document markup"
     refuse(options, others, "cannot be combined with --memory", options.memory and not search.files)
     bundles, decoding = search.bundles, search.decoding
-    keep = [*options.keep, *[KEPT] * (options.document and decoding.keep)]
-    terms = Terms(read_terms(options.terms) if options.terms else (), keep, decoding.keep)
+    terms = Terms(read_terms(options.terms) if options.terms else (), options.keep, decoding.keep)
     tokenizer, lengths, directions = common_tokenizer(bundles), bundles[0].lengths, search.data.directions
     direction = options.source_language, options.to
     source, to = tokenizer.complete(direction, directions)
@@ -237,9 +236,9 @@ class LineSearch:
         if options.document:
             document = Document(lines)
             lines, show = iter(document), lambda number, result: document.lay_out(result.texts[0])
-        if options.markup or options.document:
-            tags = TAGS if options.markup else LINKS
-            lines = (request.without_tags(tags) for request in map(Request.of, lines))
+            lines = (Request(line).of_segment(read_markdown(line)) for line in lines)
+        if options.markup:
+            lines = read_tagged(lines)
         searching = pipeline.stream(
             statistics.timed(lines), options.n_best or 1, options.sample, statistics.searched, statistics.before
         )

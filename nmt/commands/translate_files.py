@@ -18,7 +18,7 @@ from nmt.data.memory import TranslationMemory
 from nmt.decoding.engine import Request
 from nmt.decoding.pipeline import Pipeline
 from nmt.formats.bilingual import BilingualFile, Unit
-from nmt.formats.strings import ProgramString
+from nmt.formats.strings import ProgramString, read_string
 from nmt.recipe import Data, Dataset, Decoding
 from nmt.system.compression import DAMAGED, decompressed, open_input, split_suffix
 from nmt.system.errors import UserError
@@ -154,7 +154,7 @@ class FileTranslation:
                 self._write(job)
 
     def _requests(self) -> Iterator[Request]:
-        return (Request(text).without_tags() for job in self._jobs for text in job.texts)
+        return (Request(text).of_segment(read_string(text)) for job in self._jobs for text in job.texts)
 
     def _write(self, job: _Job) -> None:
         for unit, strings, found in job.units:

@@ -6,19 +6,19 @@ lines in order. This module imports no torch.
 
 from __future__ import annotations
 
-import re
 import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any, Self
 
 from nmt.decoding.splitter import clean
-from nmt.formats.markup import TAGS, Markup
+from nmt.formats.segments import Segment
+from nmt.formats.tags import read_tagged_lines
 from nmt.formats.terms import Terms
 from nmt.recipe import Model
 from nmt.search.sources import Engine, Hypothesis, Pool, Source
@@ -47,7 +47,7 @@ class Request:
     text: str
     prefix: str = ""  # forced beginning of the translation
     terms: Terms | None = None  # terms for this line; by default the translator's
-    markup: Markup | None = None  # the line with its tags, if `text` is one without them
+    segment: Segment | None = None  # the line with its codes, if `text` is one without them
     direction: Direction = (None, None)  # its language and that of the translation, if given
 
     def __post_init__(self) -> None:
@@ -63,17 +63,29 @@ class Request:
         """Return a line as a request, which it may be already."""
         return line if isinstance(line, Request) else cls(line)
 
-    def without_tags(self, tags: re.Pattern[str] = TAGS) -> Request:
-        """Return the request with the tags taken out of its text, to be put into the translation."""
-        markup = Markup(self.text, tags)
-        return replace(self, text=markup.text, markup=markup)
+    def of_segment(self, segment: Segment) -> Request:
+        """Return the request for a text that was taken apart, whose codes are put into the translation."""
+        return replace(self, text=segment.text, segment=segment)
+
+
+def read_tagged(lines: Iterable[str | Request]) -> Iterator[Request]:
+    """Yield lines of HTML or XML without their tags, as `read_tagged_lines` reads them."""
+    requests = deque[Request]()
+
+    def texts() -> Iterator[str]:
+        for line in lines:
+            requests.append(Request.of(line))
+            yield requests[-1].text
+
+    for segment in read_tagged_lines(texts()):
+        yield requests.popleft().of_segment(segment)
 
 
 class SplitLine:
     """Line that has been read and split, with the hypotheses found so far."""
 
     def __init__(self, request: Request, parts: list[Source]) -> None:
-        self.text, self.markup, self.parts = request.text, request.markup, parts
+        self.text, self.segment, self.parts = request.text, request.segment, parts
         # Hypotheses of each part, best first; empty until the part has been searched.
         self.hypotheses: list[list[Hypothesis]] = [[] for _ in parts]
         self.missing = len(parts)  # number of parts not yet searched

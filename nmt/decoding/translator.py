@@ -14,15 +14,15 @@ from functools import partial
 from itertools import accumulate, repeat
 from typing import TYPE_CHECKING, ClassVar, NoReturn, cast
 
-from nmt.decoding.engine import Request, SplitLine
+from nmt.decoding.engine import Request, SplitLine, read_tagged
 from nmt.decoding.pipeline import NOTHING, LineResult, Pipeline
 from nmt.decoding.splitter import LineSplitter, clean, joined
 from nmt.decoding.workers import Loaded, MakeSearch, Models
 from nmt.formats.alignment import Aligned, AlignedLine
-from nmt.formats.markup import Markup
 from nmt.formats.numbers import compare
+from nmt.formats.segments import Segment
 from nmt.formats.sentences import TrainedLengths
-from nmt.formats.terms import Phrase, Term, Terms, beyond, missing
+from nmt.formats.terms import MESSAGE, Phrase, Term, Terms, beyond, missing
 from nmt.recipe import Decoding
 from nmt.search.sources import Engine, Prefix, Source
 from nmt.system.errors import UserError
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from nmt.model.transformer import Transformer
     from nmt.search.constraints import MakeConstraint
 
-JSON_FIELDS = ("unusual_length", "missing", "lost", "invented", "deleted", "loop")
+JSON_FIELDS = ("unusual_length", "missing", "lost", "invented", "deleted", "left", "loop")
 LINE_END = re.compile(r"\r?\n")
 
 
@@ -58,6 +58,8 @@ class Translation(LineResult):
     """Numbers, names with digits, and placeholders or URLs, that the best output has and the line has not."""
     deleted: list[str]
     """Placeholders, URLs and addresses that the model invented and that were taken out of the best output."""
+    left: list[str]
+    """Messages of ICU, such as plurals, that were copied with the texts inside"""
     loop: str
     """What the best output repeats more than twice as often in a row as the line repeats anything; "" for nothing."""
     unspelled: str = ""
@@ -69,7 +71,7 @@ class Translation(LineResult):
         if self.failed:
             reason = f"no output: the vocabulary cannot spell {self.unspelled} of the prefix"
             return [reason] if self.unspelled else super().complaints
-        changes = {"lost": self.lost, "invented": self.invented, "deleted": self.deleted}
+        changes = {"lost": self.lost, "invented": self.invented, "deleted": self.deleted, "left as they are": self.left}
         changes["loop"] = [self.loop] if self.loop else []
         changed = [f"{what}: {', '.join(texts)}" for what, texts in changes.items() if texts]
         return [f"missing: {phrase}" for phrase in self.missing] + ["; ".join(changed)] * bool(changed)
@@ -92,6 +94,7 @@ class Translator(Pipeline[Translation]):
         "unusual lengths": lambda translation: translation.unusual_length,
         "missing terms": lambda translation: len(translation.missing),
         "placeholders invented": lambda translation: len(translation.deleted),
+        "messages left": lambda translation: len(translation.left),
         "numbers changed": lambda translation: bool(translation.lost or translation.invented),
         "loops": lambda translation: bool(translation.loop),
     }
@@ -164,7 +167,7 @@ class Translator(Pipeline[Translation]):
             for request in requests
             for number, line in enumerate(LINE_END.split(request.text))
         ]
-        found = iter(list(self.stream([line.without_tags() for line in lines] if markup else lines)))
+        found = iter(list(self.stream(read_tagged(lines) if markup else lines)))
         return ["".join(next(found).texts[0] + end for end in [*LINE_END.findall(text), ""]) for text in texts]
 
     def parse(self, lines: Sequence[str]) -> NoReturn:
@@ -189,12 +192,13 @@ class Translator(Pipeline[Translation]):
 
     def split(self, request: Request) -> list[Source]:
         """Encode a line in parts; a line with a prefix is not split."""
-        terms, markup = request.terms or self._terms, request.markup
-        phrases = terms.phrases(request.text, *((markup.kept, markup.walls) if markup else ()))
+        terms, segment = request.terms or self._terms, request.segment
+        codes = (segment.kept, segment.walls, segment.ends) if segment else ()
+        phrases = terms.phrases(request.text, *codes)
         if request.prefix.strip():
             parts, phrases = self._with_prefix(request), beyond(terms.phrases(request.prefix), phrases)
         else:
-            parts = self._way(request.direction)[0].split(request.text, phrases)
+            parts = self._way(request.direction)[0].split(request.text, phrases, segment.ends if segment else ())
         first = self._way(request.direction)[1]
         return [
             replace(
@@ -206,7 +210,7 @@ class Translator(Pipeline[Translation]):
                     for phrase in phrases
                     if part.start <= phrase.start and phrase.end <= part.end
                 ],
-                aligned=markup is not None and bool(markup.walls),
+                aligned=segment is not None and bool(segment.walls),
             )
             for part in parts
         ]
@@ -281,10 +285,10 @@ class Translator(Pipeline[Translation]):
         """Return the parts' translations, without spaces that a model adds at their ends."""
         return [each.decoded(self._target.decode).strip(" ") for each in line.of_rank(rank)]
 
-    def _with_tags(self, line: SplitLine, markup: Markup, text: str, rank: int) -> str:
-        """Put the line's tags into `text`, the joined translations of this `rank`."""
+    def _with_codes(self, line: SplitLine, segment: Segment, text: str, rank: int) -> str:
+        """Put the line's codes into `text`, the joined translations of this `rank`."""
         if not line.parts:
-            return markup.line
+            return segment.raw
         texts = self._texts(line, rank)
         starts = [*joined(line.text, line.parts, texts)[1], len(text)]
         ends = [0, *(start + len(own) for start, own in zip(starts, texts, strict=False))]
@@ -292,13 +296,13 @@ class Translator(Pipeline[Translation]):
         for end, start, part, of_part in zip(ends, starts, [*line.parts, None], [*line.hypotheses, []], strict=True):
             copied = line.text[last : part.start if part else None]
             if copied.strip():
-                walls = [wall - last for wall in markup.walls]
+                walls = [wall - last for wall in segment.walls]
                 aligned.append((last, max(end, start - len(copied)), Aligned.copied(copied, walls)))
             if part:
                 if own := of_part[rank].aligned:
                     aligned.append((part.start, start - len(own.output) + len(own.output.lstrip(" ")), own))
                 last = part.end
-        return markup.put(AlignedLine(text, aligned))
+        return segment.put(AlignedLine(text, aligned))
 
     def join(self, line: SplitLine, found: Sequence[tuple[str, int]]) -> Translation:
         """Build the translation of a line from (text, rank) pairs, one per output."""
@@ -307,7 +311,9 @@ class Translator(Pipeline[Translation]):
         asked = " ".join(text for phrase in phrases for text in (phrase.source, *phrase.targets))
         changes, known = compare(line.text, text, asked), asked + line.text
         new = [each for span in self._formats.spans(text, linked=False) if (each := text[slice(*span)]) not in known]
-        tagged = [(self._with_tags(line, line.markup, *each), each[1]) for each in found] if line.markup else found
+        tagged = found
+        if line.segment:
+            tagged = [(self._with_codes(line, line.segment, *each), each[1]) for each in found]
         return Translation.of(
             line,
             tagged,
@@ -325,6 +331,7 @@ class Translator(Pipeline[Translation]):
                 for phrase in missing(part.phrases, part.text, best.decoded(self._target.decode))
             ],
             deleted=[each for _, best in line.best for each in best.deleted],
+            left=[phrase.source for phrase in phrases if phrase.kept and MESSAGE.match(phrase.source)],
             unspelled=self._unspelled(line),
             **changes._replace(invented=changes.invented + new)._asdict(),
         )

@@ -281,9 +281,20 @@ class AlignedLine:
         return whole if whole and free[slice(*whole)].all() else None
 
     def between(self, at: int, bound: tuple[bool, bool]) -> int:
-        """Return where in the output something belongs that stood at an offset of the source, as `Aligned.between`."""
-        part = self.part(at)
-        return part.output + part.aligned.between(at - part.source, "", bound, 0)[0] if part else 0
+        """Return where in the output something belongs that stood at an offset of the source, as `Aligned.between`.
+
+        Between two parts, it is at the end of the first or, if it touched only what followed, at the beginning of the
+        second.
+        """
+        index = bisect_right(self._parts, at, key=lambda part: part.source)
+        if not index:
+            return 0
+        part = self._parts[index - 1]
+        if at - part.source < len(part.aligned.source):
+            return part.output + part.aligned.between(at - part.source, "", bound, 0)[0]
+        if bound == (False, True) and index < len(self._parts):
+            return self._parts[index].output
+        return part.output + len(part.aligned.output.rstrip())
 
 
 def _touched(words: Sequence[Span], span: Span) -> list[int]:

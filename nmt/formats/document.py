@@ -21,8 +21,6 @@ LONG_WORD = 40  # characters; a word that makes its line longer than the text is
 UNDERLINE = 2  # maximum difference in length between a heading and its underline
 TAB = 8  # columns
 
-KEPT = r"(?<!`)(`{1,3})(?!`)[^`\n]+\1(?!`)"
-"""Pattern for code in a paragraph, which is copied"""
 _LETTER = re.compile(r"[^\W\d_]")
 _PLAIN_WORD = re.compile(  # other than a path, an option or code; of two letters, or one that stands for a word
     r"[\"'(\[*_]*+(?=.*[^\W\d_]{2}|.*[\u2e80-\uffdc])"

@@ -13,10 +13,9 @@ from collections.abc import Callable
 from functools import cache, partial
 from typing import NamedTuple
 
-from nmt.text.scripts import TOUCHING_RANGES
+from nmt.text.scripts import TOUCHING
 
 _DIGIT = re.compile(r"\d")
-_TOUCHING = re.compile(f"[{TOUCHING_RANGES}]")  # words and endings that touch numbers
 _TOKEN = re.compile(  # a number, or a name with digits
     r"(?<![^\W_])(?:\d{1,3}(?:[ '’]\d{3})+(?:[.,]\d+)?(?![^\W_])"  # 1 000
     r"|[^\W_]*\d[^\W_]*(?:[.,][^\W_]*\d[^\W_]*)*)"  # 1,000.5, 3.11 and i386; hyphens, colons and slashes part two
@@ -96,7 +95,7 @@ def _loop(text: str) -> tuple[int, str]:
 def _normalized(text: str) -> str:
     """Return a text with one form of each digit, and with spaces around numbers: 4x4, 3個."""
     text = _DIGIT.sub(lambda digit: str(int(digit[0])), unicodedata.normalize("NFKC", text))
-    return re.sub(r"(?<=\d)[x×](?=\d)", " x ", _TOUCHING.sub(" ", text))
+    return re.sub(r"(?<=\d)[x×](?=\d)", " x ", TOUCHING.sub(" ", text))
 
 
 def _unmatched(

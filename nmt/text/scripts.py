@@ -16,6 +16,8 @@ TOUCHING_RANGES = UNSPACED_RANGES + r"\uac00-\ud7af"
 """The same, and Hangul: Korean has spaces, but its endings follow numbers, URLs and names directly"""
 UNSPACED = re.compile(f"[{UNSPACED_RANGES}]")
 """A character of a script written without spaces"""
+TOUCHING = re.compile(f"[{TOUCHING_RANGES}]")
+"""A character of such a script, or of Korean"""
 
 
 def joins(character: str) -> bool:

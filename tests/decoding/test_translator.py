@@ -14,9 +14,9 @@ import torch
 from reference_search import random_model
 
 from nmt.decoding.engine import Request
-from nmt.decoding.placement import Placer, without, written
+from nmt.decoding.placement import Placer, without
 from nmt.decoding.translator import Translation, Translator
-from nmt.formats.terms import Span, Term, Terms, missing
+from nmt.formats.terms import Span, Term, Terms, missing, written
 from nmt.model.transformer import Transformer
 from nmt.recipe import Decoding, Model, TokenizerSettings
 from nmt.search.sources import Hypothesis, Source

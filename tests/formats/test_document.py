@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nmt.formats.document import KEPT, LONGEST_BLOCK, Document
-from nmt.formats.terms import Terms
+from nmt.formats.document import LONGEST_BLOCK, Document
 
 
 def laid_out(text: str, translate: Callable[[str], str]) -> str:
@@ -259,8 +258,3 @@ def test_front_matter_and_hard_breaks_stay() -> None:
     assert laid_out(text, str.upper) == "---\ntitle: The cat\n---\nTHE CAT SEES\\\nTHE DOG.\n"
     assert sent("---\nThe cat sees the dog.\n---\n") == ["The cat sees the dog."]  # rules
     assert sent("+++\na = 1\n\nThe cat sees the dog.") == ["The cat sees the dog."]  # has no end
-
-
-def test_code_in_paragraphs_is_text_to_keep() -> None:
-    phrases = Terms(keep=[KEPT], common=False).phrases("See `a b`, ``c d`` and `` x")
-    assert [phrase.source for phrase in phrases] == ["`a b`", "``c d``"]
