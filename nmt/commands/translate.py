@@ -168,8 +168,8 @@ class LineSearch:
         """Yield the lines, empty ones for those in the memory; append their translations, or None, to `found`."""
         memory, count = TranslationMemory(None, self._memory_sets(), self.data), 0
         for line in lines:
-            known = memory.recall(line.strip(), line)
-            found.append(known and one_line(known.target if known.source == line else known.bare))
+            known = memory.recall_line(line)
+            found.append(known and one_line(known))
             count += known is not None
             self.from_memory = f"; {count:,} from memory"
             yield "" if known else line
