@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from nmt.formats.document import LONGEST_BLOCK, Document
+
+ROOT = Path(__file__).parents[2]
 
 
 def laid_out(text: str, translate: Callable[[str], str]) -> str:
@@ -329,3 +332,12 @@ def test_what_stays_is_counted_by_its_kind() -> None:
     assert document.left == "left as they were: lines of code (2), front matter (1), tables (1)"
     assert [*(plain := Document(["The cat."]))] == ["The cat."]
     assert plain.left == ""
+
+
+@pytest.mark.parametrize("page", sorted(ROOT.glob("*.md")) + sorted(ROOT.glob("docs/*.md")), ids=lambda page: page.name)
+def test_pages_come_back_whole(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    assert laid_out(text, str) == text
+    changed = laid_out(text, lambda each: each.replace("e", "ē"))
+    assert changed != text
+    assert re.sub(r"[\s>]", "", changed.replace("ē", "e")) == re.sub(r"[\s>]", "", text)
