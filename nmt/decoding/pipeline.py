@@ -163,10 +163,14 @@ class Pipeline(ABC, Generic[Result]):
 
     def _by_engine(self, lines: Iterable[str | Request], before: int, *given: Any) -> Generator[SplitLine, None, None]:
         """Search lines as `_search` does, consecutive ones for the same engine together."""
-        for engine, group in groupby(map(Request.of, lines), self._engine_for):
+        for engine, group in groupby(map(self._request, lines), self._engine_for):
             for line in self._search(engine, ReadAhead(group, self.split, before), *given):
                 before += 1
                 yield line
+
+    def _request(self, line: str | Request) -> Request:
+        """Return the request for a line, which it may be already."""
+        return Request.of(line)
 
     def _engine_for(self, request: Request) -> Engine:
         """Return the engine that searches a request."""

@@ -189,7 +189,7 @@ def joined(line: str, parts: Sequence[Source], texts: Sequence[str]) -> tuple[st
     """Return a line with translations in place of its parts, and the offset of each.
 
     A single space between two parts is dropped in scripts without spaces, but for one behind a sentence of Thai and its
-    like; elsewhere, a missing one is added. Empty translations leave no spaces.
+    like; where the source needs none, a missing one is added. Empty translations leave no spaces.
     """
     if not parts:
         return clean(line), []
