@@ -81,7 +81,7 @@ _SPEECH = re.compile(r"\$ .*[a-z]{2}[.!?]\Z")
 _MODULE = re.compile(r"import\s.*\bfrom\s+[\"']|import\s+[\"']|export\s+(?:default|const|let|function|class)\s")  # MDX
 _FIELDS = re.compile(  # of reStructuredText; another is an emoji
     r":(?:[A-Z][\w. -]*|[a-z]\w*\s[^:]+|returns?|rtype|raises?|yields?|authors?|version|date|copyright|license|status"
-    r"|contact|organization|address|revision|[\w-]+:\Z|[\w-]+:\s+\S+\Z)"
+    r"|contact|organization|address|revision):(?:\s|\Z)|:[\w-]+:(?:\s+\S+)?\Z"
 )
 _PIPE, _GAP = re.compile(r"(?![A-Z][\w-]*:).*\s\|\s"), re.compile(r"\t+| {4,}")  # between columns of a table
 _FIELD = re.compile(r"\A([A-Z]\w*(?:-\w+)*):(?:\s+|\Z)")  # of a mail or a control file

@@ -272,7 +272,7 @@ BLOCKS = {
     # what has text
     "[^1]: The boy sees.\n\n    The girl does not.": ["The boy sees.", "The girl does not."],
     "[Anna]: Hello.\n[Bert]: The cat is here.": ["Hello.", "The cat is here."],
-    ":warning: The cat is here.": ["The cat is here."],
+    ":warning: The cat is here.\n:smile the cat": ["The cat is here.", ":smile the cat"],
     "<b>Note:</b> the cat <i>is here</i>": ["<b>Note:</b> the cat <i>is here</i>"],
     "$ 5 is the price": ["$ 5 is the price"],
     "$ is the sign of it.": ["$ is the sign of it."],
