@@ -66,6 +66,21 @@ def test_open_units_are_translated_by_memory_and_search(nmt, ready: tuple[object
     assert Path("again.po").read_bytes() == Path("out/new/a.po").read_bytes()  # nothing is open any more
 
 
+def test_what_cannot_be_filled_is_named_and_counted(nmt, ready: tuple[object, ...]) -> None:
+    """Forms beside translated ones, texts that nothing says are any."""
+    plural = 'msgid "a"\nmsgid_plural "b c"\nmsgstr[0] "d"\nmsgstr[1] ""\n'
+    Path("in/a.po").write_text(HEADER + '"Plural-Forms: nplurals=2; plural=n != 1;\\n"\n\n' + plural)
+    array = "<array name='a'><item>b c</item></array><string name='d'>a b c</string>"
+    Path("in/strings.xml").write_text(f"<resources>{array}</resources>")
+    done = nmt(*ready, "--input", "in", "--output", "out")
+    assert done.code == 0, done.err
+    assert "in/a.po: left empty: 'b c'\n" in done.err
+    assert "in/strings.xml: left empty: 'b c'\n" in done.err
+    assert re.search(r"; 5 strings in files \(3\), 0 from memory, 2 left empty\n\Z", done.err)
+    assert Path("out/a.po").read_bytes() == Path("in/a.po").read_bytes()
+    assert Path("out/strings.xml").read_text() == f"<resources>{array.replace('a b c', 'c b a')}</resources>"
+
+
 def test_all_units_without_review_if_asked(nmt, ready: tuple[object, ...]) -> None:
     settings = ("--set", "decoding.all=true", "--set", "decoding.review=false")
     done = nmt(*ready, "--input", "in/*.po", "--output", "out", *settings)
@@ -104,7 +119,7 @@ def test_what_does_not_fit_is_an_error(
         *[(f"app{ending}", b"a b c\n") for ending in (".csv", ".DOCX", ".yml", ".pot.gz")],
         ("app.po.txt", b'# of somebody\n#: main.c:3\nmsgid "a b c"\nmsgstr ""\n'),
         ("context.in", b'\xef\xbb\xbfmsgctxt "menu"\nmsgid "a b c"\nmsgstr ""\n'),
-        ("compressed", gzip.compress(b'msgid "a b c"\nmsgstr ""\n')),
+        ("compressed", gzip.compress(b'msgid "a b c"\nmsgstr ""\n', mtime=0)),
         ("app.xlf.orig", b'<?xml version="1.0"?>\n<xliff>a b c</xliff>\n'),
         ("values", b'\n  <resources>\n<string name="a">a b c</string></resources>\n'),
         ("report", b"PK\x03\x04 a b c\n"),
