@@ -22,7 +22,7 @@ from nmt.formats.alignment import Aligned, AlignedLine
 from nmt.formats.numbers import compare
 from nmt.formats.segments import SPECIAL_SPACE, Segment, read_line, with_spaces_of
 from nmt.formats.sentences import TrainedLengths
-from nmt.formats.terms import MESSAGE, Phrase, Term, Terms, beyond, missing
+from nmt.formats.terms import MESSAGE, Phrase, Term, Terms, beyond, find_copies, missing
 from nmt.recipe import Decoding
 from nmt.search.sources import Engine, Prefix, Source
 from nmt.system.errors import UserError
@@ -316,11 +316,14 @@ class Translator(Pipeline[Translation]):
 
     def _text(self, line: SplitLine, rank: int) -> str:
         """Put the translations of this `rank` in place of the line's parts."""
-        return with_spaces_of(line.text, one_line(joined(line.text, line.parts, self._texts(line, rank))[0]))
+        text = joined(line.text, line.parts, self._texts(line, rank))[0]
+        return with_spaces_of(line.text, text)
 
     def _texts(self, line: SplitLine, rank: int) -> list[str]:
         """Return the parts' translations, without spaces that a model adds at their ends."""
-        return [each.decoded(self._target.decode).strip(" ") for each in line.of_rank(rank)]
+        texts = (each.decoded(self._target.decode).strip(" ") for each in line.of_rank(rank))
+        copies = [phrase.source for part in line.parts for phrase in part.phrases if "\n" in phrase.source]
+        return [_one_line(text, copies) for text in texts]
 
     def _with_codes(self, line: SplitLine, segment: Segment, text: str, rank: int) -> str:
         """Put the line's codes into `text`, the joined translations of this `rank`."""
@@ -391,6 +394,16 @@ class Translator(Pipeline[Translation]):
             hypotheses.append({"text": text, "score": score, "tokens": tokens} | (annotation if self.annotated else {}))
         own = {name: getattr(translation, name) for name in JSON_FIELDS}
         return self._json(number, translation, hypotheses, **own | {"missing": list(map(str, translation.missing))})
+
+
+def _one_line(text: str, copies: Sequence[str]) -> str:
+    """Replace line breaks with spaces, but for those in what is copied."""
+    if "\n" not in text and "\r" not in text:
+        return text
+    found, last = "", 0
+    for start, end in find_copies(text, copies):
+        found, last = found + one_line(text[last:start]) + text[start:end], end
+    return found + one_line(text[last:])
 
 
 def _alignment(line: SplitLine, rank: int) -> list[int | None]:

@@ -57,7 +57,9 @@ class AndroidFile(UnitFile):
     def _read_plurals(self, element: Element, name: str) -> None:
         """Read plurals in the target language's quantities; one that is not there has the source of `other`."""
         items = {item.get("quantity"): item for item in element.children}
-        last = items.get("other") or next(reversed(items.values()), element)
+        if not items:
+            return
+        last = items.get("other") or next(reversed(items.values()))
         sources = {key: items.get(key, last) for key in self._quantities}
         texts = {key: item for key, item in sources.items() if _is_text(item)}
         self._add([*texts.values()], name, partial(self._write_plurals, element, sources, [*texts]))

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from gettext import c2py
-from typing import NamedTuple
 from unicodedata import east_asian_width
 
 from nmt.formats.catalogs import usual_plurals
@@ -41,27 +40,21 @@ _LINE_END = re.compile(r"\r?\n")
 _FUZZY = re.compile(r",\s*fuzzy\s*(?=,|$)")
 
 
-class _String(NamedTuple):
-    begin: int
-    """Where what stands before it ends"""
-    start: int
-    end: int
-
-
 @dataclass
 class _Field:
     name: str
     begin: int
     """Where what stands before it ends"""
     start: int
-    strings: list[_String] = field(default_factory=list)
+    strings: list[re.Match[str]] = field(default_factory=list)
 
     @property
     def end(self) -> int:
-        return self.strings[-1].end
+        return self.strings[-1].end()
 
-    def text(self, source: str) -> str:
-        return "".join(ESCAPE.sub(_unescaped, source[each.start + 1 : each.end - 1]) for each in self.strings)
+    @property
+    def text(self) -> str:
+        return "".join(ESCAPE.sub(_unescaped, each[0][1:-1]) for each in self.strings)
 
 
 @dataclass
@@ -69,8 +62,9 @@ class _Entry:
     comments: list[re.Match[str]]
     fields: list[_Field] = field(default_factory=list)
 
-    def texts(self, source: str) -> dict[str, str]:
-        return {each.name: each.text(source) for each in self.fields}
+    @property
+    def texts(self) -> dict[str, str]:
+        return {each.name: each.text for each in self.fields}
 
     @property
     def forms(self) -> list[_Field]:
@@ -106,14 +100,15 @@ class PoFile(Catalog):
         except UnicodeDecodeError as error:
             line = self._raw.count(b"\n", 0, error.start) + 1
             raise ValueError(f"line {line}: {error}") from None
-        self._read_header(_first_header(self._text))
         self.units = [*self._units(languages)]
 
     def _units(self, languages: Sequence[str]) -> Iterator[Unit]:
         plurals = plural_forms("", languages)
         for entry in _entries(self._text):
-            texts = entry.texts(self._text)
+            texts = entry.texts
             if _is_header(texts):
+                if not self._headers:
+                    self._read_header(texts["msgstr"])
                 self._headers.append(entry)
                 plurals = plural_forms(texts["msgstr"], languages)
             elif texts.get("msgid"):
@@ -137,24 +132,17 @@ class PoFile(Catalog):
         names = [*present][:1] if "msgstr" in present else [f"msgstr[{form}]" for form in range(len(texts))]
         added = ""
         for name, text in zip(names, texts, strict=True):
-            if name in present:
-                self._set(present.pop(name), text, newline)
-            else:
+            if name not in present:
                 added += f"{newline}{name} {_quoted(name, text, newline)}"
+                continue
+            form = present.pop(name)
+            start, own = form.strings[0].start(), _quoted(name, text, newline)
+            self._edits.replace(start, form.end, self._text[start : form.end] if text == form.text else own)
         for each in present.values():  # the header says that there are fewer forms
             self._edits.replace(each.begin, each.end, "")
         if added:
             self._edits.replace(last.end, last.end, added)
         self._mark(entry, review, newline)
-
-    def _set(self, form: _Field, text: str, newline: str) -> None:
-        """Replace the strings of a form, and nothing between them, unless they already say this."""
-        is_same = form.text(self._text) == text
-        for number, (begin, start, end) in enumerate(form.strings):
-            if number:
-                self._edits.replace(begin, end, self._text[begin:end] if is_same else "")
-            else:
-                self._edits.replace(start, end, self._text[start:end] if is_same else _quoted(form.name, text, newline))
 
     def _mark(self, entry: _Entry, review: bool, newline: str) -> None:
         """Set or remove the flag `fuzzy`: in the line of other flags or, if there are none, where gettext puts it."""
@@ -194,7 +182,8 @@ class PoFile(Catalog):
 
     def _declare_utf_8(self, header: _Field) -> None:
         """Set the encoding in a header, or add it."""
-        first, raw = header.strings[0], self._text[header.strings[0].start : header.end]
+        start = header.strings[0].start()
+        raw = self._text[start : header.end]
         line_end = _LINE_END.search(self._text)
         newline = line_end[0] if line_end else "\n"
         declared, count = CHARSET.subn(r"\1UTF-8", raw, count=1)
@@ -204,7 +193,7 @@ class PoFile(Catalog):
             declared = f'""{newline}"{DECLARATION}"{raw[2:]}'
         elif not count:
             declared = f'"{DECLARATION}"{newline}{raw}'
-        self._edits.replace(first.start, header.end, declared)
+        self._edits.replace(start, header.end, declared)
 
 
 class MoFile(Catalog):
@@ -276,7 +265,9 @@ def _entries(text: str) -> Iterator[_Entry]:
         if kind == "space":
             continue
         if kind == "comment":
-            comments = [] if token[0].startswith("#~") else [*comments, token]
+            comments.append(token)
+            if token[0].startswith("#~"):
+                comments = []  # those before belong to the obsolete entry
         elif kind == "keyword":
             if token[0] in ("domain", "msgctxt") or (token[0] == "msgid" and name != "msgctxt"):
                 yield from _checked(entry, text)
@@ -288,7 +279,9 @@ def _entries(text: str) -> Iterator[_Entry]:
         elif kind == "index":
             entry.fields[-1].name += f"[{int(token[0][1:-1])}]"
         else:
-            entry.fields[-1].strings.append(_String(begin, at, token.end()))
+            if comments and entry.fields[-1].strings:
+                raise _error(text, comments[0].start())
+            entry.fields[-1].strings.append(token)
         if kind != "comment":
             entry.comments += comments
             comments = []
@@ -326,7 +319,7 @@ def _is_header(texts: dict[str, str]) -> bool:
 
 
 def _first_header(text: str) -> str:
-    found = (entry.texts(text) for entry in _entries(text))
+    found = (entry.texts for entry in _entries(text))
     header = next(filter(_is_header, found), None)
     if header is None:
         raise ValueError("it has no header, which names its encoding")

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from nmt.formats.alignment import AlignedLine
 from nmt.formats.terms import Span, find_copies
+from nmt.text.scripts import joins
 
 _CLOSING = re.compile(r"[.!?…,;:)\]}»”’\"'。！？、，；：）」』】]")
 _OPENING = re.compile(r"[(\[{«„“‘¿¡「『【]")
@@ -78,13 +79,15 @@ class _Element:
 
     def needs_space(self, side: int, beside: str) -> bool:
         """Return whether codes without words had a space on a side where now a word is, or punctuation before them."""
-        is_needed = beside != "" and not beside.isspace() and (side == 0 or not _CLOSING.match(beside))
-        return self.start == self.end and self.spaces[side] and is_needed
+        if not self.spaces[side] or beside == "" or beside.isspace():
+            return False
+        is_alone = self.start == self.end and (side == 0 or not _CLOSING.match(beside))
+        return is_alone or joins(beside)
 
     def place(self, aligned: AlignedLine) -> int:
         """Return the offset of a code without words in the translation, on that side of a space where it was."""
         at = aligned.between(self.start, (not self.spaces[0], not self.spaces[1]))
-        if self.spaces == (True, False):
+        if self.spaces[0]:
             return len(aligned.output) - len(aligned.output[at:].lstrip())
         return len(aligned.output[:at].rstrip())
 
@@ -220,11 +223,11 @@ class Segment:
                 end = spans[index].end if index >= 0 else len(output)
                 written += "".join(signs[last:end])
                 if index >= 0:
-                    element, behind = self._elements[index], output[end : end + 1]
+                    element, behind = self._elements[index], output[max(last, end) :][:1]
                     is_found = not element.label or written[begun[index] :] == element.label
                     closing = element.closing if is_found else f"][{element.label}]"
                     written += closing + " " * element.needs_space(1, behind)
-                    end += element.stands_for_space(1) and behind.isspace()
+                    end = max(last, end) + (element.stands_for_space(1) and behind.isspace())
             last = max(last, end)
         return self._edges[0] + written + self._edges[1]
 

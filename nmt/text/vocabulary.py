@@ -16,10 +16,10 @@ import re
 import signal
 import string
 import sys
+import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, suppress
-from difflib import SequenceMatcher
 from itertools import accumulate, chain, islice
 from multiprocessing.connection import Connection
 from tempfile import TemporaryFile
@@ -207,10 +207,7 @@ class Vocabulary(TargetVocabulary):
         added = len(spelled) - len(text)  # the space before the first word
         if spelled[added:] == text and added in (0, 1):
             return [max(0, end - added) for end in ends]
-        places = [0] * (len(spelled) + 1)
-        for start, own, size in SequenceMatcher(None, spelled, text, autojunk=False).get_matching_blocks():
-            places[start : start + size + 1] = range(own, own + size + 1)
-        places = [*accumulate(places, max)]
+        places = _places(spelled, text)
         return [places[end] for end in ends]
 
     def spellings(self) -> list[str]:
@@ -241,6 +238,40 @@ class Vocabulary(TargetVocabulary):
     def starts(self) -> list[bool]:
         """Return whether each subword, by id, begins a word."""
         return [symbol.startswith(SPACE_MARK) for symbol in self._symbols]
+
+
+NEAR, AHEAD, ALIKE = 8, 64, 4
+"""Characters that a spelling may have, and a text, before `ALIKE` characters of both are the same again"""
+
+
+def _places(spelled: str, text: str) -> list[int]:
+    """Return the offset in a text for each one in its normalised spelling, in linear time."""
+    places, at, own = [0] * (len(spelled) + 1), 0, 0
+    while at < len(spelled) and own < len(text):
+        forms = ((size, unicodedata.normalize("NFKC", text[own : own + size])) for size in range(1, ALIKE))
+        size, form = next((each for each in forms if each[1] and spelled.startswith(each[1], at)), (0, ""))
+        if form:
+            own, at = own + size, at + len(form)
+        elif at == 0 and spelled[0] == " ":
+            at += 1  # before the first word
+        elif text[own].isspace() or not text[own].isprintable():
+            own += 1
+        else:
+            more, place = _next_alike(spelled, at, text, own)
+            at, own = at + more, place
+        places[at] = own
+    return [*accumulate(places, max)]
+
+
+def _next_alike(spelled: str, at: int, text: str, own: int) -> tuple[int, int]:
+    """Return how far from `at` the spelling is alike again, and where from `own` on the text is."""
+    jumps = []
+    for more in range(min(NEAR, len(spelled) - at)):
+        place = text.find(spelled[at + more : at + more + ALIKE], own, own + AHEAD)
+        if place >= 0:
+            jumps.append((more, place))
+    is_behind = at * len(text) > (own + AHEAD // 2) * len(spelled)  # the two stay beside each other
+    return min(jumps, key=sum, default=(1, own + is_behind))
 
 
 # --- training ---------------------------------------------------------------------------------------------------

@@ -195,6 +195,6 @@ def test_lines_that_only_begin_like_files_are_translated(nmt, ready: tuple[objec
 
 
 def test_lines_are_recalled_if_a_memory_is_given(nmt, ready: tuple[object, ...]) -> None:
-    done = nmt(*ready, "--memory", "memory.po", stdin=b"a b c\nknown\n\nf g h\n")
-    assert done.out.decode() == "c b a\nbekannt\n\nunused\n", done.err
+    done = nmt(*ready, "--memory", "memory.po", stdin=b"a b c\n  Known: \n\nf g h\n")
+    assert done.out.decode() == "c b a\n  Bekannt: \n\nunused\n", done.err
     assert done.err.rstrip().endswith("; 2 from memory")
