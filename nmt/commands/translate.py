@@ -118,7 +118,7 @@ class LineSearch:
         of_workers = "with --devices N for several workers; if each rank has an input of its own, "
         check_alone("search the whole input", of_workers)
         self.options, self.say, self.complaints = options, options.console.say, 0
-        self.files, self.from_memory = list[tuple[Path, Path]](), ""
+        self.files, self.more = list[tuple[Path, Path]](), ""  # what else the last line says
         self.bundles, self.decoding = find_models(options.paths, options.settings, task, options.console)
         self.data = self.bundles[0].recipe.data
 
@@ -140,7 +140,7 @@ class LineSearch:
         if self.complaints > MOST_COMPLAINTS:
             self.say(f"and {self.complaints - MOST_COMPLAINTS:,} more such lines")
         if whole:
-            self.say(self.statistics.summary(is_typed(options.source)) + self.from_memory)
+            self.say(self.statistics.summary(is_typed(options.source)) + self.more)
             if options.strict:
                 self.statistics.check()
 
@@ -151,7 +151,7 @@ class LineSearch:
         translation = FileTranslation(self.files, [*self._memory_sets(), *trained], self.data, self.decoding, self.say)
         with self.open() as pipeline, self.statistics.progress(self.options.console, None):
             translation.run(pipeline, self.statistics)
-        self.from_memory = f"; {translation.summary}"
+        self.more = f"; {translation.summary}"
         return True
 
     def _memory_sets(self) -> list[Dataset]:
@@ -170,10 +170,10 @@ class LineSearch:
         """Yield the lines, empty ones for those in the memory; append their translations, or None, to `found`."""
         memory, count = TranslationMemory(None, self._memory_sets(), self.data), 0
         for line in lines:
-            known = memory.recall(line.strip(), line)
-            found.append(known and one_line(known.target if known.source == line else known.bare))
+            known = memory.recall_line(line)
+            found.append(known and one_line(known))
             count += known is not None
-            self.from_memory = f"; {count:,} from memory"
+            self.more = f"; {count:,} from memory"
             yield "" if known else line
 
     def _at_once(self) -> bool:
@@ -255,6 +255,8 @@ class LineSearch:
                         self.say(f"line {number:,}: {complaint}")
                 if self.view and not result.failed:
                     self.view.add(result)
+        if options.document and document.left:
+            self.more = f"; {document.left}"
 
     def _job(self, own: dict[str, Any]) -> Job:
         """Return the job of --resume: its output, inputs, models and all options that affect the output.

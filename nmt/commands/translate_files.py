@@ -17,7 +17,7 @@ from nmt.commands.resume import Statistics
 from nmt.data.memory import TranslationMemory
 from nmt.decoding.engine import Request
 from nmt.decoding.pipeline import Pipeline
-from nmt.formats.bilingual import BilingualFile, Unit
+from nmt.formats.bilingual import BilingualFile
 from nmt.formats.declared import (
     KINDS,
     check_kind,
@@ -30,6 +30,7 @@ from nmt.formats.declared import (
     other_language,
 )
 from nmt.formats.strings import ProgramString, read_string
+from nmt.formats.units import Unit
 from nmt.recipe import Data, Dataset, Decoding
 from nmt.system.compression import compressed, split_suffix
 from nmt.system.errors import UserError
@@ -164,8 +165,18 @@ class _Job:
     output: Path
     units: list[tuple[Unit, list[ProgramString], list[str]]]
     """Open units, the strings of their forms, and translations of these from memory, "" for those to search for"""
+    unfilled: list[tuple[str, int]]
+    """Sources of other gaps, each with their number: of forms beside translated ones, and of what has no source here"""
     texts: list[str] = field(default_factory=list)
     """What is to be searched for, and no earlier file has"""
+
+    @classmethod
+    def of(cls, file: BilingualFile, output: Path, everything: bool) -> _Job:
+        """Return the job of a file: what is open in it or, with `everything`, all."""
+        units = [unit for unit in file.units if unit.is_open or everything]
+        partly = [unit for unit in file.units if unit.gaps and not (unit.is_open or everything)]
+        unfilled = [(unit.sources[-1], unit.gaps) for unit in partly] + [(source, 1) for source in file.unfilled]
+        return cls(file, output, [(unit, [*map(file.string, unit.sources)], []) for unit in units], unfilled)
 
 
 class FileTranslation:
@@ -182,14 +193,14 @@ class FileTranslation:
         """Read the files, and recall what the memory has: `datasets` and what the model was trained on."""
         self._decoding, self._say, self._known, self._jobs = decoding, say, dict[str, str](), list[_Job]()
         for path, output in _in_languages(files, data.languages, say):
-            file = BilingualFile(path, data.languages)
-            if not file.units and len(files) > 1 and ending_of(path) == ".xml":
-                continue  # of Android's resources, which may be colours alone
-            is_open = [unit for unit in file.units if unit.is_open or decoding.all]
-            self._jobs.append(_Job(file, output, [(unit, [*map(file.string, unit.sources)], []) for unit in is_open]))
+            job = _Job.of(BilingualFile(path, data.languages), output, decoding.all)
+            has_texts = job.file.units or job.file.unfilled
+            if has_texts or len(files) == 1 or ending_of(path) != ".xml":  # Android's resources may be colours alone
+                self._jobs.append(job)
         strings = [string for job in self._jobs for _, own, _ in job.units for string in own]
         memory = TranslationMemory((string.body.strip() for string in strings), datasets, data)
-        self.recalled, self.empty, self.strings = 0, 0, len(strings)
+        self.recalled, self.empty = 0, 0
+        self.strings = len(strings) + sum(gaps for job in self._jobs for _, gaps in job.unfilled)
         for job in self._jobs:
             for unit, own, found in job.units:
                 found += [self._recall(memory, job, unit, *each) for each in enumerate(own)]
@@ -227,11 +238,16 @@ class FileTranslation:
                     raise ValueError
                 unit.write(forms, self._decoding.review)
             except (ExpatError, ValueError):  # a placeholder is lost, or it is no XML
-                self.empty += len(forms)
-                self._say(f"{job.file.path}: left empty: {unit.sources[0][:SHOWN]!r}")
+                self._leave_empty(job, unit.sources[0], len(forms))
+        for source, gaps in job.unfilled:
+            self._leave_empty(job, source, gaps)
         make_directory(job.output.parent)
         with whole_file(job.output) as stream, compressed(stream, job.output) as file:
             file.write(job.file.content())
+
+    def _leave_empty(self, job: _Job, source: str, forms: int) -> None:
+        self.empty += forms
+        self._say(f"{job.file.path}: left empty: {source[:SHOWN]!r}")
 
     @property
     def summary(self) -> str:

@@ -17,7 +17,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
 from weakref import finalize
 
-from nmt.decoding.engine import ReadAhead, Request, SplitLine, most_positions
+from nmt.decoding.engine import ReadAhead, Request, SplitLine, Turns, most_positions
 from nmt.decoding.workers import Loaded, MakeSearch, Models
 from nmt.recipe import Decoding
 from nmt.search.sources import Engine, Hypothesis, Source
@@ -114,7 +114,7 @@ class Pipeline(ABC, Generic[Result]):
                 f"(got {decoding.max_source})",
                 f"--set decoding.max_source={self._positions - 1}; longer inputs are split",
             )
-        self._held = ExitStack()
+        self._held, self._turns = ExitStack(), Turns()
         self.engine = self._held.enter_context(source.open(decoding, make))
         self._end = finalize(self, self._held.close)
 
@@ -163,10 +163,14 @@ class Pipeline(ABC, Generic[Result]):
 
     def _by_engine(self, lines: Iterable[str | Request], before: int, *given: Any) -> Generator[SplitLine, None, None]:
         """Search lines as `_search` does, consecutive ones for the same engine together."""
-        for engine, group in groupby(map(Request.of, lines), self._engine_for):
+        for engine, group in groupby(map(self._request, lines), self._engine_for):
             for line in self._search(engine, ReadAhead(group, self.split, before), *given):
                 before += 1
                 yield line
+
+    def _request(self, line: str | Request) -> Request:
+        """Return the request for a line, which it may be already."""
+        return Request.of(line)
 
     def _engine_for(self, request: Request) -> Engine:
         """Return the engine that searches a request."""
@@ -176,6 +180,14 @@ class Pipeline(ABC, Generic[Result]):
         self, engine: Engine, ahead: ReadAhead, n_best: int, sample: int | None, searched: Callable[[int], None]
     ) -> Generator[SplitLine, None, None]:
         """Search the lines' parts; yield each line once all lines before it are finished too."""
+
+        def put(number: int, hypotheses: list[Hypothesis]) -> None:
+            found = [each for each in hypotheses if each.score > -math.inf]
+            line = ahead.put(number, found + [NOTHING] * ((sample or 1) - len(found)))
+            if not line.missing:
+                counted = [each for part in line.hypotheses for each in (part if sample else part[:1])]
+                searched(sum(len(each.ids) + each.finished for each in counted))
+
         with ahead:
             while ahead.wait():
                 if due := ahead.due():  # blank lines, which need no search
@@ -183,13 +195,8 @@ class Pipeline(ABC, Generic[Result]):
                     continue
                 # Hypotheses may share a text, so more than `n_best` may be needed.
                 count = sample or (1 if n_best == 1 else self.decoding.beam)
-                with closing(engine.search(ahead, count, sample is not None)) as search:
-                    for number, hypotheses in search:
-                        found = [each for each in hypotheses if each.score > -math.inf]
-                        line = ahead.put(number, found + [NOTHING] * ((sample or 1) - len(found)))
-                        if not line.missing:
-                            counted = [each for part in line.hypotheses for each in (part if sample else part[:1])]
-                            searched(sum(len(each.ids) + each.finished for each in counted))
+                with closing(self._turns.search(engine, ahead, count, sample is not None, put)) as search:
+                    for _ in search:
                         yield from ahead.due()
 
     @abstractmethod

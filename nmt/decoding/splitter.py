@@ -189,7 +189,7 @@ def joined(line: str, parts: Sequence[Source], texts: Sequence[str]) -> tuple[st
     """Return a line with translations in place of its parts, and the offset of each.
 
     A single space between two parts is dropped in scripts without spaces, but for one behind a sentence of Thai and its
-    like; elsewhere, a missing one is added. Empty translations leave no spaces.
+    like; where the source needs none, a missing one is added. Empty translations leave no spaces.
     """
     if not parts:
         return clean(line), []
@@ -202,7 +202,7 @@ def joined(line: str, parts: Sequence[Source], texts: Sequence[str]) -> tuple[st
         elif is_blank or not text:
             between = ""
         elif last and len(between) < 2:
-            between = "" if _runs_on(found[-1], line[last - 1]) else between or " "
+            between = _between(found[-1], between, line[last - 1])
         found += _apart(found, between, line, last) + between
         found += _apart(found, text, line, part.start) * bool(between.strip() or not last)
         starts.append(len(found))
@@ -211,9 +211,11 @@ def joined(line: str, parts: Sequence[Source], texts: Sequence[str]) -> tuple[st
     return ("" if is_blank and not rest.strip() else found + _apart(found, rest, line, last) + rest), starts
 
 
-def _runs_on(last: str, source: str) -> bool:
-    """Return whether no space follows a part that ends in `last`, whose source ends in `source`."""
-    return is_wide(last) or (UNSPACED.match(last) is not None and source not in STOPS + WIDE)
+def _between(last: str, between: str, source: str) -> str:
+    """Return what follows a part that ends in `last`, whose source ends in `source`, with `between` behind it."""
+    if is_wide(last) or (UNSPACED.match(last) and source not in STOPS + WIDE):
+        return ""
+    return between or " " * (UNSPACED.match(source) is not None)
 
 
 def _apart(found: str, following: str, line: str, at: int) -> str:

@@ -20,9 +20,9 @@ from nmt.decoding.splitter import LineSplitter, clean, joined
 from nmt.decoding.workers import Loaded, MakeSearch, Models
 from nmt.formats.alignment import Aligned, AlignedLine
 from nmt.formats.numbers import compare
-from nmt.formats.segments import Segment
+from nmt.formats.segments import SPECIAL_SPACE, Segment, read_line, with_spaces_of
 from nmt.formats.sentences import TrainedLengths
-from nmt.formats.terms import MESSAGE, Phrase, Term, Terms, beyond, missing
+from nmt.formats.terms import MESSAGE, Phrase, Term, Terms, beyond, find_copies, missing
 from nmt.recipe import Decoding
 from nmt.search.sources import Engine, Prefix, Source
 from nmt.system.errors import UserError
@@ -220,6 +220,13 @@ class Translator(Pipeline[Translation]):
             self._ways[given] = LineSplitter(own, self.decoding, self._lengths, source or "", symbols), first
         return self._ways[given]
 
+    def _request(self, line: str | Request) -> Request:
+        request = Request.of(line)
+        is_read = request.segment is not None or request.prefix.strip() != ""
+        if is_read or not SPECIAL_SPACE.search(request.text.strip()):
+            return request
+        return request.of_segment(read_line(request.text))
+
     def split(self, request: Request) -> list[Source]:
         """Encode a line in parts; a line with a prefix is not split."""
         terms, segment = request.terms or self._terms, request.segment
@@ -309,11 +316,14 @@ class Translator(Pipeline[Translation]):
 
     def _text(self, line: SplitLine, rank: int) -> str:
         """Put the translations of this `rank` in place of the line's parts."""
-        return one_line(joined(line.text, line.parts, self._texts(line, rank))[0])
+        text = joined(line.text, line.parts, self._texts(line, rank))[0]
+        return with_spaces_of(line.text, text)
 
     def _texts(self, line: SplitLine, rank: int) -> list[str]:
         """Return the parts' translations, without spaces that a model adds at their ends."""
-        return [each.decoded(self._target.decode).strip(" ") for each in line.of_rank(rank)]
+        texts = (each.decoded(self._target.decode).strip(" ") for each in line.of_rank(rank))
+        copies = [phrase.source for part in line.parts for phrase in part.phrases if "\n" in phrase.source]
+        return [_one_line(text, copies) for text in texts]
 
     def _with_codes(self, line: SplitLine, segment: Segment, text: str, rank: int) -> str:
         """Put the line's codes into `text`, the joined translations of this `rank`."""
@@ -384,6 +394,16 @@ class Translator(Pipeline[Translation]):
             hypotheses.append({"text": text, "score": score, "tokens": tokens} | (annotation if self.annotated else {}))
         own = {name: getattr(translation, name) for name in JSON_FIELDS}
         return self._json(number, translation, hypotheses, **own | {"missing": list(map(str, translation.missing))})
+
+
+def _one_line(text: str, copies: Sequence[str]) -> str:
+    """Replace line breaks with spaces, but for those in what is copied."""
+    if "\n" not in text and "\r" not in text:
+        return text
+    found, last = "", 0
+    for start, end in find_copies(text, copies):
+        found, last = found + one_line(text[last:start]) + text[start:end], end
+    return found + one_line(text[last:])
 
 
 def _alignment(line: SplitLine, rank: int) -> list[int | None]:

@@ -20,6 +20,7 @@ STRONG = 0.5  # part of the strongest attention in a run that keeps a word in it
 CLEAR = 0.3  # attention to a source word from which an output word may stand for it
 LIKELY = 0.2  # attention from which tags go around a word if no word stands clearly for theirs
 GLUE = frozenset("-‐‑'’.,:/@&+·")  # punctuation that makes one word of what stands on both sides of it
+STOPS = ".,:"  # which make none of a word and one that begins with a capital: cat.The
 
 
 def words_of(text: str, glue: frozenset[str] = frozenset(), whole: Sequence[Span] = ()) -> list[Span]:
@@ -30,7 +31,8 @@ def words_of(text: str, glue: frozenset[str] = frozenset(), whole: Sequence[Span
     joined = [joins(character) for character in text]
     keys: list[int | None] = [None if character.isspace() else at for at, character in enumerate(text)]
     for at, character in enumerate(text):
-        if joined[at] or (character in glue and 0 < at < len(text) - 1 and joined[at - 1] and joined[at + 1]):
+        is_glue = character in glue and 0 < at < len(text) - 1 and joined[at - 1] and joined[at + 1]
+        if joined[at] or (is_glue and not (text[at - 1].islower() and text[at + 1].isupper() and character in STOPS)):
             keys[at] = -1
     for number, span in enumerate(whole, len(text)):
         keys[slice(*span)] = [number] * (span.end - span.start)

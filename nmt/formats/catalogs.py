@@ -7,7 +7,7 @@ import re
 from nmt.text.language_codes import Language
 
 
-def plural_forms(code: str) -> tuple[int, str]:
+def usual_plurals(code: str) -> tuple[int, str]:
     """Return the number of plural forms of a language, and their rule in C; those of English if it is unknown."""
     from translate.lang.data import languages
 
@@ -24,7 +24,7 @@ def known_code(code: str) -> str:
 
 def catalog_of(template: bytes, code: str) -> bytes:
     """Return a template, a .pot, as a catalog of a language: with what its header leaves open."""
-    count, rule = plural_forms(code)
+    count, rule = usual_plurals(code)
     language = Language.of(code).posix
     for pattern, filled in (
         (rb'^"Language: *(?=\\n")', f'"Language: {language}'),

@@ -23,7 +23,7 @@ _INLINE = re.compile(
     r"|(?P<opening>!?\[)|(?P<closing>\])|(?P<emphasis>\*{1,3}|(?<!_)_{1,3}(?!_)|~~)|(?P<html>[<&])",
     re.DOTALL,
 )
-_BEGINS = _ENDS = re.compile(r"[^\s*_~]")
+_WORD = re.compile(r"\S")
 BRACKETS = ("[", "![")
 
 
@@ -90,9 +90,9 @@ class _Reader:
         behind = self.text[found.end() : found.end() + 1]
         is_inside = mark[0] == "_" and before.isalnum() and behind.isalnum()
         opened = self.opened[mark]
-        if opened and opened[-1] > self.last_bracket() and _ENDS.match(before) and not is_inside:
+        if opened and opened[-1] > self.last_bracket() and _WORD.match(before) and not is_inside:
             self.close(opened[-1], mark)
-        elif _BEGINS.match(behind) and not (mark[0] == "_" and before.isalnum()):
+        elif _WORD.match(behind) and not (mark[0] == "_" and before.isalnum()):
             self.open(found)
         else:
             self.add(mark)

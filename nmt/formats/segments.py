@@ -11,7 +11,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise, takewhile
+from itertools import groupby, pairwise, takewhile
 from typing import Literal
 
 import numpy as np
@@ -19,8 +19,12 @@ from numpy.typing import NDArray
 
 from nmt.formats.alignment import AlignedLine
 from nmt.formats.terms import Span, find_copies
+from nmt.text.scripts import joins
 
 _CLOSING = re.compile(r"[.!?…,;:)\]}»”’\"'。！？、，；：）」』】]")
+_OPENING = re.compile(r"[(\[{«„“‘¿¡「『【]")
+SPECIAL_SPACE = re.compile(r"[^\S \n]")
+"""White space other than plain spaces and line ends"""
 IN_WORD = -2  # owner of a word that has tags inside it
 PLAIN_SPACES = " \n"  # what a line of markup may have as white space without a meaning of its own
 
@@ -75,13 +79,15 @@ class _Element:
 
     def needs_space(self, side: int, beside: str) -> bool:
         """Return whether codes without words had a space on a side where now a word is, or punctuation before them."""
-        is_needed = beside != "" and not beside.isspace() and (side == 0 or not _CLOSING.match(beside))
-        return self.start == self.end and self.spaces[side] and is_needed
+        if not self.spaces[side] or beside == "" or beside.isspace():
+            return False
+        is_alone = self.start == self.end and (side == 0 or not _CLOSING.match(beside))
+        return is_alone or joins(beside)
 
     def place(self, aligned: AlignedLine) -> int:
         """Return the offset of a code without words in the translation, on that side of a space where it was."""
         at = aligned.between(self.start, (not self.spaces[0], not self.spaces[1]))
-        if self.spaces == (True, False):
+        if self.spaces[0]:
             return len(aligned.output) - len(aligned.output[at:].lstrip())
         return len(aligned.output[:at].rstrip())
 
@@ -121,7 +127,7 @@ class Segment:
         self.ends: list[int] = []  # offsets in the text where a sentence ends, whatever its words
         self._edges = ["", ""]  # white space at the ends of the unit
         self._elements: list[_Element] = []  # by their opening codes
-        tokens = _with_own_space([*tokens])
+        tokens = _with_own_space([part for token in tokens for part in _cut_at_special_space(token)])
         self._read(tokens)
         signs = [sign for token in tokens for sign in token.signs]
         self._written = {sign: raw for sign, raw in reversed(signs) if sign != raw}  # by what they stand for
@@ -217,11 +223,11 @@ class Segment:
                 end = spans[index].end if index >= 0 else len(output)
                 written += "".join(signs[last:end])
                 if index >= 0:
-                    element, behind = self._elements[index], output[end : end + 1]
+                    element, behind = self._elements[index], output[max(last, end) :][:1]
                     is_found = not element.label or written[begun[index] :] == element.label
                     closing = element.closing if is_found else f"][{element.label}]"
                     written += closing + " " * element.needs_space(1, behind)
-                    end += element.stands_for_space(1) and behind.isspace()
+                    end = max(last, end) + (element.stands_for_space(1) and behind.isspace())
             last = max(last, end)
         return self._edges[0] + written + self._edges[1]
 
@@ -272,9 +278,63 @@ def parts_of(signs: Sequence[Sign]) -> Iterator[Token]:
             yield Token(kind, "".join(raw for _, raw in part), part)
 
 
+def with_spaces_of(source: str, output: str) -> str:
+    """Return an output with the white space of its source, such as U+00A0, between two words that are the same there.
+
+    It replaces plain spaces, a character for a character.
+    """
+    if not SPECIAL_SPACE.search(source.strip()):
+        return output
+    for found in re.finditer(r"(?<!\S)(?=(\S+)([^\S \n])(\S+))", source):
+        before, space, behind = found.groups()
+        at = output.find(f"{before} {behind}") + len(before)
+        if at >= len(before):
+            output = output[:at] + space + output[at + 1 :]
+    return output
+
+
+def read_line(text: str) -> Segment:
+    """Keep tabs of a plain line, at which a sentence ends, and white space such as U+00A0 between words."""
+    tokens = list[Token]()
+    for is_tab, group in groupby(plain(text), lambda sign: sign[0] == "\t"):
+        run = [*group]
+        kind: Kind = "space" if is_tab else "text"
+        raw = "".join(each for _, each in run)
+        tokens.append(Token(kind, raw, run, parts=is_tab, ends=is_tab))
+    return Segment(text, tokens)
+
+
 def plain(text: str) -> list[Sign]:
     """Return the characters of a text that stand for themselves."""
     return [(character, character) for character in text]
+
+
+def _cut_at_special_space(token: Token) -> Iterator[Token]:
+    """Yield the words of a text and, as codes, the white space between two that is no plain space: 5&nbsp;km.
+
+    That beside punctuation is of the language, as in French, and is text.
+    """
+    if token.kind != "text" or not SPECIAL_SPACE.search(token.text):
+        yield token
+        return
+    run = list[Sign]()
+    signs = token.signs
+    for is_space, group in groupby(range(len(signs)), lambda at: signs[at][0].isspace()):
+        places = [*group]
+        own = [signs[at] for at in places]
+        is_special = is_space and any(sign not in PLAIN_SPACES for sign, _ in own)
+        is_outer = places[0] == 0 or places[-1] + 1 == len(signs)
+        if is_special and not is_outer and _parts_words(signs[places[0] - 1][0], signs[places[-1] + 1][0]):
+            yield Token("text", "".join(raw for _, raw in run), run)
+            yield Token("alone", "".join(raw for _, raw in own), parts=True)
+            run = []
+        else:
+            run += own
+    yield Token("text", "".join(raw for _, raw in run), run)
+
+
+def _parts_words(before: str, behind: str) -> bool:
+    return not _CLOSING.match(behind) and not _OPENING.match(before)
 
 
 def _with_own_space(tokens: list[Token]) -> list[Token]:

@@ -23,8 +23,7 @@ SIGNS = "%{}<>"  # of placeholders
 _WORD = re.compile(r"[^\W_]+")
 GAP = re.compile(r"\s{2,}|[\t\r\v\f\n]")  # white space that a program lays out
 _BLANK_LINE = re.compile(r"\n[^\S\n]*\n")
-_END = re.compile(r"(?<!\s)\s*(?:\.{3}|[….:])\Z")
-_ANY_END = re.compile(r"(?<!\s)\s*(?:\.{3}|[….:。：։])\Z")
+_END = re.compile(r"(?<!\s)\s*(?:\.{3}|[….:。：։])\Z")
 _KEPT = Terms()
 
 
@@ -143,7 +142,7 @@ class ProgramString:
     def _with_end(self, text: str, source: str) -> str:
         """Return a translation that ends as the source does, or as its language has it, whatever tags are behind."""
         (body, after), (source_body, source_after) = _without_tags_behind(text), _without_tags_behind(source)
-        end, other = _END.search(source_body), _ANY_END.search(body)
+        end, other = _END.search(source_body), _END.search(body)
         if end and end.start() == 0 and source_after:  # what ends it stands behind its tags, alone
             return text
         wanted = (end[0], self._punctuation(end[0])) if end else ("",)
@@ -161,7 +160,7 @@ class ProgramString:
         best = sorted(same, key=lambda at: (text[at - 1 : at].isalnum(), text[at] != self._letter))
         at = next(iter(best or free), None)
         if at is None or (not same and UNSPACED.match(text[at])):
-            end = _ANY_END.search(text)
+            end = _END.search(text)
             at = end.start() if end else len(text)
             return f"{text[:at]}({mark}{letter.upper()}){text[at:]}"
         return text[:at] + mark + text[at:]

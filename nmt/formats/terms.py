@@ -279,7 +279,7 @@ def spaced_like(text: str, source: str, kept: Sequence[Phrase]) -> str:
     places = defaultdict[str, list[Phrase]](list)
     for phrase in reversed(kept):
         places[phrase.source].append(phrase)
-    edits = list[Edit]()
+    edits = dict[Span, str]()  # two that are kept may have a gap in common
     for span in find_copies(text, places):
         same = places[text[slice(*span)]]
         if same:
@@ -292,8 +292,8 @@ def spaced_like(text: str, source: str, kept: Sequence[Phrase]) -> str:
                 is_special = space != "" and wanted.strip(" ") != ""
                 is_apart = space == "" and wanted != "" and has_word
                 if is_joined or is_special or is_apart:
-                    edits.append((gap, wanted))
-    return written(text, edits)
+                    edits[gap] = wanted
+    return written(text, [*edits.items()])
 
 
 def _gap(text: str, at: int, side: int) -> tuple[Span, bool]:

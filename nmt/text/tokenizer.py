@@ -1,7 +1,7 @@
 """A model's tokenizer: its source and target vocabularies, trained here, of another kind, or of an OPUS-MT model.
 
-Text is not normalised, and characters without an entry use byte fallback, so only Marian vocabularies can lose text. A
-Marian folder has a SentencePiece model for each side, `source.spm` and `target.spm`, and assigns ids to their pieces in
+Characters without an entry use byte fallback, so only Marian vocabularies can lose text that a reader sees. A Marian
+folder has a SentencePiece model for each side, `source.spm` and `target.spm`, and assigns ids to their pieces in
 `vocab.json`; with `separate_vocabs` in `tokenizer_config.json`, target pieces get theirs from `target_vocab.json`.
 """
 

@@ -106,6 +106,21 @@ def test_a_template_is_filled(nmt, ready: tuple[object, ...], name: str, output:
     assert b'msgstr "b a"' in written
 
 
+def test_what_cannot_be_filled_is_named_and_counted(nmt, ready: tuple[object, ...]) -> None:
+    """Forms beside translated ones, texts that nothing says are any."""
+    plural = 'msgid "a"\nmsgid_plural "b c"\nmsgstr[0] "d"\nmsgstr[1] ""\n'
+    Path("in/a.po").write_text(HEADER + '"Plural-Forms: nplurals=2; plural=n != 1;\\n"\n\n' + plural)
+    array = "<array name='a'><item>b c</item></array><string name='d'>a b c</string>"
+    Path("in/strings.xml").write_text(f"<resources>{array}</resources>")
+    done = nmt(*ready, "--input", "in", "--output", "out")
+    assert done.code == 0, done.err
+    assert "in/a.po: left empty: 'b c'\n" in done.err
+    assert "in/strings.xml: left empty: 'b c'\n" in done.err
+    assert re.search(r"; 5 strings in files \(3\), 0 from memory, 2 left empty\n\Z", done.err)
+    assert Path("out/a.po").read_bytes() == Path("in/a.po").read_bytes()
+    assert Path("out/strings.xml").read_text() == f"<resources>{array.replace('a b c', 'c b a')}</resources>"
+
+
 def test_all_units_without_review_if_asked(nmt, ready: tuple[object, ...]) -> None:
     settings = ("--set", "decoding.all=true", "--set", "decoding.review=false")
     done = nmt(*ready, "--input", "in/*.po", "--output", "out", *settings)
@@ -180,6 +195,6 @@ def test_lines_that_only_begin_like_files_are_translated(nmt, ready: tuple[objec
 
 
 def test_lines_are_recalled_if_a_memory_is_given(nmt, ready: tuple[object, ...]) -> None:
-    done = nmt(*ready, "--memory", "memory.po", stdin=b"a b c\nknown\n\nf g h\n")
-    assert done.out.decode() == "c b a\nbekannt\n\nunused\n", done.err
+    done = nmt(*ready, "--memory", "memory.po", stdin=b"a b c\n  Known: \n\nf g h\n")
+    assert done.out.decode() == "c b a\n  Bekannt: \n\nunused\n", done.err
     assert done.err.rstrip().endswith("; 2 from memory")

@@ -189,3 +189,42 @@ def test_the_memory_prefers_the_same_source_then_context_then_file_then_frequenc
     assert (found := memory.recall("Save", "Sa_ve")) is not None
     assert found.bare in ("Speichern", "Sichern")
     assert memory.recall("Close", "Close") is None
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("  Open file\t", "  Datei öffnen\t"),
+        ("Open file…", "Datei öffnen…"),
+        ("OPEN FILE:", "DATEI ÖFFNEN:"),
+        ("open file", "Datei öffnen"),  # which has a noun
+        (" The %s cat! ", " Die %s Katze! "),
+        ("the %s CAT", "die %s Katze"),
+        ("THE %s CAT...", "DIE %s KATZE..."),
+        ("THE %S CAT", None),
+        ("So.", "So!"),  # found exactly
+        ("SO", "SO"),
+        ("Ready: ", "Prêt\xa0: "),
+        ("Ready!", "Prêt\xa0!"),
+        ("Ready", "Prêt"),
+        ("Close:", "关闭："),
+        ("Do not stop", None),  # in capitals, of which the words' own are unknown
+        ("DO NOT STOP.", "NICHT HALTEN."),
+        ("The cat?", None),
+        ("...", None),
+        (" ", None),
+    ],
+)
+def test_a_line_is_recalled_whatever_its_edges_capitals_and_end(line: str, expected: str | None) -> None:
+    pairs = {
+        **{
+            "Open file": "Datei öffnen",
+            "the %s cat.": "die %s Katze.",
+            "So.": "So!",
+            "so": "so",
+            "Ready:": "Prêt\xa0:",
+        },
+        **{"Close.": "关闭。", "DO NOT STOP!": "NICHT HALTEN!", "The cat": "Die Katze"},
+    }
+    write("memory.tsv", [f"{source}\t{target}" for source, target in pairs.items()])
+    assert TranslationMemory(None, [Dataset(file="memory.tsv")], data()).recall_line(line) == expected

@@ -1,0 +1,272 @@
+"""XML as it is written: where elements stand in the text, what they hold, and changes that leave all else as it is."""
+
+from __future__ import annotations
+
+import html
+import re
+from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+from xml.parsers.expat import ParserCreate
+
+from nmt.formats.units import Edits
+
+MARKS = {BOM_UTF8: "utf-8", BOM_UTF16_LE: "utf-16-le", BOM_UTF16_BE: "utf-16-be"}
+"""Byte order marks, and the encodings that they stand for"""
+MOST_DEEP = 256  # elements inside each other
+_DECLARATION = re.compile(rb"<\?xml\b[^>]*?\sencoding\s*=\s*[\"']([\w.:-]+)")
+_ATTRIBUTE = re.compile(r"(?<!\s)\s++([\w:.-]++)\s*+=\s*+(\"[^\"]*\"|'[^']*')")
+_INSIDE_TAG = r"(?:[^\"'>]|\"[^\"]*\"|'[^']*')*+"
+_PART = re.compile(
+    r"<!\[CDATA\[(?P<characters>.*?)\]\]>|<!--.*?-->|<\?.*?\?>|(?P<text>[^<]+)"
+    rf"|(?P<bare><(?P<name>[^\s/>]++){_INSIDE_TAG})(?<!/)></(?P=name)\s*>|(?P<tag><{_INSIDE_TAG}>)",
+    re.DOTALL,
+)
+_CODE = re.compile(r"</?(?:\w+:)?(?:bpt|ept|ph|it|ut)\b")
+"""Elements of XLIFF and TMX that hold codes of another format"""
+_REFERENCE = re.compile(r"&(?:#x([0-9a-fA-F]+)|#([0-9]+)|\w+);")
+_WRAPPED = re.compile(r"(?<![ \t\r\n])[ \t\r\n]*\n[ \t]+")
+
+
+@dataclass(eq=False, slots=True)
+class Element:
+    """An element: offsets in its document of its start tag, of what is inside and of its end tag, and its end."""
+
+    document: str = field(repr=False)
+    name: str
+    """With its prefix; letters beyond ASCII are underscores"""
+    parent: Element | None = field(repr=False)
+    start: int
+    inner: int = -1
+    stop: int = -1
+    end: int = -1
+    children: list[Element] = field(default_factory=list, repr=False)
+
+    @property
+    def tag(self) -> str:
+        """The start tag, as it is written."""
+        return self.document[self.start : self.inner]
+
+    @property
+    def inside(self) -> str:
+        """The XML inside, as it is written."""
+        return self.document[self.inner : self.stop]
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it is one tag, such as <a/>."""
+        return self.inner == self.end
+
+    @property
+    def base(self) -> str:
+        """The name without its prefix."""
+        return self.name.rpartition(":")[2]
+
+    @property
+    def prefix(self) -> str:
+        """The prefix of the name, with its colon; an empty one if there is none."""
+        return self.name[: -len(self.base)]
+
+    def get(self, key: str) -> str:
+        """Return the value of an attribute; an empty one if it is not there."""
+        tag = self.tag
+        if key not in tag:  # as in most
+            return ""
+        values = (value[1:-1] for name, value in _ATTRIBUTE.findall(tag) if name == key)
+        return _unescaped(next(values, ""))
+
+    def inherited(self, key: str) -> str:
+        """Return the value of an attribute that holds for all that is inside: of the nearest element that has it."""
+        element: Element | None = self
+        while element is not None:
+            value = element.get(key)
+            if value:
+                return value
+            element = element.parent
+        return ""
+
+    def child(self, base: str) -> Element | None:
+        """Return the first child of this name in the namespace of this element, by its prefix; None without one."""
+        return next((each for each in self.children if each.name == self.prefix + base), None)
+
+    def below(self) -> Iterator[Element]:
+        """Yield the elements inside, in the order of the document."""
+        waiting = [*reversed(self.children)]
+        while waiting:
+            element = waiting.pop()
+            yield element
+            waiting += reversed(element.children)
+
+    @property
+    def has_text(self) -> bool:
+        """Whether there is more inside than elements, the codes that these hold, and white space."""
+        depth = 0
+        for is_tag, text in parts_of(self.inside):
+            if is_tag and _CODE.match(text) and not text.endswith("/>"):
+                depth += -1 if text.startswith("</") else 1
+            elif not is_tag and not depth and text.strip():
+                return True
+        return False
+
+    def content(self, may_wrap: bool = False) -> str:
+        """Return the text inside, which is XML if there are elements in it.
+
+        If it may be wrapped, a line break with an indentation behind it is a space, unless `xml:space` preserves it.
+        """
+        is_wrapped = may_wrap and self.inherited("xml:space") != "preserve"
+        texts = []
+        for is_tag, text in parts_of(self.inside):
+            if is_wrapped and not is_tag:
+                text = _WRAPPED.sub(" ", text)
+            texts.append(text if is_tag or not self.children else escaped(text))
+        return "".join(texts)
+
+    def translation(self, target: Element | None, may_wrap: bool = False) -> str:
+        """Return the content of a target of this source; nothing if it has only elements or spaces for words."""
+        if target is None or (self.has_text and not target.has_text):
+            return ""
+        return target.content(may_wrap)
+
+
+class XmlText:
+    """An XML document and the changes to it."""
+
+    def __init__(self, raw: bytes) -> None:
+        """Read a document; raise ValueError, LookupError or ExpatError if it is none, or declares entities."""
+        self._raw = raw
+        mark = next((each for each in MARKS if raw.startswith(each)), b"")
+        declared = _DECLARATION.match(raw)
+        self._encoding = MARKS.get(mark) or (declared[1].decode() if declared else "utf-8")
+        self._mark, self._edits = mark, Edits()
+        self.text = raw[len(mark) :].decode(self._encoding)
+        if "<!ENTITY" in self.text:
+            raise ValueError("it declares entities; write what they stand for")
+        self.root = _parsed(self.text)
+        self.newline = "\r\n" if "\r\n" in self.text else "\n"
+
+    def fill(self, element: Element, xml: str | None, **attributes: str | None) -> None:
+        """Replace what is inside an element, unless it is None, and set attributes; those that are None go.
+
+        `_` in their names stands for `-`.
+        """
+        tag = element.tag
+        for key, value in attributes.items():
+            tag = with_attribute(tag, key.replace("_", "-"), value)
+        if xml is not None and element.is_empty:
+            filled = f"{tag.removesuffix('/>').rstrip()}>{xml}</{_name(tag)}>"
+            self._edits.replace(element.start, element.end, filled)
+            return
+        self._edits.replace(element.start, element.inner, tag)
+        if xml is not None:
+            self._edits.replace(element.inner, element.stop, xml)
+
+    def put_behind(self, element: Element, xml: str) -> None:
+        """Put XML behind an element, with the white space that is before this."""
+        at = element.start
+        while at and self.text[at - 1].isspace():
+            at -= 1
+        self._edits.replace(element.end, element.end, self.text[at : element.start] + xml)
+
+    def as_xml(self, text: str, is_xml: bool, escapes: Mapping[int, str] = MappingProxyType({})) -> str:
+        """Return the XML of a text, with the line ends of the document; raise ExpatError if it is not well-formed."""
+        xml = (text if is_xml else escaped(text).translate(escapes)).replace("\n", self.newline)
+        _parsed(f"<x>{xml}</x>")
+        return xml
+
+    def content(self) -> bytes:
+        """Return the document with the changes."""
+        text = self._edits.applied(self.text)
+        if text == self.text:
+            return self._raw
+        return self._mark + text.encode(self._encoding, "xmlcharrefreplace")
+
+
+def parts_of(xml: str) -> Iterator[tuple[bool, str]]:
+    """Yield the tags of XML as they are written, each with True, and the texts with False; no comments.
+
+    <x></x> is one tag, <x/>.
+    """
+    xml = xml.replace("\r\n", "\n")
+    if "<" not in xml and "&" not in xml:  # as in most
+        if xml:
+            yield False, xml
+        return
+    for part in _PART.finditer(xml):
+        if part["tag"]:
+            yield True, part["tag"]
+        elif part["bare"]:
+            yield True, part["bare"] + "/>"
+        elif part["text"]:
+            yield False, _unescaped(part["text"])
+        elif part["characters"]:
+            yield False, part["characters"]
+
+
+def _unescaped(text: str) -> str:
+    """Return a text with what references stand for; unlike in HTML, numbers from 128 to 159 mean themselves."""
+    return _REFERENCE.sub(_character, text) if "&" in text else text
+
+
+def _character(reference: re.Match[str]) -> str:
+    hexadecimal, decimal = reference.groups()
+    if hexadecimal or decimal:
+        return chr(int(hexadecimal, 16) if hexadecimal else int(decimal))
+    return html.unescape(reference[0])
+
+
+def escaped(text: str) -> str:
+    """Return a text as XML."""
+    return html.escape(text, quote=False).replace("\r", "&#13;")
+
+
+def _name(tag: str) -> str:
+    return re.split(r"[\s/>]", tag[1:], maxsplit=1)[0]
+
+
+def with_attribute(tag: str, key: str, value: str | None) -> str:
+    """Return a start tag with an attribute in its place or, if it has none, at the end; without it if it is None."""
+    for found in _ATTRIBUTE.finditer(tag):
+        if found[1] == key:
+            start, end = found.span() if value is None else (found.start(2) + 1, found.end(2) - 1)
+            return tag[:start] + (value or "") + tag[end:]
+    if value is None:
+        return tag
+    end = len(tag) - (2 if tag.endswith("/>") else 1)
+    end = len(tag[:end].rstrip())
+    return f'{tag[:end]} {key}="{value}"{tag[end:]}'
+
+
+def _parsed(text: str) -> Element:
+    """Return the root element of a document; raise ExpatError if this is not well-formed."""
+    parser, top = ParserCreate("utf-8"), Element(text, "", None, 0)
+    opened, last = [top], [top]
+
+    def come(*_: Any) -> None:
+        if last[0].inner < 0:
+            last[0].inner = parser.CurrentByteIndex
+
+    def begin(name: str, _: Any) -> None:
+        come()
+        parent = opened[-1]
+        if len(opened) > MOST_DEEP:
+            raise ValueError(f"its elements are inside each other more than {MOST_DEEP} deep")
+        element = Element(text, name, None if parent is top else parent, parser.CurrentByteIndex)
+        parent.children.append(element)
+        opened.append(element)
+        last[0] = element
+
+    def end(*_: Any) -> None:
+        come()
+        element, at = opened.pop(), parser.CurrentByteIndex
+        is_empty = element.inner == at and text.startswith("/>", at - 2)
+        element.stop = at
+        element.end = at if is_empty else text.index(">", at) + 1
+
+    top.inner = 0
+    parser.StartElementHandler, parser.EndElementHandler, parser.DefaultHandler = begin, end, come
+    parser.Parse(re.sub(r"[^\0-\x7f]", "_", text), True)  # a byte for a character
+    (root,) = top.children
+    root.parent = None
+    return root
