@@ -52,6 +52,8 @@ def load(
     *,
     workers: int = 1,
     threads: int | None = None,
+    to: str | None = None,
+    source: str | None = None,
     **decoding: object,
 ) -> Translator | Parser:
     """Load a bundle or a run's directory, as in `nmt.load("ckpts/", beam=8)`; several paths form an ensemble.
@@ -59,9 +61,10 @@ def load(
     Other keywords override the first bundle's decoding settings, such as `beam` and `precision`. `device` is auto, cpu,
     cuda or cuda:N. If `workers` is above 1, that many spawned processes share the lines and, on a CPU, the `threads`;
     the program's main module must then be importable (`if __name__ == "__main__":`). `close` or leaving a `with` block
-    stops them.
+    stops them. A model of several languages translates `to` one of them, from the language `source`, unless a call says
+    otherwise.
 
-    Raise UserError if a model, key, value or device does not exist, or if the tokenizers differ.
+    Raise UserError if a model, key, value, language or device does not exist, or if the tokenizers differ.
     """
     from nmt.checkpoint.reading import common_tokenizer
     from nmt.decoding.parser import Parser
@@ -69,6 +72,7 @@ def load(
     from nmt.decoding.workers import Saved
     from nmt.exchange.resolve import resolve
     from nmt.recipe import TaskName, override_decoding
+    from nmt.system.errors import UserError
 
     paths = [path] if isinstance(path, str | os.PathLike) else path
     bundles = [resolve(Path(path))[0] for path in paths]
@@ -77,10 +81,15 @@ def load(
     for bundle in bundles:
         bundle.check_task(task)
     settings = override_decoding(bundles[0].recipe, [f"{key}={json.dumps(v)}" for key, v in decoding.items()])
+    if task == "parse" and (to or source):
+        raise UserError(f"{to or source}: a parser has no choice of languages", "leave to and source out")
+    if to or source:
+        tokenizer.complete((source, to), bundles[0].recipe.data.directions)
     models = Saved(bundles, device, workers, threads, forks=False, say=_silent)
     if task == "parse":
         return Parser(models, tokenizer, settings)
-    return Translator(models, tokenizer, settings, bundles[0].lengths, directions=bundles[0].recipe.data.directions)
+    directions = bundles[0].recipe.data.directions
+    return Translator(models, tokenizer, settings, bundles[0].lengths, directions=directions, direction=(source, to))
 
 
 def _silent(line: str) -> None:

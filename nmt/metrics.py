@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from nmt.system.compression import split_suffix
 from nmt.system.errors import UserError
+from nmt.text.language_codes import Language
 from nmt.text.scripts import is_unspaced
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ class Moses:
             raise UserError(problem, "pip install sacremoses") from None
         # Moses has rules for Chinese, but takes what stands between two marks for a word
         known = sorted(code for code in set(NonbreakingPrefixes().available_langs.values()) if not tokenizer_of(code))
-        language = re.split("[-_]", language)[0]
+        language = Language.of(language).base
         if language not in known:  # sacremoses would silently use the rules for English
             problem = f"the language of the reference, {language!r}, is none of {', '.join(known)}"
             hint = (
@@ -73,10 +74,10 @@ def language_of(path: Path) -> str:
 
 # Codes of languages (ISO 639) and scripts (ISO 15924) by the tokenizer of sacreBLEU that finds their words
 TOKENIZERS = {
-    "zh": "zh zho chi cmn yue lzh wuu gan hak hsn cjy cn hans hant hani",
-    "ja-mecab": "ja jpn jp jpan hira kana hrkt",
-    "ko-mecab": "ko kor kore hang",
-    "char": "th tha lo lao km khm my mya bur shn mnw bo bod tib dz dzo thai laoo khmr mymr tibt lana talu java bali",
+    "zh": "zh yue lzh wuu gan hak hsn cjy cn hans hant hani",
+    "ja-mecab": "ja jp jpan hira kana hrkt",
+    "ko-mecab": "ko kore hang",
+    "char": "th lo km my shn mnw bo dz thai laoo khmr mymr tibt lana talu java bali",
 }
 
 
@@ -85,8 +86,8 @@ def tokenizer_of(language: str) -> str | None:
 
     A script in the code decides: zh_Latn is written with spaces.
     """
-    first, *others = re.split("[-_]", language.lower())
-    code = next((tag for tag in others if len(tag) == 4 and tag.isalpha()), first)
+    given = Language.of(language)
+    code = given.script.lower() or given.base
     return next((name for name, codes in TOKENIZERS.items() if code in codes.split()), None)
 
 

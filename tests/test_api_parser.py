@@ -126,6 +126,8 @@ def test_what_is_loaded_parses_and_says_so_when_asked_to_translate(tokenizer: To
     with pytest.raises(UserError, match="is a parser") as error:
         model.translate(["The cat sleeps ."])
     assert "model.parse" in error.value.hint
+    with pytest.raises(UserError, match="de: a parser has no choice of languages"):
+        nmt.load(tmp_path / "bundle", to="de")
 
 
 def test_a_translator_says_so_when_asked_to_parse() -> None:

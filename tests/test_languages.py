@@ -16,7 +16,7 @@ from nmt.data.corpus import Corpus
 from nmt.data.epochs import mixture_of
 from nmt.decoding.engine import Request
 from nmt.exchange.opus_mt import MarianBundle
-from nmt.recipe import load
+from nmt.recipe import TokenizerSettings, load
 from nmt.system.errors import UserError
 from nmt.text.tokenizer import Tokenizer
 from nmt.text.vocabulary import EOS
@@ -28,7 +28,7 @@ data:
   target: de
   temperature: 2
   train:
-  - {file: en-de.tsv, target: de}
+  - {file: en-de.tsv}
   - {file: en-fr.tsv, languages: [en, fr]}
   - {file: en-fr.tsv, fields: [2, 1], source: fr, target: en}
   valid: {take: 8}
@@ -133,6 +133,37 @@ def test_a_direction_that_no_set_has_works_and_is_named(folder: Path) -> None:
     assert b"no training set has the direction fr-de" in done.stderr
 
 
+def test_python_names_the_language_where_the_command_line_does(folder: Path) -> None:
+    model, other = nmt.load(folder / "ckpts", device="cpu"), nmt.load(folder / "ckpts", device="cpu", to="fr")
+    assert isinstance(model, nmt.Translator)
+    assert isinstance(other, nmt.Translator)
+    lines = ["one two", "three"]
+    expected = model.translate(lines, to="fr")
+    assert other.translate(lines) == expected
+    assert [found.texts[0] for found in model.stream(lines, to="fr", source="en")] == expected
+    own = Request(lines[0], direction=("en", "de"))
+    for found in (other.stream([own]), model.stream([own], to="fr")):
+        assert next(found).texts == model.translate(lines[:1], to="de")
+    for attention in (model.attention("one", "eno", to="fr"), other.attention("one", "eno")):
+        assert attention.source.tokens[0] == ">>fr<<"
+    for ask in (lambda: model.stream(lines, to="xx"), lambda: model.attention("one", to="xx")):
+        with pytest.raises(UserError, match="xx: this model has no symbol"):
+            ask()
+    with pytest.raises(UserError, match="xx: this model has no symbol"):
+        nmt.load(folder / "ckpts", device="cpu", to="xx")
+
+
+def test_a_direction_of_a_model_without_symbols_can_be_named() -> None:
+    tokenizer = Tokenizer.train([("one two three four", "one")] * 9, TokenizerSettings(vocab_size=275))
+    trained = [("en", "de"), ("fr", "de")]
+    assert tokenizer.complete(("fr", None), trained) == ("fr", "de")
+    assert tokenizer.complete((None, "de"), trained) == ("en", "de")
+    assert tokenizer.complete(("fr", "de"), trained) == ("fr", "de")
+    for given in (("de", None), ("fr", "en"), (None, "fr")):
+        with pytest.raises(UserError, match="no choice of languages\nhint: it translates from en to de, or from fr to"):
+            tokenizer.complete(given, trained)
+
+
 def test_a_model_of_one_direction_has_no_choice(reverse_run: Path) -> None:
     done = run(reverse_run, "echo a b | nmt translate --model ckpts --to fr")
     assert done.returncode == 1
@@ -232,6 +263,26 @@ def test_the_memory_is_that_of_the_direction(folder: Path) -> None:
         done = run(folder, f"nmt translate --to {target} --input app.po --output {target}.po")
         assert "1 from memory" in done.stderr.decode()
         assert f'msgstr "{text}"' in (folder / f"{target}.po").read_text()
+
+
+def test_files_of_other_languages_are_neither_filled_nor_recalled(folder: Path) -> None:
+    pytest.importorskip("translate", reason="needs the package translate-toolkit")
+    (folder / "po").mkdir()
+    (folder / "memory").mkdir()
+    for code in ("de", "fr_FR", "pt_BR"):
+        header = f'msgid ""\nmsgstr ""\n"Content-Type: text/plain; charset=UTF-8\\n"\n"Language: {code}\\n"\n'
+        (folder / f"po/{code}.po").write_text(f'{header}\nmsgid "one one two"\nmsgstr ""\n')
+        (folder / f"memory/{code}.po").write_text(f'{header}\nmsgid "one one two"\nmsgstr "from {code}"\n')
+    done = run(folder, "nmt translate --to fr --input po --output fr --memory memory")
+    said = done.stderr.decode()
+    assert "left out, for they are in other languages (2): po/de.po (de), po/pt_BR.po (pt_BR)\n" in said
+    assert "--memory: left out, for they are in other languages (2)" in said
+    assert "1 strings in files (1), 1 from memory" in said
+    assert [path.name for path in (folder / "fr").iterdir()] == ["fr_FR.po"]
+    assert 'msgstr "from fr_FR"' in (folder / "fr/fr_FR.po").read_text()
+    for option, path in (("--input", "po/de.po"), ("--input po/fr_FR.po --memory", "memory/de.po")):
+        done = run(folder, f"nmt translate --to fr {option} {path} --output x.po")
+        assert f"{path}: says that its translations are in de, not in fr\nhint: " in done.stderr.decode()
 
 
 def test_a_symbol_that_a_search_chooses_is_no_text(tmp_path: Path) -> None:

@@ -200,7 +200,8 @@ class LineCommand(Command):
         """Parse the options; raise BadArgumentUsage, which names --input, if there are positional arguments."""
         extra = super().parse_args(ctx, args)
         if extra and not ctx.resilient_parsing:
-            what = f"{extra[0]!r} is an argument, but lines come from stdin or --input"
+            quoted = ", which takes a pattern in quotes" if "--input" in args else ""
+            what = f"{extra[0]!r} is an argument, but lines come from stdin or --input{quoted}"
             raise click.BadArgumentUsage(what, ctx)
         return extra
 

@@ -21,16 +21,16 @@ from nmt.commands.command_line import refuse
 from nmt.commands.process import count_input, is_typed, open_output, read_input
 from nmt.commands.resume import Blocks, Job, Statistics, open_blocks, record_of
 from nmt.commands.translate_files import FileTranslation, find_files
-from nmt.data.memory import TranslationMemory
+from nmt.data.memory import TranslationMemory, say_foreign
 from nmt.data.pairs import check_inputs
-from nmt.decoding.engine import Request
+from nmt.decoding.engine import Request, read_tagged
 from nmt.decoding.parser import Parser, drawn
 from nmt.decoding.pipeline import Pipeline
 from nmt.decoding.translator import Translator
 from nmt.decoding.workers import Saved
 from nmt.exchange.resolve import resolve
-from nmt.formats.document import KEPT, Document
-from nmt.formats.markup import LINKS, TAGS
+from nmt.formats.document import Document
+from nmt.formats.markdown import read_markdown
 from nmt.formats.terms import Terms, read_terms
 from nmt.recipe import Dataset, Decoding, TaskName, override_decoding
 from nmt.recipe.data import PAIRS
@@ -54,13 +54,12 @@ WITHOUT_EFFECT = {"batch_tokens", "average_last"}  # decoding settings that do n
 def translate(options: SearchOptions) -> None:
     """Translate lines with the models named by the options."""
     search = LineSearch(options, "translate")
-    search.files = find_files(options.source, options.output, options.document or options.markup)
+    search.files = find_files(options.source, options.output, options.document or options.markup, search.say)
     refuse(options, "n_best as_json resume attention sample prefix document", NO_LINES, search.files)
     others = "n_best as_json resume sample prefix document markup"
     refuse(options, others, "cannot be combined with --memory", options.memory and not search.files)
     bundles, decoding = search.bundles, search.decoding
-    keep = [*options.keep, *[KEPT] * (options.document and decoding.keep)]
-    terms = Terms(read_terms(options.terms) if options.terms else (), keep, decoding.keep)
+    terms = Terms(read_terms(options.terms) if options.terms else (), options.keep, decoding.keep)
     tokenizer, lengths, directions = common_tokenizer(bundles), bundles[0].lengths, search.data.directions
     direction = options.source_language, options.to
     source, to = tokenizer.complete(direction, directions)
@@ -119,7 +118,7 @@ class LineSearch:
         of_workers = "with --devices N for several workers; if each rank has an input of its own, "
         check_alone("search the whole input", of_workers)
         self.options, self.say, self.complaints = options, options.console.say, 0
-        self.files, self.from_memory = list[tuple[Path, Path]](), ""
+        self.files, self.more = list[tuple[Path, Path]](), ""  # what else the last line says
         self.bundles, self.decoding = find_models(options.paths, options.settings, task, options.console)
         self.data = self.bundles[0].recipe.data
 
@@ -141,17 +140,18 @@ class LineSearch:
         if self.complaints > MOST_COMPLAINTS:
             self.say(f"and {self.complaints - MOST_COMPLAINTS:,} more such lines")
         if whole:
-            self.say(self.statistics.summary(is_typed(options.source)) + self.from_memory)
+            self.say(self.statistics.summary(is_typed(options.source)) + self.more)
             if options.strict:
                 self.statistics.check()
 
     def _in_files(self) -> bool:
         """Translate files of translators."""
-        trained = [each for each in self.data.train if self.data.of(each).languages == self.data.languages]
+        of_training = self.bundles[0].recipe.data
+        trained = [each for each in of_training.train if of_training.of(each).languages == self.data.languages]
         translation = FileTranslation(self.files, [*self._memory_sets(), *trained], self.data, self.decoding, self.say)
         with self.open() as pipeline, self.statistics.progress(self.options.console, None):
             translation.run(pipeline, self.statistics)
-        self.from_memory = f"; {translation.summary}"
+        self.more = f"; {translation.summary}"
         return True
 
     def _memory_sets(self) -> list[Dataset]:
@@ -163,16 +163,17 @@ class LineSearch:
             except ValueError:
                 raise click.UsageError(f"--memory {path}: must end in one of {', '.join(PAIRS)}") from None
         check_inputs(sets, self.data)
+        say_foreign(sets, self.data, self.say)
         return sets
 
     def _recalled(self, lines: Iterator[Any], found: deque[str | None]) -> Iterator[str]:
         """Yield the lines, empty ones for those in the memory; append their translations, or None, to `found`."""
         memory, count = TranslationMemory(None, self._memory_sets(), self.data), 0
         for line in lines:
-            known = memory.recall(line.strip(), line)
-            found.append(known and one_line(known.target if known.source == line else known.bare))
+            known = memory.recall_line(line)
+            found.append(known and one_line(known))
             count += known is not None
-            self.from_memory = f"; {count:,} from memory"
+            self.more = f"; {count:,} from memory"
             yield "" if known else line
 
     def _at_once(self) -> bool:
@@ -237,9 +238,9 @@ class LineSearch:
         if options.document:
             document = Document(lines)
             lines, show = iter(document), lambda number, result: document.lay_out(result.texts[0])
-        if options.markup or options.document:
-            tags = TAGS if options.markup else LINKS
-            lines = (request.without_tags(tags) for request in map(Request.of, lines))
+            lines = (Request(line).of_segment(read_markdown(line)) for line in lines)
+        if options.markup:
+            lines = read_tagged(lines)
         searching = pipeline.stream(
             statistics.timed(lines), options.n_best or 1, options.sample, statistics.searched, statistics.before
         )
@@ -254,6 +255,8 @@ class LineSearch:
                         self.say(f"line {number:,}: {complaint}")
                 if self.view and not result.failed:
                     self.view.add(result)
+        if options.document and document.left:
+            self.more = f"; {document.left}"
 
     def _job(self, own: dict[str, Any]) -> Job:
         """Return the job of --resume: its output, inputs, models and all options that affect the output.

@@ -18,82 +18,143 @@ from nmt.data.memory import TranslationMemory
 from nmt.decoding.engine import Request
 from nmt.decoding.pipeline import Pipeline
 from nmt.formats.bilingual import BilingualFile
-from nmt.formats.strings import ProgramString
+from nmt.formats.declared import (
+    KINDS,
+    check_kind,
+    check_language,
+    content_of,
+    ending_of,
+    is_of_a_format,
+    kind_of,
+    left_out,
+    other_language,
+)
+from nmt.formats.strings import ProgramString, read_string
 from nmt.formats.units import Unit
 from nmt.recipe import Data, Dataset, Decoding
-from nmt.system.compression import DAMAGED, decompressed, open_input, split_suffix
+from nmt.system.compression import compressed, split_suffix
 from nmt.system.errors import UserError
 from nmt.system.files import check_place, make_directory, whole_file
+from nmt.text.language_codes import Language, of_android
 
-WRITTEN = (".po", ".tmx", ".xliff", ".xlf", ".ts", "strings.xml")
-REFUSED = (
-    *(".mo", ".gmo", ".pot", ".sdlxliff", ".mxliff", ".mqxliff", ".qm", ".tbx"),
-    *(".resx", ".resw", ".strings", ".stringsdict", ".xcstrings", ".properties", ".arb", ".json", ".yaml", ".yml"),
-    *(".html", ".htm", ".xhtml", ".xml", ".md", ".markdown", ".srt", ".vtt", ".csv"),
-    *(".docx", ".xlsx", ".pptx", ".odt", ".ods", ".odp", ".epub", ".idml", ".rtf", ".pdf"),
-)
-"""Endings of files that would not come back whole if they were translated as lines"""
-CONTENT = re.compile(
-    rb"(?:\xef\xbb\xbf)?(?:\xde\x12\x04\x95|\x95\x04\x12\xde|PK\x03\x04|%PDF-|{\\rtf|WEBVTT"
-    rb"|\s*<(?:\?xml\s|!DOCTYPE\s|(?:html|xliff|tmx|TS|resources)[\s>])"
-    rb"|(?:\s*#[^\n]*\n)*\s*msg(?:id|ctxt) \")"
-)
-"""How such files begin, whatever their names: catalogs, office documents, PDF, RTF, WebVTT, XML and PO"""
-HEAD = 1 << 16  # bytes to look at: a PO file may begin with a long comment
+WRITTEN = "PO, POT, XLIFF 1.2, TMX, Qt's TS and Android's strings"
 SHOWN = 60  # characters of a source in a complaint
 
 
-def find_files(source: Path | None, output: Path | None, is_text: bool) -> list[tuple[Path, Path]]:
+def find_files(
+    source: Path | None, output: Path | None, is_text: bool, say: Callable[[str], None]
+) -> list[tuple[Path, Path]]:
     """Return the files of translators that --input names, each with its output; [] if it names lines or `is_text`.
 
-    Raise UsageError unless --output fits, and UserError if an output is an input, or a format none of WRITTEN.
+    Those of a folder or a pattern that are of another format are left out, and said. Raise UsageError unless --output
+    fits, and UserError if an output is an input, or a format none of WRITTEN.
     """
     if source is None:
         return []
-    root, found = source, [source]
-    if source.is_dir():
-        found = sorted(path for path in source.rglob("*") if _ends(path, WRITTEN) and path.is_file())
-    elif not source.exists() and re.search(r"[*?\[]", str(source)):
-        found = sorted(Path(name) for name in glob(str(source), recursive=True))
-        root = Path(re.split(r"[*?\[]", str(source))[0] + "x").parent
-    if found and not any(_ends(path, WRITTEN) or (not is_text and _is_of_a_format(path)) for path in found):
+    root, found = _named(source, output)
+    files = [path for path in found if _is_written(path)]
+    if not files and found == [source] and (is_text or not is_of_a_format(source)):
         return []
-    refused = next((path for path in found or [source] if not _ends(path, WRITTEN)), None)
-    if refused:
-        hint = "--document translates text and Markdown, --markup lines with tags, and nmt translate < FILE any lines"
-        if split_suffix(refused)[1]:
-            hint = "decompress it first; nmt translate < FILE translates it as lines"
-        raise UserError(f"{refused}: none of the formats that are translated in files: {', '.join(WRITTEN)}", hint)
+    if not files:
+        raise _no_files(source, found)
+    if others := [path for path in found if ending_of(path) == ".ts" and path not in files]:
+        say(left_out(others, "for they are no files of Qt Linguist"))
+    if translations := [path for path in files if ending_of(path) != ".pot"]:
+        files = translations  # beside which templates are nothing to fill
     if output is None:
         raise click.UsageError("files of translators need --output: a file, or a folder for several")
-    files = [(source, output)]
-    if output.is_dir() or found != [source]:
-        files = [(path, output / (path.name if root == path else path.relative_to(root))) for path in found]
-    for path, out in files:
-        if out.suffix.lower() != path.suffix.lower():
-            raise UserError(f"--output {out}: does not end in {path.suffix}", "an output has the format of its input")
+    jobs = [(source, output)]
+    if output.is_dir() or files != [source]:
+        names = [Path(path.name) if root == path else path.relative_to(root) for path in files]
+        jobs = [(path, output / _catalog_name(name)) for path, name in zip(files, names, strict=True)]
+    for path, out in jobs:
+        if _format_of(out) != _format_of(path):
+            ending = ending_of(Path(_catalog_name(path)))
+            raise UserError(f"--output {out}: does not end in {ending}", "an output has the format of its input")
         if out.exists() and out.samefile(path):
             raise UserError(f"--output {out}: is also the input", "give --output another file or folder")
         if out.is_symlink():
             check_place(out)
-    return files
+    return jobs
 
 
-def _is_of_a_format(path: Path) -> bool:
-    """Return whether a file, perhaps compressed, is of a format with more than lines: by its name or its content."""
-    if _ends(Path(split_suffix(path)[0]), WRITTEN + REFUSED):
-        return True
-    if not path.is_file():
-        return False
-    try:
-        with open_input(path) as file, decompressed(file, path) as stream:
-            return CONTENT.match(stream.read(HEAD)) is not None
-    except DAMAGED:  # which reading its lines will say
-        return False
+def _named(source: Path, output: Path | None) -> tuple[Path, list[Path]]:
+    """Return the folder that the names of outputs are relative to, and the files that --input names.
+
+    The folder is the file itself if that is the only one.
+    """
+    if source.is_dir():
+        return source, _within(source, output, source)
+    beginning, *wildcards = re.split(r"[*?\[]", str(source))
+    if source.exists() or not wildcards:
+        return source, [source]
+    root, matches = Path(beginning + "x").parent, sorted(map(Path, glob(str(source), recursive=True)))
+    return root, list(dict.fromkeys(path for match in matches for path in _within(match, output, root)))
 
 
-def _ends(path: Path, endings: tuple[str, ...]) -> bool:
-    return path.name.lower().endswith(endings)
+def _within(path: Path, output: Path | None, root: Path) -> list[Path]:
+    """Return a file, or the files of a folder, without those of an output folder that is inside `root`."""
+    paths = sorted(path.rglob("*")) if path.is_dir() else [path]
+    written = output.resolve() if output else None
+    if written is None or root.resolve().is_relative_to(written):
+        return [each for each in paths if each.is_file()]
+    return [each for each in paths if each.is_file() and not each.resolve().is_relative_to(written)]
+
+
+def _is_written(path: Path) -> bool:
+    """Return whether a file is of a format that is written, too."""
+    return kind_of(path) not in ("", ".mo")
+
+
+def _catalog_name(name: Path) -> str:
+    """Return the name that a filled template has, .po for .pot; other names are as they are."""
+    stem, compression = split_suffix(name)
+    return f"{stem[:-1]}{compression}" if ending_of(name) == ".pot" else str(name)
+
+
+def _format_of(path: Path) -> str:
+    """Return the format of a file that may not be there yet: .po for a template as well."""
+    return KINDS.get(ending_of(path), "")
+
+
+def _no_files(source: Path, found: Sequence[Path]) -> UserError:
+    """Return the error for an --input that names nothing to translate in files, but `found`."""
+    if not found:
+        what = "this folder has no files" if source.is_dir() else "no file matches this pattern"
+        return UserError(f"{source}: {what}", f"the working folder is {Path.cwd()}; nmt translate < FILE takes lines")
+    for path in found:
+        if ending_of(path) == ".ts":
+            check_kind(path, b"", "")
+    hint = (
+        "their names end in .po, .pot, .xlf, .tmx, .ts or .xml; --document translates text and Markdown, "
+        "--markup lines with tags, and nmt translate < FILE any lines"
+    )
+    return UserError(f"{source}: none of the formats that are translated in files: {WRITTEN}", hint)
+
+
+def _in_languages(
+    files: Sequence[tuple[Path, Path]], languages: Sequence[str], say: Callable[[str], None]
+) -> list[tuple[Path, Path]]:
+    """Return those files, each with its output, that declare no other languages; say which are left out.
+
+    Raise UserError if none is in them, or if an output is in a folder of Android's for another language.
+    """
+    fitting, others = list[tuple[Path, Path]](), list[str]()
+    for path, output in files:
+        content, kind = content_of(path), kind_of(path)
+        if other := other_language(path, content, kind, languages):
+            others.append(f"{path} ({other[1]})")
+            if len(others) == len(files):
+                check_language(path, content, kind, languages)
+            continue
+        fitting.append((path, output))
+        folder = of_android(output.absolute().parent.name) if kind == ".xml" else ""
+        if folder and not Language.of(folder).is_same(Language.of(languages[-1])):
+            problem = f"--output {output}: is in a folder for {folder}, not for {languages[-1]}"
+            raise UserError(problem, "name another folder, or the language by --to")
+    if others:
+        say(left_out(others, "for they are in other languages"))
+    return fitting
 
 
 @dataclass
@@ -131,8 +192,11 @@ class FileTranslation:
     ) -> None:
         """Read the files, and recall what the memory has: `datasets` and what the model was trained on."""
         self._decoding, self._say, self._known, self._jobs = decoding, say, dict[str, str](), list[_Job]()
-        for path, output in files:
-            self._jobs.append(_Job.of(BilingualFile(path, data.languages), output, decoding.all))
+        for path, output in _in_languages(files, data.languages, say):
+            job = _Job.of(BilingualFile(path, data.languages), output, decoding.all)
+            has_texts = job.file.units or job.file.unfilled
+            if has_texts or len(files) == 1 or ending_of(path) != ".xml":  # Android's resources may be colours alone
+                self._jobs.append(job)
         strings = [string for job in self._jobs for _, own, _ in job.units for string in own]
         memory = TranslationMemory((string.body.strip() for string in strings), datasets, data)
         self.recalled, self.empty = 0, 0
@@ -164,7 +228,7 @@ class FileTranslation:
                 self._write(job)
 
     def _requests(self) -> Iterator[Request]:
-        return (Request(text).without_tags() for job in self._jobs for text in job.texts)
+        return (Request(text).of_segment(read_string(text)) for job in self._jobs for text in job.texts)
 
     def _write(self, job: _Job) -> None:
         for unit, strings, found in job.units:
@@ -178,8 +242,8 @@ class FileTranslation:
         for source, gaps in job.unfilled:
             self._leave_empty(job, source, gaps)
         make_directory(job.output.parent)
-        with whole_file(job.output) as stream:
-            stream.write(job.file.content())
+        with whole_file(job.output) as stream, compressed(stream, job.output) as file:
+            file.write(job.file.content())
 
     def _leave_empty(self, job: _Job, source: str, forms: int) -> None:
         self.empty += forms

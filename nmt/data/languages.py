@@ -6,7 +6,6 @@ languages that it does not know.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -14,26 +13,13 @@ import numpy as np
 
 from nmt.data.duplicates import Hashes
 from nmt.data.pairs import Pair
+from nmt.text.language_codes import Language
 
 JUDGED = 1000  # pairs of each data set
 LONGEST = 1000  # characters of a text that are looked at
 SHORTEST = 15  # bytes of letters in UTF-8: 15 letters of English, 8 of Russian, 5 of Chinese
 LIKELY, UNLIKELY = 0.5, 0.02  # minimum probability of the other language, and maximum of the one declared
 NO_LANGUAGE = "zxx"  # numbers, markup, names of files
-ISO_639_3 = """
-afr:af amh:am arg:an ara:ar arb:ar asm:as aze:az azj:az bel:be bul:bg ben:bn bre:br bos:bs cat:ca ces:cs cze:cs cym:cy
-wel:cy dan:da deu:de ger:de dzo:dz ell:el gre:el eng:en epo:eo spa:es est:et eus:eu baq:eu fas:fa per:fa pes:fa prs:fa
-fin:fi fao:fo fra:fr fre:fr fry:fy gle:ga gla:gd glg:gl guj:gu hau:ha heb:he iw:he hin:hi hrv:hr hat:ht hun:hu hye:hy
-arm:hy ind:id in:id ibo:ig isl:is ice:is ita:it jpn:ja jav:jv kat:ka geo:ka kaz:kk khm:km kan:kn kor:ko kur:ku kmr:ku
-kir:ky lat:la ltz:lb lug:lg lin:ln lao:lo lit:lt lav:lv lvs:lv mlg:mg plt:mg mkd:mk mac:mk mal:ml mon:mn khk:mn mar:mr
-msa:ms may:ms zsm:ms mlt:mt mya:my bur:my nep:ne npi:ne nld:nl dut:nl nno:nn nb:no nob:no nor:no oci:oc orm:om gaz:om
-ori:or ory:or pan:pa pol:pl pus:ps pbt:ps por:pt que:qu quy:qu ron:ro rum:ro mo:ro rus:ru kin:rw san:sa sme:se sin:si
-slk:sk slo:sk slv:sl sna:sn som:so sqi:sq alb:sq als:sq srp:sr sot:st swe:sv swa:sw swh:sw tam:ta tel:te tgk:tg tha:th
-tuk:tk tgl:tl fil:tl tur:tr tat:tt uig:ug ukr:uk urd:ur uzb:uz uzn:uz vie:vi vol:vo wln:wa xho:xh yor:yo zho:zh chi:zh
-cmn:zh zul:zu
-"""
-"""Codes of three letters as ISO 639 or NLLB-200 has them, and older ones, each with py3langid's label"""
-LABELS = dict(each.split(":") for each in ISO_639_3.split())
 WIDER = {"arz": "ar", "ary": "ar", "nn": "no", "sdh": "ku", "uzs": "uz", "wuu": "zh", "yue": "zh"}
 """Languages that are also written under the code of another"""
 
@@ -49,8 +35,8 @@ class Odd(NamedTuple):
 
 def label_of(code: str) -> str:
     """Return py3langid's label for a code such as pt_BR, deu or eng_Latn, whether it knows the language or not."""
-    first = re.split("[-_]", code.lower())[0]
-    return LABELS.get(first, first)
+    base = Language.of(code).base
+    return "no" if base == "nb" else base
 
 
 class LanguageJudge:

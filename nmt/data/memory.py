@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import cached_property
 from typing import NamedTuple
 
-from nmt.data.pairs import Pair, input_files, read_pairs
+from nmt.data.pairs import Pair, foreign_language, input_files, read_pairs
 from nmt.formats.bilingual import BilingualFile
+from nmt.formats.declared import check_language, content_of, kind_of, left_out
+from nmt.formats.strings import Accelerators, ProgramString
+from nmt.formats.terms import Terms, capitalised
 from nmt.recipe import Data, Dataset
 from nmt.recipe.data import UNITS, format_of
+from nmt.text.scripts import is_wide
+
+_END = re.compile(r"(?<!\s)(\s*)(\.{3}|[.:…!。：！])\Z")
+_WIDE_ENDS = {".": "。", ":": "：", "!": "！"}  # of texts in Chinese and Japanese
+_KEPT = Terms()
 
 
 class Remembered(NamedTuple):
@@ -52,6 +62,79 @@ class TranslationMemory:
 
         return max(found, key=nearness, default=None)
 
+    def recall_line(self, line: str) -> str | None:
+        """Return the translation of a line, between its edges; None if there is none.
+
+        If nothing has exactly this source, one that differs in case and in the end (`.`, `:`, `…`, `!` or nothing) is
+        given the line's capitals and end.
+        """
+        text = line.strip()
+        if not text:
+            return None
+        before, _, after = line.partition(text)
+        known = self.recall(text, line)
+        if known:
+            found = known.target if known.source.strip() == text else known.bare
+        else:
+            found = next(filter(None, (_dressed(each, text) for each in self._alike(text))), "")
+        return before + found.strip() + after if found else None
+
+    def _alike(self, text: str) -> list[Remembered]:
+        """Return the translations of sources that differ in case and end: those with this end first, then by count."""
+        found = self._by_words[_words(text)]
+        counts, end = Counter(each.target for each in found), _parted(text)[1]
+        return sorted(found, key=lambda each: (_parted(each.key)[1] != end, -counts[each.target]))
+
+    @cached_property
+    def _by_words(self) -> defaultdict[str, list[Remembered]]:
+        by_words = defaultdict[str, list[Remembered]](list)
+        for key, found in self._found.items():
+            by_words[_words(key)] += found
+        return by_words
+
+
+def _words(text: str) -> str:
+    return _parted(text)[0].casefold()
+
+
+def _parted(text: str) -> tuple[str, str]:
+    """Return a text without its end, and the end."""
+    end = _END.search(text)
+    return (text[: end.start()], end[0]) if end and end.start() else (text, "")
+
+
+def _dressed(known: Remembered, line: str) -> str:
+    """Return a translation with the capitals and the end of a line; empty if it has others that cannot be undone."""
+    (source, source_end), (target, target_end) = _parted(known.key), _parted(known.bare.strip())
+    body, end = _parted(line)
+    if body != source and _is_in_capitals(source):
+        return ""
+    if body != source and _is_in_capitals(body):
+        target = _in_capitals(target)
+    elif body[0].isupper() and not source[0].isupper():
+        target = capitalised(target)
+    if end == source_end:
+        end = target_end
+    elif end and is_wide(target[-1]):
+        end = _WIDE_ENDS.get(end, end)
+    elif (own := _END.search(target_end)) and end in (":", "!"):
+        end = own[1] + end  # after a space in French
+    dressed = ProgramString(body, Accelerators(())).dressed(target)
+    return dressed and dressed + end
+
+
+def _is_in_capitals(text: str) -> bool:
+    return len(text) > 1 and text.lower() != text == _in_capitals(text)
+
+
+def _in_capitals(text: str) -> str:
+    """Return a text in capitals, but for what is to be kept as it is."""
+    parts, last = list[str](), 0
+    for start, end in _KEPT.spans(text):
+        parts += [text[last:start].upper(), text[start:end]]
+        last = end
+    return "".join([*parts, text[last:].upper()])
+
 
 def _read(dataset: Dataset, data: Data) -> Iterator[Remembered]:
     """Yield the translations of a data set that is here; those of translators' files as they are."""
@@ -60,10 +143,28 @@ def _read(dataset: Dataset, data: Data) -> Iterator[Remembered]:
             yield from map(_of_pair, read_pairs(dataset, data))
         return
     for path in input_files(dataset, data):
-        if format_of(path) in UNITS and path.exists():
+        if not path.exists() or foreign_language(path, data):
+            continue
+        if format_of(path) in UNITS:
             yield from _of_file(BilingualFile(path, data.languages), path.stem)
-        elif path.exists():
+        else:
             yield from map(_of_pair, read_pairs(dataset, data, files=[path]))
+
+
+def say_foreign(datasets: Iterable[Dataset], data: Data, say: Callable[[str], None]) -> None:
+    """Say which files of translators declare other languages than those of `data`, for they are left out.
+
+    Raise UserError if those are all files of a data set.
+    """
+    foreign = list[str]()
+    for dataset in datasets:
+        files = {path: foreign_language(path, data) for path in input_files(dataset, data)}
+        if all(files.values()):
+            path = next(iter(files))
+            check_language(path, content_of(path), kind_of(path), data.languages)
+        foreign += [f"{path} ({code})" for path, code in files.items() if code]
+    if foreign:
+        say(f"--memory: {left_out(foreign, 'for they are in other languages')}")
 
 
 def _of_pair(pair: Pair) -> Remembered:

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 from nmt.data.tables import check_columns, read_table
 from nmt.formats.bilingual import BilingualFile
+from nmt.formats.declared import content_of, kind_of, other_language
 from nmt.parsing.tree import prepare_tree, read_trees, read_trees_of, tree_files
 from nmt.recipe import Data, Dataset
 from nmt.recipe.data import PAIRS, UNITS, format_of
@@ -104,10 +105,16 @@ def pair_files(path: str | os.PathLike[str]) -> list[Path]:
     """
     found = [Path(path)]
     if Path(path).is_dir():
-        found = sorted(each for each in Path(path).rglob("*") if format_of(each) and each.is_file())
+        found = sorted(each for each in Path(path).rglob("*") if _is_of_pairs(each) and each.is_file())
     if not found:
         raise UserError(f"{path}: holds no files that end in {', '.join(PAIRS)}", "name another folder")
     return found
+
+
+def _is_of_pairs(path: Path) -> bool:
+    """Return whether a file in a folder is one of pairs, unlike TypeScript, whose names end in .ts as Qt's do."""
+    form = format_of(path)
+    return form is not None and (form not in UNITS or kind_of(path) != "")
 
 
 def check_inputs(datasets: Sequence[Dataset], data: Data) -> int | None:
@@ -166,7 +173,7 @@ class Part(NamedTuple):
     codes: tuple[str, ...] = ()
     """Languages of such a file"""
     is_foreign: bool = False
-    """Whether all of its units lack one"""
+    """Whether all of its units lack one, or it declares another"""
 
 
 def read_pairs(dataset: Dataset, data: Data, files: Iterable[Path] | None = None) -> Iterator[Pair]:
@@ -230,9 +237,11 @@ def _find_record(path: Path, number: int) -> tuple[int, str]:
 
 
 def _read_file(path: Path, name: str, dataset: Dataset, data: Data) -> Part:
-    """Return the pairs of one file of `dataset.file`."""
+    """Return the pairs of one file of `dataset.file`; raise UserError if it is the only one, in another language."""
     if (form := format_of(path)) in UNITS:
         file = BilingualFile(path, data.languages)
+        if (code := foreign_language(path, data)) and dataset.may_be_several:
+            return Part(name, iter(()), lacking=len(file.units), codes=(code,), is_foreign=True)
         file.check_language()
         is_foreign = bool(file.lacking) and not file.complete
         return Part(name, file.pairs(), lacking=file.lacking, codes=tuple(file.codes), is_foreign=is_foreign)
@@ -242,6 +251,14 @@ def _read_file(path: Path, name: str, dataset: Dataset, data: Data) -> Part:
         return Part(name, _read_records(str(path), _read_parquet(path), dataset, data))
     records = _read_records(str(path), _read_json_lines(path), dataset, data)
     return Part(name, records, partial(_find_record, path))
+
+
+def foreign_language(path: Path, data: Data) -> str:
+    """Return the code of another language than those of `data` that a file of translators declares; else nothing."""
+    if format_of(path) not in UNITS:
+        return ""
+    other = other_language(path, content_of(path), kind_of(path), data.languages)
+    return other[1] if other else ""
 
 
 def _without_pair(parts: Sequence[Part], data: Data) -> UserError:

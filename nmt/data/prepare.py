@@ -27,7 +27,7 @@ from nmt.data.duplicates import SeenPairs, hash_pairs
 from nmt.data.findings import Findings
 from nmt.data.folders import MANIFEST, directory, read_fingerprint
 from nmt.data.languages import LanguageJudge
-from nmt.data.pairs import Pair, Part, check_inputs, input_files, read_pairs, read_parts
+from nmt.data.pairs import Pair, Part, check_inputs, foreign_language, input_files, read_pairs, read_parts
 from nmt.formats.sentences import SentenceSplitter, TrainedLengths
 from nmt.parsing.linearization import TreeVocabulary, load_tokenizer
 from nmt.recipe import Data, Dataset, Recipe
@@ -186,7 +186,8 @@ class _Preparation:
             counts = {split: int(each.split()[0]) for split, each in sizes.items() if isinstance(each, str)}
             splits = [split for split in reversed(counts) for _ in range(counts[split])]
             sets = [each for each in self._data.train if self._data.of(each).languages == languages and each.file]
-            files = {path for each in sets if splits for path in input_files(each, self._data)}
+            named = {path for each in sets if splits for path in input_files(each, self._data)}
+            files = {path for path in named if not foreign_language(path, self._data.of(sets[0]))}
             if splits and len(splits) >= len(files):
                 problem = f"take {len(splits)} files, but data.train has {len(files)}, one of which is to train on"
                 raise UserError(f"{' and '.join(f'data.{split}' for split in counts)}: {problem}", "take fewer of them")

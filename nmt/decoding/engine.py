@@ -1,4 +1,4 @@
-"""The queue between lines and an engine, which a thread fills.
+"""The queue between lines and an engine, which a thread fills, and the turns of streams at their engine.
 
 `ReadAhead` feeds an engine from a thread that reads lines as they arrive and splits them into parts, and returns the
 lines in order. This module imports no torch.
@@ -6,20 +6,22 @@ lines in order. This module imports no torch.
 
 from __future__ import annotations
 
-import re
 import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any, Self
 
-from nmt.formats.markup import TAGS, Markup
+from nmt.decoding.splitter import clean
+from nmt.formats.segments import Segment
+from nmt.formats.tags import read_tagged_lines
 from nmt.formats.terms import Terms
 from nmt.recipe import Model
-from nmt.search.sources import Hypothesis, Pool, Source
+from nmt.search.sources import Engine, Hypothesis, Pool, Source
 from nmt.system.errors import UserError
 from nmt.text.tokenizer import Direction
 
@@ -40,36 +42,50 @@ def most_positions(models: Iterable[Model]) -> int:
 
 @dataclass(frozen=True)
 class Request:
-    """Input line with constraints on its translation."""
+    """Input line with constraints on its translation; lone surrogates, which UTF-8 lacks, become question marks."""
 
     text: str
     prefix: str = ""  # forced beginning of the translation
     terms: Terms | None = None  # terms for this line; by default the translator's
-    markup: Markup | None = None  # the line with its tags, if `text` is one without them
+    segment: Segment | None = None  # the line with its codes, if `text` is one without them
     direction: Direction = (None, None)  # its language and that of the translation, if given
 
     def __post_init__(self) -> None:
         """Raise TypeError unless both texts are str; None is the usual mistake."""
-        for given in (self.text, self.prefix):
+        for name in ("text", "prefix"):
+            given = getattr(self, name)
             if not isinstance(given, str):
                 raise TypeError(f"a line must be str, not {type(given).__name__}")
+            object.__setattr__(self, name, clean(given))  # otherwise frozen
 
     @classmethod
     def of(cls, line: str | Request) -> Request:
         """Return a line as a request, which it may be already."""
         return line if isinstance(line, Request) else cls(line)
 
-    def without_tags(self, tags: re.Pattern[str] = TAGS) -> Request:
-        """Return the request with the tags taken out of its text, to be put into the translation."""
-        markup = Markup(self.text, tags)
-        return replace(self, text=markup.text, markup=markup)
+    def of_segment(self, segment: Segment) -> Request:
+        """Return the request for a text that was taken apart, whose codes are put into the translation."""
+        return replace(self, text=segment.text, segment=segment)
+
+
+def read_tagged(lines: Iterable[str | Request]) -> Iterator[Request]:
+    """Yield lines of HTML or XML without their tags, as `read_tagged_lines` reads them."""
+    requests = deque[Request]()
+
+    def texts() -> Iterator[str]:
+        for line in lines:
+            requests.append(Request.of(line))
+            yield requests[-1].text
+
+    for segment in read_tagged_lines(texts()):
+        yield requests.popleft().of_segment(segment)
 
 
 class SplitLine:
     """Line that has been read and split, with the hypotheses found so far."""
 
     def __init__(self, request: Request, parts: list[Source]) -> None:
-        self.text, self.markup, self.parts = request.text, request.markup, parts
+        self.text, self.segment, self.parts = request.text, request.segment, parts
         # Hypotheses of each part, best first; empty until the part has been searched.
         self.hypotheses: list[list[Hypothesis]] = [[] for _ in parts]
         self.missing = len(parts)  # number of parts not yet searched
@@ -109,11 +125,13 @@ class ReadAhead:
         self._patience = PATIENCE
         self._asked: float | None = None  # when the thread began to wait for input; None if not waiting
         self._ended = self._closed = False
+        self._has_taken = self._pauses = False  # in the current turn
         self._error: BaseException | None = None
         self._changed = threading.Condition()
+        self._thread = threading.Thread(target=self._read, name="read-ahead", daemon=True)
 
     def __enter__(self) -> Self:
-        threading.Thread(target=self._read, name="read-ahead", daemon=True).start()
+        self._thread.start()
         return self
 
     def __exit__(self, *raised: object) -> None:
@@ -121,13 +139,25 @@ class ReadAhead:
         with self._changed:
             self._closed = True
             self._changed.notify_all()
-            self._changed.wait_for(lambda: self._ended or self._asked is not None)
+            if threading.current_thread() is not self._thread:  # where garbage is collected
+                self._changed.wait_for(lambda: self._ended or self._asked is not None)
+
+    def begin_turn(self) -> None:
+        """Have `take` give sources, once at least before `pause` takes effect, so that every turn gets somewhere."""
+        self._has_taken = self._pauses = False
+
+    def pause(self) -> None:
+        """Have `take` give no more sources in this turn, so that the engine ends its search."""
+        with self._changed:
+            self._pauses = True
+            self._changed.notify_all()
 
     def take(self, tokens: int, wait: bool) -> list[Source]:
         """Remove and return sources, as in `SourceQueue`; with `wait`, also return [] when a line is ready."""
         with self._changed:
-            while not (self._closed or (wait and self._is_due())):
+            while not (self._closed or (self._pauses and self._has_taken) or (wait and self._is_due())):
                 if self._windows:
+                    self._has_taken = True
                     taken = self._windows[0].take(tokens, at_least=int(wait))
                     if not self._windows[0]:
                         self._windows.popleft()
@@ -242,3 +272,79 @@ class ReadAhead:
                 self._size = min(4 * self._size, LARGEST_WINDOW)
                 self._patience = PATIENCE
                 self._release()
+
+
+# --- turns --------------------------------------------------------------------------------------------------
+
+
+class _Turn:
+    """The search of one stream, which another stream may finish."""
+
+    def __init__(self, steps: Generator[None, None, None], ahead: ReadAhead) -> None:
+        self.steps, self.ahead = steps, ahead
+        self._error: Exception | None = None
+
+    def step(self) -> bool:
+        """Search on until a source is done; return False at the end. Raise what ended the search, if anything did."""
+        if self._error:
+            raise self._error
+        return next(self.steps, END) is not END
+
+    def finish(self) -> None:
+        """Search on until all sources that were taken are done; keep an error for the stream whose turn it is."""
+        self.ahead.pause()
+        try:
+            for _ in self.steps:
+                pass
+        except Exception as error:
+            self._error = error
+
+
+class Turns:
+    """Turns of streams at an engine that runs one search at a time.
+
+    A stream may be suspended amid its search, and its input may come from another stream of the same model. So a stream
+    that begins a search first finishes that of another one, which keeps what was found and later begins anew.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()  # held while a search goes on
+        self._turn: _Turn | None = None
+
+    def search(
+        self, engine: Engine, ahead: ReadAhead, n_best: int, sample: bool, put: Callable[[int, list[Hypothesis]], None]
+    ) -> Generator[None, None, None]:
+        """Search with the engine; yield after each source, once `put` has stored its hypotheses.
+
+        The search may end before the queue does, but not before all sources that were taken are done.
+        """
+        if other := self._turn:
+            other.ahead.pause()  # if its stream waits for input amid its search, it leaves the lock
+        with self._lock:
+            if self._turn:
+                self._turn.finish()
+            ahead.begin_turn()
+            turn = self._turn = _Turn(_stored(engine.search(ahead, n_best, sample), put), ahead)
+        try:
+            while self._goes_on(turn):
+                yield
+        finally:
+            # The lock is not waited for, since garbage may be collected in any thread. A search goes on meanwhile, so
+            # this one is over.
+            if self._lock.acquire(blocking=False):
+                turn.steps.close()
+                self._turn = None if self._turn is turn else self._turn
+                self._lock.release()
+
+    def _goes_on(self, turn: _Turn) -> bool:
+        with self._lock:
+            return turn.step()
+
+
+def _stored(
+    search: Generator[tuple[int, list[Hypothesis]], None, None], put: Callable[[int, list[Hypothesis]], None]
+) -> Generator[None, None, None]:
+    with closing(search):
+        for number, hypotheses in search:
+            put(number, hypotheses)
+            yield

@@ -82,14 +82,14 @@ class Parser(Pipeline[Parse]):
         """Encode each word as in training: escaped, with no subword that spans two words."""
         return self.tokenizer.source.encode_all([escape(word) for word in words])
 
-    def _encode_pair(self, source: str, output: str) -> list[tuple[list[int], list[int]]]:
+    def _encode_pair(self, request: Request, output: str) -> list[tuple[list[int], list[int]]]:
         """Encode a line and a tree over its words, in bracket notation."""
         tree = next(read_tree_lines([output], "tree"))
-        leaves, words = len(tree.leaves()) if tree else 0, len(words_of(source))
+        leaves, words = len(tree.leaves()) if tree else 0, len(words_of(request.text))
         if leaves != words:
             problem = f"the tree has {leaves:,} leaves for a line of {words:,} words: {output[:60]}"
             raise UserError(problem, "give a tree over the words of the line, as parse returns it")
-        return [(part.ids, self._trees.encode(str(tree))) for part in self.split(Request(source))]
+        return [(part.ids, self._trees.encode(str(tree))) for part in self.split(request)]
 
     @staticmethod
     def _make_engine(

@@ -17,12 +17,12 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
 from weakref import finalize
 
-from nmt.decoding.engine import ReadAhead, Request, SplitLine, most_positions
+from nmt.decoding.engine import ReadAhead, Request, SplitLine, Turns, most_positions
 from nmt.decoding.workers import Loaded, MakeSearch, Models
 from nmt.recipe import Decoding
 from nmt.search.sources import Engine, Hypothesis, Source
 from nmt.system.errors import UserError
-from nmt.text.tokenizer import Tokenizer
+from nmt.text.tokenizer import Direction, Tokenizer
 
 if TYPE_CHECKING:
     from nmt.decoding.forced import Attention
@@ -114,7 +114,7 @@ class Pipeline(ABC, Generic[Result]):
                 f"(got {decoding.max_source})",
                 f"--set decoding.max_source={self._positions - 1}; longer inputs are split",
             )
-        self._held = ExitStack()
+        self._held, self._turns = ExitStack(), Turns()
         self.engine = self._held.enter_context(source.open(decoding, make))
         self._end = finalize(self, self._held.close)
 
@@ -163,10 +163,14 @@ class Pipeline(ABC, Generic[Result]):
 
     def _by_engine(self, lines: Iterable[str | Request], before: int, *given: Any) -> Generator[SplitLine, None, None]:
         """Search lines as `_search` does, consecutive ones for the same engine together."""
-        for engine, group in groupby(map(Request.of, lines), self._engine_for):
+        for engine, group in groupby(map(self._request, lines), self._engine_for):
             for line in self._search(engine, ReadAhead(group, self.split, before), *given):
                 before += 1
                 yield line
+
+    def _request(self, line: str | Request) -> Request:
+        """Return the request for a line, which it may be already."""
+        return Request.of(line)
 
     def _engine_for(self, request: Request) -> Engine:
         """Return the engine that searches a request."""
@@ -176,6 +180,14 @@ class Pipeline(ABC, Generic[Result]):
         self, engine: Engine, ahead: ReadAhead, n_best: int, sample: int | None, searched: Callable[[int], None]
     ) -> Generator[SplitLine, None, None]:
         """Search the lines' parts; yield each line once all lines before it are finished too."""
+
+        def put(number: int, hypotheses: list[Hypothesis]) -> None:
+            found = [each for each in hypotheses if each.score > -math.inf]
+            line = ahead.put(number, found + [NOTHING] * ((sample or 1) - len(found)))
+            if not line.missing:
+                counted = [each for part in line.hypotheses for each in (part if sample else part[:1])]
+                searched(sum(len(each.ids) + each.finished for each in counted))
+
         with ahead:
             while ahead.wait():
                 if due := ahead.due():  # blank lines, which need no search
@@ -183,13 +195,8 @@ class Pipeline(ABC, Generic[Result]):
                     continue
                 # Hypotheses may share a text, so more than `n_best` may be needed.
                 count = sample or (1 if n_best == 1 else self.decoding.beam)
-                with closing(engine.search(ahead, count, sample is not None)) as search:
-                    for number, hypotheses in search:
-                        found = [each for each in hypotheses if each.score > -math.inf]
-                        line = ahead.put(number, found + [NOTHING] * ((sample or 1) - len(found)))
-                        if not line.missing:
-                            counted = [each for part in line.hypotheses for each in (part if sample else part[:1])]
-                            searched(sum(len(each.ids) + each.finished for each in counted))
+                with closing(self._turns.search(engine, ahead, count, sample is not None, put)) as search:
+                    for _ in search:
                         yield from ahead.due()
 
     @abstractmethod
@@ -237,7 +244,7 @@ class Pipeline(ABC, Generic[Result]):
 
     # --- attention
 
-    def attention(self, source: str, target: str | None = None) -> Attention:
+    def attention(self, sentence: str, target: str | None = None) -> Attention:
         """Return the model's attention weights for a sentence and `target`, by default its best output.
 
         A parser's target is a tree over the sentence's words, on one line. The weights are `encoder`
@@ -249,24 +256,29 @@ class Pipeline(ABC, Generic[Result]):
         Raise UserError for an ensemble, for a source that is blank, too long or split by the search, and for a target
         of the wrong form or length.
         """
+        return self._attend(sentence, target)
+
+    def _attend(self, sentence: str, target: str | None, direction: Direction = (None, None)) -> Attention:
+        """Return the weights for a sentence of a direction, by default that of all lines."""
         from nmt.decoding.forced import attend
 
         self._check_process()
-        if not isinstance(source, str) or not isinstance(target, str | None):
+        if not isinstance(sentence, str) or not isinstance(target, str | None):
             raise TypeError("attention takes one sentence, and one target or None")
         if self._count > 1:
             problem = f"attention: each of the {self._count} models of an ensemble has its own"
             raise UserError(problem, "ask for that of one model")
+        request = Request(sentence, direction=direction)
         if target is None:
-            (found,) = self.stream([source])
+            (found,) = self.stream([request])
             if found.failed:
                 raise UserError(found.complaints[0], "give a target")
             pairs = found.pairs
         else:
-            pairs = self._encode_pair(source, target)
+            pairs = self._encode_pair(request, target)
         if len(pairs) != 1:
             hint = f"give one sentence, of at most decoding.max_source {self.decoding.max_source:,} subwords"
-            raise UserError(f"attention: the line is searched in {len(pairs)} parts, not in one: {source[:60]}", hint)
+            raise UserError(f"attention: the line is searched in {len(pairs)} parts, not in one: {sentence[:60]}", hint)
         longest = self._cap(self.decoding.max_source)
         if len(pairs[0][1]) >= longest:
             problem = f"the output has {len(pairs[0][1]):,} symbols, and a search makes fewer than {longest:,}"
@@ -274,7 +286,7 @@ class Pipeline(ABC, Generic[Result]):
         return attend(self._load(), self.tokenizer, *pairs[0])
 
     @abstractmethod
-    def _encode_pair(self, source: str, output: str) -> list[tuple[list[int], list[int]]]:
+    def _encode_pair(self, request: Request, output: str) -> list[tuple[list[int], list[int]]]:
         """Encode a line and an output for it as one pair; return another number if it is blank or cannot be one.
 
         Raise UserError if the line is too long, or if the output does not suit the task.

@@ -23,7 +23,18 @@ import torch
 
 from nmt.decoding.forced import TOKENS, attention_of, log_probabilities_of
 from nmt.formats.alignment import GLUE, Aligned, Place
-from nmt.formats.terms import Phrase, Span, Terms, capitalised, find_copies, in_order, missing
+from nmt.formats.terms import (
+    Edit,
+    Phrase,
+    Span,
+    Terms,
+    capitalised,
+    find_copies,
+    in_order,
+    missing,
+    spaced_like,
+    written,
+)
 from nmt.model.transformer import Transformer
 from nmt.recipe import Decoding
 from nmt.search.choosing import length_penalty
@@ -36,10 +47,6 @@ _SIGN = re.compile(r"[%{$@:<]|ww|^\u2581?w$")  # some subword of any text that F
 
 
 Pair = tuple[Source, Hypothesis]
-
-
-Edit = tuple[Span, str]
-"""Text for a span of an output; an empty span inserts it"""
 
 
 class Placer:
@@ -106,12 +113,15 @@ class Placer:
         return replace(self._with_text(hypothesis, text), deleted=[phrase.source for phrase in invented])
 
     def _in_order(self, found: Sequence[Pair]) -> list[Pair]:
+        """Put placeholders without names in the source's order, and what is kept beside words as it is there."""
         done = []
         for source, each in found:
-            kept = [phrase.source for phrase in source.phrases if phrase.kept]
-            text = each.decoded(self._target.decode) if len(kept) > 1 else ""
-            ordered = in_order(text, kept)
-            done.append((source, each if ordered == text else self._with_text(each, ordered)))
+            kept = [phrase for phrase in source.phrases if phrase.kept]
+            if kept and not source.prefix:
+                text = each.decoded(self._target.decode)
+                new = spaced_like(in_order(text, [phrase.source for phrase in kept]), source.text, kept)
+                each = each if new == text else self._with_text(each, new)
+            done.append((source, each))
         return done
 
     # --- terms
@@ -240,11 +250,3 @@ def without(text: str, phrases: Sequence[Phrase]) -> tuple[str, list[Span]]:
         cuts.append(Span(start, end))
         rest, last = rest + text[last:start], end
     return rest + text[last:], cuts
-
-
-def written(text: str, edits: Sequence[Edit]) -> str:
-    """Return the text with all edits."""
-    found, last = "", 0
-    for span, new in sorted(edits, key=itemgetter(0)):
-        found, last = found + text[last : span.start] + new, span.end
-    return (found + text[last:]) if text else found.strip()

@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 from nmt.formats.sentences import STOPS, WIDE, SentenceSplitter, TrainedLengths
 from nmt.formats.terms import Phrase, Span
 from nmt.recipe import Decoding
 from nmt.search.sources import Source
 from nmt.system.errors import UserError
-from nmt.text.scripts import UNSPACED, is_wide, joins
+from nmt.text.scripts import UNSPACED, has_words, is_wide, joins
 from nmt.text.vocabulary import SPACE_MARK, Vocabulary
 
 ENDS = (tuple(STOPS + WIDE), tuple(",;:–—،؛、，；："))  # sentence and clause punctuation to cut after
@@ -41,8 +42,9 @@ class LineSplitter:
         if lengths is not None and self._how in ("auto", "sentences"):
             self._longest = min(self._limit, max(1, lengths.longest_source))
 
-    def split(self, text: str, phrases: Sequence[Phrase] = ()) -> list[Source]:
-        """Encode a line in parts, none of which begins or ends inside one of `phrases`.
+    def split(self, text: str, phrases: Sequence[Phrase] = (), ends: Sequence[int] = ()) -> list[Source]:
+        """Encode a line in parts, none of which begins or ends inside one of `phrases`, or goes on behind an offset in
+        `ends`, where its format ends a sentence.
 
         What no part has stays as it is: spaces between them and at the ends of the line, text to keep that is longer
         than a part, and what has no letters or digits. Raise UserError if the line is too long and must not be split.
@@ -52,7 +54,7 @@ class LineSplitter:
         start = len(text) - len(text.lstrip())
         parts = [
             part
-            for first, end in self._stretches(text, start + len(language), phrases)
+            for first, end in self._stretches(text, start + len(language), phrases, ends)
             for part in self._split(text[first:end], first, phrases)
         ]
         if language and parts:
@@ -72,7 +74,9 @@ class LineSplitter:
             )
         return ids if not ids or self._source.language(text) else self._symbols + ids
 
-    def _stretches(self, text: str, start: int, phrases: Sequence[Phrase]) -> Iterator[Span]:
+    def _stretches(
+        self, text: str, start: int, phrases: Sequence[Phrase], sentence_ends: Sequence[int]
+    ) -> Iterator[Span]:
         """Yield the spans of a line, from `start` on, that are translated: all but text to keep that is too long."""
         ends = [len(text)]
         for phrase in reversed(phrases):
@@ -83,9 +87,12 @@ class LineSplitter:
         for first, end in zip(bounds[::2], bounds[1::2], strict=True):
             if first > start and (closing := _CLOSING.match(text, first, end)):
                 first = closing.end()
-            stretch = text[first:end].strip()
-            if any(map(str.isalnum, stretch)):
-                yield Span(at := text.index(stretch, first), at + len(stretch))
+            inner = [at for at in sentence_ends if first < at < end]
+            for begin, stop in pairwise([first, *inner, end]):
+                stretch = text[begin:stop].strip()
+                if has_words(stretch):
+                    at = text.index(stretch, begin)
+                    yield Span(at, at + len(stretch))
 
     def _split(self, text: str, start: int, phrases: Sequence[Phrase]) -> Iterator[Source]:
         """Encode a stretch of a line, which begins at `start`, in parts."""
@@ -182,7 +189,7 @@ def joined(line: str, parts: Sequence[Source], texts: Sequence[str]) -> tuple[st
     """Return a line with translations in place of its parts, and the offset of each.
 
     A single space between two parts is dropped in scripts without spaces, but for one behind a sentence of Thai and its
-    like; elsewhere, a missing one is added. Empty translations leave no spaces.
+    like; where the source needs none, a missing one is added. Empty translations leave no spaces.
     """
     if not parts:
         return clean(line), []
@@ -195,7 +202,7 @@ def joined(line: str, parts: Sequence[Source], texts: Sequence[str]) -> tuple[st
         elif is_blank or not text:
             between = ""
         elif last and len(between) < 2:
-            between = "" if _runs_on(found[-1], line[last - 1]) else between or " "
+            between = _between(found[-1], between, line[last - 1])
         found += _apart(found, between, line, last) + between
         found += _apart(found, text, line, part.start) * bool(between.strip() or not last)
         starts.append(len(found))
@@ -204,9 +211,11 @@ def joined(line: str, parts: Sequence[Source], texts: Sequence[str]) -> tuple[st
     return ("" if is_blank and not rest.strip() else found + _apart(found, rest, line, last) + rest), starts
 
 
-def _runs_on(last: str, source: str) -> bool:
-    """Return whether no space follows a part that ends in `last`, whose source ends in `source`."""
-    return is_wide(last) or (UNSPACED.match(last) is not None and source not in STOPS + WIDE)
+def _between(last: str, between: str, source: str) -> str:
+    """Return what follows a part that ends in `last`, whose source ends in `source`, with `between` behind it."""
+    if is_wide(last) or (UNSPACED.match(last) and source not in STOPS + WIDE):
+        return ""
+    return between or " " * (UNSPACED.match(source) is not None)
 
 
 def _apart(found: str, following: str, line: str, at: int) -> str:

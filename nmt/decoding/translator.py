@@ -8,21 +8,21 @@ hypotheses in place of the parts, and tells what became of the line.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import accumulate, repeat
 from typing import TYPE_CHECKING, ClassVar, NoReturn, cast
 
-from nmt.decoding.engine import Request, SplitLine
+from nmt.decoding.engine import Request, SplitLine, read_tagged
 from nmt.decoding.pipeline import NOTHING, LineResult, Pipeline
 from nmt.decoding.splitter import LineSplitter, clean, joined
 from nmt.decoding.workers import Loaded, MakeSearch, Models
 from nmt.formats.alignment import Aligned, AlignedLine
-from nmt.formats.markup import Markup
 from nmt.formats.numbers import compare
+from nmt.formats.segments import SPECIAL_SPACE, Segment, read_line, with_spaces_of
 from nmt.formats.sentences import TrainedLengths
-from nmt.formats.terms import Phrase, Term, Terms, beyond, missing
+from nmt.formats.terms import MESSAGE, Phrase, Term, Terms, beyond, find_copies, missing
 from nmt.recipe import Decoding
 from nmt.search.sources import Engine, Prefix, Source
 from nmt.system.errors import UserError
@@ -32,10 +32,11 @@ from nmt.text.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
     from nmt.decoding.completion import Completion
+    from nmt.decoding.forced import Attention
     from nmt.model.transformer import Transformer
     from nmt.search.constraints import MakeConstraint
 
-JSON_FIELDS = ("unusual_length", "missing", "lost", "invented", "deleted", "loop")
+JSON_FIELDS = ("unusual_length", "missing", "lost", "invented", "deleted", "left", "loop")
 LINE_END = re.compile(r"\r?\n")
 
 
@@ -58,6 +59,8 @@ class Translation(LineResult):
     """Numbers, names with digits, and placeholders or URLs, that the best output has and the line has not."""
     deleted: list[str]
     """Placeholders, URLs and addresses that the model invented and that were taken out of the best output."""
+    left: list[str]
+    """Messages of ICU, such as plurals, that were copied with the texts inside"""
     loop: str
     """What the best output repeats more than twice as often in a row as the line repeats anything; "" for nothing."""
     unspelled: str = ""
@@ -69,7 +72,7 @@ class Translation(LineResult):
         if self.failed:
             reason = f"no output: the vocabulary cannot spell {self.unspelled} of the prefix"
             return [reason] if self.unspelled else super().complaints
-        changes = {"lost": self.lost, "invented": self.invented, "deleted": self.deleted}
+        changes = {"lost": self.lost, "invented": self.invented, "deleted": self.deleted, "left as they are": self.left}
         changes["loop"] = [self.loop] if self.loop else []
         changed = [f"{what}: {', '.join(texts)}" for what, texts in changes.items() if texts]
         return [f"missing: {phrase}" for phrase in self.missing] + ["; ".join(changed)] * bool(changed)
@@ -92,6 +95,7 @@ class Translator(Pipeline[Translation]):
         "unusual lengths": lambda translation: translation.unusual_length,
         "missing terms": lambda translation: len(translation.missing),
         "placeholders invented": lambda translation: len(translation.deleted),
+        "messages left": lambda translation: len(translation.left),
         "numbers changed": lambda translation: bool(translation.lost or translation.invented),
         "loops": lambda translation: bool(translation.loop),
     }
@@ -152,8 +156,7 @@ class Translator(Pipeline[Translation]):
             raise TypeError("keep takes a list of regular expressions; for one: keep=[pattern]")
         if prefix is not None and len(prefix) != len(texts):
             raise ValueError(f'there are {len(prefix)} prefixes and {len(texts)} texts: give one, or "", for each')
-        direction = source or self._direction[0], to or self._direction[1]
-        self.direction_of(direction)
+        direction = self._asked(source, to)
         asked = Terms(map(_term, terms), keep, self.decoding.keep)
         prefixes = repeat("", len(texts)) if prefix is None else prefix
         requests = [
@@ -164,14 +167,44 @@ class Translator(Pipeline[Translation]):
             for request in requests
             for number, line in enumerate(LINE_END.split(request.text))
         ]
-        found = iter(list(self.stream([line.without_tags() for line in lines] if markup else lines)))
+        found = iter(list(self.stream(read_tagged(lines) if markup else lines)))
         return ["".join(next(found).texts[0] + end for end in [*LINE_END.findall(text), ""]) for text in texts]
+
+    def stream(
+        self,
+        lines: Iterable[str | Request],
+        n_best: int = 1,
+        sample: int | None = None,
+        searched: Callable[[int], None] = lambda tokens: None,
+        before: int = 0,
+        *,
+        to: str | None = None,
+        source: str | None = None,
+    ) -> Generator[Translation, None, None]:
+        """Translate lines as they arrive, as `Pipeline.stream` says; `to` and `source` are as in `translate`."""
+        if to or source:
+            direction = self._asked(source, to)
+            requests = map(Request.of, lines)
+            lines = (each if any(each.direction) else replace(each, direction=direction) for each in requests)
+        return super().stream(lines, n_best, sample, searched, before)
+
+    def attention(
+        self, sentence: str, target: str | None = None, *, to: str | None = None, source: str | None = None
+    ) -> Attention:
+        """Return attention weights, as `Pipeline.attention` says; `to` and `source` are as in `translate`."""
+        return self._attend(sentence, target, self._asked(source, to))
 
     def parse(self, lines: Sequence[str]) -> NoReturn:
         """Raise UserError: a translator does not parse."""
         raise UserError("this model is a translator, not a parser", "call model.translate([...])")
 
     # --- split and encode
+
+    def _asked(self, source: str | None, to: str | None) -> Direction:
+        """Return a direction, with what it leaves open as for all lines; raise UserError if the model lacks it."""
+        direction = source or self._direction[0], to or self._direction[1]
+        self.direction_of(direction)
+        return direction
 
     def direction_of(self, given: Direction) -> Direction:
         """Complete a pair of source and target language as `Tokenizer.complete` does."""
@@ -187,14 +220,22 @@ class Translator(Pipeline[Translation]):
             self._ways[given] = LineSplitter(own, self.decoding, self._lengths, source or "", symbols), first
         return self._ways[given]
 
+    def _request(self, line: str | Request) -> Request:
+        request = Request.of(line)
+        is_read = request.segment is not None or request.prefix.strip() != ""
+        if is_read or not SPECIAL_SPACE.search(request.text.strip()):
+            return request
+        return request.of_segment(read_line(request.text))
+
     def split(self, request: Request) -> list[Source]:
         """Encode a line in parts; a line with a prefix is not split."""
-        terms, markup = request.terms or self._terms, request.markup
-        phrases = terms.phrases(request.text, *((markup.kept, markup.walls) if markup else ()))
+        terms, segment = request.terms or self._terms, request.segment
+        codes = (segment.kept, segment.walls, segment.ends) if segment else ()
+        phrases = terms.phrases(request.text, *codes)
         if request.prefix.strip():
             parts, phrases = self._with_prefix(request), beyond(terms.phrases(request.prefix), phrases)
         else:
-            parts = self._way(request.direction)[0].split(request.text, phrases)
+            parts = self._way(request.direction)[0].split(request.text, phrases, segment.ends if segment else ())
         first = self._way(request.direction)[1]
         return [
             replace(
@@ -206,7 +247,7 @@ class Translator(Pipeline[Translation]):
                     for phrase in phrases
                     if part.start <= phrase.start and phrase.end <= part.end
                 ],
-                aligned=markup is not None and bool(markup.walls),
+                aligned=segment is not None and bool(segment.walls),
             )
             for part in parts
         ]
@@ -225,11 +266,11 @@ class Translator(Pipeline[Translation]):
         start = len(text) - len(text.lstrip())
         return [Source(0, ids, 0, text=text.strip(), start=start, prefix=beginning)] if ids else []
 
-    def _encode_pair(self, source: str, output: str) -> list[tuple[list[int], list[int]]]:
+    def _encode_pair(self, request: Request, output: str) -> list[tuple[list[int], list[int]]]:
         """Encode an unsplit line and a translation of it."""
-        splitter, first = self._way(self._direction)
-        ids = splitter.encode_whole(source)
-        return [(ids, first + self._older(self._direction).target.encode(clean(output)))] if ids else []
+        splitter, first = self._way(request.direction)
+        ids = splitter.encode_whole(request.text)
+        return [(ids, first + self._older(request.direction).target.encode(clean(output)))] if ids else []
 
     # --- search
 
@@ -275,16 +316,19 @@ class Translator(Pipeline[Translation]):
 
     def _text(self, line: SplitLine, rank: int) -> str:
         """Put the translations of this `rank` in place of the line's parts."""
-        return one_line(joined(line.text, line.parts, self._texts(line, rank))[0])
+        text = joined(line.text, line.parts, self._texts(line, rank))[0]
+        return with_spaces_of(line.text, text)
 
     def _texts(self, line: SplitLine, rank: int) -> list[str]:
         """Return the parts' translations, without spaces that a model adds at their ends."""
-        return [each.decoded(self._target.decode).strip(" ") for each in line.of_rank(rank)]
+        texts = (each.decoded(self._target.decode).strip(" ") for each in line.of_rank(rank))
+        copies = [phrase.source for part in line.parts for phrase in part.phrases if "\n" in phrase.source]
+        return [_one_line(text, copies) for text in texts]
 
-    def _with_tags(self, line: SplitLine, markup: Markup, text: str, rank: int) -> str:
-        """Put the line's tags into `text`, the joined translations of this `rank`."""
+    def _with_codes(self, line: SplitLine, segment: Segment, text: str, rank: int) -> str:
+        """Put the line's codes into `text`, the joined translations of this `rank`."""
         if not line.parts:
-            return markup.line
+            return segment.raw
         texts = self._texts(line, rank)
         starts = [*joined(line.text, line.parts, texts)[1], len(text)]
         ends = [0, *(start + len(own) for start, own in zip(starts, texts, strict=False))]
@@ -292,13 +336,13 @@ class Translator(Pipeline[Translation]):
         for end, start, part, of_part in zip(ends, starts, [*line.parts, None], [*line.hypotheses, []], strict=True):
             copied = line.text[last : part.start if part else None]
             if copied.strip():
-                walls = [wall - last for wall in markup.walls]
+                walls = [wall - last for wall in segment.walls]
                 aligned.append((last, max(end, start - len(copied)), Aligned.copied(copied, walls)))
             if part:
                 if own := of_part[rank].aligned:
                     aligned.append((part.start, start - len(own.output) + len(own.output.lstrip(" ")), own))
                 last = part.end
-        return markup.put(AlignedLine(text, aligned))
+        return segment.put(AlignedLine(text, aligned))
 
     def join(self, line: SplitLine, found: Sequence[tuple[str, int]]) -> Translation:
         """Build the translation of a line from (text, rank) pairs, one per output."""
@@ -307,7 +351,9 @@ class Translator(Pipeline[Translation]):
         asked = " ".join(text for phrase in phrases for text in (phrase.source, *phrase.targets))
         changes, known = compare(line.text, text, asked), asked + line.text
         new = [each for span in self._formats.spans(text, linked=False) if (each := text[slice(*span)]) not in known]
-        tagged = [(self._with_tags(line, line.markup, *each), each[1]) for each in found] if line.markup else found
+        tagged = found
+        if line.segment:
+            tagged = [(self._with_codes(line, line.segment, *each), each[1]) for each in found]
         return Translation.of(
             line,
             tagged,
@@ -325,6 +371,7 @@ class Translator(Pipeline[Translation]):
                 for phrase in missing(part.phrases, part.text, best.decoded(self._target.decode))
             ],
             deleted=[each for _, best in line.best for each in best.deleted],
+            left=[phrase.source for phrase in phrases if phrase.kept and MESSAGE.match(phrase.source)],
             unspelled=self._unspelled(line),
             **changes._replace(invented=changes.invented + new)._asdict(),
         )
@@ -347,6 +394,16 @@ class Translator(Pipeline[Translation]):
             hypotheses.append({"text": text, "score": score, "tokens": tokens} | (annotation if self.annotated else {}))
         own = {name: getattr(translation, name) for name in JSON_FIELDS}
         return self._json(number, translation, hypotheses, **own | {"missing": list(map(str, translation.missing))})
+
+
+def _one_line(text: str, copies: Sequence[str]) -> str:
+    """Replace line breaks with spaces, but for those in what is copied."""
+    if "\n" not in text and "\r" not in text:
+        return text
+    found, last = "", 0
+    for start, end in find_copies(text, copies):
+        found, last = found + one_line(text[last:start]) + text[start:end], end
+    return found + one_line(text[last:])
 
 
 def _alignment(line: SplitLine, rank: int) -> list[int | None]:

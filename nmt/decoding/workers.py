@@ -206,29 +206,32 @@ class Workers:
     def search(
         self, queue: SourceQueue, n_best: int, sample: bool = False
     ) -> Generator[tuple[int, list[Hypothesis]], None, None]:
-        """Search as `Engine.search` does; closing the generator early kills the workers."""
-        if not self._workers:
-            raise UserError("the workers have ended, because the model was closed or a search was", "load it again")
-        searching, self._pool, self._over = list(self._workers), Pool(), False
+        """Search as `Engine.search` does; if the generator is closed early, the next search awaits what was sent."""
+        self._pool, self._over = Pool(), False
         try:
-            for worker in searching:
-                worker.send((n_best, sample))
-            while searching:
+            for worker in self._alive():
+                worker.end_search()
+            for worker in self._workers:
+                worker.begin_search((n_best, sample))
+            while searching := [worker for worker in self._alive() if worker.is_searching]:
                 in_vain = not self._over and self._serve(queue)
                 by_connection = {worker.connection: worker for worker in searching}
-                for ready in wait(list(by_connection), LOOK if in_vain else None):
-                    worker = by_connection[ready]  # type: ignore[index]
-                    match worker.receive():
-                        case "asks", tokens:
-                            worker.asks = tokens
-                        case "found", number, hypotheses:
-                            del worker.busy[number]
-                            yield number, hypotheses
-                        case ("idle",):
-                            searching.remove(worker)
+                ready = wait(list(by_connection), LOOK if in_vain else None)
+                for found in [by_connection[each].hear() for each in ready]:  # type: ignore[index]
+                    if found:
+                        yield found
+        except GeneratorExit:
+            raise
         except BaseException:
             self.close()
             raise
+
+    def _alive(self) -> list[_Worker]:
+        if not self._workers:
+            raise UserError(
+                "the workers have ended, because the model was closed or one of them failed", "load it again"
+            )
+        return self._workers
 
     def _serve(self, queue: SourceQueue) -> bool:
         """Send sources to workers that ask, or tell all that the queue has ended; return whether a worker must wait.
@@ -263,6 +266,8 @@ class _Worker:
     busy: dict[int, int] = field(default_factory=dict)  # tokens of the sources sent but not yet searched, by number
     outbox: SimpleQueue[bytes] = field(default_factory=SimpleQueue)  # pickled messages, and b"" at the end
     sender: threading.Thread | None = None  # started after all forks
+    is_searching: bool = False
+    is_told: bool = False  # that the queue of its search has ended
 
     @property
     def load(self) -> int:
@@ -288,12 +293,37 @@ class _Worker:
         multiprocessing.process._children.discard(process)  # type: ignore[attr-defined]
         return cls(f"worker {number + 1} of {count}", process, ours)
 
+    def begin_search(self, command: Command) -> None:
+        """Start a search."""
+        self.is_searching, self.is_told = True, False
+        self.send(command)
+
+    def end_search(self) -> None:
+        """Wait for the end of a search that was given up, if there is one; what it finds is lost."""
+        while self.is_searching:
+            if self.asks and not self.is_told:
+                self.send([])
+            self.hear()
+        self.busy.clear()
+
+    def hear(self) -> tuple[int, list[Hypothesis]] | None:
+        """Take note of the worker's next message; return what it found, if it tells that."""
+        match self.receive():
+            case "asks", tokens:
+                self.asks = tokens
+            case "found", number, hypotheses:
+                self.busy.pop(number)
+                return number, hypotheses
+            case ("idle",):
+                self.is_searching = False
+        return None
+
     def send(self, message: Command | list[Source]) -> None:
         """Send a command, or sources; an empty list means that there are no more.
 
         Return at once: if this process waited until the worker reads, the worker could wait until this process does.
         """
-        self.asks = 0
+        self.asks, self.is_told = 0, self.is_told or not message
         if self.sender is None:
             self.sender = threading.Thread(target=self._send_all, name=f"to {self.name}", daemon=True)
             self.sender.start()

@@ -20,6 +20,7 @@ STRONG = 0.5  # part of the strongest attention in a run that keeps a word in it
 CLEAR = 0.3  # attention to a source word from which an output word may stand for it
 LIKELY = 0.2  # attention from which tags go around a word if no word stands clearly for theirs
 GLUE = frozenset("-‐‑'’.,:/@&+·")  # punctuation that makes one word of what stands on both sides of it
+STOPS = ".,:"  # which make none of a word and one that begins with a capital: cat.The
 
 
 def words_of(text: str, glue: frozenset[str] = frozenset(), whole: Sequence[Span] = ()) -> list[Span]:
@@ -30,7 +31,8 @@ def words_of(text: str, glue: frozenset[str] = frozenset(), whole: Sequence[Span
     joined = [joins(character) for character in text]
     keys: list[int | None] = [None if character.isspace() else at for at, character in enumerate(text)]
     for at, character in enumerate(text):
-        if joined[at] or (character in glue and 0 < at < len(text) - 1 and joined[at - 1] and joined[at + 1]):
+        is_glue = character in glue and 0 < at < len(text) - 1 and joined[at - 1] and joined[at + 1]
+        if joined[at] or (is_glue and not (text[at - 1].islower() and text[at + 1].isupper() and character in STOPS)):
             keys[at] = -1
     for number, span in enumerate(whole, len(text)):
         keys[slice(*span)] = [number] * (span.end - span.start)
@@ -281,9 +283,20 @@ class AlignedLine:
         return whole if whole and free[slice(*whole)].all() else None
 
     def between(self, at: int, bound: tuple[bool, bool]) -> int:
-        """Return where in the output something belongs that stood at an offset of the source, as `Aligned.between`."""
-        part = self.part(at)
-        return part.output + part.aligned.between(at - part.source, "", bound, 0)[0] if part else 0
+        """Return where in the output something belongs that stood at an offset of the source, as `Aligned.between`.
+
+        Between two parts, it is at the end of the first or, if it touched only what followed, at the beginning of the
+        second.
+        """
+        index = bisect_right(self._parts, at, key=lambda part: part.source)
+        if not index:
+            return 0
+        part = self._parts[index - 1]
+        if at - part.source < len(part.aligned.source):
+            return part.output + part.aligned.between(at - part.source, "", bound, 0)[0]
+        if bound == (False, True) and index < len(self._parts):
+            return self._parts[index].output
+        return part.output + len(part.aligned.output.rstrip())
 
 
 def _touched(words: Sequence[Span], span: Span) -> list[int]:

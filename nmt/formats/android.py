@@ -8,6 +8,7 @@ from functools import partial
 
 from nmt.formats.units import Unit, UnitFile
 from nmt.formats.xml_text import Element, XmlText, escaped, parts_of, with_attribute
+from nmt.text.language_codes import Language
 
 QUANTITIES = ("zero", "one", "two", "few", "many", "other")
 REFERENCE = re.compile(r"\s*(?:@[+*]?(?:[\w.]+:)?\w+/[\w.]+|@null|@empty|\?(?:[\w.]+:)?(?:\w+/)?[\w.]+)\s*")
@@ -152,6 +153,6 @@ def _quantities_of(code: str) -> list[str]:
     """Return the quantities that Android knows for a language, in their usual order."""
     from translate.lang.data import DECIMAL_EXTRA_TAGS, get_cldr_plural_tags
 
-    base = re.split("[-_]", code.lower())[0]
+    base = Language.of(code).base
     known = {*get_cldr_plural_tags(base), *DECIMAL_EXTRA_TAGS.get(base, ()), "other"}
     return [each for each in QUANTITIES if each in known]

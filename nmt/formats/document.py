@@ -9,45 +9,80 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, islice, pairwise
+from typing import NamedTuple
+
+from nmt.text.scripts import UNSPACED_RANGES, WIDE_RANGES
 
 LONGEST_BLOCK = 1000  # lines; a longer block is cut, so that memory is bounded
+USUAL_WIDTH = 80  # columns, where no line tells the width
 NARROW = 45  # columns; narrower lines seldom are wrapped ones: they are verse, addresses, items of a list
 LONGEST_WRAPPED = 140  # columns
 LONG_WORD = 40  # characters; a word that makes its line longer than the text is wide, such as a URL
 UNDERLINE = 2  # maximum difference in length between a heading and its underline
 TAB = 8  # columns
+CODE_AT = 4  # columns
 
-KEPT = r"(?<!`)(`{1,3})(?!`)[^`\n]+\1(?!`)"
-"""Pattern for code in a paragraph, which is copied"""
 _LETTER = re.compile(r"[^\W\d_]")
 _PLAIN_WORD = re.compile(  # other than a path, an option or code; of two letters, or one that stands for a word
     r"[\"'(\[*_]*+(?=.*[^\W\d_]{2}|.*[\u2e80-\uffdc])"
     r"[A-Za-z\x80-\U0010ffff]++(?:['/,.-][A-Za-z\x80-\U0010ffff]++)*+[\"')\]*_.,;:!?]*"
 )
 _ENDS_SENTENCE = re.compile(r"[.!?:…。！？][\"'”’»)\]*_]*\Z")
-_WIDE = r"\u2e80-\ua4cf\uf900-\ufaff\uff00-\uff60"  # full-width characters, written without spaces
-_NO_SPACE = re.compile(  # at a line break: between full-width characters, after hyphens of groff and of compounds
-    rf"(?<=[{_WIDE}])\n(?=[{_WIDE}])|[\xad‐]\n"
+_NO_SPACE = re.compile(  # at a line break: in scripts without spaces, after hyphens of groff and of compounds
+    rf"(?<=[{UNSPACED_RANGES}])\n(?=[{UNSPACED_RANGES}])|[\xad‐]\n"
     r"|(?<=\w-)\n(?=[^\W\d_A-Z])(?!(?:and|or|to|und|oder|bis|et|ou|y|e|o)\b)"
 )
 _STRETCHED = re.compile(r"(?<![.!?:\s])(?<![.!?][)\"'”]) {2,}")  # space that fills a line, not after a sentence
 
-_MARK = r"(?:[-*+•‣◦▪·→o–—]|[-=]>|\(?(?:\d{1,3}(?:\.\d+)*|[A-Za-z]|[ivx]{1,4})[.)]|\[[ xX]\]|#{1,6})"
+_MARK = (
+    r"(?:[-*+•‣◦▪·→o–—:]|[-=]>|\(?(?:\d{1,3}(?:\.\d+)*|[A-Za-z]|[ivx]{1,4})[.)]|\[[ xX]\]|#{1,6}"
+    r"|\[\^?[^\[\]\s][^\[\]]{0,40}\]:|\[![\w-]+\][+-]?|:[a-z][\w+-]{0,40}:)"  # [^1]:, [Anna]:, [!NOTE], :warning:
+)
 _TERM = r"(?:-\S+(?: \S+){0,5}(?:\t|  )|\S+(?: \S+){0,3}(?<![.!?])(?:\t|   ))"  # option or term in a left column
 _LINE = re.compile(
     rf"((?: {{0,3}}>(?: (?!    ))?)*)(\s*)((?:(?:(?:{_MARK}\s+){{1,2}}|{_TERM}\s*)(?=\S))?)(.*)", re.DOTALL
 )
 # A full-width character, or a word with what would be a list mark at the beginning of the next line
-_CHUNK = re.compile(rf"\s*(?:[{_WIDE}][、。，．！？：；」』）】]*|[^\s{_WIDE}]+(?:\s{_MARK}(?=\s))*)")
+_CHUNK = re.compile(rf"\s*(?:[{WIDE_RANGES}][、。，．！？：；」』）】]*|[^\s{WIDE_RANGES}]+(?:\s{_MARK}(?=\s))*)")
 
 _RULE = re.compile(r"[\s>]*([^\w\s>|`])\1{2,}\s*\Z")
-_FENCE = re.compile(r"`{3,}(?=[^`]*\Z)|~{3,}|<!--(?!.*-->)")
 _FRONT, _KEY = re.compile(r"(-{3}|\+{3})\s*\Z"), re.compile(r"[\w\"'.-]+\s*[:=](?:\s|\Z)")  # YAML or TOML at the top
-_STAYS = re.compile(r"\||<.*>\Z|\[[^\]]+\]:\s|\$ |\.\. |:[\w-]+:(?:\s|\Z)")  # table, tag, link, prompt, directive
+_FENCE = re.compile(r"(`{3,})(?=[^`]*\Z)|(~{3,})|(\$\$)\Z")  # of code and formulas
+_CODE_TAG = re.compile(r"<(pre|script|style|svg|textarea)\b(?!.*</\1\s*>)", re.IGNORECASE)
+_TAG = re.compile(r"</?[A-Za-z][\w-]*(?:\s[^<>]*)?/?>|<[!?][^<>]*>|&#?\w{1,31};")  # <https://example.org> is none
+_LINK = re.compile(r"\]\([^()\s]*(?:\([^()]*\))?[^()]*\)|\]\[[^\[\]]*\]")
+_UNCLOSED_TAG = re.compile(r"\s*<[A-Za-z][^<>]*\Z")
+_ELEMENT = re.compile(
+    r"<(p|li|d[dt]|t[dh]|h[1-6]|summary|(?:fig)?caption|blockquote|center|div)\b[^<>]*>", re.IGNORECASE
+)
+_BREAK = re.compile(r"<br\s*/?>\Z", re.IGNORECASE)
+_ADMONITION = r"(?:note|tip|hint|important|warning|caution|attention|danger|error|admonition|seealso|dropdown)"
+_DIRECTIVE = re.compile(rf"(`{{3,}}|~{{3,}})\{{{_ADMONITION}\}}")  # of MyST, with text inside
+_HOLDER = re.compile(r"!!!|\?\?\?|===[!+]?\s\"|\[\^[^\[\]\s]+\]:")  # whose text is indented: of mkdocs, and a footnote
+_TITLED = re.compile(  # an admonition or a tab with a title
+    r"([\s>]*(?:!{3}|\?{3}\+?|={3}[!+]?)[\w -]*\")([^\"]+)(\"\s*)\Z"
+    rf"|([\s>]*(?::{{3,}}\s*[a-z][\w-]*|(?:`{{3,}}|:{{3,}})\{{{_ADMONITION}\}}|\.\. {_ADMONITION}::)\s+)"
+    r"([^{}\s][^{}]*)()\Z"
+)
+_ATTRIBUTES = re.compile(r"(?<=\S)\s+\{:?\s*[.#][^{}]*\}\s*\Z")  # of a heading
+_CLOSING_MARK = re.compile(r"(?<=\S)\s+#+\s*\Z")  # of a heading
+_MARKUP = re.compile(  # a definition of a link; labels, classes and directives, which have a line of their own
+    r"\[(?!\^)[^\]]+\]:\s+(?:<[^<>]*>|(?=\S*[./#:?=@]\w|[A-Z]{3,}(?:\s|\Z))\S+)"
+    r"(?:\s+(?:\"[^\"]*\"|'[^']*'|\([^()]*\)))?\Z"
+    r"|\[![\w-]+\][+-]?\Z|\{[^{}]*\}\Z|\{\{.*\}\}\Z|\{%.*%\}\Z|\([\w:.-]+\)=\Z|\.\. |:{3,}"
+    r"|(?:!{3}|\?{3}\+?)\s*[\w-]+(?:\s+(?:inline|end))*\Z"
+)
+_PROMPT = re.compile(r"\$ (?!\d)")
+_SPEECH = re.compile(r"\$ .*[a-z]{2}[.!?]\Z")
+_MODULE = re.compile(r"import\s.*\bfrom\s+[\"']|import\s+[\"']|export\s+(?:default|const|let|function|class)\s")  # MDX
+_FIELDS = re.compile(  # of reStructuredText; another is an emoji
+    r":(?:[A-Z][\w. -]*|[a-z]\w*\s[^:]+|returns?|rtype|raises?|yields?|authors?|version|date|copyright|license|status"
+    r"|contact|organization|address|revision):(?:\s|\Z)|:[\w-]+:(?:\s+\S+)?\Z"
+)
 _PIPE, _GAP = re.compile(r"(?![A-Z][\w-]*:).*\s\|\s"), re.compile(r"\t+| {4,}")  # between columns of a table
 _FIELD = re.compile(r"\A([A-Z]\w*(?:-\w+)*):(?:\s+|\Z)")  # of a mail or a control file
 _FIRST_FIELDS = {"From", "To", "Cc", "Date", "Subject", "Message-ID", "Return-Path", "Received", "Delivered-To"} | {
@@ -70,7 +105,17 @@ class TextLine:
     def of(cls, line: str) -> TextLine:
         """Take a line apart."""
         text = line.rstrip()
-        return cls(line, *_LINE.findall(text.removesuffix("\\") or text)[0])
+        text = text.removesuffix(cls._attributes(text)).removesuffix("\\") or text
+        return cls(line, *_LINE.findall(text)[0])
+
+    @staticmethod
+    def _attributes(line: str) -> str:
+        """Return what stands behind a heading: its attributes, or marks like those before it."""
+        text = line.lstrip(" >")
+        found = _ATTRIBUTES.search(text)
+        if not found and text.startswith("#"):
+            found = _CLOSING_MARK.search(text)
+        return found[0] if found else ""
 
     @property
     def start(self) -> int:
@@ -89,9 +134,16 @@ class TextLine:
 
     @property
     def tail(self) -> str:
-        """Hard line break of Markdown, if it has one"""
+        """Hard line break of Markdown, or what stands behind a heading"""
+        if attributes := self._attributes(self.whole):
+            return attributes
         is_marked = self.whole.rstrip().endswith("\\") and bool(self.text)
         return "\\" if is_marked else "  " if self.whole.endswith("  ") else ""
+
+    @property
+    def has_long_word(self) -> bool:
+        """Whether it may be longer than the text is wide"""
+        return max(map(len, self.text.split())) > LONG_WORD
 
     @property
     def is_alone(self) -> bool:
@@ -107,9 +159,10 @@ class Piece:
     text: str = ""  # to translate; "" if the lines stay
     first: str = ""  # what stands before the first line
     rest: str = ""  # what stands before each further line
-    tail: str = ""  # hard line break of Markdown
+    tail: str = ""  # what stands behind the last line, such as a hard line break of Markdown
     width: int | None = None  # columns to wrap at; None for a paragraph of one line
     rules: tuple[str, str] = ("", "")  # lines over and under a heading
+    kind: str = ""  # of lines that stay though they may have words, such as code
 
     @classmethod
     def paragraph(cls, lines: Sequence[TextLine]) -> Piece:
@@ -121,11 +174,13 @@ class Piece:
         text = _NO_SPACE.sub("", "\n".join([first.text, *(line.body for line in lines[1:])])).replace("\n", " ")
         if last is first:
             return cls(whole, text, before, tail=first.tail)
-        return cls(whole, _STRETCHED.sub(" ", text), before, last.quote + last.indent, last.tail, _width(lines))
+        return cls(
+            whole, _STRETCHED.sub(" ", text), before, last.quote + last.indent, last.tail, max(_width(lines), NARROW)
+        )
 
     def lay_out(self, translation: str) -> str:
         """Return the lines of a translation of `text`, or those that stay."""
-        if not self.text:
+        if translation == self.text:  # or there is none
             return "\n".join(self.lines)
         lines = [self.first + translation] if self.width is None else self._wrapped(translation, self.width)
         grown = columns(translation) - columns(self.text)
@@ -155,12 +210,21 @@ class Document:
         """Read `lines` as they come, a block at a time."""
         self._lines = lines
         self._pieces: deque[Piece | None] = deque()  # a piece for its first line, and None for its others
+        self._left = Counter[str]()  # lines that stay and have letters, by their kind
 
     def __iter__(self) -> Iterator[str]:
         for piece in pieces(self._lines):
+            if piece.kind:
+                self._left[piece.kind] += sum(_LETTER.search(line) is not None for line in piece.lines)
             others = len(piece.lines) - 1
             self._pieces += [piece, *[None] * others]
             yield from [piece.text, *[""] * others]
+
+    @property
+    def left(self) -> str:
+        """What was not translated, for a message; empty if nothing was left"""
+        kinds = [f"{kind} ({count:,})" for kind, count in self._left.most_common() if count]
+        return f"left as they were: lines of {', '.join(kinds)}" if kinds else ""
 
     def lay_out(self, translation: str) -> str | None:
         """Return the lines of the next text's translation; None if an earlier paragraph has that line."""
@@ -168,34 +232,61 @@ class Document:
         return piece.lay_out(translation) if piece else None
 
 
+class _Fence(NamedTuple):
+    """Lines that stay up to one that the pattern matches, because of their kind."""
+
+    end: re.Pattern[str]
+    kind: str = ""
+
+    @classmethod
+    def of(cls, body: str) -> _Fence | None:
+        """Return what a line opens."""
+        if found := _FENCE.match(body):
+            return cls(re.compile(rf"{re.escape(found[0])}[{found[0][0]}]*\Z"), "code")
+        if body.startswith("<!--") and "-->" not in body:
+            return cls(re.compile(".*-->"))
+        if found := _CODE_TAG.match(body):
+            return cls(re.compile(rf".*</{found[1]}\s*>", re.IGNORECASE), "code")
+        return cls(re.compile(r".*>|\Z")) if _UNCLOSED_TAG.match(_TAG.sub("", body)) else None
+
+
 def pieces(lines: Iterable[str]) -> Iterator[Piece]:
     """Divide a text into paragraphs and lines that stay."""
     lines, front = _front_matter(iter(lines))
-    yield from (Piece([line]) for line in front)
+    yield from (Piece([line], kind="front matter") for line in front)
     block: list[str] = []  # rules are in it too: one may begin it, and one ends it
-    fence = ""  # that opened code, or <!-- for a comment
+    fence: _Fence | None = None
+    directives: list[str] = []  # that are open
+    code_at = CODE_AT
     for line in lines:
         body = line.lstrip(" \t>").rstrip()
         if fence:
-            yield Piece([line])
-            if "-->" in body if fence == "<!--" else body.startswith(fence) and not body.strip(fence[0]):
-                fence = ""
+            is_end = fence.end.match(body) is not None
+            yield Piece([line], kind="" if is_end else fence.kind)
+            fence = None if is_end else fence
             continue
         is_rule = _RULE.match(line) is not None
-        if (found := _FENCE.match(body)) and not (is_rule and block and _underlines(line, block[-1])):
-            fence, is_rule = found[0], False
-        stays = bool(fence) or (not is_rule and _stays(body, bool(block)))
-        if stays or (block and _begins(line, is_rule, block)):
-            yield from _divided(block)
+        piece = None if is_rule else _kept(line, body, bool(block))
+        if directives and body == directives[-1]:
+            directives.pop()
+            piece = Piece([line])
+        elif found := _DIRECTIVE.match(body):
+            directives.append(found[1])
+            piece = piece or Piece([line])
+        elif not (is_rule and block and _underlines(line, block[-1])) and (fence := _Fence.of(body)):
+            piece = Piece([line])
+        if piece or (block and _begins(line, is_rule, block)):
+            yield from _divided(block, code_at)
             block = []
-        if stays:
-            yield Piece([line])
+        code_at = _code_column(line, body, code_at)
+        if piece:
+            yield piece
         else:
             block.append(line)
             if is_rule and len(block) > 1:
-                yield from _divided(block)
+                yield from _divided(block, code_at)
                 block = []
-    yield from _divided(block)
+    yield from _divided(block, code_at)
 
 
 def _front_matter(lines: Iterator[str]) -> tuple[Iterator[str], list[str]]:
@@ -210,11 +301,30 @@ def _front_matter(lines: Iterator[str]) -> tuple[Iterator[str], list[str]]:
     return lines, front
 
 
-def _stays(body: str, in_block: bool) -> bool:
-    """Return whether a line has no letters, or belongs to a table or to markup."""
-    if not _LETTER.search(body) or _STAYS.match(body) or len(_GAP.split(body)) > 2:
-        return True
-    return _PIPE.match(body) is not None and not (in_block and _is_prose(body))
+def _kept(line: str, body: str, in_block: bool) -> Piece | None:
+    """Return a line that is no part of a paragraph: one without letters, of a table, markup or code, or a title."""
+    if found := _TITLED.match(line):
+        first, text, tail = found.group(1, 2, 3) if found[1] else found.group(4, 5, 6)
+        return Piece([line], text, first, tail=tail)
+    has_text = _LETTER.search(_TAG.sub("", body) if "<" in body else body) is not None
+    if not has_text or _MARKUP.match(body):
+        return Piece([line])
+    if _MODULE.match(body) or (_PROMPT.match(body) and not _SPEECH.match(body)):
+        return Piece([line], kind="code")
+    if _FIELDS.match(body):
+        return Piece([line], kind="fields")
+    is_prose = in_block and _is_prose(body)
+    if body.startswith("|") or len(_GAP.split(body)) > 2 or (_PIPE.match(body) and not is_prose):
+        return Piece([line], kind="tables")
+    return None
+
+
+def _code_column(line: str, body: str, before: int) -> int:
+    """Return the column where code begins: after an admonition or a footnote, its text is indented already."""
+    indent = columns(line[: len(line) - len(line.lstrip())])
+    if _HOLDER.match(body):
+        return indent + 2 * CODE_AT
+    return CODE_AT if body and indent < before - CODE_AT else before
 
 
 def _begins(line: str, is_rule: bool, block: Sequence[str]) -> bool:
@@ -228,7 +338,7 @@ def _underlines(rule: str, heading: str) -> bool:
     return abs(columns(rule.strip(" \t>")) - columns(heading.strip(" \t>"))) <= UNDERLINE
 
 
-def _divided(block: list[str]) -> Iterator[Piece]:
+def _divided(block: list[str], code_at: int = CODE_AT) -> Iterator[Piece]:
     """Divide a block into a rule, paragraphs, and a heading with its underline or another rule."""
     over = block[:1] if block and _RULE.match(block[0]) else []
     under = block[-1:] if len(block) > 1 and _RULE.match(block[-1]) else []
@@ -237,7 +347,7 @@ def _divided(block: list[str]) -> Iterator[Piece]:
     frame = over if heading and len(texts) == 1 and over and over[0].strip() == under[0].strip() else []
     if over and not frame:
         yield Piece(over)
-    yield from _paragraphs(texts[: len(texts) - len(heading)])
+    yield from _paragraphs(texts[: len(texts) - len(heading)], code_at)
     if heading:
         rules = ("".join(frame), under[0])
         yield replace(Piece.paragraph([TextLine.of(heading[0])]), lines=[*frame, *heading, *under], rules=rules)
@@ -245,7 +355,7 @@ def _divided(block: list[str]) -> Iterator[Piece]:
         yield Piece(under)
 
 
-def _paragraphs(block: list[str]) -> Iterator[Piece]:
+def _paragraphs(block: list[str], code_at: int) -> Iterator[Piece]:
     """Divide a block without rules into fields, paragraphs and code."""
     if block and (found := _FIELD.match(block[0])) and found[1] in _FIRST_FIELDS:
         stays = False  # the field before
@@ -253,10 +363,10 @@ def _paragraphs(block: list[str]) -> Iterator[Piece]:
             field, *block = block
             stays = not found or found[1] not in _TEXT_FIELDS
             text = field[found.end() :].rstrip() if found and not stays else ""
-            yield Piece([field], text, found[0]) if found and _has_words(text) else Piece([field])
+            yield Piece([field], text, found[0]) if found and _has_words(text) else Piece([field], kind="fields")
     lines = [TextLine.of(line) for line in block]
-    if not lines or _is_code(lines):
-        yield from (Piece([line]) for line in block)
+    if not lines or _is_code(lines, code_at):
+        yield from (Piece([line], kind="code") for line in block)
         return
     width, is_verse = _width(lines), _is_verse(lines)
     paragraph = lines[:1]
@@ -271,6 +381,10 @@ def _paragraphs(block: list[str]) -> Iterator[Piece]:
 def _goes_on(paragraph: Sequence[TextLine], line: TextLine, width: int) -> bool:
     """Return whether a paragraph, in a block `width` columns wide, goes on in a line."""
     first, last, is_joined = paragraph[0], paragraph[-1], len(paragraph) > 1
+    if _BREAK.search(last.text) or _ELEMENT.match(line.text):
+        return False
+    if _is_open(paragraph):
+        return True
     if last.tail or last.is_alone or line.is_alone or (is_joined and line.start != last.start):
         return False
     room = width - _needed(last, line)
@@ -295,28 +409,39 @@ def _goes_on(paragraph: Sequence[TextLine], line: TextLine, width: int) -> bool:
     return room < slack
 
 
+def _is_open(paragraph: Sequence[TextLine]) -> bool:
+    """Return whether a paragraph begins with a tag of HTML, and does not have the closing one."""
+    found = _ELEMENT.match(paragraph[0].text)
+    return found is not None and not any(f"</{found[1]}".lower() in line.text.lower() for line in paragraph)
+
+
 def _needed(line: TextLine, following: TextLine) -> int:
     """Return the columns that a line would need to have the first word of the following one too."""
     return line.end + 1 + columns(_CHUNK.findall(following.body)[0])
 
 
 def _width(lines: Sequence[TextLine]) -> int:
-    """Return the columns of the longest line, of those without a long word if there are any."""
-    usual = [line for line in lines if max(map(len, line.text.split())) <= LONG_WORD]
-    return max(line.end for line in usual or lines)
+    """Return the columns of the longest line without a long word.
+
+    Lines may end early before such a word. If all do, it is the usual width of texts, as far as a line fills it.
+    """
+    widths = [line.end for line in lines if not line.has_long_word]
+    if not any(not one.has_long_word and not other.has_long_word for one, other in pairwise(lines)):
+        widths.append(min(max(line.end for line in lines), USUAL_WIDTH))
+    return max(widths)
 
 
 def _is_verse(lines: Sequence[TextLine]) -> bool:
     """Return whether the lines of a block end on purpose: all begin with capitals, and not all are full."""
-    if len(lines) < 3 or any(line.mark or line.text[0].islower() for line in lines):
+    if len(lines) < 3 or any(line.mark or line.text[0].islower() or line.text[0] == "<" for line in lines):
         return False
     width = max(_width(lines), NARROW)
     return any(_needed(line, following) <= width for line, following in pairwise(lines))
 
 
-def _is_code(lines: Sequence[TextLine]) -> bool:
+def _is_code(lines: Sequence[TextLine], code_at: int) -> bool:
     """Return whether a block is indented code: no list or options, and less than half of it reads like text."""
-    if lines[0].mark.strip(" #") or lines[0].text.startswith("-") or min(line.start for line in lines) < 4:
+    if lines[0].mark.strip(" #") or lines[0].text.startswith("-") or min(line.start for line in lines) < code_at:
         return False
     return 2 * sum(len(line.text) for line in lines if _is_prose(line.text)) < sum(len(line.text) for line in lines)
 
@@ -329,8 +454,9 @@ def _is_prose(text: str) -> bool:
 
 
 def _has_words(text: str) -> bool:
-    """Return whether a text has something to translate besides names of fields."""
-    return any(_PLAIN_WORD.fullmatch(word) for word in (_FIELD.sub("", text) or text).split())
+    """Return whether a text has something to translate besides names of fields, tags and places of links."""
+    text = _LINK.sub("]", _FIELD.sub("", text) or text)
+    return any(_PLAIN_WORD.fullmatch(word) for word in (_TAG.sub(" ", text) if "</" in text else text).split())
 
 
 def columns(text: str) -> int:

@@ -13,6 +13,7 @@ from functools import partial
 from gettext import c2py
 from unicodedata import east_asian_width
 
+from nmt.formats.catalogs import usual_plurals
 from nmt.formats.units import Edits, Unit, UnitFile
 
 MOST_FORMS = 6  # of plurals, as Arabic has
@@ -240,13 +241,11 @@ def unit_of(context: str, sources: Sequence[str], targets: Sequence[str], plural
 
 def plural_forms(header: str, languages: Sequence[str]) -> Plurals:
     """Return the plural forms that a header declares, or else those of the target language."""
-    from translate.lang.data import get_language
-
     found = PLURALS.search(header)
     if found:
         count, rule = int(found[1]), found[2]
     else:
-        _, count, rule = get_language(languages[-1]) or ("", 2, "n != 1")
+        count, rule = usual_plurals(languages[-1])
     if not 0 < count <= MOST_FORMS:
         raise ValueError(f"it has {count} plural forms")
     return count, c2py(rule)

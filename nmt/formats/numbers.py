@@ -10,12 +10,12 @@ import re
 import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Callable
+from functools import cache, partial
 from typing import NamedTuple
 
-from nmt.text.scripts import TOUCHING_RANGES
+from nmt.text.scripts import TOUCHING
 
 _DIGIT = re.compile(r"\d")
-_TOUCHING = re.compile(f"[{TOUCHING_RANGES}]")  # words and endings that touch numbers
 _TOKEN = re.compile(  # a number, or a name with digits
     r"(?<![^\W_])(?:\d{1,3}(?:[ '’]\d{3})+(?:[.,]\d+)?(?![^\W_])"  # 1 000
     r"|[^\W_]*\d[^\W_]*(?:[.,][^\W_]*\d[^\W_]*)*)"  # 1,000.5, 3.11 and i386; hyphens, colons and slashes part two
@@ -24,6 +24,7 @@ _THOUSANDS = re.compile(r"\d{1,3}([., '’])\d{3}(?:\1\d{3})*(?:(?!\1)[.,]\d+)?"
 _ORDINAL = re.compile(r"(\d{1,2})(?:st|nd|rd|th|[aeo]|er|re|ème)?")
 _LOOP = re.compile(r"(?<!\S)((?:\S++ ){1,8}?)\1\1+|(\S{1,8}?)\2\2+")  # of words, or of characters
 SHORTEST_LOOP = 7  # characters
+MOST_CHANGES = 100  # different numbers and names to look for in other words, which takes a search of the text each
 _SPELLED = (  # beginnings of words for 1 to 12 in English, German, French, Italian, Spanish, Portuguese and Dutch
     "one|once|first|un|um|ein|een|erst|prim|prem",
     "two|twi|twe|second|segund|due|duo|dou|deu|dos|dois|doi|zwei|zwo",
@@ -64,16 +65,22 @@ def _changed(source: str, output: str, asked: str) -> tuple[list[str], list[str]
     source, output = _normalized(source), _normalized(output)
     here, there = _TOKEN.findall(source), _TOKEN.findall(output)
     lost, invented = _unmatched(here, there, _folded, lambda token: [_folded(token)])
-    lost, invented = _unmatched(lost, invented, _key, lambda token: _pieces(token, output))
-    invented, lost = _unmatched(invented, lost, _key, lambda token: _pieces(token, source))
-    lost, invented = _unmatched(lost, invented, _measure, lambda token: [_measure(token)])
+    is_close = len({*lost, *invented}) <= MOST_CHANGES
+    if is_close:
+        lost, invented = _unmatched(lost, invented, _key, cache(partial(_pieces, text=output)))
+        invented, lost = _unmatched(invented, lost, _key, cache(partial(_pieces, text=source)))
+        lost, invented = _unmatched(lost, invented, _measure, lambda token: [_measure(token)])
+    is_kept = cache(partial(_is_said, text=source, other=output))
+    is_known = cache(partial(_is_said, text=output, other=source))
     # Once is enough for a name, which may become a pronoun. A number or name that the source has is no invention.
     wanted = set(_TOKEN.findall(_normalized(asked)))
     known = wanted.union(map(_key, here))
-    return (
-        [token for token in lost if token not in wanted and not _is_said(token, source, output)],
-        [token for token in invented if not {token, _key(token)} & known and not _is_said(token, output, source)],
-    )
+    lost = [token for token in lost if token not in wanted]
+    invented = [token for token in invented if not {token, _key(token)} & known]
+    if is_close:
+        lost = [token for token in lost if not is_kept(token)]
+        invented = [token for token in invented if not is_known(token)]
+    return lost, invented
 
 
 def _loop(text: str) -> tuple[int, str]:
@@ -88,7 +95,7 @@ def _loop(text: str) -> tuple[int, str]:
 def _normalized(text: str) -> str:
     """Return a text with one form of each digit, and with spaces around numbers: 4x4, 3個."""
     text = _DIGIT.sub(lambda digit: str(int(digit[0])), unicodedata.normalize("NFKC", text))
-    return re.sub(r"(?<=\d)[x×](?=\d)", " x ", _TOUCHING.sub(" ", text))
+    return re.sub(r"(?<=\d)[x×](?=\d)", " x ", TOUCHING.sub(" ", text))
 
 
 def _unmatched(

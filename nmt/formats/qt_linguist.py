@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
+from nmt.formats.catalogs import known_code
 from nmt.formats.units import Unit, UnitFile
 from nmt.formats.xml_text import Element, XmlText
+from nmt.text.language_codes import Language
 
 GONE = ("obsolete", "vanished")  # types of translations whose sources are no longer there
 FOR_REVIEW = "unfinished"
@@ -96,7 +98,8 @@ def _plural_count(code: str) -> int:
     """Return the number of plural forms that Qt has for a language."""
     from translate.lang.data import get_language, qt_plural_tags
 
-    base = code.lower().replace("-", "_").split("_")[0]
+    code = known_code(code)
+    base = Language.of(code).base
     if base in qt_plural_tags:
         return len(qt_plural_tags[base])
     _, count, _ = get_language(code) or ("", 1, "")

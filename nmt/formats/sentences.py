@@ -17,6 +17,8 @@ from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from nmt.text.language_codes import Language
+
 
 def _characters(ranges: str) -> str:
     """Return the characters whose code points, in hexadecimal, `ranges` lists: 41 43-45 is ACDE."""
@@ -34,6 +36,7 @@ _CLOSING = "\"'”’»›)]}」』】）〉》“‘«‹"  # the last four clo
 _OPENING = "\"'“‘«‹([{「『【（〈《„‚¿¡”»"  # the last two open quotations in Swedish and in German books
 # Arrows, signs and emoji with what joins and modifies them
 _SYMBOLS = "©®\u200d\ufe0f\u20e3\u2022\u2023\u2190-\u2bff\U0001f000-\U0001faff\U000e0020-\U000e007f"
+_EMOJI = "\U0001f000-\U0001faff\u2600-\u27bf\u200d\ufe0f"
 # What begins a sentence in lower case: @name, #tag, `code`, %s, {name}, $name, a list's a), an address, or a sign
 _BEGINS = re.compile(
     rf"[{re.escape(_OPENING)}]*(?:[@#`]\w|%[\w(]|\{{+\w|\$[^\W\d]|\$\{{|\(?[a-z]\)\s|https?://|www\.|[{_SYMBOLS}])"
@@ -51,7 +54,8 @@ def _ends_by(stops: str) -> re.Pattern[str]:
     tail = rf"(?:[{closing}{_SYMBOLS}¹²³⁰-⁹]|\[\d{{1,3}}\])*+"  # quotes, emoji, footnotes
     return re.compile(
         rf"(?<![{WIDE}{stops}])(?:(?P<wide>[{stops}]*+[{WIDE}][{WIDE}{stops}]*+)(?P<closed>[{closing}]*+)\s*+"
-        rf"|(?P<stop>[{stops}]++)(?:\s»(?=\s|\Z)|{tail})(?:\s++|\Z))"
+        rf"|(?P<stop>[{stops}]++)(?:\s»(?=\s|\Z)|(?P<tail>{tail}))(?:\s++|\Z|(?P<glued>)(?=[^\W\d_])))"
+        rf"|(?:(?<=[^\W_])|(?<=[^\W_]\s))(?P<emoji>[{_EMOJI}]++)\s++"
         r"|[\u2028\u2029]\s*+"
     )
 
@@ -75,8 +79,7 @@ class SentenceSplitter:
 
     def __init__(self, language: str) -> None:
         """Load the word lists for a language code: de, de_AT or deu; unlisted languages use the general lists."""
-        code = re.split(r"[-_]", language.lower())[0]
-        code = WORDS["codes"].get(code, code)
+        code = Language.of(language).base
 
         def words(kind: str) -> set[str]:
             return {word for name in ("all", code) for word in WORDS.get(name, {}).get(kind, "").split()}
@@ -121,8 +124,12 @@ class SentenceSplitter:
         if end["wide"]:  # text directly after a quotation, as in 「…。」と言った, continues the sentence
             is_apart = not end["closed"] or text[end.end()] in _OPENING or text[end.end() - 1].isspace()
             return is_apart and not _INSIDE.match(text, end.start())
+        if end["emoji"]:  # in place of a full stop
+            return word[0].isupper() and word.lower() in self._starters
         if not end["stop"]:
             return True  # a line or paragraph separator
+        if end["glued"] is not None and not self._ends_without_space(text, end, word):
+            return False
         of_cased_script = not _CASELESS.match(text, end.start() - 1) and not _CASELESS.match(word)
         if has_case and word.islower() and of_cased_script and not _BEGINS.match(text, end.end()):
             return False
@@ -135,6 +142,21 @@ class SentenceSplitter:
         if _LETTER.match(last) and _LETTER_AND_STOP.match(text, end.end()):
             return False  # A. B. Cole; z. B.
         return self._ends_at_full_stop(last, text.startswith(f"{last}.", start), word)
+
+    def _ends_without_space(self, text: str, end: re.Match[str], word: str) -> bool:
+        """Return whether punctuation with no space behind it may end a sentence: The cat.The dog, but not os.Path.
+
+        Behind a full stop alone, a function word must follow.
+        """
+        mark = end["stop"][-1]
+        if mark not in ".!?…":  # no names, numbers or addresses have such marks
+            return True
+        found = _LAST.search(text, max(0, end.start() - LONGEST_WORD), end.start())
+        last = found[0] if found else ""
+        is_capitalised = word[0].isupper() and (word[1:].islower() or len(word) == 1)
+        if not is_capitalised or not last[-1:].isalpha() or (mark == "." and not (last.islower() and last.isalpha())):
+            return False
+        return mark != "." or bool(end["tail"]) or (len(last) > 1 and word.lower() in self._starters)
 
     def _ends_at_full_stop(self, last: str, first: bool, word: str) -> bool:
         """Return whether a full stop between the words `last` and `word` ends a sentence.

@@ -10,18 +10,20 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
+from itertools import accumulate, groupby
 
 from nmt.formats.document import Piece, pieces
-from nmt.formats.markup import TAGS, Markup
+from nmt.formats.segments import Segment, Token
+from nmt.formats.tags import ESCAPES, TAGS, tokens_of
 from nmt.formats.terms import Span, Terms, in_order
-from nmt.text.lines import one_line
 from nmt.text.scripts import UNSPACED
 
 MARKS = "&_~"  # of accelerators: of Qt and Windows, of GTK, of LibreOffice
 SIGNS = "%{}<>"  # of placeholders
 _WORD = re.compile(r"[^\W_]+")
-_GAPS = re.compile(r"(\A\s+|\s+\Z|\s{2,}|[\t\r\v\f])")
-_END, _ANY_END = re.compile(r"\s*(?:\.{3}|[….:])\Z"), re.compile(r"\s*(?:\.{3}|[….:。：։])\Z")
+GAP = re.compile(r"\s{2,}|[\t\r\v\f\n]")  # white space that a program lays out
+_BLANK_LINE = re.compile(r"\n[^\S\n]*\n")
+_END = re.compile(r"(?<!\s)\s*(?:\.{3}|[….:。：։])\Z")
 _KEPT = Terms()
 
 
@@ -37,7 +39,7 @@ class Accelerators:
         self._words = {word.casefold() for text in texts for word in _WORD.findall(text)}
         found = {}
         for self.mark in MARKS:
-            signs = [text for text in texts if re.search(rf"{self.mark}(?!\#?\w+;)[^\W_]", text)]
+            signs = [text for text in texts if re.search(rf"{self.mark}(?!\#?\w{{1,31}};)[^\W_]", text)]
             letters = {text: letter for text in signs if (letter := self.split(text)[1])}
             begins = any(text[0] == self.mark and not letter.islower() for text, letter in letters.items())
             if 2 * len(letters) >= len(signs) and (begins or (self.mark == "&" and letters)):
@@ -109,31 +111,46 @@ class ProgramString:
         """Take a string apart; `punctuation` converts that of the end to the target language's."""
         self.text, self._accelerators, self._punctuation = text, accelerators, punctuation
         self.body, self._letter = accelerators.split(text)
-        self._lines = [(piece, _GAPS.split(line)) for piece, line in _divided(self.body)]
-        self.texts = [part for _, parts in self._lines for part in parts[::2] if _has_letters(part)]
+        self._lines = [*_divided(self.body)]
+        self.texts = [line for _, line in self._lines if _has_letters(line)]
 
     def put(self, translations: Mapping[str, str]) -> str:
-        """Return the string with translations of `texts`; an empty one if it would break."""
+        """Return the string with translations of `texts`, which `read_string` takes apart; empty if it would break."""
         if not all(translations[text].strip() for text in self.texts):
             return ""
         lines = []
-        for piece, parts in self._lines:
-            line = "".join(translations.get(part, part) for part in parts)
-            lines.append(piece.lay_out(line) if piece else line)
+        for piece, line in self._lines:
+            translation = translations.get(line, line)
+            lines.append(piece.lay_out(translation) if piece else translation)
         return self.dressed("\n".join(lines))
 
     def dressed(self, text: str) -> str:
         """Return a translation with the edges, the end and the accelerator of the source; empty if it would break."""
-        core, source = self._accelerators.split(text, bool(self._letter))[0].strip(), self.body.strip()
+        source = self.body.strip()
+        if not source:
+            return self.text
+        core = self._accelerators.split(text, bool(self._letter))[0].strip()
         core = in_order(core, _placeholders(source))
-        if not source or _kept(core) != _kept(source):
-            return "" if source else self.text
-        end, other = _END.search(source), _ANY_END.search(core)
-        wanted = (end[0], self._punctuation(end[0])) if end else ("",)
-        if (other[0] if other else "") not in wanted and not (other and other.start() == 0):
-            core = core[: other.start() if other else None] + wanted[-1]
+        if _kept(core) != _kept(source):
+            return ""
+        core = self._with_end(core, source)
+        if self._letter:
+            core = self._with_accelerator(core)
         before, _, after = self.body.partition(source)
-        return before + (self._with_accelerator(core) if self._letter else core) + after
+        return before + core + after
+
+    def _with_end(self, text: str, source: str) -> str:
+        """Return a translation that ends as the source does, or as its language has it, whatever tags are behind."""
+        (body, after), (source_body, source_after) = _without_tags_behind(text), _without_tags_behind(source)
+        end, other = _END.search(source_body), _END.search(body)
+        if end and end.start() == 0 and source_after:  # what ends it stands behind its tags, alone
+            return text
+        wanted = (end[0], self._punctuation(end[0])) if end else ("",)
+        if (other[0] if other else "") in wanted or (other and other.start() == 0):
+            return text
+        core = body[: other.start() if other else None]
+        is_outside = end is not None and _without_tags_behind(source_body[: end.start()])[1] != ""
+        return core + after + wanted[-1] if is_outside else core + wanted[-1] + after
 
     def _with_accelerator(self, text: str) -> str:
         """Mark the same letter of the translation, best at the beginning of a word and in this case; else the first."""
@@ -143,19 +160,74 @@ class ProgramString:
         best = sorted(same, key=lambda at: (text[at - 1 : at].isalnum(), text[at] != self._letter))
         at = next(iter(best or free), None)
         if at is None or (not same and UNSPACED.match(text[at])):
-            end = _ANY_END.search(text)
+            end = _END.search(text)
             at = end.start() if end else len(text)
             return f"{text[:at]}({mark}{letter.upper()}){text[at:]}"
         return text[:at] + mark + text[at:]
 
 
 def _divided(text: str) -> Iterator[tuple[Piece | None, str]]:
-    """Yield each paragraph with its text, or None and a line."""
-    if "\n" not in text:
+    """Yield each paragraph with its text, or None and a line; or the whole text if HTML or a code lays it out."""
+    if "\n" not in text or _is_laid_out(text):
         yield None, text
         return
     for piece in pieces(text.split("\n")):
         yield from [(piece, piece.text)] if piece.text else ((None, line) for line in piece.lines)
+
+
+def _is_laid_out(text: str) -> bool:
+    """Return whether a text has blocks of HTML, or a code or placeholder that goes on over lines."""
+    codes = [token for token in tokens_of(text) if token.kind not in ("text", "space")]
+    over_lines = any("\n" in token.raw for token in codes) or any("\n" in each for each in _placeholders(text))
+    return over_lines or any(token.is_block for token in codes)
+
+
+def _without_tags_behind(text: str) -> tuple[str, str]:
+    """Return a text without the tags and spaces at its end, and these."""
+    at = len(text)
+    for tag in reversed([*_tags(text)]):
+        if tag["entity"] or text[tag.end() : at].strip():
+            break
+        at = tag.start()
+    body = text[:at].rstrip()
+    return body, text[len(body) :]
+
+
+def read_string(text: str) -> Segment:
+    """Take out tags, decode entities, and keep white space that is more than one plain space: a sentence ends there.
+
+    In HTML with blocks, it ends at a blank line alone.
+    """
+    tokens = [*tokens_of(text)]
+    ends = _BLANK_LINE if any(token.is_block for token in tokens) else GAP
+    return Segment(text, _with_gaps(tokens, ends), ESCAPES)
+
+
+def _with_gaps(tokens: Iterable[Token], ends: re.Pattern[str]) -> Iterator[Token]:
+    """Yield tokens; white space that a program lays out parts words, and may end a sentence."""
+    for token in tokens:
+        if token.kind not in ("text", "space") or not GAP.search(token.raw):
+            yield token
+            continue
+        start = 0
+        for copied in [span for span in _KEPT.spans(token.raw) if GAP.search(token.raw[slice(*span)])]:
+            yield from _parted(token, start, copied.start, ends)
+            yield Token("copy", token.raw[slice(*copied)])
+            start = copied.end
+        yield from _parted(token, start, len(token.raw), ends)
+
+
+def _parted(token: Token, start: int, stop: int, ends: re.Pattern[str]) -> Iterator[Token]:
+    """Yield the texts, and the white space that is kept, of a stretch of a token's raw form."""
+    offsets = accumulate((len(raw) for _, raw in token.signs), initial=0)
+    signs = [sign for sign, at in zip(token.signs, offsets, strict=False) if start <= at < stop]
+    for is_space, group in groupby(signs, lambda sign: sign[1].isspace()):
+        run = [*group]
+        raw = "".join(each for _, each in run)
+        if is_space and GAP.search(raw):
+            yield Token("space", raw, run, parts=True, ends=ends.search(raw) is not None)
+        else:
+            yield Token("text", raw, run)
 
 
 def _has_letters(text: str) -> bool:
@@ -170,8 +242,10 @@ def plain_pairs(source: str, target: str, accelerators: Accelerators) -> Iterato
     """
     one = ProgramString(source, accelerators)
     other = ProgramString(accelerators.split(target, one.text != one.body)[0], accelerators)
-    texts = [one.texts, other.texts]
-    if len(one.texts) != len(other.texts):
-        texts = [[one_line(each.body)] for each in (one, other)]
-    for pair in zip(*texts, strict=True):
-        yield tuple(Markup(text).text if "<" in text or "&" in text else text for text in pair)
+    sides = [[read_string(text) for text in each.texts] for each in (one, other)]
+    pieces = [[piece for segment in side for piece in segment.pieces] for side in sides]
+    if len(pieces[0]) != len(pieces[1]):
+        pieces = [[segment.text for segment in side] for side in sides]
+    if len(pieces[0]) != len(pieces[1]):
+        pieces = [[read_string(each.body).text] for each in (one, other)]
+    yield from zip(*pieces, strict=True)

@@ -12,13 +12,13 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise, product
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from pathlib import Path
 from typing import NamedTuple
 
 from nmt.system.errors import UserError
 from nmt.text.lines import read_lines, stripped
-from nmt.text.scripts import TOUCHING_RANGES, joins
+from nmt.text.scripts import TOUCHING, TOUCHING_RANGES, joins
 
 CASE = "case"  # third column of a case-sensitive term
 
@@ -30,10 +30,15 @@ class Span(NamedTuple):
     end: int
 
 
+Edit = tuple[Span, str]
+"""Text for a span of an output; an empty span inserts it"""
+
 # Text of scripts without spaces, and of Korean, may follow a URL directly
 _NO_URL = rf"\s<>\"'{{}}|\\^`()«»“”„‘’…\u3000-\u303f\uff00-\uffef{TOUCHING_RANGES}"  # nor brackets and quotes
-_GROUP = rf"\([^{_NO_URL}]*\)|\{{\{{?[^{{}}\s]{{0,60}}\}}\}}?"  # a balanced bracket, or a placeholder
-_IN_URL = rf"[^{_NO_URL}]|'(?=\w)|{_GROUP}"
+_GROUP = (  # a balanced bracket, or a placeholder
+    rf"\([^{_NO_URL}]*\)|\{{\{{?[^{{}}\s]{{0,60}}\}}\}}?|<(?!(?:a|b|i|u|p|br|em|li|td|div|span|code|strong)>)[a-z][\w-]{{0,40}}>|\[[\w-]{{1,40}}\](?!\()"
+)
+_IN_URL = rf"[^{_NO_URL}]|'(?=\w)|[|^](?=[^{_NO_URL}])|{_GROUP}"
 _END = rf"[^{_NO_URL}.,;:!?*\]]|{_GROUP}"  # no punctuation
 _SCHEME = r"(?i:[a-z][a-z\d+]{1,19}://|www\.|(?:mailto|tel|sms|xmpp|magnet|urn):)"
 _WORD = rf"(?<=[/.=_\-])[{TOUCHING_RANGES}]++"  # of an unspaced script
@@ -62,13 +67,22 @@ FORMATS = {
     "Windows, Symfony": r"(?<![\w%])%[A-Za-z_]\w{0,60}(?:[.\-]\w{1,60}){0,5}%(?![\w%])",
     "variable": r"(?<![\w$])\$(?:[A-Za-z_]\w{0,60}(?:\([^()\n]{1,200}\))?|\(\w{1,60}\))",  # $t(key) is of i18next
     "React": r"</?\d{1,3} ?/?>",
+    "ERB, EJS": r"<%[^<>\n]{1,200}%>",
+    "wiki": r"\[\[[^\[\]\n]{1,200}\]\]",
+    "underscores": r"(?<![\w])__(?=[^\W_])\w{1,60}?(?<=[^\W_])__(?!\w)",
 }
 """Patterns of what is kept, by where it comes from"""
+MESSAGE = re.compile(r"\{\s?[\w.]{1,60}\s?,\s?(?:plural|select(?:ordinal)?|choice)\b")
+"""Pattern for the beginning of an ICU message with texts inside, which stay in the language of the source"""
 _STYLED = re.compile(r"(?<!\d)(?<!(?<!%)\d\s)%(?:[A-KM-Z]\d\d?(?!\d)|[A-Z](?=[A-Z][a-z]))")
 """Pattern for a code of a colour or style, such as %C18, or %B before a capital letter"""
 _STYLES = re.compile(r"%[A-Z]\d{0,2}|\$(?:\d\d?|[a-z](?![a-z]))")
 """Pattern for the codes and variables of a text that has such a code; elsewhere, $5 is a price"""
-_MAY_HAVE = re.compile(r"[%{$@]|</?\d|:\S|www\.", re.IGNORECASE)  # any of them: most lines have nothing of this kind
+_NUMBERED = re.compile(r"\$[1-9](?!\d|[.,]\d)")
+"""Pattern for the variables of a text that has $1"""
+_MAY_HAVE = re.compile(
+    r"[%{$@]|</?\d|:\S|www\.|\[\[|__", re.IGNORECASE
+)  # any of them: most lines have nothing of this kind
 _LINK = re.compile(r"[^\w\s<>]?")  # what two spans may have between them to be one: %d/%d
 _BY_ORDER = re.compile(rf"%{_OPTIONS}{_LENGTH}[diouxXeEfFgGaAcCsSpn@]|\{{(?::[^{{}}]*)?\}}")
 
@@ -169,7 +183,10 @@ class Terms:
         are joined. None crosses an offset in `walls`.
         """
         patterns = [*self._own, *(self._formats if _MAY_HAVE.search(text) else ())]
-        patterns += [_STYLES] * (len(self._formats) > 0 and _STYLED.search(text) is not None)
+        if self._formats and _STYLED.search(text):
+            patterns.append(_STYLES)
+        if self._formats and any(found[0] == "$1" for found in _NUMBERED.finditer(text)):
+            patterns.append(_NUMBERED)
         inner = {*walls, *(edge for span in copied for edge in span)}
         found = {*copied}
         for pattern, (start, end) in product(patterns, pairwise(sorted({0, len(text), *inner}))):
@@ -189,17 +206,20 @@ class Terms:
                 spans.append(span)
         return spans
 
-    def phrases(self, text: str, copied: Sequence[Span] = (), walls: Sequence[int] = ()) -> list[Phrase]:
+    def phrases(
+        self, text: str, copied: Sequence[Span] = (), walls: Sequence[int] = (), ends: Sequence[int] = ()
+    ) -> list[Phrase]:
         """Return text to keep and, outside it, terms, in order; the leftmost, then the longest term wins.
 
-        `copied` are more spans to keep; nothing to keep crosses an offset in `walls`.
+        `copied` are more spans to keep; nothing to keep crosses an offset in `walls`, and no term one in `ends`.
         """
         spans = self.spans(text, copied, walls)
         found = [Phrase(text[start:end], (text[start:end],), start, kept=True) for start, end in spans]
         if self._table:
-            folded, ends = _folded(text), [0, *(phrase.end for phrase in found)]
-            gaps = zip(ends, [*(phrase.start for phrase in found), len(text)], strict=True)
-            found += [phrase for gap in gaps for phrase in self._terms(text, folded, *gap)]
+            folded, edges = _folded(text), [0, *(edge for span in spans for edge in span), len(text)]
+            for start, end in zip(edges[::2], edges[1::2], strict=True):
+                for bounds in pairwise([start, *(at for at in ends if start < at < end), end]):
+                    found += self._terms(text, folded, *bounds)
         return sorted(found, key=lambda phrase: phrase.start)
 
     def _terms(self, text: str, folded: str, at: int, limit: int) -> Iterator[Phrase]:
@@ -249,6 +269,53 @@ def in_order(text: str, copies: Sequence[str]) -> str:
     by_order = [copy for copy in copies if _BY_ORDER.fullmatch(copy)]
     pattern, rest = _any_of(by_order), iter(by_order)
     return pattern.sub(lambda _: next(rest), text) if sorted(pattern.findall(text)) == sorted(by_order) else text
+
+
+def spaced_like(text: str, source: str, kept: Sequence[Phrase]) -> str:
+    """Return a translation in which what is kept touches words, or is apart from them, as in its source.
+
+    White space of another kind than plain spaces, such as U+00A0, is as it is there.
+    """
+    places = defaultdict[str, list[Phrase]](list)
+    for phrase in reversed(kept):
+        places[phrase.source].append(phrase)
+    edits = dict[Span, str]()  # two that are kept may have a gap in common
+    for span in find_copies(text, places):
+        same = places[text[slice(*span)]]
+        if same:
+            phrase = same.pop()
+            for side in (0, 1):
+                gap, has_word = _gap(text, span[side], side)
+                source_gap, source_has_word = _gap(source, (phrase.start, phrase.end)[side], side)
+                space, wanted = text[slice(*gap)], source[slice(*source_gap)]
+                is_joined = space != "" and wanted == "" and has_word and source_has_word
+                is_special = space != "" and wanted.strip(" ") != ""
+                is_apart = space == "" and wanted != "" and has_word
+                if is_joined or is_special or is_apart:
+                    edits[gap] = wanted
+    return written(text, [*edits.items()])
+
+
+def _gap(text: str, at: int, side: int) -> tuple[Span, bool]:
+    """Return the white space before an offset (side 0) or behind it (side 1), and whether a word is beyond it.
+
+    Endings of Korean are none: they follow what they belong to directly.
+    """
+    if side:
+        gap = Span(at, len(text) - len(text[at:].lstrip()))
+        beyond = text[gap.end : gap.end + 1]
+    else:
+        gap = Span(len(text[:at].rstrip()), at)
+        beyond = text[: gap.start][-1:]
+    return gap, beyond != "" and joins(beyond) and not TOUCHING.match(beyond)
+
+
+def written(text: str, edits: Sequence[Edit]) -> str:
+    """Return the text with all edits."""
+    found, last = "", 0
+    for span, new in sorted(edits, key=itemgetter(0)):
+        found, last = found + text[last : span.start] + new, span.end
+    return (found + text[last:]) if text else found.strip()
 
 
 def _any_of(texts: Iterable[str]) -> re.Pattern[str]:

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 from nmt.formats.units import Unit, UnitFile
 from nmt.formats.xml_text import Element, XmlText
+from nmt.text.language_codes import Language
 
 
 class TmxFile(UnitFile):
     """A TMX: `lacking` units have no variant in one of the languages, `complete` ones have both, and `codes` are those
-    of all variants."""
+    of all variants, in lower case, each with how it is written."""
 
     def __init__(self, raw: bytes, languages: Sequence[str]) -> None:
         """Read a file; raise ValueError, LookupError or ExpatError if it is none."""
         super().__init__()
         self._document, self._languages = XmlText(raw), languages
-        self.lacking, self.complete, self.codes = 0, 0, dict[str, None]()
+        self.lacking, self.complete, self.codes = 0, 0, dict[str, str]()
         if self._document.root.base != "tmx":
             raise ValueError(f"it begins with {self._document.root.tag[:60]}")
         for element in self._document.root.below():
@@ -29,13 +30,13 @@ class TmxFile(UnitFile):
         return self._document.content()
 
     def _read(self, element: Element) -> None:
-        variants = dict[str | None, Element]()
+        variants = dict[str, Element]()
         for each in element.children:
             if each.base == "tuv":
-                variants.setdefault(_code(each.get("xml:lang") or each.get("lang")), each)
+                variants.setdefault(_code(_language_of(each)), each)
         codes = _codes_of(self._languages, [code for code in variants if code])
         pair = [variants[code] if code else None for code in codes]
-        self.codes |= dict.fromkeys(code for code in variants if code)
+        self.codes |= {code: _language_of(each) for code, each in variants.items() if code}
         self.lacking += None in pair
         self.complete += None not in pair
         source, target = (each.child("seg") if each else None for each in pair)
@@ -59,11 +60,18 @@ class TmxFile(UnitFile):
         after = self._document.text[source.end : variant.stop]
         lead, trail = before[len(before.rstrip()) :], after[: len(after) - len(after.lstrip())]
         seg = f"{lead}<seg>{xml}</seg>{trail}"
-        self._document.put_behind(variant, f'<tuv xml:lang="{self._languages[-1]}">{seg}</tuv>')
+        language = Language.of(self._languages[-1])
+        own = (code for code in self.codes.values() if Language.of(code).is_same(language))
+        code = next(own, language.tag)  # as other units have it
+        self._document.put_behind(variant, f'<tuv xml:lang="{code}">{seg}</tuv>')
 
 
-def _code(language: str | None) -> str:
-    return (language or "").replace("_", "-").lower()
+def _language_of(variant: Element) -> str:
+    return variant.get("xml:lang") or variant.get("lang")
+
+
+def _code(language: str) -> str:
+    return language.replace("_", "-").lower()
 
 
 def _codes_of(languages: Sequence[str], codes: Sequence[str]) -> list[str | None]:
@@ -72,18 +80,18 @@ def _codes_of(languages: Sequence[str], codes: Sequence[str]) -> list[str | None
     Where a language itself is missing, one of another region is taken, if there is only one: en-US for en or for
     en-GB. As a target only if one of both names no region, since pt-PT is no translation to pt-BR.
     """
-    wanted = [_code(languages[side]) for side in (0, -1)]
-    found = [code if code in codes else None for code in wanted]
-    for side, code in enumerate(wanted):
-        others = [each for each in codes if each not in found and _is_kind(each, code, strict=side > 0)]
-        if found[side] is None and (len(others) == 1 or (others and "-" not in code)):
+    known = {code: Language.of(code) for code in codes}
+    wanted = [Language.of(languages[side]) for side in (0, -1)]
+    found = [_equal(each, known) for each in wanted]
+    for side, language in enumerate(wanted):
+        fits = language.is_same if side else language.is_like
+        others = [code for code, each in known.items() if code not in found and fits(each)]
+        if found[side] is None and (len(others) == 1 or (others and not language.region)):
             found[side] = others[0]
     return found
 
 
-def _is_kind(code: str, other: str, strict: bool) -> bool:
-    """Return whether two codes differ in their region alone; with `strict`, only if one of them has none."""
-    (language, *parts), (other_language, *other_parts) = code.split("-"), other.split("-")
-    scripts, other_scripts = ([part for part in each if len(part) == 4] for each in (parts, other_parts))
-    is_near = not (parts and other_parts) if strict else scripts == other_scripts or not (parts and other_parts)
-    return language == other_language and is_near
+def _equal(language: Language, known: Mapping[str, Language]) -> str | None:
+    """Return the code that names exactly this language, in its script and region."""
+    same = (code for code, each in known.items() if each.region == language.region and each.is_like(language))
+    return next(same, None)

@@ -16,7 +16,7 @@ from nmt.system.compression import FORMATS, split_suffix
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
 UNITS = (".po", ".mo", ".tmx", ".xliff", ".xlf", ".ts")  # files of translators
 PAIRS = (".tsv", ".jsonl", ".parquet", ".zip", *UNITS)
-TEXTS = (".tsv", ".jsonl")  # formats of pairs that may be compressed
+COMPRESSED = (".tsv", ".jsonl", *UNITS)  # formats of pairs that may be compressed
 SIDES_GO_TOGETHER = "source and target go together: one text file for each side"
 
 FieldName = Annotated[str, BeforeValidator(lambda name: str(name) if type(name) is int else name, str | int)]
@@ -46,7 +46,7 @@ def format_of(name: str | os.PathLike[str]) -> str | None:
     """
     stem, compression = split_suffix(name)
     suffix = Path(stem).suffix.lower()
-    return suffix if suffix in (TEXTS if compression else PAIRS) else None
+    return suffix if suffix in (COMPRESSED if compression else PAIRS) else None
 
 
 class Dataset(Settings):
@@ -60,9 +60,10 @@ class Dataset(Settings):
     target: str | None = None
     """Text file whose line N translates line N of `source`."""
     file: str | None = None
-    """File of pairs: .tsv or .jsonl, plain or compressed like a text file, .parquet, a .zip with one text file for each
-    language, whose name ends in .LANGUAGE, or a file of translators, .po, .mo, .tmx, .xliff, .xlf or .ts, of which
-    finished translations are read. Or several: a glob pattern, such as memory/*.po, or a folder."""
+    """File of pairs: .tsv or .jsonl, .parquet, a .zip with one text file for each language, whose name ends in
+    .LANGUAGE, or a file of translators, .po, .mo, .tmx, .xliff, .xlf or .ts, of which finished translations are read.
+    All but .parquet and .zip may be compressed like a text file. Or several: a glob pattern, such as memory/*.po, or a
+    folder."""
     trees: str | None = None
     """Bracketed trees, for `data.target: tree`: a file, plain or compressed; a folder, searched for .mrg files; or a
     glob pattern of files and folders, such as wsj/0[2-9]."""
@@ -123,7 +124,7 @@ class Dataset(Settings):
         if self.fields is not None and (self.file is None or self.format == ".zip") and self.hub is None:
             raise Refusal("fields: goes with hub, .tsv, .jsonl and .parquet; other data has none", "remove fields")
         if self.file is not None and self.format is None and not self.may_be_several:
-            endings = f"{', '.join(PAIRS)}; {' and '.join(TEXTS)} may be followed by one of {', '.join(FORMATS)}"
+            endings = f"{', '.join(PAIRS)}; all but .parquet and .zip may be followed by one of {', '.join(FORMATS)}"
             problem = f"file: must end in one of {endings} (got {self.file})"
             hint = "rename the file to what it is, or name two text files by source and target"
             if ".json" in Path(self.file).suffixes:

@@ -70,6 +70,10 @@ class TokenizerSettings(Settings):
     """Fraction of the training text's characters that get entries; byte fallback encodes the others. auto: 0.9995,
     plus printable ASCII and every character that occurs 20 times, unless these are more than 500, as in Chinese or
     Japanese, or would fill the vocabulary."""
+    normalization: Literal["plain", "none"] = "plain"
+    """What is encoded. plain: text in which white space of all kinds is a plain space, characters that show nothing,
+    such as soft hyphens, are dropped, and letters are composed with their marks (NFC); none: text as it is. A
+    vocabulary records it, and that of `training.init_from` keeps its own."""
     sample: int = Field(10_000_000, ge=101, lt=2**31)
     """Maximum number of randomly drawn sentences to train on."""
     new_languages: tuple[Annotated[str, Field(max_length=24)], ...] = Field((), max_length=100, strict=False)

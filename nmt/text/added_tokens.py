@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import re
-import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, TypeVar
@@ -17,6 +16,7 @@ from pydantic import BaseModel, Field, RootModel
 from nmt.system.errors import UserError
 from nmt.system.files import reading, regular, remedy
 from nmt.system.integrity import checked, content
+from nmt.text.language_codes import SYMBOLS
 
 CONFIG, VOCAB = "tokenizer_config.json", ("vocab.json", "target_vocab.json")
 """File names of a tokenizer's configuration, and of its ids for source and target, of which a joint vocabulary has only
@@ -25,7 +25,6 @@ ADDED_TOKENS, FAST = "added_tokens.json", "tokenizer.json"
 """File names of tables of added tokens, beside the one in `CONFIG`"""
 FAST_HEAD, LISTED = 1 << 20, 3  # characters of tokenizer.json to read; added tokens to name
 CONTROLS = ("<s>", "<pad>", "</s>", "<unk>")
-LANGUAGES = tomllib.loads(Path(__file__).with_name("m2m_languages.toml").read_text(encoding="utf-8"))
 LANGUAGE = re.compile(r"[a-z]{3}_[A-Z][a-z]{3}|__[A-Za-z_]+__|<mask>")
 """Added tokens of NLLB-200 and M2M-100 that are symbols of languages, or NLLB-200's <mask>, which no text needs"""
 M2M_CODES, M2M_CLASSES = "m2m100", ("M2M100", "Nllb", "Tokenizers", "PreTrained")
@@ -90,7 +89,7 @@ def m2m_symbols(directory: Path, known: set[str], first: int) -> dict[int, str]:
     if not is_m2m and (has_its_symbols or (config.tokenizer_class or "").startswith(M2M_CLASSES[0])):
         problem = f"{directory}: has symbols of M2M-100, whose pieces have their ids in {VOCAB[0]}, which is missing"
         raise UserError(problem, f"copy {VOCAB[0]} from where the model comes from")
-    codes = LANGUAGES["m2m_100" if is_m2m else "nllb"].split()
+    codes = SYMBOLS["m2m_100" if is_m2m else "nllb"].split()
     usual = [f"__{code}__" for code in codes] if is_m2m else [*codes, "<mask>"]
     listed = {index: token for index, token in named.items() if index >= first and LANGUAGE.fullmatch(token)}
     return dict(enumerate(usual, first)) | listed

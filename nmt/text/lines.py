@@ -86,7 +86,7 @@ def read_lines(path: str | os.PathLike[str]) -> Iterator[str]:
     """
 
     def lines() -> Iterator[str]:
-        with _opened(path) as stream:
+        with opened(path) as stream:
             yield ""
             yield from decoded(stream, path)
 
@@ -96,7 +96,7 @@ def read_lines(path: str | os.PathLike[str]) -> Iterator[str]:
 
 
 @contextmanager
-def _opened(path: str | os.PathLike[str]) -> Iterator[io.BufferedReader]:
+def opened(path: str | os.PathLike[str]) -> Iterator[io.BufferedReader]:
     """Open a file, decompressed; convert errors in reading it into a UserError that names it."""
     file = path.open() if isinstance(path, Member) else open_input(path)
     try:
@@ -123,7 +123,7 @@ def stripped(text: str) -> str:
 
 def count_lines(path: str | os.PathLike[str]) -> int:
     """Count the lines that `read_lines` would yield, but several times faster."""
-    with _opened(path) as stream:
+    with opened(path) as stream:
         _check_beginning(stream.peek(1), path)
         return _count(iter(lambda: stream.read(BLOCK), b""))
 

@@ -51,7 +51,7 @@ def learn(
     cores: int | None,
 ) -> list[str]:
     """Return the pieces of a vocabulary trained on texts of new languages that `vocabulary` lacks."""
-    own = settings.model_copy(update={"vocab_size": settings.new_vocab_size})
+    own = settings.model_copy(update={"vocab_size": settings.new_vocab_size, "normalization": "none"})
     lines = (vocabulary.normalized(text).replace(SPACE_MARK, " ").strip() for text in texts)
     trained = Vocabulary.train(", ".join(settings.new_languages), lines, own, say, cores)
     return sorted(set(trained.spellings()).difference(vocabulary.listing(), ("",)), key=trained.listing().index)

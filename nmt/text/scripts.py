@@ -6,16 +6,19 @@ import re
 import unicodedata
 from collections.abc import Iterable
 
+WIDE_RANGES = r"\u2e80-\u312f\u31a0-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uff00-\uff9f\U00020000-\U000323af"
+"""Chinese, kana, and full-width signs and letters, for a class in a pattern: a line may break between any two"""
 UNSPACED_RANGES = (
-    r"\u0e00-\u109f\u1780-\u17ff\u1950-\u19ff\u1a20-\u1aaf\u1b00-\u1b7f\u2e80-\u312f\u31a0-\u4dbf\u4e00-\u9fff"
-    r"\ua980-\ua9ff\uaa60-\uaadf\uf900-\ufaff\uff00-\uff9f\U00020000-\U000323af"
+    r"\u0e00-\u109f\u1780-\u17ff\u1950-\u19ff\u1a20-\u1aaf\u1b00-\u1b7f\ua980-\ua9ff\uaa60-\uaadf" + WIDE_RANGES
 )
-"""Characters of scripts written without spaces, for a class in a pattern: Thai, Lao, Tibetan, Burmese, Khmer, Balinese
+"""Characters of scripts written without spaces: Thai, Lao, Tibetan, Burmese, Khmer, Balinese
 and their relatives, Chinese, kana, and full-width signs and letters"""
 TOUCHING_RANGES = UNSPACED_RANGES + r"\uac00-\ud7af"
 """The same, and Hangul: Korean has spaces, but its endings follow numbers, URLs and names directly"""
 UNSPACED = re.compile(f"[{UNSPACED_RANGES}]")
 """A character of a script written without spaces"""
+TOUCHING = re.compile(f"[{TOUCHING_RANGES}]")
+"""A character of such a script, or of Korean"""
 
 
 def joins(character: str) -> bool:

@@ -1,7 +1,7 @@
 """A model's tokenizer: its source and target vocabularies, trained here, of another kind, or of an OPUS-MT model.
 
-Text is not normalised, and characters without an entry use byte fallback, so only Marian vocabularies can lose text. A
-Marian folder has a SentencePiece model for each side, `source.spm` and `target.spm`, and assigns ids to their pieces in
+Characters without an entry use byte fallback, so only Marian vocabularies can lose text that a reader sees. A Marian
+folder has a SentencePiece model for each side, `source.spm` and `target.spm`, and assigns ids to their pieces in
 `vocab.json`; with `separate_vocabs` in `tokenizer_config.json`, target pieces get theirs from `target_vocab.json`.
 """
 
@@ -93,12 +93,14 @@ class Tokenizer:
         """Complete a direction by the directions that the model was `trained` on.
 
         The target may be missing if they have one, or if users type its symbol; the default source is that of the first
-        of them with this target. Raise UserError, listing the languages, if one is unknown or missing.
+        of them with this target. A model without symbols has those directions alone. Raise UserError, listing the
+        languages, if one is unknown or missing.
         """
         (source, to), known = given, self.source.languages
-        if not known and (source or to):
-            problem = f"{to or source}: this model has no choice of languages"
-            raise UserError(problem, f"it translates from {' to '.join(trained[0])}")
+        fits = any(source in (each[0], None) and to in (each[-1], None) for each in trained)
+        if (source or to) and not known and not fits:
+            problem = f"{'-'.join(filter(None, given))}: this model has no choice of languages"
+            raise UserError(problem, f"it translates from {', or from '.join(map(' to '.join, trained))}")
         targets = list(dict.fromkeys(target for *_, target in trained if target in known or not known))
         if known and not to and len(targets) != 1 and not self.typed:
             problem = f"this model translates to several languages: {', '.join(targets or known)}"

@@ -1,8 +1,9 @@
 """Subword vocabularies: encoding text as ids and decoding them, without loss, and their training by SentencePiece.
 
-Text is not normalised, and byte fallback encodes characters without an entry. `<s>` and `</s>` are added when batches
-are made. Training is in a child: a signal ends it at once, and its death is an error. As a program, this module is the
-child. It imports little, because training may take less than a second.
+What a reader does not see is made plain, by rules that the vocabulary's file records (normalization.py). Byte fallback
+encodes characters without an entry. `<s>` and `</s>` are added when batches are made. Training is in a child: a signal
+ends it at once, and its death is an error. As a program, this module is the child. It imports little, because training
+may take less than a second.
 """
 
 from __future__ import annotations
@@ -15,18 +16,20 @@ import re
 import signal
 import string
 import sys
+import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, suppress
-from difflib import SequenceMatcher
 from itertools import accumulate, chain, islice
 from multiprocessing.connection import Connection
-from typing import TYPE_CHECKING, Protocol, Self, cast
+from tempfile import TemporaryFile
+from typing import TYPE_CHECKING, Any, Protocol, Self, cast
 
 import sentencepiece
 
 from nmt.system.errors import UserError
 from nmt.system.processes import Child, ending
+from nmt.text.normalization import has_hangul, rules
 
 if TYPE_CHECKING:
     from nmt.recipe import TokenizerSettings
@@ -140,7 +143,7 @@ class Vocabulary(TargetVocabulary):
             character_coverage=coverage,
             required_chars="".join(sorted(required)),
             byte_fallback=True,
-            normalization_rule_name="identity",
+            rules=rules(any(map(has_hangul, sample))) if settings.normalization == "plain" else "",
             remove_extra_whitespaces=False,
             pad_id=PAD,
             unk_id=UNK,
@@ -169,6 +172,10 @@ class Vocabulary(TargetVocabulary):
     def normalized(self, text: str) -> str:
         """Return a text as its pieces spell it, with spaces as U+2581."""
         return str(self._encoder.normalize(text.replace(SPACE_MARK, STAND_IN)))
+
+    def plain(self, text: str) -> str:
+        """Return a text as it is encoded, which is the text itself unless the vocabulary has rules of normalisation."""
+        return self.normalized(text).removeprefix(SPACE_MARK).replace(SPACE_MARK, " ").replace(STAND_IN, SPACE_MARK)
 
     def encode_all(self, texts: Sequence[str]) -> list[list[int]]:
         """Encode lines on one thread; thread-safe."""
@@ -200,10 +207,7 @@ class Vocabulary(TargetVocabulary):
         added = len(spelled) - len(text)  # the space before the first word
         if spelled[added:] == text and added in (0, 1):
             return [max(0, end - added) for end in ends]
-        places = [0] * (len(spelled) + 1)
-        for start, own, size in SequenceMatcher(None, spelled, text, autojunk=False).get_matching_blocks():
-            places[start : start + size + 1] = range(own, own + size + 1)
-        places = [*accumulate(places, max)]
+        places = _places(spelled, text)
         return [places[end] for end in ends]
 
     def spellings(self) -> list[str]:
@@ -217,7 +221,7 @@ class Vocabulary(TargetVocabulary):
         Return the ids of all words but the last, the last word preceded by U+2581 (U+2581 alone if the text ends with a
         space), and the last word's ids in case it is complete.
         """
-        text = text.lstrip()
+        text = self.plain(text).lstrip()
         words, _, last = text.rpartition(" ")
         if words != words.rstrip():  # consecutive spaces have subwords of their own
             return self.encode(text), "", []
@@ -236,6 +240,40 @@ class Vocabulary(TargetVocabulary):
         return [symbol.startswith(SPACE_MARK) for symbol in self._symbols]
 
 
+NEAR, AHEAD, ALIKE = 8, 64, 4
+"""Characters that a spelling may have, and a text, before `ALIKE` characters of both are the same again"""
+
+
+def _places(spelled: str, text: str) -> list[int]:
+    """Return the offset in a text for each one in its normalised spelling, in linear time."""
+    places, at, own = [0] * (len(spelled) + 1), 0, 0
+    while at < len(spelled) and own < len(text):
+        forms = ((size, unicodedata.normalize("NFKC", text[own : own + size])) for size in range(1, ALIKE))
+        size, form = next((each for each in forms if each[1] and spelled.startswith(each[1], at)), (0, ""))
+        if form:
+            own, at = own + size, at + len(form)
+        elif at == 0 and spelled[0] == " ":
+            at += 1  # before the first word
+        elif text[own].isspace() or not text[own].isprintable():
+            own += 1
+        else:
+            more, place = _next_alike(spelled, at, text, own)
+            at, own = at + more, place
+        places[at] = own
+    return [*accumulate(places, max)]
+
+
+def _next_alike(spelled: str, at: int, text: str, own: int) -> tuple[int, int]:
+    """Return how far from `at` the spelling is alike again, and where from `own` on the text is."""
+    jumps = []
+    for more in range(min(NEAR, len(spelled) - at)):
+        place = text.find(spelled[at + more : at + more + ALIKE], own, own + AHEAD)
+        if place >= 0:
+            jumps.append((more, place))
+    is_behind = at * len(text) > (own + AHEAD // 2) * len(spelled)  # the two stay beside each other
+    return min(jumps, key=sum, default=(1, own + is_behind))
+
+
 # --- training ---------------------------------------------------------------------------------------------------
 
 THREADS = 16
@@ -244,6 +282,8 @@ COVERAGE, FREQUENT, ALPHABET = 0.9995, 20, 500
 """For tokenizer.character_coverage auto: fraction of characters, occurrences of a frequent one, number of these"""
 LONGEST_TEXT = 4192  # maximum bytes of a text that SentencePiece trains on: its max_sentence_length
 CUT = re.compile(rf"(?s).{{1,{LONGEST_TEXT // 4}}}(?: |\Z)|.{{1,{LONGEST_TEXT // 4}}}")
+RULES = 99  # file descriptor of the rules of normalisation, whose name the model records
+IDENTITY = {"normalization_rule_name": "identity"}
 RESERVED = 260  # entries for control symbols and bytes
 FORBIDDEN = {SPACE_MARK, "\u2585", "\0"}  # SentencePiece uses the first two itself, and the last ends its option
 PRINTABLE = frozenset(string.printable) - frozenset(string.whitespace)
@@ -337,7 +377,15 @@ def main() -> None:
         os.sched_setaffinity(0, random.sample(sorted(cores), min(threads or len(cores), len(cores))))
     texts = chain.from_iterable(iter(connection.recv, []))
     try:
-        sentencepiece.SentencePieceTrainer.train(sentence_iterator=texts, model_writer=model, **options)
+        with TemporaryFile("w+", encoding="utf-8") as file:  # which a killed child does not leave behind
+            file.write(options.pop("rules", ""))
+            file.flush()
+            file.seek(0)
+            os.dup2(file.fileno(), RULES)
+            how = {"normalization_rule_tsv": f"/dev/fd/{RULES}"} if os.fstat(RULES).st_size else IDENTITY
+            sentencepiece.SentencePieceTrainer.train(
+                sentence_iterator=texts, model_writer=model, **options, **cast("Any", how)
+            )
         connection.send(model.getvalue())
     except Exception as error:
         connection.send(str(error))

@@ -41,6 +41,8 @@ def ready(reverse_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     Path("mixed").mkdir()
     Path("mixed/a.po").write_text(po(UNITS))
     Path("mixed/b.xlf").write_text("<xliff")
+    Path("web").mkdir()
+    Path("web/a.ts").write_text("export const a = 1;\n")
     Path("memory.po").write_text(po({"known": "bekannt", "f g h": "unused"}))
     return ("translate", "--model", reverse_run / "ckpts")
 
@@ -64,6 +66,44 @@ def test_open_units_are_translated_by_memory_and_search(nmt, ready: tuple[object
     again = nmt(*ready, "--input", "out/new/a.po", "--output", "again.po")
     assert again.code == 0
     assert Path("again.po").read_bytes() == Path("out/new/a.po").read_bytes()  # nothing is open any more
+
+
+def test_a_folder_is_translated_but_for_what_is_written_and_what_is_no_file_of_translators(
+    nmt, ready: tuple[object, ...]
+) -> None:
+    for path, text in {
+        "in/app.ts": "export const a = 1;\n",
+        "in/b.TS": '<TS version="2.1"><context><name/><message><source>a b</source></message></context></TS>',
+        "in/res/more.xml": '<resources><string name="a">a b</string></resources>',
+        "in/res/colors.xml": '<resources><color name="a">#ffffff</color></resources>',
+        "in/pom.xml": "<project>a b</project>",
+        "in/a.pot": po({"b c": ""}),
+    }.items():
+        Path(path).parent.mkdir(exist_ok=True)
+        Path(path).write_text(text)
+    Path("in/c.PO.gz").write_bytes(gzip.compress(po({"e f": ""}).encode()))
+    Path("in/link.po").symlink_to("nowhere.po")
+    for _ in range(2):  # what the first one writes is no input of the second
+        done = nmt(*ready, "--input", "in", "--output", "in/out")
+        assert done.code == 0, done.err
+        assert "left out, for they are no files of Qt Linguist (1): in/app.ts\n" in done.err
+        found = {str(path.relative_to("in/out")) for path in Path("in/out").rglob("*") if path.is_file()}
+        assert found == {"a.po", "b.TS", "c.PO.gz", "deep/b.po", "res/more.xml"}
+    assert ">b a</translation>" in Path("in/out/b.TS").read_text()
+    assert ">b a</string>" in Path("in/out/res/more.xml").read_text()
+    assert 'msgstr "f e"' in gzip.decompress(Path("in/out/c.PO.gz").read_bytes()).decode()
+
+
+@pytest.mark.parametrize(("name", "output"), [("a.pot", "b.po"), ("a.pot", "new/"), ("a.pot.gz", "b.po.gz")])
+def test_a_template_is_filled(nmt, ready: tuple[object, ...], name: str, output: str) -> None:
+    raw = po({"a b": ""}).encode()
+    Path(name).write_bytes(gzip.compress(raw) if name.endswith(".gz") else raw)
+    Path("new").mkdir()
+    done = nmt(*ready, "--input", name, "--output", output)
+    assert done.code == 0, done.err
+    written = Path("new/a.po" if output == "new/" else output).read_bytes()
+    written = gzip.decompress(written) if output.endswith(".gz") else written
+    assert b'msgstr "b a"' in written
 
 
 def test_what_cannot_be_filled_is_named_and_counted(nmt, ready: tuple[object, ...]) -> None:
@@ -96,7 +136,16 @@ def test_all_units_without_review_if_asked(nmt, ready: tuple[object, ...]) -> No
         (("--input", "in/a.po", "--output", "a.xlf"), "--output a.xlf: does not end in .po"),
         (("--input", "in/a.po", "--output", "in/a.po"), "is also the input"),
         (("--input", "page.html", "--output", "b.po"), "page.html: none of the formats that are"),
-        (("--input", "empty", "--output", "b.po"), "empty: none of the formats that are"),
+        (("--input", "empty", "--output", "b.po"), "empty: this folder has no files"),
+        (("--input", "in/*.xlf", "--output", "b.po"), "in/*.xlf: no file matches this pattern"),
+        (("--input", "none.po", "--output", "b.po"), "none.po: cannot be read: No such file"),
+        (("--input", "web", "--output", "b.po"), "web/a.ts: is no file of Qt Linguist"),
+        (
+            ("--input", "in/a.po", "in/b.po", "--output", "b.po"),
+            "'in/b.po' is an argument, but lines come from stdin or",
+        ),
+        (("--input", "app.resx", "--output", "b.po"), "app.resx: none of the formats that are"),
+        (("--input", "in/a.po", "--output", "b.po.bz2x"), "--output b.po.bz2x: does not end in .po"),
         (("--input", "mixed", "--output", "b.po"), "mixed/b.xlf: cannot be read as .xlf"),
         (("--input", "in/a.po", "--output", "b.po", "--n-best", "2"), "--n-best is for lines"),
         (("--input", "in/a.po", "--output", "b.po", "--memory", "none.po"), "none.po: no such file"),
@@ -115,8 +164,8 @@ def test_what_does_not_fit_is_an_error(
 @pytest.mark.parametrize(
     ("name", "content"),
     [
-        *[(f"app{ending}", b"a b c\n") for ending in (".pot", ".sdlxliff", ".resx", ".strings", ".properties", ".arb")],
-        *[(f"app{ending}", b"a b c\n") for ending in (".csv", ".DOCX", ".yml", ".pot.gz")],
+        *[(f"app{ending}", b"a b c\n") for ending in (".resx", ".strings", ".properties", ".arb", ".csv", ".DOCX")],
+        *[(f"app{ending}", b"a b c\n") for ending in (".mo", ".yml", ".resx.gz", ".xml")],
         ("app.po.txt", b'# of somebody\n#: main.c:3\nmsgid "a b c"\nmsgstr ""\n'),
         ("context.in", b'\xef\xbb\xbfmsgctxt "menu"\nmsgid "a b c"\nmsgstr ""\n'),
         ("compressed", gzip.compress(b'msgid "a b c"\nmsgstr ""\n', mtime=0)),
@@ -146,6 +195,6 @@ def test_lines_that_only_begin_like_files_are_translated(nmt, ready: tuple[objec
 
 
 def test_lines_are_recalled_if_a_memory_is_given(nmt, ready: tuple[object, ...]) -> None:
-    done = nmt(*ready, "--memory", "memory.po", stdin=b"a b c\nknown\n\nf g h\n")
-    assert done.out.decode() == "c b a\nbekannt\n\nunused\n", done.err
+    done = nmt(*ready, "--memory", "memory.po", stdin=b"a b c\n  Known: \n\nf g h\n")
+    assert done.out.decode() == "c b a\n  Bekannt: \n\nunused\n", done.err
     assert done.err.rstrip().endswith("; 2 from memory")

@@ -249,7 +249,7 @@ FOUND: dict[str, Any] = {
 }
 FOUND |= {"log_probabilities": [[-0.5]], "source": [7], "pairs": [([7], [1])], "capped": False, "unknown": 0}
 FOUND |= {"unusual_length": False}
-FOUND |= {"missing": [], "lost": [], "invented": [], "deleted": []}
+FOUND |= {"missing": [], "lost": [], "invented": [], "deleted": [], "left": []}
 PLAIN = Translation(**FOUND)
 BLANK = replace(PLAIN, texts=[""], parts=0)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from pathlib import Path
 
 import pytest
@@ -137,9 +138,42 @@ def test_units_without_one_of_the_languages_are_counted() -> None:
     assert "languages: [de, fr]" in error.value.hint
 
 
-def po(name: str, *units: tuple[str, str, str]) -> None:
+def test_files_of_other_languages_and_typescript_are_not_learned_from() -> None:
+    pytest.importorskip("translate", reason="needs the package translate-toolkit")
+    po("de", ("", "Open", "Öffnen"), language="de_AT")
+    po("fr", ("", "Open", "Ouvrir"), ("", "Save", "Enregistrer"), language="fra")
+    Path("po/web.ts").write_text("export const a = 1;\n")
+    write("texts.tsv", map("\t".join, zip(sentences(60, 1), sentences(60, 2), strict=True)))
+    prepare(recipe(data={"train": [{"file": "texts.tsv"}, {"file": "po"}], "valid": [], "test": []}), QUIET, 1)
+    train = report("train")
+    assert train["kept by set"][1] == 1
+    assert train["examples"]["units without one of the languages"] == ["po/fr.po: 2 units; languages fra"]
+    with pytest.raises(UserError, match=r"^po/fr\.po: says that its translations are in fra, not in de"):
+        list(read_pairs(Dataset(file="po/fr.po"), data()))
+    po("de_CH", ("", "Close", "Schliessen"), language="de")
+    for code in ("es", "it", "pl", "pt"):
+        po(code, ("", "Close", code), language=code)
+    take = {"train": [{"file": "texts.tsv"}, {"file": "po"}], "valid": {"take": "3 files"}, "test": []}
+    with pytest.raises(UserError, match=r"data\.valid: take 3 files, but data\.train has 3"):
+        prepare(recipe(data=take), QUIET, 1)
+    memory = TranslationMemory(None, [Dataset(file="po")], data())
+    assert (memory.recall("Open", "Open") is not None, memory.recall("Save", "Save")) == (True, None)
+    for path in Path("po").glob("de*"):
+        path.unlink()
+    with pytest.raises(UserError, match="no unit has both en and de, the languages are es, fra, it, pl, pt"):
+        list(read_pairs(Dataset(file="po"), data()))
+
+
+def test_compressed_files_of_translators_are_read() -> None:
+    pytest.importorskip("translate", reason="needs the package translate-toolkit")
+    tmx("po/a.tmx", "en de")
+    Path("po/a.tmx.gz").write_bytes(gzip.compress(Path("po/a.tmx").read_bytes()))
+    assert list(read_pairs(Dataset(file="po/a.tmx.gz"), data())) == [("en 0", "de 0")]
+
+
+def po(name: str, *units: tuple[str, str, str], language: str = "") -> None:
     texts = (f'\nmsgctxt "{context}"\nmsgid "{source}"\nmsgstr "{target}"\n' for context, source, target in units)
-    Path(f"po/{name}.po").write_text(HEADER + "".join(texts))
+    Path(f"po/{name}.po").write_text(HEADER + f'"Language: {language}\\n"\n' + "".join(texts))
 
 
 def test_the_memory_prefers_the_same_source_then_context_then_file_then_frequency() -> None:
@@ -155,3 +189,42 @@ def test_the_memory_prefers_the_same_source_then_context_then_file_then_frequenc
     assert (found := memory.recall("Save", "Sa_ve")) is not None
     assert found.bare in ("Speichern", "Sichern")
     assert memory.recall("Close", "Close") is None
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("  Open file\t", "  Datei öffnen\t"),
+        ("Open file…", "Datei öffnen…"),
+        ("OPEN FILE:", "DATEI ÖFFNEN:"),
+        ("open file", "Datei öffnen"),  # which has a noun
+        (" The %s cat! ", " Die %s Katze! "),
+        ("the %s CAT", "die %s Katze"),
+        ("THE %s CAT...", "DIE %s KATZE..."),
+        ("THE %S CAT", None),
+        ("So.", "So!"),  # found exactly
+        ("SO", "SO"),
+        ("Ready: ", "Prêt\xa0: "),
+        ("Ready!", "Prêt\xa0!"),
+        ("Ready", "Prêt"),
+        ("Close:", "关闭："),
+        ("Do not stop", None),  # in capitals, of which the words' own are unknown
+        ("DO NOT STOP.", "NICHT HALTEN."),
+        ("The cat?", None),
+        ("...", None),
+        (" ", None),
+    ],
+)
+def test_a_line_is_recalled_whatever_its_edges_capitals_and_end(line: str, expected: str | None) -> None:
+    pairs = {
+        **{
+            "Open file": "Datei öffnen",
+            "the %s cat.": "die %s Katze.",
+            "So.": "So!",
+            "so": "so",
+            "Ready:": "Prêt\xa0:",
+        },
+        **{"Close.": "关闭。", "DO NOT STOP!": "NICHT HALTEN!", "The cat": "Die Katze"},
+    }
+    write("memory.tsv", [f"{source}\t{target}" for source, target in pairs.items()])
+    assert TranslationMemory(None, [Dataset(file="memory.tsv")], data()).recall_line(line) == expected

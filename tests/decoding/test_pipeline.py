@@ -6,14 +6,14 @@ import json
 import random
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator
-from itertools import count
+from itertools import count, pairwise
 from typing import Any
 
 import pytest
 from engines import Found, Mirror, Shuffling, mirrored, pipeline
 
 from nmt.decoding import engine as feed_module
-from nmt.decoding.engine import FIRST_WINDOW, LARGEST_WINDOW, ReadAhead
+from nmt.decoding.engine import FIRST_WINDOW, LARGEST_WINDOW, ReadAhead, Request
 from nmt.search.sources import Pool, Source, SourceQueue
 from nmt.system.errors import UserError
 
@@ -93,6 +93,47 @@ def test_results_are_in_order_whatever_the_engine_does(make: Callable[[], Mirror
     assert texts(make(), lines) == [line[::-1] for line in lines]
 
 
+class Single(Mirror):
+    """Runs one search at a time, as engines do, and fails for what has an x."""
+
+    is_searching = False
+
+    def search(self, queue: SourceQueue, n_best: int, sample: bool = False) -> Generator[Found, None, None]:
+        assert not self.is_searching
+        self.is_searching = True
+        try:
+            for number, hypotheses in super().search(queue, n_best):
+                if ord("x") in hypotheses[0].ids:
+                    raise UserError("an x", "leave it out")
+                yield number, hypotheses
+        finally:
+            self.is_searching = False
+
+
+def test_streams_of_one_engine_take_turns_whether_amid_their_searches_dropped_or_the_input_of_each_other() -> None:
+    lines, translator = [line or "a" for line in some_lines(500)], pipeline(Single())
+    mirrored = [line[::-1] for line in lines]
+    streams = [translator.stream(lines, n_best=n_best) for n_best in (1, 2)]
+    assert next(streams[0]).texts == mirrored[:1]
+    pairs = zip(streams[1], streams[0], strict=False)
+    assert [(one.texts[0], other.texts[0]) for one, other in pairs] == [*pairwise(mirrored)]
+    stream = translator.stream(lines)
+    next(stream)
+    del stream
+    back = translator.stream(translated for line in lines[:50] for translated in translator.translate([line]))
+    assert [found.texts[0] for found in back] == lines[:50]
+
+
+def test_an_error_of_a_search_that_another_stream_finishes_is_that_of_its_own_stream() -> None:
+    translator = pipeline(Single())
+    stream = translator.stream(["a" * 9, "b", "x"])
+    assert next(stream).texts == ["a" * 9]
+    assert translator.translate(["ab"]) == ["ba"]
+    with pytest.raises(UserError, match="an x"):
+        list(stream)
+    assert translator.translate(["ab"]) == ["ba"]
+
+
 @pytest.mark.usefixtures("fast_input")
 def test_windows_are_full_when_the_input_is_fast_so_runs_are_alike() -> None:
     lines = [line or "x" for line in some_lines(3 * LARGEST_WINDOW)]
@@ -106,6 +147,17 @@ def test_windows_are_full_when_the_input_is_fast_so_runs_are_alike() -> None:
         window = lines[start : start + size]
         assert seen[start : start + size] == sorted(window, key=len, reverse=True)
         start += size
+
+
+def test_a_lone_surrogate_is_one_character_wherever_it_is() -> None:
+    """UTF-8 cannot encode it."""
+    translator, lone = pipeline(Mirror()), "\ud800"
+    assert Request(f"a{lone}", prefix=lone) == Request("a?", prefix="?")
+    terms: Any = {"terms": [(f"b{lone}", f"{lone}c")], "keep": [lone, "e."]}
+    assert translator.translate([f"a {lone}", lone, f"{lone}\n"], **terms) == ["? a", "?", "?\n"]
+    assert translator.translate([f"{lone}<i> <br></i>{lone} "], markup=True, **terms)[0].count("?") == 2
+    (found,) = translator.stream([f"a{lone}"])
+    assert json.loads(translator.as_json(1, found).encode())["source"] == ["a", "?"]
 
 
 @pytest.mark.parametrize("wrong", [None, b"bytes", 3])

@@ -90,7 +90,7 @@ def test_json_tells_all_in_one_line() -> None:
             {**rest, "tokens": list("A▁x"), "alignment": [2, 1, 0], "log_probabilities": [-1.0]},
         ],
         **{"parts": 1, "capped": False, "unknown": 1, "unusual_length": False, "missing": ["A → a | b"]},
-        **{"lost": ["3"], "invented": [], "deleted": [], "loop": "fox"},
+        **{"lost": ["3"], "invented": [], "deleted": [], "left": [], "loop": "fox"},
     }
 
 

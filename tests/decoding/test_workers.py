@@ -94,15 +94,32 @@ def test_a_worker_imports_nothing_from_the_working_directory(tmp_path: Path, mon
         assert [found.texts for found in pipeline(engine).stream(["abc"])] == [["cba"]]
 
 
-def test_closing_a_stream_ends_the_workers_whatever_they_do() -> None:
+def test_streams_that_are_open_at_once_or_dropped_leave_each_other_their_results() -> None:
+    lines = [f"{number:x}" * (number % 7 + 1) for number in range(300)]
+    mirrored = [line[::-1] for line in lines]
+    with Workers(shuffling, 2) as engine:
+        translator = pipeline(engine)
+        pairs = zip(translator.stream(lines), translator.stream(lines, n_best=2), strict=True)
+        assert [(one.texts[0], other.texts[0]) for one, other in pairs] == [*zip(mirrored, mirrored, strict=True)]
+        for _ in range(3):
+            stream = translator.stream(lines)
+            assert next(stream).texts == mirrored[:1]
+            assert translator.translate(lines[:20]) == mirrored[:20]
+            assert next(stream).texts == mirrored[1:2]
+            del stream  # amid its search
+        assert translator.translate(lines) == mirrored
+
+
+def test_closing_the_model_ends_the_workers_whatever_they_do() -> None:
     with Workers(fateful, 2) as engine:
         processes = [worker.process for worker in engine._workers]
-        stream = pipeline(engine).stream(["abcde", "hang", "cd"])
-        assert next(stream).texts == ["edcba"]
-        stream.close()
+        closed, stream = (pipeline(engine).stream(["abcde", "hang", "cd"]) for _ in range(2))
+        assert next(closed).texts == ["edcba"]
+        closed.close()
+        engine.close()
         assert not any(process.is_alive() for process in processes)
         with pytest.raises(UserError, match="the workers have ended"):
-            next(pipeline(engine).stream(["abcde"]))
+            next(stream)
 
 
 PARENT = """

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import gzip
 import re
 from pathlib import Path
 from xml.parsers.expat import ExpatError
 
 import pytest
 
-from nmt.formats import bilingual
+from nmt.formats import declared
 from nmt.formats.bilingual import BilingualFile
 from nmt.system.errors import UserError
 
@@ -139,6 +140,8 @@ def opened(folder: Path, name: str, text: str, encoding: str = "utf-8") -> Bilin
         (("en-US", "en-GB"), ("en-GB",), ""),
         (("sr-Latn-RS", "de"), ("sr-Cyrl-RS", "de"), ""),
         (("en", "de"), ("de", "fr"), ""),
+        (("eng_Latn", "rus_Cyrl"), ("en", "ru-RU"), "en ru-RU"),
+        (("en", "zh_TW"), ("en", "zh-CN", "zh-Hant"), "en zh-Hant"),
     ],
 )
 def test_a_language_is_found_under_near_codes(
@@ -174,7 +177,6 @@ def test_finished_translations_are_read(tmp_path: Path) -> None:
     [("a.po", PO, "Language: {}\\n"), ("a.ts", TS, ' language="{}"'), ("a.xlf", XLIFF, ' target-language="{}"')],
 )
 def test_a_file_in_another_language_than_it_says_is_an_error(tmp_path: Path, name: str, content: str, own: str) -> None:
-    """Codes of ISO 639-1 and 639-3 are not compared, nor are countries."""
     language = "pl" if name == "a.po" else "de"
     assert own.format(language) in content
 
@@ -183,10 +185,11 @@ def test_a_file_in_another_language_than_it_says_is_an_error(tmp_path: Path, nam
         (tmp_path / name).write_text(content.replace(own.format(language), new))
         BilingualFile(tmp_path / name, ("en", wanted)).check_language()
 
-    for said, wanted in (("de", "de"), ("de_AT", "de"), ("DE", "de_CH"), ("deu", "de"), ("", "de"), ("nb", "no")):
+    for said, wanted in (("de", "de"), ("de_AT", "de"), ("DE", "de_CH"), ("deu", "deu_Latn"), ("", "de"), ("nb", "no")):
         check(said, wanted)
-    with pytest.raises(UserError, match="says that its translations are in fr, but data are to be in de"):
-        check("fr", "de")
+    for said, wanted in (("fr", "de"), ("fr", "deu_Latn"), ("pt_PT", "pt_BR"), ("zh_TW", "zho_Hans")):
+        with pytest.raises(UserError, match=f"says that its translations are in {said}, not in {wanted}"):
+            check(said, wanted)
 
 
 def test_each_plural_form_comes_with_its_source(tmp_path: Path) -> None:
@@ -273,6 +276,63 @@ def test_strings_of_android_have_the_forms_of_the_target_language(tmp_path: Path
     )
 
 
+@pytest.mark.parametrize(
+    ("language", "forms"),
+    [
+        ("rus_Cyrl", (3, 4, 3)),
+        ("jpn_Jpan", (1, 1, 1)),
+        ("pt_BR", (2, 3, 2)),
+        ("zho_Hant", (1, 1, 1)),
+        ("no", (2, 2, 2)),
+    ],
+)
+def test_plural_forms_are_those_of_the_language_in_whatever_form_its_code_is(
+    tmp_path: Path, language: str, forms: tuple[int, ...]
+) -> None:
+    header = 'msgid ""\nmsgstr "Content-Type: text/plain; charset=UTF-8\\n"\n\n'
+    (tmp_path / "a.po").write_text(header + 'msgid "%d file"\nmsgid_plural "%d files"\nmsgstr[0] ""\n')
+    (tmp_path / "a.xml").write_text(ANDROID)
+    (tmp_path / "a.ts").write_text(TS.replace(' language="de"', "").replace("<numerusform></numerusform>", ""))
+    files = [BilingualFile(tmp_path / name, ("en", language)) for name in ("a.po", "a.xml", "a.ts")]
+    assert tuple(max(len(unit.sources) for unit in file.units) for file in files) == forms
+
+
+def test_a_variant_gets_the_code_that_the_file_has_for_its_language(tmp_path: Path) -> None:
+    for own, code in (("DE-de", "DE-de"), ("fr", "de")):
+        path = tmp_path / "a.tmx"
+        path.write_text(TMX.replace('xml:lang="de"', f'xml:lang="{own}"'))
+        file = BilingualFile(path, ("en", "deu_Latn"))
+        assert f'<tuv xml:lang="{code}"><seg>Nein</seg></tuv>' in filled(file, ["Nein"])
+
+
+def test_a_template_becomes_a_catalog_of_the_language(tmp_path: Path) -> None:
+    header = HEADER.replace("pl", "", 1).replace("UTF-8", "CHARSET").split('"Plural')[0]
+    (tmp_path / "a.pot").write_text(
+        header + '"Plural-Forms: nplurals=INTEGER; plural=EXPRESSION;\\n"\n' + PO[len(HEADER) :]
+    )
+    file = BilingualFile(tmp_path / "a.pot", ("en", "rus_Cyrl"))
+    text = filled(file, ["1", "2", "3"])
+    assert '"Language: ru\\n"' in text
+    assert "charset=UTF-8" in text
+    assert re.search(r'"Plural-Forms: nplurals=3; plural=\(n%10==1', text)
+    assert 'msgstr[2] "3"' in text
+
+
+@pytest.mark.parametrize("name", ["a.sdlxliff", "a.mqxliff", "a.xml", "a.XLF.gz"])
+def test_xliff_of_other_names_comes_back_as_it_was(tmp_path: Path, name: str) -> None:
+    own = ' xmlns:sdl="http://sdl.com/FileTypes/SdlXliff/1.0" sdl:version="1.0">'
+    defined = '<sdl:seg-defs><sdl:seg id="1" conf="Draft"><sdl:value key="a">1</sdl:value></sdl:seg></sdl:seg-defs>'
+    text = "\ufeff" + XLIFF.replace('version="1.2">', 'version="1.2"' + own).replace(
+        "</trans-unit>", defined + "</trans-unit>"
+    )
+    raw = text.encode()
+    (tmp_path / name).write_bytes(gzip.compress(raw) if name.endswith(".gz") else raw)
+    file = BilingualFile(tmp_path / name, ("en", "de"))
+    assert file.content() == raw
+    assert len(file.units) == 3
+    assert ">Ja neu</target>" in filled(file, ["Ja neu"])
+
+
 def test_a_file_without_units_stays(tmp_path: Path) -> None:
     text = '<xliff><file><group id="a"/></file></xliff>'
     assert opened(tmp_path, "a.xliff", text).content() == text.encode()
@@ -320,7 +380,9 @@ STOLEN = '<!DOCTYPE TS [<!ENTITY a SYSTEM "file:///etc/passwd">]>'
         ("a.mo", PO, "cannot be read as .mo"),
         ("a.tmx", "", "cannot be read as .tmx"),
         ("strings.xml", "<?xml version='1.0'?>" + STOLEN + "<resources>&a;</resources>", "declares entities"),
-        ("strings.xml", TS, "cannot be read as .xml: it begins with <TS "),
+        ("strings.xml", "<html></html>", "is none of the formats of translators"),
+        ("a.ts", "export default {a: 1}\n", "is no file of Qt Linguist"),
+        ("a.xlf", '<xliff version="2.0"></xliff>', "is XLIFF 2, and only XLIFF 1.2 is read\n"),
     ],
 )
 def test_damaged_and_hostile_files_are_one_error(tmp_path: Path, name: str, content: str, problem: str) -> None:
@@ -337,6 +399,6 @@ def test_a_wrong_encoding_and_a_huge_file_are_errors(tmp_path: Path, monkeypatch
     (tmp_path / "a.po").write_bytes(header + b'msgid "\xe4"\nmsgstr ""\n')  # right behind the header
     with pytest.raises(UserError, match=r"cannot be read as \.po: line 4: 'utf-8' codec"):
         BilingualFile(tmp_path / "a.po", ["en", "de"])
-    monkeypatch.setattr(bilingual, "LARGEST_FILE", 100)
+    monkeypatch.setattr(declared, "LARGEST_FILE", 100)
     with pytest.raises(UserError, match="has more than 100 bytes"):
         opened(tmp_path, "a.po", PO)

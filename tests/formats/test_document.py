@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nmt.formats.document import KEPT, LONGEST_BLOCK, Document
-from nmt.formats.terms import Terms
+from nmt.formats.document import LONGEST_BLOCK, Document
+
+ROOT = Path(__file__).parents[2]
 
 
 def laid_out(text: str, translate: Callable[[str], str]) -> str:
@@ -178,7 +180,9 @@ trains that go on Sundays, on holidays, on the day before a holiday or at night"
 @pytest.mark.parametrize("text", SENTENCES, ids=["mail", "markdown", "manual", "control", "verse", "colon"])
 def test_sentences_are_whole_and_the_layout_comes_back(text: str) -> None:
     assert sent(text) == SENTENCES[text].split("\n")
-    assert laid_out(text, str) == text.replace("Without  a  file", "Without a file")
+    assert laid_out(text, str) == text
+    changed = laid_out(text, lambda each: each.replace("e", "é")).replace("é", "e")
+    assert changed == text.replace("Without  a  file", "Without a file")
 
 
 def test_paragraphs_keep_their_width_and_single_lines_stay_single() -> None:
@@ -219,16 +223,19 @@ def test_a_wrapped_line_does_not_begin_with_what_would_be_a_mark_of_a_list() -> 
         ("这是一个很长的句子，它在这里被分成两行，因为宽度\n不够。", ""),
         ("It is described in the book about it on page\n12. But not well.", " "),
         ("All of the files that are in that direc‐\ntory.", ""),  # by groff
+        ("ภาษาไทยเป็นภาษาที่มีระดับเสียงของคำแน่นอนหรือวรรณยุกต์เช่นเดียวกับ\nภาษาจีน", ""),
     ],
 )
 def test_lines_are_joined_as_their_script_and_hyphens_ask_for(lines: str, joint: str) -> None:
     assert sent(lines) == [lines.replace("\n", joint).replace("‐", "")]
 
 
-@given(st.lists(st.text(st.sampled_from("aA中é1 \t>-*#|.:<!`~=‐\u3000\x1c"), max_size=20)))
+@given(st.lists(st.text(st.sampled_from('apP中é1 \t>-*#|.:<!/?`~=[]^{}$"\\‐\u3000\x1c'), max_size=20)))
 def test_every_line_has_a_text_and_no_character_is_lost(lines: list[str]) -> None:
     assert len(list(Document(lines))) == len(lines)
-    found, text = (re.sub(r"[\s>‐]", "", each) for each in (laid_out("\n".join(lines), str), "".join(lines)))
+    assert laid_out("\n".join(lines), str) == "\n".join(lines)
+    changed = laid_out("\n".join(lines), lambda each: each.replace("a", "ä")).replace("ä", "a")
+    found, text = (re.sub(r"[\s>‐]", "", each) for each in (changed, "".join(lines)))
     assert found == text
 
 
@@ -261,6 +268,76 @@ def test_front_matter_and_hard_breaks_stay() -> None:
     assert sent("+++\na = 1\n\nThe cat sees the dog.") == ["The cat sees the dog."]  # has no end
 
 
-def test_code_in_paragraphs_is_text_to_keep() -> None:
-    phrases = Terms(keep=[KEPT], common=False).phrases("See `a b`, ``c d`` and `` x")
-    assert [phrase.source for phrase in phrases] == ["`a b`", "``c d``"]
+BLOCKS = {
+    # what has text
+    "[^1]: The boy sees.\n\n    The girl does not.": ["The boy sees.", "The girl does not."],
+    "[Anna]: Hello.\n[Bert]: The cat is here.": ["Hello.", "The cat is here."],
+    ":warning: The cat is here.\n:smile the cat": ["The cat is here.", ":smile the cat"],
+    "<b>Note:</b> the cat <i>is here</i>": ["<b>Note:</b> the cat <i>is here</i>"],
+    "$ 5 is the price": ["$ 5 is the price"],
+    "$ is the sign of it.": ["$ is the sign of it."],
+    "<details><summary>More of it</summary>": ["<details><summary>More of it</summary>"],
+    "- [Installation](#installation)": ["[Installation](#installation)"],
+    "<p>The cat\nis here.</p>\nMore": ["<p>The cat is here.</p>", "More"],
+    "The cat is here, and it has come all of the way from\n<https://example.org/the/cat>.": [
+        "The cat is here, and it has come all of the way from <https://example.org/the/cat>."
+    ],
+    "<li>The cat is\n<li>The dog is": ["<li>The cat is", "<li>The dog is"],
+    "The cat<br>\nis here": ["The cat<br>", "is here"],
+    "> [!NOTE]\n> The cat is here.\n\n> [!tip]- A title": ["The cat is here.", "A title"],
+    "!!! note\n    The cat.\n\n    Is here.\n\nMore": ["The cat.", "Is here.", "More"],
+    '!!! note inline "The title"\n    It is\n\n        make all of it': ["The title", "It is"],
+    '=== "The tab"\n\n    The cat.': ["The tab", "The cat."],
+    ":::note\nThe cat.\n:::\n::: tip The title\n:::": ["The cat.", "The title"],
+    "```{note}\nThe cat.\n```\n```{code}\nthe cat is here, all of it\n```": ["The cat."],
+    ".. note:: The cat is here.": ["The cat is here."],
+    "- [ ] The cat\n- [x] The dog": ["The cat", "The dog"],
+    "The term\n: The definition": ["The term", "The definition"],
+    "1) The cat\n2) The dog": ["The cat", "The dog"],
+    "## The title {#the-title}\n## The next ##": ["The title", "The next"],
+    "The title {#id}\n===============": ["The title"],
+    "> > The cat is here\n>\n> The dog": ["The cat is here", "The dog"],
+    # what has none
+    "[x]: https://example.org\n[the cat]: <a b>\n[x]: ./a 'The title'\n[x]: LICENSE\n[x]: #the-cat": [],
+    ":Author: Anna Example\n:param cat: the cat that is here\n:returns: the cat that is here\n:orphan:": [],
+    "$ make all of it": [],
+    '<p align="center">\n<img src="a"\n  alt="The cat is here">': [],
+    "<pre>\nThe cat is here.\n</pre>": [],
+    "$$\nThe cat is here.\n$$": [],
+    "(the-label)=\n{: .the-class}\n{% include the cat %}\nimport Cat from 'the/cat'": [],
+    "<!-- The cat\nis here. -->": [],
+}
+"""Texts to translate, by the blocks that have them"""
+
+
+@pytest.mark.parametrize("text", BLOCKS)
+def test_blocks_of_markdown_are_text_or_stay(text: str) -> None:
+    assert sent(text) == BLOCKS[text]
+    joined = text.replace("The cat\nis", "The cat is") if "<p>" in text else text
+    assert laid_out(text, lambda each: each.replace("h", "ĥ")).replace("ĥ", "h") == joined
+
+
+def test_a_long_word_makes_no_paragraph_narrow() -> None:
+    link = "[the manual](https://example.org/manual/of/all/that/is/here)"
+    for text in (f"See\n{link}\nfor more", f"As {link}\nsays.", f"It is said in the\n{link}"):
+        found = laid_out(text, lambda each: each.replace("a", "ä") + " and the cat is here")
+        assert len(found.split("\n")) <= 3
+
+
+def test_what_stays_is_counted_by_its_kind() -> None:
+    document = Document(
+        ["---", "title: A", "---", "| a | b |", "```sh", "make it", "make all", "```", "[x]: a/b", "The cat"]
+    )
+    assert [each for each in document if each] == ["The cat"]
+    assert document.left == "left as they were: lines of code (2), front matter (1), tables (1)"
+    assert [*(plain := Document(["The cat."]))] == ["The cat."]
+    assert plain.left == ""
+
+
+@pytest.mark.parametrize("page", sorted(ROOT.glob("*.md")) + sorted(ROOT.glob("docs/*.md")), ids=lambda page: page.name)
+def test_pages_come_back_whole(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    assert laid_out(text, str) == text
+    changed = laid_out(text, lambda each: each.replace("e", "ē"))
+    assert changed != text
+    assert re.sub(r"[\s>]", "", changed.replace("ē", "e")) == re.sub(r"[\s>]", "", text)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from nmt.formats.numbers import Changes, compare
@@ -84,3 +86,16 @@ def test_what_terms_ask_for_is_no_change() -> None:
 def test_long_words_take_no_quadratic_time() -> None:
     text = "a" * 200_000 + " 1"
     assert compare(text, "1 " + "b-" * 100_000).lost == []
+
+
+@pytest.mark.parametrize("source", ["1x " * 1000, " ".join(f"a{number}" for number in range(1000))])
+def test_a_text_is_not_searched_for_each_of_its_numbers(monkeypatch: pytest.MonkeyPatch, source: str) -> None:
+    searched = list[int]()
+
+    def search(pattern: str, text: str, *flags: re.RegexFlag) -> re.Match[str] | None:
+        searched.append(len(text))
+        return re.compile(pattern, *flags).search(text)
+
+    monkeypatch.setattr("nmt.formats.numbers.re.search", search)
+    assert compare(source, "la " * 1000).lost == source.split()
+    assert sum(searched) < 20 * len(source)

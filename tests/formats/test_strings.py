@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from nmt.formats.strings import Accelerators, ProgramString, plain_pairs
+from nmt.formats.alignment import Aligned, AlignedLine
+from nmt.formats.segments import Segment
+from nmt.formats.strings import Accelerators, ProgramString, plain_pairs, read_string
 
 GTK = ["_Open", "Save _As…", "E_xit", "Print line nu_mbers", "Line numbers", "mask_apply", "%(file_name)s"]
 QT = ["&File", "E&xit", "Drag && Drop", "R&D", "Tom &amp; Jerry", "Find & replace"]
@@ -47,6 +49,9 @@ def test_accelerators_are_found_by_the_file(texts: list[str], mark: str, letters
         ("All of it", "%d av allt", ""),  # invented
         ("%C18*%O$tGone", "%C 1*%1%1 borta", ""),  # of a program's own kind
         ("<b>All</b>", "<b>Allt", ""),
+        ("<b>_File:</b>", "<b>Fil</b>", "<b>_Fil:</b>"),  # the end stands before or behind tags, as in the source
+        ("<b>File</b>:", "<b>Fil</b>", "<b>Fil</b>:"),
+        ("<b>File</b>", "<b>Fil.</b>", "<b>Fil</b>"),
     ],
 )
 def test_a_translation_has_what_programs_need(source: str, translation: str, expected: str) -> None:
@@ -58,6 +63,13 @@ def test_the_language_says_what_ends_a_string() -> None:
     assert [string.dressed(text) for text in ("Nom", "Nom\u00a0:", "Nom:")] == ["Nom\u00a0:", "Nom\u00a0:", "Nom:"]
 
 
+def as_it_was(segment: Segment) -> str:
+    """Put the codes of a segment around its own text."""
+    text = segment.text
+    aligned = Aligned.copied(text, segment.walls)
+    return segment.put(AlignedLine(text, [(0, 0, aligned)]))
+
+
 TEXTS = [
     "Usage: foo [OPTION]\n\n  -v, --verbose   print more\n\n",
     " padded\tby tabs  and spaces ",
@@ -65,6 +77,10 @@ TEXTS = [
     "\n",
     "%s",
     "Name\nAddress\nCity\n",
+    "<p>The boy sees\n   the cat.</p>\n<p>A dog</p>",
+    "See <code>a\n\nb</code> it.  Two\n",
+    "{n, plural,\n  one {# dog}\n  other {# dogs}}",
+    "x <b>  y\n</b> z",
     "_Find:",
 ]
 
@@ -72,13 +88,28 @@ TEXTS = [
 @pytest.mark.parametrize("text", TEXTS)
 def test_spaces_and_lines_stay_where_they_are(text: str) -> None:
     string = ProgramString(text, Accelerators(GTK))
-    assert string.put({part: part for part in string.texts}) == text
+    assert string.put({part: as_it_was(read_string(part)) for part in string.texts}) == text
     doubled = string.put({part: part.replace("a", "aa") for part in string.texts})
     assert doubled.count("\n") == text.count("\n")
-    assert [part for part in string.texts if part != part.strip()] == []
+    found = [piece for text in string.texts for piece in read_string(text).pieces]
+    assert [piece for piece in found if piece != piece.strip()] == []
 
 
 def test_a_model_sees_no_accelerators_tags_or_breaks() -> None:
     pairs = plain_pairs("<b>_Find</b>\n\nNext one", "<b>_Sök</b>\n\nNästa", Accelerators(GTK))
     assert list(pairs) == [("Find", "Sök"), ("Next one", "Nästa")]
-    assert list(plain_pairs("One\n\nTwo", "Ett, två", Accelerators([]))) == [("One  Two", "Ett, två")]
+    assert list(plain_pairs("One\n\nTwo", "Ett, två", Accelerators([]))) == [("One Two", "Ett, två")]
+
+
+@pytest.mark.parametrize(
+    ("text", "pieces"),
+    [
+        ("<p>The boy sees\n   the cat.</p>\n<p>A dog</p>", ["The boy sees the cat.", "A dog"]),
+        ("<p>One\n\ntwo</p>", ["One", "two"]),
+        ("Name:\tthe dog  <b>a\tcat</b>", ["Name:", "the dog", "a", "cat"]),
+        ("See <code>a\n\nb</code> it", ["See <code>a\n\nb</code> it"]),
+        ("{n, plural,\n one {# dog}\n other {# dogs}} run", ["{n, plural,\n one {# dog}\n other {# dogs}} run"]),
+    ],
+)
+def test_what_is_laid_out_ends_a_sentence_unless_the_format_wraps_it(text: str, pieces: list[str]) -> None:
+    assert read_string(text).pieces == pieces

@@ -7,7 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from nmt.formats.terms import FORMATS, Span, Term, Terms, find_copies, in_order, missing, read_terms
+from nmt.formats.terms import (
+    FORMATS,
+    Phrase,
+    Span,
+    Term,
+    Terms,
+    find_copies,
+    in_order,
+    missing,
+    read_terms,
+    spaced_like,
+)
 from nmt.system.errors import UserError
 
 TABLE = [
@@ -122,6 +133,9 @@ EXAMPLES = {
     "Windows, Symfony": ["%userprofile%", "%user.name%"],
     "variable": ["$name", "$t(key)", "$(HOME)", "$HOME"],
     "React": ["<0>", "</0>", "<1/>", "<2 />"],
+    "ERB, EJS": ["<%= x %>", "<% if a %>", "<%- user.name -%>"],
+    "wiki": ["[[x]]", "[[Main Page|the page]]"],
+    "underscores": ["__x__", "__file_name__"],
 }
 PROSE = """100 % sicher|{siehe oben}|10:30|Preis: 5 $|5%ige|20% off|100%|%50 indirim|50%-a|50%'i|US$ 5|$5|a < b > c|a@b
 100 %Cotton|50 %BCotton|%Cotton|{ }|5 %ige Lösung|note: see below|{ a b }|see :)|100%.|3%,"""
@@ -152,6 +166,10 @@ def test_prose_is_not_kept(text: str) -> None:
         ("%C18*%O$t%C18$1%O said $2 to %C", ["%C18*%O$t%C18$1%O", "$2", "%C"]),  # colours and styles
         ("%UUsers of ($1%C23), %BKeep%b it", ["%U", "$1%C23", "%B", "%b"]),
         ("https://x.org/{id}/%s", ["https://x.org/{id}/%s"]),
+        ("see https://x.org/a|b^c/<id>/[key]?q=1| now", ["https://x.org/a|b^c/<id>/[key]?q=1"]),
+        ("https://x.org/a<br>b", ["https://x.org/a"]),
+        ("$1 of $2, for $5.00 or $25", ["$1", "$2"]),
+        ("for $5 or $2", []),
         ("見てhttps://x.org/aを。", ["https://x.org/a"]),
         ("<https://x.org/a> (http://x.org), “www.x.org”", ["https://x.org/a", "http://x.org", "www.x.org"]),
     ],
@@ -183,3 +201,20 @@ def test_of_copies_that_overlap_the_longest_counts() -> None:
 )
 def test_placeholders_without_numbers_stay_in_their_order(text: str, copies: str, expected: str) -> None:
     assert in_order(text, copies.split()) == expected
+
+
+@pytest.mark.parametrize(
+    ("source", "text", "expected"),
+    [
+        ("{start}the dog{end}", "{start} der Hund {end}", "{start}der Hund{end}"),
+        ("<0>the dog</0> and %s.", "<0> der Hund </0> und%s .", "<0>der Hund</0> und %s ."),
+        ("see %s now", "%s지금", "%s지금"),  # an ending of Korean
+        ("press %s now", "按%s键", "按%s键"),
+        ("%d\u00a0km of %s", "%d km von %s", "%d\u00a0km von %s"),
+        ("%s, %s", "%s , %s", "%s , %s"),
+        ("{x}{x} {x}a", "{x} {x} a {x}", "{x} {x} a {x}"),
+    ],
+)
+def test_what_is_kept_is_as_near_to_words_as_in_the_source(source: str, text: str, expected: str) -> None:
+    phrases = [Phrase(source[start:end], (), start, kept=True) for start, end in Terms().spans(source, linked=False)]
+    assert spaced_like(text, source, phrases) == expected

@@ -42,7 +42,7 @@ def train(vocab_size: int, algorithm: str = "bpe", shared: bool = True, **settin
 @pytest.fixture(scope="module", params=TASKS, ids=lambda kind: f"{kind[0]}, {'shared' if kind[1] else 'two'}")
 def tokenizer(request: pytest.FixtureRequest) -> Tokenizer:
     algorithm, shared = request.param
-    return train(300, algorithm, shared)
+    return train(300, algorithm, shared, normalization="none")
 
 
 @settings(max_examples=150)
@@ -59,6 +59,25 @@ def test_every_string_survives_the_round_trip(tokenizer: Tokenizer, text: str) -
         ids = vocabulary.encode(text)
         assert vocabulary.decode(ids) == text
         assert all(EOS < index < len(vocabulary) for index in ids)  # no unknown and no control symbols
+
+
+@pytest.mark.parametrize(
+    ("text", "plain"),
+    [
+        ("the\u00a0dog\tsees\u202fit\u3000now", "the dog sees it now"),
+        ("\ufeffthe do\u00adg\u200b", "the dog"),
+        (
+            "cafe\u0301, vie\u0323\u0302t, vi\u00ea\u0323t, \u1112\u1161\u11ab",
+            "caf\u00e9, vi\u1ec7t, vi\u1ec7t, \ud55c",
+        ),
+        ("a\u200cb 👩\u200d👧 ﬁ Å", "a\u200cb 👩\u200d👧 ﬁ Å"),
+        ("  two  spaces  \u2581 x", "  two  spaces  \u2581 x"),
+    ],
+)
+def test_what_a_reader_does_not_see_is_made_plain(text: str, plain: str) -> None:
+    vocabulary = Tokenizer.train([*PAIRS, ("한", "x")], TokenizerSettings(vocab_size=400)).source
+    assert vocabulary.decode(vocabulary.encode(text)) == vocabulary.plain(text) == plain
+    assert vocabulary.encode_beginning(text) == vocabulary.encode_beginning(plain)
 
 
 @pytest.mark.parametrize("space", [" ", ""])

@@ -1,4 +1,4 @@
-"""SentencePiece's training in a child: what ends the child, and what its end means."""
+"""SentencePiece's training in a child: what ends the child, and what its end means; places in a normalised text."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from itertools import accumulate
 from pathlib import Path
 from types import FrameType
 
@@ -109,3 +110,20 @@ def test_a_model_does_not_depend_on_threads(algorithm: str) -> None:
     settings = TokenizerSettings.model_validate({"vocab_size": 300, "algorithm": algorithm})
     one, many = (Tokenizer.train(PAIRS, settings, threads=threads) for threads in (1, 64))
     assert one.files() == many.files()
+
+
+@pytest.mark.parametrize(
+    ("text", "spelled"),
+    [
+        ("Wait|… it |is| \ufb01ne, |1\xbd cups", " Wait|... it |is| fine, |11\u20442 cups"),
+        ("ab|  \xa0  cd\u200b|ef  ", " ab| cd|ef"),
+        ("\uff21\uff22| e\u0301te\u0301|.", "AB| \xe9t\xe9|."),
+        ("a \U0001f642\U0001f642| dog|s", " a <unk>| dog|s"),
+    ],
+)
+def test_places_in_a_normalised_text_are_those_of_its_own_however_long_it_is(text: str, spelled: str) -> None:
+    for times in (1, 500):
+        parts, pieces = (text * times).split("|"), (spelled * times).split("|")
+        places = vocabulary._places("".join(pieces), "".join(parts))
+        found = [places[end] for end in accumulate(map(len, pieces[:-1]))]
+        assert found == [*accumulate(map(len, parts[:-1]))]

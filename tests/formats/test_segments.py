@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from nmt.formats.alignment import GLUE, Aligned, AlignedLine, words_of
-from nmt.formats.markup import LINKS, Markup
+from nmt.formats.markdown import read_markdown
+from nmt.formats.tags import read_tags
 from nmt.formats.terms import Phrase, Span, Terms
 
 TAG = re.compile(r"</?\w[^<>]*>")
@@ -32,7 +33,7 @@ def pair(source: str, output: str, links: dict[int, int] | None = None) -> Align
 
 
 def put(line: str, output: str | None = None, links: dict[int, int] | None = None) -> str:
-    markup = Markup(line)
+    markup = read_tags(line)
     return markup.put(aligned(markup.text, markup.text if output is None else output, links))
 
 
@@ -62,7 +63,7 @@ def put(line: str, output: str | None = None, links: dict[int, int] | None = Non
     ],
 )
 def test_a_line_comes_back_as_it_was_around_an_equal_text(line: str, text: str) -> None:
-    assert Markup(line).text == text
+    assert read_tags(line).text == text
     assert put(line) == line
 
 
@@ -110,14 +111,14 @@ def test_tags_go_where_the_words_go(line: str, output: str, links: dict[int, int
     ],
 )
 def test_elements_to_copy_are_a_span_of_the_text(copied: str) -> None:
-    markup = Markup(f"a &amp; <b>b</b> {copied} c")
+    markup = read_tags(f"a &amp; <b>b</b> {copied} c")
     assert [markup.text[slice(*span)] for span in markup.kept] == [copied]
-    assert put(markup.line) == markup.line
-    assert Markup(f"see {copied.partition('>')[0]}> x").kept == []  # has no end
+    assert put(markup.raw) == markup.raw
+    assert read_tags(f"see {copied.partition('>')[0]}> x").kept == []  # has no end
 
 
 def test_tags_and_spans_know_of_each_other() -> None:
-    markup = Markup("see https://x.org<br/>now {na<b>me}</b>")
+    markup = read_tags("see https://x.org<br/>now {na<b>me}</b>")
     assert markup.walls == [17, 25, 28]
     assert [phrase.source for phrase in Terms().phrases(markup.text, markup.kept, markup.walls)] == ["https://x.org"]
 
@@ -125,14 +126,22 @@ def test_tags_and_spans_know_of_each_other() -> None:
 @pytest.mark.parametrize(
     ("line", "text"),
     [
-        ("see [the *cat*](docs/cat_(1).md) & <b>x</b>", None),
-        ('see [the cat](docs/cat.md "A cat") & <b>x</b>', "see the cat & <b>x</b>"),
-        ("[![x](y.png)](z) [a] (b)", "[x](z) [a] (b)"),
+        ("see [the *cat*](docs/cat_(1).md) & <b>x</b>", "see the cat & x"),
+        ('see [the cat](docs/cat.md "A cat") & <b>x</b>', "see the cat & x"),
+        ("[![x](y.png)](z) [a] (b)", "x [a] (b)"),
+        ("a [ref][label] b, [the cat][] c [x] [^1]", "a ref b, the cat c [x]"),
+        ("**bold** _it_ snake_case_name 2 * 3 * 4 *a* ~~no~~ ***c***", "bold it snake_case_name 2 * 3 * 4 a no c"),
+        ("`code *x*` and ``a ` b`` \\*no\\* &amp; ` x", "`code *x*` and ``a ` b`` *no* & ` x"),
+        (
+            "<https://x.org/a_b_c> :warning: 10:30:15",
+            "<https://x.org/a_b_c> 10:30:15",
+        ),
+        ("[a [b] c](http://x 'T (x)') ![alt](<i n.png>){.cls} ](x)", "a [b] c alt ](x)"),
     ],
 )
-def test_links_of_markdown_are_tags(line: str, text: str | None) -> None:
-    markup = Markup(line, LINKS)
-    assert markup.text == (line if text is None else text)
+def test_marks_of_markdown_are_codes(line: str, text: str) -> None:
+    markup = read_markdown(line)
+    assert markup.text == text
     assert markup.put(aligned(markup.text, markup.text)) == line
 
 
@@ -143,7 +152,7 @@ def test_a_term_stands_for_its_words_whatever_the_attention() -> None:
 
 
 def test_an_element_goes_on_from_one_part_of_a_line_to_the_next() -> None:
-    markup = Markup("a <b>b. c</b> <i>d</i>.<br/> e <u>f</u>.")
+    markup = read_tags("a <b>b. c</b> <i>d</i>.<br/> e <u>f</u>.")
     parts = [
         (0, 0, pair("a b.", "B A.", {0: 1, 1: 0, 2: 2})),
         (5, 5, pair("c d.", "D C.", {0: 1, 1: 0, 2: 2})),
@@ -177,7 +186,7 @@ def test_tags_of_any_nesting_survive_any_alignment() -> None:
             words.insert(last, f"</x{number}>")
             words.insert(first, f"<x{number}>")
         line = "".join(word + " " * choose.randint(0, 1) for word in words)
-        markup = Markup(line)
+        markup = read_tags(line)
         output = "".join(choose.choice(["u", "v-w", "x", ".", "&"]) + choose.choice(["", " "]) for _ in range(6))
         boundaries = {edge for word in words_of(output, GLUE) for edge in word}
         links = {j: choose.randrange(9) for j in range(len(output)) if choose.random() < 0.8}

@@ -1,0 +1,220 @@
+"""Reader of HTML and XML: tags and entities of a line or unit, elements that are copied, tags that end sentences."""
+
+from __future__ import annotations
+
+import html
+import re
+from collections import defaultdict, deque
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+
+from nmt.formats.segments import Kind, Segment, Sign, Token, parts_of, plain
+from nmt.text.lines import one_line
+
+_ATTRIBUTES = r"(?:\s(?:[^<>\"']|\"[^\"]*\"|'[^']*')*+)?"
+_CODE = "bpt|ept|it|ph|script|style"  # elements whose content is code; the first four are of XLIFF and TMX
+_NAME = r"[^\W\d][\w:.-]*|\d{1,3}"  # <0> is of React
+TAGS = re.compile(
+    rf"<({_CODE})\b{_ATTRIBUTES}(?<!/)>(?:(?!<\1\b).)*?</\1\s*>|<(?P<slash>/?)(?P<name>{_NAME}){_ATTRIBUTES}/?>"
+    r"|(?P<pair><!\[CDATA\[|\]\]>)|<!--(?:(?!<!--).)*?-->|<\?[^<>]*>|<![A-Z\[][^<>]*>"
+    r"|(?P<entity>&(?:\#\d{1,7}|\#[xX][0-9A-Fa-f]{1,6}|[A-Za-z]\w{1,31});)",
+    re.DOTALL,
+)
+"""Pattern for tags and entities of HTML and XML"""
+_COPIED = re.compile(  # tags of elements that are copied whole; xliff:g is of Android
+    r"<(?:code|kbd|samp|pre|tt|var|svg|math|xliff:g)\b"
+    r"|<[^>]*\s(?:(?:\w+:)?translate=[\"']?no\b|class=[\"']?[^\"'>]*\bnotranslate\b)"
+    r"|<mrk\b[^>]*\smtype=[\"'](?:x-)?protected\b",
+    re.IGNORECASE,
+)
+_BLOCK = re.compile(  # elements of HTML that part words even without a space, and end sentences
+    r"br|hr|p|div|li|[uod]l|d[td]|t[dhr]|table|thead|tbody|tfoot|caption|h[1-6]|blockquote|section|article|aside|nav"
+    r"|header|footer|main|option|select|form|fieldset|legend|figure|figcaption|summary|details|title|body|html|head"
+)
+_ENDING = re.compile(  # tags of XLIFF and TMX that do: a segment of its own, a line break
+    r"<mrk\b[^>]*\smtype=[\"']seg\b|<(?:x|ph)\b[^>]*\s(?:c?type=[\"'](?:x-)?(?:lb|br)[\"']|id=[\"']LINE_BREAK)",
+    re.IGNORECASE,
+)
+LONGEST_ELEMENT = 1000  # lines of a copied element, a comment or a tag
+ESCAPES = {"&": "&amp;", "<": "&lt;"}
+"""How a translation has characters that are of markup"""
+_ANY = re.compile(rf"<(/?)({_NAME})\b[^<>]*>")
+
+
+def read_tags(line: str) -> Segment:
+    """Take out tags and decode entities. What is neither, such as the < of "a < b", is text."""
+    return Segment(line, tokens_of(line), ESCAPES)
+
+
+def read_tagged_lines(lines: Iterable[str]) -> Iterator[Segment]:
+    """Yield the segment of each line, as `read_tags` does; tags, comments and copied elements may go on over lines."""
+    source = _Lines(lines)
+    while source.has_more():
+        block = [source.take()]
+        complete = 1  # lines of the block up to the last at whose end nothing is open
+        end = _end_of_open(block[0])
+        while end and len(block) < LONGEST_ELEMENT and source.may_have(end):
+            line = source.take()
+            block.append(line)
+            found = line.lower().find(end)
+            if found >= 0:
+                end = _end_of_open(line[found + len(end) :])
+                complete = len(block)
+        if end:
+            source.put_back(block[complete:], end)
+        if complete == 1:
+            yield read_tags(block[0])
+        else:
+            tokens = _by_line(tokens_of("\n".join(block[:complete])))
+            yield from (Segment(line, own, ESCAPES) for line, own in zip(block, tokens, strict=False))
+
+
+class _Lines:
+    """Lines to look ahead in; what was not found ahead is not looked for again."""
+
+    def __init__(self, lines: Iterable[str]) -> None:
+        self._source = iter(lines)
+        self._ahead = deque[str]()
+        self._taken = 0  # lines
+        self._absent = dict[str, int]()  # the lines up to which there is no such text
+
+    def has_more(self) -> bool:
+        if not self._ahead:
+            self._ahead.extend(islice(self._source, 1))
+        return bool(self._ahead)
+
+    def take(self) -> str:
+        self._taken += 1
+        return self._ahead.popleft()
+
+    def may_have(self, text: str) -> bool:
+        return self._taken >= self._absent.get(text, 0) and self.has_more()
+
+    def put_back(self, lines: Sequence[str], absent: str) -> None:
+        self._absent[absent] = max(self._taken, self._absent.get(absent, 0))
+        self._taken -= len(lines)
+        self._ahead.extendleft(reversed(lines))
+
+
+def _end_of_open(line: str) -> str:
+    """Return what ends the tag, comment or copied element that is open at the end of a line; "" if none is."""
+    if "<" not in line:
+        return ""
+    elements, at = Elements(line), 0
+    while found := TAGS.search(line, at):
+        token, at = elements.token(found)
+        is_whole = _COPIED.match(found[0]) or re.fullmatch(_CODE, token.name)
+        if token.kind == "open" and is_whole:
+            return f"</{token.name}"
+    tail = line[at:]
+    if "<!--" in tail:
+        return "-->"
+    return ">" if re.search(r"<[/?]?[A-Za-z][^<>]*\Z", tail) else ""
+
+
+def _by_line(tokens: Iterable[Token]) -> Iterator[list[Token]]:
+    """Yield the tokens of each line; a code that goes on over lines is a part of each of them, which stands alone."""
+    line = list[Token]()
+    for token in tokens:
+        if token.signs:
+            pieces = [[*parts_of(signs)] for signs in _split_at_line_ends(token.signs)]
+        elif "\n" in token.raw:
+            pieces = [[Token("alone", part)] if part else [] for part in token.raw.split("\n")]
+        else:
+            pieces = [[token]]
+        for piece in pieces[:-1]:
+            yield line + piece
+            line = []
+        line += pieces[-1]
+    yield line
+
+
+def _split_at_line_ends(signs: Iterable[Sign]) -> list[list[Sign]]:
+    lines: list[list[Sign]] = [[]]
+    for sign in signs:
+        if sign[0] == "\n":
+            lines.append([])
+        else:
+            lines[-1].append(sign)
+    return lines
+
+
+def tokens_of(line: str) -> Iterator[Token]:
+    """Yield the pieces of a line."""
+    elements = Elements(line)
+    run = list[Sign]()  # of text
+    at, in_pair = 0, False
+    while found := TAGS.search(line, at):
+        run += plain(line[at : found.start()])
+        token, at = elements.token(found)
+        if token.kind == "text" or (found[0] == "]]>" and not in_pair):
+            run += token.signs or plain(token.raw)
+            continue
+        if found["pair"]:
+            in_pair = token.kind == "open"
+        yield from parts_of(run)
+        run = []
+        yield token
+    yield from parts_of(run + plain(line[at:]))
+
+
+def _code(raw: str, name: str, is_closing: bool) -> Token:
+    """Return the token of a tag, a comment or an instruction."""
+    is_block = _BLOCK.fullmatch(name) is not None
+    ends = is_block or _ENDING.match(raw) is not None
+    kind: Kind = "alone"
+    if is_closing:
+        kind = "close"
+    elif name and not raw.endswith("/>"):
+        kind = "open"
+    return Token(kind, raw, name=name, parts=is_block, ends=ends)
+
+
+class Elements:
+    """The tags and entities of a line, and where its elements end, which is found in one pass when it is needed."""
+
+    def __init__(self, line: str) -> None:
+        """Read a line."""
+        self._line = line
+        self._ends: dict[int, int] | None = None
+
+    def token(self, found: re.Match[str]) -> tuple[Token, int]:
+        """Return what a match of TAGS is, and the offset behind it: a code, a copied element, or text."""
+        raw, pair = found[0], found["pair"]
+        if found["entity"]:
+            sign = one_line(html.unescape(raw))
+            if sign in (" ", "\t"):
+                return Token("alone", raw, parts=True), found.end()
+            return Token("text", raw, [(sign, raw)] if sign != raw else plain(raw)), found.end()
+        if self._is_of_url(found):
+            return Token("text", raw, plain(raw)), found.end()
+        end = self._end_of(found) if _COPIED.match(raw) else 0
+        if end:
+            return Token("copy", self._line[found.start() : end]), end
+        if pair:
+            return Token("close" if pair == "]]>" else "open", raw, name="["), found.end()
+        return _code(raw, (found["name"] or "").lower(), bool(found["slash"])), found.end()
+
+    def _end_of(self, tag: re.Match[str]) -> int:
+        """Return the offset behind the element whose first tag is `tag`; 0 if it has no end."""
+        if self._ends is None:
+            self._ends = dict(_elements_of(self._line))
+        return self._ends.get(tag.start(), 0)
+
+    def _is_of_url(self, found: re.Match[str]) -> bool:
+        """Return whether a tag without a closing one is a placeholder in a URL: https://x.org/<id>."""
+        is_inside = found.start() > 0 and self._line[found.start() - 1] in "/="
+        is_bare = re.fullmatch(r"<[a-z][\w-]*>", found[0]) is not None
+        return is_inside and is_bare and f"</{found['name']}" not in self._line
+
+
+def _elements_of(line: str) -> Iterator[tuple[int, int]]:
+    """Yield where each element begins and ends; elements of other names inside may overlap it."""
+    opened = defaultdict[str, list[int]](list)
+    for tag in _ANY.finditer(line):
+        name = tag[2].lower()
+        if tag[1]:
+            if opened[name]:
+                yield opened[name].pop(), tag.end()
+        elif not tag[0].endswith("/>"):
+            opened[name].append(tag.start())

@@ -1,0 +1,145 @@
+"""Codes of languages: read as models, files, systems and people write them, compared, and written as BCP 47.
+
+`rus_Cyrl`, `rus` and `ru-RU` are Russian; `zh_TW` and `zho_Hant` are both written in traditional characters.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+SYMBOLS = tomllib.loads(Path(__file__).with_name("m2m_languages.toml").read_text(encoding="utf-8"))
+"""Languages of M2M-100 and NLLB-200 in the order of their symbols' ids"""
+_SHORT_CODES = """
+aar:aa abk:ab afr:af aka:ak alb:sq als:sq amh:am ara:ar arb:ar arg:an arm:hy asm:as ava:av ave:ae ayr:ay aym:ay aze:az
+azj:az bak:ba bam:bm baq:eu bel:be ben:bn bis:bi bod:bo bos:bs bre:br bul:bg bur:my cat:ca ces:cs cha:ch che:ce chi:zh
+chu:cu chv:cv cmn:zh cor:kw cos:co cre:cr cym:cy cze:cs dan:da deu:de div:dv dut:nl dzo:dz ekk:et ell:el eng:en epo:eo
+est:et eus:eu ewe:ee fao:fo fas:fa fij:fj fil:tl fin:fi fra:fr fre:fr fry:fy ful:ff fuv:ff gaz:om geo:ka ger:de gla:gd
+gle:ga glg:gl glv:gv gre:el grn:gn guj:gu hat:ht hau:ha hbs:sr-Latn heb:he her:hz hin:hi hmo:ho hrv:hr hun:hu hye:hy
+ibo:ig ice:is ido:io iii:ii iku:iu ile:ie in:id ina:ia ind:id ipk:ik isl:is ita:it iw:he jav:jv ji:yi jpn:ja jw:jv
+kal:kl kan:kn kas:ks kat:ka kau:kr kaz:kk khk:mn khm:km kik:ki kin:rw kir:ky kmr:ku knc:kr kom:kv kon:kg kor:ko kua:kj
+kur:ku lao:lo lat:la lav:lv lim:li lin:ln lit:lt ltz:lb lub:lu lug:lg lvs:lv mac:mk mah:mh mal:ml mao:mi mar:mr may:ms
+mkd:mk mlg:mg mlt:mt mo:ro mol:ro mon:mn mri:mi msa:ms mya:my nau:na nav:nv nbl:nr nde:nd ndo:ng nep:ne nld:nl nno:nn
+nob:nb nor:no npi:ne nya:ny oci:oc oji:oj ori:or orm:om ory:or oss:os pan:pa pbt:ps per:fa pes:fa pli:pi plt:mg pol:pl
+por:pt prs:fa-AF pus:ps que:qu quy:qu roh:rm ron:ro rum:ro run:rn rus:ru sag:sg san:sa scc:sr scr:hr sh:sr-Latn sin:si
+slk:sk slo:sk slv:sl sme:se smo:sm sna:sn snd:sd som:so sot:st spa:es sqi:sq srd:sc srp:sr ssw:ss sun:su swa:sw swe:sv
+swh:sw tah:ty tam:ta tat:tt tel:te tgk:tg tgl:tl tha:th tib:bo tir:ti ton:to tsn:tn tso:ts tuk:tk tur:tr twi:tw uig:ug
+ukr:uk urd:ur uzb:uz uzn:uz ven:ve vie:vi vol:vo wel:cy wln:wa wol:wo xho:xh ydd:yi yid:yi yor:yo zha:za zho:zh zsm:ms
+zul:zu
+"""
+"""Codes of three letters of ISO 639, of NLLB-200 and older ones, each with the one that BCP 47 has"""
+SHORT_CODES = dict(each.split(":") for each in _SHORT_CODES.split())
+WIDER = {"nb": "no", "nn": "no"}
+"""Languages that are also written under the code of another"""
+MODIFIERS = {"latin": "Latn", "cyrillic": "Cyrl", "devanagari": "Deva", "arabic": "Arab"}
+"""Scripts by the modifiers of gettext's codes, such as sr@latin"""
+SCRIPTS = MODIFIERS | {"ijekavianlatin": "Latn", "chs": "Hans", "cht": "Hant"}
+REGIONAL_SCRIPTS = {"zh-TW": "Hant", "zh-HK": "Hant", "zh-MO": "Hant", "pa-PK": "Arab", "uz-AF": "Arab"}
+REGIONAL_SCRIPTS |= {"az-IR": "Arab", "kk-CN": "Arab", "mn-CN": "Mong", "sr-ME": "Latn"}
+"""Scripts of languages that have another one in one of their regions"""
+
+
+def _only_scripts() -> dict[str, str]:
+    """Return the script of each language that NLLB-200 has in one script."""
+    scripts = dict[str, set[str]]()
+    for symbol in SYMBOLS["nllb"].split():
+        code, script = symbol.split("_")
+        scripts.setdefault(SHORT_CODES.get(code, code), set()).add(script)
+    return {base: script for base, (script, *others) in scripts.items() if not others}
+
+
+ONLY_SCRIPTS = _only_scripts()
+USUAL_SCRIPTS = ONLY_SCRIPTS | {"zh": "Hans"}
+
+
+@dataclass(frozen=True)
+class Language:
+    """A language, in the script and of the region that its code names."""
+
+    base: str
+    """Code of ISO 639-1 or, without one, of ISO 639-3"""
+    script: str = ""
+    """Code of ISO 15924; empty if none is named, or the only one that the language is usually written in"""
+    region: str = ""
+    """Code of ISO 3166"""
+
+    @classmethod
+    @lru_cache(maxsize=1024)  # each unit of a TMX asks
+    def of(cls, code: str) -> Language:
+        """Read a code such as pt_BR, en-GB, rus_Cyrl, sr@latin or de_DE.UTF-8; any other text is a base."""
+        name, _, modifier = code.strip().lower().partition("@")
+        first, *others = re.split("[-_]", name.partition(".")[0])
+        base, *implied = SHORT_CODES.get(first, first).split("-")
+        script, region = SCRIPTS.get(modifier, ""), ""
+        for part in [*implied, *others]:
+            if len(part) == 1:  # what follows is private, or an extension
+                break
+            if part in SCRIPTS or re.fullmatch("[A-Za-z]{4}", part):
+                script = SCRIPTS.get(part, part.capitalize())
+            elif re.fullmatch("[A-Za-z]{2}|[0-9]{3}", part):
+                region = part.upper()
+        return cls(base, "" if script == ONLY_SCRIPTS.get(base) else script, region)
+
+    @property
+    def is_known(self) -> bool:
+        """Whether it has the form of a code, unlike `source` or `x1`."""
+        return re.fullmatch("[a-z]{2,3}", self.base) is not None
+
+    @property
+    def tag(self) -> str:
+        """The code of BCP 47, such as pt-BR, ru or zh-Hant."""
+        return "-".join(filter(None, (self.base, self.script, self.region)))
+
+    @property
+    def posix(self) -> str:
+        """The code of gettext, such as pt_BR, ru, sr@latin or zh_Hant."""
+        modifier = next((f"@{name}" for name, script in MODIFIERS.items() if script == self.script), "")
+        return "_".join(filter(None, (self.base, "" if modifier else self.script, self.region))) + modifier
+
+    @property
+    def written(self) -> str:
+        """The script that it is written in; empty if that is not known."""
+        return self.script or REGIONAL_SCRIPTS.get(f"{self.base}-{self.region}") or USUAL_SCRIPTS.get(self.base, "")
+
+    def is_like(self, other: Language) -> bool:
+        """Return whether both are one language in one script, of whatever region."""
+        return self._has_base_of(other) and len({self.written, other.written} - {""}) < 2
+
+    def is_same(self, other: Language) -> bool:
+        """Return whether both are one language in one script, and not of two regions."""
+        return self.is_like(other) and (self.region == other.region or not (self.region and other.region))
+
+    def nearest(self, codes: Iterable[str]) -> str | None:
+        """Return the code of the language that is most like this one; None if there is none.
+
+        Of several, those in its script come first, then that of its region, then one of none.
+        """
+
+        def distance(code: str) -> tuple[bool, bool, bool]:
+            other = Language.of(code)
+            return not self.is_like(other), other.region != self.region, other.region != ""
+
+        return min((code for code in codes if self._has_base_of(Language.of(code))), key=distance, default=None)
+
+    def _has_base_of(self, other: Language) -> bool:
+        bases = {self.base, other.base}
+        return len(bases) == 1 or WIDER.get(self.base) in bases or WIDER.get(other.base) in bases
+
+
+ANDROID = re.compile(
+    r"values(?:-mcc\d+)?(?:-mnc\d+)?"
+    r"-(?:b\+(?P<tag>[A-Za-z0-9+]+)|(?P<code>(?!car\b)[a-z]{2,3})(?:-r(?P<region>[A-Za-z]{2}))?)(?:-.*)?"
+)
+"""Name of a folder of Android's resources that says their language; -car is no language but a dock"""
+
+
+def of_android(folder: str) -> str:
+    """Return the code in a folder's name such as values-pt-rBR or values-b+sr+Latn; empty if it has none."""
+    found = ANDROID.fullmatch(folder)
+    if found is None:
+        return ""
+    return found["tag"].replace("+", "-") if found["tag"] else "-".join(filter(None, found.group("code", "region")))

@@ -1,0 +1,72 @@
+"""Tags of HTML and XML: what goes on over several lines, what is copied, and what ends a sentence."""
+
+from __future__ import annotations
+
+import pytest
+
+from nmt.formats import tags
+from nmt.formats.tags import read_tagged_lines, read_tags
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("See <code>a\n  b c\n d</code> now.\nThe <b>dog</b>.", ["See", "", "now.", "The dog."]),
+        ("<!-- a\nb --> The cat\n<a\nhref='x'>link</a>", ["", "The cat", "", "link"]),
+        ("<script>\nvar a;\n</script>The dog <pre>x\ny</pre> <code>z\nw</code> end", ["", "", "The dog", "", "end"]),
+        ('<p translate="no">The\n<b>dog</b>\nsees</p> it', ["", "", "it"]),
+        ("See <code>a\nThe dog\n<code>x\nb", ["See a", "The dog", "x", "b"]),  # not closed: tags of their lines
+        ("a < b\nc > d\nx <y", ["a < b", "c > d", "x <y"]),
+        ("<code>a</code>\n<code>b\nc", ["<code>a</code>", "b", "c"]),
+    ],
+)
+def test_what_is_copied_goes_on_over_lines(text: str, expected: list[str]) -> None:
+    segments = [*read_tagged_lines(text.split("\n"))]
+    assert [segment.raw for segment in segments] == text.split("\n")
+    assert [segment.text for segment in segments] == expected
+
+
+def test_lines_behind_an_element_without_an_end_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tags, "LONGEST_ELEMENT", 10)
+    asked = []
+
+    def lines() -> list[str]:
+        for number in range(30):
+            asked.append(number)
+            yield f"<code>{number}"
+
+    first = next(read_tagged_lines(lines()))
+    assert (first.text, asked) == ("0", [*range(10)])
+    assert [segment.text for segment in read_tagged_lines(["<pre>a"] * 5000)] == ["a"] * 5000
+
+
+@pytest.mark.parametrize(
+    ("line", "pieces"),
+    [
+        ("<ul><li>The boy</li><li>The girl</li></ul>", ["The boy", "The girl"]),
+        ("<h1>Dogs</h1>The <b>small</b> dog<br>A cat<hr/>", ["Dogs", "The small dog", "A cat"]),
+        ('<mrk mtype="seg" mid="1">A dog</mrk><mrk mid="2" mtype="seg">A cat</mrk>', ["A dog", "A cat"]),
+        ('One<x id="1" ctype="lb"/>two <x id="2"/>three', ["One", "two three"]),
+        ("a &nbsp;<br/>b", ["a", "b"]),
+    ],
+)
+def test_sentences_end_at_tags_of_blocks(line: str, pieces: list[str]) -> None:
+    assert read_tags(line).pieces == pieces
+
+
+@pytest.mark.parametrize(
+    "copied",
+    [
+        '<xliff:g id="x" example="3">%1$s</xliff:g>',
+        "<kbd>a\nb</kbd>",
+        '<b its:translate="no">x</b>',
+        "<svg><g>x</g></svg>",
+    ],
+)
+def test_what_no_one_may_translate_is_copied(copied: str) -> None:
+    segment = read_tags(f"The dog {copied} sees")
+    assert [segment.text[slice(*span)] for span in segment.kept] == [copied]
+
+
+def test_a_placeholder_of_a_url_is_no_tag() -> None:
+    assert read_tags("https://x.org/<id>/<b>y</b>").text == "https://x.org/<id>/y"
