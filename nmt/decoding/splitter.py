@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
+from operator import attrgetter
 
 from nmt.formats.sentences import STOPS, WIDE, SentenceSplitter, TrainedLengths
 from nmt.formats.terms import Phrase, Span
@@ -177,7 +179,9 @@ def _joined_in_phrases(pieces: Iterable[str], start: int, phrases: Sequence[Phra
 
 
 def _is_inside(at: int, phrases: Sequence[Phrase]) -> bool:
-    return any(phrase.start < at < phrase.end for phrase in phrases)
+    """Return whether an offset is inside one of `phrases`, which are in order."""
+    before = bisect_left(phrases, at, key=attrgetter("start"))
+    return before > 0 and at < phrases[before - 1].end
 
 
 def clean(text: str) -> str:

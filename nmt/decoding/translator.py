@@ -317,13 +317,12 @@ class Translator(Pipeline[Translation]):
     def _text(self, line: SplitLine, rank: int) -> str:
         """Put the translations of this `rank` in place of the line's parts."""
         text = joined(line.text, line.parts, self._texts(line, rank))[0]
-        return with_spaces_of(line.text, text)
+        copies = [phrase.source for part in line.parts for phrase in part.phrases if "\n" in phrase.source]
+        return with_spaces_of(line.text, _one_line(text, copies))
 
     def _texts(self, line: SplitLine, rank: int) -> list[str]:
         """Return the parts' translations, without spaces that a model adds at their ends."""
-        texts = (each.decoded(self._target.decode).strip(" ") for each in line.of_rank(rank))
-        copies = [phrase.source for part in line.parts for phrase in part.phrases if "\n" in phrase.source]
-        return [_one_line(text, copies) for text in texts]
+        return [each.decoded(self._target.decode).strip(" ") for each in line.of_rank(rank)]
 
     def _with_codes(self, line: SplitLine, segment: Segment, text: str, rank: int) -> str:
         """Put the line's codes into `text`, the joined translations of this `rank`."""
@@ -398,8 +397,6 @@ class Translator(Pipeline[Translation]):
 
 def _one_line(text: str, copies: Sequence[str]) -> str:
     """Replace line breaks with spaces, but for those in what is copied."""
-    if "\n" not in text and "\r" not in text:
-        return text
     found, last = "", 0
     for start, end in find_copies(text, copies):
         found, last = found + one_line(text[last:start]) + text[start:end], end

@@ -5,9 +5,12 @@ from __future__ import annotations
 import re
 import unicodedata
 from bisect import bisect_left, bisect_right
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import groupby, pairwise
+from operator import attrgetter
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -114,6 +117,33 @@ class Aligned:
                 weights[np.ix_(best, inside)] = 1.0
         return replace(self, weights=weights)
 
+    @cached_property
+    def _source_texts(self) -> list[str]:
+        return [self.source[slice(*word)] for word in self.source_words]
+
+    @cached_property
+    def _counts(self) -> Counter[str]:
+        return Counter(self._source_texts)
+
+    @cached_property
+    def _signs(self) -> list[tuple[int, str]]:
+        """Output words that are punctuation or symbols, and their texts"""
+        signs = [(j, word) for j, word in enumerate(self.words) if _is_sign(self.output[word.start])]
+        return [(j, self.output[slice(*word)]) for j, word in signs]
+
+    @cached_property
+    def _best_words(self) -> NDArray[np.intp]:
+        """Output word that attends most to each source word"""
+        return np.asarray(self.weights.argmax(0))
+
+    @cached_property
+    def _totals(self) -> NDArray[np.float64]:
+        return np.asarray(self.weights.sum(1), np.float64)
+
+    @cached_property
+    def _is_pinned(self) -> NDArray[np.bool_]:
+        return np.asarray(self.weights.max(1) == 1.0)
+
     def run(self, span: Span, free: NDArray[np.bool_]) -> Span | None:
         """Return the run (first, end) of free output words that stands for a span of the source; None if none does.
 
@@ -123,22 +153,23 @@ class Aligned:
         inside = _touched(self.source_words, span)
         if not (inside and free.any()):
             return None
-        shares = self.weights[:, inside].sum(1) / np.maximum(self.weights.sum(1), 1e-9)
+        attention = self.weights[:, inside].sum(1)
+        shares = attention / np.maximum(self._totals, 1e-9)
         scores = shares - STRONG
-        signs = [self.source[slice(*word)] for word in self.source_words]
-        own, others = {signs[i] for i in inside}, {sign for i, sign in enumerate(signs) if i not in inside}
-        attention = self.weights[:, inside].sum(1) * free
-        for j, word in enumerate(self.words):
-            if unicodedata.category(self.output[word.start])[0] in "PS":  # punctuation or a symbol
-                attention[j] = 0.0
-                if (sign := self.output[slice(*word)]) not in own & others:
-                    scores[j] = STRONG if sign in own else 0.0
-        best_words = self.weights.argmax(0)  # of each source word
-        for j in {*best_words.tolist()} - {*best_words[inside].tolist()}:
-            scores[j] = min(scores[j], 0.0)  # an article attends to its noun, but stands for that of the source
+        attention = attention * free
+        own = Counter(self._source_texts[i] for i in inside)
+        for j, sign in self._signs:
+            attention[j] = 0.0
+            is_elsewhere = self._counts[sign] > own[sign]
+            if not (own[sign] and is_elsewhere):
+                scores[j] = STRONG if own[sign] else 0.0
+        of_others = np.zeros(len(self.words), bool)  # an article attends to its noun, but stands for that of the source
+        of_others[self._best_words] = True
+        of_others[self._best_words[inside]] = False
+        scores[of_others] = np.minimum(scores[of_others], 0.0)
         if len(inside) == len(self.source_words):
             scores[:] = STRONG
-        scores[(self.weights.max(1) == 1.0) & (shares == 0.0)] = -np.inf  # pinned to a word outside
+        scores[self._is_pinned & (shares == 0.0)] = -np.inf  # pinned to a word outside
         best, first, total, found = 0.0, 0, 0.0, None
         for j, score in enumerate(np.where(free, scores, -np.inf).tolist()):
             if total <= 0.0:
@@ -299,9 +330,14 @@ class AlignedLine:
         return part.output + len(part.aligned.output.rstrip())
 
 
+def _is_sign(character: str) -> bool:
+    return unicodedata.category(character)[0] in "PS"
+
+
 def _touched(words: Sequence[Span], span: Span) -> list[int]:
-    """Return the indices of the words that a span touches."""
-    return [i for i, word in enumerate(words) if word.start < span.end and span.start < word.end]
+    """Return the indices of the words, which are in order, that a span touches."""
+    first = bisect_right(words, span.start, key=attrgetter("end"))
+    return [*range(first, bisect_left(words, span.end, lo=first, key=attrgetter("start")))]
 
 
 def _shares(words: Sequence[Span], ends: Sequence[int]) -> NDArray[np.float64]:
