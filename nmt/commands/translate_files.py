@@ -199,7 +199,7 @@ class FileTranslation:
                 self._jobs.append(job)
         strings = [string for job in self._jobs for _, own, _ in job.units for string in own]
         memory = TranslationMemory((string.body.strip() for string in strings), datasets, data)
-        self.recalled, self.empty = 0, 0
+        self.recalled, self.empty, self.left = 0, 0, 0
         self.strings = len(strings) + sum(gaps for job in self._jobs for _, gaps in job.unfilled)
         for job in self._jobs:
             for unit, own, found in job.units:
@@ -237,6 +237,8 @@ class FileTranslation:
                 if not all(forms):
                     raise ValueError
                 unit.write(forms, self._decoding.review)
+                new = [string for string, recalled in zip(strings, found, strict=True) if not recalled]
+                self._count_messages(job, new)
             except (ExpatError, ValueError):  # a placeholder is lost, or it is no XML
                 self._leave_empty(job, unit.sources[0], len(forms))
         for source, gaps in job.unfilled:
@@ -244,6 +246,12 @@ class FileTranslation:
         make_directory(job.output.parent)
         with whole_file(job.output) as stream, compressed(stream, job.output) as file:
             file.write(job.file.content())
+
+    def _count_messages(self, job: _Job, strings: Sequence[ProgramString]) -> None:
+        for string in strings:
+            if string.has_message:
+                self.left += 1
+                self._say(f"{job.file.path}: an ICU message is left as it is: {string.text[:SHOWN]!r}")
 
     def _leave_empty(self, job: _Job, source: str, forms: int) -> None:
         self.empty += forms
@@ -253,4 +261,6 @@ class FileTranslation:
     def summary(self) -> str:
         """What became of the strings, for the last line."""
         done = f"{self.recalled:,} from memory, {self.empty:,} left empty"
+        if self.left:
+            done += f", {self.left:,} with ICU messages left as they are"
         return f"{self.strings:,} strings in files ({len(self._jobs):,}), {done}"

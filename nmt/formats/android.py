@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
@@ -15,6 +16,7 @@ REFERENCE = re.compile(r"\s*(?:@[+*]?(?:[\w.]+:)?\w+/[\w.]+|@null|@empty|\?(?:[\
 """A whole value that stands for another one, such as @android:string/ok or ?attr/name"""
 ESCAPES = {"n": "\n", "t": "\t"}
 WRITTEN = {"\n": "\\n", "\t": "\\t"}
+_SECTION = re.compile(r"(\s*)<!\[CDATA\[(?:(?!\]\]>).)*\]\]>(\s*)", re.DOTALL)
 _SIGN = re.compile(r'\\u([0-9a-fA-F]{4})|\\(.)|(")|([ \t\r\n\f\v]+)|([^\\" \t\r\n\f\v]+|\\)', re.DOTALL)
 
 
@@ -95,7 +97,11 @@ class AndroidFile(UnitFile):
         if text == _content(source):
             return source.inside
         parts = [*parts_of(text)] if source.children else [(False, text)]
-        return self._document.as_xml(_encoded(parts), is_xml=True)
+        xml = self._document.as_xml(_encoded(parts), is_xml=True)
+        section = _SECTION.fullmatch(source.inside)
+        if section and "]]&gt;" not in xml:
+            return f"{section[1]}<![CDATA[{html.unescape(xml)}]]>{section[2]}"
+        return xml
 
 
 def _is_text(element: Element) -> bool:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from nmt.formats.alignment import AlignedLine
 from nmt.formats.terms import Span, find_copies
-from nmt.text.scripts import joins
+from nmt.text.scripts import has_words, joins
 
 _CLOSING = re.compile(r"[.!?…,;:)\]}»”’\"'。！？、，；：）」』】]")
 _OPENING = re.compile(r"[(\[{«„“‘¿¡「『【]")
@@ -128,7 +128,13 @@ class Segment:
         self._edges = ["", ""]  # white space at the ends of the unit
         self._elements: list[_Element] = []  # by their opening codes
         tokens = _with_own_space([part for token in tokens for part in _cut_at_special_space(token)])
+        tokens = [*_joined_codes(tokens)]
+        first, last = _edges_of(tokens)
+        edges = [tokens[:first], tokens[last:]]
+        tokens = tokens[first:last]
         self._read(tokens)
+        before, behind = ("".join(token.raw for token in edge) for edge in edges)
+        self._edges = [before + self._edges[0], self._edges[1] + behind]
         signs = [sign for token in tokens for sign in token.signs]
         self._written = {sign: raw for sign, raw in reversed(signs) if sign != raw}  # by what they stand for
         if escapes and (self._elements or self._written):
@@ -257,11 +263,21 @@ class Segment:
             for other in with_words[element.parent]:
                 if spans[other].start < at < spans[other].end:
                     at = spans[other].start if index < other else spans[other].end
+                if self._follows(index, other):
+                    at = max(at, spans[other].end)
+                if self._follows(index, other):
+                    at = max(at, spans[other].end)
             beside = element.parent, element.start
             at = min(max(at, around.start, neighbours[beside]), around.end)
             neighbours[beside] = at
             spans[index] = Span(at, at)
         return spans
+
+    def _follows(self, index: int, other: int) -> bool:
+        """Return whether an element follows another one inside a word."""
+        element, before = self._elements[index], self._elements[other]
+        is_behind = other < index and before.end <= element.start
+        return is_behind and all(map(joins, self.text[before.start : element.end]))
 
 
 def parts_of(signs: Sequence[Sign]) -> Iterator[Token]:
@@ -331,6 +347,48 @@ def _cut_at_special_space(token: Token) -> Iterator[Token]:
         else:
             run += own
     yield Token("text", "".join(raw for _, raw in run), run)
+
+
+def _joined_codes(tokens: Sequence[Token]) -> Iterator[Token]:
+    """Yield tokens; codes without words that have nothing but spaces between them are one, and stay together."""
+    paired = {place for pair in _pairs(tokens).items() for place in pair}
+    run = list[Token]()
+    for index, token in enumerate(tokens):
+        is_alone = token.kind in ("open", "close", "alone") and index not in paired
+        if is_alone or (run and token.kind == "space"):
+            run.append(token)
+            continue
+        yield from _as_one(run)
+        yield token
+        run = []
+    yield from _as_one(run)
+
+
+def _as_one(run: Sequence[Token]) -> Iterator[Token]:
+    """Yield codes without words as one code, and the space behind them."""
+    behind = run[-1:] if run and run[-1].kind == "space" else []
+    codes = run[: len(run) - len(behind)]
+    if codes:
+        raw = "".join(token.raw for token in codes)
+        parts = any(token.parts or token.kind == "space" for token in codes)
+        yield Token("alone", raw, parts=parts, ends=any(token.ends for token in codes))
+    yield from behind
+
+
+def _edges_of(tokens: Sequence[Token]) -> tuple[int, int]:
+    """Return which tokens are between the codes without words that a unit begins and ends with, which stay there.
+
+    What has no letters and digits, such as the / of <x/> / <x/>, stays between them at the beginning.
+    """
+    first, last = 0, len(tokens)
+    for index, token in enumerate(tokens):
+        if token.kind == "alone":
+            first = index + 1
+        elif token.kind != "space" and not (token.kind == "text" and not has_words(token.text)):
+            break
+    while last > first and tokens[last - 1].kind in ("alone", "space"):
+        last -= 1
+    return first, last if any(token.kind == "alone" for token in tokens[last:]) else len(tokens)
 
 
 def _parts_words(before: str, behind: str) -> bool:

@@ -15,13 +15,14 @@ from itertools import accumulate, groupby
 from nmt.formats.document import Piece, pieces
 from nmt.formats.segments import Segment, Token
 from nmt.formats.tags import ESCAPES, TAGS, tokens_of
-from nmt.formats.terms import Span, Terms, in_order
+from nmt.formats.terms import MESSAGE, Span, Terms, in_order
 from nmt.text.scripts import UNSPACED
 
 MARKS = "&_~"  # of accelerators: of Qt and Windows, of GTK, of LibreOffice
 SIGNS = "%{}<>"  # of placeholders
 _WORD = re.compile(r"[^\W_]+")
 GAP = re.compile(r"\s{2,}|[\t\r\v\f\n]")  # white space that a program lays out
+_BULLET = re.compile(r"[•‣◦▪▫·●○■□–—→►✓✔✗✘★☆*+-]\s+(?=\S)")
 _BLANK_LINE = re.compile(r"\n[^\S\n]*\n")
 _END = re.compile(r"(?<!\s)\s*(?:\.{3}|[….:。：։])\Z")
 _KEPT = Terms()
@@ -114,6 +115,11 @@ class ProgramString:
         self._lines = [*_divided(self.body)]
         self.texts = [line for _, line in self._lines if _has_letters(line)]
 
+    @property
+    def has_message(self) -> bool:
+        """Whether it has a message of ICU, which is copied with the texts inside."""
+        return any(MESSAGE.match(each) for each in _placeholders(self.body))
+
     def put(self, translations: Mapping[str, str]) -> str:
         """Return the string with translations of `texts`, which `read_string` takes apart; empty if it would break."""
         if not all(translations[text].strip() for text in self.texts):
@@ -198,9 +204,22 @@ def read_string(text: str) -> Segment:
 
     In HTML with blocks, it ends at a blank line alone.
     """
-    tokens = [*tokens_of(text)]
+    tokens = [*_with_bullet(tokens_of(text))]
     ends = _BLANK_LINE if any(token.is_block for token in tokens) else GAP
     return Segment(text, _with_gaps(tokens, ends), ESCAPES)
+
+
+def _with_bullet(tokens: Iterable[Token]) -> Iterator[Token]:
+    """Yield tokens; the mark of a list at the beginning is a code."""
+    is_first = True
+    for token in tokens:
+        bullet = _BULLET.match(token.raw) if is_first and token.kind == "text" else None
+        if bullet:
+            yield Token("alone", bullet[0])
+            yield Token("text", token.raw[bullet.end() :], token.signs[bullet.end() :])
+        else:
+            yield token
+        is_first = is_first and token.kind == "space"
 
 
 def _with_gaps(tokens: Iterable[Token], ends: re.Pattern[str]) -> Iterator[Token]:

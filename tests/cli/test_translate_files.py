@@ -121,6 +121,16 @@ def test_what_cannot_be_filled_is_named_and_counted(nmt, ready: tuple[object, ..
     assert Path("out/strings.xml").read_text() == f"<resources>{array.replace('a b c', 'c b a')}</resources>"
 
 
+def test_an_icu_message_that_stays_is_named_and_counted(nmt, ready: tuple[object, ...]) -> None:
+    message = "{n, plural, one {# dog} other {# dogs}}"
+    Path("in/a.po").write_text(HEADER + f'\nmsgid "{message}"\nmsgstr ""\n\nmsgid "a b"\nmsgstr ""\n')
+    done = nmt(*ready, "--input", "in/a.po", "--output", "out.po")
+    assert done.code == 0, done.err
+    assert f"in/a.po: an ICU message is left as it is: '{message}'\n" in done.err
+    assert done.err.endswith(", 0 left empty, 1 with ICU messages left as they are\n")
+    assert read(Path("out.po"))[message] == message
+
+
 def test_all_units_without_review_if_asked(nmt, ready: tuple[object, ...]) -> None:
     settings = ("--set", "decoding.all=true", "--set", "decoding.review=false")
     done = nmt(*ready, "--input", "in/*.po", "--output", "out", *settings)
