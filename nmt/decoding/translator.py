@@ -225,7 +225,7 @@ class Translator(Pipeline[Translation]):
         is_read = request.segment is not None or request.prefix.strip() != ""
         if is_read or not SPECIAL_SPACE.search(request.text.strip()):
             return request
-        return request.of_segment(read_line(request.text))
+        return request.of_segment(read_line(one_line(request.text)))
 
     def split(self, request: Request) -> list[Source]:
         """Encode a line in parts; a line with a prefix is not split."""

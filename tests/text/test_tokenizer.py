@@ -66,10 +66,8 @@ def test_every_string_survives_the_round_trip(tokenizer: Tokenizer, text: str) -
     [
         ("the\u00a0dog\tsees\u202fit\u3000now", "the dog sees it now"),
         ("\ufeffthe do\u00adg\u200b", "the dog"),
-        (
-            "cafe\u0301, bie\u0323\u0302t, vi\u00ea\u0323t, \u1112\u1161\u11ab",
-            "caf\u00e9, vi\u1ec7t, vi\u1ec7t, \ud55c",
-        ),
+        ("cafe\u0301, bie\u0323\u0302t, bi\u00ea\u0323t", "caf\u00e9, bi\u1ec7t, bi\u1ec7t"),
+        ("bi\u1eb9\u0302t, \u1112\u1161\u11ab", "bi\u1ec7t, \ud55c"),
         ("a\u200cb 👩\u200d👧 ﬁ Å", "a\u200cb 👩\u200d👧 ﬁ Å"),
         ("  two  spaces  \u2581 x", "  two  spaces  \u2581 x"),
     ],

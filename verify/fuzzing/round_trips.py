@@ -24,12 +24,12 @@ from nmt.text.vocabulary import BOS, EOS
 
 
 def text(line: str) -> bool:
-    """Ids of a text give the text back, however the text is encoded."""
+    """Ids of a text give the text back as a reader sees it, however the text is encoded."""
     for shared in (True, False):
         tokenizer = tokenizer_of_words(shared)
         for side in (tokenizer.source, tokenizer.target):
             ids = side.encode(line)
-            assert side.decode(ids) == line
+            assert side.decode(ids) == side.plain(line)
             assert all(EOS < index < len(side) for index in ids)
             assert side.encode_all([line, ""]) == [ids, side.encode("")]
             assert len(side.pieces(ids)) == len(ids)
@@ -40,7 +40,7 @@ def beginning(line: str) -> bool:
     """What an output must begin with spells the beginning that was asked for, in any way that the search allows."""
     side = tokenizer_of_words(True).source
     ids, rest, rest_ids = side.encode_beginning(line)
-    wanted = line.lstrip()
+    wanted = side.plain(line).lstrip()
     assert side.decode([*ids, *rest_ids]).strip() == wanted.strip()
     steps = _spelling().steps(rest)
     if steps is not None:
