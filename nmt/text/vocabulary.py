@@ -248,7 +248,8 @@ def _places(spelled: str, text: str) -> list[int]:
     """Return the offset in a text for each one in its normalised spelling, in linear time."""
     places, at, own = [0] * (len(spelled) + 1), 0, 0
     while at < len(spelled) and own < len(text):
-        forms = ((size, unicodedata.normalize("NFKC", text[own : own + size])) for size in range(1, ALIKE))
+        composed = ((size, unicodedata.normalize("NFKC", text[own : own + size])) for size in range(1, ALIKE))
+        forms = chain([(1, text[own])], composed)
         size, form = next((each for each in forms if each[1] and spelled.startswith(each[1], at)), (0, ""))
         if form:
             own, at = own + size, at + len(form)

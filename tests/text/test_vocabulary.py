@@ -119,6 +119,7 @@ def test_a_model_does_not_depend_on_threads(algorithm: str) -> None:
         ("ab|  \xa0  cd\u200b|ef  ", " ab| cd|ef"),
         ("\uff21\uff22| e\u0301te\u0301|.", "AB| \xe9t\xe9|."),
         ("a \U0001f642\U0001f642| dog|s", " a <unk>| dog|s"),
+        ("Wait…\xa0|\ufb01ne|½", " Wait… |\ufb01ne|½"),  # where these stay as they are
     ],
 )
 def test_places_in_a_normalised_text_are_those_of_its_own_however_long_it_is(text: str, spelled: str) -> None:

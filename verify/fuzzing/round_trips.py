@@ -20,7 +20,7 @@ from nmt.exchange.opus_mt import MarianBundle
 from nmt.parsing.linearization import TreeVocabulary, linearise
 from nmt.parsing.tree import parse_tree, prepare_tree
 from nmt.search.constraints import SubwordIndex
-from nmt.text.vocabulary import BOS, EOS
+from nmt.text.vocabulary import BOS, EOS, Vocabulary
 
 
 def text(line: str) -> bool:
@@ -28,6 +28,7 @@ def text(line: str) -> bool:
     for shared in (True, False):
         tokenizer = tokenizer_of_words(shared)
         for side in (tokenizer.source, tokenizer.target):
+            assert isinstance(side, Vocabulary)
             ids = side.encode(line)
             assert side.decode(ids) == side.plain(line)
             assert all(EOS < index < len(side) for index in ids)
