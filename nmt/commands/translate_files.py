@@ -29,7 +29,7 @@ from nmt.formats.declared import (
     left_out,
     other_language,
 )
-from nmt.formats.strings import ProgramString, read_string
+from nmt.formats.strings import ProgramString
 from nmt.formats.units import Unit
 from nmt.recipe import Data, Dataset, Decoding
 from nmt.system.compression import compressed, split_suffix
@@ -228,7 +228,7 @@ class FileTranslation:
                 self._write(job)
 
     def _requests(self) -> Iterator[Request]:
-        return (Request(text).of_segment(read_string(text)) for job in self._jobs for text in job.texts)
+        return (Request(text).of_segment(job.file.segment(text)) for job in self._jobs for text in job.texts)
 
     def _write(self, job: _Job) -> None:
         for unit, strings, found in job.units:

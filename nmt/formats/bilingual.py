@@ -15,7 +15,8 @@ from nmt.formats.catalogs import catalog_of
 from nmt.formats.declared import check_kind, check_language, content_of, ending_of, kind_of
 from nmt.formats.gettext import MoFile, PoFile
 from nmt.formats.qt_linguist import TsFile
-from nmt.formats.strings import Accelerators, ProgramString, plain_pairs
+from nmt.formats.segments import Segment
+from nmt.formats.strings import Accelerators, ProgramString, plain_pairs, read_string
 from nmt.formats.tmx import TmxFile
 from nmt.formats.units import Unit
 from nmt.formats.xliff import XliffFile
@@ -58,6 +59,10 @@ class BilingualFile:
         marked = () if self._kind == ".xml" else self.units
         sources = (source for unit in marked for source in unit.sources)
         self.accelerators = Accelerators(sources, self._file.accelerator or "&" * (self._kind == ".ts"))
+
+    def segment(self, text: str) -> Segment:
+        """Take apart a text of a string; programs show columns, which XLIFF and TMX do not have."""
+        return read_string(text, self._kind not in (".xlf", ".tmx"))
 
     def string(self, source: str) -> ProgramString:
         """Take apart a source of this file."""

@@ -82,7 +82,7 @@ class _Element:
         if not self.spaces[side] or beside == "" or beside.isspace():
             return False
         is_alone = self.start == self.end and (side == 0 or not _CLOSING.match(beside))
-        return is_alone or joins(beside)
+        return is_alone or joins(beside) or beside == "<"  # of a word, or of what is copied
 
     def place(self, aligned: AlignedLine) -> int:
         """Return the offset of a code without words in the translation, on that side of a space where it was."""
@@ -145,6 +145,7 @@ class Segment:
         """Build the text and the elements."""
         closings = _pairs(tokens)
         openings = {closing: opening for opening, closing in closings.items()}
+        spaces = {at for at in range(1, len(tokens) - 1) if tokens[at].kind == "space"}
         elements: dict[int, _Element] = {}  # by their first token
         around, is_apart = [-1], False
         for index, token in enumerate(tokens):
@@ -171,9 +172,8 @@ class Segment:
                 is_apart |= token.parts
                 if token.ends and self.text:
                     self.ends.append(start)
-                before, behind = (
-                    0 < at < len(tokens) - 1 and tokens[at].kind == "space" for at in (index - 1, index + 1)
-                )
+                before = index - 1 in spaces and index - 2 not in closings
+                behind = index + 1 in spaces and index + 2 not in openings
                 if index in openings:
                     element = elements[openings[index]]
                     element.end, element.closing = start, element.closing + token.raw

@@ -23,6 +23,7 @@ SIGNS = "%{}<>"  # of placeholders
 _WORD = re.compile(r"[^\W_]+")
 GAP = re.compile(r"\s{2,}|[\t\r\v\f\n]")  # white space that a program lays out
 _BULLET = re.compile(r"[•‣◦▪▫·●○■□–—→►✓✔✗✘★☆*+-]\s+(?=\S)")
+_LINE_BREAK = re.compile(r"\n")
 _BLANK_LINE = re.compile(r"\n[^\S\n]*\n")
 _END = re.compile(r"(?<!\s)\s*(?:\.{3}|[….:。：։])\Z")
 _KEPT = Terms()
@@ -199,13 +200,15 @@ def _without_tags_behind(text: str) -> tuple[str, str]:
     return body, text[len(body) :]
 
 
-def read_string(text: str) -> Segment:
+def read_string(text: str, in_columns: bool = True) -> Segment:
     """Take out tags, decode entities, and keep white space that is more than one plain space: a sentence ends there.
 
-    In HTML with blocks, it ends at a blank line alone.
+    Unless it stands `in_columns`, as programs show it, it ends at a line break; in HTML with blocks, at a blank line.
     """
     tokens = [*_with_bullet(tokens_of(text))]
-    ends = _BLANK_LINE if any(token.is_block for token in tokens) else GAP
+    ends = GAP if in_columns else _LINE_BREAK
+    if any(token.is_block for token in tokens):
+        ends = _BLANK_LINE
     return Segment(text, _with_gaps(tokens, ends), ESCAPES)
 
 

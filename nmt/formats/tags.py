@@ -12,7 +12,7 @@ from nmt.formats.segments import Kind, Segment, Sign, Token, parts_of, plain
 from nmt.text.lines import one_line
 
 _ATTRIBUTES = r"(?:\s(?:[^<>\"']|\"[^\"]*\"|'[^']*')*+)?"
-_CODE = "bpt|ept|it|ph|script|style"  # elements whose content is code; the first four are of XLIFF and TMX
+_CODE = "bpt|ept|it|ph|ut|script|style"  # elements whose content is code; the first five are of XLIFF and TMX
 _NAME = r"[^\W\d][\w:.-]*|\d{1,3}"  # <0> is of React
 TAGS = re.compile(
     rf"<({_CODE})\b{_ATTRIBUTES}(?<!/)>(?:(?!<\1\b).)*?</\1\s*>|<(?P<slash>/?)(?P<name>{_NAME}){_ATTRIBUTES}/?>"
