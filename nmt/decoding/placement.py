@@ -158,7 +158,7 @@ class Placer:
         return [
             Aligned.of(
                 *(source.text, self._source.ends_in(source.text, source.ids)),
-                *(text := self._target.decode(each.ids), self._target.ends_in(text, each.ids[: len(of_pair)])),
+                *(text := each.decoded(self._target.decode), self._target.ends_in(text, each.ids[: len(of_pair)])),
                 of_pair.double().numpy(),
                 glue,
                 source.phrases,

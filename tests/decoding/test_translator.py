@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -283,3 +284,12 @@ def test_translate_takes_a_prefix_for_each_sentence(model: Transformer, tokenize
     found = serve.translate(TEXTS[:2], prefix=["a d", ""])
     assert found[0].startswith("a d")
     assert found[1] == serve.translate(TEXTS[1:2])[0]
+
+
+def test_what_is_copied_may_have_white_space_that_the_vocabulary_makes_plain(
+    model: Transformer, tokenizer: Tokenizer
+) -> None:
+    """The alignment is that of the text, not of what its subwords spell."""
+    line = "<b>the <tt>a\u00a0%1, b</tt></b> dog"
+    (found,) = translator(model, tokenizer, max_extra=20).translate([line], markup=True)
+    assert re.findall(r"<b>|</b>|<tt>a\u00a0%1, b</tt>", found) == ["<b>", "<tt>a\u00a0%1, b</tt>", "</b>"]
