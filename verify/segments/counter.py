@@ -420,7 +420,9 @@ def _spaces(segment: Segment, result: Result, is_in_order: bool) -> list[Fault]:
     """Find white space that the segment has not: a run of another kind, or more runs. In order, kept runs are there."""
     own = Counter(piece.raw for piece in segment.pieces if piece.kind == SPACE)
     found = []
-    soft = any(piece.kind == SPACE and piece.soft and len(piece.raw) > 1 for piece in segment.pieces)
+    soft = any(
+        piece.kind == SPACE and piece.soft and (len(piece.raw) > 1 or piece.raw == "\n") for piece in segment.pieces
+    )
     runs = [piece.raw for piece in result.pieces if piece.kind == SPACE]
     for raw, count in Counter(runs).items():
         plain = raw == " " or (soft and "\n" in raw)

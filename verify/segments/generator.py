@@ -22,6 +22,9 @@ throws ticket tiger tower train travels tree turns uncle valley village violin v
 weather wheel white wide window winter wooden writes yellow young
 """.split()  # noqa: SIM905
 
+# What may follow a full stop without a space: os.Path and logging.Formatter are no two sentences
+STARTERS = "the this these they you when if it we there".split()  # noqa: SIM905
+
 _BOTH = True
 _APART = False
 HOLDERS = {  # and whether a word may touch it
@@ -31,7 +34,7 @@ HOLDERS = {  # and whether a word may touch it
     **dict.fromkeys(("{{name}}", "{{ user.name }}", "{{{raw}}}"), _BOTH),
     **dict.fromkeys(("{count, number}", "{day, date, short}"), _APART),
     **dict.fromkeys(("%1", "%2", "%L1", "%n"), _APART),
-    **dict.fromkeys(("$1", "$2"), _APART),
+    **dict.fromkeys(("$1",), _APART),  # $2 alone is a price,
     **dict.fromkeys(("${name}", "%{name}", "#{name}"), _BOTH),
     **dict.fromkeys(("$name", "__name__", "[[name]]"), _APART),
     **dict.fromkeys(("<%= name %>", "<?= $name ?>"), _BOTH),
@@ -51,7 +54,7 @@ _PAIRS = {
     "html": _HTML_PAIRS,
     "markdown": ("*", "**", "_", "~~", "[", "[", "[", "![", "<b>", "<u>"),
     "android": ("<b>", "<i>", "<u>", '<a href="https://x.org/?a=1&amp;b=2">', '<annotation font="x">', "<big>"),
-    "po": ("<b>", "<i>", "<a href='%s'>", '<a href="https://x.org/a">', "<small>", "<tt>"),
+    "po": ("<b>", "<i>", "<a href='%s'>", '<a href="https://x.org/a">', "<small>"),
     "ts": ("<b>", "<i>", '<a href="https://x.org/a">', '<span style="color: red;">', "<u>"),
 }
 _ALONE = {
@@ -60,7 +63,7 @@ _ALONE = {
         '<i class="icon"></i>', "<?php echo 1 ?>", '<x id="7" />',
     ),
     "markdown": ("![](a.png)", "[^1]", "<!-- note -->", '<img src="a.png">', ":smile:"),
-    "android": ("<br/>", "<!-- note -->", '<xliff:g id="n">%1$s</xliff:g>'),
+    "android": ('<icon name="x"/>', "<!-- note -->", '<xliff:g id="n">%1$s</xliff:g>'),
     "po": ('<img src="a.png">', "<x/>", "<!-- note -->"),
     "ts": ('<img src=":/a.png"/>', "<x/>"),
 }  # fmt: skip
@@ -77,7 +80,7 @@ COPIED_OF = {
         '<xliff:g id="x">a\n        b</xliff:g>', "<tt translate=\"no\">Blue Sky</tt>",
     ),
     "po": (
-        "<code>a_b</code>", "<kbd>Ctrl+S</kbd>", "<code>first line\nsecond line</code>",
+        "<code>a_b</code>", "<kbd>Ctrl+S</kbd>", "<tt>a.b()</tt>", "<code>first line\nsecond line</code>",
         '<span translate="no">Blue\nSky</span>',
     ),
     "ts": ("<code>a_b</code>", "<kbd>Ctrl+S</kbd>", "<code>first line\n    second line</code>"),
@@ -88,7 +91,7 @@ COPIED_OF = {
     "tmx": ('<ph x="80">&lt;br\n/&gt;</ph>', '<ph x="81" type="var">%(name)s</ph>', '<ut x="82">{\\f1 Arial}</ut>'),
 }  # fmt: skip
 _ENTITIES = {
-    "html": ("&amp;", "&lt;", "&gt;", "&quot;", "&#39;", "&hellip;", "&mdash;", "&copy;", "&#8211;", "&#x2019;"),
+    "html": ("&amp;", "&lt;", "&gt;", "&quot;", "&#39;", "&trade;", "&mdash;", "&copy;", "&#8211;", "&#x2019;"),
     "markdown": ("&amp;", "&lt;", "&copy;", "&mdash;", "&#8211;", "&#x2019;"),
     "xliff": ("&amp;", "&lt;", "&gt;", "&quot;", "&#8211;", "&#x2019;", "&apos;"),
     "tmx": ("&amp;", "&lt;", "&gt;", "&quot;", "&#8211;", "&#x2019;"),
@@ -109,9 +112,11 @@ class Writer:
     def __init__(self, number: int, form: str, seed: int) -> None:
         self.draw, self.form, self.number = random.Random(f"{seed}/{form}/{number}"), form, number
         self._words = self.draw.sample(ENGLISH, len(ENGLISH))
+        self._starters = self.draw.sample(STARTERS, len(STARTERS))
         self._cjk = self.draw.sample(CJK, len(CJK))
         self._pairs, self._codes, self._sentence = 0, 0, -1
         self._open = ""  # first characters of Markdown's marks around, of which none stands inside its like
+        self._inside = ""  # first characters of the codes that a pair has inside
         self._preserves = form in ("po", "ts")
         self._has_escaped = form == "xliff" and self.draw.random() < 0.15  # tags as text, then no elements
         self._holders = [each for each in HOLDERS if each not in _NO_HOLDERS.get(form, ())]
@@ -186,6 +191,9 @@ class Writer:
             both = f'<bpt i="{number}" x="{number}">{code}</bpt>', f'<ept i="{number}">}}</ept>'
             return self.draw.choice([both, both, (f'<hi type="x" x="{number}">', "</hi>")])
         barred = self._open + "[" * ("!" in self._open)  # no link in the text of an image
+        if self.form == "markdown":  # nor a mark inside its like, nor an image around a link
+            inside = self._inside.replace("<", "")
+            barred += inside + "!" * ("[" in inside)
         opening = self.draw.choice([each for each in _PAIRS[self.form] if each[0] not in barred])
         if opening == "![":
             return opening, "](a.png)"
@@ -222,9 +230,10 @@ class Writer:
         has_codes = not self._has_escaped
         while words > 0:
             drawn = self.draw.random()
-            unit, touches = [self.word(is_first)], False
+            unit, touches = list[Piece](), False
             if is_first and not pieces:
-                unit = unit if self.chance(0.85) or depth >= 4 else self._element(min(words, 3), depth, True)
+                if depth < 4 and not self.chance(0.85):
+                    unit = self._element(min(words, 3), depth, True)
             elif drawn < 0.16 and depth < 4:
                 unit = self._element(min(words, self.draw.randint(1, 4)), depth, False)
             elif drawn < 0.24:
@@ -241,6 +250,7 @@ class Writer:
                 unit = [Piece(MARK, "("), self.word(), Piece(MARK, ")")]
             elif drawn < 0.51:
                 unit = [Piece(MARK, "“"), self.word(), Piece(MARK, "”")]
+            unit = unit or [self.word(is_first)]
             is_first = False
             if pieces and not touches:
                 comma = pieces[-1].kind == WORD and self.chance(0.08)
@@ -293,28 +303,37 @@ class Writer:
         count = 1 if drawn < 0.6 else self.draw.randint(2, 3)
         pieces = self.sentence(end=None if count == 1 else self.draw.choice(".!?"))
         for _ in range(count - 1):
-            between = self._between()
+            between = self._between(pieces)
+            if any(piece.breaks and piece.kind == ALONE for piece in between) and self.chance(0.5):
+                pieces.pop()  # the sentence ends at the code, whatever its words
             is_image = self.form == "markdown" and pieces[-1].raw == "!" and not between  # if a link follows
             pieces += [self.space(" ")] if is_image else between
+            if pieces[-1].raw == ".":
+                self._words.append(self._starters.pop())
             pieces += self.sentence(self.draw.randint(2, 5), self.draw.choice(".!?"))
         if count > 1 and self.chance(0.15):
+            self._inside = "".join(piece.raw[0] for piece in pieces if piece.kind == OPEN)
             pieces = self.pair(lambda: pieces)
+            self._inside = ""
         return pieces
 
-    def _between(self) -> list[Piece]:
+    def _between(self, pieces: Sequence[Piece]) -> list[Piece]:
         """What stands between two sentences."""
         drawn = self.draw.random()
         if drawn < 0.55:
             return [self.space(" ")]
         if drawn < 0.67:
             return [self.space("  ")]
-        if drawn < 0.77:
+        if drawn < 0.77 and not any("://" in each.raw for each in pieces[-3:]):  # an address goes on
             return []
         if drawn < 0.87:
             return [self.space(" "), Piece(MARK, self.draw.choice("🙂🎉👍")), self.space(" ")]
         if self.form in ("po", "ts"):
             return [Piece(SPACE, self.draw.choice(("\n", "\n\n")), breaks=True)]
         if self.form == "android":
+            if self.chance(0.5):
+                before, behind = ([self.space()] * self.chance(0.3) for _ in range(2))
+                return [*before, Piece(ALONE, "<br/>", breaks=True), *behind]
             return [Piece(SPACE, self.draw.choice(("\\n", "\\n\\n")), breaks=True)]
         return [self.space("\u00a0")]
 
@@ -380,13 +399,14 @@ def draw_segment(form: str, number: int, seed: int) -> Segment:
         pieces = [Piece(OPEN, "<![CDATA[", 900), *pieces, Piece(CLOSE, "]]>", 900)]
         if any("]]" in piece.raw or "CDATA" in piece.raw for piece in pieces[1:-1]):
             pieces = pieces[1:-1]
-    if form in ("xliff", "tmx", "android") and writer.chance(0.15):
+    is_preserved = form == "xliff" and writer.chance(0.15)  # then a line break is of the text
+    if form in ("xliff", "tmx", "android") and not is_preserved and writer.chance(0.15):
         places = [at for at, piece in enumerate(pieces) if piece.kind == SPACE and piece.raw == " "]
         for at in writer.draw.sample(places, min(2, len(places))):
             pieces[at] = writer.wrap()
-    if form == "xliff" and writer.chance(0.15):
+    if is_preserved:
         traits.add("preserve")
-        pieces = [replace(piece, soft=False) if "\n" not in piece.raw else piece for piece in pieces]
+        pieces = [replace(piece, soft=False) for piece in pieces]
     pieces = writer.with_edges(merged(pieces))
     return Segment(number, form, merged([piece for piece in pieces if piece.raw]), frozenset(traits))
 

@@ -26,7 +26,7 @@ from nmt.recipe import Decoding, Model, Recipe, TokenizerSettings
 from nmt.search.sources import Hypothesis
 from nmt.text.tokenizer import Tokenizer
 
-from .generator import COPIED_OF, ENGLISH, HOLDERS
+from .generator import COPIED_OF, ENGLISH, HOLDERS, STARTERS
 from .pieces import CJK, SIGNS, WIDE_SIGNS, translated
 
 Part = tuple[str, int, int]
@@ -184,7 +184,7 @@ def _spans(ends: Sequence[int]) -> list[tuple[int, int]]:
 
 def write_model(folder: Path) -> Tokenizer:
     """Write a bundle whose weights are never used, and return its tokenizer."""
-    pairs = [(word, translated(word)) for word in ENGLISH]
+    pairs = [(word, translated(word)) for word in (*ENGLISH, *STARTERS)]
     tokenizer = Tokenizer.train(pairs * 3, TokenizerSettings(vocab_size=600))
     model = Transformer(Model(layers=1, d_model=16, d_ff=16, heads=1), len(tokenizer.source), len(tokenizer.target))
     data: Any = {"name": "d", "source": "en", "target": "de", "train": [{"source": "a.en", "target": "b.de"}]}
