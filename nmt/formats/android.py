@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from typing import NamedTuple
 
+from nmt.formats.tags import tokens_of
+from nmt.formats.tokens import Token
 from nmt.formats.units import Unit, UnitFile
 from nmt.formats.xml_text import Element, XmlText, escaped, parts_of, with_attribute
 from nmt.text.language_codes import Language
@@ -16,8 +20,25 @@ REFERENCE = re.compile(r"\s*(?:@[+*]?(?:[\w.]+:)?\w+/[\w.]+|@null|@empty|\?(?:[\
 """A whole value that stands for another one, such as @android:string/ok or ?attr/name"""
 ESCAPES = {"n": "\n", "t": "\t"}
 WRITTEN = {"\n": "\\n", "\t": "\\t"}
-_SECTION = re.compile(r"(\s*)<!\[CDATA\[(?:(?!\]\]>).)*\]\]>(\s*)", re.DOTALL)
-_SIGN = re.compile(r'\\u([0-9a-fA-F]{4})|\\(.)|(")|([ \t\r\n\f\v]+)|([^\\" \t\r\n\f\v]+|\\)', re.DOTALL)
+NEAR = 20  # parts beside white space in which a tag is looked for
+_SECTION = re.compile(r"(\s*)<!\[CDATA\[((?:(?!\]\]>).)*)\]\]>(\s*)", re.DOTALL)
+_CODE = r"\\u[dD][89abAB][\da-fA-F]{2}\\u[dD][c-fC-F][\da-fA-F]{2}|\\u[\da-fA-F]{4}"
+_SIGN = re.compile(rf'({_CODE})|\\(.)|(")|([ \t\r\n\f\v]+)|([^\\" \t\r\n\f\v]+|\\)', re.DOTALL)
+_QUOTED = re.compile(r'"(?:[^"\\<]|\\.)*"', re.DOTALL)
+_NUMBER = re.compile(rf"{_CODE}|&#\w+;")
+_SPACE = re.compile(r"[ \n]|[^ \n]+")
+_CODE_BEFORE = re.compile(r"(?:<[^<>]*>|\n)\Z")
+_CODE_BEHIND = re.compile(r"<[^<>]*>|\n")
+
+
+class _Part(NamedTuple):
+    """A tag, or a piece of text."""
+
+    text: str
+    """As it is shown"""
+    is_tag: bool = False
+    space: str = ""
+    """How a file has white space that is shown as one space"""
 
 
 class AndroidFile(UnitFile):
@@ -96,11 +117,15 @@ class AndroidFile(UnitFile):
         """Return the XML of a translation; that of the source if it is the same text."""
         if text == _content(source):
             return source.inside
-        parts = [*parts_of(text)] if source.children else [(False, text)]
-        xml = self._document.as_xml(_encoded(parts), is_xml=True)
+        before, shown, behind = _shown(source.inside)
+        if _QUOTED.fullmatch(source.inside.strip()):
+            return self._document.as_xml(f'{before}"{_quoted(text)}"{behind}', is_xml=True)
+        parts = [*_parts_of(text)] if any(part.is_tag for part in shown) else [(False, text)]
+        encoded = _encoded(_laid_out(parts, shown), _spelled(source.inside))
+        xml = self._document.as_xml(before + encoded + behind, is_xml=True)
         section = _SECTION.fullmatch(source.inside)
         if section and "]]&gt;" not in xml:
-            return f"{section[1]}<![CDATA[{html.unescape(xml)}]]>{section[2]}"
+            return f"{section[1]}<![CDATA[{html.unescape(xml)}]]>{section[3]}"
         return xml
 
 
@@ -110,48 +135,127 @@ def _is_text(element: Element) -> bool:
 
 
 def _content(element: Element) -> str:
-    """Return a text as Android shows it, which is XML if there are elements in it."""
-    shown = _shown(parts_of(element.inside))
-    return "".join(text if is_tag or not element.children else escaped(text) for is_tag, text in shown)
+    """Return a text as Android shows it, which is XML if there are tags in it."""
+    _, shown, _ = _shown(element.inside)
+    is_xml = any(part.is_tag for part in shown)
+    return "".join(escaped(part.text) if is_xml and not part.is_tag else part.text for part in shown)
 
 
-def _shown(parts: Iterable[tuple[bool, str]]) -> list[tuple[bool, str]]:
-    """Return parts without escapes and quotes: white space outside quotes is one space, and none at the edges."""
-    shown = list[tuple[bool, str]]()
-    is_quoted, has_begun, gap = False, False, -1
-    for is_tag, part in parts:
+def _parts_of(xml: str) -> Iterator[tuple[bool, str]]:
+    """Yield the tags of XML, comments and elements that are copied, each with True, and the texts with False."""
+    xml = xml.replace("\r\n", "\n")
+    section = _SECTION.fullmatch(xml)
+    if section:
+        yield False, section[2]
+        return
+    has_copies = "<" in xml and "<![CDATA[" not in xml
+    between = ""
+    for token in tokens_of(xml) if has_copies else [Token("text", xml)]:
+        if token.kind == "copy":
+            yield from parts_of(between, as_written=True)
+            yield True, token.raw
+            between = ""
+        else:
+            between += token.raw
+    yield from parts_of(between, as_written=True)
+
+
+def _shown(xml: str) -> tuple[str, list[_Part], str]:
+    """Return parts without escapes and quotes, and the white space at both ends, which is not shown.
+
+    Outside quotes, white space between two texts or tags is one space.
+    """
+    shown, is_quoted = list[_Part](), False
+    for is_tag, part in _parts_of(xml):
         if is_tag:
-            shown.append((True, part))
+            shown.append(_Part(part, is_tag=True))
             continue
         for code, sign, quote, space, text in _SIGN.findall(part):
             if quote:
                 is_quoted = not is_quoted
             elif space and not is_quoted:
-                if has_begun and gap < 0:
-                    gap = len(shown)
-                    shown.append((False, " "))
+                shown.append(_Part(" ", space=space))
             else:
-                own = chr(int(code, 16)) if code else ESCAPES.get(sign, sign)
-                shown.append((False, own + space + text.removesuffix("\\")))
-                has_begun, gap = True, -1
-    return [*shown[:gap], *shown[gap + 1 :]] if gap >= 0 else shown
+                own = _character(code) if code else ESCAPES.get(sign, sign)
+                shown.append(_Part(own + space + text.removesuffix("\\")))
+    before = shown.pop(0).space if shown and shown[0].space else ""
+    behind = shown.pop().space if shown and shown[-1].space else ""
+    return before, shown, behind
 
 
-def _encoded(parts: Sequence[tuple[bool, str]]) -> str:
+def _laid_out(parts: Iterable[tuple[bool, str]], source: Sequence[_Part]) -> list[_Part]:
+    """Return the parts of a translation; white space beside the same tag or line break is as in its source.
+
+    If no space of the source has a meaning of its own, none of the translation has.
+    """
+    own = [_Part(each, is_tag) for is_tag, part in parts for each in ([part] if is_tag else _SPACE.findall(part))]
+    if any(" " in part.text and not part.is_tag and not part.space for part in source):
+        return own
+    spaces = defaultdict[tuple[str, str], deque[str]](deque)
+    for at, part in enumerate(source):
+        if part.space:
+            spaces[_beside(source, at)].append(part.space)
+    spaces.pop(("", ""), None)
+    for at, part in enumerate(own):
+        if part == _Part(" "):
+            beside = _beside(own, at)
+            same = spaces.get(beside) or _with_one_side_of(spaces, beside)
+            own[at] = _Part(" ", space=same.popleft() if same else " ")
+    return own
+
+
+def _with_one_side_of(spaces: Mapping[tuple[str, str], deque[str]], beside: tuple[str, str]) -> deque[str] | None:
+    """Return what is left of the white space behind the same tag or line break, or else before it."""
+    for side in (0, 1):
+        for own, left in spaces.items():
+            if left and own[side] == beside[side] != "":
+                return left
+    return None
+
+
+def _beside(parts: Sequence[_Part], at: int) -> tuple[str, str]:
+    """Return the tags or line breaks beside a part; an empty text for others."""
+    before = _CODE_BEFORE.search("".join(part.text for part in parts[max(0, at - NEAR) : at]))
+    behind = _CODE_BEHIND.match("".join(part.text for part in parts[at + 1 : at + 1 + NEAR]))
+    return before[0] if before else "", behind[0] if behind else ""
+
+
+def _spelled(xml: str) -> dict[str, str]:
+    """Return the characters beyond ASCII that a text has as numbers alone, and how it writes them."""
+    spelled = {_character(code): code for code in _NUMBER.findall(xml)}
+    return {sign: raw for sign, raw in spelled.items() if not sign.isascii() and sign not in xml}
+
+
+def _character(code: str) -> str:
+    """Return the character of a number, such as \\u2026 or &#8230;."""
+    if code.startswith("&"):
+        return html.unescape(code)
+    return bytes.fromhex(code.replace("\\u", "")).decode("utf-16-be", "replace")
+
+
+def _quoted(text: str) -> str:
+    """Return a text as XML between quotes, where white space and apostrophes are as they are."""
+    return "".join("\\" + each if each in '\\"' else WRITTEN.get(each) or escaped(each) for each in text)
+
+
+def _encoded(parts: Sequence[_Part], spelled: Mapping[str, str]) -> str:
     """Return parts as XML, in which texts are escaped so that Android shows them as they are."""
-    texts = [text for is_tag, text in parts if not is_tag and text]
-    before, left, encoded = "", sum(map(len, texts)), list[str]()
-    for is_tag, part in parts:
-        for each in () if is_tag else part:
+    before, left, encoded = "", sum(len(part.text) for part in parts if not part.is_tag), list[str]()
+    for part in parts:
+        if part.is_tag:
+            encoded.append(part.text)
+            continue
+        for each in part.text:
             left -= 1
-            if each == " " and (before in ("", " ") or not left):
+            if part.space:
+                encoded.append(part.space)
+            elif each == " " and (before in ("", " ") or not left):
                 encoded.append("\\u0020")
             elif each in "\\'\"" or (each in "@?" and not before):
                 encoded.append("\\" + each)
             else:
-                encoded.append(WRITTEN.get(each) or escaped(each))
+                encoded.append(WRITTEN.get(each) or spelled.get(each) or escaped(each))
             before = each
-        encoded += [part] * is_tag
     return "".join(encoded)
 
 

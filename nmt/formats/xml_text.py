@@ -194,10 +194,10 @@ class XmlText:
         return self._mark + text.encode(self._encoding, "xmlcharrefreplace")
 
 
-def parts_of(xml: str) -> Iterator[tuple[bool, str]]:
-    """Yield the tags of XML as they are written, each with True, and the texts with False; no comments.
+def parts_of(xml: str, as_written: bool = False) -> Iterator[tuple[bool, str]]:
+    """Yield the tags of XML as they are written, each with True, and the texts with False.
 
-    <x></x> is one tag, <x/>.
+    Without `as_written`, comments and instructions go, and <x></x> is one tag, <x/>.
     """
     xml = xml.replace("\r\n", "\n")
     if "<" not in xml and "&" not in xml:  # as in most
@@ -208,11 +208,13 @@ def parts_of(xml: str) -> Iterator[tuple[bool, str]]:
         if part["tag"]:
             yield True, part["tag"]
         elif part["bare"]:
-            yield True, part["bare"] + "/>"
+            yield True, part[0] if as_written else part["bare"] + "/>"
         elif part["text"]:
             yield False, _unescaped(part["text"])
         elif part["characters"]:
             yield False, part["characters"]
+        elif as_written and part["characters"] is None:
+            yield True, part[0]
 
 
 def _unescaped(text: str) -> str:

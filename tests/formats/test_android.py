@@ -21,37 +21,51 @@ def written(file: AndroidFile) -> str:
 @pytest.mark.parametrize(
     ("xml", "shown", "again"),
     [
-        ("\n    One\n    sentence\n  ", "One sentence", "One sentence"),
-        ('" kept  "', " kept  ", "\\u0020kept \\u0020"),
-        ('a "b  c"  d', "a b  c d", "a b \\u0020c d"),
-        ("\\u0020a\\u00e9\\n b\\tc", " aé\n b\tc", "\\u0020aé\\n b\\tc"),
-        ('It\\\'s \\"new\\" \\\\ \\# \\x', 'It\'s "new" \\ # x', 'It\\\'s \\"new\\" \\\\ # x'),
-        ("\\@string/a", "@string/a", "\\@string/a"),
-        ("\\?a @b ?c", "?a @b ?c", "\\?a @b ?c"),
-        ("a\xa0…\u3000b\u202f", "a\xa0…\u3000b\u202f", "a\xa0…\u3000b\u202f"),
-        ("&lt;b&gt; &amp;amp; &#8230;", "<b> &amp; …", "&lt;b&gt; &amp;amp; …"),
-        ("<![CDATA[<b>it\\'s</b>]]>", "<b>it's</b>", "<![CDATA[<b>it\\'s</b>]]>"),
+        ("\n    One\n    sentence\n  ", "One sentence", "\n    One sentence.\n  "),
+        ("One\\n\n    line  <b>\n  and</b>", "One\n line <b> and</b>", "One\\n\n    line  <b>\n  and</b>."),
+        ('" it\'s  \\"kept\\"\\n\n  "', ' it\'s  "kept"\n\n  ', None),
+        ('a "b  c"  d', "a b  c d", "a b \\u0020c d."),
+        ("\\u0020a\\u00e9\\n b\\tc", " aé\n b\tc", "\\u0020a\\u00e9\\n b\\tc."),
+        ("\\uD83D\\uDE00 a\\u00A0\\u2026", "😀 a\xa0…", "\\uD83D\\uDE00 a\\u00A0\\u2026."),
+        ('It\\\'s \\"new\\" \\\\ \\# \\x', 'It\'s "new" \\ # x', 'It\\\'s \\"new\\" \\\\ # x.'),
+        ("\\@string/a", "@string/a", "\\@string/a."),
+        ("\\?a @b ?c", "?a @b ?c", "\\?a @b ?c."),
+        ("a\xa0…\u3000b\u202f", "a\xa0…\u3000b\u202f", "a\xa0…\u3000b\u202f."),
+        ("&lt;b&gt; &amp;amp; &#8230;", "<b> &amp; …", "&lt;b&gt; &amp;amp; &#8230;."),
+        ("<![CDATA[<b>it\\'s</b>]]>", "<b>it's</b>", "<![CDATA[<b>it\\'s</b>.]]>"),
+        (
+            " <![CDATA[\n  <p>a</p>\n  <p>b</p> ]]>\n",
+            "<p>a</p> <p>b</p>",
+            " <![CDATA[\n  <p>a</p>\n  <p>b</p>. ]]>\n",
+        ),
         (
             '<b>\n It\\\'s</b>\n &amp;  <i >"c  d"</i> ',
-            "<b>It's</b> &amp; <i >c  d</i>",
-            "<b>It\\'s</b> &amp; <i >c \\u0020d</i>",
+            "<b> It's</b> &amp; <i >c  d</i>",
+            "<b>\\u0020It\\'s</b> &amp; <i >c \\u0020d</i>. ",
         ),
-        ('Hi <x:g id="a" example="it\'s">%1$s</x:g>!', None, None),
-        ("trailing\\", "trailing", "trailing"),
+        ('Hi <x:g id="a" example="it\'s">%1$s</x:g>!', None, 'Hi <x:g id="a" example="it\'s">%1$s</x:g>!.'),
+        (
+            "a <code>\n  b\\'s  c</code> <!-- it's -->\n d",
+            "a <code>\n  b\\'s  c</code> <!-- it's --> d",
+            "a <code>\n  b\\'s  c</code> <!-- it's -->\n d.",
+        ),
+        ("a<u></u> <br/> b", "a<u></u> <br/> b", "a<u></u> <br/> b."),
+        ("trailing\\", "trailing", "trailing."),
     ],
 )
-def test_texts_are_as_android_shows_them(xml: str, shown: str | None, again: str | None) -> None:
-    file = opened(f"<string name='a'>{xml}</string>")
-    shown, again = shown or xml, again or xml
+@pytest.mark.parametrize("line_end", ["\n", "\r\n"])
+def test_texts_are_as_android_shows_them(line_end: str, xml: str, shown: str | None, again: str | None) -> None:
+    """White space that is shown as one space is as in the source beside the same tags and line breaks."""
+    raw, shown = xml.replace("\n", line_end), shown or xml
+    file = opened(f"<string name='a'>{raw}</string>")
     assert [unit.sources for unit in file.units] == [[shown]]
     file.units[0].write([shown], True)
-    assert written(file) == f"<string name='a'>{xml}</string>", "a copy is as it was"
+    assert written(file) == f"<string name='a'>{raw}</string>", "a copy is as it was"
     file.units[0].write([f"{shown}."], True)
     other = opened(written(file))
     assert [unit.sources for unit in other.units] == [[f"{shown}."]]
-    if not shown.endswith(" "):
-        with_stop = again.replace("]]>", ".]]>") if again.endswith("]]>") else f"{again}."
-        assert written(file) == f"<string name='a'>{with_stop}</string>"
+    if again:
+        assert written(file) == f"<string name='a'>{again}</string>".replace("\n", line_end)
 
 
 @pytest.mark.parametrize(
