@@ -30,7 +30,6 @@ from nmt.decoding.translator import Translator
 from nmt.decoding.workers import Saved
 from nmt.exchange.resolve import resolve
 from nmt.formats.document import Document
-from nmt.formats.markdown import read_markdown
 from nmt.formats.terms import Terms, read_terms
 from nmt.recipe import Dataset, Decoding, TaskName, override_decoding
 from nmt.recipe.data import PAIRS
@@ -237,8 +236,8 @@ class LineSearch:
             lines, show = self._recalled(lines, found), lambda number, result: found.popleft() or plain(number, result)
         if options.document:
             document = Document(lines)
-            lines, show = iter(document), lambda number, result: document.lay_out(result.texts[0])
-            lines = (Request(line).of_segment(read_markdown(line)) for line in lines)
+            lines = (Request(segment.raw).of_segment(segment) for segment in document)
+            show = lambda number, result: document.lay_out(result.texts[0])  # noqa: E731
         if options.markup:
             lines = read_tagged(lines)
         searching = pipeline.stream(

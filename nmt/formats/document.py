@@ -12,12 +12,17 @@ import unicodedata
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain, islice, pairwise
-from typing import NamedTuple
+from itertools import islice, pairwise
+from typing import NamedTuple, Self
 
+from nmt.formats.markdown import pipes_of, read_markdown, unbroken
+from nmt.formats.segments import Segment
+from nmt.formats.terms import Span
 from nmt.text.scripts import UNSPACED_RANGES, WIDE_RANGES
 
 LONGEST_BLOCK = 1000  # lines; a longer block is cut, so that memory is bounded
+LONGEST_AHEAD = 10_000  # lines to look ahead for the definition of a link
+LONGEST_FRONT = 200  # lines of front matter
 USUAL_WIDTH = 80  # columns, where no line tells the width
 NARROW = 45  # columns; narrower lines seldom are wrapped ones: they are verse, addresses, items of a list
 LONGEST_WRAPPED = 140  # columns
@@ -25,12 +30,14 @@ LONG_WORD = 40  # characters; a word that makes its line longer than the text is
 UNDERLINE = 2  # maximum difference in length between a heading and its underline
 TAB = 8  # columns
 CODE_AT = 4  # columns
+NO_CODE = 10**6  # columns: in a block of HTML, where lines may have any indentation
 
 _LETTER = re.compile(r"[^\W\d_]")
 _PLAIN_WORD = re.compile(  # other than a path, an option or code; of two letters, or one that stands for a word
     r"[\"'(\[*_]*+(?=.*[^\W\d_]{2}|.*[\u2e80-\uffdc])"
     r"[A-Za-z\x80-\U0010ffff]++(?:['/,.-][A-Za-z\x80-\U0010ffff]++)*+[\"')\]*_.,;:!?]*"
 )
+_UNSPACED_WORD = re.compile(rf"(?=[^\W\d_])[{UNSPACED_RANGES}]")
 _ENDS_SENTENCE = re.compile(r"[.!?:…。！？][\"'”’»)\]*_]*\Z")
 _NO_SPACE = re.compile(  # at a line break: in scripts without spaces, after hyphens of groff and of compounds
     rf"(?<=[{UNSPACED_RANGES}])\n(?=[{UNSPACED_RANGES}])|[\xad‐]\n"
@@ -40,25 +47,40 @@ _STRETCHED = re.compile(r"(?<![.!?:\s])(?<![.!?][)\"'”]) {2,}")  # space that 
 
 _MARK = (
     r"(?:[-*+•‣◦▪·→o–—:]|[-=]>|\(?(?:\d{1,3}(?:\.\d+)*|[A-Za-z]|[ivx]{1,4})[.)]|\[[ xX]\]|#{1,6}"
-    r"|\[\^?[^\[\]\s][^\[\]]{0,40}\]:|\[![\w-]+\][+-]?|:[a-z][\w+-]{0,40}:)"  # [^1]:, [Anna]:, [!NOTE], :warning:
+    r"|\*?\[\^?[^\[\]\s][^\[\]]{0,40}\]:|\[![\w-]+\][+-]?|:[a-z][\w+-]{0,40}:)"  # [^1]:, [Anna]:, [!NOTE], :warning:
 )
 _TERM = r"(?:-\S+(?: \S+){0,5}(?:\t|  )|\S+(?: \S+){0,3}(?<![.!?])(?:\t|   ))"  # option or term in a left column
+_TERM_OF_WORDS = re.compile(r"[*_]{0,3}[^\W\d_]{2,}(?:[ '’-][^\W\d_]+)*[*_]{0,3}:?")
+_MARKS = re.compile(rf"(?:{_MARK}\s+)+")
+_COLUMN = re.compile(r"\t+ *| {3,}")  # between a term and its text
 _LINE = re.compile(
     rf"((?: {{0,3}}>(?: (?!    ))?)*)(\s*)((?:(?:(?:{_MARK}\s+){{1,2}}|{_TERM}\s*)(?=\S))?)(.*)", re.DOTALL
 )
 # A full-width character, or a word with what would be a list mark at the beginning of the next line
-_CHUNK = re.compile(rf"\s*(?:[{WIDE_RANGES}][、。，．！？：；」』）】]*|[^\s{WIDE_RANGES}]+(?:\s{_MARK}(?=\s))*)")
+_CHUNK = re.compile(rf"[ \t]*(?:[{WIDE_RANGES}][、。，．！？：；」』）】]*|[^ \t{WIDE_RANGES}]+(?:\s{_MARK}(?=\s))*)")
+_BEGINS_BLOCK = re.compile(  # if a line begins with it
+    rf">|<[!?]|</?(?:p|div|[uod]l|li|d[td]|table|t[dhr]|h[1-6r]|blockquote|details|summary|section|center|pre)\b"
+    rf"|(?:{_MARK}|=+|-+)\Z",
+    re.IGNORECASE,
+)
+_BETWEEN_WIDE = re.compile(rf"(?<=[{WIDE_RANGES}])(?<!\u3000)(?=[{WIDE_RANGES}])(?!\u3000)")
+BLANKS = " \t"
 
 _RULE = re.compile(r"[\s>]*([^\w\s>|`])\1{2,}\s*\Z")
 _FRONT, _KEY = re.compile(r"(-{3}|\+{3})\s*\Z"), re.compile(r"[\w\"'.-]+\s*[:=](?:\s|\Z)")  # YAML or TOML at the top
+_END_OF_FRONT, _IN_FRONT = re.compile(r"(?:-{3}|\+{3}|\.{3})\s*\Z"), re.compile(r"\s|[-#\[\]{}]")
 _FENCE = re.compile(r"(`{3,})(?=[^`]*\Z)|(~{3,})|(\$\$)\Z")  # of code and formulas
 _CODE_TAG = re.compile(r"<(pre|script|style|svg|textarea)\b(?!.*</\1\s*>)", re.IGNORECASE)
 _TAG = re.compile(r"</?[A-Za-z][\w-]*(?:\s[^<>]*)?/?>|<[!?][^<>]*>|&#?\w{1,31};")  # <https://example.org> is none
-_LINK = re.compile(r"\]\([^()\s]*(?:\([^()]*\))?[^()]*\)|\]\[[^\[\]]*\]")
+_CODES = re.compile(  # of a line, beside its words: the places of links, notes, tags, placeholders, marks
+    r"\]\([^()\s]*(?:\([^()]*\))?[^()]*\)|\]\[[^\[\]]*\]|\[\^[^\[\]\s]+\]|(?<![\d:]):[a-z][\w+-]{1,40}:(?![^\W_]|:)"
+    rf"|{_TAG.pattern}|[$#%]?\{{[^{{}}]*\}}|%\(\w+\)[a-z]|!?\[|\]|~~|\*+|…"
+)
 _UNCLOSED_TAG = re.compile(r"\s*<[A-Za-z][^<>]*\Z")
 _ELEMENT = re.compile(
     r"<(p|li|d[dt]|t[dh]|h[1-6]|summary|(?:fig)?caption|blockquote|center|div)\b[^<>]*>", re.IGNORECASE
 )
+_BEGINS_HTML = re.compile(r"[>\s]{0,3}</?[A-Za-z][\w-]*(?=[\s>]|\Z)")
 _BREAK = re.compile(r"<br\s*/?>\Z", re.IGNORECASE)
 _ADMONITION = r"(?:note|tip|hint|important|warning|caution|attention|danger|error|admonition|seealso|dropdown)"
 _DIRECTIVE = re.compile(rf"(`{{3,}}|~{{3,}})\{{{_ADMONITION}\}}")  # of MyST, with text inside
@@ -70,10 +92,12 @@ _TITLED = re.compile(  # an admonition or a tab with a title
 )
 _ATTRIBUTES = re.compile(r"(?<=\S)\s+\{:?\s*[.#][^{}]*\}\s*\Z")  # of a heading
 _CLOSING_MARK = re.compile(r"(?<=\S)\s+#+\s*\Z")  # of a heading
-_MARKUP = re.compile(  # a definition of a link; labels, classes and directives, which have a line of their own
-    r"\[(?!\^)[^\]]+\]:\s+(?:<[^<>]*>|(?=\S*[./#:?=@]\w|[A-Z]{3,}(?:\s|\Z))\S+)"
-    r"(?:\s+(?:\"[^\"]*\"|'[^']*'|\([^()]*\)))?\Z"
-    r"|\[![\w-]+\][+-]?\Z|\{[^{}]*\}\Z|\{\{.*\}\}\Z|\{%.*%\}\Z|\([\w:.-]+\)=\Z|\.\. |:{3,}"
+_DEFINITION = re.compile(  # of a link
+    r"\[(?!\^)(?P<label>[^\[\]]+)\]:\s*(?:<[^<>]*>|(?=\S*[./#:?=@]\w|[A-Z]{3,}(?:\s|\Z))\S+)"
+    r"(?:\s+(?:\"[^\"]*\"|'[^']*'|\([^()]*\)))?\s*\Z"
+)
+_MARKUP = re.compile(  # labels, classes and directives, which have a line of their own
+    r"\[![\w-]+\][+-]?\Z|\{[^{}]*\}\Z|\{\{.*\}\}\Z|\{%.*%\}\Z|\([\w:.-]+\)=\Z|\.\. |:{3,}"
     r"|(?:!{3}|\?{3}\+?)\s*[\w-]+(?:\s+(?:inline|end))*\Z"
 )
 _PROMPT = re.compile(r"\$ (?!\d)")
@@ -84,6 +108,9 @@ _FIELDS = re.compile(  # of reStructuredText; another is an emoji
     r"|contact|organization|address|revision):(?:\s|\Z)|:[\w-]+:(?:\s+\S+)?\Z"
 )
 _PIPE, _GAP = re.compile(r"(?![A-Z][\w-]*:).*\s\|\s"), re.compile(r"\t+| {4,}")  # between columns of a table
+_DELIMITERS = re.compile(r"(?=.*\|)\|?(?:\s*:?-+:?\s*(?:\||\Z))+")  # below the header of a table
+_GRID = re.compile(r"\+(?:[-=]+\+)+")  # around the rows of a table whose columns are as wide in each line
+_BEFORE_ROW = re.compile(rf"\A[\s>]*(?:{_MARK}\s+)?")
 _FIELD = re.compile(r"\A([A-Z]\w*(?:-\w+)*):(?:\s+|\Z)")  # of a mail or a control file
 _FIRST_FIELDS = {"From", "To", "Cc", "Date", "Subject", "Message-ID", "Return-Path", "Received", "Delivered-To"} | {
     *("Package", "Name", "Metadata-Version", "Format", "Files", "License", "Source")
@@ -133,6 +160,16 @@ class TextLine:
         return self.mark + self.text
 
     @property
+    def is_column(self) -> bool:
+        """Whether its mark is a left column, other than an option"""
+        return self.mark.endswith(("   ", "\t")) and not self.mark.startswith("-")
+
+    @property
+    def term(self) -> str:
+        """Its mark, if that is a left column of words"""
+        return self.mark if self.is_column and _TERM_OF_WORDS.fullmatch(self.mark.strip()) else ""
+
+    @property
     def tail(self) -> str:
         """Hard line break of Markdown, or what stands behind a heading"""
         if attributes := self._attributes(self.whole):
@@ -163,6 +200,19 @@ class Piece:
     width: int | None = None  # columns to wrap at; None for a paragraph of one line
     rules: tuple[str, str] = ("", "")  # lines over and under a heading
     kind: str = ""  # of lines that stay though they may have words, such as code
+    separators: Sequence[Span] = ()  # of the text: what parts its cells
+
+    @classmethod
+    def row(cls, line: str) -> Piece:
+        """Take a row of a table apart; it stays if its cells have no words to translate."""
+        whole = line.rstrip()
+        before = _BEFORE_ROW.findall(whole)[0]
+        text = whole.removeprefix(before)
+        pipes = pipes_of(text)
+        edges = [0, *(edge for pipe in pipes for edge in pipe), len(text)]
+        if not any(_has_words(text[start:end]) for start, end in zip(edges[::2], edges[1::2], strict=True)):
+            return cls([line])
+        return cls([line], text, before, tail=line[len(whole) :], separators=pipes)
 
     @classmethod
     def paragraph(cls, lines: Sequence[TextLine]) -> Piece:
@@ -170,13 +220,16 @@ class Piece:
         whole, first, last = [line.whole for line in lines], lines[0], lines[-1]
         if not any(_has_words(line.body) for line in lines):
             return cls(whole)
-        before = first.quote + first.indent + first.mark
         text = _NO_SPACE.sub("", "\n".join([first.text, *(line.body for line in lines[1:])])).replace("\n", " ")
-        if last is first:
-            return cls(whole, text, before, tail=first.tail)
-        return cls(
-            whole, _STRETCHED.sub(" ", text), before, last.quote + last.indent, last.tail, max(_width(lines), NARROW)
-        )
+        if len(lines) > 1:
+            text = _without_stretches(text)
+        term = first.term
+        piece = cls(whole, term + text, first.quote + first.indent + first.mark.removesuffix(term), tail=last.tail)
+        if term:
+            piece = replace(piece, separators=[Span(len(term.rstrip()), len(term))])
+        if len(lines) > 1:
+            piece = replace(piece, rest=last.quote + last.indent, width=max(_width(lines), NARROW))
+        return piece
 
     def lay_out(self, translation: str) -> str:
         """Return the lines of a translation of `text`, or those that stay."""
@@ -190,35 +243,106 @@ class Piece:
     def _wrapped(self, text: str, width: int) -> list[str]:
         """Wrap a text; words that are too long stay whole."""
         lines, is_empty = [self.first], True
-        for chunk in _CHUNK.findall(text.strip()):
+        for chunk in _chunks(text.strip(), bool(self.separators)):
             if not is_empty and columns(lines[-1] + chunk) > width:
                 lines.append(self.rest)
                 is_empty = True
-            lines[-1] += chunk.lstrip() if is_empty else chunk
+            lines[-1] += chunk.lstrip(BLANKS) if is_empty else chunk
             is_empty = False
         return lines
+
+
+def _without_stretches(text: str) -> str:
+    """Return a text without the spaces that fill its lines, but for those in code."""
+    inside = _inner(unbroken(text)) if "`" in text or "<" in text else ()
+    return _STRETCHED.sub(lambda gap: gap[0] if gap.start() in inside else " ", text)
+
+
+def _chunks(text: str, has_term: bool) -> Iterator[str]:
+    """Yield the parts of a text between which a line may break, each with the space before it."""
+    whole = unbroken(text)
+    if has_term:
+        whole += [Span(*gap.span()) for gap in islice(_COLUMN.finditer(text), 1)]
+    inside, starts = _inner(whole), [0]
+    for found in _CHUNK.finditer(text):
+        word = found[0].lstrip(BLANKS)
+        at = found.start()
+        is_place = word != found[0] or _BETWEEN_WIDE.match(text, at)
+        if at and is_place and at not in inside and not _BEGINS_BLOCK.match(word):
+            starts.append(at)
+    return (text[start:end] for start, end in pairwise([*starts, len(text)]))
+
+
+def _inner(spans: Iterable[Span]) -> set[int]:
+    """Return the offsets inside spans."""
+    return {at for start, end in spans for at in range(start + 1, end)}
+
+
+class _LinesAhead:
+    """Lines of a text, in some of which one may look ahead."""
+
+    def __init__(self, lines: Iterable[str]) -> None:
+        self._source = iter(lines)
+        self._ahead = deque[str]()
+        self._labels = set[str]()  # of the definitions so far
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> str:
+        if not (self._ahead or self._read_one()):
+            raise StopIteration
+        return self._ahead.popleft()
+
+    def ahead(self, count: int) -> list[str]:
+        """Return the next lines."""
+        while len(self._ahead) < count and self._read_one():
+            pass
+        return list(islice(self._ahead, count))
+
+    def defines(self, label: str) -> bool:
+        """Return whether the text so far, or the lines ahead, define the place of a link."""
+        wanted = _folded(label)
+        while wanted not in self._labels and len(self._ahead) < LONGEST_AHEAD and self._read_one():
+            pass
+        return wanted in self._labels
+
+    def _read_one(self) -> bool:
+        """Read one line more; return False at the end of the text."""
+        for line in islice(self._source, 1):
+            self._ahead.append(line)
+            if found := _DEFINITION.match(line.lstrip(" \t>")):
+                self._labels.add(_folded(found["label"]))
+            return True
+        return False
+
+
+def _folded(label: str) -> str:
+    return " ".join(label.split()).casefold()
 
 
 class Document:
     """Text whose paragraphs are translated: iterate over the texts, and lay out their translations in order.
 
-    There is a text for each input line, so that line numbers stay right: a paragraph's for its first line, and "" for
-    all other lines.
+    There is a text for each input line, so that line numbers stay right: a paragraph's for its first line, and an empty
+    one for all other lines.
     """
 
     def __init__(self, lines: Iterable[str]) -> None:
-        """Read `lines` as they come, a block at a time."""
-        self._lines = lines
+        """Read `lines` as they come, a block at a time; behind [text], which may be a link, until its definition."""
+        self._lines = _LinesAhead(lines)
         self._pieces: deque[Piece | None] = deque()  # a piece for its first line, and None for its others
         self._left = Counter[str]()  # lines that stay and have letters, by their kind
 
-    def __iter__(self) -> Iterator[str]:
+    def __iter__(self) -> Iterator[Segment]:
+        empty = read_markdown("")
         for piece in pieces(self._lines):
             if piece.kind:
                 self._left[piece.kind] += sum(_LETTER.search(line) is not None for line in piece.lines)
             others = len(piece.lines) - 1
             self._pieces += [piece, *[None] * others]
-            yield from [piece.text, *[""] * others]
+            yield read_markdown(piece.text, self._lines.defines, piece.separators) if piece.text else empty
+            yield from [empty] * others
 
     @property
     def left(self) -> str:
@@ -252,12 +376,12 @@ class _Fence(NamedTuple):
 
 def pieces(lines: Iterable[str]) -> Iterator[Piece]:
     """Divide a text into paragraphs and lines that stay."""
-    lines, front = _front_matter(iter(lines))
-    yield from (Piece([line], kind="front matter") for line in front)
+    lines = lines if isinstance(lines, _LinesAhead) else _LinesAhead(lines)
+    yield from (Piece([line], kind="front matter") for line in islice(lines, _front_matter(lines)))
     block: list[str] = []  # rules are in it too: one may begin it, and one ends it
     fence: _Fence | None = None
     directives: list[str] = []  # that are open
-    code_at = CODE_AT
+    code_at, table, in_html = CODE_AT, "", False
     for line in lines:
         body = line.lstrip(" \t>").rstrip()
         if fence:
@@ -266,7 +390,8 @@ def pieces(lines: Iterable[str]) -> Iterator[Piece]:
             fence = None if is_end else fence
             continue
         is_rule = _RULE.match(line) is not None
-        piece = None if is_rule else _kept(line, body, bool(block))
+        table = _table_at(body, table, lines)
+        piece = None if is_rule else _kept(line, body, bool(block), table)
         if directives and body == directives[-1]:
             directives.pop()
             piece = Piece([line])
@@ -276,9 +401,10 @@ def pieces(lines: Iterable[str]) -> Iterator[Piece]:
         elif not (is_rule and block and _underlines(line, block[-1])) and (fence := _Fence.of(body)):
             piece = Piece([line])
         if piece or (block and _begins(line, is_rule, block)):
-            yield from _divided(block, code_at)
+            yield from _divided(block, NO_CODE if in_html else code_at)
             block = []
         code_at = _code_column(line, body, code_at)
+        in_html = body != "" and (in_html or _BEGINS_HTML.match(line) is not None)
         if piece:
             yield piece
         else:
@@ -286,37 +412,59 @@ def pieces(lines: Iterable[str]) -> Iterator[Piece]:
             if is_rule and len(block) > 1:
                 yield from _divided(block, code_at)
                 block = []
-    yield from _divided(block, code_at)
+    yield from _divided(block, NO_CODE if in_html else code_at)
 
 
-def _front_matter(lines: Iterator[str]) -> tuple[Iterator[str], list[str]]:
-    """Return the lines of a text, and before them those of its front matter, up to its end or a blank line."""
-    front = list(islice(lines, 2))
-    if len(front) < 2 or not (_FRONT.match(front[0]) and _KEY.match(front[1])):
-        return chain(front, lines), []
-    for line in lines:
-        front.append(line)
-        if not line.strip() or _FRONT.match(line) or line.rstrip() == "...":
+def _front_matter(lines: _LinesAhead) -> int:
+    """Return how many lines of front matter a text begins with; if it has no end, up to a blank line."""
+    first = lines.ahead(2)
+    if len(first) < 2 or not (_FRONT.match(first[0]) and _KEY.match(first[1])):
+        return 0
+    up_to_blank = 0
+    for number, line in enumerate(lines.ahead(LONGEST_FRONT)[1:], 2):
+        if _END_OF_FRONT.match(line):
+            return number
+        if not line.strip():
+            up_to_blank = up_to_blank or number
+        elif up_to_blank and not (_KEY.match(line) or _IN_FRONT.match(line)):
             break
-    return lines, front
+    return up_to_blank or number
 
 
-def _kept(line: str, body: str, in_block: bool) -> Piece | None:
+def _kept(line: str, body: str, in_block: bool, table: str) -> Piece | None:
     """Return a line that is no part of a paragraph: one without letters, of a table, markup or code, or a title."""
+    if table == "rows":
+        return Piece.row(line)
+    if table == "grid":
+        return Piece([line], kind="tables")
     if found := _TITLED.match(line):
         first, text, tail = found.group(1, 2, 3) if found[1] else found.group(4, 5, 6)
         return Piece([line], text, first, tail=tail)
     has_text = _LETTER.search(_TAG.sub("", body) if "<" in body else body) is not None
-    if not has_text or _MARKUP.match(body):
+    if not has_text or _MARKUP.match(body) or _DEFINITION.match(body):
         return Piece([line])
     if _MODULE.match(body) or (_PROMPT.match(body) and not _SPEECH.match(body)):
         return Piece([line], kind="code")
     if _FIELDS.match(body):
         return Piece([line], kind="fields")
-    is_prose = in_block and _is_prose(body)
-    if body.startswith("|") or len(_GAP.split(body)) > 2 or (_PIPE.match(body) and not is_prose):
+    if body.startswith("|"):
+        return Piece.row(line)
+    if len(_GAP.split(body)) > 2:
         return Piece([line], kind="tables")
+    if _PIPE.match(body) and not (in_block and _is_prose(body)):
+        has_text = _is_prose(_CODES.sub(" ", body).strip() or body)
+        return Piece.row(line) if has_text else Piece([line], kind="tables")
     return None
+
+
+def _table_at(body: str, before: str, lines: _LinesAhead) -> str:
+    """Return which table a line belongs to, given that of the line before: "rows", a "grid", or "" for none."""
+    if before == "grid" or _GRID.match(body):
+        return "grid" if body.startswith(("|", "+")) else ""
+    if "|" not in body:
+        return ""
+    is_header = any(_DELIMITERS.fullmatch(line.strip(" \t>")) for line in lines.ahead(1))
+    return "rows" if before or is_header else ""
 
 
 def _code_column(line: str, body: str, before: int) -> int:
@@ -364,7 +512,7 @@ def _paragraphs(block: list[str], code_at: int) -> Iterator[Piece]:
             stays = not found or found[1] not in _TEXT_FIELDS
             text = field[found.end() :].rstrip() if found and not stays else ""
             yield Piece([field], text, found[0]) if found and _has_words(text) else Piece([field], kind="fields")
-    lines = [TextLine.of(line) for line in block]
+    lines = _with_columns([TextLine.of(line) for line in block])
     if not lines or _is_code(lines, code_at):
         yield from (Piece([line], kind="code") for line in block)
         return
@@ -378,10 +526,21 @@ def _paragraphs(block: list[str], code_at: int) -> Iterator[Piece]:
     yield Piece.paragraph(paragraph)
 
 
+def _with_columns(lines: Sequence[TextLine]) -> list[TextLine]:
+    """Return lines in which a gap of three spaces parts columns only if the text of another line begins there too."""
+    begins = Counter(line.start + columns(line.mark) for line in lines if line.mark)
+    found = list[TextLine]()
+    for line in lines:
+        is_narrow = line.is_column and not _MARKS.fullmatch(line.mark) and _COLUMN.findall(line.mark)[-1:] == [" " * 3]
+        is_text = is_narrow and begins[line.start + columns(line.mark)] == 1
+        found.append(replace(line, mark="", text=line.body) if is_text else line)
+    return found
+
+
 def _goes_on(paragraph: Sequence[TextLine], line: TextLine, width: int) -> bool:
     """Return whether a paragraph, in a block `width` columns wide, goes on in a line."""
     first, last, is_joined = paragraph[0], paragraph[-1], len(paragraph) > 1
-    if _BREAK.search(last.text) or _ELEMENT.match(line.text):
+    if _BREAK.search(last.text) or _ELEMENT.match(line.text) or line.text.startswith(("![", "[![")):
         return False
     if _is_open(paragraph):
         return True
@@ -391,8 +550,7 @@ def _goes_on(paragraph: Sequence[TextLine], line: TextLine, width: int) -> bool:
     ends = _ENDS_SENTENCE.search(last.text) is not None
     is_lower = line.body[0].isalpha() and not line.body[0].isupper()
     is_indented = line.start > last.start
-    is_term = line.mark.endswith(("   ", "\t")) and not line.mark.startswith("-")
-    if line.mark and (first.mark or ends or room >= 0 or is_indented or is_term):
+    if line.mark and (first.mark or ends or room >= 0 or is_indented or line.is_column):
         return False  # otherwise it is a number or a dash of a sentence
     if is_joined and is_lower and not ends:
         return True
@@ -455,8 +613,8 @@ def _is_prose(text: str) -> bool:
 
 def _has_words(text: str) -> bool:
     """Return whether a text has something to translate besides names of fields, tags and places of links."""
-    text = _LINK.sub("]", _FIELD.sub("", text) or text)
-    return any(_PLAIN_WORD.fullmatch(word) for word in (_TAG.sub(" ", text) if "</" in text else text).split())
+    text = _CODES.sub(" ", _FIELD.sub("", text) or text)
+    return any(_PLAIN_WORD.fullmatch(word) or _UNSPACED_WORD.search(word) for word in text.split())
 
 
 def columns(text: str) -> int:

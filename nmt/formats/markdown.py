@@ -7,24 +7,37 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from nmt.formats.segments import Segment, Sign, Token, parts_of, plain
+from nmt.formats.segments import Segment
 from nmt.formats.tags import TAGS, Elements
+from nmt.formats.terms import Span, Terms
+from nmt.formats.tokens import Sign, Token, parts_of, plain
 
 _PLACE = r"<[^<>\n]*>|(?:[^\s()<>]|\((?:[^\s()]|\([^\s()]*\))*\))*"  # of a link; brackets in it are balanced
 _TITLE = r"\"[^\"]*\"|'[^']*'|\([^()]*\)"
 _TO = re.compile(rf"\]\(\s*(?:{_PLACE})(?:\s+(?:{_TITLE}))?\s*\)(?:\{{[^{{}}\n]*\}})?|\]\[(?P<label>[^\[\]\n]*)\]")
 """Pattern for the end of a link: its place and title, or the label of a reference, which may be empty"""
+_IN_URL = r"[^\s<>\"`()\[\]\u3000-\u303f\uff00-\uffef]"
 _INLINE = re.compile(
-    r"(?P<ticks>`+)|(?P<copy><(?:[A-Za-z][A-Za-z\d+.-]{1,30}:[^\s<>]*|[^\s<>@/]+@[^\s<>@]+)>)"
-    r"|\\(?P<escaped>[!-/:-@\[-`{-~])|(?P<note>\[\^[^\[\]\s]+\]|(?<![\w:]):[a-z][\w+-]{1,40}:(?![\w:]))"
+    r"(?P<ticks>`+)|(?P<copy><(?:[A-Za-z][A-Za-z\d+.-]{1,30}:[^\s<>]*|[^\s<>@/]+@[^\s<>@]+)>"
+    r"|\$(?![\s{$])(?=[^$\n]{0,200}[\\_^=])[^$\n]{1,200}(?<!\s)\$(?![\w$]))"  # a formula
+    rf"|(?P<url>(?<![A-Za-z\d])(?:https?://|www\.)(?:{_IN_URL}|\({_IN_URL}*\))*(?<![*_~.,;:!?]))"
+    r"|\\(?P<escaped>[!-/:-@\[-`{-~])|(?P<note>\[\^[^\[\]\s]+\]|(?<![\d:]):[a-z][\w+-]{1,40}:(?![^\W_]|:))"
     r"|(?P<opening>!?\[)|(?P<closing>\])|(?P<emphasis>\*{1,3}|(?<!_)_{1,3}(?!_)|~~)|(?P<html>[<&])",
     re.DOTALL,
 )
+_PIPES = re.compile(r"\\[!-/:-@\[-`{-~]|(?P<ticks>`+)|(?P<pipe>\|)")  # between cells
+_ESCAPES_OF_CELLS = {"|": "\\|"}
 _WORD = re.compile(r"\S")
+_BRACKET = re.compile(r"[\[\]]")
 BRACKETS = ("[", "![")
+LONGEST_LABEL = 999  # characters
+_PLACEHOLDERS = Terms()
+
+Defines = Callable[[str], bool]
+"""Whether a document defines the place of a link by its label"""
 
 
 class _Open(NamedTuple):
@@ -42,8 +55,8 @@ NOTHING = _Open(-1, 0)
 class _Reader:
     """The tokens of a paragraph so far; what is text is put together at the end."""
 
-    def __init__(self, text: str) -> None:
-        self.text = text
+    def __init__(self, text: str, defines: Defines) -> None:
+        self.text, self.defines = text, defines
         self.tokens: list[Token] = []
         self.opened = defaultdict[str, list[_Open]](list)  # by their marks
 
@@ -74,14 +87,18 @@ class _Reader:
     def bracket(self, at: int) -> int:
         """Read a closing bracket at an offset; return the offset behind it, and behind the place of the link."""
         other, place = self.last_bracket(), _TO.match(self.text, at)
-        if other is NOTHING or place is None:
-            for mark in BRACKETS:
-                if self.opened[mark][-1:] == [other]:
-                    self.opened[mark].pop()
-            self.add("]")
+        if other is not NOTHING and place:
+            self.close(other, place[0], self.text[other.end : at] if place["label"] == "" else "")
+            return place.end()
+        label = self.text[max(other.end, at - LONGEST_LABEL) : at]
+        if other is not NOTHING and not _BRACKET.search(label) and self.defines(label):
+            self.close(other, "]", label)
             return at + 1
-        self.close(other, place[0], self.text[other.end : at] if place["label"] == "" else "")
-        return place.end()
+        for mark in BRACKETS:
+            if self.opened[mark][-1:] == [other]:
+                self.opened[mark].pop()
+        self.add("]")
+        return at + 1
 
     def emphasis(self, found: re.Match[str]) -> None:
         """Read a mark of emphasis: it opens before a word, and closes behind one; _ not inside a word."""
@@ -98,13 +115,53 @@ class _Reader:
             self.add(mark)
 
 
-def read_markdown(text: str) -> Segment:
-    """Take out the marks of links, images and emphasis, and tags; copy code; decode escapes and entities."""
-    return Segment(text, _put_together(_read(text)))
+def _defines_nothing(label: str) -> bool:
+    return False
 
 
-def _read(text: str) -> list[Token]:
-    reader, elements, spans = _Reader(text), Elements(text), _code_spans(text)
+def read_markdown(text: str, defines: Defines = _defines_nothing, separators: Sequence[Span] = ()) -> Segment:
+    """Take out the marks of links, images and emphasis, and tags; copy code; decode escapes and entities.
+
+    [text] is a link if the document defines it. `separators` divide cells, in which sentences and marks end.
+    """
+    tokens = list[Token]()
+    at = 0
+    for start, end in separators:
+        tokens += _read(text[at:start], defines)
+        tokens.append(Token("alone", text[start:end], parts=True, ends=True))
+        at = end
+    tokens += _read(text[at:], defines)
+    is_row = any("|" in text[slice(*span)] for span in separators)
+    return Segment(text, _put_together(tokens), _ESCAPES_OF_CELLS if is_row else None)
+
+
+def pipes_of(row: str) -> list[Span]:
+    """Return the pipes between the cells of a row, outside code and not escaped."""
+    spans, found = _code_spans(row), list[Span]()
+    at = 0
+    while pipe := _PIPES.search(row, at):
+        at = pipe.end()
+        if pipe["ticks"]:
+            at = spans.get(pipe.start(), at)
+        elif pipe["pipe"]:
+            found.append(Span(*pipe.span()))
+    return found
+
+
+def unbroken(text: str) -> list[Span]:
+    """Return where a line must not break: in the places of links, tags, code and placeholders."""
+    found = list[Span]()
+    at = 0
+    for token in _read(text, _defines_nothing):
+        end = at + len(token.raw)
+        if token.kind != "text":
+            found.append(Span(at, end))
+        at = end
+    return [*found, *_PLACEHOLDERS.spans(text)]
+
+
+def _read(text: str, defines: Defines) -> list[Token]:
+    reader, elements, spans = _Reader(text, defines), Elements(text), _code_spans(text)
     at = 0
     while found := _INLINE.search(text, at):
         reader.add(text[at : found.start()])
@@ -113,6 +170,8 @@ def _read(text: str) -> list[Token]:
             at = spans.get(found.start(), at)
             code = text[found.start() : at]
             reader.add(code) if at == found.end() else reader.tokens.append(Token("copy", code))
+        elif found["url"]:
+            reader.add(found[0])
         elif found["copy"]:
             reader.tokens.append(Token("copy", found[0]))
         elif found["escaped"]:

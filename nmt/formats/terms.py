@@ -60,7 +60,7 @@ FORMATS = {
     "Python, C#": r"\{\$?[\w.:\-\[\]]{0,60}(?:,-?\d{1,3})?(?:![rsa])?(?::(?:[^{}\s]|\{[^{}\s]{0,20}\}){0,30})?\}"
     r"|\{ \w{1,60} \}",
     "printf, named": rf"%(?:\([\w.\-]{{1,60}}\)|<\w{{1,60}}>|\d{{1,2}}\$){_OPTIONS}{_LENGTH}[A-Za-z@]",
-    "printf": rf"(?<!\d)(?<!(?<!%)\d\s)%{_OPTIONS}{_LENGTH}(?:[doxXucsSp@]|[ieEfFgGaAnC]{_NO_LETTER})",
+    "printf": rf"(?<!\d)(?<!(?<![%$])\d\s)%{_OPTIONS}{_LENGTH}(?:[doxXucsSp@]|[ieEfFgGaAnC]{_NO_LETTER})",
     "percent sign": "%%",
     "date": rf"(?<![\d%])%(?:[EO_^]|-(?=[dmHIMSjekl]))?[A-Za-z]{_NO_LETTER}",  # strftime
     "Qt, KDE": r"(?<![\d%])%(?:L\d\d?|[1-9])%?(?![\d%]|[.,]\d)",
@@ -68,6 +68,7 @@ FORMATS = {
     "variable": r"(?<![\w$])\$(?:[A-Za-z_]\w{0,60}(?:\([^()\n]{1,200}\))?|\(\w{1,60}\))",  # $t(key) is of i18next
     "React": r"</?\d{1,3} ?/?>",
     "ERB, EJS": r"<%[^<>\n]{1,200}%>",
+    "PHP": r"<\?=[^<>\n]{1,200}\?>",
     "wiki": r"\[\[[^\[\]\n]{1,200}\]\]",
     "underscores": r"(?<![\w])__(?=[^\W_])\w{1,60}?(?<=[^\W_])__(?!\w)",
 }
@@ -81,7 +82,7 @@ _STYLES = re.compile(r"%[A-Z]\d{0,2}|\$(?:\d\d?|[a-z](?![a-z]))")
 _NUMBERED = re.compile(r"\$[1-9](?!\d|[.,]\d)")
 """Pattern for the variables of a text that has $1"""
 _MAY_HAVE = re.compile(
-    r"[%{$@]|</?\d|:\S|www\.|\[\[|__", re.IGNORECASE
+    r"[%{$@]|</?\d|<\?|:\S|www\.|\[\[|__", re.IGNORECASE
 )  # any of them: most lines have nothing of this kind
 _LINK = re.compile(r"[^\w\s<>]?")  # what two spans may have between them to be one: %d/%d
 _BY_ORDER = re.compile(rf"%{_OPTIONS}{_LENGTH}[diouxXeEfFgGaAcCsSpn@]|\{{(?::[^{{}}]*)?\}}")

@@ -4,26 +4,28 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nmt.formats.document import LONGEST_BLOCK, Document
+from nmt.formats.alignment import Aligned, AlignedLine
+from nmt.formats.document import LONGEST_AHEAD, LONGEST_BLOCK, Document, Piece, TextLine
 
 ROOT = Path(__file__).parents[2]
 
 
 def laid_out(text: str, translate: Callable[[str], str]) -> str:
     document = Document(text.split("\n"))
-    found = [document.lay_out(translate(each) if each else "") for each in document]
+    found = [document.lay_out(translate(each.raw) if each.raw else "") for each in document]
     return "\n".join(lines for lines in found if lines is not None)
 
 
 def sent(text: str) -> list[str]:
     """The texts to translate."""
-    return [each for each in Document(text.split("\n")) if each]
+    return [each.raw for each in Document(text.split("\n")) if each.raw]
 
 
 BREAK = "  "  # hard line break of Markdown
@@ -153,6 +155,8 @@ Shows when the next train leaves, and
 needs no network:
 This is:
 Options
+| option | meaning |
+| `-s`   | station |
 Write the name of the station into a file, as the timetable spells it.
 Names are short.
 Roses are red,
@@ -246,7 +250,7 @@ def test_paragraphs_come_before_the_text_ends_and_long_ones_are_cut() -> None:
         yield "one more"
         raise EOFError
 
-    texts = iter(Document(lines()))
+    texts = (each.raw for each in Document(lines()))
     assert [next(texts) for _ in range(2)] == ["Dear Anna,", ""]
     assert sum(1 for _ in zip(range(LONGEST_BLOCK), texts, strict=False)) == LONGEST_BLOCK
     with pytest.raises(EOFError):
@@ -254,7 +258,11 @@ def test_paragraphs_come_before_the_text_ends_and_long_ones_are_cut() -> None:
 
 
 @pytest.mark.parametrize(
-    "line", ["a" + " " * 100_000 + "b\tc", "(" * 100_000, "a\t" * 50_000, "> " * 50_000, "a." * 50_000]
+    "line",
+    [
+        *("a" + " " * 100_000 + "b\tc", "(" * 100_000, "a\t" * 50_000, "> " * 50_000, "a." * 50_000),
+        *("| a" + " " * 100_000 + "b | c", "[a" * 50_000, "a" + "]" * 50_000, "$_" * 50_000, "| `" * 50_000),
+    ],
 )
 def test_no_line_takes_time_that_grows_with_the_square_of_its_length(line: str) -> None:
     assert laid_out(line, str).split() == line.split()
@@ -264,6 +272,7 @@ def test_front_matter_and_hard_breaks_stay() -> None:
     text = "---\ntitle: The cat\n---\nThe cat sees\\\nthe dog.\n"
     assert sent(text) == ["The cat sees", "the dog."]
     assert laid_out(text, str.upper) == "---\ntitle: The cat\n---\nTHE CAT SEES\\\nTHE DOG.\n"
+    assert sent("---\ntags:\n- a cat\n\nmore: the dog\n---\nThe cat sees the dog.") == ["The cat sees the dog."]
     assert sent("---\nThe cat sees the dog.\n---\n") == ["The cat sees the dog."]  # rules
     assert sent("+++\na = 1\n\nThe cat sees the dog.") == ["The cat sees the dog."]  # has no end
 
@@ -297,6 +306,22 @@ BLOCKS = {
     "## The title {#the-title}\n## The next ##": ["The title", "The next"],
     "The title {#id}\n===============": ["The title"],
     "> > The cat is here\n>\n> The dog": ["The cat is here", "The dog"],
+    "the book   is on the table": ["the book   is on the table"],
+    "<u>The **cat**</u>   is here": ["<u>The **cat**</u>   is here"],
+    "The cat\tis here": ["The cat\tis here"],
+    "  Apple     a fruit\n  Old leek  not one": ["Apple     a fruit", "Old leek  not one"],
+    "~~The~~[^1] ![](a.png)": ["~~The~~[^1] ![](a.png)"],
+    "{name}evening, %(x)smorning": ["{name}evening, %(x)smorning"],
+    "犬、猫。花{name}": ["犬、猫。花{name}"],
+    "*[HTML]: The language of pages": ["The language of pages"],
+    "<table>\n  <tr>\n    <td>The cat</td>\n\n    <td>The dog</td>": ["<td>The cat</td>"],  # code behind a blank line
+    "[![The cat](a.png)](b)\n[![The dog](c.png)](d)": ["[![The cat](a.png)](b)", "[![The dog](c.png)](d)"],
+    # tables
+    "| The cat | 1 |\n|:--|--:|\n| `-s` | 2 |\n| | The dog |": ["| The cat | 1 |", "| | The dog |"],
+    "the cat | it\n-|-\nmeow|`x`\n1|2\n\ncat a | grep b": ["the cat | it", "meow|`x`"],
+    "> | The cat |\n> |---|": ["| The cat |"],
+    "[Home](a) | [The cat](b)": ["[Home](a) | [The cat](b)"],
+    "+---+-----+\n| a | cat |\n+===+=====+\n| b | dog |\n+---+-----+": [],  # columns have their width
     # what has none
     "[x]: https://example.org\n[the cat]: <a b>\n[x]: ./a 'The title'\n[x]: LICENSE\n[x]: #the-cat": [],
     ":Author: Anna Example\n:param cat: the cat that is here\n:returns: the cat that is here\n:orphan:": [],
@@ -317,6 +342,73 @@ def test_blocks_of_markdown_are_text_or_stay(text: str) -> None:
     assert laid_out(text, lambda each: each.replace("h", "ĥ")).replace("ĥ", "h") == joined
 
 
+def in_capitals(text: str) -> str:
+    """The document with each text in capitals, and its codes around their words."""
+    document = Document(text.split("\n"))
+    found = list[str | None]()
+    for segment in document:
+        part = Aligned.copied(segment.text, segment.walls)
+        kept = {at for span in segment.kept for at in range(*span)}
+        output = "".join(each if at in kept else each.upper() for at, each in enumerate(segment.text))
+        line = AlignedLine(output, [(0, 0, replace(part, output=output))])
+        found.append(document.lay_out(segment.put(line) if segment.raw else ""))
+    return "\n".join(lines for lines in found if lines is not None)
+
+
+def test_cells_of_a_table_are_sentences_and_keep_their_pipes() -> None:
+    table = "| *The | cat* \\| dog |  | `x | y` |\n|:--|--|--|-:|"
+    row, _ = Document(table.split("\n"))
+    assert row.pieces == ["*The", "cat* | dog", "`x | y`"]  # no mark goes over cells
+    assert in_capitals(table) == table.replace("The", "THE").replace("cat", "CAT").replace("dog", "DOG")
+
+
+def test_text_in_brackets_is_a_link_if_the_document_defines_it() -> None:
+    text = """\
+See [the Cat], [the dog][], ![the cat], [Anna][] and [sic].
+
+> [The cat]: https://example.org/cat "A cat\""""
+    assert (
+        in_capitals(text)
+        == """\
+SEE [THE CAT][the Cat], [THE DOG][the dog], ![THE CAT][the cat], [ANNA][Anna] AND [SIC].
+
+> [The cat]: https://example.org/cat "A cat\""""
+    )
+    unread = iter(["[cat] it is", "", *["c"] * LONGEST_AHEAD, "[cat]: b.md"])
+    assert next(iter(Document(unread))).text == "[cat] it is"  # its definition is too far
+    assert [*unread] == ["[cat]: b.md"]
+
+
+def test_lines_break_between_words_and_not_in_codes() -> None:
+    text = """\
+See [the cat](a.md "A cat"), ![](b.png), `if a < b`, <b>{{ user.name }}</b>
+and <img src="c.png" alt="The cat"> or 5\u00a0km in the book about it: $a_1 = 2$ is a formula.
+It has a > b, <div> and a number at the end, of which there are no more than
+12."""
+    for width in range(20, 60):
+        lines = replace(Piece.paragraph([TextLine.of(line) for line in text.split("\n")]), width=width).lay_out(
+            text.replace("\n", " ") + " x"
+        )
+        for line in lines.split("\n"):
+            assert not re.match(r">|<div>|12\.|md|cat\"|a <|b`|<? b`|user|\}\}|src|alt|km|= 2", line)
+
+
+def test_a_left_column_is_translated_and_stays_apart() -> None:
+    text = """\
+The cat     eats mice, sleeps on the sofa, and goes out at night when it is
+            dark
+-c, --cat   shows the cat
+cat.txt     is a file"""
+    assert (
+        in_capitals(text)
+        == """\
+THE CAT     EATS MICE, SLEEPS ON THE SOFA, AND GOES OUT AT NIGHT WHEN IT IS
+            DARK
+-c, --cat   SHOWS THE CAT
+cat.txt     IS A FILE"""
+    )
+
+
 def test_a_long_word_makes_no_paragraph_narrow() -> None:
     link = "[the manual](https://example.org/manual/of/all/that/is/here)"
     for text in (f"See\n{link}\nfor more", f"As {link}\nsays.", f"It is said in the\n{link}"):
@@ -326,11 +418,12 @@ def test_a_long_word_makes_no_paragraph_narrow() -> None:
 
 def test_what_stays_is_counted_by_its_kind() -> None:
     document = Document(
-        ["---", "title: A", "---", "| a | b |", "```sh", "make it", "make all", "```", "[x]: a/b", "The cat"]
+        ["---", "title: A", "---", "a    b    c", "```sh", "make it", "make all", "```", "[x]: a/b", "The cat"]
     )
-    assert [each for each in document if each] == ["The cat"]
+    assert [each.raw for each in document if each.raw] == ["The cat"]
     assert document.left == "left as they were: lines of code (2), front matter (1), tables (1)"
-    assert [*(plain := Document(["The cat."]))] == ["The cat."]
+    plain = Document(["The cat."])
+    assert [each.raw for each in plain] == ["The cat."]
     assert plain.left == ""
 
 

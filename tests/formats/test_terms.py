@@ -134,6 +134,7 @@ EXAMPLES = {
     "variable": ["$name", "$t(key)", "$(HOME)", "$HOME"],
     "React": ["<0>", "</0>", "<1/>", "<2 />"],
     "ERB, EJS": ["<%= x %>", "<% if a %>", "<%- user.name -%>"],
+    "PHP": ["<?= $x ?>", "<?= name() ?>"],
     "wiki": ["[[x]]", "[[Main Page|the page]]"],
     "underscores": ["__x__", "__file_name__"],
 }
@@ -170,6 +171,7 @@ def test_prose_is_not_kept(text: str) -> None:
         ("https://x.org/a<br>b", ["https://x.org/a"]),
         ("$1 of $2, for $5.00 or $25", ["$1", "$2"]),
         ("for $5 or $2", []),
+        ("$1 %@", ["$1", "%@"]),
         ("見てhttps://x.org/aを。", ["https://x.org/a"]),
         ("<https://x.org/a> (http://x.org), “www.x.org”", ["https://x.org/a", "http://x.org", "www.x.org"]),
     ],
