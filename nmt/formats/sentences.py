@@ -33,6 +33,8 @@ WIDE = _characters(WORDS["marks"]["wide"])
 STOPS = ".!?…" + _characters(WORDS["marks"]["stops"])
 """Marks that end a sentence only before a space: there may be one in a number, a name or an address"""
 _CLOSING = "\"'”’»›)]}」』】）〉》“‘«‹"  # the last four close quotations in German
+_BEHIND = tuple(")]}」』】>”’»\"' …")  # what ends no name: another sentence may follow !, ? or a full stop
+_BEFORE_NAME = ("$", ")", "%")  # of a placeholder: %(count)d
 _OPENING = "\"'“‘«‹([{「『【（〈《„‚¿¡”»"  # the last two open quotations in Swedish and in German books
 # Arrows, signs and emoji with what joins and modifies them
 _SYMBOLS = "©®\u200d\ufe0f\u20e3\u2022\u2023\u2190-\u2bff\U0001f000-\U0001faff\U000e0020-\U000e007f"
@@ -153,10 +155,15 @@ class SentenceSplitter:
             return True
         found = _LAST.search(text, max(0, end.start() - LONGEST_WORD), end.start())
         last = found[0] if found else ""
-        is_capitalised = word[0].isupper() and (word[1:].islower() or len(word) == 1)
-        if not is_capitalised or not last[-1:].isalpha() or (mark == "." and not (last.islower() and last.isalpha())):
+        if not (word[0].isupper() and (word[1:].islower() or len(word) == 1)):
             return False
-        return mark != "." or bool(end["tail"]) or (len(last) > 1 and word.lower() in self._starters)
+        behind_bracket = text[end.start() - 1 : end.start()] in _BEHIND
+        if mark != ".":
+            return behind_bracket or last[-1:].isalnum()
+        start = end.start() - len(last)
+        is_placeholder = text[start - 1 : start] in _BEFORE_NAME or text[end.start() - 1] in "}–—"
+        is_plain = behind_bracket or is_placeholder or (len(last) > 1 and last.islower() and last.isalpha())
+        return is_plain and (bool(end["tail"]) or word.lower() in self._starters)
 
     def _ends_at_full_stop(self, last: str, first: bool, word: str) -> bool:
         """Return whether a full stop between the words `last` and `word` ends a sentence.
