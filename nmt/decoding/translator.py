@@ -20,9 +20,10 @@ from nmt.decoding.splitter import LineSplitter, clean, joined
 from nmt.decoding.workers import Loaded, MakeSearch, Models
 from nmt.formats.alignment import Aligned, AlignedLine
 from nmt.formats.numbers import compare
-from nmt.formats.segments import SPECIAL_SPACE, Segment, read_line, with_spaces_of
+from nmt.formats.segments import Segment, read_line, with_spaces_of
 from nmt.formats.sentences import TrainedLengths
 from nmt.formats.terms import MESSAGE, Phrase, Term, Terms, beyond, find_copies, missing
+from nmt.formats.tokens import SPECIAL_SPACE
 from nmt.recipe import Decoding
 from nmt.search.sources import Engine, Prefix, Source
 from nmt.system.errors import UserError

@@ -17,12 +17,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nmt.formats.terms import Phrase, Span, capitalised, find_copies
-from nmt.text.scripts import joins
+from nmt.text.scripts import UNSPACED, has_words, joins
 
 STRONG = 0.5  # part of the strongest attention in a run that keeps a word in it
 CLEAR = 0.3  # attention to a source word from which an output word may stand for it
 LIKELY = 0.2  # attention from which tags go around a word if no word stands clearly for theirs
 GLUE = frozenset("-‐‑'’.,:/@&+·")  # punctuation that makes one word of what stands on both sides of it
+OPENING = "([{«„“‘¿¡–—<&"  # before which a space stays
 STOPS = ".,:"  # which make none of a word and one that begins with a capital: cat.The
 
 
@@ -35,7 +36,8 @@ def words_of(text: str, glue: frozenset[str] = frozenset(), whole: Sequence[Span
     keys: list[int | None] = [None if character.isspace() else at for at, character in enumerate(text)]
     for at, character in enumerate(text):
         is_glue = character in glue and 0 < at < len(text) - 1 and joined[at - 1] and joined[at + 1]
-        if joined[at] or (is_glue and not (text[at - 1].islower() and text[at + 1].isupper() and character in STOPS)):
+        is_stop = character in STOPS and is_glue and text[at + 1].isupper() and not text[at - 1].isupper()
+        if joined[at] or (is_glue and not is_stop):
             keys[at] = -1
     for number, span in enumerate(whole, len(text)):
         keys[slice(*span)] = [number] * (span.end - span.start)
@@ -250,8 +252,10 @@ class Aligned:
             is_left, touches, place = bool(before), False, len(self.output) if before else 0
         if place < fixed:
             touches, place = False, min(fixed, len(self.output))
-        left = place > 0 and not self.output[place - 1].isspace() and not (touches and is_left)
-        right = place < len(self.output) and joins(self.output[place]) and (is_left or not touches)
+        behind_word = place > 0 and not self.output[place - 1].isspace() and not UNSPACED.match(self.output[place - 1])
+        left = behind_word and not (touches and is_left)
+        before_word = place < len(self.output) and (joins(self.output[place]) or self.output[place] in OPENING)
+        right = before_word and (is_left or not touches)
         return place, " " * left + text + " " * right
 
     def _beside(self, near: Sequence[int], bound: bool) -> tuple[float, int, bool] | None:
@@ -262,7 +266,7 @@ class Aligned:
         for i in near if self.words else ():
             j, source_word = int(self.weights[:, i].argmax()), self.source_words[i]
             is_same = self.output[slice(*self.words[j])] == self.source[slice(*source_word)]
-            if is_same or joins(self.source[source_word.start]):
+            if is_same or has_words(self.source[slice(*source_word)]):
                 touches = bound and is_same and i == near[0]
                 return float(self.weights[j, i]) + touches, j, touches
         return None

@@ -68,7 +68,8 @@ class BilingualFile:
         """Take apart a source of this file."""
         from translate.lang.factory import getlanguage
 
-        return ProgramString(source, self.accelerators, getlanguage(Language.of(self._languages[-1]).tag).punctranslate)
+        punctuation = getlanguage(Language.of(self._languages[-1]).tag).punctranslate
+        return ProgramString(source, self.accelerators, punctuation, may_wrap=self._kind != ".xml")
 
     def pairs(self) -> Iterator[tuple[str, ...]]:
         """Yield sources and translations as a model sees them, without those that need review."""

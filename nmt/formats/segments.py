@@ -8,81 +8,40 @@ which spans are copied, where a sentence ends whatever its words, and which whit
 from __future__ import annotations
 
 import re
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import groupby, pairwise, takewhile
-from typing import Literal
+from dataclasses import dataclass
+from itertools import groupby, pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nmt.formats.alignment import AlignedLine
-from nmt.formats.terms import Span, find_copies
-from nmt.text.scripts import has_words, joins
+from nmt.formats.codes import Code, spaces_around
+from nmt.formats.raw_text import RawText
+from nmt.formats.terms import Span
+from nmt.formats.tokens import SPECIAL_SPACE, Kind, Token, codes_of, edges_of, pairs_of, plain, prepared
+from nmt.text.scripts import UNSPACED, joins
 
-_CLOSING = re.compile(r"[.!?…,;:)\]}»”’\"'。！？、，；：）」』】]")
-_OPENING = re.compile(r"[(\[{«„“‘¿¡「『【]")
-SPECIAL_SPACE = re.compile(r"[^\S \n]")
-"""White space other than plain spaces and line ends"""
 IN_WORD = -2  # owner of a word that has tags inside it
-PLAIN_SPACES = " \n"  # what a line of markup may have as white space without a meaning of its own
-
-Sign = tuple[str, str]
-"""A character of text, and how the unit writes it; an entity may stand for several characters"""
-Kind = Literal["text", "space", "open", "close", "alone", "copy"]
-
-
-@dataclass(frozen=True)
-class Token:
-    """A piece of a unit: a code, text, an element that is copied, or the white space at an edge of text."""
-
-    kind: Kind
-    raw: str
-    signs: Sequence[Sign] = ()  # of text and space
-    name: str = ""  # of codes that open and close
-    parts: bool = False  # whether it parts words even without a space
-    ends: bool = False  # whether a sentence ends at it
-    label: str = ""  # of a closing code: the text inside, by which it is found elsewhere, as in Markdown's [text][]
-
-    @property
-    def is_block(self) -> bool:
-        """Whether it is a tag of a block, or of what stands between blocks."""
-        return self.name != "" and self.parts
-
-    @property
-    def text(self) -> str:
-        """Text and space without entities, what is copied as it is."""
-        return "".join(sign for sign, _ in self.signs) or self.raw
 
 
 @dataclass(eq=False)
 class _Element:
-    """A pair of codes, or a code without its pair: the span of the text inside, and the index of the element around.
-
-    Spaces at the edges of what is inside belong to the codes.
-    """
+    """A pair of codes, or a code without its pair: the span of the text inside, and the index of the element around."""
 
     parent: int
     start: int
     end: int
-    opening: str
-    closing: str = ""
-    spaces: tuple[bool, bool] = (False, False)  # whether a space is before the first code, and behind the last
-    parts: bool = False
+    opening: Code
+    closing: Code | None = None
     label: str = ""
 
-    def stands_for_space(self, side: int) -> bool:
-        """Return whether words outside (0: before it, 1: behind it) are apart from those inside without a space."""
-        edge = self.closing[:1] if side else self.opening[-1:]
-        return (self.parts or edge.isspace()) and not self.spaces[side]
-
-    def needs_space(self, side: int, beside: str) -> bool:
-        """Return whether codes without words had a space on a side where now a word is, or punctuation before them."""
-        if not self.spaces[side] or beside == "" or beside.isspace():
-            return False
-        is_alone = self.start == self.end and (side == 0 or not _CLOSING.match(beside))
-        return is_alone or joins(beside) or beside == "<"  # of a word, or of what is copied
+    @property
+    def spaces(self) -> tuple[bool, bool]:
+        """Whether a space is before the first code, and behind the last."""
+        last = self.closing or self.opening
+        return self.opening.before != "", last.behind != ""
 
     def place(self, aligned: AlignedLine) -> int:
         """Return the offset of a code without words in the translation, on that side of a space where it was."""
@@ -126,70 +85,70 @@ class Segment:
         self.walls: list[int] = []  # offsets in the text where codes are, one for each
         self.ends: list[int] = []  # offsets in the text where a sentence ends, whatever its words
         self._edges = ["", ""]  # white space at the ends of the unit
+        self._raws: list[str] = []  # how the unit writes each character of the text
         self._elements: list[_Element] = []  # by their opening codes
-        tokens = _with_own_space([part for token in tokens for part in _cut_at_special_space(token)])
-        tokens = [*_joined_codes(tokens)]
-        first, last = _edges_of(tokens)
+        tokens = prepared(tokens)
+        first, last = edges_of(tokens)
         edges = [tokens[:first], tokens[last:]]
         tokens = tokens[first:last]
         self._read(tokens)
         before, behind = ("".join(token.raw for token in edge) for edge in edges)
         self._edges = [before + self._edges[0], self._edges[1] + behind]
-        signs = [sign for token in tokens for sign in token.signs]
-        self._written = {sign: raw for sign, raw in reversed(signs) if sign != raw}  # by what they stand for
-        if escapes and (self._elements or self._written):
-            own = {sign: raw for sign, raw in escapes.items() if (sign, sign) not in signs}
-            self._written = own | self._written
+        self._escapes = escapes or {}
 
     def _read(self, tokens: Sequence[Token]) -> None:
         """Build the text and the elements."""
-        closings = _pairs(tokens)
+        closings = pairs_of(tokens)
         openings = {closing: opening for opening, closing in closings.items()}
-        spaces = {at for at in range(1, len(tokens) - 1) if tokens[at].kind == "space"}
-        elements: dict[int, _Element] = {}  # by their first token
+        elements = dict[int, _Element]()  # by their first token
         around, is_apart = [-1], False
-        for index, token in enumerate(tokens):
+        for index, (token, code) in enumerate(zip(tokens, codes_of(tokens, closings), strict=True)):
             start = len(self.text)
-            if token.kind == "space":
-                is_apart |= index - 1 in closings or index + 1 in openings
-                if index - 1 in closings:
-                    elements[index - 1].opening += token.raw
-                elif index + 1 in openings:
-                    elements[openings[index + 1]].closing = token.raw
-                elif index in (0, len(tokens) - 1):
+            if code is None:
+                is_inside = token.kind == "space" and (index - 1 in closings or index + 1 in openings)
+                is_edge = token.kind == "space" and index in (0, len(tokens) - 1)
+                if is_edge and not is_inside:
                     self._edges[index > 0] = token.raw
-                elif self.text and not self.text[-1].isspace():
-                    self.text += token.text
-            elif token.kind in ("text", "copy"):
-                if is_apart and self.text and not self.text[-1].isspace():
-                    self.text += " "
-                is_apart, start = False, len(self.text)
-                self.text += token.text
-                if token.kind == "copy":
-                    self.kept.append(Span(start, len(self.text)))
-            else:
-                self.walls.append(start)
-                is_apart |= token.parts
-                if token.ends and self.text:
-                    self.ends.append(start)
-                before = index - 1 in spaces and index - 2 not in closings
-                behind = index + 1 in spaces and index + 2 not in openings
-                if index in openings:
-                    element = elements[openings[index]]
-                    element.end, element.closing = start, element.closing + token.raw
-                    element.spaces, element.label = (element.spaces[0], behind), token.label
-                    around.pop()
-                    continue
-                elements[index] = _Element(
-                    around[-1], start, start, token.raw, spaces=(before, behind), parts=token.parts
-                )
-                if index in closings:
-                    around.append(len(self._elements))
-                self._elements.append(elements[index])
+                elif not is_inside:
+                    self._add(token, is_apart)
+                is_apart = is_inside or (is_apart and token.kind == "space")
+                continue
+            self.walls.append(start)
+            is_apart |= token.parts
+            if token.ends and self.text:
+                self.ends.append(start)
+            if code.kind == "close":
+                element = elements[openings[index]]
+                element.end, element.closing, element.label = start, code, token.label
+                around.pop()
+                continue
+            elements[index] = _Element(around[-1], start, start, code)
+            if code.kind == "open":
+                around.append(len(self._elements))
+            self._elements.append(elements[index])
         self.text = self.text.rstrip()
         self.ends = [end for end in dict.fromkeys(self.ends) if end < len(self.text)]
         for element in self._elements:
-            element.start, element.end = min(element.start, len(self.text)), min(element.end, len(self.text))
+            element.start = min(element.start, len(self.text))
+            element.end = min(element.end, len(self.text))
+            for each in (element.opening, element.closing):
+                if each:
+                    each.is_empty = not self.text[element.start : element.end].strip()
+
+    def _add(self, token: Token, is_apart: bool) -> None:
+        """Add what a token stands for to the text; of two spaces that have only codes between, the text has one."""
+        is_behind_word = self.text != "" and not self.text[-1].isspace()
+        if token.kind == "space" and not is_behind_word:
+            return
+        if is_apart and is_behind_word and token.kind != "space":
+            self.text += " "
+            self._raws.append(" ")
+        start = len(self.text)
+        self.text += token.text
+        for sign, raw in token.signs or plain(token.raw):
+            self._raws += [raw, *[""] * (len(sign) - 1)]
+        if token.kind == "copy":
+            self.kept.append(Span(start, len(self.text)))
 
     @property
     def pieces(self) -> list[str]:
@@ -204,42 +163,60 @@ class Segment:
         """
         spans, output = self._spans(aligned), aligned.output
         inside = defaultdict(list)
-        for index, element in enumerate(self._elements):
-            inside[element.parent].append(index)
+        for index in spans:
+            inside[self._elements[index].parent].append(index)
         for siblings in inside.values():
             siblings.sort(key=lambda index: (*spans[index], index), reverse=True)
-        signs = [self._written.get(sign, sign) for sign in output]
-        for copy in find_copies(output, [self.text[slice(*span)] for span in self.kept]):
-            signs[slice(*copy)] = output[slice(*copy)]
-        written, last, around = "", 0, [-1]
+        signs = [*output]
+        if self._elements or self._raws[: len(self.text)] != [*self.text]:
+            signs = RawText(self.text, self._raws, self.kept, self._escapes).of(output)
+        written, last = "", 0
         begun = dict[int, int]()  # where the content of each element is written
-        while around:
-            if siblings := inside[around[-1]]:
-                index = siblings.pop()
-                around.append(index)
-                element, end = self._elements[index], spans[index].start
-                text = "".join(signs[last:end])
-                if element.stands_for_space(0) and element.closing:
-                    text = text.rstrip()
-                before = (written[-1:] + text)[-1:]
-                written += text + " " * element.needs_space(0, before) + element.opening
-                begun[index] = len(written)
-            else:
-                index = around.pop()
-                end = spans[index].end if index >= 0 else len(output)
-                written += "".join(signs[last:end])
-                if index >= 0:
-                    element, behind = self._elements[index], output[max(last, end) :][:1]
-                    is_found = not element.label or written[begun[index] :] == element.label
-                    closing = element.closing if is_found else f"][{element.label}]"
-                    written += closing + " " * element.needs_space(1, behind)
-                    end = max(last, end) + (element.stands_for_space(1) and behind.isspace())
-            last = max(last, end)
+        for run in _without_words_between(self._in_order(inside, spans), output):
+            start = len(output[: run[0][0]].rstrip())
+            stop = len(output) - len(output[run[-1][0] :].lstrip())
+            touching = sum(at == start < stop for at, _, _ in run)
+            spaces = spaces_around(
+                [code for _, _, code in run],
+                (output[start - 1 : start] if start else "", output[stop : stop + 1]),
+                output[start:stop],
+                touching,
+            )
+            written += "".join(signs[last:start])
+            for space, (_, index, code) in zip(spaces, run, strict=False):
+                written += space
+                label = self._elements[index].label if code.kind == "close" else ""
+                is_found = not label or written[begun[index] :] == label
+                written += code.raw if is_found else f"][{label}]"
+                begun.setdefault(index, len(written))
+            written += spaces[-1]
+            last = stop
+        written += "".join(signs[last:])
         return self._edges[0] + written + self._edges[1]
 
-    def _spans(self, aligned: AlignedLine) -> list[Span]:
-        """Return the span of each element's content in the translation, inside its parent's, outside its siblings'."""
-        spans = [Span(0, 0)] * len(self._elements)
+    def _in_order(self, inside: Mapping[int, list[int]], spans: Mapping[int, Span]) -> Iterator[tuple[int, int, Code]]:
+        """Yield codes as they are written: offset in the output, index of the element, code."""
+        around, last = [-1], 0
+        while around:
+            siblings = inside.get(around[-1])
+            if siblings:
+                index = siblings.pop()
+                around.append(index)
+                last = max(last, spans[index].start)
+                yield last, index, self._elements[index].opening
+                continue
+            index = around.pop()
+            closing = self._elements[index].closing if index >= 0 else None
+            if closing:
+                last = max(last, spans[index].end)
+                yield last, index, closing
+
+    def _spans(self, aligned: AlignedLine) -> dict[int, Span]:
+        """Return the span of each element's content in the translation, inside its parent's, outside its siblings'.
+
+        White space of another kind than plain spaces, which has its place between two words, has none in one word.
+        """
+        spans = dict[int, Span]()
         owners = np.full(len(aligned.words), -1)  # innermost element of each word
         with_words: dict[int, list[int]] = defaultdict(list)  # by their parents
         others = []
@@ -255,23 +232,51 @@ class Segment:
                 with_words[element.parent].append(index)
             else:
                 others.append(index)
+        gaps = list[Span]()  # of the output, which have white space of the unit
         neighbours = defaultdict[tuple[int, int], int](int)  # where the last code beside the same words is
         for index in others:
             element = self._elements[index]
             around = Span(0, len(aligned.output)) if element.parent < 0 else spans[element.parent]
-            at = element.place(aligned)
-            for other in with_words[element.parent]:
-                if spans[other].start < at < spans[other].end:
-                    at = spans[other].start if index < other else spans[other].end
-                if self._follows(index, other):
-                    at = max(at, spans[other].end)
-                if self._follows(index, other):
-                    at = max(at, spans[other].end)
             beside = element.parent, element.start
-            at = min(max(at, around.start, neighbours[beside]), around.end)
+            at = max(self._place(index, aligned, around, with_words[element.parent], spans), neighbours[beside])
+            at = min(max(at, around.start), around.end)
+            is_in_sentence = _is_inside_of_part(element.start, at, aligned) and not self._is_at_edge(element)
+            if element.opening.is_word_space and is_in_sentence:
+                taken = [spans[other] for other in with_words[element.parent]]
+                if element.opening.is_between_words:
+                    taken += gaps
+                gap = _nearest_gap(aligned, element.start, at, around, taken)
+                if gap:
+                    gaps.append(gap)
+                    at = min(max(at, gap.start), gap.end)
+                elif element.opening.is_between_words:
+                    continue
             neighbours[beside] = at
             spans[index] = Span(at, at)
         return spans
+
+    def _place(
+        self, index: int, aligned: AlignedLine, around: Span, siblings: Sequence[int], spans: Mapping[int, Span]
+    ) -> int:
+        """Return the offset of a code without words in the translation, outside of siblings that have words."""
+        element = self._elements[index]
+        at = element.place(aligned)
+        if self._is_at_edge(element):
+            is_first = element.start == self._elements[element.parent].start
+            at = around.start if is_first else around.end
+        for other in siblings:
+            if spans[other].start < at < spans[other].end:
+                at = spans[other].start if index < other else spans[other].end
+            if self._follows(index, other):
+                at = max(at, spans[other].end)
+        return at
+
+    def _is_at_edge(self, element: _Element) -> bool:
+        """Return whether a code without words stands at an edge of an element that has words."""
+        if element.parent < 0:
+            return False
+        parent = self._elements[element.parent]
+        return parent.start < parent.end and element.start in (parent.start, parent.end)
 
     def _follows(self, index: int, other: int) -> bool:
         """Return whether an element follows another one inside a word."""
@@ -280,18 +285,48 @@ class Segment:
         return is_behind and all(map(joins, self.text[before.start : element.end]))
 
 
-def parts_of(signs: Sequence[Sign]) -> Iterator[Token]:
-    """Yield a run of text, and the white space at its edges."""
-    start = len([*takewhile(lambda sign: sign[0].isspace(), signs)])
-    stop = len(signs) - len([*takewhile(lambda sign: sign[0].isspace(), reversed(signs[start:]))])
-    parts: list[tuple[Kind, Sequence[Sign]]] = [
-        ("space", signs[:start]),
-        ("text", signs[start:stop]),
-        ("space", signs[stop:]),
+def _is_inside_of_part(start: int, at: int, aligned: AlignedLine) -> bool:
+    """Return whether white space at an offset of the source was between words that were translated together.
+
+    In a script without spaces, it has no gap of the output to go to.
+    """
+    part = aligned.part(start)
+    is_unspaced = UNSPACED.match(aligned.output[:at].rstrip()[-1:]) is not None
+    return part is not None and start < part.source + len(part.aligned.source.rstrip()) and not is_unspaced
+
+
+def _nearest_gap(aligned: AlignedLine, start: int, at: int, around: Span, taken: Sequence[Span]) -> Span | None:
+    """Return the white space of an output nearest to an offset, for what stood at `start` in the source.
+
+    It is inside `around` and the part of this, and apart from what is taken.
+    """
+    part = aligned.part(start)
+    first, stop = around
+    if part:
+        first, stop = max(first, part.output), min(stop, part.output + len(part.aligned.output))
+    gaps = [Span(*found.span()) for found in re.finditer(r"[^\S\n]+", aligned.output[:stop])]
+    free = [
+        gap
+        for gap in gaps
+        if first < gap.start
+        and gap.end < stop
+        and not any(other.start < gap.end and gap.start < other.end for other in taken)
     ]
-    for kind, part in parts:
-        if part:
-            yield Token(kind, "".join(raw for _, raw in part), part)
+    return min(free, key=lambda gap: max(gap.start - at, at - gap.end, 0), default=None)
+
+
+def _without_words_between(
+    places: Iterable[tuple[int, int, Code]], output: str
+) -> Iterator[list[tuple[int, int, Code]]]:
+    """Yield runs of codes that have nothing but white space between them in the output."""
+    run = list[tuple[int, int, Code]]()
+    for place in places:
+        if run and output[run[-1][0] : place[0]].strip():
+            yield run
+            run = []
+        run.append(place)
+    if run:
+        yield run
 
 
 def with_spaces_of(source: str, output: str) -> str:
@@ -318,110 +353,3 @@ def read_line(text: str) -> Segment:
         raw = "".join(each for _, each in run)
         tokens.append(Token(kind, raw, run, parts=is_tab, ends=is_tab))
     return Segment(text, tokens)
-
-
-def plain(text: str) -> list[Sign]:
-    """Return the characters of a text that stand for themselves."""
-    return [(character, character) for character in text]
-
-
-def _cut_at_special_space(token: Token) -> Iterator[Token]:
-    """Yield the words of a text and, as codes, the white space between two that is no plain space: 5&nbsp;km.
-
-    That beside punctuation is of the language, as in French, and is text.
-    """
-    if token.kind != "text" or not SPECIAL_SPACE.search(token.text):
-        yield token
-        return
-    run = list[Sign]()
-    signs = token.signs
-    for is_space, group in groupby(range(len(signs)), lambda at: signs[at][0].isspace()):
-        places = [*group]
-        own = [signs[at] for at in places]
-        is_special = is_space and any(sign not in PLAIN_SPACES for sign, _ in own)
-        is_outer = places[0] == 0 or places[-1] + 1 == len(signs)
-        if is_special and not is_outer and _parts_words(signs[places[0] - 1][0], signs[places[-1] + 1][0]):
-            yield Token("text", "".join(raw for _, raw in run), run)
-            yield Token("alone", "".join(raw for _, raw in own), parts=True)
-            run = []
-        else:
-            run += own
-    yield Token("text", "".join(raw for _, raw in run), run)
-
-
-def _joined_codes(tokens: Sequence[Token]) -> Iterator[Token]:
-    """Yield tokens; codes without words that have nothing but spaces between them are one, and stay together."""
-    paired = {place for pair in _pairs(tokens).items() for place in pair}
-    run = list[Token]()
-    for index, token in enumerate(tokens):
-        is_alone = token.kind in ("open", "close", "alone") and index not in paired
-        if is_alone or (run and token.kind == "space"):
-            run.append(token)
-            continue
-        yield from _as_one(run)
-        yield token
-        run = []
-    yield from _as_one(run)
-
-
-def _as_one(run: Sequence[Token]) -> Iterator[Token]:
-    """Yield codes without words as one code, and the space behind them."""
-    behind = run[-1:] if run and run[-1].kind == "space" else []
-    codes = run[: len(run) - len(behind)]
-    if codes:
-        raw = "".join(token.raw for token in codes)
-        parts = any(token.parts or token.kind == "space" for token in codes)
-        yield Token("alone", raw, parts=parts, ends=any(token.ends for token in codes))
-    yield from behind
-
-
-def _edges_of(tokens: Sequence[Token]) -> tuple[int, int]:
-    """Return which tokens are between the codes without words that a unit begins and ends with, which stay there.
-
-    What has no letters and digits, such as the / of <x/> / <x/>, stays between them at the beginning.
-    """
-    first, last = 0, len(tokens)
-    for index, token in enumerate(tokens):
-        if token.kind == "alone":
-            first = index + 1
-        elif token.kind != "space" and not (token.kind == "text" and not has_words(token.text)):
-            break
-    while last > first and tokens[last - 1].kind in ("alone", "space"):
-        last -= 1
-    return first, last if any(token.kind == "alone" for token in tokens[last:]) else len(tokens)
-
-
-def _parts_words(before: str, behind: str) -> bool:
-    return not _CLOSING.match(behind) and not _OPENING.match(before)
-
-
-def _with_own_space(tokens: list[Token]) -> list[Token]:
-    """Make codes of white space outside of elements that is kept: what parts words, and the like of &nbsp;<br/>."""
-    closings = _pairs(tokens)
-    at_edges = {opening + 1 for opening in closings} | {closing - 1 for closing in closings.values()}
-    at_edges |= {0, len(tokens) - 1}
-    codes = ("open", "close", "alone")
-    for index, token in enumerate(tokens):
-        if token.kind != "space" or index in at_edges:
-            continue
-        is_beside = tokens[index - 1].kind in codes or tokens[index + 1].kind in codes
-        if token.parts or (is_beside and token.raw.strip(PLAIN_SPACES)):
-            tokens[index] = replace(token, kind="alone", signs=(), parts=True)
-    return tokens
-
-
-def _pairs(tokens: Sequence[Token]) -> dict[int, int]:
-    """Return the index of the closing code by that of the opening code of each pair; what overlaps a pair is none."""
-    opened, names, pairs = list[int](), Counter[str](), dict[int, int]()
-    for index, token in enumerate(tokens):
-        if token.kind == "open":
-            opened.append(index)
-            names[token.name] += 1
-        elif token.kind == "close" and names[token.name]:
-            closed = ""
-            while closed != token.name:
-                other = opened.pop()
-                closed = tokens[other].name
-                names[closed] -= 1
-            pairs[other] = index
-    return pairs

@@ -8,23 +8,28 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
-from itertools import accumulate, groupby
+from itertools import accumulate, groupby, pairwise
+from os.path import commonprefix
 
 from nmt.formats.document import Piece, pieces
-from nmt.formats.segments import Segment, Token
+from nmt.formats.segments import Segment
 from nmt.formats.tags import ESCAPES, TAGS, tokens_of
 from nmt.formats.terms import MESSAGE, Span, Terms, in_order
+from nmt.formats.tokens import Sign, Token
 from nmt.text.scripts import UNSPACED
 
 MARKS = "&_~"  # of accelerators: of Qt and Windows, of GTK, of LibreOffice
 SIGNS = "%{}<>"  # of placeholders
 _WORD = re.compile(r"[^\W_]+")
 GAP = re.compile(r"\s{2,}|[\t\r\v\f\n]")  # white space that a program lays out
+_TERM = re.compile(r"[^\W\d_]{2}")  # in the left one of two columns
 _BULLET = re.compile(r"[•‣◦▪▫·●○■□–—→►✓✔✗✘★☆*+-]\s+(?=\S)")
 _LINE_BREAK = re.compile(r"\n")
 _BLANK_LINE = re.compile(r"\n[^\S\n]*\n")
+_SENTENCE_END = re.compile(r"\S[)\]}>»”’\"']*[.!?:…][)\]}»”’\"']*\Z")
+_SENTENCE_BEGIN = re.compile(r"[^\w\s]*[^\W\d_]")
 _END = re.compile(r"(?<!\s)\s*(?:\.{3}|[….:。：։])\Z")
 _KEPT = Terms()
 
@@ -109,11 +114,21 @@ def _placeholders(text: str) -> list[str]:
 class ProgramString:
     """A string of a program, taken apart into the texts to translate and all around them."""
 
-    def __init__(self, text: str, accelerators: Accelerators, punctuation: Callable[[str], str] = str) -> None:
-        """Take a string apart; `punctuation` converts that of the end to the target language's."""
+    def __init__(
+        self,
+        text: str,
+        accelerators: Accelerators,
+        punctuation: Callable[[str], str] = str,
+        may_wrap: bool = True,
+    ) -> None:
+        """Take a string apart; `punctuation` converts that of the end to the target language's.
+
+        Unless it `may_wrap`, each line is a text.
+        """
         self.text, self._accelerators, self._punctuation = text, accelerators, punctuation
         self.body, self._letter = accelerators.split(text)
-        self._lines = [*_divided(self.body)]
+        self._place = len(commonprefix((text, self.body)))  # of the accelerator  # noqa: RUF071
+        self._lines = [*_divided(self.body, may_wrap)]
         self.texts = [line for _, line in self._lines if _has_letters(line)]
 
     @property
@@ -164,7 +179,10 @@ class ProgramString:
         inside, letter, mark = _taken(text), self._letter.lower(), self._accelerators.mark
         free = [at for at, each in enumerate(text) if each.isalnum() and at not in inside]
         same = [at for at in free if text[at].lower() == letter]
-        best = sorted(same, key=lambda at: (text[at - 1 : at].isalnum(), text[at] != self._letter))
+        share = self._place / max(1, len(self.body))
+        inside_word = {at: text[at - 1 : at].isalnum() for at in same}
+        distance = {at: 0.0 if inside_word[at] else abs(at / len(text) - share) for at in same}
+        best = sorted(same, key=lambda at: (inside_word[at], text[at] != self._letter, distance[at]))
         at = next(iter(best or free), None)
         if at is None or (not same and UNSPACED.match(text[at])):
             end = _END.search(text)
@@ -173,13 +191,34 @@ class ProgramString:
         return text[:at] + mark + text[at:]
 
 
-def _divided(text: str) -> Iterator[tuple[Piece | None, str]]:
+def _divided(text: str, may_wrap: bool) -> Iterator[tuple[Piece | None, str]]:
     """Yield each paragraph with its text, or None and a line; or the whole text if HTML or a code lays it out."""
     if "\n" not in text or _is_laid_out(text):
         yield None, text
         return
-    for piece in pieces(text.split("\n")):
-        yield from [(piece, piece.text)] if piece.text else ((None, line) for line in piece.lines)
+    if not may_wrap:
+        lines = text.split("\n")
+        yield from ((None, line) for line in (lines if all(map(_is_paired, lines)) else [text]))
+        return
+    for lines in _sections(text.split("\n")):
+        for piece in pieces(lines):
+            has_column = _TERM.search(piece.first) and not piece.first.lstrip().startswith("-")
+            if piece.text and not has_column:
+                yield piece, piece.text
+            else:
+                yield from ((None, line) for line in piece.lines)
+
+
+def _sections(lines: Sequence[str]) -> Iterator[list[str]]:
+    """Yield lines up to each at whose end a sentence ends: it stays there, whatever is wrapped before and behind."""
+    section = list[str]()
+    for line, following in pairwise([*lines, ""]):
+        section.append(line)
+        if _SENTENCE_END.search(line) and _SENTENCE_BEGIN.match(following):
+            yield section
+            section = []
+    if section:
+        yield section
 
 
 def _is_laid_out(text: str) -> bool:
@@ -189,13 +228,22 @@ def _is_laid_out(text: str) -> bool:
     return over_lines or any(token.is_block for token in codes)
 
 
+def _is_paired(line: str) -> bool:
+    """Return whether a line closes all tags that it opens, and no others."""
+    opened = Counter[str]()
+    for token in tokens_of(line):
+        opened[token.name] += (token.kind == "open") - (token.kind == "close")
+    return not any(opened.values())
+
+
 def _without_tags_behind(text: str) -> tuple[str, str]:
     """Return a text without the tags and spaces at its end, and these."""
     at = len(text)
-    for tag in reversed([*_tags(text)]):
-        if tag["entity"] or text[tag.end() : at].strip():
-            break
-        at = tag.start()
+    if "<" in text:
+        for token in reversed([*tokens_of(text)]):
+            if token.kind in ("text", "copy"):
+                break
+            at -= len(token.raw)
     body = text[:at].rstrip()
     return body, text[len(body) :]
 
@@ -243,13 +291,19 @@ def _parted(token: Token, start: int, stop: int, ends: re.Pattern[str]) -> Itera
     """Yield the texts, and the white space that is kept, of a stretch of a token's raw form."""
     offsets = accumulate((len(raw) for _, raw in token.signs), initial=0)
     signs = [sign for sign, at in zip(token.signs, offsets, strict=False) if start <= at < stop]
+    text = list[Sign]()
     for is_space, group in groupby(signs, lambda sign: sign[1].isspace()):
         run = [*group]
         raw = "".join(each for _, each in run)
-        if is_space and GAP.search(raw):
-            yield Token("space", raw, run, parts=True, ends=ends.search(raw) is not None)
-        else:
-            yield Token("text", raw, run)
+        if not (is_space and GAP.search(raw)):
+            text += run
+            continue
+        if text:
+            yield Token("text", "".join(each for _, each in text), text)
+        yield Token("space", raw, run, parts=True, ends=ends.search(raw) is not None)
+        text = []
+    if text:
+        yield Token("text", "".join(each for _, each in text), text)
 
 
 def _has_letters(text: str) -> bool:

@@ -8,7 +8,8 @@ from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 
-from nmt.formats.segments import Kind, Segment, Sign, Token, parts_of, plain
+from nmt.formats.segments import Segment
+from nmt.formats.tokens import Kind, Sign, Token, parts_of, plain
 from nmt.text.lines import one_line
 
 _ATTRIBUTES = r"(?:\s(?:[^<>\"']|\"[^\"]*\"|'[^']*')*+)?"
@@ -35,6 +36,9 @@ _ENDING = re.compile(  # tags of XLIFF and TMX that do: a segment of its own, a 
     r"<mrk\b[^>]*\smtype=[\"']seg\b|<(?:x|ph)\b[^>]*\s(?:c?type=[\"'](?:x-)?(?:lb|br)[\"']|id=[\"']LINE_BREAK)",
     re.IGNORECASE,
 )
+_HALF = re.compile(r"<(bpt|ept|bx|ex)\b[^>]*>")
+"""Pattern for the beginning or the end of an inline code, of XLIFF and TMX: two codes with the same number"""
+_REFERENCE, _NUMBER = re.compile(r"\srid=[\"']([^\"']+)"), re.compile(r"\s(?:id|i)=[\"']([^\"']+)")
 LONGEST_ELEMENT = 1000  # lines of a copied element, a comment or a tag
 ESCAPES = {"&": "&amp;", "<": "&lt;"}
 """How a translation has characters that are of markup"""
@@ -160,6 +164,11 @@ def tokens_of(line: str) -> Iterator[Token]:
 
 def _code(raw: str, name: str, is_closing: bool) -> Token:
     """Return the token of a tag, a comment or an instruction."""
+    half = _HALF.match(raw)
+    if half:
+        number = _REFERENCE.search(half[0]) or _NUMBER.search(half[0])
+        if number:
+            return Token("open" if half[1] in "bpt bx" else "close", raw, name=f"{half[1][1:]}={number[1]}")
     is_block = _BLOCK.fullmatch(name) is not None
     ends = is_block or _ENDING.match(raw) is not None
     kind: Kind = "alone"
@@ -184,7 +193,7 @@ class Elements:
         if found["entity"]:
             sign = one_line(html.unescape(raw))
             if sign in (" ", "\t"):
-                return Token("alone", raw, parts=True), found.end()
+                return Token("alone", raw, [(sign, raw)], parts=True), found.end()
             return Token("text", raw, [(sign, raw)] if sign != raw else plain(raw)), found.end()
         if self._is_of_url(found):
             return Token("text", raw, plain(raw)), found.end()

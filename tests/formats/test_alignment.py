@@ -72,6 +72,8 @@ def test_what_no_word_stands_for_goes_beside_or_over_the_word_that_attends_to_it
         ("see", 0, "sehen", (False, False), "X sehen"),
         ("see", 3, "sehen", (False, False), "sehen X"),
         ("see.", 3, "sehen.", (False, True), "sehen X."),
+        ("see (it)", 3, "sehen (es)", (False, False), "sehen X (es)"),
+        ("山川。", 1, "山川。", (True, True), "山X川。"),  # of a script without spaces
     ],
 )
 def test_text_that_was_left_out_goes_between_the_words_of_its_neighbours(

@@ -56,6 +56,11 @@ def put(line: str, output: str | None = None, links: dict[int, int] | None = Non
         ("<![CDATA[The <b>small</b> dog]]>", "The small dog"),
         ("x ]]> y", "x ]]> y"),
         ("<td>&nbsp;</td><td> a\u00a0</td>", "a"),
+        ("a&nbsp;b &amp; c&#160;&quot;d&quot;", 'a b & c "d"'),
+        ("<i>a&nbsp;<x/></i> b\u00a0!", "a b\u00a0!"),
+        ("&lt; <%= a < b %> &lt;", "< <%= a < b %> <"),
+        ("__name__.<b>It</b> is", "__name__.It is"),
+        ("山。\u3000<code>x</code>川", "山。 <code>x</code>川"),
         (" <p>  a <b> small </b>dog </p>\t", "a small dog"),
         ("<p>a</p><p>b</p>c<br>d", "a b c d"),
         ("see <code>a &lt; <b>b</b></code> now", "see <code>a &lt; <b>b</b></code> now"),
@@ -96,6 +101,14 @@ def test_a_line_comes_back_as_it_was_around_an_equal_text(line: str, text: str) 
         ("the <b>small dog</b>.", "小犬が。", {0: 1, 1: 2, 2: 0, 3: 3}, "<b>小犬</b>が。"),
         ("a & b < c", "x & y < z", None, "x & y < z"),
         ("<b>a</b> b", "", None, "<b></b>"),
+        ("<i>a </i> <b>b</b>", "B A", {0: 1, 1: 0}, "<b>B</b> <i>A </i>"),  # space inside stays, whatever is outside
+        ("a <i>b <x/></i> c", "C B A", {0: 2, 1: 1, 2: 0}, "C <i>B <x/></i> A"),
+        ("a <i>b</i>. <u> c</u>", "C. B A", {0: 3, 1: 2, 2: 1, 3: 0}, "<u> C</u>. <i>B</i> A"),
+        ("a <x/> b<br/> <u>c</u>", "A B C", None, "A <x/> B<br/> <u>C</u>"),
+        ("<q>a&nbsp;b</q> c", "C B A", {0: 2, 1: 1, 2: 0}, "C <q>B&nbsp;A</q>"),  # between two words again
+        ("<q>a&nbsp;b</q> c", "AB C", {0: 0, 1: 2}, "<q>AB</q> C"),  # or nowhere, in one word
+        ('<bpt i="1">{</bpt>a<ept i="1">}</ept> b', "B A", {0: 1, 1: 0}, 'B <bpt i="1">{</bpt>A<ept i="1">}</ept>'),
+        ('<bx id="1"/>a<ex id="2" rid="1"/> b', "B A", {0: 1, 1: 0}, 'B <bx id="1"/>A<ex id="2" rid="1"/>'),
     ],
 )
 def test_tags_go_where_the_words_go(line: str, output: str, links: dict[int, int], expected: str) -> None:
@@ -136,6 +149,9 @@ def test_tags_and_spans_know_of_each_other() -> None:
             "<https://x.org/a_b_c> :warning: 10:30:15",
             "<https://x.org/a_b_c> 10:30:15",
         ),
+        ("**https://x.org/*a*/b_c** **https://x.org/a**。b", "https://x.org/*a*/b_c https://x.org/a。b"),
+        ("horse:smile:! _:smile:_ _https://x.org/a_(b)_c_ $a_1 * b_2$", "horse! https://x.org/a_(b)_c $a_1 * b_2$"),
+        ("a \\*b\\* * c * \\_d_e &amp; & `f_g`", "a *b* * c * _d_e & & `f_g`"),
         ("[a [b] c](http://x 'T (x)') ![alt](<i n.png>){.cls} ](x)", "a [b] c alt ](x)"),
     ],
 )
@@ -159,7 +175,7 @@ def test_an_element_goes_on_from_one_part_of_a_line_to_the_next() -> None:
         (10, 10, pair("e f.", "F E.", {0: 1, 1: 0, 2: 2})),
     ]
     assert markup.text == "a b. c d. e f."
-    assert markup.put(AlignedLine("B A. D C. F E.", parts)) == "<b>B A. D C</b><i></i>.<br/> <u>F</u> E."
+    assert markup.put(AlignedLine("B A. D C. F E.", parts)) == "<b>B A. D C</b> <i></i>.<br/> <u>F</u> E."
 
 
 def pairs_of(line: str) -> list[str]:

@@ -95,6 +95,53 @@ def test_spaces_and_lines_stay_where_they_are(text: str) -> None:
     assert [piece for piece in found if piece != piece.strip()] == []
 
 
+@pytest.mark.parametrize(
+    ("text", "wrapped", "lines"),
+    [
+        (
+            "A <b>long</b> line that seems to be wrapped at some column, as\nit goes on here.",
+            ["A <b>long</b> line that seems to be wrapped at some column, as it goes on here."],
+            ["A <b>long</b> line that seems to be wrapped at some column, as", "it goes on here."],
+        ),
+        ("<b>One\ntwo</b>", ["<b>One", "two</b>"], ["<b>One\ntwo</b>"]),
+    ],
+)
+def test_lines_are_texts_of_their_own_where_a_format_does_not_wrap_them(
+    text: str, wrapped: list[str], lines: list[str]
+) -> None:
+    assert ProgramString(text, Accelerators([])).texts == wrapped
+    string = ProgramString(text, Accelerators([]), may_wrap=False)
+    assert string.texts == lines
+    assert string.put({part: part for part in string.texts}) == text
+
+
+def test_the_accelerator_is_marked_where_it_is_in_the_source() -> None:
+    string = ProgramString("Window &Water", Accelerators(["&File", "Window &Water"]))
+    assert string.dressed("Wand Wasser") == "Wand &Wasser"
+
+
+@pytest.mark.parametrize(
+    ("text", "texts"),
+    [
+        ("The dog runs home.\nThe cat, too", ["The dog runs home.", "The cat, too"]),
+        ("Name\tthe dog\n", ["Name\tthe dog"]),
+    ],
+)
+def test_lines_at_whose_end_a_sentence_ends_stay_lines(text: str, texts: list[str]) -> None:
+    assert ProgramString(text, Accelerators([])).texts == texts
+
+
+def test_what_ends_a_string_stands_in_no_copied_element() -> None:
+    string = ProgramString("Press <kbd>F1</kbd> now.", Accelerators([]))
+    assert string.dressed("Jetzt <kbd>F1</kbd>") == "Jetzt <kbd>F1</kbd>."
+
+
+def test_a_model_sees_no_special_space_between_words_beside_a_wide_gap() -> None:
+    segment = read_string("Run\u00a0five km  name")
+    assert segment.pieces == ["Run five km", "name"]
+    assert as_it_was(segment) == segment.raw
+
+
 def test_a_model_sees_no_accelerators_tags_or_breaks() -> None:
     pairs = plain_pairs("<b>_Find</b>\n\nNext one", "<b>_Sök</b>\n\nNästa", Accelerators(GTK))
     assert list(pairs) == [("Find", "Sök"), ("Next one", "Nästa")]
