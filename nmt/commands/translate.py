@@ -58,7 +58,8 @@ def translate(options: SearchOptions) -> None:
     others = "n_best as_json resume sample prefix document markup"
     refuse(options, others, "cannot be combined with --memory", options.memory and not search.files)
     bundles, decoding = search.bundles, search.decoding
-    terms = Terms(read_terms(options.terms) if options.terms else (), options.keep, decoding.keep)
+    has_names = bool(search.files) and decoding.keep
+    terms = Terms(read_terms(options.terms) if options.terms else (), options.keep, decoding.keep, has_names)
     tokenizer, lengths, directions = common_tokenizer(bundles), bundles[0].lengths, search.data.directions
     direction = options.source_language, options.to
     source, to = tokenizer.complete(direction, directions)

@@ -16,6 +16,7 @@ from operator import attrgetter, itemgetter
 from pathlib import Path
 from typing import NamedTuple
 
+from nmt.formats.program_names import NAMES
 from nmt.system.errors import UserError
 from nmt.text.lines import read_lines, stripped
 from nmt.text.scripts import TOUCHING, TOUCHING_RANGES, joins
@@ -157,12 +158,16 @@ def _count(phrase: str, text: str, bounds: tuple[bool, bool]) -> int:
 class Terms:
     """A terminology table, and patterns for text to keep."""
 
-    def __init__(self, table: Iterable[Term] = (), keep: Iterable[str] = (), common: bool = True) -> None:
-        """Compile the regular expressions `keep`, plus FORMATS if `common`, and index the table.
+    def __init__(
+        self, table: Iterable[Term] = (), keep: Iterable[str] = (), common: bool = True, names: bool = False
+    ) -> None:
+        """Compile the regular expressions `keep`, plus FORMATS if `common`, plus NAMES if `names`; index the table.
 
         Raise UserError for an invalid regular expression or a blank term.
         """
         self._own = [_compiled(pattern) for pattern in keep]
+        if names:
+            self._own += map(re.compile, NAMES.values())
         self._formats = [re.compile(pattern) for pattern in FORMATS.values()] if common else []
         self._table = defaultdict[str, list[Term]](list)
         lengths = defaultdict[str, set[int]](set)
