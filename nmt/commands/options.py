@@ -142,6 +142,10 @@ class SearchOptions(Options):
     batch_tokens: str | None = in_machine(
         "--batch-tokens N|auto  Padded source tokens per batch, or auto.", Text("auto")
     )
+    ledger: Path | None = in_files(
+        "--ledger FILE  Also write a table of the strings of files with warnings, and of those left empty: file, unit, "
+        "kind, source, translation."
+    )
     strict: bool = option("--strict  Exit with 1 if the summary counts any warnings.")
     threads: int | None = threads_option()
 

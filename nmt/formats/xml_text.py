@@ -51,6 +51,11 @@ class Element:
         return self.document[self.start : self.inner]
 
     @property
+    def raw(self) -> str:
+        """All of it, as it is written."""
+        return self.document[self.start : self.end]
+
+    @property
     def inside(self) -> str:
         """The XML inside, as it is written."""
         return self.document[self.inner : self.stop]
@@ -167,12 +172,30 @@ class XmlText:
         if xml is not None:
             self._edits.replace(element.inner, element.stop, xml)
 
-    def put_behind(self, element: Element, xml: str) -> None:
-        """Put XML behind an element, with the white space that is before this."""
+    def put_behind(self, element: Element, xml: str, order: int = 0) -> None:
+        """Put XML behind an element, with the white space that is before this; `order` as in `Edits.replace`."""
         at = element.start
         while at and self.text[at - 1].isspace():
             at -= 1
-        self._edits.replace(element.end, element.end, self.text[at : element.start] + xml)
+        self._edits.replace(element.end, element.end, self.text[at : element.start] + xml, order)
+
+    def replace(self, element: Element, xml: str) -> None:
+        """Put XML in place of an element; if there is none, the white space before it goes, too."""
+        at = element.start
+        while at and self.text[at - 1].isspace():
+            at -= 1
+        self._edits.replace(at, element.end, xml and self.text[at : element.start] + xml, 1)
+
+    def put_before(self, element: Element, xml: str) -> None:
+        """Put XML before an element, with the white space that is before this."""
+        at = element.start
+        while at and self.text[at - 1].isspace():
+            at -= 1
+        self._edits.replace(element.start, element.start, xml and xml + self.text[at : element.start], -1)
+
+    def in_newlines(self, xml: str) -> str:
+        """Return XML of another document with the line ends of this one."""
+        return xml.replace("\r\n", "\n").replace("\n", self.newline)
 
     def translated(self, source: Element, text: str) -> str:
         """Return the XML of a translation of a source that may be wrapped; that of the source if it is the same."""
