@@ -72,8 +72,8 @@ def translate(options: SearchOptions) -> None:
     if tokenizer.source.languages and not tokenizer.lossy and (source, to) not in directions:
         search.say(f"no training set has the direction {source}-{to}")
     warnings = dict(Translator.warnings)
-    if options.document:
-        del warnings["inputs split"]  # paragraphs are split at every sentence
+    if options.document or search.files:
+        del warnings["inputs split"]  # paragraphs are split at every sentence, and long strings are no fault
 
     search.run(
         lambda models: Translator(models, tokenizer, decoding, lengths, options.as_json, terms, directions, direction),

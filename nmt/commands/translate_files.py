@@ -45,6 +45,7 @@ from nmt.formats.written import (
     names_of,
     place_beside,
     state_of,
+    without_wrapping,
 )
 from nmt.recipe import Data, Dataset, Decoding
 from nmt.system.compression import compressed, split_suffix
@@ -341,7 +342,7 @@ class _Job:
         for unit, pair in zip([*older.units, *older.headers], pairs, strict=True):
             if pair:
                 older.keep(unit, pair[1], False)
-        return older.content() == content
+        return without_wrapping(older.content()) == without_wrapping(content)
 
 
 def _content(path: Path) -> bytes:
@@ -444,7 +445,7 @@ class FileTranslation:
                     for text, result in zip(job.texts, results, strict=False):
                         statistics.add(result)
                         self._known[text] = result.texts[0]
-                        self._defects[text] = [each for each in statistics.occurring(result) if each != "inputs split"]
+                        self._defects[text] = [*statistics.occurring(result)]
                     self._write(job)
                     done += 1
         except (KeyboardInterrupt, Interrupted) as error:
@@ -538,5 +539,5 @@ class FileTranslation:
         if kept:
             done += f", {kept:,} kept as people left them"
         if self.done:
-            done += f"; {len(self.done):,} files were done"
+            done += f"; files done before: {len(self.done):,}"
         return f"{self.strings:,} strings in files ({len(self._jobs):,}), {done}"

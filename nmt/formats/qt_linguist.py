@@ -22,7 +22,7 @@ ESCAPES |= {ord('"'): "&quot;", ord("'"): "&apos;"}
 
 
 @dataclass(eq=False)
-class _Place:
+class _Message:
     """Where a message stands."""
 
     message: Element
@@ -98,7 +98,7 @@ class TsFile(UnitFile):
         texts = [source.translation(place) for place in places]
         if is_plural and not places:
             texts = [""] * self._count
-        place = _Place(message, source, target, places)
+        place = _Message(message, source, target, places)
         lines = place.notes.split("\n")
         sources = [source.content()] * len(texts or [""])
         write = partial(self._write, place, lines)
@@ -108,7 +108,7 @@ class TsFile(UnitFile):
         self.units.append(unit)
 
     def _write(
-        self, place: _Place, notes: Sequence[str], texts: Sequence[str], review: bool, origin: Origin = ""
+        self, place: _Message, notes: Sequence[str], texts: Sequence[str], review: bool, origin: Origin = ""
     ) -> None:
         """Write to the elements of the forms; without them, to new ones in the translation, behind the source."""
         source, target, places, state = place.source, place.target, place.forms, FOR_REVIEW if review else None
@@ -131,7 +131,7 @@ class TsFile(UnitFile):
         else:
             self._document.fill(target, None, type=state)
 
-    def _annotate(self, place: _Place, lines: Sequence[str]) -> None:
+    def _annotate(self, place: _Message, lines: Sequence[str]) -> None:
         """Set what translators say of a message."""
         text, own = "\n".join(filter(None, lines)), place.message.child("translatorcomment")
         xml = f"<translatorcomment>{escaped(text)}</translatorcomment>" if text else ""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections import defaultdict
 from collections.abc import Collection, Iterator
 from itertools import count
@@ -26,6 +27,7 @@ from nmt.system.integrity import HASHES, checked, hash_file, read_manifest, repl
 
 FOLDER = ".nmt"
 """Beside the files that were written, and nothing that translators need"""
+_WRAPPING = re.compile(rb'"\s*"|\s+|#:')
 
 
 def place_beside(path: Path, ending: str) -> Path:
@@ -97,6 +99,11 @@ def hash_of(*values: Any) -> str:
 def content_hash(content: bytes) -> str:
     """Return a hash of the content of a file."""
     return xxhash.xxh3_64_hexdigest(content)
+
+
+def without_wrapping(content: bytes) -> bytes:
+    """Return the content of a file without what programs wrap in their own way: white space, and what stands there."""
+    return _WRAPPING.sub(b"", content)
 
 
 def state_of(file: BilingualFile, unit: Unit) -> str:
