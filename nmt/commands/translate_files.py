@@ -44,8 +44,8 @@ from nmt.formats.written import (
     matched,
     names_of,
     place_beside,
+    rest_of,
     state_of,
-    without_wrapping,
 )
 from nmt.recipe import Data, Dataset, Decoding
 from nmt.system.compression import compressed, split_suffix
@@ -311,6 +311,7 @@ class _Job:
         written = self.file.other(self.output, content)
         record = Written(job=job, output=content_hash(content), backup=self.record.backup)
         record.add(written, self.file, self.theirs)
+        record.rest = rest_of(written)
         copy = self._copy(content)
         if copy and self.is_in_place:
             record.backup = hash_file(self.output)
@@ -330,19 +331,8 @@ class _Job:
             return None
         if self.is_in_place:
             return free_copy(self.output, self.record.backup)
-        is_own = content_hash(self.old) == self.record.output
-        return None if is_own or self._has_all(content) else free_copy(self.output, "")
-
-    def _has_all(self, content: bytes) -> bool:
-        """Return whether the older output has nothing but what the new one has, and translations in its units."""
-        older, new = self.file.other(self.output, self.old), self.file.other(self.output, content)
-        pairs = matched(older, new)
-        if None in pairs:
-            return False
-        for unit, pair in zip([*older.units, *older.headers], pairs, strict=True):
-            if pair:
-                older.keep(unit, pair[1], False)
-        return without_wrapping(older.content()) == without_wrapping(content)
+        is_lost = self.gone or self.older is None or self.record.rest != rest_of(self.older)
+        return free_copy(self.output, "") if is_lost else None
 
 
 def _content(path: Path) -> bytes:

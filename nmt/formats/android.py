@@ -27,6 +27,7 @@ class AndroidFile(UnitFile):
         """Read a file; raise ValueError, LookupError or ExpatError if it is none."""
         super().__init__()
         self._document = XmlText(raw)
+        self.text, self.edits = self._document.text, self._document.edits
         root = self._document.root
         if root.base != "resources":
             raise ValueError(f"it begins with {root.tag[:60]}")
@@ -34,11 +35,6 @@ class AndroidFile(UnitFile):
         for element in root.children:
             if element.inherited("translatable") != "false":
                 self._read(element)
-
-    @property
-    def text(self) -> str:
-        """The file as it was read."""
-        return self._document.text
 
     def keep(self, unit: Unit, other: Unit, is_reviewed: bool) -> None:
         """Give a unit the text of `other`, as it is written there."""

@@ -104,6 +104,13 @@ class BilingualFile:
         self._file.keep(unit, other, is_reviewed)
 
     @property
+    def rest(self) -> str:
+        """The file without what people do in its units: translations, marks and comments. It cannot be written then."""
+        for unit in (*self.units, *self.headers):
+            self._file.keep(unit, unit, False)
+        return self._file.edits.around(self._file.text)
+
+    @property
     def has_marks(self) -> bool:
         """Whether its units have marks for review."""
         return self._kind not in (".tmx", ".xml")

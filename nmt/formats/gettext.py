@@ -15,7 +15,7 @@ from gettext import c2py
 from unicodedata import east_asian_width
 
 from nmt.formats.catalogs import usual_plurals
-from nmt.formats.units import Edits, Origin, Unit, UnitFile, origin_of
+from nmt.formats.units import Origin, Unit, UnitFile, origin_of
 
 MOST_FORMS = 6  # of plurals, as Arabic has
 MOST_COLUMNS = 79  # of a line that gettext writes
@@ -103,7 +103,7 @@ class PoFile(Catalog):
         super().__init__()
         self._raw = raw.removeprefix(BOM_UTF8)
         self._bom = raw[: len(raw) - len(self._raw)]
-        self._edits, self._headers = Edits(), list[_Entry]()
+        self._edits, self._headers = self.edits, list[_Entry]()
         declared = CHARSET.search(_first_header(self._raw.decode("latin-1")))
         self._is_declared = declared is not None and declared[2] != "CHARSET"
         self._encoding = "ascii" if self._raw.isascii() else "UTF-8"
@@ -114,6 +114,7 @@ class PoFile(Catalog):
         except UnicodeDecodeError as error:
             line = self._raw.count(b"\n", 0, error.start) + 1
             raise ValueError(f"line {line}: {error}") from None
+        self.text = self._text
         self.units = [*self._units(languages)]
 
     def _units(self, languages: Sequence[str]) -> Iterator[Unit]:
@@ -148,11 +149,6 @@ class PoFile(Catalog):
         unit = Unit([""], [text], fixed, _is_fuzzy(entry), partial(self._write, entry, []))
         unit.notes, unit.place = "\n".join(each[0] for each in entry.notes), entry
         return unit
-
-    @property
-    def text(self) -> str:
-        """The file as it was read."""
-        return self._text
 
     def keep(self, unit: Unit, other: Unit, is_reviewed: bool) -> None:
         """Give a unit the translation, the marks and the comments of `other`, as they are written there."""

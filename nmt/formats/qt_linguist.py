@@ -45,6 +45,7 @@ class TsFile(UnitFile):
         """Read a file; raise ValueError, LookupError or ExpatError if it is none."""
         super().__init__()
         self._document = XmlText(raw)
+        self.text, self.edits = self._document.text, self._document.edits
         root = self._document.root
         if root.base != "TS":
             raise ValueError(f"it begins with {root.tag[:60]}")
@@ -56,11 +57,6 @@ class TsFile(UnitFile):
                 self._read(element, name)
             elif element.base in ("context", "name"):
                 name = element.content() if element.base == "name" else ""
-
-    @property
-    def text(self) -> str:
-        """The file as it was read."""
-        return self._document.text
 
     def keep(self, unit: Unit, other: Unit, is_reviewed: bool) -> None:
         """Give a unit the translation, the marks and the comments of `other`, as they are written there."""

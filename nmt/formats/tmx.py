@@ -21,17 +21,13 @@ class TmxFile(UnitFile):
         """Read a file; raise ValueError, LookupError or ExpatError if it is none."""
         super().__init__()
         self._document, self._languages = XmlText(raw), languages
+        self.text, self.edits = self._document.text, self._document.edits
         self.lacking, self.complete, self.codes = 0, 0, dict[str, str]()
         if self._document.root.base != "tmx":
             raise ValueError(f"it begins with {self._document.root.tag[:60]}")
         for element in self._document.root.below():
             if element.base == "tu":
                 self._read(element)
-
-    @property
-    def text(self) -> str:
-        """The file as it was read."""
-        return self._document.text
 
     def keep(self, unit: Unit, other: Unit, is_reviewed: bool) -> None:
         """Give a unit the variant of `other`, as it is written there."""

@@ -74,37 +74,6 @@ class Unit:
         return f"{self.context}\4{form}" if len(self.sources) > 1 else self.context
 
 
-class UnitFile:
-    """What a file of any format has: units, and what else it says."""
-
-    def __init__(self) -> None:
-        """Begin with a file without units."""
-        self.units: list[Unit] = []
-        self.headers: list[Unit] = []
-        self.unfilled: list[str] = []
-        """What is to be translated, but has no source here"""
-        self.language = ""
-        """Code of the language of its translations; empty if it does not say it"""
-        self.accelerator = ""
-        """Mark of accelerators; empty if it does not say it"""
-
-    @property
-    def text(self) -> str:
-        """The file as it was read."""
-        raise NotImplementedError
-
-    def keep(self, unit: Unit, other: Unit, is_reviewed: bool) -> None:
-        """Give a unit the translation, the marks and the comments of `other`, as they are written there.
-
-        This is the same unit, or that of another file of this format. If it `is_reviewed`, the note of its origin goes.
-        """
-        raise NotImplementedError
-
-    def content(self) -> bytes:
-        """Return the file with all that was written to its units."""
-        raise NotImplementedError
-
-
 class Edits:
     """Changes to a text; a later one at the same offset replaces the earlier one of its order."""
 
@@ -122,3 +91,38 @@ class Edits:
             parts += [text[at:start], new]
             at = end
         return "".join([*parts, text[at:]])
+
+    def around(self, text: str) -> str:
+        """Return the text without all that is replaced."""
+        parts, at = list[str](), 0
+        for (start, _), (end, _) in sorted(self._edits.items()):
+            parts.append(text[at:start])
+            at = max(at, end)
+        return "".join([*parts, text[at:]])
+
+
+class UnitFile:
+    """What a file of any format has: units, and what else it says."""
+
+    def __init__(self) -> None:
+        """Begin with a file without units."""
+        self.units: list[Unit] = []
+        self.headers: list[Unit] = []
+        self.text, self.edits = "", Edits()
+        self.unfilled: list[str] = []
+        """What is to be translated, but has no source here"""
+        self.language = ""
+        """Code of the language of its translations; empty if it does not say it"""
+        self.accelerator = ""
+        """Mark of accelerators; empty if it does not say it"""
+
+    def keep(self, unit: Unit, other: Unit, is_reviewed: bool) -> None:
+        """Give a unit the translation, the marks and the comments of `other`, as they are written there.
+
+        This is the same unit, or that of another file of this format. If it `is_reviewed`, the note of its origin goes.
+        """
+        raise NotImplementedError
+
+    def content(self) -> bytes:
+        """Return the file with all that was written to its units."""
+        raise NotImplementedError

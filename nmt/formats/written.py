@@ -27,7 +27,8 @@ from nmt.system.integrity import HASHES, checked, hash_file, read_manifest, repl
 
 FOLDER = ".nmt"
 """Beside the files that were written, and nothing that translators need"""
-_WRAPPING = re.compile(rb'"\s*"|\s+|#:')
+_WRAPPING = re.compile(r'"\s*"|\s+|#:')
+"""White space, and what stands there between the parts of a string or a list"""
 
 
 def place_beside(path: Path, ending: str) -> Path:
@@ -43,6 +44,8 @@ class Written(BaseModel):
     """Hash of everything that the file was made from"""
     output: str = ""
     """Hash of its content"""
+    rest: str = ""
+    """Hash of what is around its units"""
     backup: str = ""
     """Hash of the copy of an older version of which nothing is lost"""
     units: dict[str, str] = {}
@@ -101,9 +104,9 @@ def content_hash(content: bytes) -> str:
     return xxhash.xxh3_64_hexdigest(content)
 
 
-def without_wrapping(content: bytes) -> bytes:
-    """Return the content of a file without what programs wrap in their own way: white space, and what stands there."""
-    return _WRAPPING.sub(b"", content)
+def rest_of(file: BilingualFile) -> str:
+    """Return a hash of what is around the units of a file, however it is wrapped; it cannot be written then."""
+    return hash_of(_WRAPPING.sub("", file.rest))
 
 
 def state_of(file: BilingualFile, unit: Unit) -> str:

@@ -35,6 +35,7 @@ class XliffFile(UnitFile):
         """Read a file; raise ValueError, LookupError or ExpatError if it is none."""
         super().__init__()
         self._document = XmlText(raw)
+        self.text, self.edits = self._document.text, self._document.edits
         root = self._document.root
         if root.base != "xliff" or root.get("version").startswith("2"):
             raise ValueError(f"it begins with {root.tag[:60]}")
@@ -42,11 +43,6 @@ class XliffFile(UnitFile):
         for element in root.below():
             if element.base == "trans-unit":
                 self.units += self._units(element)
-
-    @property
-    def text(self) -> str:
-        """The file as it was read."""
-        return self._document.text
 
     def keep(self, unit: Unit, other: Unit, is_reviewed: bool) -> None:
         """Give a unit the translation, the marks and the comments of `other`, as they are written there."""
@@ -58,8 +54,7 @@ class XliffFile(UnitFile):
             state,
             "" if is_reviewed else qualifier,
         )
-        if given.element.get("approved") != own.element.get("approved"):
-            self._document.fill(own.element, None, approved=given.element.get("approved") or None)
+        self._document.fill(own.element, None, approved=given.element.get("approved") or None)
         notes = [note for note in _notes(given.element) if note not in _notes(own.element)]
         if notes:
             self._document.put_behind(own.element.children[-1], self._document.in_newlines("".join(notes)), 1)

@@ -149,6 +149,7 @@ def test_what_a_person_changed_stays_and_what_is_new_comes_in(here: Path, name: 
     before = output.read_bytes()
     run("in", "out")
     assert output.read_bytes() == before
+    assert not Path("out", f"{name}~").exists(), "nothing but translations was changed"
 
 
 @pytest.mark.parametrize("name", FORMATS)
@@ -375,11 +376,16 @@ def test_comments_and_headers_of_people_stay(here: Path) -> None:
     edited = output.read_text().replace(
         '# nmt: model\n#, fuzzy\nmsgid "one"\nmsgstr "ONE"', '# sure?\nmsgid "one"\nmsgstr ""\n"je"\n"den"'
     )
-    edited = edited.replace('msgstr ""\n"Content', '# By me.\nmsgstr ""\n"Last-Translator: me\\n"\n"Content', 1)
-    edited = edited.replace('msgid ""', '# By me.\nmsgid ""', 1).replace("# By me.\nmsgstr", "msgstr")
+    edited = edited.replace('msgid ""\nmsgstr ""\n', '# By me.\nmsgid ""\nmsgstr ""\n"Last-Translator: me\\n"\n', 1)
     output.write_text(edited)
     source.write_text(source.read_text().replace('msgid "one"', '#: a.c:2\nmsgid "one"'))
     run(source, output)
+    assert output.read_text() == edited.replace("# sure?\n", "# sure?\n#: a.c:2\n")
+    assert not Path("out.po~").exists()
+    obsolete = '\n#~ msgid "old"\n#~ msgstr "stary"\n'
+    output.write_text(output.read_text().replace('msgid "two"', 'msgid ""\n"two"') + obsolete)
+    run(source, output)
+    assert Path("out.po~").read_text().endswith(obsolete), "no unit of the input has it"
     assert output.read_text() == edited.replace("# sure?\n", "# sure?\n#: a.c:2\n")
 
 
