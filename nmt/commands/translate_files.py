@@ -226,6 +226,7 @@ class _Job:
         self.is_in_place = output.exists() and output.samefile(source)
         self.texts = list[str]()  # what is to be searched for, and no earlier file has
         self.gaps = list[_Gap]()
+        self.copy: Path | None = None  # where the old version of the output is
         self.read()
 
     def read(self) -> None:
@@ -312,17 +313,16 @@ class _Job:
         record = Written(job=job, output=content_hash(content), backup=self.record.backup)
         record.add(written, self.file, self.theirs)
         record.rest = rest_of(written)
-        copy = self._copy(content)
-        if copy and self.is_in_place:
+        self.copy = self._copy(content)
+        if self.copy and self.is_in_place:
             record.backup = hash_file(self.output)
         record.save(self.output)
-        if copy:
-            with whole_file(copy) as stream:
+        if self.copy:
+            with whole_file(self.copy) as stream:
                 stream.write(self.output.read_bytes())
         if content != self.old or not self.output.exists():
             with whole_file(self.output) as stream, compressed(stream, self.output) as file:
                 file.write(content)
-        self.copy = copy
         return written
 
     def _copy(self, content: bytes) -> Path | None:
@@ -397,8 +397,8 @@ class FileTranslation:
             held.enter_context(exclusive(lock, str(what), self._say))
 
     def _hash(self, job: _Job) -> str:
-        """Return a hash of everything that an output is made from."""
-        return hash_of(self._settings, content_hash(content_of(job.source)))
+        """Return a hash of everything that an output is made from, but for itself."""
+        return hash_of(self._settings, "" if job.is_in_place else content_hash(content_of(job.source)))
 
     def _recall(self, job: _Job, units: Iterable[tuple[Unit, Sequence[str], bool]]) -> None:
         """Find what the memory has for the gaps of a file, and what is to be searched for."""

@@ -65,6 +65,7 @@ def test_open_units_are_translated_by_memory_and_search(nmt, ready: tuple[object
     assert re.search(r"; 9 strings in files \(2\), 2 from memory, 0 left empty\n\Z", done.err)
     again = nmt(*ready, "--input", "out/new/a.po", "--output", "again.po")
     assert again.code == 0
+    assert re.search("memory: 2 of 2 training files are not here .*, or name them by --memory\n", again.err)
     assert Path("again.po").read_bytes() == Path("out/new/a.po").read_bytes()  # nothing is open any more
 
 

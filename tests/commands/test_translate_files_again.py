@@ -265,6 +265,7 @@ def test_in_place_only_gaps_are_filled_and_the_old_file_is_kept(here: Path) -> N
     assert path.read_bytes() == before
     assert not Path("in/a.po~2").exists(), "nothing was written"
     assert Path("in/a.po~").read_text() == "of somebody"
+    assert run(path, path, resume=True)[-1].endswith("files done before: 1")
     with pytest.raises(UserError, match="is also the input, whose translations"):
         run(path, path, all=True)
     for name in ("a.pot", "strings.xml"):
