@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from glob import glob
+from itertools import zip_longest
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -231,7 +232,9 @@ class _Job:
 
     def read(self) -> None:
         """Read the file."""
-        self.file = BilingualFile(self.source, self._languages)
+        content = content_of(self.source)
+        self.file = BilingualFile(self.source, self._languages, content)
+        self.made_from = "" if self.is_in_place else content_hash(content)
 
     def merge(self, everything: bool) -> list[tuple[Unit, Sequence[str], bool]]:
         """Find what is to be filled: what is open or, with `everything`, all, but nothing that a person has done.
@@ -245,25 +248,30 @@ class _Job:
         is_merged = not self.is_in_place and self.old.strip() != b""
         self.older = self.file.other(self.output, self.old) if is_merged else None
         wanted = list[tuple[Unit, Sequence[str], bool]]()
-        pairs = (
-            matched(self.file, self.older) if self.older else [None] * (len(self.file.units) + len(self.file.headers))
-        )
-        for (name, unit), pair in zip(names_of(self.file), pairs, strict=True):
+        pairs = matched(self.file, self.older) if self.older else []
+        for (name, unit), pair in zip_longest(names_of(self.file), pairs):
             kept = self._keep(name, unit) if pair is None else self._keep_older(name, unit, *pair)
             forms: Sequence[str] = unit.filled
             if kept and kept.other is not unit:
-                forms = self._forms(kept.other)
+                forms = self.forms_of(kept.other)
             elif everything:
                 forms = [""] * len(unit.sources)
             if "" in forms and len(forms) == len(unit.sources) and unit not in self.file.headers:
                 wanted.append((unit, forms, any(forms) and (kept.other if kept else unit).needs_review))
         if self.older:
             found = {pair[0] for pair in pairs if pair}
-            lost = ((name, each) for name, each in names_of(self.older) if name not in found and any(self._forms(each)))
+            lost = (
+                (name, each) for name, each in names_of(self.older) if name not in found and any(self.forms_of(each))
+            )
             self.gone = [each for name, each in lost if not self.record.wrote(name, self.older, each)]
         return wanted
 
-    def _forms(self, other: Unit) -> Sequence[str]:
+    @property
+    def corrected(self) -> list[_Kept]:
+        """The units of an older output that stay."""
+        return [each for each in self.kept if each.other is not each.unit and each.unit not in self.file.headers]
+
+    def forms_of(self, other: Unit) -> Sequence[str]:
         """Return the forms of a unit of an older output."""
         return other.filled if self.file.has_sources else other.sources
 
@@ -283,7 +291,7 @@ class _Job:
         assert self.older is not None
         is_own = self.record.wrote(older_name, self.older, other)
         is_same = state_of(self.older, other) == state_of(self.file, unit)
-        if not any(self._forms(other)) or is_own or is_same:
+        if not any(self.forms_of(other)) or is_own or is_same:
             return self._keep(name, unit)
         self.theirs.add(name)
         is_changed = any(unit.filled) if self.file.has_sources else self.record.has(older_name)
@@ -398,7 +406,7 @@ class FileTranslation:
 
     def _hash(self, job: _Job) -> str:
         """Return a hash of everything that an output is made from, but for itself."""
-        return hash_of(self._settings, "" if job.is_in_place else content_hash(content_of(job.source)))
+        return hash_of(self._settings, job.made_from)
 
     def _recall(self, job: _Job, units: Iterable[tuple[Unit, Sequence[str], bool]]) -> None:
         """Find what the memory has for the gaps of a file, and what is to be searched for."""
@@ -452,7 +460,8 @@ class FileTranslation:
         if job.has_changed:  # somebody has saved it meanwhile
             job.read()
             self._recall(job, job.merge(self._decoding.all))
-        said = [("both changed", each, each.sources[0], self._of_person(job, each)) for each in job.both]
+        theirs = {each.unit: job.forms_of(each.other)[0] for each in job.kept}
+        said = [("both changed", each, each.sources[0], theirs[each]) for each in job.both]
         for unit, other, is_reviewed in job.kept:
             job.file.keep(unit, other, is_reviewed)
         for gap in job.gaps:
@@ -468,16 +477,12 @@ class FileTranslation:
             self._ledger.add("left empty", str(job.output), "without a source", source, "")
         for each in job.gone:
             assert job.older is not None
-            self._ledger.add(
-                "no longer in the input", str(job.copy), job.older.place_of(each), each.sources[0], each.targets[0]
-            )
-        if not job.record and any(each.other is not each.unit for each in job.kept):
+            place, text = job.older.place_of(each), job.forms_of(each)[0]
+            self._ledger.add("no longer in the input", str(job.copy), place, each.sources[0], text)
+        if job.corrected and not job.record:
             self._say(f"{job.output}: no record says what nmt wrote, so what was translated there stays")
         if job.copy:
             self._say(f"{job.output}: its old version is {job.copy}")
-
-    def _of_person(self, job: _Job, unit: Unit) -> str:
-        return next(each.other.targets[0] for each in job.kept if each.unit is unit)
 
     def _fill(self, gap: _Gap) -> list[tuple[str, Unit, str, str]]:
         """Fill a unit; return what is to be said of it: kinds, each with the unit, a source and a translation."""
@@ -497,11 +502,10 @@ class FileTranslation:
         for form, string in gap.strings.items():
             if gap.found[form].text:
                 continue
-            if string.has_message:
-                self.left += 1
-                said.append(("messages left", gap.unit, string.text, forms[form]))
-            kinds = dict.fromkeys(kind for text in string.texts for kind in self._defects.get(text, ()))
-            said += [(kind, gap.unit, string.text, forms[form]) for kind in kinds]
+            self.left += string.has_message
+            kinds = ["messages left"] * string.has_message
+            kinds += [kind for text in string.texts for kind in self._defects.get(text, ())]
+            said += [(kind, gap.unit, string.text, forms[form]) for kind in dict.fromkeys(kinds)]
         return said
 
     @property
@@ -512,9 +516,8 @@ class FileTranslation:
     @property
     def strings(self) -> int:
         """Number of strings to fill."""
-        return sum(len(gap.strings) for job in self._jobs for gap in job.gaps) + sum(
-            len(job.file.unfilled) for job in self._jobs
-        )
+        gaps = sum(len(gap.strings) for job in self._jobs for gap in job.gaps)
+        return gaps + sum(len(job.file.unfilled) for job in self._jobs)
 
     @property
     def summary(self) -> str:
@@ -523,9 +526,7 @@ class FileTranslation:
         done = f"{sum(each.text != '' for each in found):,} from memory, {self.empty:,} left empty"
         if self.left:
             done += f", {self.left:,} with ICU messages left as they are"
-        kept = sum(
-            each.other is not each.unit and each.other.sources != [""] for job in self._jobs for each in job.kept
-        )
+        kept = sum(len(job.corrected) for job in self._jobs)
         if kept:
             done += f", {kept:,} kept as people left them"
         if self.done:

@@ -150,6 +150,8 @@ def test_what_a_person_changed_stays_and_what_is_new_comes_in(here: Path, name: 
     run("in", "out")
     assert output.read_bytes() == before
     assert not Path("out", f"{name}~").exists(), "nothing but translations was changed"
+    run("in", "out", all=True)
+    assert units(output) | {"three": ""} == found | {"three": ""}
 
 
 @pytest.mark.parametrize("name", FORMATS)
