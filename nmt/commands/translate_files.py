@@ -248,6 +248,8 @@ class _Job:
         is_merged = not self.is_in_place and self.old.strip() != b""
         self.older = self.file.other(self.output, self.old) if is_merged else None
         wanted = list[tuple[Unit, Sequence[str], bool]]()
+        if self.older:
+            self.file.divide_as(self.older)
         pairs = matched(self.file, self.older) if self.older else []
         for (name, unit), pair in zip_longest(names_of(self.file), pairs):
             kept = self._keep(name, unit) if pair is None else self._keep_older(name, unit, *pair)

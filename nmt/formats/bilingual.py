@@ -91,6 +91,12 @@ class BilingualFile:
         """Return the content of another file of this kind."""
         return BilingualFile(path, self._languages, content, self._kind)
 
+    def divide_as(self, other: BilingualFile) -> None:
+        """Divide units into segments only if those of another version of this file are divided, or not translated."""
+        if isinstance(self._file, XliffFile) and isinstance(other._file, XliffFile):
+            self._file.divide_as(other._file)
+            self.units = self._file.units
+
     @property
     def has_sources(self) -> bool:
         """Whether it has the sources beside the translations."""

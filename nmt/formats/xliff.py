@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -40,9 +40,20 @@ class XliffFile(UnitFile):
         if root.base != "xliff" or root.get("version").startswith("2"):
             raise ValueError(f"it begins with {root.tag[:60]}")
         self.language = next((each.get("target-language") for each in root.children if each.base == "file"), "")
-        for element in root.below():
-            if element.base == "trans-unit":
-                self.units += self._units(element)
+        self._read(())
+
+    def _read(self, whole: Collection[str]) -> None:
+        """Read the units, without dividing those with names in `whole`."""
+        elements = (each for each in self._document.root.below() if each.base == "trans-unit")
+        self.units = [unit for each in elements for unit in self._units(each, each.get("id") in whole)]
+
+    def divide_as(self, other: XliffFile) -> None:
+        """Do not divide units that have an undivided translation in another version of the file.
+
+        Some programs write one to a unit that had segments.
+        """
+        places = [unit.place for unit in other.units if unit.targets[0]]
+        self._read({each.element.get("id") for each in places if each.holder is each.element.child("target")} - {""})
 
     def keep(self, unit: Unit, other: Unit, is_reviewed: bool) -> None:
         """Give a unit the translation, the marks and the comments of `other`, as they are written there."""
@@ -63,7 +74,7 @@ class XliffFile(UnitFile):
         """Return the file with all that was written to its units."""
         return self._document.content()
 
-    def _units(self, element: Element) -> Iterator[Unit]:
+    def _units(self, element: Element, is_whole: bool) -> Iterator[Unit]:
         source, target = element.child("source"), element.child("target")
         if source is None or not source.content().strip() or element.inherited("translate") == "no":
             return
@@ -72,7 +83,7 @@ class XliffFile(UnitFile):
         is_new = state in UNTRANSLATED
         needs_review = element.get("approved") == "no" or state.startswith("needs-")
         places, written = _marked(target), dict[str, str]()
-        segments = _segments(element, is_new)
+        segments = {} if is_whole else _segments(element, is_new)
         found: list[tuple[str, Element, _Place, Write]] = []
         for key, each in segments.items():
             put = partial(self._put_segment, element, places, written, key)

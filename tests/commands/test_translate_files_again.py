@@ -372,6 +372,18 @@ def test_a_note_says_where_a_translation_comes_from_until_it_is_reviewed(here: P
     assert not re.search("nmt|qualifier", output.read_text().replace(NOTED["a.tmx"][1], "")), output.read_text()
 
 
+def test_a_translation_of_segments_may_be_written_undivided(here: Path) -> None:
+    source, output = Path("in/a.xlf"), Path("out.xlf")
+    divided = "<seg-source><mrk mtype='seg' mid='1'>one.</mrk> <mrk mtype='seg' mid='2'>two.</mrk></seg-source>"
+    source.write_text(xliff(("one. two.", ""), ("three", "")).replace("two.</source>", "two.</source>" + divided))
+    run(source, output)
+    written = output.read_text()
+    assert ">ONE.</mrk> <mrk mtype='seg' mid='2'>TWO.</mrk></target>" in written
+    output.write_text(re.sub("<target[^>]*><mrk.*</target>", "<target>jeden i dwa</target>", written))
+    assert run(source, output)[-1].endswith("1 kept as people left them")
+    assert "<target>jeden i dwa</target>" in output.read_text()
+
+
 def test_comments_and_headers_of_people_stay(here: Path) -> None:
     source, output = Path("in/a.po"), Path("out.po")
     source.write_text(po(("one", ""), ("two", "")))
