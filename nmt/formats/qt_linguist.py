@@ -61,6 +61,8 @@ class TsFile(UnitFile):
     def keep(self, unit: Unit, other: Unit, is_reviewed: bool) -> None:
         """Give a unit the translation, the marks and the comments of `other`, as they are written there."""
         own, given, fill = unit.place, other.place, self._document.fill
+        if given.target is None:
+            return
         state = given.target.get("type") or None
         inside = self._document.in_newlines(given.target.inside)
         if own.target is None:

@@ -32,6 +32,8 @@ class TmxFile(UnitFile):
     def keep(self, unit: Unit, other: Unit, is_reviewed: bool) -> None:
         """Give a unit the variant of `other`, as it is written there."""
         (source, target), (_, given) = unit.place, other.place
+        if given is None:
+            return
         variant, xml = given.parent, self._document.in_newlines(given.parent.raw)
         note = _note_of(variant)
         if note and is_reviewed:

@@ -59,12 +59,10 @@ class XliffFile(UnitFile):
         """Give a unit the translation, the marks and the comments of `other`, as they are written there."""
         own, given = unit.place, other.place
         target = given.element.child("target")
-        state, qualifier = (target.get("state"), target.get("state-qualifier")) if target else ("", "")
-        own.put(
-            self._document.in_newlines(given.holder.inside) if given.holder else None,
-            state,
-            "" if is_reviewed else qualifier,
-        )
+        if target is None or given.holder is None:
+            return
+        qualifier = "" if is_reviewed else target.get("state-qualifier")
+        own.put(self._document.in_newlines(given.holder.inside), target.get("state"), qualifier)
         self._document.fill(own.element, None, approved=given.element.get("approved") or None)
         notes = [note for note in _notes(given.element) if note not in _notes(own.element)]
         if notes:

@@ -94,7 +94,8 @@ class Model:
         for request in requests:
             self.meanwhile()
             self.seen.append(request.text)
-            yield SimpleNamespace(texts=[re.sub("(?<!%)[a-z]+", lambda word: word[0].upper(), request.text)], parts=1)
+            text = re.sub("(?<!%)[a-z]+", lambda word: word[0].upper(), request.text)
+            yield SimpleNamespace(texts=[text.replace("LOST %s", "LOST")], parts=1)
 
 
 def run(source: object, output: object, model: Model | None = None, resume: bool = False, **given: Any) -> list[str]:
@@ -168,6 +169,22 @@ def test_without_a_record_all_that_is_filled_is_of_people(here: Path, name: str)
     if name not in ("a.po", "a.ts", "a.tmx"):
         return
     assert output.read_bytes() == written
+
+
+@pytest.mark.parametrize("name", ["a.po", "a.xlf", "a.ts", "a.tmx"])
+def test_what_was_left_empty_and_filled_by_a_person_stays(here: Path, name: str) -> None:
+    source, output = Path("in", name), Path("out", name)
+    source.write_text(FORMATS[name](("one", ""), ("lost %s", "")))
+    said = run("in", "out")
+    assert said[0].endswith(": left empty: 'lost %s'")
+    assert units(output)["lost %s"] == ""
+    file = BilingualFile(output, DATA.languages)
+    file.units[1].write(["zgubiony %s"], False)
+    output.write_bytes(file.content())
+    model = Model()
+    run("in", "out", model)
+    assert model.seen == ["one"]
+    assert output.read_bytes() == file.content()
 
 
 @pytest.mark.parametrize("name", FORMATS)
