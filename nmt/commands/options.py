@@ -124,7 +124,9 @@ class SearchOptions(Options):
         "--n-best N  Print up to N different results per line, separated by tabs: line, rank, score, result."
     )
     as_json: bool = in_files("--json  Print one JSON object per line, with scores, subwords and more.")
-    resume: bool = in_files("--resume  Save finished blocks beside --output and continue from them.")
+    resume: bool = in_files(
+        "--resume  Save finished blocks beside --output and continue from them; leave out files that are done."
+    )
     beam: int | None = in_search("--beam N  Beam size; 1 is greedy search.")
     alpha: float | None = in_search("--alpha X  Exponent of the length penalty.", click.FloatRange(min=0))
     overrides: tuple[str, ...] = overrides_option(section="Search")
@@ -141,6 +143,10 @@ class SearchOptions(Options):
     )
     batch_tokens: str | None = in_machine(
         "--batch-tokens N|auto  Padded source tokens per batch, or auto.", Text("auto")
+    )
+    ledger: Path | None = in_files(
+        "--ledger FILE  Also write a table of the strings of files with warnings, and of those left empty: file, unit, "
+        "kind, source, translation."
     )
     strict: bool = option("--strict  Exit with 1 if the summary counts any warnings.")
     threads: int | None = threads_option()

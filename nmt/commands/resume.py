@@ -22,6 +22,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from glob import escape
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from nmt.commands.process import open_output
@@ -103,9 +104,13 @@ class Statistics:
         number = self.before + self.counts.lines
         if not result.parts:
             self.searched(0)  # a blank line, which never reaches the engine
-        occurred = {warning: (count, number) for warning, occurs in self._warnings.items() if (count := occurs(result))}
-        self.counts.add(Counts(warnings=occurred))
+        self.counts.add(Counts(warnings={name: (times, number) for name, times in self.occurring(result).items()}))
         return number
+
+    def occurring(self, result: LineResult) -> dict[str, int]:
+        """Return how often each warning occurs in a result, without those that do not."""
+        counts = {warning: occurs(result) for warning, occurs in self._warnings.items()}
+        return {warning: count for warning, count in counts.items() if count}
 
     def speed(self) -> str:
         """Return the target symbols per second since the first line, as text."""
@@ -119,10 +124,11 @@ class Statistics:
         found = ", ".join(f"{name} {known[name][0]:,}" for name in self._warnings if name in known)
         return lines + ("" if typed else f", {self.speed()}") + (found and f"; {found}")
 
-    def check(self) -> None:
-        """Raise UserError if any warning occurred, with the first line number of each."""
-        known = self.counts.warnings
-        found = ["{} {:,} (first in line {:,})".format(name, *known[name]) for name in self._warnings if name in known]
+    def check(self, places: Mapping[str, str] = MappingProxyType({})) -> None:
+        """Raise UserError if any warning occurred, with the place of the first one, or else the number of its line."""
+        known = {name: self.counts.warnings[name] for name in self._warnings if name in self.counts.warnings}
+        firsts = {name: places.get(name, f"line {line:,}") for name, (_, line) in known.items()}
+        found = [f"{name} {count:,} (first in {firsts[name]})" for name, (count, _) in known.items()]
         if found:
             raise UserError(f"--strict: {', '.join(found)}", "use the output, which is complete, or leave out --strict")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, nullcontext
 from functools import partial
 from io import BytesIO
@@ -18,11 +18,12 @@ import click
 from nmt import __version__
 from nmt.checkpoint.reading import Bundle, common_tokenizer
 from nmt.commands.command_line import refuse
+from nmt.commands.ledger import Ledger
 from nmt.commands.process import count_input, is_typed, open_output, read_input
 from nmt.commands.resume import Blocks, Job, Statistics, open_blocks, record_of
 from nmt.commands.translate_files import FileTranslation, find_files
-from nmt.data.memory import TranslationMemory, say_foreign
-from nmt.data.pairs import check_inputs
+from nmt.data.memory import TranslationMemory, say_foreign, say_missing
+from nmt.data.pairs import check_inputs, input_files
 from nmt.decoding.engine import Request, read_tagged
 from nmt.decoding.parser import Parser, drawn
 from nmt.decoding.pipeline import Pipeline
@@ -36,7 +37,7 @@ from nmt.recipe.data import PAIRS
 from nmt.system.compression import compressed, open_input
 from nmt.system.console import Console
 from nmt.system.errors import Interrupted, UserError
-from nmt.system.files import check_place, whole_file
+from nmt.system.files import check_place, sha256, whole_file
 from nmt.system.launchers import check_alone
 from nmt.text.lines import one_line, read_lines
 
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from nmt.report.attention import AttentionView
 
 MOST_COMPLAINTS = 20  # maximum complaints about outputs to print
+FOR_FILES = "is for files of translators, and does not go with lines"
 NO_LINES = "is for lines, and does not go with files of translators"
 WITHOUT_EFFECT = {"batch_tokens", "average_last"}  # decoding settings that do not change outputs
 
@@ -54,7 +56,8 @@ def translate(options: SearchOptions) -> None:
     """Translate lines with the models named by the options."""
     search = LineSearch(options, "translate")
     search.files = find_files(options.source, options.output, options.document or options.markup, search.say)
-    refuse(options, "n_best as_json resume attention sample prefix document", NO_LINES, search.files)
+    refuse(options, "n_best as_json attention sample prefix document", NO_LINES, search.files)
+    refuse(options, "ledger", FOR_FILES, not search.files)
     others = "n_best as_json resume sample prefix document markup"
     refuse(options, others, "cannot be combined with --memory", options.memory and not search.files)
     bundles, decoding = search.bundles, search.decoding
@@ -69,8 +72,8 @@ def translate(options: SearchOptions) -> None:
     if tokenizer.source.languages and not tokenizer.lossy and (source, to) not in directions:
         search.say(f"no training set has the direction {source}-{to}")
     warnings = dict(Translator.warnings)
-    if options.document:
-        del warnings["inputs split"]  # paragraphs are split at every sentence
+    if options.document or search.files:
+        del warnings["inputs split"]  # paragraphs are split at every sentence, and long strings are no fault
 
     search.run(
         lambda models: Translator(models, tokenizer, decoding, lengths, options.as_json, terms, directions, direction),
@@ -119,6 +122,7 @@ class LineSearch:
         check_alone("search the whole input", of_workers)
         self.options, self.say, self.complaints = options, options.console.say, 0
         self.files, self.more = list[tuple[Path, Path]](), ""  # what else the last line says
+        self.first: Mapping[str, str] = {}  # where each warning occurs first in files
         self.bundles, self.decoding = find_models(options.paths, options.settings, task, options.console)
         self.data = self.bundles[0].recipe.data
 
@@ -133,8 +137,8 @@ class LineSearch:
         self.open, self.statistics = partial(pipeline_of, models), statistics
         path = options.attention
         with _attention_view(options, path, self.bundles[0]) if path else nullcontext() as self.view:
-            way = self._in_files if self.files else partial(self._in_blocks, own) if options.resume else self._at_once
-            whole = way()
+            way = self._in_files if self.files else self._in_blocks if options.resume else self._at_once
+            whole = way(own)
             if self.view:
                 self.view.write(models.only)
         if self.complaints > MOST_COMPLAINTS:
@@ -142,16 +146,27 @@ class LineSearch:
         if whole:
             self.say(self.statistics.summary(is_typed(options.source)) + self.more)
             if options.strict:
-                self.statistics.check()
+                self.statistics.check(self.first)
 
-    def _in_files(self) -> bool:
-        """Translate files of translators."""
-        of_training = self.bundles[0].recipe.data
+    def _in_files(self, own: dict[str, Any]) -> bool:
+        """Translate files of translators; return False if all are done."""
+        options, of_training = self.options, self.bundles[0].recipe.data
         trained = [each for each in of_training.train if of_training.of(each).languages == self.data.languages]
-        translation = FileTranslation(self.files, [*self._memory_sets(), *trained], self.data, self.decoding, self.say)
-        with self.open() as pipeline, self.statistics.progress(self.options.console, None):
-            translation.run(pipeline, self.statistics)
-        self.more = f"; {translation.summary}"
+        say_missing(trained, self.data, self.say)
+        sets = [*self._memory_sets(), *trained]
+        memory = [sha256(path) for each in sets for path in input_files(each, self.data) if path.is_file()]
+        settings = {**self._settings(own), "--terms": options.terms and sha256(options.terms), "memory": memory}
+        with ExitStack() as held:
+            ledger = Ledger(options.ledger, self.say, held)
+            translation = FileTranslation(
+                self.files, sets, self.data, self.decoding, self.say, held, ledger, settings, options.resume
+            )
+            if translation.is_done:
+                self.say(f"{options.output}: already up to date; without --resume, it is translated again")
+                return False
+            with self.open() as pipeline, self.statistics.progress(options.console, None):
+                translation.run(pipeline, self.statistics)
+        self.more, self.first = f"; {translation.summary}", ledger.first
         return True
 
     def _memory_sets(self) -> list[Dataset]:
@@ -176,7 +191,7 @@ class LineSearch:
             self.more = f"; {count:,} from memory"
             yield "" if known else line
 
-    def _at_once(self) -> bool:
+    def _at_once(self, _: dict[str, Any]) -> bool:
         """Search the whole input and write results as they arrive."""
         options = self.options
         with ExitStack() as held:
@@ -274,15 +289,19 @@ class LineSearch:
         for path in inputs.values():
             open_input(path).close()
         _check_output(options)
-        settings = {
+        return Job(options.output, inputs, self._settings(own))
+
+    def _settings(self, own: dict[str, Any]) -> dict[str, Any]:
+        """Return everything but files that affects the output, by user-visible name."""
+        decoding = self.decoding.model_dump(exclude=WITHOUT_EFFECT)
+        return {
             "nmt": __version__,
             "--model": [bundle.content() for bundle in self.bundles],
-            **{f"decoding.{key}": value for key, value in self.decoding.model_dump(exclude=WITHOUT_EFFECT).items()},
-            "--json": options.as_json,
-            "--n-best": options.n_best,
+            **{f"decoding.{key}": value for key, value in decoding.items()},
+            "--json": self.options.as_json,
+            "--n-best": self.options.n_best,
             **own,
         }
-        return Job(options.output, inputs, settings)
 
     def _read(self) -> Iterator[Any]:
         """Return the input's lines from the start, with their prefixes if --prefix is given."""

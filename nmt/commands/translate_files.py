@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
-from dataclasses import dataclass, field
+import signal
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
 from glob import glob
+from itertools import zip_longest
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 from xml.parsers.expat import ExpatError
 
 import click
 
+from nmt.commands.ledger import Ledger
 from nmt.commands.resume import Statistics
 from nmt.data.memory import TranslationMemory
 from nmt.decoding.engine import Request
@@ -30,15 +35,28 @@ from nmt.formats.declared import (
     other_language,
 )
 from nmt.formats.strings import ProgramString
-from nmt.formats.units import Unit
+from nmt.formats.units import ORIGINS, Origin, Unit
+from nmt.formats.written import (
+    FOLDER,
+    Written,
+    content_hash,
+    free_copy,
+    hash_of,
+    matched,
+    names_of,
+    place_beside,
+    rest_of,
+    state_of,
+)
 from nmt.recipe import Data, Dataset, Decoding
 from nmt.system.compression import compressed, split_suffix
-from nmt.system.errors import UserError
+from nmt.system.errors import Interrupted, UserError
 from nmt.system.files import check_place, make_directory, whole_file
+from nmt.system.integrity import hash_file
+from nmt.system.processes import exclusive
 from nmt.text.language_codes import Language, of_android
 
 WRITTEN = "PO, POT, XLIFF 1.2, TMX, Qt's TS and Android's strings"
-SHOWN = 60  # characters of a source in a complaint
 
 
 def find_files(
@@ -71,8 +89,9 @@ def find_files(
         if _format_of(out) != _format_of(path):
             ending = ending_of(Path(_catalog_name(path)))
             raise UserError(f"--output {out}: does not end in {ending}", "an output has the format of its input")
-        if out.exists() and out.samefile(path):
-            raise UserError(f"--output {out}: is also the input", "give --output another file or folder")
+        if out.exists() and out.samefile(path) and (ending_of(path) == ".pot" or kind_of(path) == ".xml"):
+            problem = f"--output {out}: is also the input, in which translations would replace the sources"
+            raise UserError(problem, "give --output another file or folder")
         if out.is_symlink():
             check_place(out)
     return jobs
@@ -157,26 +176,177 @@ def _in_languages(
     return fitting
 
 
+class _Found(NamedTuple):
+    """A translation in the memory; an empty one if it has none."""
+
+    text: str = ""
+    origin: Origin = "model"
+    is_exact: bool = False
+    """Whether it is that of exactly this string in this context"""
+
+
 @dataclass
+class _Gap:
+    """A unit to fill."""
+
+    unit: Unit
+    forms: Sequence[str]
+    """The forms that are there, empty ones for gaps"""
+    strings: Mapping[int, ProgramString]
+    """Sources of the gaps, by the number of the form"""
+    found: Mapping[int, _Found]
+    """What the memory has for these"""
+    is_marked: bool
+    """Whether the forms that are there need review"""
+
+    @property
+    def searched(self) -> list[ProgramString]:
+        """The strings that the memory does not have."""
+        return [string for form, string in self.strings.items() if not self.found[form].text]
+
+    @property
+    def origin(self) -> Origin:
+        """Where the forms come from; if that differs, the worst."""
+        return max((each.origin for each in self.found.values()), key=ORIGINS.index)
+
+
+class _Kept(NamedTuple):
+    """A unit that stays as a person left it: there or in an older version of the output."""
+
+    unit: Unit
+    other: Unit
+    is_reviewed: bool
+
+
 class _Job:
     """A file to translate."""
 
-    file: BilingualFile
-    output: Path
-    units: list[tuple[Unit, list[ProgramString], list[str]]]
-    """Open units, the strings of their forms, and translations of these from memory, "" for those to search for"""
-    unfilled: list[tuple[str, int]]
-    """Sources of other gaps, each with their number: of forms beside translated ones, and of what has no source here"""
-    texts: list[str] = field(default_factory=list)
-    """What is to be searched for, and no earlier file has"""
+    def __init__(self, source: Path, output: Path, languages: Sequence[str]) -> None:
+        """Read a file; raise UserError if it is unreadable."""
+        self.source, self.output, self._languages = source, output, languages
+        self.is_in_place = output.exists() and output.samefile(source)
+        self.texts = list[str]()  # what is to be searched for, and no earlier file has
+        self.gaps = list[_Gap]()
+        self.copy: Path | None = None  # where the old version of the output is
+        self.read()
 
-    @classmethod
-    def of(cls, file: BilingualFile, output: Path, everything: bool) -> _Job:
-        """Return the job of a file: what is open in it or, with `everything`, all."""
-        units = [unit for unit in file.units if unit.is_open or everything]
-        partly = [unit for unit in file.units if unit.gaps and not (unit.is_open or everything)]
-        unfilled = [(unit.sources[-1], unit.gaps) for unit in partly] + [(source, 1) for source in file.unfilled]
-        return cls(file, output, [(unit, [*map(file.string, unit.sources)], []) for unit in units], unfilled)
+    def read(self) -> None:
+        """Read the file."""
+        content = content_of(self.source)
+        self.file = BilingualFile(self.source, self._languages, content)
+        self.made_from = "" if self.is_in_place else content_hash(content)
+
+    def merge(self, everything: bool) -> list[tuple[Unit, Sequence[str], bool]]:
+        """Find what is to be filled: what is open or, with `everything`, all, but nothing that a person has done.
+
+        Return these units, each with the forms that stay, and whether they need review. What a person has done in an
+        existing output, its record says. Raise UserError if the output is unreadable.
+        """
+        self.record, self.old = Written.of(self.output), _content(self.output)
+        self.kept, self.theirs = list[_Kept](), set[str]()
+        self.both, self.gone = list[Unit](), list[Unit]()
+        is_merged = not self.is_in_place and self.old.strip() != b""
+        self.older = self.file.other(self.output, self.old) if is_merged else None
+        wanted = list[tuple[Unit, Sequence[str], bool]]()
+        if self.older:
+            self.file.divide_as(self.older)
+        pairs = matched(self.file, self.older) if self.older else []
+        for (name, unit), pair in zip_longest(names_of(self.file), pairs):
+            kept = self._keep(name, unit) if pair is None else self._keep_older(name, unit, *pair)
+            forms: Sequence[str] = unit.filled
+            if kept and kept.other is not unit:
+                forms = self.forms_of(kept.other)
+            elif everything:
+                forms = [""] * len(unit.sources)
+            if "" in forms and len(forms) == len(unit.sources) and unit not in self.file.headers:
+                wanted.append((unit, forms, any(forms) and (kept.other if kept else unit).needs_review))
+        if self.older:
+            found = {pair[0] for pair in pairs if pair}
+            lost = (
+                (name, each) for name, each in names_of(self.older) if name not in found and any(self.forms_of(each))
+            )
+            self.gone = [each for name, each in lost if not self.record.wrote(name, self.older, each)]
+        return wanted
+
+    @property
+    def corrected(self) -> list[_Kept]:
+        """The units of an older output that stay."""
+        return [each for each in self.kept if each.other is not each.unit and each.unit not in self.file.headers]
+
+    def forms_of(self, other: Unit) -> Sequence[str]:
+        """Return the forms of a unit of an older output."""
+        return other.filled if self.file.has_sources else other.sources
+
+    def _keep(self, name: str, unit: Unit) -> _Kept | None:
+        """Note that a unit of the input stays as it is; return it if its note of origin goes, as it is reviewed."""
+        is_own = self.is_in_place and self.record.wrote(name, self.file, unit)
+        if self.is_in_place and any(unit.filled) and not is_own:
+            self.theirs.add(name)
+        is_reviewed = not is_own and self._is_reviewed(name, unit)
+        if not is_reviewed:
+            return None
+        self.kept.append(_Kept(unit, unit, True))
+        return self.kept[-1]
+
+    def _keep_older(self, name: str, unit: Unit, older_name: str, other: Unit) -> _Kept | None:
+        """Note, and return, that an older unit stays, unless it is empty, as nmt wrote it, or as the input has it."""
+        assert self.older is not None
+        is_own = self.record.wrote(older_name, self.older, other)
+        is_same = state_of(self.older, other) == state_of(self.file, unit)
+        if not any(self.forms_of(other)) or is_own or is_same:
+            return self._keep(name, unit)
+        self.theirs.add(name)
+        is_changed = any(unit.filled) if self.file.has_sources else self.record.has(older_name)
+        if is_changed and not self.record.saw(older_name, self.file, unit) and unit not in self.file.headers:
+            self.both.append(unit)
+        self.kept.append(_Kept(unit, other, self._is_reviewed(older_name, other)))
+        return self.kept[-1]
+
+    def _is_reviewed(self, name: str, unit: Unit) -> bool:
+        """Return whether a person has reviewed a unit, of which it says that nmt wrote it."""
+        is_known = self.file.has_marks and self.file.has_own_notes
+        return unit.origin != "" and not unit.needs_review and (is_known or self.record.knows(name))
+
+    @property
+    def has_changed(self) -> bool:
+        """Whether the output is another one than was read."""
+        return _content(self.output) != self.old
+
+    def is_done(self, job: str) -> bool:
+        """Return whether the output was made so, and is as it was then."""
+        return self.record.job == job and self.record.output == content_hash(_content(self.output))
+
+    def write(self, job: str) -> BilingualFile:
+        """Write the output, and the record of it; return it as it now is."""
+        content = self.file.content()
+        written = self.file.other(self.output, content)
+        record = Written(job=job, output=content_hash(content), backup=self.record.backup)
+        record.add(written, self.file, self.theirs)
+        record.rest = rest_of(written)
+        self.copy = self._copy(content)
+        if self.copy and self.is_in_place:
+            record.backup = hash_file(self.output)
+        record.save(self.output)
+        if self.copy:
+            with whole_file(self.copy) as stream:
+                stream.write(self.output.read_bytes())
+        if content != self.old or not self.output.exists():
+            with whole_file(self.output) as stream, compressed(stream, self.output) as file:
+                file.write(content)
+        return written
+
+    def _copy(self, content: bytes) -> Path | None:
+        """Return where to keep the old version of the output; None if nothing of it is lost that a person wrote."""
+        if content == self.old or not self.old.strip():
+            return None
+        if self.is_in_place:
+            return free_copy(self.output, self.record.backup)
+        is_lost = self.gone or self.older is None or self.record.rest != rest_of(self.older)
+        return free_copy(self.output, "") if is_lost else None
+
+
+def _content(path: Path) -> bytes:
+    return content_of(path) if path.is_file() else b""
 
 
 class FileTranslation:
@@ -189,78 +359,178 @@ class FileTranslation:
         data: Data,
         decoding: Decoding,
         say: Callable[[str], None],
+        held: ExitStack,
+        ledger: Ledger,
+        settings: Mapping[str, Any] = MappingProxyType({}),
+        resume: bool = False,
     ) -> None:
-        """Read the files, and recall what the memory has: `datasets` and what the model was trained on."""
-        self._decoding, self._say, self._known, self._jobs = decoding, say, dict[str, str](), list[_Job]()
+        """Read the files, and recall what the memory has: `datasets` and what the model was trained on.
+
+        `settings` are all on which translations depend. With `resume`, files are left out that were made with these,
+        from the same input. Outputs are locked until `held` is closed. Raise UserError if another process has locked
+        them.
+        """
+        self._decoding, self._say, self._known, self._jobs = decoding, say, defaultdict[str, str](str), list[_Job]()
+        self._ledger, self._settings, self._defects = ledger, settings, dict[str, list[str]]()
         for path, output in _in_languages(files, data.languages, say):
-            job = _Job.of(BilingualFile(path, data.languages), output, decoding.all)
+            job = _Job(path, output, data.languages)
             has_texts = job.file.units or job.file.unfilled
             if has_texts or len(files) == 1 or ending_of(path) != ".xml":  # Android's resources may be colours alone
                 self._jobs.append(job)
-        strings = [string for job in self._jobs for _, own, _ in job.units for string in own]
-        memory = TranslationMemory((string.body.strip() for string in strings), datasets, data)
-        self.recalled, self.empty, self.left = 0, 0, 0
-        self.strings = len(strings) + sum(gaps for job in self._jobs for _, gaps in job.unfilled)
-        for job in self._jobs:
-            for unit, own, found in job.units:
-                found += [self._recall(memory, job, unit, *each) for each in enumerate(own)]
-                texts = (text for string, known in zip(own, found, strict=True) if not known for text in string.texts)
-                new = [text for text in dict.fromkeys(texts) if text not in self._known]
-                job.texts += new
-                self._known |= dict.fromkeys(new, "")
+            if job.is_in_place and decoding.all:
+                problem = f"--output {output}: is also the input, whose translations decoding.all would replace"
+                raise UserError(problem, "give --output another file or folder")
+        self._lock(held)
+        wanted = [job.merge(decoding.all) for job in self._jobs]
+        self.done = [job for job in self._jobs if resume and job.is_done(self._hash(job))]
+        bodies = (
+            job.file.string(source).body.strip()
+            for job, units in zip(self._jobs, wanted, strict=True)
+            for unit, forms, _ in units
+            for source, form in zip(unit.sources, forms, strict=True)
+            if not form
+        )
+        self._memory = TranslationMemory(bodies, datasets, data)
+        self.empty, self.left = 0, 0
+        for job, units in zip(self._jobs, wanted, strict=True):
+            if job not in self.done:
+                self._recall(job, units)
+        self._jobs = [job for job in self._jobs if job not in self.done]
 
-    def _recall(self, memory: TranslationMemory, job: _Job, unit: Unit, form: int, string: ProgramString) -> str:
-        """Return the translation in the memory; an empty one if it has none that fits."""
-        where = unit.context_of(form), job.file.path.stem
-        if (found := memory.recall(string.body.strip(), string.text, *where)) is None:
-            return ""
-        text = found.target if found.source == string.text else string.dressed(found.bare)
-        self.recalled += text != ""
-        return text
+    def _lock(self, held: ExitStack) -> None:
+        """Lock an output, or the folders of several."""
+        outputs = [job.output for job in self._jobs]
+        locks = {place_beside(path, ".lock"): path for path in outputs}
+        if len(outputs) > 1:
+            locks = {path.parent / FOLDER / "lock": path.parent for path in outputs}
+        for lock, what in locks.items():
+            held.enter_context(exclusive(lock, str(what), self._say))
+
+    def _hash(self, job: _Job) -> str:
+        """Return a hash of everything that an output is made from, but for itself."""
+        return hash_of(self._settings, job.made_from)
+
+    def _recall(self, job: _Job, units: Iterable[tuple[Unit, Sequence[str], bool]]) -> None:
+        """Find what the memory has for the gaps of a file, and what is to be searched for."""
+        job.gaps = []
+        for unit, forms, is_marked in units:
+            strings = {form: job.file.string(unit.sources[form]) for form, text in enumerate(forms) if not text}
+            found = {form: self._find(job, unit, form, string) for form, string in strings.items()}
+            job.gaps.append(_Gap(unit, forms, strings, found, is_marked))
+        texts = (text for gap in job.gaps for string in gap.searched for text in string.texts)
+        job.texts = [text for text in dict.fromkeys(texts) if text not in self._known]
+        self._known |= dict.fromkeys(job.texts, "")
+
+    def _find(self, job: _Job, unit: Unit, form: int, string: ProgramString) -> _Found:
+        """Return the translation in the memory."""
+        context = unit.context_of(form)
+        known = self._memory.recall(string.body.strip(), string.text, context, job.source.stem)
+        if known is None:
+            return _Found()
+        is_same = known.source == string.text
+        text = known.target if is_same else string.dressed(known.bare)
+        if not text:
+            return _Found()
+        return _Found(text, "memory" if is_same else "near memory", is_same and known.context == context)
 
     def run(self, pipeline: Pipeline[Any], statistics: Statistics) -> None:
-        """Search for the other translations, and write each file as soon as all of its own are there."""
-        with closing(pipeline.stream(statistics.timed(self._requests()), searched=statistics.searched)) as results:
-            for job in self._jobs:
-                for text, result in zip(job.texts, results, strict=False):
-                    statistics.add(result)
-                    self._known[text] = result.texts[0]
-                self._write(job)
+        """Search for the other translations, and write each file as soon as all of its own are there.
+
+        Raise Interrupted, which says how many files are done, if a signal ends it.
+        """
+        done = 0
+        try:
+            with closing(pipeline.stream(statistics.timed(self._requests()), searched=statistics.searched)) as results:
+                for job in self._jobs:
+                    for text, result in zip(job.texts, results, strict=False):
+                        statistics.add(result)
+                        self._known[text] = result.texts[0]
+                        self._defects[text] = [*statistics.occurring(result)]
+                    self._write(job)
+                    done += 1
+        except (KeyboardInterrupt, Interrupted) as error:
+            number = error.signal_number if isinstance(error, Interrupted) else signal.SIGINT
+            of = f"{done:,} of {len(self._jobs):,} files are done"
+            raise Interrupted(f"{of}; the same command with --resume translates the others", number) from error
+        self._ledger.end()
 
     def _requests(self) -> Iterator[Request]:
         return (Request(text).of_segment(job.file.segment(text)) for job in self._jobs for text in job.texts)
 
     def _write(self, job: _Job) -> None:
-        for unit, strings, found in job.units:
-            forms = [text or string.put(self._known) for string, text in zip(strings, found, strict=True)]
-            try:
-                if not all(forms):
-                    raise ValueError
-                unit.write(forms, self._decoding.review)
-                new = [string for string, recalled in zip(strings, found, strict=True) if not recalled]
-                self._count_messages(job, new)
-            except (ExpatError, ValueError):  # a placeholder is lost, or it is no XML
-                self._leave_empty(job, unit.sources[0], len(forms))
-        for source, gaps in job.unfilled:
-            self._leave_empty(job, source, gaps)
         make_directory(job.output.parent)
-        with whole_file(job.output) as stream, compressed(stream, job.output) as file:
-            file.write(job.file.content())
+        if job.has_changed:  # somebody has saved it meanwhile
+            job.read()
+            self._recall(job, job.merge(self._decoding.all))
+        theirs = {each.unit: job.forms_of(each.other)[0] for each in job.kept}
+        said = [("both changed", each, each.sources[0], theirs[each]) for each in job.both]
+        for unit, other, is_reviewed in job.kept:
+            job.file.keep(unit, other, is_reviewed)
+        for gap in job.gaps:
+            said += self._fill(gap)
+        written = job.write(self._hash(job))
+        found = dict(names_of(written))
+        places = {unit: found.get(name, unit) for name, unit in names_of(job.file)}
+        for kind, unit, source, text in said:
+            file = written if places[unit] is not unit else job.file
+            self._ledger.add(kind, str(job.output), file.place_of(places[unit]), source, text)
+        for source in job.file.unfilled:
+            self.empty += 1
+            self._ledger.add("left empty", str(job.output), "without a source", source, "")
+        for each in job.gone:
+            assert job.older is not None
+            place, text = job.older.place_of(each), job.forms_of(each)[0]
+            self._ledger.add("no longer in the input", str(job.copy), place, each.sources[0], text)
+        if job.corrected and not job.record:
+            self._say(f"{job.output}: no record says what nmt wrote, so what was translated there stays")
+        if job.copy:
+            self._say(f"{job.output}: its old version is {job.copy}")
 
-    def _count_messages(self, job: _Job, strings: Sequence[ProgramString]) -> None:
-        for string in strings:
-            if string.has_message:
-                self.left += 1
-                self._say(f"{job.file.path}: an ICU message is left as it is: {string.text[:SHOWN]!r}")
+    def _fill(self, gap: _Gap) -> list[tuple[str, Unit, str, str]]:
+        """Fill a unit; return what is to be said of it: kinds, each with the unit, a source and a translation."""
+        own = {form: gap.found[form].text or string.put(self._known) for form, string in gap.strings.items()}
+        forms = [own.get(form, text) for form, text in enumerate(gap.forms)]
+        review = self._decoding.review
+        if review == "model":
+            review = not all(each.is_exact for each in gap.found.values())
+        try:
+            if not all(forms):
+                raise ValueError
+            gap.unit.write(forms, bool(review) or gap.is_marked, gap.origin)
+        except (ExpatError, ValueError):  # a placeholder is lost, or it is no XML
+            self.empty += len(own)
+            return [("left empty", gap.unit, gap.strings[min(own)].text, "")]
+        said = list[tuple[str, Unit, str, str]]()
+        for form, string in gap.strings.items():
+            if gap.found[form].text:
+                continue
+            self.left += string.has_message
+            kinds = ["messages left"] * string.has_message
+            kinds += [kind for text in string.texts for kind in self._defects.get(text, ())]
+            said += [(kind, gap.unit, string.text, forms[form]) for kind in dict.fromkeys(kinds)]
+        return said
 
-    def _leave_empty(self, job: _Job, source: str, forms: int) -> None:
-        self.empty += forms
-        self._say(f"{job.file.path}: left empty: {source[:SHOWN]!r}")
+    @property
+    def is_done(self) -> bool:
+        """Whether there is nothing to do."""
+        return self.done != [] and not self._jobs
+
+    @property
+    def strings(self) -> int:
+        """Number of strings to fill."""
+        gaps = sum(len(gap.strings) for job in self._jobs for gap in job.gaps)
+        return gaps + sum(len(job.file.unfilled) for job in self._jobs)
 
     @property
     def summary(self) -> str:
         """What became of the strings, for the last line."""
-        done = f"{self.recalled:,} from memory, {self.empty:,} left empty"
+        found = [each for job in self._jobs for gap in job.gaps for each in gap.found.values()]
+        done = f"{sum(each.text != '' for each in found):,} from memory, {self.empty:,} left empty"
         if self.left:
             done += f", {self.left:,} with ICU messages left as they are"
+        kept = sum(len(job.corrected) for job in self._jobs)
+        if kept:
+            done += f", {kept:,} kept as people left them"
+        if self.done:
+            done += f"; files done before: {len(self.done):,}"
         return f"{self.strings:,} strings in files ({len(self._jobs):,}), {done}"

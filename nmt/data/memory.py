@@ -6,11 +6,12 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
+from pathlib import Path
 from typing import NamedTuple
 
 from nmt.data.pairs import Pair, foreign_language, input_files, read_pairs
 from nmt.formats.bilingual import BilingualFile
-from nmt.formats.declared import check_language, content_of, kind_of, left_out
+from nmt.formats.declared import NAMED, check_language, content_of, kind_of, left_out
 from nmt.formats.strings import Accelerators, ProgramString
 from nmt.formats.terms import Terms, capitalised
 from nmt.recipe import Data, Dataset
@@ -165,6 +166,16 @@ def say_foreign(datasets: Iterable[Dataset], data: Data, say: Callable[[str], No
         foreign += [f"{path} ({code})" for path, code in files.items() if code]
     if foreign:
         say(f"--memory: {left_out(foreign, 'for they are in other languages')}")
+
+
+def say_missing(datasets: Iterable[Dataset], data: Data, say: Callable[[str], None]) -> None:
+    """Say which files of data sets that a model was trained on are not here, so that the memory lacks them."""
+    files = [path for dataset in datasets for path in input_files(dataset, data)]
+    missing = [path for path in files if not path.exists()]
+    if missing:
+        named = ", ".join(map(str, missing[:NAMED])) + ("…" if len(missing) > NAMED else "")
+        hint = f"run this where the model was trained, not in {Path.cwd()}, or name them by --memory"
+        say(f"memory: {len(missing):,} of {len(files):,} training files are not here ({named}); {hint}")
 
 
 def _of_pair(pair: Pair) -> Remembered:

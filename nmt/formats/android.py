@@ -5,13 +5,13 @@ from __future__ import annotations
 import html
 import re
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
 from nmt.formats.tags import tokens_of
 from nmt.formats.tokens import Token
-from nmt.formats.units import Unit, UnitFile
+from nmt.formats.units import Origin, Unit, UnitFile, Write
 from nmt.formats.xml_text import Element, XmlText, escaped, parts_of, with_attribute
 from nmt.text.language_codes import Language
 
@@ -48,6 +48,7 @@ class AndroidFile(UnitFile):
         """Read a file; raise ValueError, LookupError or ExpatError if it is none."""
         super().__init__()
         self._document = XmlText(raw)
+        self.text, self.edits = self._document.text, self._document.edits
         root = self._document.root
         if root.base != "resources":
             raise ValueError(f"it begins with {root.tag[:60]}")
@@ -56,6 +57,10 @@ class AndroidFile(UnitFile):
             if element.inherited("translatable") != "false":
                 self._read(element)
 
+    def keep(self, unit: Unit, other: Unit, is_reviewed: bool) -> None:
+        """Give a unit the text of `other`, as it is written there."""
+        self._document.fill(unit.place, self._document.in_newlines(other.place.inside))
+
     def content(self) -> bytes:
         """Return the file with all that was written to its units."""
         return self._document.content()
@@ -63,19 +68,21 @@ class AndroidFile(UnitFile):
     def _read(self, element: Element) -> None:
         kind, name = element.base, element.get("name")
         if kind == "string" or (kind == "item" and element.get("type") == "string"):
-            self._add([element], name, partial(self._write_one, element))
+            self._add([element], name, element, partial(self._write_one, element))
         elif kind == "string-array":
             for number, item in enumerate(element.children):
-                self._add([item], f"{name}[{number}]", partial(self._write_one, item))
+                self._add([item], f"{name}[{number}]", item, partial(self._write_one, item))
         elif kind == "plurals":
             self._read_plurals(element, name)
         elif kind == "array":  # of anything: nothing says what is text
             self.unfilled += [_content(item) for item in element.children if _is_text(item)]
 
-    def _add(self, sources: Sequence[Element], context: str, write: Callable[[Sequence[str], bool], None]) -> None:
+    def _add(self, sources: Sequence[Element], context: str, place: Element, write: Write) -> None:
         if sources and all(map(_is_text, sources)):
             texts = [*map(_content, sources)]
-            self.units.append(Unit(texts, [""] * len(texts), context, False, write))
+            unit = Unit(texts, [""] * len(texts), context, False, write)
+            unit.name, unit.start, unit.place = context, place.start, place
+            self.units.append(unit)
 
     def _read_plurals(self, element: Element, name: str) -> None:
         """Read plurals in the target language's quantities; one that is not there has the source of `other`."""
@@ -85,13 +92,19 @@ class AndroidFile(UnitFile):
         last = items.get("other") or next(reversed(items.values()))
         sources = {key: items.get(key, last) for key in self._quantities}
         texts = {key: item for key, item in sources.items() if _is_text(item)}
-        self._add([*texts.values()], name, partial(self._write_plurals, element, sources, [*texts]))
+        self._add([*texts.values()], name, element, partial(self._write_plurals, element, sources, [*texts]))
 
-    def _write_one(self, element: Element, texts: Sequence[str], _: bool) -> None:
+    def _write_one(self, element: Element, texts: Sequence[str], review: bool, origin: Origin = "") -> None:
         self._document.fill(element, self._inside(element, texts[0]))
 
     def _write_plurals(
-        self, element: Element, sources: Mapping[str, Element], keys: Sequence[str], texts: Sequence[str], _: bool
+        self,
+        element: Element,
+        sources: Mapping[str, Element],
+        keys: Sequence[str],
+        texts: Sequence[str],
+        review: bool,
+        origin: Origin = "",
     ) -> None:
         """Write the forms to their elements; if there are others than of the source, write the elements, too."""
         insides = {key: source.inside for key, source in sources.items()}

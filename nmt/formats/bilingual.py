@@ -32,11 +32,14 @@ class BilingualFile:
     ones have both, and `codes` are those of all variants, in lower case, each with how it is
     written. `unfilled` is what can have no translation here."""
 
-    def __init__(self, path: Path, languages: Sequence[str]) -> None:
-        """Read a file in the languages source and target; raise UserError if it is unreadable, or not what its name
-        says."""
-        self.path, self._kind, self._languages = path, kind_of(path), languages
-        self._raw = content_of(path)
+    def __init__(
+        self, path: Path, languages: Sequence[str], content: bytes | None = None, kind: str | None = None
+    ) -> None:
+        """Read a file in the languages source and target, or its `content` of a `kind`; raise UserError if it is
+        unreadable, or not what its name says."""
+        self.path, self._languages = path, languages
+        self._kind = kind_of(path) if kind is None else kind
+        self._raw = content_of(path) if content is None else content
         check_kind(path, self._raw, self._kind)
         try:
             import_module("translate.lang.data")
@@ -52,6 +55,8 @@ class BilingualFile:
             hint = "see that it is complete, in the encoding that it names, and of the format of its name"
             raise UserError(f"{path}: cannot be read as {self._kind}: {reason}", hint) from None
         self.units: Sequence[Unit] = self._file.units
+        self.headers: Sequence[Unit] = self._file.headers
+        """Those of PO, whose source is empty"""
         self.unfilled: Sequence[str] = self._file.unfilled
         self.lacking, self.complete, self.codes = 0, 0, dict[str, str]()
         if isinstance(self._file, TmxFile):
@@ -82,6 +87,49 @@ class BilingualFile:
     def check_language(self) -> None:
         """Raise UserError if the file declares another language than it was opened for."""
         check_language(self.path, self._raw, self._kind, self._languages)
+
+    def other(self, path: Path, content: bytes) -> BilingualFile:
+        """Return the content of another file of this kind."""
+        return BilingualFile(path, self._languages, content, self._kind)
+
+    def divide_as(self, other: BilingualFile) -> None:
+        """Divide units into segments only if those of another version of this file are divided, or not translated."""
+        if isinstance(self._file, XliffFile) and isinstance(other._file, XliffFile):
+            self._file.divide_as(other._file)
+            self.units = self._file.units
+
+    @property
+    def has_sources(self) -> bool:
+        """Whether it has the sources beside the translations."""
+        return self._kind != ".xml"
+
+    def keep(self, unit: Unit, other: Unit, is_reviewed: bool) -> None:
+        """Give a unit the translation, the marks and the comments of `other`, as they are written there.
+
+        This is the same unit, or that of another file of this format. If it `is_reviewed`, the note of its origin goes.
+        """
+        self._file.keep(unit, other, is_reviewed)
+
+    @property
+    def rest(self) -> str:
+        """The file without what people do in its units: translations, marks and comments. It cannot be written then."""
+        for unit in (*self.units, *self.headers):
+            self._file.keep(unit, unit, False)
+        return self._file.edits.around(self._file.text)
+
+    @property
+    def has_marks(self) -> bool:
+        """Whether its units have marks for review."""
+        return self._kind not in (".tmx", ".xml")
+
+    @property
+    def has_own_notes(self) -> bool:
+        """Whether only nmt writes the notes of origins that it writes."""
+        return self._kind != ".xlf"
+
+    def place_of(self, unit: Unit) -> str:
+        """Return what names a unit to people: its name or, if it has none, its line."""
+        return unit.name or f"line {self._file.text.count(chr(10), 0, unit.start) + 1}"
 
     def content(self) -> bytes:
         """Return the file with all that was written to its units."""

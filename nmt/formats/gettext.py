@@ -1,4 +1,5 @@
-"""PO and MO, the catalogs of gettext. A PO file is changed in place: all but translations and the flag `fuzzy` stays.
+"""PO and MO, the catalogs of gettext. A PO file is changed in place: all but translations, the flag `fuzzy` and our
+comments stays.
 
 A comment may stand anywhere; obsolete entries and previous sources are comments here (`#~`, `#|`).
 """
@@ -14,7 +15,7 @@ from gettext import c2py
 from unicodedata import east_asian_width
 
 from nmt.formats.catalogs import usual_plurals
-from nmt.formats.units import Edits, Unit, UnitFile
+from nmt.formats.units import Origin, Unit, UnitFile, origin_of
 
 MOST_FORMS = 6  # of plurals, as Arabic has
 MOST_COLUMNS = 79  # of a line that gettext writes
@@ -38,6 +39,9 @@ CHARSET = re.compile(
 )
 _LINE_END = re.compile(r"\r?\n")
 _FUZZY = re.compile(r",\s*fuzzy\s*(?=,|$)")
+_NOTE = re.compile(r"#(?:\s|$)")
+"""How a translator's comment begins"""
+_ORIGIN = re.compile(r"#\s*nmt: *(.*)")
 
 
 @dataclass
@@ -53,6 +57,11 @@ class _Field:
         return self.strings[-1].end()
 
     @property
+    def raw(self) -> str:
+        """The strings as they are written."""
+        return self.strings[0].string[self.strings[0].start() : self.end]
+
+    @property
     def text(self) -> str:
         return "".join(ESCAPE.sub(_unescaped, each[0][1:-1]) for each in self.strings)
 
@@ -61,6 +70,11 @@ class _Field:
 class _Entry:
     comments: list[re.Match[str]]
     fields: list[_Field] = field(default_factory=list)
+
+    @property
+    def notes(self) -> list[re.Match[str]]:
+        """Comments of translators, before the entry."""
+        return [each for each in self.comments if _NOTE.match(each[0]) and each.end() <= self.fields[0].start]
 
     @property
     def texts(self) -> dict[str, str]:
@@ -89,7 +103,7 @@ class PoFile(Catalog):
         super().__init__()
         self._raw = raw.removeprefix(BOM_UTF8)
         self._bom = raw[: len(raw) - len(self._raw)]
-        self._edits, self._headers = Edits(), list[_Entry]()
+        self._edits, self._headers = self.edits, list[_Entry]()
         declared = CHARSET.search(_first_header(self._raw.decode("latin-1")))
         self._is_declared = declared is not None and declared[2] != "CHARSET"
         self._encoding = "ascii" if self._raw.isascii() else "UTF-8"
@@ -100,6 +114,7 @@ class PoFile(Catalog):
         except UnicodeDecodeError as error:
             line = self._raw.count(b"\n", 0, error.start) + 1
             raise ValueError(f"line {line}: {error}") from None
+        self.text = self._text
         self.units = [*self._units(languages)]
 
     def _units(self, languages: Sequence[str]) -> Iterator[Unit]:
@@ -111,6 +126,7 @@ class PoFile(Catalog):
                     self._read_header(texts["msgstr"])
                 self._headers.append(entry)
                 plurals = plural_forms(texts["msgstr"], languages)
+                self.headers.append(self._header(entry, texts["msgstr"]))
             elif texts.get("msgid"):
                 targets = {each.name: texts[each.name] for each in entry.forms}
                 forms = [f"msgstr[{form}]" for form in range(plurals[0])] if "msgid_plural" in texts else ["msgstr"]
@@ -120,14 +136,43 @@ class PoFile(Catalog):
                     [targets.get(form, "") for form in forms],
                     plurals,
                 )
-                unit.needs_review = any(_FUZZY.search(each[0]) for each in _flags(entry))
-                unit.write = partial(self._write, entry)
+                notes, unit.place, unit.start = [each[0] for each in entry.notes], entry, entry.fields[0].start
+                unit.needs_review, unit.notes = _is_fuzzy(entry), "\n".join(notes)
+                unit.origin = next((origin_of(each[1]) for each in map(_ORIGIN.match, notes) if each), "")
+                unit.write = partial(self._write, entry, notes)
                 yield unit
 
-    def _write(self, entry: _Entry, texts: Sequence[str], review: bool) -> None:
-        first, last = entry.fields[0], entry.fields[-1]
-        line_end = _LINE_END.search(self._text, first.start) or _LINE_END.search(self._text)
-        newline = line_end[0] if line_end else "\n"
+    def _header(self, entry: _Entry, text: str) -> Unit:
+        """Return the unit of a header; its context is on what the rest of the file depends."""
+        found = [pattern.search(text) for pattern in (PLURALS, CHARSET)]
+        fixed = "\n".join(each[0] for each in found if each)
+        unit = Unit([""], [text], fixed, _is_fuzzy(entry), partial(self._write, entry, []))
+        unit.notes, unit.place = "\n".join(each[0] for each in entry.notes), entry
+        return unit
+
+    def keep(self, unit: Unit, other: Unit, is_reviewed: bool) -> None:
+        """Give a unit the translation, the marks and the comments of `other`, as they are written there."""
+        entry, given = unit.place, other.place
+        newline = self._newline(entry)
+        raw = {each.name: each.raw for each in given.forms}
+        for each in entry.forms:
+            own = _LINE_END.sub(newline, raw.pop(each.name, '""'))
+            self._edits.replace(each.strings[0].start(), each.end, own)
+        added = "".join(f"{newline}{name} {text}" for name, text in raw.items())
+        self._edits.replace(entry.fields[-1].end, entry.fields[-1].end, added, 1)
+        notes = [each[0] for each in given.notes if not (is_reviewed and _ORIGIN.match(each[0]))]
+        unit.write = partial(self._write, entry, notes)
+        self._annotate(entry, notes, newline)
+        self._mark(entry, other.needs_review, newline)
+
+    def _newline(self, entry: _Entry) -> str:
+        line_end = _LINE_END.search(self._text, entry.fields[0].start) or _LINE_END.search(self._text)
+        return line_end[0] if line_end else "\n"
+
+    def _write(
+        self, entry: _Entry, notes: Sequence[str], texts: Sequence[str], review: bool, origin: Origin = ""
+    ) -> None:
+        last, newline = entry.fields[-1], self._newline(entry)
         present = {each.name: each for each in entry.forms}
         names = [*present][:1] if "msgstr" in present else [f"msgstr[{form}]" for form in range(len(texts))]
         added = ""
@@ -136,18 +181,30 @@ class PoFile(Catalog):
                 added += f"{newline}{name} {_quoted(name, text, newline)}"
                 continue
             form = present.pop(name)
-            start, own = form.strings[0].start(), _quoted(name, text, newline)
-            self._edits.replace(start, form.end, self._text[start : form.end] if text == form.text else own)
+            own = form.raw if text == form.text else _quoted(name, text, newline)
+            self._edits.replace(form.strings[0].start(), form.end, own)
         for each in present.values():  # the header says that there are fewer forms
             self._edits.replace(each.begin, each.end, "")
-        if added:
-            self._edits.replace(last.end, last.end, added)
+        self._edits.replace(last.end, last.end, added, 1)
+        others = [each for each in notes if not _ORIGIN.match(each)]
+        self._annotate(entry, [*others, *([f"# nmt: {origin}"] if origin else [])], newline)
         self._mark(entry, review, newline)
+
+    def _annotate(self, entry: _Entry, notes: Sequence[str], newline: str) -> None:
+        """Set the comments of translators: where they are or, if there are none, before all others."""
+        own = entry.notes
+        starts = [each.start() for each in own or entry.comments]
+        at = min([*starts, entry.fields[0].start])
+        stays = [each[0] for each in own] == [*notes]
+        self._edits.replace(at, at, "" if stays else "".join(note + newline for note in notes), -1)
+        for each in own:
+            line_end = _LINE_END.match(self._text, each.end())
+            end = line_end.end() if line_end else each.end()
+            self._edits.replace(each.start(), end, self._text[each.start() : end] if stays else "")
 
     def _mark(self, entry: _Entry, review: bool, newline: str) -> None:
         """Set or remove the flag `fuzzy`: in the line of other flags or, if there are none, where gettext puts it."""
-        flags = _flags(entry)
-        is_fuzzy = any(_FUZZY.search(each[0]) for each in flags)
+        flags, is_fuzzy = _flags(entry), _is_fuzzy(entry)
         for each in flags:
             line, end = each[0], each.end()
             if is_fuzzy and not review:
@@ -236,7 +293,7 @@ def unit_of(context: str, sources: Sequence[str], targets: Sequence[str], plural
     if len(own) > 1:
         count, rule = plurals
         own = [_source_of(form, own[0], own[1], count, rule) for form in range(count)]
-    return Unit(own, targets, context, False, lambda *_: None)
+    return Unit(own, targets, context, False, lambda *_, **__: None)
 
 
 def plural_forms(header: str, languages: Sequence[str]) -> Plurals:
@@ -328,6 +385,10 @@ def _first_header(text: str) -> str:
 
 def _flags(entry: _Entry) -> list[re.Match[str]]:
     return [each for each in entry.comments if each[0].startswith("#,")]
+
+
+def _is_fuzzy(entry: _Entry) -> bool:
+    return any(_FUZZY.search(each[0]) for each in _flags(entry))
 
 
 def _unescaped(escape: re.Match[str]) -> str:

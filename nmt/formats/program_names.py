@@ -19,7 +19,7 @@ NAMES = {
     "path": rf"{_NOT_BEHIND}(?:~|/{_PART})(?:/{_PART})+/?{_NO_MARK_AT_END}",
     "hidden file": rf"{_NOT_BEHIND}~?/?\.[a-z]\w+(?:/{_PART})*{_NO_MARK_AT_END}",
     "underscores inside": r"(?<!\w)_{0,3}[^\W_]++(?:_{1,3}[^\W_]++)+_{0,3}(?!\w)(?:\(\))?",
-    "function": r"(?<!\w)[^\W\d]\w*(?:(?:\.|::|->)[^\W\d]\w*)*\(\)",
+    "function": r"(?<![\w.:>])[^\W\d]\w*+(?:(?:\.|::|->)[^\W\d]\w*+)*+\(\)",
     "optparse": r"(?<![\w%])%prog\b",
     "variable": r"(?<![\w$])\$[A-Z][A-Z\d]*(?!\w)",
     "keys": rf"(?<!\w)(?:{_MODIFIER})(?:[+\-](?:F\d{{1,2}}|[A-Z][A-Za-z]*|\d|[^\w\s]))+(?!\w)",

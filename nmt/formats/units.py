@@ -2,9 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
+from typing import Any, Literal, Protocol
+
+Origin = Literal["", "memory", "near memory", "model"]
+"""Where a translation comes from: a memory with exactly this string, one in which it differs, such as in its
+accelerator, or a model; empty for that of a person"""
+ORIGINS: tuple[Origin, ...] = ("memory", "near memory", "model")
+
+
+def origin_of(text: str) -> Origin:
+    """Return the origin that a file names by this text; an empty one if it is none."""
+    return next((each for each in ORIGINS if each == text.strip()), "")
+
+
+class Write(Protocol):
+    """The function that writes a unit."""
+
+    def __call__(self, texts: Sequence[str], review: bool, origin: Origin = "") -> None:
+        """Set the forms, mark them for review or not, and note where they come from.
+
+        Raise ValueError or ExpatError if they cannot be written.
+        """
 
 
 @dataclass(eq=False)
@@ -19,14 +40,29 @@ class Unit:
     targets: Sequence[str]
     context: str
     needs_review: bool
-    write: Callable[[Sequence[str], bool], None]
-    """Set the forms, and mark them for review or not; raise ValueError or ExpatError if they cannot be written"""
+    write: Write
+    name: str = ""
+    """What its file calls it; empty if it has no names"""
+    notes: str = ""
+    """What else translators write to it: comments, and states of other kinds"""
+    origin: Origin = ""
+    """What the file says of where its translation comes from"""
+    start: int = 0
+    """Offset in its file"""
+    place: Any = None
+    """Where it stands, as its own format has it"""
+
+    @property
+    def filled(self) -> list[str]:
+        """The forms, empty ones for gaps: those without a translation; white space alone is none, unless the source
+        is."""
+        pairs = zip_longest(self.sources, self.targets[: len(self.sources)], fillvalue="")
+        return [target if target.strip() or not source.strip() else "" for source, target in pairs]
 
     @property
     def gaps(self) -> int:
-        """Number of forms without a translation; white space alone is none, unless the source is."""
-        pairs = zip_longest(self.sources, self.targets[: len(self.sources)], fillvalue="")
-        return sum(not target or (not target.strip() and source.strip() != "") for source, target in pairs)
+        """Number of forms without a translation."""
+        return self.filled.count("")
 
     @property
     def is_open(self) -> bool:
@@ -38,12 +74,41 @@ class Unit:
         return f"{self.context}\4{form}" if len(self.sources) > 1 else self.context
 
 
+class Edits:
+    """Changes to a text; a later one at the same offset replaces the earlier one of its order."""
+
+    def __init__(self) -> None:
+        self._edits = dict[tuple[int, int], tuple[int, str]]()
+
+    def replace(self, start: int, end: int, new: str, order: int = 0) -> None:
+        """Put `new` where `text[start:end]` is; of several at an offset, insertions of a lower `order` come first."""
+        self._edits[start, order] = end, new
+
+    def applied(self, text: str) -> str:
+        """Return the text with all changes."""
+        parts, at = list[str](), 0
+        for (start, _), (end, new) in sorted(self._edits.items()):
+            parts += [text[at:start], new]
+            at = end
+        return "".join([*parts, text[at:]])
+
+    def around(self, text: str) -> str:
+        """Return the text without all that is replaced."""
+        parts, at = list[str](), 0
+        for (start, _), (end, _) in sorted(self._edits.items()):
+            parts.append(text[at:start])
+            at = max(at, end)
+        return "".join([*parts, text[at:]])
+
+
 class UnitFile:
     """What a file of any format has: units, and what else it says."""
 
     def __init__(self) -> None:
         """Begin with a file without units."""
         self.units: list[Unit] = []
+        self.headers: list[Unit] = []
+        self.text, self.edits = "", Edits()
         self.unfilled: list[str] = []
         """What is to be translated, but has no source here"""
         self.language = ""
@@ -51,25 +116,13 @@ class UnitFile:
         self.accelerator = ""
         """Mark of accelerators; empty if it does not say it"""
 
+    def keep(self, unit: Unit, other: Unit, is_reviewed: bool) -> None:
+        """Give a unit the translation, the marks and the comments of `other`, as they are written there.
+
+        This is the same unit, or that of another file of this format. If it `is_reviewed`, the note of its origin goes.
+        """
+        raise NotImplementedError
+
     def content(self) -> bytes:
         """Return the file with all that was written to its units."""
         raise NotImplementedError
-
-
-class Edits:
-    """Changes to a text; a later one at the same offset replaces the earlier one."""
-
-    def __init__(self) -> None:
-        self._edits = dict[int, tuple[int, str]]()
-
-    def replace(self, start: int, end: int, new: str) -> None:
-        """Put `new` where `text[start:end]` is."""
-        self._edits[start] = end, new
-
-    def applied(self, text: str) -> str:
-        """Return the text with all changes."""
-        parts, at = list[str](), 0
-        for start, (end, new) in sorted(self._edits.items()):
-            parts += [text[at:start], new]
-            at = end
-        return "".join([*parts, text[at:]])

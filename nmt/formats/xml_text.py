@@ -51,6 +51,11 @@ class Element:
         return self.document[self.start : self.inner]
 
     @property
+    def raw(self) -> str:
+        """All of it, as it is written."""
+        return self.document[self.start : self.end]
+
+    @property
     def inside(self) -> str:
         """The XML inside, as it is written."""
         return self.document[self.inner : self.stop]
@@ -144,7 +149,7 @@ class XmlText:
         mark = next((each for each in MARKS if raw.startswith(each)), b"")
         declared = _DECLARATION.match(raw)
         self._encoding = MARKS.get(mark) or (declared[1].decode() if declared else "utf-8")
-        self._mark, self._edits = mark, Edits()
+        self._mark, self.edits = mark, Edits()
         self.text = raw[len(mark) :].decode(self._encoding)
         if "<!ENTITY" in self.text:
             raise ValueError("it declares entities; write what they stand for")
@@ -161,18 +166,36 @@ class XmlText:
             tag = with_attribute(tag, key.replace("_", "-"), value)
         if xml is not None and element.is_empty:
             filled = f"{tag.removesuffix('/>').rstrip()}>{xml}</{_name(tag)}>"
-            self._edits.replace(element.start, element.end, filled)
+            self.edits.replace(element.start, element.end, filled)
             return
-        self._edits.replace(element.start, element.inner, tag)
+        self.edits.replace(element.start, element.inner, tag)
         if xml is not None:
-            self._edits.replace(element.inner, element.stop, xml)
+            self.edits.replace(element.inner, element.stop, xml)
 
-    def put_behind(self, element: Element, xml: str) -> None:
-        """Put XML behind an element, with the white space that is before this."""
+    def put_behind(self, element: Element, xml: str, order: int = 0) -> None:
+        """Put XML behind an element, with the white space that is before this; `order` as in `Edits.replace`."""
         at = element.start
         while at and self.text[at - 1].isspace():
             at -= 1
-        self._edits.replace(element.end, element.end, self.text[at : element.start] + xml)
+        self.edits.replace(element.end, element.end, self.text[at : element.start] + xml, order)
+
+    def replace(self, element: Element, xml: str) -> None:
+        """Put XML in place of an element; if there is none, the white space before it goes, too."""
+        at = element.start
+        while at and self.text[at - 1].isspace():
+            at -= 1
+        self.edits.replace(at, element.end, xml and self.text[at : element.start] + xml, 1)
+
+    def put_before(self, element: Element, xml: str) -> None:
+        """Put XML before an element, with the white space that is before this."""
+        at = element.start
+        while at and self.text[at - 1].isspace():
+            at -= 1
+        self.edits.replace(element.start, element.start, xml and xml + self.text[at : element.start], -1)
+
+    def in_newlines(self, xml: str) -> str:
+        """Return XML of another document with the line ends of this one."""
+        return xml.replace("\r\n", "\n").replace("\n", self.newline)
 
     def translated(self, source: Element, text: str) -> str:
         """Return the XML of a translation of a source that may be wrapped; that of the source if it is the same."""
@@ -188,7 +211,7 @@ class XmlText:
 
     def content(self) -> bytes:
         """Return the document with the changes."""
-        text = self._edits.applied(self.text)
+        text = self.edits.applied(self.text)
         if text == self.text:
             return self._raw
         return self._mark + text.encode(self._encoding, "xmlcharrefreplace")

@@ -308,8 +308,9 @@ class Decoding(Settings):
     bf16, such as V100 and T4. fp16 requires a GPU, int8 a CPU."""
     all: bool = False
     """In files of translators: translate also what has a translation."""
-    review: bool = True
-    """In files of translators: mark translations for review."""
+    review: bool | Literal["model"] = True
+    """In files of translators: mark translations for review. model: but for those of exactly the same string in the
+    same context of the memory."""
     average_last: int = Field(5, ge=1, le=MOST_UPDATES)
     """Number of checkpoints that `nmt average` averages by default."""
 

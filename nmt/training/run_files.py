@@ -229,7 +229,8 @@ def changes(checkpoint: Bundle, recipe: Recipe, data: Mapping[str, str]) -> Iter
             raise UserError(f"{key}: is {now}, but the run in {run} was started with {before}", ELSEWHERE)
     if not is_same:
         check_inputs(recipe.data.train, recipe.data)
-        raise UserError(f"data: the run in {run} was started with other training files, limits or languages", ELSEWHERE)
+        problem = f"data: the run in {run} was started with other training files, limits or languages"
+        raise UserError(problem, f"go on from its model in another folder: --out OTHER --set training.init_from={run}")
     for section in ("training", "decoding"):
         for key, before, now in _differences(section, checkpoint.recipe, recipe):
             if key != "training.init_from":  # which says only how the run began

@@ -281,3 +281,5 @@ def test_statistics_know_where_each_problem_was_first(monkeypatch: pytest.Monkey
         "unusual lengths 1 (first in line 7), missing terms 1 (first in line 7), "
         "numbers changed 1 (first in line 8), loops 1 (first in line 8)"
     )
+    with pytest.raises(UserError, match=r"numbers changed 1 \(first in line 8\), loops 1 \(first in a.po, line 3\)"):
+        statistics.check({"loops": "a.po, line 3"})

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
+from nmt.commands.ledger import Ledger
 from nmt.commands.translate_files import FileTranslation, find_files
 from nmt.recipe import Data, Dataset, Decoding
 from nmt.system.errors import UserError
@@ -25,9 +27,10 @@ def test_folders_of_android_say_of_what_language_their_files_are(
         Path(f"res/{folder}/strings.xml").write_text('<resources><string name="a">One</string></resources>')
 
     def translation(source: str, output: str) -> FileTranslation:
-        return FileTranslation(
-            find_files(Path(source), Path(output), False, said.append), [], DATA, Decoding(), said.append
-        )
+        files = find_files(Path(source), Path(output), False, said.append)
+        with ExitStack() as held:
+            ledger = Ledger(None, said.append, held)
+            return FileTranslation(files, [], DATA, Decoding(), said.append, held, ledger)
 
     assert translation("res", "new").strings == 2
     assert said == [

@@ -11,6 +11,7 @@ import pytest
 
 from nmt.formats import declared
 from nmt.formats.bilingual import BilingualFile
+from nmt.formats.written import rest_of
 from nmt.system.errors import UserError
 
 pytest.importorskip("translate", reason="needs the package translate-toolkit")
@@ -409,3 +410,26 @@ def test_a_wrong_encoding_and_a_huge_file_are_errors(tmp_path: Path, monkeypatch
     monkeypatch.setattr(declared, "LARGEST_FILE", 100)
     with pytest.raises(UserError, match="has more than 100 bytes"):
         opened(tmp_path, "a.po", PO)
+
+
+@pytest.mark.parametrize("newline", ["\n", "\r\n"])
+@pytest.mark.parametrize(
+    ("name", "text"), [("a.po", PO), ("a.ts", TS), ("a.xlf", XLIFF), ("a.tmx", TMX), ("strings.xml", ANDROID)]
+)
+def test_a_unit_takes_over_all_that_another_version_of_it_has(
+    tmp_path: Path, name: str, text: str, newline: str
+) -> None:
+    same, one, other = (opened(tmp_path, name, text.replace("\n", newline)) for _ in range(3))
+    for unit in same.units:
+        same.keep(unit, unit, False)
+    assert same.content() == one.content()
+    for number, unit in enumerate(one.units):
+        unit.write([f"{number} {source}" for source in unit.sources], number % 2 > 0, "model")
+    written = one.other(one.path, one.content())
+    for unit, filled in zip(other.units, written.units, strict=True):
+        other.keep(unit, filled, False)
+    assert other.content() == one.content()
+    edited = one.other(one.path, one.content())
+    for unit in edited.units:
+        unit.write([f"{source}!" for source in unit.sources], False)
+    assert rest_of(one.other(one.path, edited.content())) == rest_of(written)

@@ -1,0 +1,47 @@
+"""The ledger by name: where the defects of outputs are, the first of each kind on the screen and all in a table."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+
+from nmt.commands.process import open_output
+
+MOST_SHOWN = 10  # of each kind
+LONGEST = 60  # characters of a text on the screen
+COLUMNS = ("file", "unit", "kind", "source", "translation")
+_ESCAPES = str.maketrans({"\t": "\\t", "\n": "\\n", "\r": "\\r"})
+
+
+class Ledger:
+    """Defects of outputs."""
+
+    def __init__(self, path: Path | None, say: Callable[[str], None], held: ExitStack) -> None:
+        """Open the table, tab-separated, if there is a path; it is complete when `held` is closed."""
+        self._path, self._say, self._counts = path, say, Counter[str]()
+        self.first = dict[str, str]()
+        """Where the first defect of each kind is"""
+        self._write = open_output(path, held) if path else None
+        self._add_row(COLUMNS)
+
+    def add(self, kind: str, file: str, unit: str, source: str, translation: str) -> None:
+        """Add a defect of a unit, or of a line."""
+        self._counts[kind] += 1
+        self.first.setdefault(kind, f"{file}, {unit}")
+        self._add_row((file, unit, kind, source, translation))
+        if self._counts[kind] <= MOST_SHOWN:
+            becomes = f" -> {translation[:LONGEST]!r}" if translation else ""
+            self._say(f"{file}: {unit}: {kind}: {source[:LONGEST]!r}{becomes}")
+
+    def end(self) -> None:
+        """Say how many more there are than were shown."""
+        more = {kind: count - MOST_SHOWN for kind, count in self._counts.items() if count > MOST_SHOWN}
+        if more:
+            where = f"{self._path} has all" if self._path else "--ledger FILE lists all"
+            self._say(f"and more: {', '.join(f'{kind} {count:,}' for kind, count in more.items())}; {where}")
+
+    def _add_row(self, row: tuple[str, ...]) -> None:
+        if self._write:
+            self._write("\t".join(each.translate(_ESCAPES) for each in row))

@@ -1,0 +1,29 @@
+"""Names in strings of programs: what stays in every language, and what only looks like it."""
+
+from __future__ import annotations
+
+import pytest
+
+from nmt.formats.terms import Terms
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("Use --verbose, --output=FILE or -v (-q).", ["--verbose", "--output", "-v", "-q"]),
+        ("See foo.conf, /etc/foo/bar.conf and *.tar.gz.", ["foo.conf", "/etc/foo/bar.conf", "*.tar.gz"]),
+        ("In ~/.config/x or .bashrc, in /usr/bin/", ["~/.config/x", ".bashrc", "/usr/bin/"]),
+        ("Set GTK_PATH, $HOME and max_size", ["GTK_PATH", "$HOME", "max_size"]),
+        ("call main(), a_b() or os.path.join() now", ["main()", "a_b()", "os.path.join()"]),
+        ("Usage: %prog [options] FILE", ["%prog"]),
+        ("Press Ctrl+Q, Alt-F4, F10 or Ctrl+Shift+S.", ["Ctrl+Q", "Alt-F4", "F10", "Ctrl+Shift+S"]),
+        ("and/or, e.g. this, i.e. a well-known -- dash - x, TCP/IP, 24/7, cat.The, 3.5", []),
+    ],
+)
+def test_names_of_programs_are_kept_and_words_are_not(text: str, names: list[str]) -> None:
+    assert [text[slice(*span)] for span in Terms(names=True).spans(text, linked=False)] == names
+
+
+@pytest.mark.parametrize("part", ["a_", "/a", "a.", "a-", "Ctrl+", "_", "a", "x::", "*.", "~/"])
+def test_a_long_run_of_what_may_be_a_name_is_read_once(part: str) -> None:
+    assert Terms(names=True).spans(part * 20_000) is not None
