@@ -179,8 +179,13 @@ class Aligned:
             total += score
             if total > best:
                 best, found = total, Span(first, j + 1)
+        if found:
+            return found
         likely = int(attention.argmax())
-        return Span(likely, likely + 1) if found is None and attention[likely] >= LIKELY else found
+        if attention[likely] < LIKELY:  # a word that stands for no other, if there is one
+            attention[of_others] = 0.0
+            likely = int(attention.argmax())
+        return Span(likely, likely + 1) if attention[likely] > 0.0 else None
 
     def places(self, span: Span, taken: set[int]) -> Iterator[Place]:
         """Yield places in the output for a translation of a source span.

@@ -107,6 +107,7 @@ def test_a_line_comes_back_as_it_was_around_an_equal_text(line: str, text: str) 
         ("a <x/> b<br/> <u>c</u>", "A B C", None, "A <x/> B<br/> <u>C</u>"),
         ("<q>a&nbsp;b</q> c", "C B A", {0: 2, 1: 1, 2: 0}, "C <q>B&nbsp;A</q>"),  # between two words again
         ("<q>a&nbsp;b</q> c", "AB C", {0: 0, 1: 2}, "<q>AB</q> C"),  # or nowhere, in one word
+        ("a <b>b</b> c", "A X C", {0: 0, 2: 2}, "A <b>X</b> C"),  # a word that stands for no other
         ('<bpt i="1">{</bpt>a<ept i="1">}</ept> b', "B A", {0: 1, 1: 0}, 'B <bpt i="1">{</bpt>A<ept i="1">}</ept>'),
         ('<bx id="1"/>a<ex id="2" rid="1"/> b', "B A", {0: 1, 1: 0}, 'B <bx id="1"/>A<ex id="2" rid="1"/>'),
     ],
