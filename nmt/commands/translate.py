@@ -148,7 +148,9 @@ class LineSearch:
         """Translate files of translators."""
         of_training = self.bundles[0].recipe.data
         trained = [each for each in of_training.train if of_training.of(each).languages == self.data.languages]
-        translation = FileTranslation(self.files, [*self._memory_sets(), *trained], self.data, self.decoding, self.say)
+        datasets, path = [*self._memory_sets(), *trained], self.options.terms
+        terms = Terms(read_terms(path), common=False) if path else None
+        translation = FileTranslation(self.files, datasets, self.data, self.decoding, self.say, terms)
         with self.open() as pipeline, self.statistics.progress(self.options.console, None):
             translation.run(pipeline, self.statistics)
         self.more = f"; {translation.summary}"

@@ -30,6 +30,7 @@ from nmt.formats.declared import (
     other_language,
 )
 from nmt.formats.strings import ProgramString
+from nmt.formats.terms import Terms, missing
 from nmt.formats.units import Unit
 from nmt.recipe import Data, Dataset, Decoding
 from nmt.system.compression import compressed, split_suffix
@@ -38,7 +39,7 @@ from nmt.system.files import check_place, make_directory, whole_file
 from nmt.text.language_codes import Language, of_android
 
 WRITTEN = "PO, POT, XLIFF 1.2, TMX, Qt's TS and Android's strings"
-SHOWN = 60  # characters of a source in a complaint
+SHOWN, SHOWN_MOST = 60, 10  # characters of a source in a complaint; complaints of a kind
 
 
 def find_files(
@@ -176,7 +177,8 @@ class _Job:
         units = [unit for unit in file.units if unit.is_open or everything]
         partly = [unit for unit in file.units if unit.gaps and not (unit.is_open or everything)]
         unfilled = [(unit.sources[-1], unit.gaps) for unit in partly] + [(source, 1) for source in file.unfilled]
-        return cls(file, output, [(unit, [*map(file.string, unit.sources)], []) for unit in units], unfilled)
+        strings = [[file.string(unit, form) for form in range(len(unit.sources))] for unit in units]
+        return cls(file, output, [(*each, []) for each in zip(units, strings, strict=True)], unfilled)
 
 
 class FileTranslation:
@@ -189,8 +191,13 @@ class FileTranslation:
         data: Data,
         decoding: Decoding,
         say: Callable[[str], None],
+        terms: Terms | None = None,
     ) -> None:
-        """Read the files, and recall what the memory has: `datasets` and what the model was trained on."""
+        """Read the files, and recall what the memory has: `datasets` and what the model was trained on.
+
+        It says and counts what the memory translates in another way than `terms`.
+        """
+        self._terms, self.otherwise = terms, 0
         self._decoding, self._say, self._known, self._jobs = decoding, say, dict[str, str](), list[_Job]()
         for path, output in _in_languages(files, data.languages, say):
             job = _Job.of(BilingualFile(path, data.languages), output, decoding.all)
@@ -198,7 +205,7 @@ class FileTranslation:
             if has_texts or len(files) == 1 or ending_of(path) != ".xml":  # Android's resources may be colours alone
                 self._jobs.append(job)
         strings = [string for job in self._jobs for _, own, _ in job.units for string in own]
-        memory = TranslationMemory((string.body.strip() for string in strings), datasets, data)
+        memory = TranslationMemory(strings, datasets, data)
         self.recalled, self.empty, self.left = 0, 0, 0
         self.strings = len(strings) + sum(gaps for job in self._jobs for _, gaps in job.unfilled)
         for job in self._jobs:
@@ -211,12 +218,22 @@ class FileTranslation:
 
     def _recall(self, memory: TranslationMemory, job: _Job, unit: Unit, form: int, string: ProgramString) -> str:
         """Return the translation in the memory; an empty one if it has none that fits."""
-        where = unit.context_of(form), job.file.path.stem
-        if (found := memory.recall(string.body.strip(), string.text, *where)) is None:
+        known = memory.recall_form(unit, form, string, job.file.path.stem)
+        if known is None:
             return ""
-        text = found.target if found.source == string.text else string.dressed(found.bare)
-        self.recalled += text != ""
-        return text
+        self.recalled += 1
+        if self._terms:
+            self._compare(job, string, known[1], self._terms)
+        return known[1]
+
+    def _compare(self, job: _Job, string: ProgramString, text: str, terms: Terms) -> None:
+        """Say which terms a translation from the memory lacks."""
+        lacking = missing(terms.phrases(string.body), string.body, text)
+        if lacking:
+            self.otherwise += 1
+            if self.otherwise <= SHOWN_MOST:
+                names = ", ".join(map(str, lacking))
+                self._say(f"{job.file.path}: from memory, not as in --terms ({names}): {string.text[:SHOWN]!r}")
 
     def run(self, pipeline: Pipeline[Any], statistics: Statistics) -> None:
         """Search for the other translations, and write each file as soon as all of its own are there."""
@@ -260,7 +277,8 @@ class FileTranslation:
     @property
     def summary(self) -> str:
         """What became of the strings, for the last line."""
-        done = f"{self.recalled:,} from memory, {self.empty:,} left empty"
+        otherwise = f" ({self.otherwise:,} not as in --terms)" if self.otherwise else ""
+        done = f"{self.recalled:,} from memory{otherwise}, {self.empty:,} left empty"
         if self.left:
             done += f", {self.left:,} with ICU messages left as they are"
         return f"{self.strings:,} strings in files ({len(self._jobs):,}), {done}"

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
+
+Numbers = Collection[int]
+"""Those that take a plural form, of a sample"""
 
 
 @dataclass(eq=False)
@@ -21,6 +24,8 @@ class Unit:
     needs_review: bool
     write: Callable[[Sequence[str], bool], None]
     """Set the forms, and mark them for review or not; raise ValueError or ExpatError if they cannot be written"""
+    numbers: Sequence[Numbers] = ()
+    """The numbers that take each form of a plural"""
 
     @property
     def gaps(self) -> int:
@@ -33,9 +38,9 @@ class Unit:
         """Whether it is not translated yet."""
         return self.gaps == len(self.sources)
 
-    def context_of(self, form: int) -> str:
-        """Return the context of a form of the translation."""
-        return f"{self.context}\4{form}" if len(self.sources) > 1 else self.context
+    def numbers_of(self, form: int) -> Numbers:
+        """Return the numbers that take a form; none if it is not known, or no plural."""
+        return self.numbers[form] if self.numbers else ()
 
 
 class UnitFile:
