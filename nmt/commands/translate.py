@@ -156,10 +156,11 @@ class LineSearch:
         sets = [*self._memory_sets(), *trained]
         memory = [sha256(path) for each in sets for path in input_files(each, self.data) if path.is_file()]
         settings = {**self._settings(own), "--terms": options.terms and sha256(options.terms), "memory": memory}
+        terms = Terms(read_terms(options.terms), common=False) if options.terms else None
         with ExitStack() as held:
             ledger = Ledger(options.ledger, self.say, held)
             translation = FileTranslation(
-                self.files, sets, self.data, self.decoding, self.say, held, ledger, settings, options.resume
+                self.files, sets, self.data, self.decoding, self.say, held, ledger, settings, options.resume, terms
             )
             if translation.is_done:
                 self.say(f"{options.output}: already up to date; without --resume, it is translated again")

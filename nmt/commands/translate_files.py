@@ -35,6 +35,7 @@ from nmt.formats.declared import (
     other_language,
 )
 from nmt.formats.strings import ProgramString
+from nmt.formats.terms import Terms, missing
 from nmt.formats.units import ORIGINS, Origin, Unit
 from nmt.formats.written import (
     FOLDER,
@@ -363,12 +364,13 @@ class FileTranslation:
         ledger: Ledger,
         settings: Mapping[str, Any] = MappingProxyType({}),
         resume: bool = False,
+        terms: Terms | None = None,
     ) -> None:
         """Read the files, and recall what the memory has: `datasets` and what the model was trained on.
 
         `settings` are all on which translations depend. With `resume`, files are left out that were made with these,
-        from the same input. Outputs are locked until `held` is closed. Raise UserError if another process has locked
-        them.
+        from the same input. What the memory translates in another way than `terms` is named and counted. Outputs are
+        locked until `held` is closed. Raise UserError if another process has locked them.
         """
         self._decoding, self._say, self._known, self._jobs = decoding, say, defaultdict[str, str](str), list[_Job]()
         self._ledger, self._settings, self._defects = ledger, settings, dict[str, list[str]]()
@@ -383,14 +385,15 @@ class FileTranslation:
         self._lock(held)
         wanted = [job.merge(decoding.all) for job in self._jobs]
         self.done = [job for job in self._jobs if resume and job.is_done(self._hash(job))]
-        bodies = (
-            job.file.string(source).body.strip()
+        strings = (
+            job.file.string(unit, form)
             for job, units in zip(self._jobs, wanted, strict=True)
             for unit, forms, _ in units
-            for source, form in zip(unit.sources, forms, strict=True)
-            if not form
+            for form, text in enumerate(forms)
+            if not text
         )
-        self._memory = TranslationMemory(bodies, datasets, data)
+        self._memory = TranslationMemory(strings, datasets, data)
+        self._terms, self.otherwise = terms, 0
         self.empty, self.left = 0, 0
         for job, units in zip(self._jobs, wanted, strict=True):
             if job not in self.done:
@@ -414,7 +417,7 @@ class FileTranslation:
         """Find what the memory has for the gaps of a file, and what is to be searched for."""
         job.gaps = []
         for unit, forms, is_marked in units:
-            strings = {form: job.file.string(unit.sources[form]) for form, text in enumerate(forms) if not text}
+            strings = {form: job.file.string(unit, form) for form, text in enumerate(forms) if not text}
             found = {form: self._find(job, unit, form, string) for form, string in strings.items()}
             job.gaps.append(_Gap(unit, forms, strings, found, is_marked))
         texts = (text for gap in job.gaps for string in gap.searched for text in string.texts)
@@ -423,15 +426,12 @@ class FileTranslation:
 
     def _find(self, job: _Job, unit: Unit, form: int, string: ProgramString) -> _Found:
         """Return the translation in the memory."""
-        context = unit.context_of(form)
-        known = self._memory.recall(string.body.strip(), string.text, context, job.source.stem)
+        known = self._memory.recall_form(unit, form, string, job.source.stem)
         if known is None:
             return _Found()
-        is_same = known.source == string.text
-        text = known.target if is_same else string.dressed(known.bare)
-        if not text:
-            return _Found()
-        return _Found(text, "memory" if is_same else "near memory", is_same and known.context == context)
+        remembered, text = known
+        is_same = remembered.source == string.text and remembered.target == text
+        return _Found(text, "memory" if is_same else "near memory", is_same and remembered.context == unit.context)
 
     def run(self, pipeline: Pipeline[Any], statistics: Statistics) -> None:
         """Search for the other translations, and write each file as soon as all of its own are there.
@@ -503,6 +503,9 @@ class FileTranslation:
         said = list[tuple[str, Unit, str, str]]()
         for form, string in gap.strings.items():
             if gap.found[form].text:
+                if self._terms and missing(self._terms.phrases(string.body), string.body, forms[form]):
+                    self.otherwise += 1
+                    said.append(("from memory, not as in --terms", gap.unit, string.text, forms[form]))
                 continue
             self.left += string.has_message
             kinds = ["messages left"] * string.has_message
@@ -525,7 +528,8 @@ class FileTranslation:
     def summary(self) -> str:
         """What became of the strings, for the last line."""
         found = [each for job in self._jobs for gap in job.gaps for each in gap.found.values()]
-        done = f"{sum(each.text != '' for each in found):,} from memory, {self.empty:,} left empty"
+        otherwise = f" ({self.otherwise:,} not as in --terms)" if self.otherwise else ""
+        done = f"{sum(each.text != '' for each in found):,} from memory{otherwise}, {self.empty:,} left empty"
         if self.left:
             done += f", {self.left:,} with ICU messages left as they are"
         kept = sum(len(job.corrected) for job in self._jobs)

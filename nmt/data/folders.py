@@ -20,8 +20,10 @@ from typing import Any
 
 from nmt.data.data_report import REPORT
 from nmt.data.pairs import describe, input_files
+from nmt.formats.bilingual import READING
 from nmt.parsing.linearization import load_tokenizer
 from nmt.recipe import Recipe
+from nmt.recipe.data import UNITS, format_of
 from nmt.system import files
 from nmt.system.errors import UserError
 from nmt.system.files import clear_parts, remove_directory
@@ -130,7 +132,8 @@ def _inputs(recipe: Recipe, tokenizer_from: Path | None, before: Mapping[str, An
                 if path.exists():
                     key = path.absolute()
                     stamps[name] = _stamps[key] = files.identify(path, _stamps.get(key) or known.get(name))
-                    hashes.append(stamps[name][-1])
+                    reading = f"-{READING}" if format_of(path) in UNITS else ""
+                    hashes.append(stamps[name][-1] + reading)
                 elif any(fnmatchcase(f"/{old}", end) or fnmatchcase(f"/{old}", f"{end}/*") for old in known):
                     hashes += unchanged[number : number + 1] if dataset.target else unchanged
             contents[split].append([described, hashes])

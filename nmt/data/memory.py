@@ -12,14 +12,17 @@ from typing import NamedTuple
 from nmt.data.pairs import Pair, foreign_language, input_files, read_pairs
 from nmt.formats.bilingual import BilingualFile
 from nmt.formats.declared import NAMED, check_language, content_of, kind_of, left_out
-from nmt.formats.strings import Accelerators, ProgramString
+from nmt.formats.plurals import telling_number
+from nmt.formats.strings import Accelerators, ProgramString, placeholders
 from nmt.formats.terms import Terms, capitalised
+from nmt.formats.units import Numbers, Unit
 from nmt.recipe import Data, Dataset
 from nmt.recipe.data import UNITS, format_of
 from nmt.text.scripts import is_wide
 
 _END = re.compile(r"(?<!\s)(\s*)(\.{3}|[.:…!。：！])\Z")
 _WIDE_ENDS = {".": "。", ":": "：", "!": "！"}  # of texts in Chinese and Japanese
+_POSITION = re.compile(r"%\d\$")
 _KEPT = Terms()
 
 
@@ -35,33 +38,67 @@ class Remembered(NamedTuple):
     context: str = ""
     file: str = ""
     """Name of its file without the ending"""
+    numbers: Numbers = ()
+    """Those that take this form of a plural"""
+    is_own: bool = True
+    """Whether the source is that of this form, not of another one of its unit"""
+
+    def fits(self, numbers: Numbers) -> bool:
+        """Return whether it translates the form of a plural that these numbers take, or a text that is no plural."""
+        if not numbers:
+            return self.is_own
+        is_whole = len(self.numbers) != 1 or len(numbers) == 1  # it may lack the placeholder of its only number
+        return not self.numbers or (telling_number(numbers) in self.numbers and is_whole)
+
+    def nearness(self, source: str, context: str, file: str, numbers: Numbers) -> tuple[bool, ...]:
+        """Return what it has in common with a source: being a plural, context, accelerator, end and file."""
+        is_of_kind = bool(self.numbers) == bool(numbers)
+        has_mark = (self.target != self.bare) == (self.source.strip() != self.key)
+        has_end = bool(_END.search(self.bare)) == bool(_END.search(source))
+        return is_of_kind, self.context == context, has_mark, has_end, self.file == file
 
 
 class TranslationMemory:
     """The translations of the sources that are wanted."""
 
-    def __init__(self, wanted: Iterable[str] | None, datasets: Iterable[Dataset], data: Data) -> None:
-        """Read what data sets have for `wanted`, which are keys of `Remembered`; None means all."""
-        keys = None if wanted is None else {*wanted}
+    def __init__(self, wanted: Iterable[ProgramString] | None, datasets: Iterable[Dataset], data: Data) -> None:
+        """Read what data sets have for `wanted`; None means all."""
+        keys = None if wanted is None else {key for each in wanted for key in (each.body.strip(), each.text.strip())}
         self._found = defaultdict[str, list[Remembered]](list)
         for dataset in datasets:
             for each in _read(dataset, data):
-                if (keys is None or each.key in keys) and each.key and each.target.strip():
-                    self._found[each.key].append(each)
+                if each.key and each.target.strip():
+                    for key in {each.key, each.source.strip()}:
+                        if keys is None or key in keys:
+                            self._found[key].append(each)
 
-    def recall(self, key: str, source: str, context: str = "", file: str = "") -> Remembered | None:
+    def recall(
+        self, key: str, source: str, context: str = "", file: str = "", numbers: Numbers = ()
+    ) -> Remembered | None:
         """Return a translation of exactly this source or, if there is none, of its key; None if there is none either.
 
-        Of several, it is the one in the same context, else in a file of this name, else the most frequent one.
+        Of several, it is the one in the same context, if any; else one with an accelerator and an end if the source has
+        them; else in a file of this name; else the most frequent one. Of plurals, it is the form for these numbers.
         """
-        found = self._found.get(key, [])
-        found = [each for each in found if each.source == source] or found
+        same = [each for each in self._found.get(source.strip(), ()) if each.source == source and each.fits(numbers)]
+        found = same or [each for each in self._found.get(key, ()) if each.key == key and each.fits(numbers)]
         counts = Counter(each.target for each in found)
 
-        def nearness(each: Remembered) -> tuple[bool, bool, int]:
-            return each.context == context != "", each.file == file, counts[each.target]
+        def nearness(each: Remembered) -> tuple[bool | int, ...]:
+            return *each.nearness(source, context, file, numbers), counts[each.target]
 
         return max(found, key=nearness, default=None)
+
+    def recall_form(self, unit: Unit, form: int, string: ProgramString, file: str) -> tuple[Remembered, str] | None:
+        """Return what is known of a form of a unit, which `string` is, and its translation; None if nothing fits."""
+        is_shared = unit.sources.count(string.text) > 1
+        found = self.recall(string.body.strip(), string.text, unit.context, file, unit.numbers_of(form))
+        if found is None or (is_shared and not found.numbers):
+            return None
+        text = found.target if found.source == string.text else ""
+        if not text or string.mark not in text:
+            text = string.dressed(found.bare) or text
+        return (found, text) if text else None
 
     def recall_line(self, line: str) -> str | None:
         """Return the translation of a line, between its edges; None if there is none.
@@ -90,7 +127,7 @@ class TranslationMemory:
     def _by_words(self) -> defaultdict[str, list[Remembered]]:
         by_words = defaultdict[str, list[Remembered]](list)
         for key, found in self._found.items():
-            by_words[_words(key)] += found
+            by_words[_words(key)] += [each for each in found if each.key == key and each.is_own]
         return by_words
 
 
@@ -184,8 +221,17 @@ def _of_pair(pair: Pair) -> Remembered:
 
 def _of_file(file: BilingualFile, name: str) -> Iterator[Remembered]:
     for unit in file.units:
-        for form, (source, target) in enumerate(zip(unit.sources, unit.targets, strict=False)):
-            if target and not unit.needs_review:
+        for form, (own, target) in enumerate(zip(unit.sources, unit.targets, strict=False)):
+            numbers = unit.numbers_of(form)
+            if not target or unit.needs_review or (len(numbers) > 1 and not _has_placeholders(unit, target)):
+                continue
+            for source in dict.fromkeys([own, *unit.sources] if numbers else [own]):
                 body = file.accelerators.split(source)[0]
                 bare = file.accelerators.split(target, body != source)[0]
-                yield Remembered(body.strip(), source, target, bare, unit.context_of(form), name)
+                yield Remembered(body.strip(), source, target, bare, unit.context, name, numbers, source == own)
+
+
+def _has_placeholders(unit: Unit, target: str) -> bool:
+    """Return whether a form of a plural has all placeholders of its unit, whatever their order."""
+    kinds = [sorted(_POSITION.sub("%", each) for each in placeholders(text)) for text in (*unit.sources, target)]
+    return kinds[-1] == max(kinds[:-1], key=len)

@@ -183,7 +183,8 @@ class Aligned:
             return found
         likely = int(attention.argmax())
         if attention[likely] < LIKELY:  # a word that stands for no other, if there is one
-            attention[of_others] = 0.0
+            outside = [i for i in range(len(self.source_words)) if i not in inside]
+            attention[self._best_words[outside]] = 0.0
             likely = int(attention.argmax())
         return Span(likely, likely + 1) if attention[likely] > 0.0 else None
 

@@ -9,9 +9,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
+from nmt.formats.catalogs import numbers_of_quantities
+from nmt.formats.plurals import fits_all
 from nmt.formats.tags import tokens_of
 from nmt.formats.tokens import Token
-from nmt.formats.units import Origin, Unit, UnitFile, Write
+from nmt.formats.units import Numbers, Origin, Unit, UnitFile, Write
 from nmt.formats.xml_text import Element, XmlText, escaped, parts_of, with_attribute
 from nmt.text.language_codes import Language
 
@@ -52,7 +54,7 @@ class AndroidFile(UnitFile):
         root = self._document.root
         if root.base != "resources":
             raise ValueError(f"it begins with {root.tag[:60]}")
-        self._quantities = _quantities_of(languages[-1])
+        self._quantities, self._numbers = _quantities_of(languages[-1]), numbers_of_quantities(languages[-1])
         for element in root.children:
             if element.inherited("translatable") != "false":
                 self._read(element)
@@ -77,22 +79,36 @@ class AndroidFile(UnitFile):
         elif kind == "array":  # of anything: nothing says what is text
             self.unfilled += [_content(item) for item in element.children if _is_text(item)]
 
-    def _add(self, sources: Sequence[Element], context: str, place: Element, write: Write) -> None:
+    def _add(
+        self,
+        sources: Sequence[Element],
+        context: str,
+        place: Element,
+        write: Write,
+        numbers: Sequence[Numbers] = (),
+    ) -> None:
         if sources and all(map(_is_text, sources)):
             texts = [*map(_content, sources)]
-            unit = Unit(texts, [""] * len(texts), context, False, write)
+            unit = Unit(texts, [""] * len(texts), context, False, write, numbers=numbers)
             unit.name, unit.start, unit.place = context, place.start, place
             self.units.append(unit)
 
     def _read_plurals(self, element: Element, name: str) -> None:
-        """Read plurals in the target language's quantities; one that is not there has the source of `other`."""
+        """Read plurals in the target language's quantities; one that is not there, or not for all its numbers, has the
+        source of `other`."""
         items = {item.get("quantity"): item for item in element.children}
         if not items:
             return
         last = items.get("other") or next(reversed(items.values()))
         sources = {key: items.get(key, last) for key in self._quantities}
+        for key, numbers in self._numbers.items():
+            is_text = numbers and _is_text(sources[key])
+            if is_text and not fits_all(numbers, _content(sources[key]), _content(last)):
+                sources[key] = last
         texts = {key: item for key, item in sources.items() if _is_text(item)}
-        self._add([*texts.values()], name, element, partial(self._write_plurals, element, sources, [*texts]))
+        own = [self._numbers.get(key, ()) for key in texts]
+        write = partial(self._write_plurals, element, sources, [*texts])
+        self._add([*texts.values()], name, element, write, own)
 
     def _write_one(self, element: Element, texts: Sequence[str], review: bool, origin: Origin = "") -> None:
         self._document.fill(element, self._inside(element, texts[0]))

@@ -14,6 +14,7 @@ from nmt.formats.android import AndroidFile
 from nmt.formats.catalogs import catalog_of
 from nmt.formats.declared import check_kind, check_language, content_of, ending_of, kind_of
 from nmt.formats.gettext import MoFile, PoFile
+from nmt.formats.plurals import PluralString, pair_with_number
 from nmt.formats.qt_linguist import TsFile
 from nmt.formats.segments import Segment
 from nmt.formats.strings import Accelerators, ProgramString, plain_pairs, read_string
@@ -25,6 +26,7 @@ from nmt.text.language_codes import Language
 
 FORMATS = {".po": PoFile, ".mo": MoFile, ".xlf": XliffFile, ".tmx": TmxFile, ".ts": TsFile, ".xml": AndroidFile}
 """By the kinds of files"""
+READING = 2  # version of `BilingualFile.pairs`: prepared data of another one is prepared anew
 
 
 class BilingualFile:
@@ -69,20 +71,23 @@ class BilingualFile:
         """Take apart a text of a string; programs show columns, which XLIFF and TMX do not have."""
         return read_string(text, self._kind not in (".xlf", ".tmx"))
 
-    def string(self, source: str) -> ProgramString:
-        """Take apart a source of this file."""
+    def string(self, unit: Unit, form: int = 0) -> ProgramString:
+        """Take apart the source of a form of a unit of this file."""
         from translate.lang.factory import getlanguage
 
         punctuation = getlanguage(Language.of(self._languages[-1]).tag).punctranslate
-        return ProgramString(source, self.accelerators, punctuation, may_wrap=self._kind != ".xml")
+        source, numbers = unit.sources[form], unit.numbers_of(form)
+        others = self.accelerators, punctuation, self._kind != ".xml"
+        return PluralString(source, numbers, *others) if numbers else ProgramString(source, *others)
 
     def pairs(self) -> Iterator[tuple[str, ...]]:
         """Yield sources and translations as a model sees them, without those that need review."""
         for unit in self.units:
             if not unit.needs_review:
-                for source, target in zip(unit.sources, unit.targets, strict=False):
+                for form, (source, target) in enumerate(zip(unit.sources, unit.targets, strict=False)):
                     if target:
-                        yield from plain_pairs(source, target, self.accelerators)
+                        pair = pair_with_number(source, target, unit.numbers_of(form))
+                        yield from plain_pairs(*pair, self.accelerators)
 
     def check_language(self) -> None:
         """Raise UserError if the file declares another language than it was opened for."""

@@ -1,10 +1,60 @@
-"""Headers of gettext's catalogs: the plural forms of a language, and what a template leaves to be filled in."""
+"""What formats have by language: plural forms, and what a template of gettext leaves to be filled in."""
 
 from __future__ import annotations
 
 import re
 
+from nmt.formats.plurals import numbers_of_forms
+from nmt.formats.units import Numbers
 from nmt.text.language_codes import Language
+
+_ONE_TWO = "n == 1 ? 0 : n == 2 ? 1 : 2"
+_MILLIONS = "n < 2 ? 0 : n % 1000000 == 0 ? 1 : 2"
+_OF_ANDROID = {
+    **dict.fromkeys(("ca", "es", "fr", "it", "pt", "scn"), _MILLIONS),
+    **dict.fromkeys(("he", "sat", "se"), _ONE_TWO),
+    "br": "n%10==1 && n%100!=11 && n%100!=71 && n%100!=91 ? 0 : n%10==2 && n%100!=12 && n%100!=72 && n%100!=92 ? 1"
+    " : (n%10==3 || n%10==4 || n%10==9) && n%100/10!=1 && n%100/10!=7 && n%100/10!=9 ? 2 : n && n%1000000==0 ? 3 : 4",
+    "cy": "n < 4 ? n : n == 6 ? 4 : 5",
+    "mt": "n==1 ? 0 : n==2 ? 1 : n==0 || n%100>2 && n%100<11 ? 2 : n%100>10 && n%100<20 ? 3 : 4",
+}
+"""Rules of CLDR for the quantities of languages, in their order, that differ from the forms of gettext"""
+_OF_QT = {
+    "cy": "n < 2 ? n : n < 6 ? 2 : n == 6 ? 3 : 4",
+    "fil": "n < 2 ? 0 : n%10==4 || n%10==6 || n%10==9 ? 1 : 2",
+    "lv": "n%10==1 && n%100!=11 ? 0 : n != 0 ? 1 : 2",
+    "mk": "n%10==1 ? 0 : n%10==2 ? 1 : 2",
+}
+"""Rules of Qt that differ from those of gettext"""
+_BY_COUNT = {1: "0", 2: "n != 1", 3: _ONE_TWO}
+
+
+def numbers_of_quantities(code: str) -> dict[str, Numbers]:
+    """Return the numbers that take each quantity of Android in a language, as far as known; decimals have others."""
+    from translate.lang.data import DECIMAL_EXTRA_TAGS, get_cldr_plural_tags
+
+    base = Language.of(code).base
+    names = [each for each in get_cldr_plural_tags(base) if each not in DECIMAL_EXTRA_TAGS.get(base, ())]
+    count, rule = usual_plurals(code)
+    if count != len(names):
+        rule = _BY_COUNT.get(len(names), "")
+    rule = _OF_ANDROID.get(base, rule)
+    return dict(zip(names, numbers_of_forms(len(names), rule), strict=True)) if rule else {}
+
+
+def numbers_of_qt(code: str) -> tuple[Numbers, ...]:
+    """Return the numbers that take each plural form that Qt has for a language."""
+    from translate.lang.data import qt_plural_tags
+
+    code = known_code(code)
+    base = Language.of(code).base
+    count, rule = usual_plurals(code)
+    if base not in qt_plural_tags:
+        return numbers_of_forms(count, rule)
+    own = len(qt_plural_tags[base])
+    if count != own:
+        rule = _BY_COUNT.get(own, "")
+    return numbers_of_forms(own, _OF_QT.get(base, rule))
 
 
 def usual_plurals(code: str) -> tuple[int, str]:

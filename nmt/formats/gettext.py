@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import re
 from codecs import BOM_UTF8
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from gettext import c2py
 from unicodedata import east_asian_width
 
 from nmt.formats.catalogs import usual_plurals
-from nmt.formats.units import Origin, Unit, UnitFile, origin_of
+from nmt.formats.plurals import fits_all, numbers_of_forms
+from nmt.formats.units import Numbers, Origin, Unit, UnitFile, origin_of
 
-MOST_FORMS = 6  # of plurals, as Arabic has
 MOST_COLUMNS = 79  # of a line that gettext writes
 TOKEN = re.compile(
     r"""(?P<space>[ \t\r\n\f\v]+)
@@ -129,7 +128,7 @@ class PoFile(Catalog):
                 self.headers.append(self._header(entry, texts["msgstr"]))
             elif texts.get("msgid"):
                 targets = {each.name: texts[each.name] for each in entry.forms}
-                forms = [f"msgstr[{form}]" for form in range(plurals[0])] if "msgid_plural" in texts else ["msgstr"]
+                forms = [f"msgstr[{form}]" for form in range(len(plurals))] if "msgid_plural" in texts else ["msgstr"]
                 unit = unit_of(
                     texts.get("msgctxt", ""),
                     [texts["msgid"], *([texts["msgid_plural"]] if "msgid_plural" in texts else [])],
@@ -280,38 +279,32 @@ class MoFile(Catalog):
         ]
 
 
-Plurals = tuple[int, Callable[[int], int]]
-"""The number of plural forms, and their rule: which one a number takes"""
-
-
-def unit_of(context: str, sources: Sequence[str], targets: Sequence[str], plurals: Plurals) -> Unit:
+def unit_of(context: str, sources: Sequence[str], targets: Sequence[str], plurals: Sequence[Numbers]) -> Unit:
     """Return the unit of a message, which has one source or the singular and the plural; it cannot be written."""
     note, own = re.match(r"(?:_: (.*)\n)?", sources[0]), list(sources)  # KDE's contexts of old
     if note and note[1] is not None:
         context += note[1]
         own[0] = sources[0][note.end() :]
-    if len(own) > 1:
-        count, rule = plurals
-        own = [_source_of(form, own[0], own[1], count, rule) for form in range(count)]
-    return Unit(own, targets, context, False, lambda *_, **__: None)
+    numbers = plurals if len(own) > 1 else ()
+    if numbers:
+        own = [_source_of(each, *own) if len(numbers) > 1 else own[1] for each in numbers]
+    return Unit(own, targets, context, False, lambda *_, **__: None, numbers=numbers)
 
 
-def plural_forms(header: str, languages: Sequence[str]) -> Plurals:
-    """Return the plural forms that a header declares, or else those of the target language."""
+def plural_forms(header: str, languages: Sequence[str]) -> Sequence[Numbers]:
+    """Return the numbers that take each plural form that a header declares, or else those of the target language."""
     found = PLURALS.search(header)
     if found:
         count, rule = int(found[1]), found[2]
     else:
         count, rule = usual_plurals(languages[-1])
-    if not 0 < count <= MOST_FORMS:
-        raise ValueError(f"it has {count} plural forms")
-    return count, c2py(rule)
+    return numbers_of_forms(count, rule)
 
 
-def _source_of(form: int, singular: str, plural: str, count: int, rule: Callable[[int], int]) -> str:
+def _source_of(numbers: Numbers, singular: str, plural: str) -> str:
     """Return the source of a plural form: the singular for that of one thing, if it fits all numbers of the form."""
-    is_alone = [number for number in range(200) if rule(number) == form] == [1]
-    return singular if count > 1 and form == rule(1) and (is_alone or re.search("[%{]", singular)) else plural
+    is_sure = len(numbers) == 1 or re.search("[%{]", singular) is not None
+    return singular if 1 in numbers and is_sure and fits_all(numbers, singular, plural) else plural
 
 
 def _entries(text: str) -> Iterator[_Entry]:

@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from nmt.formats.catalogs import known_code
+from nmt.formats.catalogs import numbers_of_qt
 from nmt.formats.units import Origin, Unit, UnitFile, origin_of
 from nmt.formats.xml_text import Element, XmlText, escaped
-from nmt.text.language_codes import Language
 
 GONE = ("obsolete", "vanished")  # types of translations whose sources are no longer there
 FOR_REVIEW = "unfinished"
@@ -50,7 +49,7 @@ class TsFile(UnitFile):
         if root.base != "TS":
             raise ValueError(f"it begins with {root.tag[:60]}")
         self.language = root.get("language")
-        self._count = _plural_count(self.language or languages[-1])
+        self._numbers = numbers_of_qt(self.language or languages[-1])
         name = ""
         for element in root.below():
             if element.base == "message":
@@ -95,7 +94,7 @@ class TsFile(UnitFile):
         places = _places(target, is_plural)
         texts = [source.translation(place) for place in places]
         if is_plural and not places:
-            texts = [""] * self._count
+            texts = [""] * len(self._numbers)
         place = _Message(message, source, target, places)
         lines = place.notes.split("\n")
         sources = [source.content()] * len(texts or [""])
@@ -103,6 +102,8 @@ class TsFile(UnitFile):
         unit = Unit(sources, texts, _context(message, context), state == FOR_REVIEW, write)
         unit.name, unit.start, unit.notes, unit.place = message.get("id"), message.start, place.notes, place
         unit.origin = next((origin_of(line.removeprefix(NOTE)) for line in lines if line.startswith(NOTE)), "")
+        if is_plural and len(sources) == len(self._numbers):
+            unit.numbers = self._numbers
         self.units.append(unit)
 
     def _write(
@@ -154,15 +155,3 @@ def _places(target: Element | None, is_plural: bool) -> list[Element]:
 def _context(message: Element, name: str) -> str:
     comment = message.child("comment")
     return "\n".join(filter(None, [name, comment.content() if comment else "", message.get("id")]))
-
-
-def _plural_count(code: str) -> int:
-    """Return the number of plural forms that Qt has for a language."""
-    from translate.lang.data import get_language, qt_plural_tags
-
-    code = known_code(code)
-    base = Language.of(code).base
-    if base in qt_plural_tags:
-        return len(qt_plural_tags[base])
-    _, count, _ = get_language(code) or ("", 1, "")
-    return int(count)

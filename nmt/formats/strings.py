@@ -100,14 +100,15 @@ def _taken(text: str) -> set[int]:
 def _kept(text: str) -> Counter[str]:
     """Count the placeholders and tags of a text, and signs of others: each program may have its own."""
     tags = (tag[0] for tag in _tags(text) if not tag["entity"])
-    return Counter([*_placeholders(text), *tags, *(each for each in text if each in SIGNS)])
+    return Counter([*placeholders(text), *tags, *(each for each in text if each in SIGNS)])
 
 
 def _tags(text: str) -> Iterator[re.Match[str]]:
     return TAGS.finditer(text) if "<" in text or "&" in text else iter(())  # most strings have none
 
 
-def _placeholders(text: str) -> list[str]:
+def placeholders(text: str) -> list[str]:
+    """Return the placeholders of a text, in order."""
     return [text[slice(*span)] for span in _KEPT.spans(text, linked=False)]
 
 
@@ -127,6 +128,7 @@ class ProgramString:
         """
         self.text, self._accelerators, self._punctuation = text, accelerators, punctuation
         self.body, self._letter = accelerators.split(text)
+        self.mark = accelerators.mark if self._letter else ""
         self._place = len(commonprefix((text, self.body)))  # of the accelerator  # noqa: RUF071
         self._lines = [*_divided(self.body, may_wrap)]
         self.texts = [line for _, line in self._lines if _has_letters(line)]
@@ -134,17 +136,22 @@ class ProgramString:
     @property
     def has_message(self) -> bool:
         """Whether it has a message of ICU, which is copied with the texts inside."""
-        return any(MESSAGE.match(each) for each in _placeholders(self.body))
+        return any(MESSAGE.match(each) for each in placeholders(self.body))
 
     def put(self, translations: Mapping[str, str]) -> str:
         """Return the string with translations of `texts`, which `read_string` takes apart; empty if it would break."""
-        if not all(translations[text].strip() for text in self.texts):
-            return ""
+        text = self.laid_out(translations)
+        return self.dressed(text) if text.strip() or not self.body.strip() else ""
+
+    def laid_out(self, translations: Mapping[str, str]) -> str:
+        """Return the body with translations of its texts as they are; empty if it lacks one."""
         lines = []
         for piece, line in self._lines:
             translation = translations.get(line, line)
+            if line.strip() and not translation.strip():
+                return ""
             lines.append(piece.lay_out(translation) if piece else translation)
-        return self.dressed("\n".join(lines))
+        return "\n".join(lines)
 
     def dressed(self, text: str) -> str:
         """Return a translation with the edges, the end and the accelerator of the source; empty if it would break."""
@@ -152,7 +159,7 @@ class ProgramString:
         if not source:
             return self.text
         core = self._accelerators.split(text, bool(self._letter))[0].strip()
-        core = in_order(core, _placeholders(source))
+        core = in_order(core, placeholders(source))
         if _kept(core) != _kept(source):
             return ""
         core = self._with_end(core, source)
@@ -176,7 +183,7 @@ class ProgramString:
 
     def _with_accelerator(self, text: str) -> str:
         """Mark the same letter of the translation, best at the beginning of a word and in this case; else the first."""
-        inside, letter, mark = _taken(text), self._letter.lower(), self._accelerators.mark
+        inside, letter, mark = _taken(text), self._letter.lower(), self.mark
         free = [at for at, each in enumerate(text) if each.isalnum() and at not in inside]
         same = [at for at in free if text[at].lower() == letter]
         share = self._place / max(1, len(self.body))
@@ -224,7 +231,7 @@ def _sections(lines: Sequence[str]) -> Iterator[list[str]]:
 def _is_laid_out(text: str) -> bool:
     """Return whether a text has blocks of HTML, or a code or placeholder that goes on over lines."""
     codes = [token for token in tokens_of(text) if token.kind not in ("text", "space")]
-    over_lines = any("\n" in token.raw for token in codes) or any("\n" in each for each in _placeholders(text))
+    over_lines = any("\n" in token.raw for token in codes) or any("\n" in each for each in placeholders(text))
     return over_lines or any(token.is_block for token in codes)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any, Literal, Protocol
@@ -28,6 +28,10 @@ class Write(Protocol):
         """
 
 
+Numbers = Collection[int]
+"""Those that take a plural form, of a sample"""
+
+
 @dataclass(eq=False)
 class Unit:
     """A translation unit: the source of each form of its translation, and the forms, which may be empty or missing.
@@ -41,6 +45,8 @@ class Unit:
     context: str
     needs_review: bool
     write: Write
+    numbers: Sequence[Numbers] = ()
+    """The numbers that take each form of a plural"""
     name: str = ""
     """What its file calls it; empty if it has no names"""
     notes: str = ""
@@ -69,9 +75,9 @@ class Unit:
         """Whether it is not translated yet."""
         return self.gaps == len(self.sources)
 
-    def context_of(self, form: int) -> str:
-        """Return the context of a form of the translation."""
-        return f"{self.context}\4{form}" if len(self.sources) > 1 else self.context
+    def numbers_of(self, form: int) -> Numbers:
+        """Return the numbers that take a form; none if it is not known, or no plural."""
+        return self.numbers[form] if self.numbers else ()
 
 
 class Edits:

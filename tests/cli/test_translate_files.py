@@ -211,3 +211,22 @@ def test_lines_are_recalled_if_a_memory_is_given(nmt, ready: tuple[object, ...])
     done = nmt(*ready, "--memory", "memory.po", stdin=b"a b c\n  Known: \n\nf g h\n")
     assert done.out.decode() == "c b a\n  Bekannt: \n\nunused\n", done.err
     assert done.err.rstrip().endswith("; 2 from memory")
+
+
+def test_a_memory_wins_over_terms_and_that_is_said_and_counted(nmt, ready: tuple[object, ...]) -> None:
+    Path("terms.tsv").write_text("known\tgekannt\na\tb\n")
+    done = nmt(*ready, "--input", "in/a.po", "--output", "out.po", "--memory", "memory.po", "--terms", "terms.tsv")
+    assert done.code == 0, done.err
+    assert read(Path("out.po"))["known"] == "bekannt"
+    assert "from memory, not as in --terms: 'known' -> 'bekannt'\n" in done.err
+    assert ", 2 from memory (2 not as in --terms), 0 left empty\n" in done.err
+
+
+def test_a_plural_form_whose_number_is_lost_is_translated_without_it(nmt, ready: tuple[object, ...]) -> None:
+    """The model knows no digits."""
+    plural = 'msgid "a %d"\nmsgid_plural "b c %d"\nmsgstr[0] ""\nmsgstr[1] ""\n'
+    Path("in/a.po").write_text(HEADER + '"Plural-Forms: nplurals=2; plural=n != 1;\\n"\n\n' + plural)
+    done = nmt(*ready, "--input", "in/a.po", "--output", "out.po")
+    assert done.code == 0, done.err
+    first, second = re.findall(r'msgstr\[.\] "(.*)"', Path("out.po").read_text())
+    assert (first.count("%d"), second.count("%d")) == (1, 1)

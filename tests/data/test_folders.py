@@ -143,3 +143,14 @@ def test_text_that_is_gone_counts_as_unchanged_wherever_it_would_be(root: str) -
     assert not prepare(recipe(data={"train": absolute}), QUIET, 1).is_new
     with pytest.raises(UserError, match=r"b\.en: no such file"):
         prepare(recipe(data={"train": [{"source": "b.en", "target": "a.de"}]}), QUIET, 1)
+
+
+def test_files_of_translators_that_are_read_in_another_way_are_other_data(monkeypatch: pytest.MonkeyPatch) -> None:
+    header = 'msgid ""\nmsgstr "Content-Type: text/plain; charset=UTF-8\\n"\n\n'
+    Path("a.po").write_text(header + 'msgid "one"\nmsgstr "eins"\n')
+    ours = [recipe(data={"train": [{"file": "a.po"}]}), recipe()]
+    before = [identify(each, None)[1]["fingerprint"] for each in ours]
+    monkeypatch.setattr("nmt.data.folders.READING", 0)
+    after = [identify(each, None)[1]["fingerprint"] for each in ours]
+    assert before[0] != after[0]
+    assert before[1] == after[1]

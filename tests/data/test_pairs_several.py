@@ -180,7 +180,7 @@ def test_the_memory_prefers_the_same_source_then_context_then_file_then_frequenc
     pytest.importorskip("translate", reason="needs the package translate-toolkit")
     po("a", ("menu", "Open", "Öffnen"), ("state", "Open", "Offen"), ("", "_Save", "_Sichern"))
     po("b", ("x", "Open", "Auf"), ("y", "Open", "Öffnen"), ("", "Save", "Speichern"))
-    memory = TranslationMemory(["Open", "Save"], [Dataset(file="po")], data())
+    memory = TranslationMemory(None, [Dataset(file="po")], data())
     said = [memory.recall("Open", "Open", *where) for where in (("state", "b"), ("", "b"), ("", "c"))]
     assert [found and found.target for found in said] == ["Offen", "Öffnen", "Öffnen"]
     assert [(found := memory.recall("Save", text)) and found.target for text in ("Save", "_Save")] == [

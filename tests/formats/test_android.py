@@ -130,6 +130,15 @@ def test_plurals_with_one_form_are_filled(language: str, items: list[str]) -> No
     assert written(file) == f'<plurals name="a">{lines}\n    </plurals>'
 
 
+@pytest.mark.parametrize(("language", "sources"), [("uk", ["%d files"] * 4), ("pl", ["One file", *["%d files"] * 3])])
+def test_quantities_of_several_numbers_have_a_source_with_the_number(language: str, sources: list[str]) -> None:
+    """And know their numbers, but for the quantity of decimals."""
+    items = "<item quantity='one'>One file</item><item quantity='other'>%d files</item>"
+    (unit,) = opened(f"<plurals name='a'>{items}</plurals>", language).units
+    assert unit.sources == sources
+    assert [len(numbers) > 0 for numbers in unit.numbers] == [True, True, True, False]
+
+
 def test_references_in_plurals_stay() -> None:
     file = opened(
         '<plurals name="a"><item quantity="one">@string/a</item><item quantity="other">b</item></plurals>', "pl"

@@ -281,7 +281,7 @@ def test_a_line_break_in_a_string_of_android_wraps_nothing(tmp_path: Path) -> No
     line = "A line that seems to be wrapped at some column, as it is so long"
     text = f"<resources><string name='a'>{line}\\ngoes on.</string></resources>"
     file = opened(tmp_path, "strings.xml", text)
-    assert file.string(*file.units[0].sources).texts == [line, "goes on."]
+    assert file.string(file.units[0]).texts == [line, "goes on."]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,197 @@
+"""Plural forms: which numbers take each, by a catalog's rule, and the number that tells a model which one is wanted.
+
+A model does not see which form of a translation it is asked for. It sees a number in the place of the placeholder for
+it: "21 files", "2 files" and "5 files" for the three forms of Ukrainian, both in training and in translating.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, lru_cache
+from operator import add, eq, floordiv, ge, gt, le, lt, mod, mul, ne, sub
+
+from nmt.formats.strings import Accelerators, ProgramString, placeholders
+from nmt.formats.terms import in_order
+from nmt.formats.units import Numbers
+
+MOST_FORMS = 6  # as Arabic has
+MOST_CHARACTERS = 1000  # of a rule
+SAMPLE = (*range(201), 1_000, 1_000_000)  # numbers, of which some take each form of any language
+_TOKEN = re.compile(r"\s*(\d+|n|\|\||&&|[=!<>]=|[-+*/%<>!?:()])")
+_OPERATORS: Sequence[Mapping[str, Callable[[int, int], int]]] = (
+    {"||": lambda left, right: left != 0 or right != 0},
+    {"&&": lambda left, right: left != 0 and right != 0},
+    {"==": eq, "!=": ne},
+    {"<": lt, ">": gt, "<=": le, ">=": ge},
+    {"+": add, "-": sub},
+    {"*": mul, "/": floordiv, "%": mod},
+)
+"""Those of C that rules have, the weakest first"""
+_INTEGER = re.compile(r"%(?:\(\w+\)|<\w+>|\d\$)?[-+ #0']*\d*(?:hh?|ll?|[jtzqL]|I64)?[diun]")
+_FIRST = re.compile(r"%L?1|\{0\}")
+_ONLY = re.compile(r"%(?:\d\$|\(\w+\))?s|\{\w*\}")
+
+Rule = Callable[[int], int]
+"""Which form a number takes"""
+
+
+@lru_cache(maxsize=64)
+def numbers_of_forms(count: int, expression: str) -> tuple[Numbers, ...]:
+    """Return the numbers that take each form, by a rule in the C of gettext's headers.
+
+    Raise ValueError if it is no such rule.
+    """
+    if not 0 < count <= MOST_FORMS:
+        raise ValueError(f"it has {count} plural forms")
+    try:
+        rule = _Parser(expression).rule()
+        forms = {number: int(rule(number)) for number in SAMPLE}
+    except (ValueError, ZeroDivisionError, RecursionError):
+        raise ValueError(f"no rule for plural forms: {expression.strip()[:60]!r}") from None
+    return tuple(frozenset(number for number in SAMPLE if forms[number] == form) for form in range(count))
+
+
+class _Parser:
+    """A parser of rules, by recursive descent; nothing but operators on numbers can come out."""
+
+    def __init__(self, expression: str) -> None:
+        self._tokens = _TOKEN.findall(expression)
+        if "".join(self._tokens) != "".join(expression.split()) or len(expression) > MOST_CHARACTERS:
+            raise ValueError
+        self._tokens.reverse()
+
+    def rule(self) -> Rule:
+        """Return the rule."""
+        rule = self._conditional()
+        if self._tokens:
+            raise ValueError
+        return rule
+
+    def _take(self, *expected: str) -> str:
+        """Return the next token and go on if it is an expected one; else an empty text."""
+        return self._tokens.pop() if self._tokens and self._tokens[-1] in expected else ""
+
+    def _require(self, token: str) -> None:
+        if not self._take(token):
+            raise ValueError
+
+    def _conditional(self) -> Rule:
+        condition = self._binary(0)
+        if not self._take("?"):
+            return condition
+        then = self._conditional()
+        self._require(":")
+        otherwise = self._conditional()
+        return lambda n: then(n) if condition(n) else otherwise(n)
+
+    def _binary(self, level: int) -> Rule:
+        if level == len(_OPERATORS):
+            return self._unary()
+        result = self._binary(level + 1)
+        operator = self._take(*_OPERATORS[level])
+        while operator:
+            result = _applied(_OPERATORS[level][operator], result, self._binary(level + 1))
+            operator = self._take(*_OPERATORS[level])
+        return result
+
+    def _unary(self) -> Rule:
+        if self._take("!"):
+            negated = self._unary()
+            return lambda n: not negated(n)
+        if self._take("("):
+            inner = self._conditional()
+            self._require(")")
+            return inner
+        if self._take("n"):
+            return lambda n: n
+        if not self._tokens:
+            raise ValueError
+        constant = int(self._tokens.pop())
+        return lambda n: constant
+
+
+def _applied(operator: Callable[[int, int], int], left: Rule, right: Rule) -> Rule:
+    return lambda n: operator(left(n), right(n))
+
+
+def telling_number(numbers: Numbers) -> int | None:
+    """Return the number that stands for a form: the smallest above 1 that takes it, else 1, else 0, else None."""
+    above_one = [number for number in numbers if number > 1]
+    return min(above_one) if above_one else max(numbers, default=None)
+
+
+def number_placeholder(text: str) -> str:
+    """Return the placeholder for the number that a text depends on; an empty one if there is none, or several may be.
+
+    It is the only one for integers, else the first argument (`%1`), else the only one of all.
+    """
+    found = placeholders(text)
+    for pattern in (_INTEGER, _FIRST):
+        of_kind = [each for each in found if pattern.fullmatch(each)]
+        if of_kind:
+            return of_kind[0] if len(of_kind) == 1 else ""
+    return found[0] if len(found) == 1 and _ONLY.fullmatch(found[0]) else ""
+
+
+def fits_all(numbers: Numbers, source: str, plural: str) -> bool:
+    """Return whether a source fits all numbers of a form: "One file" fits 1 alone if others are "%d files"."""
+    return len(numbers) == 1 or number_placeholder(source) == number_placeholder(plural)
+
+
+def with_number(text: str, numbers: Numbers) -> str:
+    """Return a text with a form's number in place of the placeholder; an empty one if that cannot be undone."""
+    number, placeholder = telling_number(numbers), number_placeholder(text)
+    if number is None or not placeholder or text.count(placeholder) > 1 or _digits(number).search(text):
+        return ""
+    if len(numbers) == 1 and _ONLY.fullmatch(placeholder):  # of "One file in %s"
+        return ""
+    told = text.replace(placeholder, str(number))
+    return told if len(_digits(number).findall(told)) == 1 else ""
+
+
+def pair_with_number(source: str, target: str, numbers: Numbers) -> tuple[str, str]:
+    """Return both texts of a form with its number in place of the placeholder; as they are if one has no such place.
+
+    "One file" may be translated with a placeholder, in whose place its only number stands.
+    """
+    told_source, told_target = with_number(source, numbers), with_number(target, numbers)
+    if told_target and len(numbers) == 1 and not number_placeholder(source):
+        told_source = source
+    return (told_source, told_target) if told_source and told_target else (source, target)
+
+
+@cache
+def _digits(number: int) -> re.Pattern[str]:
+    return re.compile(rf"(?<!\d)(?<!\d[.,]){number}(?![.,]?\d)")
+
+
+class PluralString(ProgramString):
+    """The string of a plural form, which is searched for with the form's number and, should that get lost, without."""
+
+    def __init__(
+        self,
+        text: str,
+        numbers: Numbers,
+        accelerators: Accelerators,
+        punctuation: Callable[[str], str] = str,
+        may_wrap: bool = True,
+    ) -> None:
+        """Take a string apart that stands for these numbers; see `ProgramString`."""
+        super().__init__(text, accelerators, punctuation, may_wrap)
+        self._number = telling_number(numbers)
+        self._told = ProgramString(with_number(self.body, numbers), Accelerators(()), may_wrap=may_wrap)
+        self.texts = [*self._told.texts, *self.texts]
+
+    def put(self, translations: Mapping[str, str]) -> str:
+        """Return the string with translations of its texts, by the one with the number if that works; else empty."""
+        return self._put_back(self._told.laid_out(translations)) or super().put(translations)
+
+    def _put_back(self, told: str) -> str:
+        """Return the string with a translation that has the number; empty if it is not sure what that stands for."""
+        if not told or self._number is None:
+            return ""
+        placeholder = number_placeholder(self.body)
+        text, count = _digits(self._number).subn(lambda _: placeholder, told)
+        is_sure = count == 1 and in_order(text, placeholders(self.body)) == text
+        return self.dressed(text) if is_sure else ""
