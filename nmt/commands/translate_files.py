@@ -34,6 +34,7 @@ from nmt.formats.declared import (
     left_out,
     other_language,
 )
+from nmt.formats.numbers import is_garbled
 from nmt.formats.strings import ProgramString
 from nmt.formats.terms import Terms, missing
 from nmt.formats.units import ORIGINS, Origin, Unit
@@ -444,7 +445,7 @@ class FileTranslation:
                 for job in self._jobs:
                     for text, result in zip(job.texts, results, strict=False):
                         statistics.add(result)
-                        self._known[text] = result.texts[0]
+                        self._known[text] = "" if is_garbled(text, result.texts[0]) else result.texts[0]
                         self._defects[text] = [*statistics.occurring(result)]
                     self._write(job)
                     done += 1

@@ -24,6 +24,8 @@ _THOUSANDS = re.compile(r"\d{1,3}([., '’])\d{3}(?:\1\d{3})*(?:(?!\1)[.,]\d+)?"
 _ORDINAL = re.compile(r"(\d{1,2})(?:st|nd|rd|th|[aeo]|er|re|ème)?")
 _LOOP = re.compile(r"(?<!\S)((?:\S++ ){1,8}?)\1\1+|(\S{1,8}?)\2\2+")  # of words, or of characters
 SHORTEST_LOOP = 7  # characters
+_WORD = re.compile(r"[^\W\d_]{2,}")
+_ALPHABETS = ("LATIN", "CYRILLIC", "GREEK", "ARMENIAN", "HEBREW", "ARABIC")  # which no word mixes
 MOST_CHANGES = 100  # different numbers and names to look for in other words, which takes a search of the text each
 _SPELLED = (  # beginnings of words for 1 to 12 in English, German, French, Italian, Spanish, Portuguese and Dutch
     "one|once|first|un|um|ein|een|erst|prim|prem",
@@ -58,6 +60,28 @@ def compare(source: str, output: str, asked: str = "") -> Changes:
     times, loop = _loop(output)
     is_new = times > 0 and times > 2 * _loop(source)[0]  # most outputs have none, and cost no look at the source
     return Changes(lost, invented, loop if is_new else "")
+
+
+def is_garbled(source: str, output: str) -> bool:
+    """Return whether an output is no translation: if it has a word too often, or letters of two alphabets in a word.
+
+    Too often is three times, and that oftener than the source has any word, or twice if it is a quarter of all words.
+    """
+    here, there = _WORD.findall(source), _WORD.findall(output)
+    often = max(Counter(map(str.casefold, here)).values(), default=0)
+    for times in Counter(map(str.casefold, there)).values():
+        more = 2 if 4 * times >= len(there) else 3
+        if times >= max(3, often + more):
+            return True
+    return any(len(_alphabets(word)) > 1 and word not in here for word in there)
+
+
+def _alphabets(word: str) -> set[str]:
+    """Return the alphabets that a word has letters of."""
+    if word.isascii():
+        return set()
+    names = (unicodedata.name(letter, "").partition(" ")[0] for letter in word)
+    return {name for name in names if name in _ALPHABETS}
 
 
 def _changed(source: str, output: str, asked: str) -> tuple[list[str], list[str]]:

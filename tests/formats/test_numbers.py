@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from nmt.formats.numbers import Changes, compare
+from nmt.formats.numbers import Changes, compare, is_garbled
 
 SAME = Changes([], [], "")
 
@@ -99,3 +99,20 @@ def test_a_text_is_not_searched_for_each_of_its_numbers(monkeypatch: pytest.Monk
     monkeypatch.setattr("nmt.formats.numbers.re.search", search)
     assert compare(source, "la " * 1000).lost == source.split()
     assert sum(searched) < 20 * len(source)
+
+
+@pytest.mark.parametrize(
+    ("source", "output", "garbled"),
+    [
+        ("Number of rows in new windows", "Unsere wirft in neuen neuen neuen Taschen", True),
+        ("The folder of the file", "Der Ordner der Datei der Benutzer", False),
+        ("one two three four five six seven", "das xa ab das xc cd das xe ef fg gh hi ij", False),
+        ("one two three four five six seven", "das xa ab das xc cd das xe ef fg gh das ij jk kl lm mn no op", True),
+        ("Open the file", "\u041e\u0442крыть файл", False),
+        ("Open the file", "Oткрыть файл", True),  # a Latin O
+        ("Show Xфайл", "Показать Xфайл", False),  # which the source has
+        ("no no no", "nein nein nein", False),
+    ],
+)
+def test_what_repeats_a_word_or_mixes_alphabets_is_no_translation(source: str, output: str, garbled: bool) -> None:
+    assert is_garbled(source, output) == garbled
