@@ -58,8 +58,10 @@ def train(options: TrainOptions) -> None:
     world = found or World()
     if options.plan:
         if world.rank == 0:
+            from nmt.data.pairs import check_packages
             from nmt.training.cost import plan_run
 
+            check_packages(recipe.data)
             recipe = with_model_of(recipe, initial_bundle(recipe))
             device = choose_device(options.device, options.threads)
             show(plan_run(recipe, device, world.size if found else workers))

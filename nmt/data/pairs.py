@@ -12,13 +12,14 @@ import logging
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from nmt.data.tables import check_columns, read_table
-from nmt.formats.bilingual import BilingualFile
+from nmt.formats.bilingual import BilingualFile, check_toolkit
 from nmt.formats.declared import content_of, kind_of, other_language
 from nmt.parsing.tree import prepare_tree, read_trees, read_trees_of, tree_files
 from nmt.recipe import Data, Dataset
@@ -174,6 +175,16 @@ class Part(NamedTuple):
     """Languages of such a file"""
     is_foreign: bool = False
     """Whether all of its units lack one, or it declares another"""
+
+
+def check_packages(data: Data) -> None:
+    """Raise UserError if training files of translators are there, but not the package that they need."""
+    for dataset in data.train:
+        found = list[Path]()
+        with suppress(UserError):  # what is missing is said when it is read
+            found = [path for path in input_files(dataset, data.of(dataset)) if format_of(path) in UNITS]
+        if found:
+            check_toolkit(found[0])
 
 
 def read_pairs(dataset: Dataset, data: Data, files: Iterable[Path] | None = None) -> Iterator[Pair]:

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -41,6 +41,7 @@ from nmt.text.tokenizer import Tokenizer
 
 LENGTHS = "lengths.json"
 SAMPLE = 10_000  # number of pairs whose sentences are counted
+MOST_STRINGS = 1000  # of a file, among which one is looked for that no other file has
 CHUNK, CHUNK_TEXT = 10_000, 1 << 24  # pairs and approximate characters per `Chunk` and record batch
 
 
@@ -180,20 +181,39 @@ class _Preparation:
             raise UserError(f"{those}: {problem}", "take fewer of them")
 
     def _take_files(self) -> dict[Path, str]:
-        """Return the split of each training file that is set aside; raise UserError if there are too few."""
+        """Return the training files set aside, with their splits, and name them; raise UserError if there are too few.
+
+        Files are chosen by a string that no other has, so that a new name or place changes nothing.
+        """
         chosen = dict[Path, str]()
         for languages, sizes in self._data.taken.items():
             counts = {split: int(each.split()[0]) for split, each in sizes.items() if isinstance(each, str)}
             splits = [split for split in reversed(counts) for _ in range(counts[split])]
             sets = [each for each in self._data.train if self._data.of(each).languages == languages and each.file]
-            named = {path for each in sets if splits for path in input_files(each, self._data)}
-            files = {path for path in named if not foreign_language(path, self._data.of(sets[0]))}
+            named = {path: each for each in sets if splits for path in input_files(each, self._data)}
+            files = {path: each for path, each in named.items() if not foreign_language(path, self._data.of(each))}
             if splits and len(splits) >= len(files):
                 problem = f"take {len(splits)} files, but data.train has {len(files)}, one of which is to train on"
                 raise UserError(f"{' and '.join(f'data.{split}' for split in counts)}: {problem}", "take fewer of them")
-            ordered = sorted(files, key=lambda path: (hashlib.blake2b(path.name.encode()).digest(), path))
-            chosen |= dict(zip(ordered, splits, strict=False))
+            if splits:
+                chosen |= dict(zip(self._by_own_strings(files), splits, strict=False))
+        for split in dict.fromkeys(chosen.values()):
+            names = ", ".join(sorted(path.name for path, of in chosen.items() if of == split))
+            self._console.say(f"data.{split}: set aside {names}")
         return chosen
+
+    def _by_own_strings(self, files: Mapping[Path, Dataset]) -> list[Path]:
+        """Return files in the order of the hash of a string that no other has; those without one come last."""
+        strings = {
+            path: {pair[0] for pair in islice(read_pairs(each, self._data.of(each), files=[path]), MOST_STRINGS)}
+            for path, each in files.items()
+        }
+        counts = Counter(text for own in strings.values() for text in own)
+        keys = dict[Path, tuple[bool, bytes]]()
+        for path, texts in strings.items():
+            own = min((text for text in texts if counts[text] == 1), default="")
+            keys[path] = own == "", hashlib.blake2b((own or path.name).encode()).digest()
+        return sorted(files, key=lambda path: (keys[path], path))
 
     def _pairs_of_files(self) -> dict[tuple[str, tuple[str, ...]], Sequence[Pair]]:
         """Return the pairs of the files that are set aside whose sources no other file has; of equal ones the first."""

@@ -29,6 +29,15 @@ FORMATS = {".po": PoFile, ".mo": MoFile, ".xlf": XliffFile, ".tmx": TmxFile, ".t
 READING = 2  # version of `BilingualFile.pairs`: prepared data of another one is prepared anew
 
 
+def check_toolkit(path: Path) -> None:
+    """Raise UserError unless the package is installed that files of translators need."""
+    try:
+        import_module("translate.lang.data")
+    except ImportError as error:
+        hint = "pip install 'nmtkit[files]' installs it"
+        raise UserError(f"{path}: needs the package translate-toolkit: {error}", hint) from None
+
+
 class BilingualFile:
     """A file of translation units; of a TMX, `lacking` units have no variant in one of the languages, `complete`
     ones have both, and `codes` are those of all variants, in lower case, each with how it is
@@ -43,11 +52,7 @@ class BilingualFile:
         self._kind = kind_of(path) if kind is None else kind
         self._raw = content_of(path) if content is None else content
         check_kind(path, self._raw, self._kind)
-        try:
-            import_module("translate.lang.data")
-        except ImportError as error:
-            hint = "pip install 'nmtkit[files]' installs it"
-            raise UserError(f"{path}: needs the package translate-toolkit: {error}", hint) from None
+        check_toolkit(path)
         try:
             if ending_of(path) == ".pot":
                 self._raw = catalog_of(self._raw, languages[-1])

@@ -106,7 +106,12 @@ def test_whole_files_are_set_aside_with_the_sources_that_no_other_has() -> None:
     prepare(recipe(data=take), QUIET, 1)
     others = {*table("test")["source_text"].to_pylist()}
     assert others == texts["test"] or "new" in others  # files keep their places when others come
-    with pytest.raises(UserError, match=r"data\.valid and data\.test: take 7 files, but data\.train has 7"):
+    Path("po/6.tsv").unlink()
+    for number in range(6):
+        Path(f"po/{number}.tsv").rename(f"po/renamed-{9 - number}.tsv")
+    prepare(recipe(data=take), QUIET, 1)
+    assert {*table("test")["source_text"].to_pylist()} == texts["test"]  # and when they have other names
+    with pytest.raises(UserError, match=r"data\.valid and data\.test: take 7 files, but data\.train has 6"):
         prepare(recipe(data=take | {"valid": {"take": "5 files"}}), QUIET, 1)
 
 
