@@ -18,7 +18,9 @@ from nmt.formats.xml_text import Element, XmlText, escaped, parts_of, with_attri
 from nmt.text.language_codes import Language
 
 QUANTITIES = ("zero", "one", "two", "few", "many", "other")
-REFERENCE = re.compile(r"\s*(?:@[+*]?(?:[\w.]+:)?\w+/[\w.]+|@null|@empty|\?(?:[\w.]+:)?(?:\w+/)?[\w.]+)\s*")
+REFERENCE = re.compile(
+    r"[ \t\r\n]*(?:@[+*]?(?:[\w.]+:)?\w+/\w[\w.]*|@null|@empty|\?(?:[\w.]+:)?(?:\w+/)?\w[\w.]*)[ \t\r\n]*"
+)
 """A whole value that stands for another one, such as @android:string/ok or ?attr/name"""
 ESCAPES = {"n": "\n", "t": "\t"}
 WRITTEN = {"\n": "\\n", "\t": "\\t"}

@@ -31,6 +31,7 @@ class Code:
     ends: bool  # whether a sentence ends at it
     is_between_words: bool  # with no other codes beside it
     is_blank: bool  # whether it is white space, maybe as an entity
+    mark: str  # first character of the text behind the white space behind it
     is_empty: bool = False  # whether it has no words inside
 
     @property
@@ -92,7 +93,7 @@ def _outside(left: Code | None, right: Code | None, beside: str, space: str) -> 
         return space if own else ""
     if space:
         return own
-    is_of_code = code.is_empty and (left is None or not CLOSING_MARK.match(beside))
+    is_of_code = code.is_empty and (left is None or beside == code.mark or not CLOSING_MARK.match(beside))
     return own if is_of_code or joins(beside) or beside in "<>" else ""
 
 

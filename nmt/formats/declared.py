@@ -21,8 +21,24 @@ ROOTS = {b"xliff": ".xlf", b"tmx": ".tmx", b"TS": ".ts", b"resources": ".xml"}
 """Those of XML by the root element: for .xml, which any may be called, and for .ts, as TypeScript is called, too"""
 OTHERS = {
     *(".gmo", ".qm", ".qph", ".tbx", ".resx", ".resw", ".wxl", ".strings", ".stringsdict", ".xcstrings", ".plist"),
-    *(".properties", ".ftl", ".dtd", ".arb", ".json", ".yaml", ".yml", ".toml", ".ini", ".csv"),
-    *(".html", ".htm", ".xhtml", ".svg", ".md", ".markdown", ".rst", ".tex", ".srt", ".vtt", ".ass", ".ttml"),
+    *(".properties", ".ftl", ".dtd", ".arb", ".json", ".jsonl", ".yaml", ".yml", ".toml", ".ini", ".csv"),
+    *(
+        ".html",
+        ".htm",
+        ".xhtml",
+        ".svg",
+        ".md",
+        ".markdown",
+        ".rst",
+        ".adoc",
+        ".tex",
+        ".srt",
+        ".sbv",
+        ".vtt",
+        ".ass",
+        ".ttml",
+    ),
+    *(".js", ".jsx", ".tsx", ".php"),
     *(".doc", ".xls", ".ppt", ".docx", ".xlsx", ".pptx", ".odt", ".ods", ".odp", ".epub", ".idml", ".rtf", ".pdf"),
 }
 """Endings of other files that would not come back whole if they were translated as lines"""
@@ -72,7 +88,7 @@ def is_of_a_format(path: Path) -> bool:
     """Return whether a file, perhaps compressed, is of a format with more than lines: by its name or its content."""
     if ending_of(path) in OTHERS or ending_of(path) in KINDS:
         return True
-    return path.is_file() and CONTENT.match(_head(path)) is not None
+    return path.is_file() and CONTENT.match(_in_ascii(_head(path))) is not None
 
 
 def _head(path: Path) -> bytes:

@@ -13,13 +13,15 @@ _PLACEHOLDERS = Terms()
 class RawText:
     """How each character of a text is written."""
 
-    def __init__(self, text: str, raws: Sequence[str], kept: Sequence[Span], escapes: Mapping[str, str]) -> None:
-        """Take a text, how it writes each character, and what of it is copied.
+    def __init__(
+        self, text: str, raws: Sequence[str], kept: Sequence[Span], walls: Sequence[int], escapes: Mapping[str, str]
+    ) -> None:
+        """Take a text, how it writes each character, what of it is copied, and the offsets of its codes.
 
         `escapes` say how a translation writes characters that the text does not have.
         """
         self._escapes = escapes
-        copied = [*kept, *_PLACEHOLDERS.spans(text)]
+        copied = _PLACEHOLDERS.spans(text, kept, walls)
         self._copies = {text[slice(*span)]: "".join(raws[slice(*span)]) for span in copied}
         self._own = defaultdict[str, list[str]](list)  # of each character outside of what is copied, in order
         inside = _offsets(copied)

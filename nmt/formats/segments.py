@@ -169,7 +169,7 @@ class Segment:
             siblings.sort(key=lambda index: (*spans[index], index), reverse=True)
         signs = [*output]
         if self._elements or self._raws[: len(self.text)] != [*self.text]:
-            signs = RawText(self.text, self._raws, self.kept, self._escapes).of(output)
+            signs = RawText(self.text, self._raws, self.kept, self.walls, self._escapes).of(output)
         written, last = "", 0
         begun = dict[int, int]()  # where the content of each element is written
         for run in _without_words_between(self._in_order(inside, spans), output):

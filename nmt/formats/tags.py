@@ -39,6 +39,7 @@ _ENDING = re.compile(  # tags of XLIFF and TMX that do: a segment of its own, a 
 _HALF = re.compile(r"<(bpt|ept|bx|ex)\b[^>]*>")
 """Pattern for the beginning or the end of an inline code, of XLIFF and TMX: two codes with the same number"""
 _REFERENCE, _NUMBER = re.compile(r"\srid=[\"']([^\"']+)"), re.compile(r"\s(?:id|i)=[\"']([^\"']+)")
+_UNCLOSED = re.compile(r"<[/?]?[A-Za-z][^<>]*\Z")
 LONGEST_ELEMENT = 1000  # lines of a copied element, a comment or a tag
 ESCAPES = {"&": "&amp;", "<": "&lt;"}
 """How a translation has characters that are of markup"""
@@ -56,13 +57,14 @@ def read_tagged_lines(lines: Iterable[str]) -> Iterator[Segment]:
     while source.has_more():
         block = [source.take()]
         complete = 1  # lines of the block up to the last at whose end nothing is open
-        end = _end_of_open(block[0])
+        end, opened = _open_in(block[0])
         while end and len(block) < LONGEST_ELEMENT and source.may_have(end):
             line = source.take()
             block.append(line)
+            opened = f"{opened}\n{line}" if end == ">" else ""  # a tag may open an element
             found = line.lower().find(end)
             if found >= 0:
-                end = _end_of_open(line[found + len(end) :])
+                end, opened = _open_in(opened or line[found + len(end) :])
                 complete = len(block)
         if end:
             source.put_back(block[complete:], end)
@@ -100,32 +102,36 @@ class _Lines:
         self._ahead.extendleft(reversed(lines))
 
 
-def _end_of_open(line: str) -> str:
-    """Return what ends the tag, comment or copied element that is open at the end of a line; "" if none is."""
-    if "<" not in line:
-        return ""
-    elements, at = Elements(line), 0
-    while found := TAGS.search(line, at):
+def _open_in(text: str) -> tuple[str, str]:
+    """Return what ends the tag, comment or copied element that is open at the end of a text, and the text of a tag.
+
+    Both are empty if none is.
+    """
+    if "<" not in text:
+        return "", ""
+    elements, at = Elements(text), 0
+    while found := TAGS.search(text, at):
         token, at = elements.token(found)
-        is_whole = _COPIED.match(found[0]) or re.fullmatch(_CODE, token.name)
-        if token.kind == "open" and is_whole:
-            return f"</{token.name}"
-    tail = line[at:]
-    if "<!--" in tail:
-        return "-->"
-    return ">" if re.search(r"<[/?]?[A-Za-z][^<>]*\Z", tail) else ""
+        name = (found["name"] or "").lower()
+        has_content = token.kind in ("open", "close") and not (found["slash"] or found[0].endswith("/>"))
+        if has_content and (_COPIED.match(found[0]) or re.fullmatch(_CODE, name)):
+            return f"</{name}", ""
+    if text.find("<!--", at) >= 0:
+        return "-->", ""
+    tag = _UNCLOSED.search(text, at)
+    return (">", tag[0]) if tag else ("", "")
 
 
 def _by_line(tokens: Iterable[Token]) -> Iterator[list[Token]]:
     """Yield the tokens of each line; a code that goes on over lines is a part of each of them, which stands alone."""
     line = list[Token]()
     for token in tokens:
-        if token.signs:
-            pieces = [[*parts_of(signs)] for signs in _split_at_line_ends(token.signs)]
-        elif "\n" in token.raw:
-            pieces = [[Token("alone", part)] if part else [] for part in token.raw.split("\n")]
-        else:
+        if "\n" not in token.raw:
             pieces = [[token]]
+        elif token.signs:
+            pieces = [[*parts_of(signs)] for signs in _split_at_line_ends(token.signs)]
+        else:
+            pieces = [[Token("alone", part)] if part else [] for part in token.raw.split("\n")]
         for piece in pieces[:-1]:
             yield line + piece
             line = []

@@ -69,6 +69,7 @@ def codes_of(tokens: Sequence[Token], closings: Mapping[int, int]) -> Iterator[C
             ends=token.ends,
             is_between_words=all(each in ("text", "copy") for each in beside),
             is_blank=bool(token.signs),
+            mark="".join(other.text for other in tokens[index + 2 : index + 3])[:1],
         )
         number += 1
         follows = True

@@ -155,6 +155,8 @@ def test_parts_know_where_they_are_and_are_joined_as_the_line_was(line: str) -> 
         ("A dog.  B dog.", ["Ein Hund.", "Eine Katze."], "Ein Hund.  Eine Katze."),
         ("狗。猫。", ["A dog.", "A cat."], "A dog. A cat."),
         ("A dog. B dog.", ["狗。", "猫。"], "狗。猫。"),
+        ("A dog. B dog.", ["개", "개"], "개 개"),
+        (" ".join(CLAUSES), ["หมา", "แมว"], "หมาแมว"),
         ("A dog. B dog.  C dog. ", ["Ein Hund.", "", "Eine Katze."], "Ein Hund.  Eine Katze. "),
         (" A dog. B dog.", ["", "Eine Katze."], " Eine Katze."),
         (" A dog. ", [""], ""),

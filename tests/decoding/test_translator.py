@@ -174,6 +174,28 @@ def test_placeholders_without_numbers_get_their_order_back(tokenizer: Tokenizer)
     assert found.text == "%s von %d"
 
 
+@pytest.mark.parametrize(
+    ("text", "rest"),
+    [
+        ("狗看见%s。", "狗看见。"),
+        ("{name}がいる", "がいる"),
+        ("หมา %s ครับ", "หมา ครับ"),
+        ("개가 %s를 본다", "개가 를 본다"),
+        ("a %s dog", "a dog"),
+        ("%s!", None),
+    ],
+)
+def test_a_source_whose_placeholder_is_garbled_is_searched_again_without_it(
+    tokenizer: Tokenizer, text: str, rest: str | None
+) -> None:
+    """Whatever its script; what has no words else is copied."""
+    source = Source(0, tokenizer.source.encode(text), 30, text=text, phrases=Terms().phrases(text))
+    placer = Placer(tokenizer.source, cast(Vocabulary, tokenizer.target), Decoding(), [model_of(tokenizer)])
+    found, again = placer.place([(source, [Hypothesis(tokenizer.target.encode("a dog"), -1.0, True)])], 1)
+    assert [each.text for each in again] == [rest] * bool(rest)
+    assert [each.text for _, (each,) in found] == [text] * (not rest)
+
+
 def test_any_line_keeps_what_it_has_once_and_its_edges(tokenizer: Tokenizer) -> None:
     seed = random.randrange(1 << 30)
     choose = random.Random(seed)

@@ -129,11 +129,13 @@ def test_without_the_hub_the_cache_serves(cache: Path, monkeypatch: pytest.Monke
 
 
 def test_a_resumed_run_takes_the_model_of_its_checkpoint_only_if_it_began_with_another() -> None:
-    checkpoint: Any = SimpleNamespace(recipe=recipe(model={"dropout": 0.3}))
+    own = recipe(model={"dropout": 0.3}, tokenizer={"normalization": "none"})
+    checkpoint: Any = SimpleNamespace(recipe=own)
     fresh = recipe()
     assert hub.with_model_of(fresh, checkpoint) is fresh
     continued = recipe(training={"init_from": "ckpts"})
-    assert hub.with_model_of(continued, checkpoint).model == checkpoint.recipe.model
+    found = hub.with_model_of(continued, checkpoint)
+    assert (found.model, found.tokenizer) == (own.model, own.tokenizer)
 
 
 def test_settings_of_a_tokenizer_that_is_not_trained_are_named() -> None:

@@ -30,6 +30,8 @@ def written(file: AndroidFile) -> str:
         ('It\\\'s \\"new\\" \\\\ \\# \\x', 'It\'s "new" \\ # x', 'It\\\'s \\"new\\" \\\\ # x.'),
         ("\\@string/a", "@string/a", "\\@string/a."),
         ("\\?a @b ?c", "?a @b ?c", "\\?a @b ?c."),
+        ("&#160;\\?x", "\xa0?x", "&#160;?x."),  # no reference
+        ("\\?", "?", "\\?."),
         ("a\xa0…\u3000b\u202f", "a\xa0…\u3000b\u202f", "a\xa0…\u3000b\u202f."),
         ("&lt;b&gt; &amp;amp; &#8230;", "<b> &amp; …", "&lt;b&gt; &amp;amp; &#8230;."),
         ("<![CDATA[<b>it\\'s</b>]]>", "<b>it's</b>", "<![CDATA[<b>it\\'s</b>.]]>"),

@@ -147,6 +147,12 @@ def test_forms_that_the_header_declares_are_added_or_removed() -> None:
     assert (filled.is_open, filled.gaps) == (False, 1)
 
 
+@pytest.mark.parametrize(("source", "is_open"), [("a", True), (" ", False), ("\\n", False)])
+def test_white_space_alone_is_a_translation_of_white_space_alone(source: str, is_open: bool) -> None:
+    (unit,) = opened(f'{HEADER}\nmsgid "{source}"\nmsgstr " "\n').units
+    assert unit.is_open == is_open
+
+
 def test_lines_are_wrapped_as_gettext_wraps_them() -> None:
     """At 79 columns with their quotes: a text that fits the line of its keyword stays there."""
     text = HEADER + '\nmsgid "a"\nmsgstr ""\n'

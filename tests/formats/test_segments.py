@@ -50,6 +50,7 @@ def put(line: str, output: str | None = None, links: dict[int, int] | None = Non
         ("H<sub>2</sub>O, m<sup>2</sup>", "H2O, m2"),
         ('see <ph id="1">%s</ph> and <ph id="2"/>{x}<it pos="begin">&lt;b&gt;</it>', "see and {x}"),
         ('<i class="icon"></i> Save', "Save"),
+        ("<i></i> ?! a <b></b> : b", "?! a : b"),
         ("<ns:tag-1 a='1'>x</ns:tag-1>", "x"),
         ("<0>x</0> y", "x y"),
         ("The dog&#10;sees&#32;the&#xA;cat.", "The dog sees the cat."),

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from copying import as_it_was
 
-from nmt.formats.alignment import Aligned, AlignedLine
-from nmt.formats.segments import Segment
 from nmt.formats.strings import Accelerators, ProgramString, plain_pairs, read_string
 
 GTK = ["_Open", "Save _As…", "E_xit", "Print line nu_mbers", "Line numbers", "mask_apply", "%(file_name)s"]
@@ -27,6 +26,10 @@ def test_accelerators_are_found_by_the_file(texts: list[str], mark: str, letters
     found = Accelerators(texts)
     assert found.mark == mark
     assert [found.split(text)[1] for text in texts] == letters
+
+
+def test_a_run_of_marks_takes_no_time_that_grows_with_the_square_of_its_length() -> None:
+    assert Accelerators(["_" * 100_000, "_File"]).mark == "_"
 
 
 @pytest.mark.parametrize(
@@ -63,13 +66,6 @@ def test_the_language_says_what_ends_a_string() -> None:
     assert [string.dressed(text) for text in ("Nom", "Nom\u00a0:", "Nom:")] == ["Nom\u00a0:", "Nom\u00a0:", "Nom:"]
 
 
-def as_it_was(segment: Segment) -> str:
-    """Put the codes of a segment around its own text."""
-    text = segment.text
-    aligned = Aligned.copied(text, segment.walls)
-    return segment.put(AlignedLine(text, [(0, 0, aligned)]))
-
-
 TEXTS = [
     "Usage: foo [OPTION]\n\n  -v, --verbose   print more\n\n",
     " padded\tby tabs  and spaces ",
@@ -81,6 +77,8 @@ TEXTS = [
     "See <code>a\n\nb</code> it.  Two\n",
     "{n, plural,\n  one {# dog}\n  other {# dogs}}",
     "x <b>  y\n</b> z",
+    "<b>{a}</b>{b} and {na<i>me}</i>",
+    "<b>https://x.org/a</b>b and $1<x/>$1",
     "_Find:",
 ]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from copying import as_it_was
 
 from nmt.formats import tags
 from nmt.formats.tags import read_tagged_lines, read_tags
@@ -16,6 +17,9 @@ from nmt.formats.tags import read_tagged_lines, read_tags
         ("<script>\nvar a;\n</script>The dog <pre>x\ny</pre> <code>z\nw</code> end", ["", "", "The dog", "", "end"]),
         ('<p translate="no">The\n<b>dog</b>\nsees</p> it', ["", "", "it"]),
         ("See <code>a\nThe dog\n<code>x\nb", ["See a", "The dog", "x", "b"]),  # not closed: tags of their lines
+        ('<ph id="1">a\nb</ph>The dog <bpt i="1">x\n</bpt>sees <ept i="1">\n}</ept>', ["", "The dog", "sees", ""]),
+        ("<KBD\n>F1\n</KBD> a\n<code>b</code> c\n</code>", ["", "", "a", "<code>b</code> c", ""]),
+        ("&#10;&#10;a&nbsp;&#10;b <a\n>c</a>", ["a b", "c"]),
         ("a < b\nc > d\nx <y", ["a < b", "c > d", "x <y"]),
         ("<code>a</code>\n<code>b\nc", ["<code>a</code>", "b", "c"]),
     ],
@@ -23,6 +27,7 @@ from nmt.formats.tags import read_tagged_lines, read_tags
 def test_what_is_copied_goes_on_over_lines(text: str, expected: list[str]) -> None:
     segments = [*read_tagged_lines(text.split("\n"))]
     assert [segment.raw for segment in segments] == text.split("\n")
+    assert [as_it_was(segment) for segment in segments] == text.split("\n")
     assert [segment.text for segment in segments] == expected
 
 
@@ -38,6 +43,10 @@ def test_lines_behind_an_element_without_an_end_are_read_once(monkeypatch: pytes
     first = next(read_tagged_lines(lines()))
     assert (first.text, asked) == ("0", [*range(10)])
     assert [segment.text for segment in read_tagged_lines(["<pre>a"] * 5000)] == ["a"] * 5000
+
+
+def test_elements_without_ends_take_no_time_that_grows_with_the_square_of_their_number() -> None:
+    assert read_tags("<code>a" * 15_000).text == "a" * 15_000
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ TABLE = [
     Term("New York", "Neu York"),
     Term("York", "Yorck"),
     Term("US", "Vereinigte Staaten", case=True),
-    Term("犬", "Hund"),
+    *(Term(word, "Hund") for word in ("犬", "หมา", "ཁྱི", "개")),
 ]
 
 
@@ -45,7 +45,8 @@ def sources(text: str, *keep: str, common: bool = True) -> list[str]:
         ("new york, York", ["new york", "York"]),
         ("New  York", ["York"]),
         ("us in the US", ["US"]),
-        ("小犬が", ["犬"]),
+        ("小犬が, ฉันเห็นหมาครับ, ཁྱིའི", ["犬", "หมา", "ཁྱི"]),  # scripts without spaces
+        ("무지개 개", ["개"]),  # Korean has spaces
         ("do", []),
         ("", []),
     ],

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import format_readers
 import invariants
 import model_readers
 import readers
 import round_trips
 
-TARGETS = (*readers.TARGETS, *model_readers.TARGETS, *round_trips.TARGETS, *invariants.TARGETS)
+TARGETS = (*readers.TARGETS, *format_readers.TARGETS, *model_readers.TARGETS, *round_trips.TARGETS, *invariants.TARGETS)
