@@ -106,8 +106,8 @@ def _file(name: str, content: bytes) -> bool:
     expected = list[list[str]]()
     for unit in opened.units:
         forms = [_changed(source) for source in unit.sources]
-        for source in unit.sources:
-            opened.string(source)
+        for form, source in enumerate(unit.sources):
+            opened.string(unit, form)
             _check_segment(opened.segment(source))
         try:
             unit.write(forms, True)
