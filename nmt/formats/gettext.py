@@ -76,6 +76,11 @@ class _Entry:
         return [each for each in self.comments if _NOTE.match(each[0]) and each.end() <= self.fields[0].start]
 
     @property
+    def previous(self) -> list[re.Match[str]]:
+        """Comments with the source that a fuzzy translation was made for."""
+        return [each for each in self.comments if each[0].startswith("#|")]
+
+    @property
     def texts(self) -> dict[str, str]:
         return {each.name: each.text for each in self.fields}
 
@@ -163,6 +168,15 @@ class PoFile(Catalog):
         unit.write = partial(self._write, entry, notes)
         self._annotate(entry, notes, newline)
         self._mark(entry, other.needs_review, newline)
+        for each in entry.previous:
+            end = self._line_end(each)
+            own = self._text[each.start() : end] if given.previous else ""  # editors drop them with the mark
+            self._edits.replace(each.start(), end, own, 1)
+
+    def _line_end(self, comment: re.Match[str]) -> int:
+        """Return where the line of a comment ends, with its line break."""
+        line_end = _LINE_END.match(self._text, comment.end())
+        return line_end.end() if line_end else comment.end()
 
     def _newline(self, entry: _Entry) -> str:
         line_end = _LINE_END.search(self._text, entry.fields[0].start) or _LINE_END.search(self._text)
@@ -197,8 +211,7 @@ class PoFile(Catalog):
         stays = [each[0] for each in own] == [*notes]
         self._edits.replace(at, at, "" if stays else "".join(note + newline for note in notes), -1)
         for each in own:
-            line_end = _LINE_END.match(self._text, each.end())
-            end = line_end.end() if line_end else each.end()
+            end = self._line_end(each)
             self._edits.replace(each.start(), end, self._text[each.start() : end] if stays else "")
 
     def _mark(self, entry: _Entry, review: bool, newline: str) -> None:
@@ -209,14 +222,12 @@ class PoFile(Catalog):
             if is_fuzzy and not review:
                 line = _FUZZY.sub("", line)
                 if line.strip() == "#":
-                    line_end = _LINE_END.match(self._text, end)
-                    line, end = "", line_end.end() if line_end else end
+                    line, end = "", self._line_end(each)
             elif review and not is_fuzzy and each is flags[0]:
                 line = "#, fuzzy" + line[1:]
             self._edits.replace(each.start(), end, line)
         if not flags:
-            previous = [each.start() for each in entry.comments if each[0].startswith("#|")]
-            at = min([*previous, entry.fields[0].start])
+            at = min([each.start() for each in entry.previous] + [entry.fields[0].start])
             before = self._text[self._text.rfind("\n", 0, at) + 1 : at]
             flag = f"#, fuzzy{newline}{before}" if not before.strip() else f"{newline}#, fuzzy{newline}"
             self._edits.replace(at, at, flag if review else "")

@@ -11,6 +11,8 @@ from nmt.text.language_codes import Language
 
 NOTE = "x-nmt"
 """Type of the property of a variant that says where a translation comes from"""
+CONTEXTS = ("x-context", "context")
+"""Types of the property of a unit that has its context; `x-Context` is another thing, of Trados"""
 
 
 class TmxFile(UnitFile):
@@ -63,7 +65,7 @@ class TmxFile(UnitFile):
             texts = (seg.content() for seg in (each.child("seg") for each in variants.values()) if seg)
             self.unfilled.append(next(texts, "") or element.get("tuid"))
         elif source.content().strip():
-            notes = (each for each in element.children if each.base == "prop" and each.get("type") == "x-context")
+            notes = (each for each in element.children if each.base == "prop" and each.get("type") in CONTEXTS)
             context = next((each.content() for each in notes), "")
             text, translation = source.content(may_wrap=True), source.translation(target, may_wrap=True)
             unit = Unit([text], [translation], context, False, partial(self._write, source, target))

@@ -421,6 +421,20 @@ def test_comments_and_headers_of_people_stay(here: Path) -> None:
     assert output.read_text() == edited.replace("# sure?\n", "# sure?\n#: a.c:2\n")
 
 
+def test_previous_sources_go_as_people_take_them_out(here: Path) -> None:
+    """Editors do so with the mark `fuzzy`."""
+    source, output = Path("in/a.po"), Path("out.po")
+    fuzzy = [f'\n#, fuzzy\n#| msgctxt "c"\n#| msgid "{text}"\nmsgid "{text}!"\nmsgstr "{text}"\n' for text in "ab"]
+    source.write_text(HEADER + "".join(fuzzy))
+    run(source, output)
+    assert output.read_text() == source.read_text()
+    edited = HEADER + '\nmsgid "a!"\nmsgstr "A!"\n' + fuzzy[1].replace('msgstr "b"', 'msgstr "B"')
+    output.write_text(edited)
+    run(source, output)
+    assert output.read_text() == edited
+    assert not Path("out.po~").exists()
+
+
 def test_marks_of_exact_matches_may_be_left_out(here: Path) -> None:
     Path("memory.po").write_text(po(("_Two", "_Dwa"), ("three", "trzy")) + '\nmsgctxt "x"\nmsgid "four"\nmsgstr "4"\n')
     Path("in/a.po").write_text(po(("_Two", ""), ("_three", ""), ("four", ""), ("one", "")))

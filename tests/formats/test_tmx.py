@@ -28,3 +28,9 @@ def test_a_variant_without_words_is_open(seg: str) -> None:
 def test_units_without_a_source_are_named() -> None:
     file = opened('<tuv xml:lang="fr"><seg>La fin</seg></tuv><tuv xml:lang="de"><seg/></tuv>')
     assert (file.units, file.unfilled, file.lacking) == ([], ["La fin"], 1)
+
+
+@pytest.mark.parametrize(("kind", "context"), [("x-context", "menu"), ("context", "menu"), ("x-Context", "")])
+def test_a_property_of_a_unit_has_its_context(kind: str, context: str) -> None:
+    (unit,) = opened(f'<prop type="{kind}">menu</prop>{SOURCE}').units
+    assert unit.context == context
