@@ -98,14 +98,19 @@ class Statistics:
         self._tokens += tokens
         self._advance(1, self.speed())
 
-    def add(self, result: LineResult) -> int:
+    def add(self, result: LineResult, with_warnings: bool = True) -> int:
         """Count the next line's result; return its 1-based line number in the input."""
         self.counts.lines += 1
         number = self.before + self.counts.lines
         if not result.parts:
             self.searched(0)  # a blank line, which never reaches the engine
-        self.counts.add(Counts(warnings={name: (times, number) for name, times in self.occurring(result).items()}))
+        if with_warnings:
+            self.warn(self.occurring(result), number)
         return number
+
+    def warn(self, warnings: Mapping[str, int], number: int = 0) -> None:
+        """Count the warnings of a line, each with how often it occurs."""
+        self.counts.add(Counts(warnings={name: (times, number) for name, times in warnings.items()}))
 
     def occurring(self, result: LineResult) -> dict[str, int]:
         """Return how often each warning occurs in a result, without those that do not."""

@@ -374,7 +374,7 @@ class FileTranslation:
         locked until `held` is closed. Raise UserError if another process has locked them.
         """
         self._decoding, self._say, self._known, self._jobs = decoding, say, defaultdict[str, str](str), list[_Job]()
-        self._ledger, self._settings, self._defects = ledger, settings, dict[str, list[str]]()
+        self._ledger, self._settings, self._defects = ledger, settings, dict[str, Mapping[str, int]]()
         for path, output in _in_languages(files, data.languages, say):
             job = _Job(path, output, data.languages)
             has_texts = job.file.units or job.file.unfilled
@@ -444,10 +444,10 @@ class FileTranslation:
             with closing(pipeline.stream(statistics.timed(self._requests()), searched=statistics.searched)) as results:
                 for job in self._jobs:
                     for text, result in zip(job.texts, results, strict=False):
-                        statistics.add(result)
+                        statistics.add(result, with_warnings=False)
                         self._known[text] = "" if is_garbled(text, result.texts[0]) else result.texts[0]
-                        self._defects[text] = [*statistics.occurring(result)]
-                    self._write(job)
+                        self._defects[text] = statistics.occurring(result)
+                    self._write(job, statistics)
                     done += 1
         except (KeyboardInterrupt, Interrupted) as error:
             number = error.signal_number if isinstance(error, Interrupted) else signal.SIGINT
@@ -458,7 +458,7 @@ class FileTranslation:
     def _requests(self) -> Iterator[Request]:
         return (Request(text).of_segment(job.file.segment(text)) for job in self._jobs for text in job.texts)
 
-    def _write(self, job: _Job) -> None:
+    def _write(self, job: _Job, statistics: Statistics) -> None:
         make_directory(job.output.parent)
         if job.has_changed:  # somebody has saved it meanwhile
             job.read()
@@ -468,7 +468,7 @@ class FileTranslation:
         for unit, other, is_reviewed in job.kept:
             job.file.keep(unit, other, is_reviewed)
         for gap in job.gaps:
-            said += self._fill(gap)
+            said += self._fill(gap, statistics)
         written = job.write(self._hash(job))
         found = dict(names_of(written))
         places = {unit: found.get(name, unit) for name, unit in names_of(job.file)}
@@ -487,7 +487,7 @@ class FileTranslation:
         if job.copy:
             self._say(f"{job.output}: its old version is {job.copy}")
 
-    def _fill(self, gap: _Gap) -> list[tuple[str, Unit, str, str]]:
+    def _fill(self, gap: _Gap, statistics: Statistics) -> list[tuple[str, Unit, str, str]]:
         """Fill a unit; return what is to be said of it: kinds, each with the unit, a source and a translation."""
         own = {form: gap.found[form].text or string.put(self._known) for form, string in gap.strings.items()}
         forms = [own.get(form, text) for form, text in enumerate(gap.forms)]
@@ -510,7 +510,10 @@ class FileTranslation:
                 continue
             self.left += string.has_message
             kinds = ["messages left"] * string.has_message
-            kinds += [kind for text in string.texts for kind in self._defects.get(text, ())]
+            for text in string.used(self._known):
+                defects = self._defects.get(text, {})
+                statistics.warn(defects)
+                kinds += defects
             said += [(kind, gap.unit, string.text, forms[form]) for kind in dict.fromkeys(kinds)]
         return said
 

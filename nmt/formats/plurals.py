@@ -181,7 +181,13 @@ class PluralString(ProgramString):
         super().__init__(text, accelerators, punctuation, may_wrap)
         self._number = telling_number(numbers)
         self._told = ProgramString(with_number(self.body, numbers), Accelerators(()), may_wrap=may_wrap)
-        self.texts = [*self._told.texts, *self.texts]
+        self._untold = self.texts
+        self.texts = [*self._told.texts, *self._untold]
+
+    def used(self, translations: Mapping[str, str]) -> Sequence[str]:
+        """Return those of `texts` whose translations the string is made of."""
+        is_told = self._put_back(self._told.laid_out(translations)) != ""
+        return self._told.texts if is_told else self._untold
 
     def put(self, translations: Mapping[str, str]) -> str:
         """Return the string with translations of its texts, by the one with the number if that works; else empty."""

@@ -138,6 +138,10 @@ class ProgramString:
         """Whether it has a message of ICU, which is copied with the texts inside."""
         return any(MESSAGE.match(each) for each in placeholders(self.body))
 
+    def used(self, translations: Mapping[str, str]) -> Sequence[str]:
+        """Return those of `texts` whose translations the string is made of."""
+        return self.texts
+
     def put(self, translations: Mapping[str, str]) -> str:
         """Return the string with translations of `texts`, which `read_string` takes apart; empty if it would break."""
         text = self.laid_out(translations)
