@@ -141,7 +141,7 @@ class PoFile(Catalog):
                     plurals,
                 )
                 notes, unit.place, unit.start = [each[0] for each in entry.notes], entry, entry.fields[0].start
-                unit.needs_review, unit.notes = _is_fuzzy(entry), "\n".join(notes)
+                unit.needs_review, unit.notes = _is_fuzzy(entry), "\n".join([*notes, *_names_of_flags(entry)])
                 unit.origin = next((origin_of(each[1]) for each in map(_ORIGIN.match, notes) if each), "")
                 unit.write = partial(self._write, entry, notes)
                 yield unit
@@ -167,7 +167,10 @@ class PoFile(Catalog):
         notes = [each[0] for each in given.notes if not (is_reviewed and _ORIGIN.match(each[0]))]
         unit.write = partial(self._write, entry, notes)
         self._annotate(entry, notes, newline)
-        self._mark(entry, other.needs_review, newline)
+        own_flags = _names_of_flags(entry)
+        self._mark(
+            entry, other.needs_review, newline, [each for each in _names_of_flags(given) if each not in own_flags]
+        )
         for each in entry.previous:
             end = self._line_end(each)
             own = self._text[each.start() : end] if given.previous else ""  # editors drop them with the mark
@@ -214,8 +217,8 @@ class PoFile(Catalog):
             end = self._line_end(each)
             self._edits.replace(each.start(), end, self._text[each.start() : end] if stays else "")
 
-    def _mark(self, entry: _Entry, review: bool, newline: str) -> None:
-        """Set or remove the flag `fuzzy`: in the line of other flags or, if there are none, where gettext puts it."""
+    def _mark(self, entry: _Entry, review: bool, newline: str, added: Sequence[str] = ()) -> None:
+        """Set or remove the flag `fuzzy`, and add others: in the line of flags, or else where gettext puts them."""
         flags, is_fuzzy = _flags(entry), _is_fuzzy(entry)
         for each in flags:
             line, end = each[0], each.end()
@@ -225,12 +228,16 @@ class PoFile(Catalog):
                     line, end = "", self._line_end(each)
             elif review and not is_fuzzy and each is flags[0]:
                 line = "#, fuzzy" + line[1:]
+            if added and each is flags[0]:
+                line = ", ".join([line or "#", *added])
+                end = each.end()
             self._edits.replace(each.start(), end, line)
         if not flags:
             at = min([each.start() for each in entry.previous] + [entry.fields[0].start])
             before = self._text[self._text.rfind("\n", 0, at) + 1 : at]
-            flag = f"#, fuzzy{newline}{before}" if not before.strip() else f"{newline}#, fuzzy{newline}"
-            self._edits.replace(at, at, flag if review else "")
+            line = ", ".join(["#", *["fuzzy"] * review, *added])
+            flag = f"{line}{newline}{before}" if not before.strip() else f"{newline}{line}{newline}"
+            self._edits.replace(at, at, flag if review or added else "")
 
     def content(self) -> bytes:
         """Return the file with all that was written; in UTF-8, as its header then says, if its encoding lacks that."""
@@ -389,6 +396,12 @@ def _first_header(text: str) -> str:
 
 def _flags(entry: _Entry) -> list[re.Match[str]]:
     return [each for each in entry.comments if each[0].startswith("#,")]
+
+
+def _names_of_flags(entry: _Entry) -> list[str]:
+    """Return the flags of an entry but `fuzzy`."""
+    names = [name.strip() for each in _flags(entry) for name in each[0].split(",")[1:]]
+    return [name for name in names if name != "fuzzy"]
 
 
 def _is_fuzzy(entry: _Entry) -> bool:

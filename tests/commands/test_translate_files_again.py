@@ -435,6 +435,18 @@ def test_previous_sources_go_as_people_take_them_out(here: Path) -> None:
     assert not Path("out.po~").exists()
 
 
+def test_flags_that_people_add_stay(here: Path) -> None:
+    source, output = Path("in/a.po"), Path("out.po")
+    source.write_text(HEADER + '\n#, c-format\nmsgid "one"\nmsgstr ""\n\nmsgid "two"\nmsgstr ""\n')
+    run(source, output)
+    text = output.read_text()
+    assert "#, fuzzy, c-format\n" in text
+    edited = text.replace("#, fuzzy, c-format\n", "#, c-format, no-wrap\n").replace("#, fuzzy\n", "#, fuzzy, no-wrap\n")
+    output.write_text(edited)
+    run(source, output)
+    assert output.read_text() == edited.replace("# nmt: model\n#, c", "#, c")  # which is reviewed
+
+
 def test_marks_of_exact_matches_may_be_left_out(here: Path) -> None:
     Path("memory.po").write_text(po(("_Two", "_Dwa"), ("three", "trzy")) + '\nmsgctxt "x"\nmsgid "four"\nmsgstr "4"\n')
     Path("in/a.po").write_text(po(("_Two", ""), ("_three", ""), ("four", ""), ("one", "")))
