@@ -153,14 +153,25 @@ class LineSearch:
         options, of_training = self.options, self.bundles[0].recipe.data
         trained = [each for each in of_training.train if of_training.of(each).languages == self.data.languages]
         say_missing(trained, self.data, self.say)
-        sets = [*self._memory_sets(), *trained]
+        named = self._memory_sets()
+        sets = [*named, *trained]
         memory = [sha256(path) for each in sets for path in input_files(each, self.data) if path.is_file()]
         settings = {**self._settings(own), "--terms": options.terms and sha256(options.terms), "memory": memory}
         terms = Terms(read_terms(options.terms), common=False) if options.terms else None
         with ExitStack() as held:
             ledger = Ledger(options.ledger, self.say, held)
             translation = FileTranslation(
-                self.files, sets, self.data, self.decoding, self.say, held, ledger, settings, options.resume, terms
+                self.files,
+                named,
+                trained,
+                self.data,
+                self.decoding,
+                self.say,
+                held,
+                ledger,
+                settings,
+                options.resume,
+                terms,
             )
             if translation.is_done:
                 self.say(f"{options.output}: already up to date; without --resume, it is translated again")

@@ -357,7 +357,8 @@ class FileTranslation:
     def __init__(
         self,
         files: Sequence[tuple[Path, Path]],
-        datasets: Sequence[Dataset],
+        named: Sequence[Dataset],
+        trained: Sequence[Dataset],
         data: Data,
         decoding: Decoding,
         say: Callable[[str], None],
@@ -367,7 +368,7 @@ class FileTranslation:
         resume: bool = False,
         terms: Terms | None = None,
     ) -> None:
-        """Read the files, and recall what the memory has: `datasets` and what the model was trained on.
+        """Read the files, and recall what the memory has: files `named` as such and what the model was `trained` on.
 
         `settings` are all on which translations depend. With `resume`, files are left out that were made with these,
         from the same input. What the memory translates in another way than `terms` is named and counted. Outputs are
@@ -375,6 +376,7 @@ class FileTranslation:
         """
         self._decoding, self._say, self._known, self._jobs = decoding, say, defaultdict[str, str](str), list[_Job]()
         self._ledger, self._settings, self._defects = ledger, settings, dict[str, Mapping[str, int]]()
+        self._outputs = dict[str, str]()  # of the model, by what it was given
         for path, output in _in_languages(files, data.languages, say):
             job = _Job(path, output, data.languages)
             has_texts = job.file.units or job.file.unfilled
@@ -393,7 +395,7 @@ class FileTranslation:
             for form, text in enumerate(forms)
             if not text
         )
-        self._memory = TranslationMemory(strings, datasets, data)
+        self._memory = TranslationMemory(strings, named, data, trained)
         self._terms, self.otherwise = terms, 0
         self.empty, self.left = 0, 0
         for job, units in zip(self._jobs, wanted, strict=True):
@@ -445,6 +447,7 @@ class FileTranslation:
                 for job in self._jobs:
                     for text, result in zip(job.texts, results, strict=False):
                         statistics.add(result, with_warnings=False)
+                        self._outputs[text] = result.texts[0]
                         self._known[text] = "" if is_garbled(text, result.texts[0]) else result.texts[0]
                         self._defects[text] = statistics.occurring(result)
                     self._write(job, statistics)
@@ -500,7 +503,9 @@ class FileTranslation:
             gap.unit.write(forms, bool(review) or gap.is_marked, gap.origin)
         except (ExpatError, ValueError):  # a placeholder is lost, or it is no XML
             self.empty += len(own)
-            return [("left empty", gap.unit, gap.strings[min(own)].text, "")]
+            string = gap.strings[min(form for form, text in own.items() if not text or all(own.values()))]
+            outputs = [self._outputs[text] for text in string.used(self._known) if text in self._outputs]
+            return [("left empty", gap.unit, string.text, " ".join(outputs))]
         said = list[tuple[str, Unit, str, str]]()
         for form, string in gap.strings.items():
             if gap.found[form].text:

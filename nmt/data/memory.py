@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
@@ -42,6 +42,8 @@ class Remembered(NamedTuple):
     """Those that take this form of a plural"""
     is_own: bool = True
     """Whether the source is that of this form, not of another one of its unit"""
+    is_named: bool = False
+    """Whether it is of a file that was named as memory, not of training data"""
 
     def fits(self, numbers: Numbers) -> bool:
         """Return whether it translates the form of a plural that these numbers take, or a text that is no plural."""
@@ -51,34 +53,44 @@ class Remembered(NamedTuple):
         return not self.numbers or (telling_number(numbers) in self.numbers and is_whole)
 
     def nearness(self, source: str, context: str, file: str, numbers: Numbers) -> tuple[bool, ...]:
-        """Return what it has in common with a source: being a plural, context, accelerator, end and file."""
+        """Return what it has in common with a source, being a plural, context, accelerator, end and file, and if it is
+        named.
+        """
         is_of_kind = bool(self.numbers) == bool(numbers)
         has_mark = (self.target != self.bare) == (self.source.strip() != self.key)
         has_end = bool(_END.search(self.bare)) == bool(_END.search(source))
-        return is_of_kind, self.context == context, has_mark, has_end, self.file == file
+        return is_of_kind, self.context == context, self.is_named, has_mark, has_end, self.file == file
 
 
 class TranslationMemory:
     """The translations of the sources that are wanted."""
 
-    def __init__(self, wanted: Iterable[ProgramString] | None, datasets: Iterable[Dataset], data: Data) -> None:
-        """Read what data sets have for `wanted`; None means all."""
+    def __init__(
+        self,
+        wanted: Iterable[ProgramString] | None,
+        named: Sequence[Dataset],
+        data: Data,
+        trained: Sequence[Dataset] = (),
+    ) -> None:
+        """Read what data sets have for `wanted`, those named as memory and those of the training; None means all."""
         keys = None if wanted is None else {key for each in wanted for key in (each.body.strip(), each.text.strip())}
         self._found = defaultdict[str, list[Remembered]](list)
-        for dataset in datasets:
+        for number, dataset in enumerate([*named, *trained]):
             for each in _read(dataset, data):
                 if each.key and each.target.strip():
+                    known = each._replace(is_named=number < len(named))
                     for key in {each.key, each.source.strip()}:
                         if keys is None or key in keys:
-                            self._found[key].append(each)
+                            self._found[key].append(known)
 
     def recall(
         self, key: str, source: str, context: str = "", file: str = "", numbers: Numbers = ()
     ) -> Remembered | None:
         """Return a translation of exactly this source or, if there is none, of its key; None if there is none either.
 
-        Of several, it is the one in the same context, if any; else one with an accelerator and an end if the source has
-        them; else in a file of this name; else the most frequent one. Of plurals, it is the form for these numbers.
+        Of several, it is the one in the same context, if any; else of a named file; else one with an accelerator and an
+        end if the source has them; else in a file of this name; else the most frequent one. Of plurals, it is the form
+        for these numbers.
         """
         same = [each for each in self._found.get(source.strip(), ()) if each.source == source and each.fits(numbers)]
         found = same or [each for each in self._found.get(key, ()) if each.key == key and each.fits(numbers)]

@@ -196,6 +196,7 @@ class _Preparation:
                 problem = f"take {len(splits)} files, but data.train has {len(files)}, one of which is to train on"
                 raise UserError(f"{' and '.join(f'data.{split}' for split in counts)}: {problem}", "take fewer of them")
             if splits:
+                self._console.say(f"reading {len(files):,} files, of which {len(splits)} are set aside")
                 chosen |= dict(zip(self._by_own_strings(files), splits, strict=False))
         for split in dict.fromkeys(chosen.values()):
             names = ", ".join(sorted(path.name for path, of in chosen.items() if of == split))

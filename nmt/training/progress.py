@@ -30,6 +30,7 @@ from nmt.training.cost import sustained_flops
 from nmt.training.distributed import Group
 from nmt.training.run_files import METRICS, PAGE, BestScore, DevExample, RunState
 
+FEW_UPDATES = 20  # which hardly change what a run goes on from
 T = TypeVar("T")
 # A micro-batch's smoothed loss () and negative log-likelihood (), summed over target tokens, in nats, and its cells
 Losses = tuple[Tensor, Tensor, int]
@@ -280,7 +281,9 @@ def farewell(
         "run": str(out),
         **({"report": str(page)} if (page := out / PAGE).exists() else {}),
     }
-    if state.step < training.warmup and training.init_from is None:
+    if training.init_from is not None and state.step < FEW_UPDATES:
+        rows["warning"] = f"only {state.step:,} updates: it has hardly learned anything"
+    elif state.step < training.warmup and training.init_from is None:
         rows["warning"] = f"ended during warm-up ({training.warmup:,} updates): expect poor output"
     elif task.name == "translate" and bundle.is_poor:
         value = bundle.scores["perplexity"]

@@ -30,7 +30,7 @@ def test_folders_of_android_say_of_what_language_their_files_are(
         files = find_files(Path(source), Path(output), False, said.append)
         with ExitStack() as held:
             ledger = Ledger(None, said.append, held)
-            return FileTranslation(files, [], DATA, Decoding(), said.append, held, ledger)
+            return FileTranslation(files, [], [], DATA, Decoding(), said.append, held, ledger)
 
     assert translation("res", "new").strings == 2
     assert said == [

@@ -107,7 +107,7 @@ def run(source: object, output: object, model: Model | None = None, resume: bool
         table = Ledger(ledger, said.append, held)
         jobs = find_files(Path(str(source)), Path(str(output)), False, said.append)
         decoding = Decoding(**given)
-        translation = FileTranslation(jobs, memory, DATA, decoding, said.append, held, table, {"a": 1}, resume)
+        translation = FileTranslation(jobs, memory, [], DATA, decoding, said.append, held, table, {"a": 1}, resume)
         statistics = Statistics("translating", {"loops": lambda result: result.texts[0].count("LOOP")})
         translation.run(model, statistics)  # type: ignore[arg-type]
         return [*said, translation.summary]
@@ -176,7 +176,7 @@ def test_what_was_left_empty_and_filled_by_a_person_stays(here: Path, name: str)
     source, output = Path("in", name), Path("out", name)
     source.write_text(FORMATS[name](("one", ""), ("lost %s", "")))
     said = run("in", "out")
-    assert said[0].endswith(": left empty: 'lost %s'")
+    assert said[0].endswith(": left empty: 'lost %s' -> 'LOST'")
     assert units(output)["lost %s"] == ""
     file = BilingualFile(output, DATA.languages)
     file.units[1].write(["zgubiony %s"], False)

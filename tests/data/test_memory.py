@@ -102,3 +102,17 @@ def test_the_text_as_it_stands_is_looked_up_first(recall: Recall) -> None:
     """What is a mark in one file is none in another."""
     for marks in (("&", "_"), ("_", "&")):
         assert recall(unit("_File", "_Файл") + unit("File", "Файл"), unit("_File"), marks=marks) == [["_Файл"]]
+
+
+def test_a_file_named_as_memory_wins_over_training_data(tmp_path: Path) -> None:
+    header = 'msgid ""\nmsgstr ""\n"Content-Type: text/plain; charset=UTF-8\\n"\n\n'
+    for name, text in (("named", "Zu"), ("trained", "Schließen"), ("app", "")):
+        (tmp_path / f"{name}.po").write_text(header + unit("Close", text))
+    named, trained = (Dataset(file=str(tmp_path / f"{name}.po")) for name in ("named", "trained"))
+    data = Data(name="x", source="en", target="de", train=(trained,))
+    file = BilingualFile(tmp_path / "app.po", data.languages)
+    string = file.string(file.units[0], 0)
+    for sets, text in ((((named,), (trained,)), "Zu"), (((), (named, trained)), "Schließen")):
+        found = TranslationMemory([string], sets[0], data, sets[1]).recall_form(file.units[0], 0, string, "trained")
+        assert found is not None
+        assert found[1] == text
