@@ -127,12 +127,21 @@ def read_markdown(text: str, defines: Defines = _defines_nothing, separators: Se
     tokens = list[Token]()
     at = 0
     for start, end in separators:
-        tokens += _read(text[at:start], defines)
+        tokens += _cell(text[at:start], defines)
         tokens.append(Token("alone", text[start:end], parts=True, ends=True))
         at = end
-    tokens += _read(text[at:], defines)
+    tokens += _cell(text[at:], defines) if separators else _read(text, defines)
     is_row = any("|" in text[slice(*span)] for span in separators)
     return Segment(text, _put_together(tokens), _ESCAPES_OF_CELLS if is_row else None)
+
+
+def _cell(text: str, defines: Defines) -> list[Token]:
+    """Return the tokens of a cell; one without letters, such as a number, is copied."""
+    core = text.strip()
+    if not core or any(map(str.isalpha, core)):
+        return _read(text, defines)
+    before, _, behind = text.partition(core)
+    return [*parts_of(plain(before)), Token("copy", core), *parts_of(plain(behind))]
 
 
 def pipes_of(row: str) -> list[Span]:
