@@ -126,7 +126,7 @@ def _tmx(segments: Sequence[Segment]) -> str:
 def _read_tmx(text: str) -> dict[int, str]:
     found = {}
     for number, unit in re.findall(r'<tu tuid="u(\d+)">(.*?)</tu>', text, re.DOTALL):
-        if target := re.search(r'<tuv xml:lang="de">\s*<seg>(.*)</seg>', unit, re.DOTALL):
+        if target := re.search(r'<tuv xml:lang="de">.*?<seg>(.*)</seg>', unit, re.DOTALL):
             found[int(number)] = target[1]
     return found
 
@@ -194,15 +194,16 @@ def _key_of(segment: Segment) -> str:
 
 
 def outside(form: str, text: str) -> str:
-    """Return a file without its translations and marks of review: what a translation must leave as it is."""
+    """Return a file without translations, marks of review and notes of origin: what a translation leaves as it is."""
     if form == "po":
         text = re.sub(rf"^msgstr ((?:{_STRING}\n?)+)", "msgstr\n", text, flags=re.MULTILINE)
-        return re.sub(r"^#, fuzzy\n", "", text, flags=re.MULTILINE)
+        return re.sub(r"^#(?:, fuzzy| nmt: .*)\n", "", text, flags=re.MULTILINE)
     if form == "xliff":
         return re.sub(r"\s*<target\b.*?</target>", "", text, flags=re.DOTALL)
     if form == "tmx":
         return re.sub(r'\s*<tuv xml:lang="de">.*?</tuv>', "", text, flags=re.DOTALL)
     if form == "ts":
+        text = re.sub(r"\s*<translatorcomment>.*?</translatorcomment>", "", text, flags=re.DOTALL)
         return re.sub(r"<translation\b.*?</translation>|<translation[^>]*/>", "", text, flags=re.DOTALL)
     if form == "android":
         return re.sub(r'(<string name="u\d+"[^>]*>).*?</string>', r"\1", text, flags=re.DOTALL)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 CJK = "犬猫家木花山川空海鳥魚馬人手目口耳足心水火土金石田町村道店本"
-SIGNS = "αβγδεζηθικλμνξοπρστυφχψω"
+SIGNS = "āăąćĉċčďđēĕėęěĝğġģĥħĩīĭį"
 WIDE_SIGNS = "アイウエオカキクケコサシスセソタチツテトナニヌネ"
 """Letters of the signatures behind words, and behind words of scripts without spaces"""
 _SHIFTED = str.maketrans(CJK, CJK[len(CJK) // 2 :] + CJK[: len(CJK) // 2])
