@@ -503,7 +503,8 @@ class FileTranslation:
             gap.unit.write(forms, bool(review) or gap.is_marked, gap.origin)
         except (ExpatError, ValueError):  # a placeholder is lost, or it is no XML
             self.empty += len(own)
-            string = gap.strings[min(form for form, text in own.items() if not text or all(own.values()))]
+            empty = [form for form, text in own.items() if not text]
+            string = gap.strings[min(empty or own)]
             outputs = [self._outputs[text] for text in string.used(self._known) if text in self._outputs]
             return [("left empty", gap.unit, string.text, " ".join(outputs))]
         said = list[tuple[str, Unit, str, str]]()
