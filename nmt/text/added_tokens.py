@@ -18,17 +18,22 @@ from nmt.system.files import reading, regular, remedy
 from nmt.system.integrity import checked, content
 from nmt.text.language_codes import SYMBOLS
 
-CONFIG, VOCAB = "tokenizer_config.json", ("vocab.json", "target_vocab.json")
-"""File names of a tokenizer's configuration, and of its ids for source and target, of which a joint vocabulary has only
-the first"""
-ADDED_TOKENS, FAST = "added_tokens.json", "tokenizer.json"
-"""File names of tables of added tokens, beside the one in `CONFIG`"""
-FAST_HEAD, LISTED = 1 << 20, 3  # characters of tokenizer.json to read; added tokens to name
+CONFIG = "tokenizer_config.json"
+"""File name of a tokenizer's configuration, which may list added tokens"""
+VOCAB = ("vocab.json", "target_vocab.json")
+"""File names of its ids for source and target; a joint vocabulary has only the first"""
+ADDED_TOKENS = "added_tokens.json"
+FAST = "tokenizer.json"
+"""File names of other tables of added tokens"""
+FAST_HEAD = 1 << 20  # characters of tokenizer.json to read
+LISTED = 3  # added tokens to name in a message
 CONTROLS = ("<s>", "<pad>", "</s>", "<unk>")
 LANGUAGE = re.compile(r"[a-z]{3}_[A-Z][a-z]{3}|__[A-Za-z_]+__|<mask>")
 """Added tokens of NLLB-200 and M2M-100 that are symbols of languages, or NLLB-200's <mask>, which no text needs"""
-M2M_CODES, M2M_CLASSES = "m2m100", ("M2M100", "Nllb", "Tokenizers", "PreTrained")
-"""`language_codes` and beginnings of `tokenizer_class` in the configurations of tokenizers like M2M-100's"""
+M2M_CODES = "m2m100"
+"""`language_codes` in the configuration of a tokenizer like M2M-100's"""
+M2M_CLASSES = ("M2M100", "Nllb", "Tokenizers", "PreTrained")
+"""Beginnings of its `tokenizer_class`"""
 
 Id = Annotated[int, Field(ge=0, lt=10_000_000)]
 M = TypeVar("M", bound=BaseModel)
@@ -69,30 +74,44 @@ def _read(kind: type[M], path: Path) -> M:
     return checked(kind, content(path), path)
 
 
+def read_config(directory: Path, known: set[str]) -> TokenizerConfig:
+    """Return a tokenizer's configuration; the defaults if the file is not among the `known` ones of its folder."""
+    if CONFIG not in known:
+        return TokenizerConfig()
+    return _read(TokenizerConfig, directory / CONFIG)
+
+
 def m2m_symbols(directory: Path, known: set[str], first: int) -> dict[int, str]:
     """Return by id the symbols that follow the `first` ids of M2M-100 or NLLB-200: those of languages, and <mask>.
 
     Raise UserError if the tokenizer is of another kind.
     """
-    config = _read(TokenizerConfig, directory / CONFIG) if CONFIG in known else TokenizerConfig()
-    differs = {
-        "tokenizer_class": not (config.tokenizer_class or M2M_CLASSES[0]).startswith(M2M_CLASSES),
-        "language_codes": config.language_codes not in (None, M2M_CODES),
-        "legacy_behaviour": config.legacy_behaviour,
+    config = read_config(directory, known)
+    is_supported = {
+        "tokenizer_class": (config.tokenizer_class or M2M_CLASSES[0]).startswith(M2M_CLASSES),
+        "language_codes": config.language_codes in (None, M2M_CODES),
+        "legacy_behaviour": not config.legacy_behaviour,
     }
-    for key in filter(differs.get, differs):
-        problem = f"{directory / CONFIG}: nmt has no tokenizer with {key} {getattr(config, key)}"
-        raise UserError(problem, "use another model, or run this one by transformers")
-    is_m2m = VOCAB[0] in known
-    named = dict(_added_tokens(directory, known))
-    has_its_symbols = any(token.startswith("__") for token in named.values())
-    if not is_m2m and (has_its_symbols or (config.tokenizer_class or "").startswith(M2M_CLASSES[0])):
-        problem = f"{directory}: has symbols of M2M-100, whose pieces have their ids in {VOCAB[0]}, which is missing"
-        raise UserError(problem, f"copy {VOCAB[0]} from where the model comes from")
-    codes = SYMBOLS["m2m_100" if is_m2m else "nllb"].split()
-    usual = [f"__{code}__" for code in codes] if is_m2m else [*codes, "<mask>"]
-    listed = {index: token for index, token in named.items() if index >= first and LANGUAGE.fullmatch(token)}
-    return dict(enumerate(usual, first)) | listed
+    for key, is_key_supported in is_supported.items():
+        if not is_key_supported:
+            problem = f"{directory / CONFIG}: nmt has no tokenizer with {key} {getattr(config, key)}"
+            raise UserError(problem, "use another model, or run this one by transformers")
+    added = dict(_added_tokens(directory, known))
+    if VOCAB[0] in known:
+        symbols = [f"__{code}__" for code in SYMBOLS["m2m_100"].split()]
+    else:
+        has_m2m_symbols = any(token.startswith("__") for token in added.values())
+        if has_m2m_symbols or (config.tokenizer_class or "").startswith(M2M_CLASSES[0]):
+            problem = (
+                f"{directory}: has symbols of M2M-100, whose pieces have their ids in {VOCAB[0]}, which is missing"
+            )
+            raise UserError(problem, f"copy {VOCAB[0]} from where the model comes from")
+        symbols = [*SYMBOLS["nllb"].split(), "<mask>"]
+    by_id = dict(enumerate(symbols, first))
+    for index, token in added.items():
+        if index >= first and LANGUAGE.fullmatch(token):
+            by_id[index] = token
+    return by_id
 
 
 def with_all_rows(directory: Path, symbols: Mapping[int, str]) -> dict[int, str]:
@@ -100,7 +119,8 @@ def with_all_rows(directory: Path, symbols: Mapping[int, str]) -> dict[int, str]
 
     Raise UserError if it lacks rows for them.
     """
-    size, last = _read(_ModelSize, directory / "config.json").vocab_size, max(symbols)
+    size = _read(_ModelSize, directory / "config.json").vocab_size
+    last = max(symbols)
     if size <= last:
         problem = f"{directory}: the model has {size:,} rows, but the symbol {symbols[last]} has the id {last:,}"
         raise UserError(problem, "rows of languages were cut off: use the model from before, or run it by transformers")
@@ -109,15 +129,15 @@ def with_all_rows(directory: Path, symbols: Mapping[int, str]) -> dict[int, str]
 
 def _added_tokens(directory: Path, known: set[str]) -> set[tuple[int, str]]:
     """Return the ids and texts of the tokens at which transformers splits a text before SentencePiece does."""
-    found = set[tuple[int, str]]()
-    if CONFIG in known:
-        tokens = _read(TokenizerConfig, directory / CONFIG).added_tokens_decoder
-        found |= {(index, token.content) for index, token in tokens.items()}
+    found: set[tuple[int, str]] = set()
+    for index, added in read_config(directory, known).added_tokens_decoder.items():
+        found.add((index, added.content))
     if ADDED_TOKENS in known:
-        ids = _read(Ids, directory / ADDED_TOKENS).root
-        found |= {(index, token) for token, index in ids.items()}
+        for token, index in _read(Ids, directory / ADDED_TOKENS).root.items():
+            found.add((index, token))
     if FAST in known and VOCAB[0] not in known:  # transformers reads it for NLLB-200 only
-        found |= {(token.id, token.content) for token in _fast_tokens(directory / FAST)}
+        for added in _fast_tokens(directory / FAST):
+            found.add((added.id, added.content))
     return found
 
 
@@ -125,8 +145,10 @@ def _fast_tokens(path: Path) -> list[AddedToken]:
     """Return the added tokens of a tokenizer.json, which has 30 MB for NLLB-200, but lists them at its beginning."""
     with reading(path, remedy(path)), regular(path).open(encoding="utf-8", errors="replace") as file:
         _, key, rest = file.read(FAST_HEAD).partition('"added_tokens":')
+    if not key:
+        return []
     try:
-        listed = json.JSONDecoder().raw_decode(rest.lstrip())[0] if key else []
+        listed, _ = json.JSONDecoder().raw_decode(rest.lstrip())
     except (ValueError, RecursionError) as error:
         raise UserError(f"{path}: damaged: its added_tokens are not valid JSON: {error}", remedy(path)) from None
     return checked(_AddedTokens, listed, path).root
@@ -134,7 +156,11 @@ def _fast_tokens(path: Path) -> list[AddedToken]:
 
 def refuse_added_tokens(directory: Path, known: set[str], symbols: Iterable[tuple[int, str]]) -> None:
     """Raise UserError if transformers splits a text at other tokens than these `symbols`, which no text needs."""
-    if others := [token for _, token in sorted(_added_tokens(directory, known).difference(symbols))]:
-        names = ", ".join(others[:LISTED]) + (" and others" if len(others) > LISTED else "")
-        problem = f"{directory}: its tokenizer has added tokens, at which nmt would not split a text: {names}"
-        raise UserError(problem, "use the model from before they were added, or run this one by transformers")
+    others = sorted(_added_tokens(directory, known).difference(symbols))
+    if not others:
+        return
+    names = ", ".join(token for _, token in others[:LISTED])
+    if len(others) > LISTED:
+        names += " and others"
+    problem = f"{directory}: its tokenizer has added tokens, at which nmt would not split a text: {names}"
+    raise UserError(problem, "use the model from before they were added, or run this one by transformers")

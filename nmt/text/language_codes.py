@@ -45,11 +45,12 @@ REGIONAL_SCRIPTS |= {"az-IR": "Arab", "kk-CN": "Arab", "mn-CN": "Mong", "sr-ME":
 
 def _only_scripts() -> dict[str, str]:
     """Return the script of each language that NLLB-200 has in one script."""
-    scripts = dict[str, set[str]]()
+    scripts: dict[str, set[str]] = {}
     for symbol in SYMBOLS["nllb"].split():
         code, script = symbol.split("_")
-        scripts.setdefault(SHORT_CODES.get(code, code), set()).add(script)
-    return {base: script for base, (script, *others) in scripts.items() if not others}
+        base = SHORT_CODES.get(code, code)
+        scripts.setdefault(base, set()).add(script)
+    return {base: used.pop() for base, used in scripts.items() if len(used) == 1}
 
 
 ONLY_SCRIPTS = _only_scripts()
@@ -74,7 +75,8 @@ class Language:
         name, _, modifier = code.strip().lower().partition("@")
         first, *others = re.split("[-_]", name.partition(".")[0])
         base, *implied = SHORT_CODES.get(first, first).split("-")
-        script, region = SCRIPTS.get(modifier, ""), ""
+        script = SCRIPTS.get(modifier, "")
+        region = ""
         for part in [*implied, *others]:
             if len(part) == 1:  # what follows is private, or an extension
                 break
@@ -82,7 +84,9 @@ class Language:
                 script = SCRIPTS.get(part, part.capitalize())
             elif re.fullmatch("[A-Za-z]{2}|[0-9]{3}", part):
                 region = part.upper()
-        return cls(base, "" if script == ONLY_SCRIPTS.get(base) else script, region)
+        if script == ONLY_SCRIPTS.get(base):
+            script = ""
+        return cls(base, script, region)
 
     @property
     def is_known(self) -> bool:
@@ -97,8 +101,10 @@ class Language:
     @property
     def posix(self) -> str:
         """The code of gettext, such as pt_BR, ru, sr@latin or zh_Hant."""
-        modifier = next((f"@{name}" for name, script in MODIFIERS.items() if script == self.script), "")
-        return "_".join(filter(None, (self.base, "" if modifier else self.script, self.region))) + modifier
+        for modifier, script in MODIFIERS.items():
+            if script == self.script:
+                return "_".join(filter(None, (self.base, self.region))) + f"@{modifier}"
+        return self.tag.replace("-", "_")
 
     @property
     def written(self) -> str:
@@ -107,11 +113,11 @@ class Language:
 
     def is_like(self, other: Language) -> bool:
         """Return whether both are one language in one script, of whatever region."""
-        return self._has_base_of(other) and len({self.written, other.written} - {""}) < 2
+        return self._has_base_of(other) and _agree(self.written, other.written)
 
     def is_same(self, other: Language) -> bool:
         """Return whether both are one language in one script, and not of two regions."""
-        return self.is_like(other) and (self.region == other.region or not (self.region and other.region))
+        return self.is_like(other) and _agree(self.region, other.region)
 
     def nearest(self, codes: Iterable[str]) -> str | None:
         """Return the code of the language that is most like this one; None if there is none.
@@ -123,11 +129,17 @@ class Language:
             other = Language.of(code)
             return not self.is_like(other), other.region != self.region, other.region != ""
 
-        return min((code for code in codes if self._has_base_of(Language.of(code))), key=distance, default=None)
+        of_base = [code for code in codes if self._has_base_of(Language.of(code))]
+        return min(of_base, key=distance, default=None)
 
     def _has_base_of(self, other: Language) -> bool:
         bases = {self.base, other.base}
         return len(bases) == 1 or WIDER.get(self.base) in bases or WIDER.get(other.base) in bases
+
+
+def _agree(code: str, other: str) -> bool:
+    """Return whether two codes are equal, or one is empty."""
+    return code == other or not code or not other
 
 
 ANDROID = re.compile(
@@ -142,4 +154,6 @@ def of_android(folder: str) -> str:
     found = ANDROID.fullmatch(folder)
     if found is None:
         return ""
-    return found["tag"].replace("+", "-") if found["tag"] else "-".join(filter(None, found.group("code", "region")))
+    if found["tag"]:
+        return found["tag"].replace("+", "-")
+    return "-".join(filter(None, found.group("code", "region")))

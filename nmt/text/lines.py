@@ -46,7 +46,8 @@ def decoded(stream: io.BufferedReader, name: str | os.PathLike[str]) -> Iterator
     for a line of more than LONGEST bytes; the rest of it is not read.
     """
     _check_beginning(stream.peek(1), name)
-    for number, line in enumerate(iter(partial(stream.readline, LONGEST + 1), b""), 1):
+    lines = iter(partial(stream.readline, LONGEST + 1), b"")
+    for number, line in enumerate(lines, 1):
         if len(line) > LONGEST:
             raise UserError(f"{name}:{number}: is longer than {LONGEST:,} bytes", "see that its lines end with \\n")
         yield line.decode("utf-8", "replace").removesuffix("\r\n").removesuffix("\n").removeprefix("\ufeff")
@@ -55,28 +56,35 @@ def decoded(stream: io.BufferedReader, name: str | os.PathLike[str]) -> Iterator
 def _check_beginning(head: bytes, name: str | os.PathLike[str]) -> None:
     """Raise UserError if a text's first bytes are an archive, compressed, UTF-16, UTF-32, binary, or lines that end in
     `\\r` alone.
-
-    A few stray bytes may be.
     """
-    text = head.decode("utf-8", "replace") if b"\0" in head else ""
     if head[257:262] == b"ustar":
-        raise UserError(
-            f"{name}: is a tar archive, not text", f"extract its files, and name one of them: tar -xf {name}"
-        )
-    if suffix := suffix_of(head):
-        what, command = f"compressed ({suffix})", f"{FORMATS[suffix][0]} -dc"
-    elif head.startswith((b"\xff\xfe\0\0", b"\0\0\xfe\xff")):
-        what, command = "UTF-32, not UTF-8", "iconv -f UTF-32 -t UTF-8"
-    elif head.startswith((b"\xff\xfe", b"\xfe\xff")):
-        what, command = "UTF-16, not UTF-8", "iconv -f UTF-16 -t UTF-8"
-    elif text.count("\0") + text.count("\ufffd") > STRAY + len(head) // 50:
+        hint = f"extract its files, and name one of them: tar -xf {name}"
+        raise UserError(f"{name}: is a tar archive, not text", hint)
+    other = _other_than_text(head)
+    if other:
+        what, command = other
+        raise UserError(f"{name}: is {what}", f"make it text in UTF-8, by: {command} FILE > NEW")
+
+
+def _other_than_text(head: bytes) -> tuple[str, str] | None:
+    """Return what begins with these bytes if it is no text in UTF-8, and a command that makes it such; else None.
+
+    A text may have a few stray bytes.
+    """
+    suffix = suffix_of(head)
+    if suffix:
+        return f"compressed ({suffix})", f"{FORMATS[suffix][0]} -dc"
+    if head.startswith((b"\xff\xfe\0\0", b"\0\0\xfe\xff")):
+        return "UTF-32, not UTF-8", "iconv -f UTF-32 -t UTF-8"
+    if head.startswith((b"\xff\xfe", b"\xfe\xff")):
+        return "UTF-16, not UTF-8", "iconv -f UTF-16 -t UTF-8"
+    nuls = head.count(0)
+    if nuls and nuls + head.decode("utf-8", "replace").count("\ufffd") > STRAY + len(head) // 50:
         order = "LE" if head[1::2].count(0) > head[::2].count(0) else "BE"
-        what, command = "UTF-16 or not text, since it has NUL bytes", f"iconv -f UTF-16{order} -t UTF-8"
-    elif b"\n" not in head and len(LONE.findall(head)) > len(head) // USUAL:
-        what, command = "text whose lines end in \\r alone", "tr '\\r' '\\n' <"
-    else:
-        return
-    raise UserError(f"{name}: is {what}", f"make it text in UTF-8, by: {command} FILE > NEW")
+        return "UTF-16 or not text, since it has NUL bytes", f"iconv -f UTF-16{order} -t UTF-8"
+    if b"\n" not in head and len(LONE.findall(head)) > len(head) // USUAL:
+        return "text whose lines end in \\r alone", "tr '\\r' '\\n' <"
+    return None
 
 
 def read_lines(path: str | os.PathLike[str]) -> Iterator[str]:
@@ -109,11 +117,16 @@ def opened(path: str | os.PathLike[str]) -> Iterator[io.BufferedReader]:
 def read_parallel(source: str | os.PathLike[str], target: str | os.PathLike[str]) -> Iterator[tuple[str, str]]:
     """Yield pairs of lines from two files, in constant memory; raise UserError if one file has fewer lines."""
     for number, (one, other) in enumerate(zip_longest(read_lines(source), read_lines(target))):
-        if one is None or other is None:
-            ended, longer = (source, target) if one is None else (target, source)
-            problem = f"{ended} ends after {number:,} lines and {longer} goes on"
-            raise UserError(f"{problem}: line N of one must translate line N of the other", REALIGN)
+        if one is None:
+            raise _ends_early(source, number, target)
+        if other is None:
+            raise _ends_early(target, number, source)
         yield one, other
+
+
+def _ends_early(path: str | os.PathLike[str], lines: int, longer: str | os.PathLike[str]) -> UserError:
+    problem = f"{path} ends after {lines:,} lines and {longer} goes on"
+    return UserError(f"{problem}: line N of one must translate line N of the other", REALIGN)
 
 
 def stripped(text: str) -> str:
@@ -137,7 +150,8 @@ def count_rest(descriptor: int) -> int | None:
 
 
 def _count(blocks: Iterator[bytes]) -> int:
-    found, last = 0, b"\n"
+    found = 0
+    last = b"\n"
     for block in blocks:
         found += block.count(b"\n")
         last = block
@@ -158,6 +172,7 @@ def in_groups(pairs: Iterable[Texts], count: int, characters: int) -> Iterator[l
         size += sum(map(len, pair))
         if len(group) == count or size >= characters:
             yield group
-            group, size = [], 0
+            group = []
+            size = 0
     if group:
         yield group

@@ -11,7 +11,7 @@ import unicodedata
 from collections.abc import Collection, Mapping, Sequence, Sized
 from typing import Any
 
-from nmt.text.vocabulary import BOS, EOS, PAD, SPACE_MARK, UNK, TargetVocabulary, Vocabulary
+from nmt.text.vocabulary import BOS, EOS, PAD, SPACE_MARK, UNK, TargetVocabulary, Vocabulary, numbered
 
 _CONTROL = {"<pad>": PAD, "<unk>": UNK, "</s>": EOS}
 _LITERAL = re.compile("(" + "|".join(_CONTROL) + ")")
@@ -29,20 +29,24 @@ class MarianVocabulary(Vocabulary):
 
         `encoder` and `decoder` are SentencePiece processors.
         """
-        pieces = sorted((piece for piece in ids if piece not in _CONTROL), key=ids.__getitem__)
+        pieces = [piece for piece in sorted(ids, key=ids.__getitem__) if piece not in _CONTROL]
         if first:
-            rank = {piece: number for number, piece in enumerate(first)}
+            rank = numbered(first)
             pieces.sort(key=lambda piece: rank.get(piece, len(rank)))
         self._symbols = ["<pad>", "<unk>", "<s>", "</s>", *pieces]
-        controls = [ids.get(symbol, NO_ID) for symbol in ("<pad>", "<unk>", "", "</s>")]
-        self.origins = [*controls, *(ids[piece] for piece in pieces)]
+        self.origins = [ids.get(symbol, NO_ID) for symbol in self._symbols]
         """Marian id for each of our ids; `NO_ID` if there is none, as for `<s>`"""
+        self.origins[BOS] = NO_ID
         self._ids = {piece: index for index, piece in enumerate(self._symbols) if index != BOS}
-        self.languages = {tag[2:-2]: self._ids[tag] for tag in filter(is_tag, self._ids)}
+        self.languages = {tag[2:-2]: index for tag, index in self._ids.items() if is_tag(tag)}
         self._textless = {*range(EOS + 1), *self.languages.values()}
-        self._unknown = frozenset((UNK,))
-        self._encoder, self._decoder = encoder, decoder
-        self._spelled, self._lost = set[str](), set[str]()  # characters
+        self._unknown = {UNK}
+        self._encoder = encoder
+        self._decoder = decoder
+        self._spelled: set[str] = set()
+        """Characters that encoding keeps, of those seen"""
+        self._lost: set[str] = set()
+        """Characters that it loses, of those seen"""
         self._from_encoder = [self._ids.get(encoder.id_to_piece(i), UNK) for i in range(encoder.get_piece_size())]
 
     def encode(self, text: str) -> list[int]:
@@ -52,16 +56,18 @@ class MarianVocabulary(Vocabulary):
             if part in _CONTROL:
                 ids.append(_CONTROL[part])
                 continue
-            if language := self.language(part):
-                ids.append(self._ids.get(language, UNK))
-                part = part.removeprefix(language)
-            ids += self._encode_plain(part)
+            tag = self.language(part)
+            if tag:
+                ids.append(self._ids.get(tag, UNK))
+            ids += self._encode_plain(part.removeprefix(tag))
         return ids
 
     def language(self, text: str) -> str:
         """Return the target-language tag at the start of the text, such as >>fra<<; empty if there is none."""
-        end = text.find("<<") if text.startswith(">>") else -1
-        return text[: end + 2] if end != -1 else ""
+        tag, closing, _ = text.partition("<<")
+        if not closing or not tag.startswith(">>"):
+            return ""
+        return tag + closing
 
     def encode_all(self, texts: Sequence[str]) -> list[list[int]]:
         """Encode each text as `encode` does; thread-safe."""
@@ -86,13 +92,15 @@ class MarianVocabulary(Vocabulary):
         """
         for character in set(text) - self._spelled - self._lost:
             between = f"a{character}a"
-            is_kept = _letters(self.decode(self._encode_plain(between))) == _letters(between)
-            (self._spelled if is_kept else self._lost).add(character)
+            decoded = self.decode(self._encode_plain(between))
+            if _letters(decoded) == _letters(between):
+                self._spelled.add(character)
+            else:
+                self._lost.add(character)
         return super().spells(text, ids) and self._lost.isdisjoint(text)
 
-    def spellings(self) -> list[str]:
-        """Return each piece's text by id, with spaces as U+2581; empty for other symbols."""
-        return ["" if index in self._textless else piece for index, piece in enumerate(self._symbols)]
+    def _has_text(self, index: int) -> bool:
+        return index not in self._textless
 
 
 class M2MVocabulary(MarianVocabulary):
@@ -105,13 +113,21 @@ class M2MVocabulary(MarianVocabulary):
 
         The ids of an `older` vocabulary come first.
         """
-        own = {f"<{index}>" if piece == "<s>" else piece: index for piece, index in ids.items()}  # `<s>` is ours
-        super().__init__({**own, **added}, processor, processor, older.listing() if older else ())
+        own = dict(ids)
+        own["<0>"] = own.pop("<s>")  # `<s>` is ours
+        first = older.listing() if older else ()
+        super().__init__({**own, **added}, processor, processor, first)
         self.older = older
-        self._textless |= {self._ids[symbol] for symbol in ("<0>", *added)}
-        self.added = {symbol: index for symbol, index in added.items() if not re.fullmatch("<[0-9]+>", symbol)}
+        self._textless.add(self._ids["<0>"])
+        self.added: dict[str, int] = {}
         """Ids in the model of transformers of the symbols that have names"""
-        self.languages = {symbol.strip("_"): self._ids[symbol] for symbol in added if not symbol.startswith("<")}
+        self.languages = {}
+        for symbol, index in added.items():
+            self._textless.add(self._ids[symbol])
+            if not re.fullmatch("<[0-9]+>", symbol):
+                self.added[symbol] = index
+            if not symbol.startswith("<"):
+                self.languages[symbol.strip("_")] = self._ids[symbol]
 
     def encode(self, text: str) -> list[int]:
         """Encode one line, without `</s>` and symbols of languages, which cannot be typed."""

@@ -14,7 +14,9 @@ from pydantic import BaseModel, Field, RootModel
 from nmt.recipe import TokenizerSettings
 from nmt.text.vocabulary import SPACE_MARK, Vocabulary, read_processor
 
-NORMAL, CONTROL = 1, 3  # types of pieces in SentencePiece's format
+NORMAL = 1
+CONTROL = 3
+"""Types of pieces in SentencePiece's format"""
 
 
 class Added(BaseModel):
@@ -33,7 +35,8 @@ def with_pieces(serialized: bytes, pieces: Iterable[str], kind: int = NORMAL) ->
 
     A protocol buffer is extended by appending: its field 1 holds pieces, which have a text (1), score (2) and type (3).
     """
-    processor, found = read_processor(serialized, "the vocabulary"), [serialized]
+    processor = read_processor(serialized, "the vocabulary")
+    found = [serialized]
     lowest = min(map(processor.get_score, range(processor.get_piece_size())))
     step = max(1.0, -lowest) * 2.0**-20  # far below the differences of unigrams, and enough for fp32 to tell
     for number, text in enumerate(map(str.encode, pieces), 1):
@@ -54,4 +57,5 @@ def learn(
     own = settings.model_copy(update={"vocab_size": settings.new_vocab_size, "normalization": "none"})
     lines = (vocabulary.normalized(text).replace(SPACE_MARK, " ").strip() for text in texts)
     trained = Vocabulary.train(", ".join(settings.new_languages), lines, own, say, cores)
-    return sorted(set(trained.spellings()).difference(vocabulary.listing(), ("",)), key=trained.listing().index)
+    known = {"", *vocabulary.listing()}
+    return [piece for piece in trained.spellings() if piece not in known]

@@ -23,21 +23,25 @@ from nmt.text.added_tokens import (
     CONTROLS,
     VOCAB,
     Ids,
-    TokenizerConfig,
     m2m_symbols,
+    read_config,
     refuse_added_tokens,
     with_all_rows,
 )
 from nmt.text.marian import M2MVocabulary, MarianVocabulary, is_tag
 from nmt.text.new_languages import CONTROL, Added, Additions, with_pieces
-from nmt.text.vocabulary import DAMAGED, TargetVocabulary, Vocabulary, read_processor
+from nmt.text.vocabulary import DAMAGED, TargetVocabulary, Vocabulary, numbered, read_processor
 
-SHARED, SOURCE = "tokenizer.model", "source.model"
-"""File names of a shared vocabulary and of a separate source vocabulary"""
+SHARED = "tokenizer.model"
+"""File name of a shared vocabulary"""
+SOURCE = "source.model"
+"""File name of a separate source vocabulary"""
 SPM = ("source.spm", "target.spm")
 """File names of a Marian folder's SentencePiece models for source and target"""
-M2M, ADDED = "sentencepiece.bpe.model", "added_symbols.json"
-"""File names of the SentencePiece model of M2M-100 and NLLB-200, and of our table of further symbols by their ids"""
+M2M = "sentencepiece.bpe.model"
+"""File name of the SentencePiece model of M2M-100 and NLLB-200"""
+ADDED = "added_symbols.json"
+"""File name of our table of further symbols and their ids, beside such a model"""
 NEW = "new_languages.json"
 """File name of what `tokenizer.new_languages` added to the tokenizer of the other files"""
 Direction = tuple[str | None, str | None]
@@ -81,13 +85,19 @@ class Tokenizer:
 
         Raise UserError listing the languages if there is no symbol for one of these.
         """
-        known, (*_, target) = self.source.languages, (None, *direction)
-        if not known or target is None:
+        if not self.source.languages or not direction or direction[-1] is None:
             return [], []
-        for language in (direction[0], target) if self.forced else (target,):
-            if language not in known:
-                raise unknown_language(str(language), known)
-        return ([known[str(direction[0])]], [known[target]]) if self.forced else ([known[target]], [])
+        source, target = direction[0], direction[-1]
+        if self.forced:
+            return [self._symbol(source)], [self._symbol(target)]
+        return [self._symbol(target)], []
+
+    def _symbol(self, language: str | None) -> int:
+        known = self.source.languages
+        name = str(language)
+        if name not in known:
+            raise unknown_language(name, known)
+        return known[name]
 
     def complete(self, given: Direction, trained: Sequence[Sequence[str]]) -> Direction:
         """Complete a direction by the directions that the model was `trained` on.
@@ -96,23 +106,43 @@ class Tokenizer:
         of them with this target. A model without symbols has those directions alone. Raise UserError, listing the
         languages, if one is unknown or missing.
         """
-        (source, to), known = given, self.source.languages
-        fits = any(source in (each[0], None) and to in (each[-1], None) for each in trained)
-        if (source or to) and not known and not fits:
-            problem = f"{'-'.join(filter(None, given))}: this model has no choice of languages"
-            raise UserError(problem, f"it translates from {', or from '.join(map(' to '.join, trained))}")
-        targets = list(dict.fromkeys(target for *_, target in trained if target in known or not known))
-        if known and not to and len(targets) != 1 and not self.typed:
+        source, target = given
+        if (source or target) and not self.source.languages:
+            _check_trained(source, target, trained)
+        target = target or self._only_target(trained)
+        source = source or self._usual_source(target, trained)
+        self.first((source, target))
+        return source, target
+
+    def _only_target(self, trained: Sequence[Sequence[str]]) -> str | None:
+        """Return the target language of the directions; None if they have several and none need be named.
+
+        Raise UserError, listing the targets, if one must be named.
+        """
+        known = self.source.languages
+        targets: list[str] = []
+        for direction in trained:
+            target = direction[-1]
+            if target not in targets and (target in known or not known):
+                targets.append(target)
+        if len(targets) == 1:
+            return targets[0]
+        if known and not self.typed:
             problem = f"this model translates to several languages: {', '.join(targets or known)}"
             raise UserError(problem, "name one: nmt translate --to CODE, or translate(lines, to=CODE)")
-        to = to or (targets[0] if len(targets) == 1 else None)
-        usual = [each[0] for each in trained if each[-1] == to] or [each[0] for each in trained]
-        if self.forced and not source and usual[0] not in known:
-            problem = f"this model translates from several languages: {', '.join(known)}"
+        return None
+
+    def _usual_source(self, target: str | None, trained: Sequence[Sequence[str]]) -> str | None:
+        """Return the source of the first direction with this target or, without one, of the first of all.
+
+        Raise UserError if sources begin with a symbol, and this language has none.
+        """
+        fitting = [direction for direction in trained if direction[-1] == target] or trained
+        source = fitting[0][0] if fitting else None
+        if self.forced and source not in self.source.languages:
+            problem = f"this model translates from several languages: {', '.join(self.source.languages)}"
             raise UserError(problem, "name one: nmt translate --from CODE, or translate(lines, source=CODE)")
-        direction = source or next(iter(usual), None), to
-        self.first(direction)
-        return direction
+        return source
 
     def equals(self, other: Tokenizer) -> bool:
         """Return whether both tokenizers map the same subwords to the same ids, and encode the same languages alike."""
@@ -127,8 +157,10 @@ class Tokenizer:
         """
         known = known_files(directory)
         found = cls._load(directory, target, known)
-        for added in checked(Additions, *_read(directory / NEW), DAMAGED).root if NEW in known else ():
-            found = found.with_languages(added)
+        if NEW in known:
+            additions = checked(Additions, *_read(directory / NEW), DAMAGED).root
+            for added in additions:
+                found = found.with_languages(added)
         return found
 
     @classmethod
@@ -151,19 +183,23 @@ class Tokenizer:
 
         `known` lists the folder's file names. Raise UserError if tokens are added to the vocabularies.
         """
-        separate = CONFIG in known and checked(TokenizerConfig, *_read(directory / CONFIG)).separate_vocabs
-        names = [*SPM, *VOCAB[: 1 + separate], *({CONFIG} & known)]
-        files = {name: content(directory / name) for name in names}
-        tables = [checked(Ids, files[name], directory / name, DAMAGED).root for name in VOCAB[: 1 + separate]]
-        ids = chain.from_iterable(table.items() for table in tables)
-        symbols = {(index, token) for token, index in ids if token in CONTROLS or is_tag(token)}
+        separate = read_config(directory, known).separate_vocabs
+        names = VOCAB if separate else VOCAB[:1]
+        files = {name: content(directory / name) for name in (*SPM, *names)}
+        if CONFIG in known:
+            files[CONFIG] = content(directory / CONFIG)
+        tables = [_table(files, name, directory) for name in names]
+        symbols: set[tuple[int, str]] = set()
+        for table in tables:
+            symbols.update((index, token) for token, index in table.items() if token in CONTROLS or is_tag(token))
         refuse_added_tokens(directory, known, symbols)
         models = [(files[name], str(directory / name)) for name in SPM]
-        if own := _own(models, tables):
+        own = _own(models, tables)
+        if own:
             return cls(own[0], own[-1])
         source, target = (read_processor(*model) for model in models)
-        joined = target if separate else source  # MarianTokenizer decodes a joint vocabulary with the source model
-        return cls(MarianVocabulary(tables[0], source, source), MarianVocabulary(tables[-1], target, joined), files)
+        decoder = target if separate else source  # MarianTokenizer decodes a joint vocabulary with the source model
+        return cls(MarianVocabulary(tables[0], source, source), MarianVocabulary(tables[-1], target, decoder), files)
 
     @classmethod
     def _load_m2m(cls, directory: Path, known: set[str]) -> Tokenizer:
@@ -172,19 +208,19 @@ class Tokenizer:
         Symbols of languages follow the pieces, and symbols without a name fill the matrix of embeddings.
         """
         files = {name: content(directory / name) for name in sorted({M2M, VOCAB[0], ADDED} & known)}
-        pieces = _m2m_ids(files, directory)
+        ids, processor = _m2m_ids(files, directory)
         if ADDED in files:
-            ids = checked(Ids, files[ADDED], directory / ADDED, DAMAGED).root
-            symbols = {index: token for token, index in ids.items()}
+            table = _table(files, ADDED, directory)
+            symbols = {index: symbol for symbol, index in table.items()}
         else:
-            symbols = m2m_symbols(directory, known, len(pieces[0]))
-        controls = {index: token for token, index in pieces[0].items() if token in CONTROLS}
+            symbols = m2m_symbols(directory, known, len(ids))
+        controls = {index: token for token, index in ids.items() if token in CONTROLS}
         refuse_added_tokens(directory, known, (controls | symbols).items())
         if ADDED not in files:
             symbols = with_all_rows(directory, symbols)
-        added = {token: index for index, token in symbols.items()}
+        added = {symbol: index for index, symbol in symbols.items()}
         files.setdefault(ADDED, json.dumps(added).encode())
-        both = M2MVocabulary(pieces[0], added, pieces[1])
+        both = M2MVocabulary(ids, added, processor)
         return cls(both, both, files)
 
     # --- new languages
@@ -198,53 +234,60 @@ class Tokenizer:
             problem = "tokenizer.new_languages: need a model of several languages with one vocabulary for both sides"
             raise UserError(problem, "start from NLLB-200, M2M-100, or such a model of yours")
         for language in languages:
-            near = ", ".join(get_close_matches(language, self.source.languages, cutoff=0.5))
-            say(f"tokenizer: {language} is new to this model" + (f", which has {near}" if near else ""))
+            message = f"tokenizer: {language} is new to this model"
+            near = get_close_matches(language, self.source.languages, cutoff=0.5)
+            if near:
+                message += f", which has {', '.join(near)}"
+            say(message)
 
     def with_languages(self, added: Added) -> Tokenizer:
         """Return a tokenizer with symbols and pieces for new languages, which encodes others as this one does."""
-        both, files, where = self.source, dict(self._files), Path(NEW)
-        if isinstance(both, M2MVocabulary):
-            table, count = checked(Ids, files[ADDED], where).root, len(added.pieces)
-            files[M2M] = with_pieces(files[M2M], added.pieces)
-            symbols = [f"__{code}__" if VOCAB[0] in files else code for code in added.languages]
-            table = {symbol: index + count for symbol, index in table.items()}
-            table |= {symbol: index for index, symbol in enumerate(symbols, max(table.values()) + 1)}
-            files[ADDED] = json.dumps(table).encode()
-            if VOCAB[0] in files:
-                ids = checked(Ids, files[VOCAB[0]], where).root
-                ids |= {piece: len(ids) + number for number, piece in enumerate(added.pieces)}
-                files[VOCAB[0]] = json.dumps(ids, ensure_ascii=False).encode()
-            ids, processor = _m2m_ids(files, where)
-            both = M2MVocabulary(ids, table, processor, both)
+        older = self.source
+        files = dict(self._files)
+        if isinstance(older, M2MVocabulary):
+            _extend_m2m(files, added)
+            ids, processor = _m2m_ids(files, Path(NEW))
+            both: Vocabulary = M2MVocabulary(ids, _table(files, ADDED, Path(NEW)), processor, older)
         else:
-            model = with_pieces(both.serialized, added.pieces)
-            both = Vocabulary(with_pieces(model, (f">>{each}<<" for each in added.languages), CONTROL), NEW)
-            both.older = self.source
+            symbols = [f">>{language}<<" for language in added.languages]
+            model = with_pieces(older.serialized, added.pieces)
+            both = Vocabulary(with_pieces(model, symbols, CONTROL), NEW)
+            both.older = older
         found = type(self)(both, both, files)
-        found.older, found.added = self, added
+        found.older = self
+        found.added = added
         return found
 
     def of(self, language: str | None) -> Tokenizer:
         """Return the oldest of this tokenizer and those before it that has all that texts of a language need."""
-        return self if self.older is None or language in self.added.languages else self.older.of(language)
+        if self.older is None or language in self.added.languages:
+            return self
+        return self.older.of(language)
 
     def sizes(self) -> list[int]:
         """Return for each symbol the size of the target vocabulary of its language; the own size for all others."""
-        of_symbol = {index: len(self.of(code).target) for code, index in self.source.languages.items()}
-        return [of_symbol.get(index, len(self.target)) for index in range(len(self.source))]
+        sizes = [len(self.target)] * len(self.source)
+        for language, symbol in self.source.languages.items():
+            sizes[symbol] = len(self.of(language).target)
+        return sizes
 
     def before(self, languages: Sequence[str]) -> Tokenizer:
         """Return the tokenizer to which new `languages` are added, or were added last."""
-        return self.older if self.older and self.added.languages == list(languages) else self
+        if self.older and self.added.languages == list(languages):
+            return self.older
+        return self
 
     @property
     def new_languages(self) -> list[str]:
         """Languages added to the first tokenizer, oldest first."""
-        return [code for added in self._additions() for code in added["languages"]]
+        if self.older is None:
+            return []
+        return [*self.older.new_languages, *self.added.languages]
 
     def _additions(self) -> list[dict[str, Any]]:
-        return [] if self.older is None else [*self.older._additions(), self.added.model_dump()]
+        if self.older is None:
+            return []
+        return [*self.older._additions(), self.added.model_dump()]
 
     def files(self) -> dict[str, bytes]:
         """Return the contents of the files that `load` reads, by name."""
@@ -279,12 +322,13 @@ class Tokenizer:
         needs more.
         """
         if settings.shared:
-            texts = (text for pair in pairs for text in pair)
-            both = Vocabulary.train("all text", texts, settings, say, threads, languages)
+            both = Vocabulary.train("all text", chain.from_iterable(pairs), settings, say, threads, languages)
             return cls(both, both)
-        source = Vocabulary.train("source", (source for source, _ in pairs), settings, say, threads, languages)
+        of_source = Vocabulary.train("source", (source for source, _ in pairs), settings, say, threads, languages)
         targets = (text for _, text in pairs)
-        return cls(source, target(targets) if target else Vocabulary.train("target", targets, settings, say, threads))
+        if target:
+            return cls(of_source, target(targets))
+        return cls(of_source, Vocabulary.train("target", targets, settings, say, threads))
 
 
 def unknown_language(language: str, known: Collection[str], where: str = "", extensible: bool = False) -> UserError:
@@ -293,18 +337,25 @@ def unknown_language(language: str, known: Collection[str], where: str = "", ext
     The hint says how an `extensible` model gets it, and lists the `known` ones, those like it first.
     """
     hint = f"its languages are {', '.join(known)}"
-    stems = {code: code.partition("_")[0].lower() for code in known}
-    asked = language.strip("_").partition("_")[0].lower()
-    in_other_scripts = [code for code, stem in stems.items() if stem == asked]
-    alike = [
-        code for code, stem in stems.items() if stem.startswith(asked) or asked.startswith(stem)
-    ]  # en, eng, english
+    asked = _without_script(language.strip("_"))
+    in_other_scripts = []
+    alike = []  # en, eng, english
+    for code in known:
+        name = _without_script(code)
+        if name == asked:
+            in_other_scripts.append(code)
+        elif name.startswith(asked) or asked.startswith(name):
+            alike.append(code)
     near = in_other_scripts or alike or get_close_matches(language, known, cutoff=0.5)
     if near:
         hint = f"did you mean {' or '.join(near)}? {hint}"
     if extensible:
         hint = f"--set 'tokenizer.new_languages=[{language}]' adds one that is new; {hint}"
     return UserError(f"{where}{language}: this model has no symbol for this language", hint)
+
+
+def _without_script(code: str) -> str:
+    return code.partition("_")[0].lower()
 
 
 def _read(path: Path) -> tuple[bytes, str]:
@@ -316,17 +367,48 @@ def _m2m_ids(files: Mapping[str, bytes], directory: Path) -> tuple[dict[str, int
     """Return the id of each piece of M2M-100 or NLLB-200, and their SentencePiece processor."""
     processor = read_processor(files[M2M], str(directory / M2M))
     if VOCAB[0] in files:
-        return checked(Ids, files[VOCAB[0]], directory / VOCAB[0], DAMAGED).root, processor
+        return _table(files, VOCAB[0], directory), processor
     pieces = processor.id_to_piece(list(range(3, processor.get_piece_size())))
-    return {piece: index for index, piece in enumerate(("<s>", "<pad>", "</s>", "<unk>", *pieces))}, processor
+    return numbered([*CONTROLS, *pieces]), processor
+
+
+def _extend_m2m(files: dict[str, bytes], added: Added) -> None:
+    """Add new languages to the `files` of a tokenizer of M2M-100 or NLLB-200: pieces, and symbols behind all pieces."""
+    files[M2M] = with_pieces(files[M2M], added.pieces)
+    symbols = added.languages
+    if VOCAB[0] in files:
+        symbols = [f"__{language}__" for language in symbols]
+        ids = _table(files, VOCAB[0], Path(NEW))
+        ids |= numbered(added.pieces, len(ids))
+        files[VOCAB[0]] = json.dumps(ids, ensure_ascii=False).encode()
+    older = _table(files, ADDED, Path(NEW))
+    table = {symbol: index + len(added.pieces) for symbol, index in older.items()}
+    table |= numbered(symbols, max(table.values()) + 1)
+    files[ADDED] = json.dumps(table).encode()
+
+
+def _table(files: Mapping[str, bytes], name: str, directory: Path) -> dict[str, int]:
+    """Return the ids in one of `files`; raise UserError, citing its path, if it is damaged."""
+    return checked(Ids, files[name], directory / name, DAMAGED).root
+
+
+def _check_trained(source: str | None, target: str | None, trained: Sequence[Sequence[str]]) -> None:
+    """Raise UserError, listing the directions, if none has this source and this target, which may be None."""
+    for direction in trained:
+        if source in (direction[0], None) and target in (direction[-1], None):
+            return
+    names = "-".join(filter(None, (source, target)))
+    choices = ", or from ".join(map(" to ".join, trained))
+    raise UserError(f"{names}: this model has no choice of languages", f"it translates from {choices}")
 
 
 def _own(models: Sequence[tuple[bytes, str]], tables: Sequence[Mapping[str, int]]) -> list[Vocabulary] | None:
-    """Return our own vocabularies, one for each table, if both `models` are ours and agree with `tables`, else None."""
+    """Return vocabularies trained here, one for each table, if both `models` are ours and agree with `tables`."""
     try:
         sides = [Vocabulary(*model) for model in models]
     except UserError:
         return None
-    listings = [{piece: index for index, piece in enumerate(side.listing())} for side in sides]
-    is_own = listings == [tables[0], tables[-1]] and all("<0x00>" in table for table in tables)
-    return sides[: len(tables)] if is_own else None
+    for side, table in zip(sides, (tables[0], tables[-1]), strict=True):
+        if numbered(side.listing()) != table or "<0x00>" not in table:
+            return None
+    return sides[: len(tables)]

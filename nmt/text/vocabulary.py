@@ -39,8 +39,14 @@ DAMAGED = "the file is damaged; take it from another copy of the model"
 
 # SentencePiece writes a space as U+2581 and would decode a real U+2581 as a space. The stand-in for a real one is a
 # noncharacter, which Unicode reserves for internal use.
-SPACE_MARK, STAND_IN = "\u2581", "\ufdd0"
+SPACE_MARK = "\u2581"
+STAND_IN = "\ufdd0"
 _BYTE = re.compile("<0x([0-9A-F]{2})>")
+
+
+def numbered(symbols: Iterable[str], first: int = 0) -> dict[str, int]:
+    """Return the ids of symbols that are in order, from `first` on."""
+    return {symbol: index for index, symbol in enumerate(symbols, first)}
 
 
 def read_processor(serialized: bytes, name: str) -> sentencepiece.SentencePieceProcessor:
@@ -104,14 +110,16 @@ class Vocabulary(TargetVocabulary):
     def __init__(self, serialized: bytes, name: str) -> None:
         """Load a SentencePiece model from bytes; raise UserError, citing `name`, if they do not hold one of ours."""
         self.serialized = serialized
-        self._processor = self._encoder = sp = read_processor(serialized, name)
+        self._encoder = sp = read_processor(serialized, name)
         if (sp.pad_id(), sp.unk_id(), sp.bos_id(), sp.eos_id()) != (PAD, UNK, BOS, EOS):
             raise UserError(f"{name}: its control symbols do not have the ids {PAD} to {EOS}", DAMAGED)
         self._symbols = sp.id_to_piece(list(range(sp.get_piece_size())))
-        self._ids = {symbol: index for index, symbol in enumerate(self._symbols)}
+        self._ids = numbered(self._symbols)
         self.languages = {symbol[2:-2]: i for i, symbol in enumerate(self._symbols) if i > EOS and sp.is_control(i)}
-        lead_bytes = (f"<0x{byte:02X}>" for byte in (*range(0x80), *range(0xC0, 0x100)))  # UTF-8 has one per character
-        self._unknown = frozenset((UNK, *(self._ids.get(byte, UNK) for byte in lead_bytes)))
+        self._unknown = {UNK}
+        """Ids of which encoded text has one for each character without an entry"""
+        for lead_byte in (*range(0x80), *range(0xC0, 0x100)):  # UTF-8 has one per character
+            self._unknown.add(self._ids.get(f"<0x{lead_byte:02X}>", UNK))
 
     @classmethod
     def train(
@@ -132,9 +140,14 @@ class Vocabulary(TargetVocabulary):
         say(f"{kind}: reading the training data")
         sample, seen = draw(cut_long(texts), settings.sample)
         say(f"{kind}: training on {len(sample):,} of {seen:,} sentences")
-        coverage, required = settings.character_coverage, frozenset[str]()
+        coverage = settings.character_coverage
+        required: frozenset[str] = frozenset()
         if coverage == "auto":
-            coverage, required = COVERAGE, alphabet(sample, settings.vocab_size)
+            coverage = COVERAGE
+            required = alphabet(sample, settings.vocab_size)
+        normalization = ""
+        if settings.normalization == "plain":
+            normalization = rules(any(map(has_hangul, sample)))
         model = train_model(
             _feed(sample),
             cores,
@@ -143,7 +156,7 @@ class Vocabulary(TargetVocabulary):
             character_coverage=coverage,
             required_chars="".join(sorted(required)),
             byte_fallback=True,
-            rules=rules(any(map(has_hangul, sample))) if settings.normalization == "plain" else "",
+            rules=normalization,
             remove_extra_whitespaces=False,
             pad_id=PAD,
             unk_id=UNK,
@@ -159,15 +172,18 @@ class Vocabulary(TargetVocabulary):
 
     def encode(self, text: str) -> list[int]:
         """Encode one line, without `</s>`."""
-        return list(self._processor.encode(text.replace(SPACE_MARK, STAND_IN)))
+        return list(self._encoder.encode(text.replace(SPACE_MARK, STAND_IN)))
 
     def encode_like(self, text: str, ids: Sequence[int]) -> list[int]:
         """Encode a line as one with these `ids`: after the symbol of a language that they begin with, if any."""
-        first = [index for index in ids[:1] if index in self.languages.values() and not self.language(text)]
+        symbols: list[int] = []
+        if ids and ids[0] in self.languages.values() and not self.language(text):
+            symbols = [ids[0]]
+        largest = max(ids[len(symbols) :], default=0)
         encoder = self
-        while encoder.older and all(index < len(encoder.older) for index in ids[len(first) :]):
+        while encoder.older and largest < len(encoder.older):
             encoder = encoder.older
-        return first + encoder.encode(text)
+        return symbols + encoder.encode(text)
 
     def normalized(self, text: str) -> str:
         """Return a text as its pieces spell it, with spaces as U+2581."""
@@ -180,11 +196,12 @@ class Vocabulary(TargetVocabulary):
     def encode_all(self, texts: Sequence[str]) -> list[list[int]]:
         """Encode lines on one thread; thread-safe."""
         lines = [text.replace(SPACE_MARK, STAND_IN) for text in texts]
-        return list(self._processor.encode(lines, num_threads=1))
+        return list(self._encoder.encode(lines, num_threads=1))
 
     def decode(self, ids: Sequence[int]) -> str:
         """Decode ids to text, skipping control symbols."""
-        return str(self._processor.decode([int(i) for i in ids if i > EOS])).replace(STAND_IN, SPACE_MARK)
+        decoded = str(self._encoder.decode([int(i) for i in ids if i > EOS]))
+        return decoded.replace(STAND_IN, SPACE_MARK)
 
     def ends_in(self, text: str, ids: Sequence[int]) -> list[int]:
         """Return the offset at which each subword of an encoded text ends.
@@ -192,28 +209,33 @@ class Vocabulary(TargetVocabulary):
         A byte that does not complete a character ends with the subword before it. Where encoding normalises the text,
         offsets are those of the nearest equal characters.
         """
-        spelled, ends, held = "", [], b""
-        tags = set(self.languages.values()) if not self.language(text) else set()
+        symbols = set() if self.language(text) else set(self.languages.values())
+        spelled = ""
+        ends = []
+        held = b""
         for index, piece in zip(ids, self.pieces(ids), strict=True):
-            piece = "" if index in tags else piece
-            if byte := _BYTE.fullmatch(piece):
+            byte = _BYTE.fullmatch(piece)
+            if byte:
                 held += bytes.fromhex(byte[1])
                 character = held.decode(errors="ignore")
-                held = b"" if character else held
                 spelled += character
-            else:
+                if character:
+                    held = b""
+            elif index not in symbols:
                 spelled += piece.replace(SPACE_MARK, " ").replace(STAND_IN, SPACE_MARK)
             ends.append(len(spelled))
         added = len(spelled) - len(text)  # the space before the first word
         if spelled[added:] == text and added in (0, 1):
             return [max(0, end - added) for end in ends]
-        places = _places(spelled, text)
-        return [places[end] for end in ends]
+        offsets = _offsets(spelled, text)
+        return [offsets[end] for end in ends]
 
     def spellings(self) -> list[str]:
         """Return each subword's text by id, with spaces as U+2581; empty for control symbols and bytes."""
-        sp, symbols = self._processor, enumerate(self._symbols)
-        return ["" if i <= EOS or sp.is_byte(i) or sp.is_control(i) else symbol for i, symbol in symbols]
+        return [symbol if self._has_text(index) else "" for index, symbol in enumerate(self._symbols)]
+
+    def _has_text(self, index: int) -> bool:
+        return index > EOS and not (self._encoder.is_byte(index) or self._encoder.is_control(index))
 
     def encode_beginning(self, text: str) -> tuple[list[int], str, list[int]]:
         """Encode a prefix of a line, ignoring leading space; its last word may be incomplete.
@@ -240,28 +262,45 @@ class Vocabulary(TargetVocabulary):
         return [symbol.startswith(SPACE_MARK) for symbol in self._symbols]
 
 
-NEAR, AHEAD, ALIKE = 8, 64, 4
+NEAR = 8
+AHEAD = 64
 """Characters that a spelling may have, and a text, before `ALIKE` characters of both are the same again"""
+ALIKE = 4
 
 
-def _places(spelled: str, text: str) -> list[int]:
+def _offsets(spelled: str, text: str) -> list[int]:
     """Return the offset in a text for each one in its normalised spelling, in linear time."""
-    places, at, own = [0] * (len(spelled) + 1), 0, 0
+    offsets = [0] * (len(spelled) + 1)
+    at = 0  # in the spelling
+    own = 0  # in the text
     while at < len(spelled) and own < len(text):
-        composed = ((size, unicodedata.normalize("NFKC", text[own : own + size])) for size in range(1, ALIKE))
-        forms = chain([(1, text[own])], composed)
-        size, form = next((each for each in forms if each[1] and spelled.startswith(each[1], at)), (0, ""))
-        if form:
-            own, at = own + size, at + len(form)
+        size, spelled_size = _spelled_here(spelled, at, text, own)
+        if size:
+            own += size
+            at += spelled_size
         elif at == 0 and spelled[0] == " ":
             at += 1  # before the first word
         elif text[own].isspace() or not text[own].isprintable():
             own += 1
         else:
-            more, place = _next_alike(spelled, at, text, own)
-            at, own = at + more, place
-        places[at] = own
-    return [*accumulate(places, max)]
+            more, own = _next_alike(spelled, at, text, own)
+            at += more
+        offsets[at] = own
+    return list(accumulate(offsets, max))
+
+
+def _spelled_here(spelled: str, at: int, text: str, own: int) -> tuple[int, int]:
+    """Return how many characters of the text from `own` on the spelling has at `at`, and in how many; 0 if none.
+
+    The spelling has them as they are or in NFKC.
+    """
+    if spelled.startswith(text[own], at):
+        return 1, 1
+    for size in range(1, ALIKE):
+        form = unicodedata.normalize("NFKC", text[own : own + size])
+        if form and spelled.startswith(form, at):
+            return size, len(form)
+    return 0, 0
 
 
 def _next_alike(spelled: str, at: int, text: str, own: int) -> tuple[int, int]:
@@ -279,8 +318,10 @@ def _next_alike(spelled: str, at: int, text: str, own: int) -> tuple[int, int]:
 
 THREADS = 16
 """Fixed number of SentencePiece threads: the model file records it, and the rounding of unigram sums depends on it"""
-COVERAGE, FREQUENT, ALPHABET = 0.9995, 20, 500
-"""For tokenizer.character_coverage auto: fraction of characters, occurrences of a frequent one, number of these"""
+COVERAGE = 0.9995
+"""Fraction of characters that get entries, for tokenizer.character_coverage auto"""
+FREQUENT = 20  # occurrences of a frequent character
+ALPHABET = 500  # maximum frequent characters of an alphabetic script
 LONGEST_TEXT = 4192  # maximum bytes of a text that SentencePiece trains on: its max_sentence_length
 CUT = re.compile(rf"(?s).{{1,{LONGEST_TEXT // 4}}}(?: |\Z)|.{{1,{LONGEST_TEXT // 4}}}")
 RULES = 99  # file descriptor of the rules of normalisation, whose name the model records
@@ -297,8 +338,12 @@ def alphabet(texts: Sequence[str], vocab_size: int) -> frozenset[str]:
     """
     counts = Counter(chain.from_iterable(texts))
     frequent = {character for character, count in counts.items() if count >= FREQUENT} - set(string.whitespace)
-    wanted = PRINTABLE | (frequent - FORBIDDEN if len(frequent) <= ALPHABET else set())
-    return wanted if len(wanted) < vocab_size - RESERVED else frozenset()
+    wanted = PRINTABLE
+    if len(frequent) <= ALPHABET:
+        wanted |= frequent - FORBIDDEN
+    if len(wanted) >= vocab_size - RESERVED:
+        return frozenset()
+    return wanted
 
 
 def cut_long(texts: Iterable[str]) -> Iterator[str]:
@@ -335,17 +380,20 @@ def _feed(texts: list[str]) -> Iterator[str]:
 def _explain(error: str, settings: TokenizerSettings) -> UserError:
     setting = "tokenizer.new_vocab_size" if settings.new_languages else "tokenizer.vocab_size"
     key = f"{setting}: {settings.vocab_size}"
-    problem = f"tokenizer: SentencePiece could not be trained: {' '.join(error.split())}"
-    hint = f"try another {setting} than {settings.vocab_size}, or a smaller tokenizer.sample"
-    if most := re.search(r"too high.*value <= (\d+)", error):
+    most = re.search(r"too high.*value <= (\d+)", error)
+    least = re.search(r"required_chars\. \d+ vs (\d+)", error)
+    if most:
         problem = f"{key} is more than the training text can fill, which is {most[1]}"
         hint = f"--set {setting}={most[1]}"
-    elif least := re.search(r"required_chars\. \d+ vs (\d+)", error):
+    elif least:
         problem = f"{key} is less than the {least[1]} that bytes and single characters need"
         hint = f"--set {setting}={least[1]}, or lower tokenizer.character_coverage"
     elif "sentences_.empty()" in error:
         problem = "data.train: holds no text to train the tokenizer on"
         hint = "name files that have sentences in them; all lines of these are blank"
+    else:
+        problem = f"tokenizer: SentencePiece could not be trained: {' '.join(error.split())}"
+        hint = f"try another {setting} than {settings.vocab_size}, or a smaller tokenizer.sample"
     return UserError(problem, hint)
 
 
@@ -369,21 +417,25 @@ def train_model(texts: Iterator[str], threads: int | None, **options: object) ->
 
 def main() -> None:
     """Train a model on the texts that the parent sends; answer as `train_model` returns it."""
-    connection, model = Connection(0), io.BytesIO()
+    connection = Connection(0)
+    model = io.BytesIO()
     options, threads = connection.recv()
+    normalization = options.pop("rules", "")
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: end with the parent, even while training
         # The model depends on SentencePiece's number of threads. Drawn, so that other processes rarely use the same.
-        cores = os.sched_getaffinity(0)
-        os.sched_setaffinity(0, random.sample(sorted(cores), min(threads or len(cores), len(cores))))
+        cores = sorted(os.sched_getaffinity(0))
+        os.sched_setaffinity(0, random.sample(cores, min(threads or len(cores), len(cores))))
     texts = chain.from_iterable(iter(connection.recv, []))
     try:
         with TemporaryFile("w+", encoding="utf-8") as file:  # which a killed child does not leave behind
-            file.write(options.pop("rules", ""))
+            file.write(normalization)
             file.flush()
             file.seek(0)
             os.dup2(file.fileno(), RULES)
-            how = {"normalization_rule_tsv": f"/dev/fd/{RULES}"} if os.fstat(RULES).st_size else IDENTITY
+            how = IDENTITY
+            if normalization:
+                how = {"normalization_rule_tsv": f"/dev/fd/{RULES}"}
             sentencepiece.SentencePieceTrainer.train(
                 sentence_iterator=texts, model_writer=model, **options, **cast("Any", how)
             )

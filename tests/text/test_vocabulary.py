@@ -125,6 +125,6 @@ def test_a_model_does_not_depend_on_threads(algorithm: str) -> None:
 def test_places_in_a_normalised_text_are_those_of_its_own_however_long_it_is(text: str, spelled: str) -> None:
     for times in (1, 500):
         parts, pieces = (text * times).split("|"), (spelled * times).split("|")
-        places = vocabulary._places("".join(pieces), "".join(parts))
-        found = [places[end] for end in accumulate(map(len, pieces[:-1]))]
+        offsets = vocabulary._offsets("".join(pieces), "".join(parts))
+        found = [offsets[end] for end in accumulate(map(len, pieces[:-1]))]
         assert found == [*accumulate(map(len, parts[:-1]))]
