@@ -12,7 +12,6 @@ from typing import NamedTuple
 from nmt.formats.catalogs import numbers_of_quantities
 from nmt.formats.plurals import fits_all
 from nmt.formats.tags import tokens_of
-from nmt.formats.tokens import Token
 from nmt.formats.units import Numbers, Origin, Unit, UnitFile, Write
 from nmt.formats.xml_text import Element, XmlText, escaped, parts_of, with_attribute
 from nmt.text.language_codes import Language
@@ -50,14 +49,11 @@ class AndroidFile(UnitFile):
 
     def __init__(self, raw: bytes, languages: Sequence[str]) -> None:
         """Read a file; raise ValueError, LookupError or ExpatError if it is none."""
-        super().__init__()
-        self._document = XmlText(raw)
-        self.text, self.edits = self._document.text, self._document.edits
-        root = self._document.root
-        if root.base != "resources":
-            raise ValueError(f"it begins with {root.tag[:60]}")
-        self._quantities, self._numbers = _quantities_of(languages[-1]), numbers_of_quantities(languages[-1])
-        for element in root.children:
+        self._document = XmlText(raw, "resources")
+        super().__init__(self._document.text, self._document.edits)
+        self._quantities = _quantities_of(languages[-1])
+        self._numbers = numbers_of_quantities(languages[-1])
+        for element in self._document.root.children:
             if element.inherited("translatable") != "false":
                 self._read(element)
 
@@ -70,7 +66,8 @@ class AndroidFile(UnitFile):
         return self._document.content()
 
     def _read(self, element: Element) -> None:
-        kind, name = element.base, element.get("name")
+        kind = element.base
+        name = element.get("name")
         if kind == "string" or (kind == "item" and element.get("type") == "string"):
             self._add([element], name, element, partial(self._write_one, element))
         elif kind == "string-array":
@@ -98,19 +95,24 @@ class AndroidFile(UnitFile):
     def _read_plurals(self, element: Element, name: str) -> None:
         """Read plurals in the target language's quantities; one that is not there, or not for all its numbers, has the
         source of `other`."""
-        items = {item.get("quantity"): item for item in element.children}
+        items = _by_quantity(element)
         if not items:
             return
         last = items.get("other") or next(reversed(items.values()))
-        sources = {key: items.get(key, last) for key in self._quantities}
-        for key, numbers in self._numbers.items():
-            is_text = numbers and _is_text(sources[key])
-            if is_text and not fits_all(numbers, _content(sources[key]), _content(last)):
-                sources[key] = last
-        texts = {key: item for key, item in sources.items() if _is_text(item)}
-        own = [self._numbers.get(key, ()) for key in texts]
-        write = partial(self._write_plurals, element, sources, [*texts])
-        self._add([*texts.values()], name, element, write, own)
+        sources: dict[str, Element] = {}
+        keys = []  # of those with a text
+        for key in self._quantities:
+            source = items.get(key, last)
+            numbers = self._numbers.get(key, ())
+            if numbers and _is_text(source) and not fits_all(numbers, _content(source), _content(last)):
+                source = last
+            sources[key] = source
+            if _is_text(source):
+                keys.append(key)
+        texts = [sources[key] for key in keys]
+        numbers_of_texts = [self._numbers.get(key, ()) for key in keys]
+        write = partial(self._write_plurals, element, sources, keys)
+        self._add(texts, name, element, write, numbers_of_texts)
 
     def _write_one(self, element: Element, texts: Sequence[str], review: bool, origin: Origin = "") -> None:
         self._document.fill(element, self._inside(element, texts[0]))
@@ -126,23 +128,25 @@ class AndroidFile(UnitFile):
     ) -> None:
         """Write the forms to their elements; if there are others than of the source, write the elements, too."""
         insides = {key: source.inside for key, source in sources.items()}
-        insides |= {key: self._inside(sources[key], text) for key, text in zip(keys, texts, strict=True)}
-        present = {item.get("quantity"): item for item in element.children}
-        if {*present} == {*insides}:
+        for key, text in zip(keys, texts, strict=True):
+            insides[key] = self._inside(sources[key], text)
+        present = _by_quantity(element)
+        if present.keys() == insides.keys():
             for key in keys:
                 self._document.fill(present[key], insides[key])
             return
-        text, end, before = self._document.text, element.inner, dict[str, str]()
+        before: dict[str, str] = {}
+        end = element.inner
         for key, item in present.items():
-            before[key] = text[end : item.start]
+            before[key] = self._document.text[end : item.start]
             end = item.end
         first = next(iter(before.values()))
         space = first[: len(first) - len(first.lstrip())]
-        parts = list[str]()
+        xml = ""
         for key, source in sources.items():
             tag = with_attribute(source.tag, "quantity", key)
-            parts += [before.get(key, space), f"{tag}{insides[key]}</{source.name}>"]
-        self._document.fill(element, "".join([*parts, text[end : element.stop]]))
+            xml += f"{before.get(key, space)}{tag}{insides[key]}</{source.name}>"
+        self._document.fill(element, xml + self._document.text[end : element.stop])
 
     def _inside(self, source: Element, text: str) -> str:
         """Return the XML of a translation; that of the source if it is the same text."""
@@ -151,7 +155,7 @@ class AndroidFile(UnitFile):
         before, shown, behind = _shown(source.inside)
         if _QUOTED.fullmatch(source.inside.strip()):
             return self._document.as_xml(f'{before}"{_quoted(text)}"{behind}', is_xml=True)
-        parts = [*_parts_of(text)] if any(part.is_tag for part in shown) else [(False, text)]
+        parts = _parts_of(text) if _has_tags(shown) else [(False, text)]
         encoded = _encoded(_laid_out(parts, shown), _spelled(source.inside))
         xml = self._document.as_xml(before + encoded + behind, is_xml=True)
         section = _SECTION.fullmatch(source.inside)
@@ -165,11 +169,24 @@ def _is_text(element: Element) -> bool:
     return element.content().strip() != "" and not REFERENCE.fullmatch(element.content())
 
 
+def _by_quantity(plurals: Element) -> dict[str, Element]:
+    return {item.get("quantity"): item for item in plurals.children}
+
+
 def _content(element: Element) -> str:
     """Return a text as Android shows it, which is XML if there are tags in it."""
     _, shown, _ = _shown(element.inside)
-    is_xml = any(part.is_tag for part in shown)
-    return "".join(escaped(part.text) if is_xml and not part.is_tag else part.text for part in shown)
+    if not _has_tags(shown):
+        return _text(shown)
+    return "".join(part.text if part.is_tag else escaped(part.text) for part in shown)
+
+
+def _has_tags(parts: Sequence[_Part]) -> bool:
+    return any(part.is_tag for part in parts)
+
+
+def _text(parts: Sequence[_Part]) -> str:
+    return "".join(part.text for part in parts)
 
 
 def _parts_of(xml: str) -> Iterator[tuple[bool, str]]:
@@ -179,9 +196,11 @@ def _parts_of(xml: str) -> Iterator[tuple[bool, str]]:
     if section:
         yield False, section[2]
         return
-    has_copies = "<" in xml and "<![CDATA[" not in xml
+    if "<" not in xml or "<![CDATA[" in xml:  # nothing is copied
+        yield from parts_of(xml, as_written=True)
+        return
     between = ""
-    for token in tokens_of(xml) if has_copies else [Token("text", xml)]:
+    for token in tokens_of(xml):
         if token.kind == "copy":
             yield from parts_of(between, as_written=True)
             yield True, token.raw
@@ -196,7 +215,8 @@ def _shown(xml: str) -> tuple[str, list[_Part], str]:
 
     Outside quotes, white space between two texts or tags is one space.
     """
-    shown, is_quoted = list[_Part](), False
+    shown: list[_Part] = []
+    is_quoted = False
     for is_tag, part in _parts_of(xml):
         if is_tag:
             shown.append(_Part(part, is_tag=True))
@@ -206,11 +226,15 @@ def _shown(xml: str) -> tuple[str, list[_Part], str]:
                 is_quoted = not is_quoted
             elif space and not is_quoted:
                 shown.append(_Part(" ", space=space))
+            elif code:
+                shown.append(_Part(_character(code)))
             else:
-                own = _character(code) if code else ESCAPES.get(sign, sign)
-                shown.append(_Part(own + space + text.removesuffix("\\")))
-    before = shown.pop(0).space if shown and shown[0].space else ""
-    behind = shown.pop().space if shown and shown[-1].space else ""
+                shown.append(_Part(ESCAPES.get(sign, sign) + space + text.removesuffix("\\")))
+    before = behind = ""
+    if shown and shown[0].space:
+        before = shown.pop(0).space
+    if shown and shown[-1].space:
+        behind = shown.pop().space
     return before, shown, behind
 
 
@@ -219,19 +243,25 @@ def _laid_out(parts: Iterable[tuple[bool, str]], source: Sequence[_Part]) -> lis
 
     If no space of the source has a meaning of its own, none of the translation has.
     """
-    own = [_Part(each, is_tag) for is_tag, part in parts for each in ([part] if is_tag else _SPACE.findall(part))]
-    if any(" " in part.text and not part.is_tag and not part.space for part in source):
-        return own
-    spaces = defaultdict[tuple[str, str], deque[str]](deque)
+    own: list[_Part] = []
+    for is_tag, text in parts:
+        if is_tag:
+            own.append(_Part(text, is_tag=True))
+        else:
+            own += map(_Part, _SPACE.findall(text))
+    spaces: defaultdict[tuple[str, str], deque[str]] = defaultdict(deque)
     for at, part in enumerate(source):
         if part.space:
             spaces[_beside(source, at)].append(part.space)
+        elif " " in part.text and not part.is_tag:
+            return own
     spaces.pop(("", ""), None)
     for at, part in enumerate(own):
         if part == _Part(" "):
             beside = _beside(own, at)
             same = spaces.get(beside) or _with_one_side_of(spaces, beside)
-            own[at] = _Part(" ", space=same.popleft() if same else " ")
+            space = same.popleft() if same else " "
+            own[at] = _Part(" ", space=space)
     return own
 
 
@@ -246,15 +276,19 @@ def _with_one_side_of(spaces: Mapping[tuple[str, str], deque[str]], beside: tupl
 
 def _beside(parts: Sequence[_Part], at: int) -> tuple[str, str]:
     """Return the tags or line breaks beside a part; an empty text for others."""
-    before = _CODE_BEFORE.search("".join(part.text for part in parts[max(0, at - NEAR) : at]))
-    behind = _CODE_BEHIND.match("".join(part.text for part in parts[at + 1 : at + 1 + NEAR]))
+    before = _CODE_BEFORE.search(_text(parts[max(0, at - NEAR) : at]))
+    behind = _CODE_BEHIND.match(_text(parts[at + 1 : at + 1 + NEAR]))
     return before[0] if before else "", behind[0] if behind else ""
 
 
 def _spelled(xml: str) -> dict[str, str]:
     """Return the characters beyond ASCII that a text has as numbers alone, and how it writes them."""
-    spelled = {_character(code): code for code in _NUMBER.findall(xml)}
-    return {sign: raw for sign, raw in spelled.items() if not sign.isascii() and sign not in xml}
+    spelled = {}
+    for code in _NUMBER.findall(xml):
+        sign = _character(code)
+        if not sign.isascii() and sign not in xml:
+            spelled[sign] = code
+    return spelled
 
 
 def _character(code: str) -> str:
@@ -266,12 +300,20 @@ def _character(code: str) -> str:
 
 def _quoted(text: str) -> str:
     """Return a text as XML between quotes, where white space and apostrophes are as they are."""
-    return "".join("\\" + each if each in '\\"' else WRITTEN.get(each) or escaped(each) for each in text)
+    quoted = ""
+    for each in text:
+        if each in '\\"':
+            quoted += "\\" + each
+        else:
+            quoted += WRITTEN.get(each) or escaped(each)
+    return quoted
 
 
 def _encoded(parts: Sequence[_Part], spelled: Mapping[str, str]) -> str:
     """Return parts as XML, in which texts are escaped so that Android shows them as they are."""
-    before, left, encoded = "", sum(len(part.text) for part in parts if not part.is_tag), list[str]()
+    encoded = []
+    before = ""  # the last character
+    left = len("".join(part.text for part in parts if not part.is_tag))
     for part in parts:
         if part.is_tag:
             encoded.append(part.text)

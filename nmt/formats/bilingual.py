@@ -39,16 +39,15 @@ def check_toolkit(path: Path) -> None:
 
 
 class BilingualFile:
-    """A file of translation units; of a TMX, `lacking` units have no variant in one of the languages, `complete`
-    ones have both, and `codes` are those of all variants, in lower case, each with how it is
-    written. `unfilled` is what can have no translation here."""
+    """A file of translation units."""
 
     def __init__(
         self, path: Path, languages: Sequence[str], content: bytes | None = None, kind: str | None = None
     ) -> None:
         """Read a file in the languages source and target, or its `content` of a `kind`; raise UserError if it is
         unreadable, or not what its name says."""
-        self.path, self._languages = path, languages
+        self.path = path
+        self._languages = languages
         self._kind = kind_of(path) if kind is None else kind
         self._raw = content_of(path) if content is None else content
         check_kind(path, self._raw, self._kind)
@@ -65,12 +64,22 @@ class BilingualFile:
         self.headers: Sequence[Unit] = self._file.headers
         """Those of PO, whose source is empty"""
         self.unfilled: Sequence[str] = self._file.unfilled
-        self.lacking, self.complete, self.codes = 0, 0, dict[str, str]()
+        """What can have no translation here"""
+        self.lacking = 0
+        """Units of a TMX without a variant in one of the languages"""
+        self.complete = 0
+        """Those that have both"""
+        self.codes: dict[str, str] = {}
+        """Codes of the languages of a TMX, in lower case, each with how it is written"""
         if isinstance(self._file, TmxFile):
-            self.lacking, self.complete, self.codes = self._file.lacking, self._file.complete, self._file.codes
-        marked = () if self._kind == ".xml" else self.units
-        sources = (source for unit in marked for source in unit.sources)
-        self.accelerators = Accelerators(sources, self._file.accelerator or "&" * (self._kind == ".ts"))
+            self.lacking = self._file.lacking
+            self.complete = self._file.complete
+            self.codes = self._file.codes
+        sources: list[str] = []
+        if self._kind != ".xml":
+            for unit in self.units:
+                sources += unit.sources
+        self.accelerators = Accelerators(sources, self._file.accelerator)
 
     def segment(self, text: str) -> Segment:
         """Take apart a text of a string; programs show columns, which XLIFF and TMX do not have."""
@@ -81,18 +90,22 @@ class BilingualFile:
         from translate.lang.factory import getlanguage
 
         punctuation = getlanguage(Language.of(self._languages[-1]).tag).punctranslate
-        source, numbers = unit.sources[form], unit.numbers_of(form)
-        others = self.accelerators, punctuation, self._kind != ".xml"
-        return PluralString(source, numbers, *others) if numbers else ProgramString(source, *others)
+        source = unit.sources[form]
+        numbers = unit.numbers_of(form)
+        may_wrap = self._kind != ".xml"
+        if numbers:
+            return PluralString(source, numbers, self.accelerators, punctuation, may_wrap)
+        return ProgramString(source, self.accelerators, punctuation, may_wrap)
 
     def pairs(self) -> Iterator[tuple[str, ...]]:
         """Yield sources and translations as a model sees them, without those that need review."""
         for unit in self.units:
-            if not unit.needs_review:
-                for form, (source, target) in enumerate(zip(unit.sources, unit.targets, strict=False)):
-                    if target:
-                        pair = pair_with_number(source, target, unit.numbers_of(form))
-                        yield from plain_pairs(*pair, self.accelerators)
+            if unit.needs_review:
+                continue
+            for form, (source, target) in enumerate(zip(unit.sources, unit.targets, strict=False)):
+                if target:
+                    source, target = pair_with_number(source, target, unit.numbers_of(form))
+                    yield from plain_pairs(source, target, self.accelerators)
 
     def check_language(self) -> None:
         """Raise UserError if the file declares another language than it was opened for."""

@@ -35,11 +35,10 @@ def numbers_of_quantities(code: str) -> dict[str, Numbers]:
 
     base = Language.of(code).base
     names = [each for each in get_cldr_plural_tags(base) if each not in DECIMAL_EXTRA_TAGS.get(base, ())]
-    count, rule = usual_plurals(code)
-    if count != len(names):
-        rule = _BY_COUNT.get(len(names), "")
-    rule = _OF_ANDROID.get(base, rule)
-    return dict(zip(names, numbers_of_forms(len(names), rule), strict=True)) if rule else {}
+    rule = _OF_ANDROID.get(base) or _usual_rule(code, len(names))
+    if not rule:
+        return {}
+    return dict(zip(names, numbers_of_forms(len(names), rule), strict=True))
 
 
 def numbers_of_qt(code: str) -> tuple[Numbers, ...]:
@@ -48,13 +47,18 @@ def numbers_of_qt(code: str) -> tuple[Numbers, ...]:
 
     code = known_code(code)
     base = Language.of(code).base
-    count, rule = usual_plurals(code)
     if base not in qt_plural_tags:
-        return numbers_of_forms(count, rule)
-    own = len(qt_plural_tags[base])
-    if count != own:
-        rule = _BY_COUNT.get(own, "")
-    return numbers_of_forms(own, _OF_QT.get(base, rule))
+        return numbers_of_forms(*usual_plurals(code))
+    count = len(qt_plural_tags[base])
+    return numbers_of_forms(count, _OF_QT.get(base) or _usual_rule(code, count))
+
+
+def _usual_rule(code: str, count: int) -> str:
+    """Return the rule of gettext for a language, or the usual one of so many forms if it has another number of them."""
+    usual_count, rule = usual_plurals(code)
+    if usual_count != count:
+        return _BY_COUNT.get(count, "")
+    return rule
 
 
 def usual_plurals(code: str) -> tuple[int, str]:

@@ -19,28 +19,14 @@ KINDS |= dict.fromkeys((".xlf", ".xliff", ".sdlxliff", ".mxliff", ".mqxliff", ".
 """Formats of translators by the endings of names"""
 ROOTS = {b"xliff": ".xlf", b"tmx": ".tmx", b"TS": ".ts", b"resources": ".xml"}
 """Those of XML by the root element: for .xml, which any may be called, and for .ts, as TypeScript is called, too"""
-OTHERS = {
-    *(".gmo", ".qm", ".qph", ".tbx", ".resx", ".resw", ".wxl", ".strings", ".stringsdict", ".xcstrings", ".plist"),
-    *(".properties", ".ftl", ".dtd", ".arb", ".json", ".jsonl", ".yaml", ".yml", ".toml", ".ini", ".csv"),
-    *(
-        ".html",
-        ".htm",
-        ".xhtml",
-        ".svg",
-        ".md",
-        ".markdown",
-        ".rst",
-        ".adoc",
-        ".tex",
-        ".srt",
-        ".sbv",
-        ".vtt",
-        ".ass",
-        ".ttml",
-    ),
-    *(".js", ".jsx", ".tsx", ".php"),
-    *(".doc", ".xls", ".ppt", ".docx", ".xlsx", ".pptx", ".odt", ".ods", ".odp", ".epub", ".idml", ".rtf", ".pdf"),
-}
+_OTHERS = """
+.gmo .qm .qph .tbx .resx .resw .wxl .strings .stringsdict .xcstrings .plist
+.properties .ftl .dtd .arb .json .jsonl .yaml .yml .toml .ini .csv
+.html .htm .xhtml .svg .md .markdown .rst .adoc .tex .srt .sbv .vtt .ass .ttml
+.js .jsx .tsx .php
+.doc .xls .ppt .docx .xlsx .pptx .odt .ods .odp .epub .idml .rtf .pdf
+"""
+OTHERS = frozenset(_OTHERS.split())
 """Endings of other files that would not come back whole if they were translated as lines"""
 CONTENT = re.compile(
     rb"(?:\xef\xbb\xbf)?(?:\xde\x12\x04\x95|\x95\x04\x12\xde|PK\x03\x04|\xd0\xcf\x11\xe0|%PDF-|{\\rtf|WEBVTT"
@@ -55,7 +41,9 @@ _ROOT = re.compile(
 _PO_HEADER = re.compile(rb'^msgid ""\s+msgstr ((?:"[^\n]*"\s*)+)', re.MULTILINE)
 _PO_LANGUAGE = re.compile(rb'(?:"|\\n)Language: *([^"\\]*)')
 _MO_LANGUAGE = re.compile(rb"\0(?:[\w-]+:[^\n\0]*\n)*Language: *([^\n\0]*)")
+_FILE_TAG = re.compile(rb"<(?:\w+:)?file(\s[^<>]*)>")
 _ATTRIBUTE = re.compile(rb"([\w:.-]+)\s*=\s*[\"']([^\"']*)")
+_LANGUAGE = re.compile(r"[\w.@+-]{2,40}", re.ASCII)
 _SIDES = {".xlf": (b"source-language", b"target-language"), ".ts": (b"sourcelanguage", b"language")}
 _SIDES |= {".xml": (b"tools:locale", b"")}
 """Attributes that name the languages of a file's source and target"""
@@ -80,8 +68,11 @@ def kind_of(path: Path) -> str:
     ending = ending_of(path)
     if ending not in (".ts", ".xml") or not path.is_file():
         return KINDS.get(ending, "")
-    kind = ROOTS.get(_root(_head(path))[0], "")
-    return kind if ending == ".xml" or kind == ".ts" else ""
+    root, _ = _root(_head(path))
+    kind = ROOTS.get(root, "")
+    if ending == ".ts" and kind != ".ts":
+        return ""
+    return kind
 
 
 def is_of_a_format(path: Path) -> bool:
@@ -103,22 +94,28 @@ def _head(path: Path) -> bytes:
 def _root(content: bytes) -> tuple[bytes, dict[bytes, bytes]]:
     """Return the name of the root element of XML, and its attributes."""
     found = _ROOT.match(_in_ascii(content).removeprefix(b"\xef\xbb\xbf"))
-    return (found[1], dict(_ATTRIBUTE.findall(found[2]))) if found else (b"", {})
+    if not found:
+        return b"", {}
+    return found[1], dict(_ATTRIBUTE.findall(found[2]))
 
 
 def _in_ascii(content: bytes) -> bytes:
     """Return XML in which ASCII is ASCII, as in UTF-16 it is not."""
-    return content[2:].replace(b"\0", b"") if content[:2] in (b"\xff\xfe", b"\xfe\xff") else content
+    if content[:2] not in (b"\xff\xfe", b"\xfe\xff"):
+        return content
+    return content[2:].replace(b"\0", b"")
 
 
 def check_kind(path: Path, content: bytes, kind: str) -> None:
     """Raise UserError if a file is of no format of translators, whatever its name, or XLIFF 2."""
+    if not kind and ending_of(path) == ".ts":
+        problem = f"{path}: is no file of Qt Linguist, whose root is <TS>"
+        raise UserError(problem, "TypeScript ends in .ts, too: name other files")
     if not kind:
-        what, hint = "none of the formats of translators", "name a file that is"
-        if ending_of(path) == ".ts":
-            what, hint = "no file of Qt Linguist, whose root is <TS>", "TypeScript ends in .ts, too: name other files"
-        raise UserError(f"{path}: is {what}", hint)
-    attributes = _root(content)[1] if kind == ".xlf" else {}
+        raise UserError(f"{path}: is none of the formats of translators", "name a file that is")
+    if kind != ".xlf":
+        return
+    _, attributes = _root(content)
     if attributes.get(b"version", b"").startswith(b"2") or b":document:2" in attributes.get(b"xmlns", b""):
         hint = "let the program that wrote it export XLIFF 1.2, or PO or TMX"
         raise UserError(f"{path}: is XLIFF 2, and only XLIFF 1.2 is read", hint)
@@ -126,27 +123,44 @@ def check_kind(path: Path, content: bytes, kind: str) -> None:
 
 def _declared(path: Path, content: bytes, kind: str) -> Iterator[tuple[int, str]]:
     """Yield the codes of languages that a file declares, each with its side, 0 for the source and -1 for the target."""
-    found = list[tuple[int, bytes]]()
+    found: list[tuple[int, bytes]] = []
     if kind == ".po":
         header = _PO_HEADER.search(content)
-        found = [(-1, code) for code in _PO_LANGUAGE.findall(header[1] if header else b"")]
+        if header:
+            found = [(-1, code) for code in _PO_LANGUAGE.findall(header[1])]
     elif kind == ".mo":
-        found = [(-1, each[1]) for each in _MO_LANGUAGE.finditer(content)][:1]
+        first = _MO_LANGUAGE.search(content)
+        if first:
+            found = [(-1, first[1])]
     elif kind in _SIDES:
-        text = _in_ascii(content)
-        tags = re.findall(rb"<(?:\w+:)?file(\s[^<>]*)>", text) if kind == ".xlf" else []
-        elements = [dict(_ATTRIBUTE.findall(tag)) for tag in tags] or [_root(text)[1]]
-        found = [(-side, each.get(_SIDES[kind][side], b"")) for each in elements for side in (0, 1)]
-        found += [(0, of_android(path.absolute().parent.name).encode())] * (kind == ".xml")
-    codes = ((side, code.decode("latin-1").strip()) for side, code in found)
-    yield from ((side, code) for side, code in codes if re.fullmatch(r"[\w.@+-]{2,40}", code, re.ASCII))
+        of_source, of_target = _SIDES[kind]
+        for attributes in _elements_with_languages(content, kind):
+            found += [(0, attributes.get(of_source, b"")), (-1, attributes.get(of_target, b""))]
+    if kind == ".xml":
+        found.append((0, of_android(path.absolute().parent.name).encode()))
+    for side, raw in found:
+        code = raw.decode("latin-1").strip()
+        if _LANGUAGE.fullmatch(code):
+            yield side, code
+
+
+def _elements_with_languages(content: bytes, kind: str) -> list[dict[bytes, bytes]]:
+    """Return the attributes of the elements of XML that name languages: the root or, in XLIFF, the files."""
+    text = _in_ascii(content)
+    if kind == ".xlf":
+        files = _FILE_TAG.findall(text)
+        if files:
+            return [dict(_ATTRIBUTE.findall(tag)) for tag in files]
+    _, attributes = _root(text)
+    return [attributes]
 
 
 def other_language(path: Path, content: bytes, kind: str, languages: Sequence[str]) -> tuple[int, str] | None:
     """Return the side, as in `_declared`, and the code of a language that a file declares, if it is none of
     `languages`, source and target; None if it declares these, or nothing."""
     for side, code in _declared(path, content, kind):
-        said, wanted = Language.of(code), Language.of(languages[side])
+        said = Language.of(code)
+        wanted = Language.of(languages[side])
         fits = said.is_same(wanted) if side else said.is_like(wanted)
         if said.is_known and wanted.is_known and not fits:
             return side, code
@@ -155,13 +169,16 @@ def other_language(path: Path, content: bytes, kind: str, languages: Sequence[st
 
 def left_out(files: Sequence[object], why: str) -> str:
     """Return the message that files are left out, which names the first of them."""
-    more = f" and {len(files) - NAMED:,} more" * (len(files) > NAMED)
-    return f"left out, {why} ({len(files):,}): {', '.join(map(str, files[:NAMED]))}{more}"
+    names = ", ".join(map(str, files[:NAMED]))
+    if len(files) > NAMED:
+        names += f" and {len(files) - NAMED:,} more"
+    return f"left out, {why} ({len(files):,}): {names}"
 
 
 def check_language(path: Path, content: bytes, kind: str, languages: Sequence[str]) -> None:
     """Raise UserError if a file declares another language than it is opened for."""
-    if other := other_language(path, content, kind, languages):
+    other = other_language(path, content, kind, languages)
+    if other:
         side, code = other
         problem = f"says that its {'translations' if side else 'sources'} are in {code}, not in {languages[side]}"
         hint = "name files of one language, such as po/de.po, or correct what this one says"

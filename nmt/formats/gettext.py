@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import re
 from codecs import BOM_UTF8
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 from unicodedata import east_asian_width
 
 from nmt.formats.catalogs import usual_plurals
 from nmt.formats.plurals import fits_all, numbers_of_forms
-from nmt.formats.units import Numbers, Origin, Unit, UnitFile, origin_of
+from nmt.formats.units import Edits, Numbers, Origin, Unit, UnitFile, origin_of
 
 MOST_COLUMNS = 79  # of a line that gettext writes
 TOKEN = re.compile(
@@ -58,7 +59,8 @@ class _Field:
     @property
     def raw(self) -> str:
         """The strings as they are written."""
-        return self.strings[0].string[self.strings[0].start() : self.end]
+        first = self.strings[0]
+        return first.string[first.start() : self.end]
 
     @property
     def text(self) -> str:
@@ -89,177 +91,195 @@ class _Entry:
         return [each for each in self.fields if each.name.startswith("msgstr")]
 
 
-class Catalog(UnitFile):
-    """A catalog of either kind."""
-
-    def _read_header(self, header: str) -> None:
-        lines = (line.partition(":") for line in header.split("\n"))
-        fields = {name.strip(): value.strip() for name, _, value in lines}
-        self.language = fields.get("Language", "")
-        self.accelerator = fields.get("X-Accelerator-Marker", "")
-
-
-class PoFile(Catalog):
+class PoFile(UnitFile):
     """A PO file."""
 
     def __init__(self, raw: bytes, languages: Sequence[str]) -> None:
         """Read a file; raise ValueError, which names the line, if it is none."""
-        super().__init__()
         self._raw = raw.removeprefix(BOM_UTF8)
         self._bom = raw[: len(raw) - len(self._raw)]
-        self._edits, self._headers = self.edits, list[_Entry]()
         declared = CHARSET.search(_first_header(self._raw.decode("latin-1")))
         self._is_declared = declared is not None and declared[2] != "CHARSET"
         self._encoding = "ascii" if self._raw.isascii() else "UTF-8"
         if declared and self._is_declared:
             self._encoding = declared[2]
         try:
-            self._text = self._raw.decode(self._encoding)
+            text = self._raw.decode(self._encoding)
         except UnicodeDecodeError as error:
             line = self._raw.count(b"\n", 0, error.start) + 1
             raise ValueError(f"line {line}: {error}") from None
-        self.text = self._text
-        self.units = [*self._units(languages)]
-
-    def _units(self, languages: Sequence[str]) -> Iterator[Unit]:
+        super().__init__(text, Edits())
         plurals = plural_forms("", languages)
-        for entry in _entries(self._text):
+        for entry in _entries(text):
             texts = entry.texts
             if _is_header(texts):
-                if not self._headers:
-                    self._read_header(texts["msgstr"])
-                self._headers.append(entry)
-                plurals = plural_forms(texts["msgstr"], languages)
-                self.headers.append(self._header(entry, texts["msgstr"]))
+                header = texts["msgstr"]
+                plurals = plural_forms(header, languages)
+                if not self.headers:
+                    self.accelerator = _accelerator_of(header)
+                self.headers.append(self._header(entry, header))
             elif texts.get("msgid"):
-                targets = {each.name: texts[each.name] for each in entry.forms}
-                forms = [f"msgstr[{form}]" for form in range(len(plurals))] if "msgid_plural" in texts else ["msgstr"]
-                unit = unit_of(
-                    texts.get("msgctxt", ""),
-                    [texts["msgid"], *([texts["msgid_plural"]] if "msgid_plural" in texts else [])],
-                    [targets.get(form, "") for form in forms],
-                    plurals,
-                )
-                notes, unit.place, unit.start = [each[0] for each in entry.notes], entry, entry.fields[0].start
-                unit.needs_review, unit.notes = _is_fuzzy(entry), "\n".join([*notes, *_names_of_flags(entry)])
-                unit.origin = next((origin_of(each[1]) for each in map(_ORIGIN.match, notes) if each), "")
-                unit.write = partial(self._write, entry, notes)
-                yield unit
+                self.units.append(self._unit(entry, texts, plurals))
 
     def _header(self, entry: _Entry, text: str) -> Unit:
         """Return the unit of a header; its context is on what the rest of the file depends."""
-        found = [pattern.search(text) for pattern in (PLURALS, CHARSET)]
-        fixed = "\n".join(each[0] for each in found if each)
-        unit = Unit([""], [text], fixed, _is_fuzzy(entry), partial(self._write, entry, []))
-        unit.notes, unit.place = "\n".join(each[0] for each in entry.notes), entry
+        fixed = []
+        for pattern in (PLURALS, CHARSET):
+            found = pattern.search(text)
+            if found:
+                fixed.append(found[0])
+        unit = Unit([""], [text], "\n".join(fixed), _is_fuzzy(entry), partial(self._write, entry, []))
+        unit.notes = "\n".join(_texts(entry.notes))
+        unit.place = entry
+        return unit
+
+    def _unit(self, entry: _Entry, texts: Mapping[str, str], plurals: Sequence[Numbers]) -> Unit:
+        """Return the unit of an entry whose fields have these texts, with as many forms as its header declares."""
+        sources = [texts["msgid"]]
+        if "msgid_plural" in texts:
+            sources.append(texts["msgid_plural"])
+        targets = [texts.get(name, "") for name in _names_of_forms(len(plurals), "msgid_plural" in texts)]
+        notes = _texts(entry.notes)
+        unit = unit_of(texts.get("msgctxt", ""), sources, targets, plurals)
+        unit.needs_review = _is_fuzzy(entry)
+        unit.write = partial(self._write, entry, notes)
+        unit.notes = "\n".join([*notes, *_names_of_flags(entry)])
+        unit.origin = _origin_in(notes)
+        unit.start = entry.fields[0].start
+        unit.place = entry
         return unit
 
     def keep(self, unit: Unit, other: Unit, is_reviewed: bool) -> None:
         """Give a unit the translation, the marks and the comments of `other`, as they are written there."""
-        entry, given = unit.place, other.place
-        newline = self._newline(entry)
-        raw = {each.name: each.raw for each in given.forms}
-        for each in entry.forms:
-            own = _LINE_END.sub(newline, raw.pop(each.name, '""'))
-            self._edits.replace(each.strings[0].start(), each.end, own)
-        added = "".join(f"{newline}{name} {text}" for name, text in raw.items())
-        self._edits.replace(entry.fields[-1].end, entry.fields[-1].end, added, 1)
-        notes = [each[0] for each in given.notes if not (is_reviewed and _ORIGIN.match(each[0]))]
+        entry = unit.place
+        given = other.place
+        newline = self._newline(entry.fields[0].start)
+        raw = {form.name: form.raw for form in given.forms}
+        for form in entry.forms:
+            self._set(form, _LINE_END.sub(newline, raw.pop(form.name, '""')))
+        self._add(entry, "".join(f"{newline}{name} {text}" for name, text in raw.items()))
+        notes = _texts(given.notes)
+        if is_reviewed:
+            notes = _without_origin(notes)
         unit.write = partial(self._write, entry, notes)
         self._annotate(entry, notes, newline)
         own_flags = _names_of_flags(entry)
-        self._mark(
-            entry, other.needs_review, newline, [each for each in _names_of_flags(given) if each not in own_flags]
-        )
-        for each in entry.previous:
-            end = self._line_end(each)
-            own = self._text[each.start() : end] if given.previous else ""  # editors drop them with the mark
-            self._edits.replace(each.start(), end, own, 1)
+        added_flags = [name for name in _names_of_flags(given) if name not in own_flags]
+        self._mark(entry, other.needs_review, newline, added_flags)
+        for comment in entry.previous:
+            self._set_line(comment, bool(given.previous), 1)  # editors drop them with the mark
+
+    def _set(self, field: _Field, raw: str) -> None:
+        """Replace the strings of a field."""
+        self.edits.replace(field.strings[0].start(), field.end, raw)
+
+    def _add(self, entry: _Entry, raw: str) -> None:
+        """Set what is added behind an entry."""
+        end = entry.fields[-1].end
+        self.edits.replace(end, end, raw, 1)
+
+    def _set_line(self, comment: re.Match[str], stays: bool, order: int = 0) -> None:
+        """Keep or remove the line of a comment."""
+        start = comment.start()
+        end = self._line_end(comment)
+        self.edits.replace(start, end, self.text[start:end] if stays else "", order)
 
     def _line_end(self, comment: re.Match[str]) -> int:
         """Return where the line of a comment ends, with its line break."""
-        line_end = _LINE_END.match(self._text, comment.end())
+        line_end = _LINE_END.match(self.text, comment.end())
         return line_end.end() if line_end else comment.end()
 
-    def _newline(self, entry: _Entry) -> str:
-        line_end = _LINE_END.search(self._text, entry.fields[0].start) or _LINE_END.search(self._text)
+    def _newline(self, start: int = 0) -> str:
+        """Return the line break of the line at an offset or, if it has none, that of the file."""
+        line_end = _LINE_END.search(self.text, start) or _LINE_END.search(self.text)
         return line_end[0] if line_end else "\n"
 
     def _write(
         self, entry: _Entry, notes: Sequence[str], texts: Sequence[str], review: bool, origin: Origin = ""
     ) -> None:
-        last, newline = entry.fields[-1], self._newline(entry)
-        present = {each.name: each for each in entry.forms}
-        names = [*present][:1] if "msgstr" in present else [f"msgstr[{form}]" for form in range(len(texts))]
+        newline = self._newline(entry.fields[0].start)
+        present = {form.name: form for form in entry.forms}
+        names = _names_of_forms(len(texts), "msgstr" not in present)
         added = ""
         for name, text in zip(names, texts, strict=True):
-            if name not in present:
+            form = present.pop(name, None)
+            if form is None:
                 added += f"{newline}{name} {_quoted(name, text, newline)}"
-                continue
-            form = present.pop(name)
-            own = form.raw if text == form.text else _quoted(name, text, newline)
-            self._edits.replace(form.strings[0].start(), form.end, own)
-        for each in present.values():  # the header says that there are fewer forms
-            self._edits.replace(each.begin, each.end, "")
-        self._edits.replace(last.end, last.end, added, 1)
-        others = [each for each in notes if not _ORIGIN.match(each)]
-        self._annotate(entry, [*others, *([f"# nmt: {origin}"] if origin else [])], newline)
+            elif text == form.text:
+                self._set(form, form.raw)
+            else:
+                self._set(form, _quoted(name, text, newline))
+        for form in present.values():  # the header says that there are fewer forms
+            self.edits.replace(form.begin, form.end, "")
+        self._add(entry, added)
+        comments = _without_origin(notes)
+        if origin:
+            comments.append(f"# nmt: {origin}")
+        self._annotate(entry, comments, newline)
         self._mark(entry, review, newline)
 
     def _annotate(self, entry: _Entry, notes: Sequence[str], newline: str) -> None:
         """Set the comments of translators: where they are or, if there are none, before all others."""
-        own = entry.notes
-        starts = [each.start() for each in own or entry.comments]
-        at = min([*starts, entry.fields[0].start])
-        stays = [each[0] for each in own] == [*notes]
-        self._edits.replace(at, at, "" if stays else "".join(note + newline for note in notes), -1)
-        for each in own:
-            end = self._line_end(each)
-            self._edits.replace(each.start(), end, self._text[each.start() : end] if stays else "")
+        present = entry.notes
+        stays = _texts(present) == list(notes)
+        added = ""
+        if not stays:
+            added = "".join(note + newline for note in notes)
+        at = _first_start(present or entry.comments, entry)
+        self.edits.replace(at, at, added, -1)
+        for comment in present:
+            self._set_line(comment, stays)
 
     def _mark(self, entry: _Entry, review: bool, newline: str, added: Sequence[str] = ()) -> None:
         """Set or remove the flag `fuzzy`, and add others: in the line of flags, or else where gettext puts them."""
-        flags, is_fuzzy = _flags(entry), _is_fuzzy(entry)
+        flags = _flags(entry)
+        is_fuzzy = _is_fuzzy(entry)
         for each in flags:
-            line, end = each[0], each.end()
+            line = each[0]
+            end = each.end()
             if is_fuzzy and not review:
                 line = _FUZZY.sub("", line)
                 if line.strip() == "#":
-                    line, end = "", self._line_end(each)
+                    line = ""
+                    end = self._line_end(each)
             elif review and not is_fuzzy and each is flags[0]:
                 line = "#, fuzzy" + line[1:]
             if added and each is flags[0]:
                 line = ", ".join([line or "#", *added])
                 end = each.end()
-            self._edits.replace(each.start(), end, line)
+            self.edits.replace(each.start(), end, line)
         if not flags:
-            at = min([each.start() for each in entry.previous] + [entry.fields[0].start])
-            before = self._text[self._text.rfind("\n", 0, at) + 1 : at]
-            line = ", ".join(["#", *["fuzzy"] * review, *added])
-            flag = f"{line}{newline}{before}" if not before.strip() else f"{newline}{line}{newline}"
-            self._edits.replace(at, at, flag if review or added else "")
+            self._insert_flags(entry, ["fuzzy", *added] if review else added, newline)
+
+    def _insert_flags(self, entry: _Entry, names: Sequence[str], newline: str) -> None:
+        """Set the line of flags of an entry that has none."""
+        at = _first_start(entry.previous, entry)
+        before = self.text[self.text.rfind("\n", 0, at) + 1 : at]
+        line = ""
+        if names:
+            line = ", ".join(["#", *names]) + newline
+            line = newline + line if before.strip() else line + before
+        self.edits.replace(at, at, line)
 
     def content(self) -> bytes:
         """Return the file with all that was written; in UTF-8, as its header then says, if its encoding lacks that."""
-        text = self._edits.applied(self._text)
-        if text == self._text:
+        text = self.edits.applied(self.text)
+        if text == self.text:
             return self._bom + self._raw
         try:
             written = text.encode(self._encoding)
-            if self._text.encode(self._encoding) == self._raw and (self._is_declared or text.isascii()):
+            if self.text.encode(self._encoding) == self._raw and (self._is_declared or text.isascii()):
                 return self._bom + written
         except UnicodeEncodeError:
             pass
-        for header in self._headers:
-            self._declare_utf_8(header.forms[0])
-        return self._bom + self._edits.applied(self._text).encode()
+        for header in self.headers:
+            self._declare_utf_8(header.place.forms[0])
+        return self._bom + self.edits.applied(self.text).encode()
 
     def _declare_utf_8(self, header: _Field) -> None:
         """Set the encoding in a header, or add it."""
-        start = header.strings[0].start()
-        raw = self._text[start : header.end]
-        line_end = _LINE_END.search(self._text)
-        newline = line_end[0] if line_end else "\n"
+        raw = header.raw
+        newline = self._newline()
         declared, count = CHARSET.subn(r"\1UTF-8", raw, count=1)
         if not count:
             declared, count = UNDECLARED.subn(lambda _: DECLARATION, raw, count=1)
@@ -267,69 +287,86 @@ class PoFile(Catalog):
             declared = f'""{newline}"{DECLARATION}"{raw[2:]}'
         elif not count:
             declared = f'"{DECLARATION}"{newline}{raw}'
-        self._edits.replace(start, header.end, declared)
+        self._set(header, declared)
 
 
-class MoFile(Catalog):
+class MoFile(UnitFile):
     """An MO file, which is only read."""
 
     def __init__(self, raw: bytes, languages: Sequence[str]) -> None:
         """Read a file; raise an exception of any type if it is none."""
         from translate.storage.mo import mofile
 
-        super().__init__()
+        super().__init__("", Edits())
         store = mofile()
         store.parse(raw)
-        messages = [unit for unit in store.units if not unit.isheader()]
-        said = next((str(unit.target) for unit in store.units if unit.isheader()), "")
-        if not said:
+        headers = [str(unit.target) for unit in store.units if unit.isheader()]
+        if not headers or not headers[0]:
             raise ValueError("it has no header, which names its encoding")
-        self._read_header(said)
-        plurals = plural_forms(said, languages)
-        self.units = [
-            unit_of(
-                unit.getcontext() or "",
-                [*map(str, getattr(unit.source, "strings", [unit.source]))],
-                [*map(str, getattr(unit.target, "strings", [unit.target]))],
-                plurals,
-            )
-            for unit in messages
-        ]
+        self.accelerator = _accelerator_of(headers[0])
+        plurals = plural_forms(headers[0], languages)
+        for unit in store.units:
+            if not unit.isheader():
+                context = unit.getcontext() or ""
+                self.units.append(unit_of(context, _strings(unit.source), _strings(unit.target), plurals))
+
+
+def _strings(text: Any) -> list[str]:
+    """Return the forms of a text of the toolkit."""
+    return [str(each) for each in getattr(text, "strings", [text])]
+
+
+def _accelerator_of(header: str) -> str:
+    """Return the mark of accelerators that a header names; an empty text if it names none."""
+    mark = ""
+    for line in header.split("\n"):
+        name, _, value = line.partition(":")
+        if name.strip() == "X-Accelerator-Marker":
+            mark = value.strip()
+    return mark
 
 
 def unit_of(context: str, sources: Sequence[str], targets: Sequence[str], plurals: Sequence[Numbers]) -> Unit:
     """Return the unit of a message, which has one source or the singular and the plural; it cannot be written."""
-    note, own = re.match(r"(?:_: (.*)\n)?", sources[0]), list(sources)  # KDE's contexts of old
-    if note and note[1] is not None:
+    singular, *plural = sources
+    note = re.match(r"_: (.*)\n", singular)  # KDE's contexts of old
+    if note:
         context += note[1]
-        own[0] = sources[0][note.end() :]
-    numbers = plurals if len(own) > 1 else ()
-    if numbers:
-        own = [_source_of(each, *own) if len(numbers) > 1 else own[1] for each in numbers]
-    return Unit(own, targets, context, False, lambda *_, **__: None, numbers=numbers)
+        singular = singular[note.end() :]
+    unit = Unit([singular], targets, context, False, lambda *_, **__: None)
+    if plural:
+        unit.sources = plural[:1]
+        unit.numbers = plurals
+        if len(plurals) > 1:
+            unit.sources = [_source_of(numbers, singular, *plural) for numbers in plurals]
+    return unit
 
 
 def plural_forms(header: str, languages: Sequence[str]) -> Sequence[Numbers]:
     """Return the numbers that take each plural form that a header declares, or else those of the target language."""
-    found = PLURALS.search(header)
-    if found:
-        count, rule = int(found[1]), found[2]
-    else:
-        count, rule = usual_plurals(languages[-1])
-    return numbers_of_forms(count, rule)
+    declared = PLURALS.search(header)
+    if declared:
+        return numbers_of_forms(int(declared[1]), declared[2])
+    return numbers_of_forms(*usual_plurals(languages[-1]))
 
 
 def _source_of(numbers: Numbers, singular: str, plural: str) -> str:
     """Return the source of a plural form: the singular for that of one thing, if it fits all numbers of the form."""
     is_sure = len(numbers) == 1 or re.search("[%{]", singular) is not None
-    return singular if 1 in numbers and is_sure and fits_all(numbers, singular, plural) else plural
+    if 1 in numbers and is_sure and fits_all(numbers, singular, plural):
+        return singular
+    return plural
 
 
 def _entries(text: str) -> Iterator[_Entry]:
     """Yield the entries of a PO file, in order; raise ValueError if it is none."""
-    entry, comments, begin, name = _Entry([]), list[re.Match[str]](), 0, ""
+    entry = _Entry([])
+    comments: list[re.Match[str]] = []
+    begin = 0
+    name = ""
     for token in _tokens(text):
-        kind, at = token.lastgroup, token.start()
+        kind = token.lastgroup
+        at = token.start()
         if kind == "space":
             continue
         if kind == "comment":
@@ -370,10 +407,12 @@ def _tokens(text: str) -> Iterator[re.Match[str]]:
 def _checked(entry: _Entry, text: str) -> Iterator[_Entry]:
     """Yield an entry unless it is empty; raise ValueError if it is not complete."""
     if entry.fields:
+        for each in entry.fields:
+            if not each.strings:
+                raise _error(text, each.start)
         names = [each.name for each in entry.fields]
-        lacking = next((each for each in entry.fields if not each.strings), None)
-        if lacking or not ENTRY.fullmatch(" ".join(names)) or len({*names}) < len(names):
-            raise _error(text, (lacking or entry.fields[0]).start)
+        if not ENTRY.fullmatch(" ".join(names)) or len(set(names)) < len(names):
+            raise _error(text, entry.fields[0].start)
         yield entry
 
 
@@ -387,11 +426,38 @@ def _is_header(texts: dict[str, str]) -> bool:
 
 
 def _first_header(text: str) -> str:
-    found = (entry.texts for entry in _entries(text))
-    header = next(filter(_is_header, found), None)
-    if header is None:
-        raise ValueError("it has no header, which names its encoding")
-    return header["msgstr"]
+    for entry in _entries(text):
+        texts = entry.texts
+        if _is_header(texts):
+            return texts["msgstr"]
+    raise ValueError("it has no header, which names its encoding")
+
+
+def _texts(comments: Iterable[re.Match[str]]) -> list[str]:
+    return [comment[0] for comment in comments]
+
+
+def _first_start(comments: Iterable[re.Match[str]], entry: _Entry) -> int:
+    """Return where the first of some comments starts, or the entry itself if that is before."""
+    return min([comment.start() for comment in comments] + [entry.fields[0].start])
+
+
+def _names_of_forms(count: int, is_plural: bool) -> list[str]:
+    if not is_plural:
+        return ["msgstr"]
+    return [f"msgstr[{form}]" for form in range(count)]
+
+
+def _origin_in(notes: Iterable[str]) -> Origin:
+    for note in notes:
+        found = _ORIGIN.match(note)
+        if found:
+            return origin_of(found[1])
+    return ""
+
+
+def _without_origin(notes: Iterable[str]) -> list[str]:
+    return [note for note in notes if not _ORIGIN.match(note)]
 
 
 def _flags(entry: _Entry) -> list[re.Match[str]]:
@@ -400,7 +466,9 @@ def _flags(entry: _Entry) -> list[re.Match[str]]:
 
 def _names_of_flags(entry: _Entry) -> list[str]:
     """Return the flags of an entry but `fuzzy`."""
-    names = [name.strip() for each in _flags(entry) for name in each[0].split(",")[1:]]
+    names: list[str] = []
+    for flags in _texts(_flags(entry)):
+        names += map(str.strip, flags.split(",")[1:])
     return [name for name in names if name != "fuzzy"]
 
 
@@ -412,7 +480,8 @@ def _unescaped(escape: re.Match[str]) -> str:
     octal, hexadecimal, sign = escape.groups()
     if sign:
         return ESCAPES.get(sign, sign)
-    return chr((int(octal, 8) if octal else int(hexadecimal, 16)) & 0xFF)
+    code = int(octal, 8) if octal else int(hexadecimal, 16)
+    return chr(code & 0xFF)
 
 
 def _quoted(name: str, text: str, newline: str) -> str:
@@ -426,4 +495,5 @@ def _quoted(name: str, text: str, newline: str) -> str:
 
 
 def _columns(text: str) -> int:
-    return sum(2 if east_asian_width(each) in "WF" else 1 for each in text)
+    wide = [each for each in text if east_asian_width(each) in "WF"]
+    return len(text) + len(wide)

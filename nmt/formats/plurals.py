@@ -7,6 +7,7 @@ it: "21 files", "2 files" and "5 files" for the three forms of Ukrainian, both i
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, lru_cache
 from operator import add, eq, floordiv, ge, gt, le, lt, mod, mul, ne, sub
@@ -46,10 +47,12 @@ def numbers_of_forms(count: int, expression: str) -> tuple[Numbers, ...]:
         raise ValueError(f"it has {count} plural forms")
     try:
         rule = _Parser(expression).rule()
-        forms = {number: int(rule(number)) for number in SAMPLE}
+        numbers: defaultdict[int, list[int]] = defaultdict(list)  # by their forms
+        for number in SAMPLE:
+            numbers[int(rule(number))].append(number)
     except (ValueError, ZeroDivisionError, RecursionError):
         raise ValueError(f"no rule for plural forms: {expression.strip()[:60]!r}") from None
-    return tuple(frozenset(number for number in SAMPLE if forms[number] == form) for form in range(count))
+    return tuple(frozenset(numbers[form]) for form in range(count))
 
 
 class _Parser:
@@ -70,7 +73,9 @@ class _Parser:
 
     def _take(self, *expected: str) -> str:
         """Return the next token and go on if it is an expected one; else an empty text."""
-        return self._tokens.pop() if self._tokens and self._tokens[-1] in expected else ""
+        if not self._tokens or self._tokens[-1] not in expected:
+            return ""
+        return self._tokens.pop()
 
     def _require(self, token: str) -> None:
         if not self._take(token):
@@ -118,7 +123,9 @@ def _applied(operator: Callable[[int, int], int], left: Rule, right: Rule) -> Ru
 def telling_number(numbers: Numbers) -> int | None:
     """Return the number that stands for a form: the smallest above 1 that takes it, else 1, else 0, else None."""
     above_one = [number for number in numbers if number > 1]
-    return min(above_one) if above_one else max(numbers, default=None)
+    if above_one:
+        return min(above_one)
+    return max(numbers, default=None)
 
 
 def number_placeholder(text: str) -> str:
@@ -131,7 +138,9 @@ def number_placeholder(text: str) -> str:
         of_kind = [each for each in found if pattern.fullmatch(each)]
         if of_kind:
             return of_kind[0] if len(of_kind) == 1 else ""
-    return found[0] if len(found) == 1 and _ONLY.fullmatch(found[0]) else ""
+    if len(found) == 1 and _ONLY.fullmatch(found[0]):
+        return found[0]
+    return ""
 
 
 def fits_all(numbers: Numbers, source: str, plural: str) -> bool:
@@ -141,13 +150,16 @@ def fits_all(numbers: Numbers, source: str, plural: str) -> bool:
 
 def with_number(text: str, numbers: Numbers) -> str:
     """Return a text with a form's number in place of the placeholder; an empty one if that cannot be undone."""
-    number, placeholder = telling_number(numbers), number_placeholder(text)
+    number = telling_number(numbers)
+    placeholder = number_placeholder(text)
     if number is None or not placeholder or text.count(placeholder) > 1 or _digits(number).search(text):
         return ""
     if len(numbers) == 1 and _ONLY.fullmatch(placeholder):  # of "One file in %s"
         return ""
     told = text.replace(placeholder, str(number))
-    return told if len(_digits(number).findall(told)) == 1 else ""
+    if len(_digits(number).findall(told)) != 1:
+        return ""
+    return told
 
 
 def pair_with_number(source: str, target: str, numbers: Numbers) -> tuple[str, str]:
@@ -155,10 +167,13 @@ def pair_with_number(source: str, target: str, numbers: Numbers) -> tuple[str, s
 
     "One file" may be translated with a placeholder, in whose place its only number stands.
     """
-    told_source, told_target = with_number(source, numbers), with_number(target, numbers)
+    told_source = with_number(source, numbers)
+    told_target = with_number(target, numbers)
     if told_target and len(numbers) == 1 and not number_placeholder(source):
         told_source = source
-    return (told_source, told_target) if told_source and told_target else (source, target)
+    if not told_source or not told_target:
+        return source, target
+    return told_source, told_target
 
 
 @cache
@@ -186,8 +201,9 @@ class PluralString(ProgramString):
 
     def used(self, translations: Mapping[str, str]) -> Sequence[str]:
         """Return those of `texts` whose translations the string is made of."""
-        is_told = self._put_back(self._told.laid_out(translations)) != ""
-        return self._told.texts if is_told else self._untold
+        if self._put_back(self._told.laid_out(translations)):
+            return self._told.texts
+        return self._untold
 
     def put(self, translations: Mapping[str, str]) -> str:
         """Return the string with translations of its texts, by the one with the number if that works; else empty."""
@@ -199,5 +215,6 @@ class PluralString(ProgramString):
             return ""
         placeholder = number_placeholder(self.body)
         text, count = _digits(self._number).subn(lambda _: placeholder, told)
-        is_sure = count == 1 and in_order(text, placeholders(self.body)) == text
-        return self.dressed(text) if is_sure else ""
+        if count != 1 or in_order(text, placeholders(self.body)) != text:
+            return ""
+        return self.dressed(text)

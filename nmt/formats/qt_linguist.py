@@ -8,7 +8,7 @@ from functools import partial
 
 from nmt.formats.catalogs import numbers_of_qt
 from nmt.formats.units import Origin, Unit, UnitFile, origin_of
-from nmt.formats.xml_text import Element, XmlText, escaped
+from nmt.formats.xml_text import Element, XmlText, escaped, with_attribute
 
 GONE = ("obsolete", "vanished")  # types of translations whose sources are no longer there
 FOR_REVIEW = "unfinished"
@@ -42,38 +42,39 @@ class TsFile(UnitFile):
 
     def __init__(self, raw: bytes, languages: Sequence[str]) -> None:
         """Read a file; raise ValueError, LookupError or ExpatError if it is none."""
-        super().__init__()
-        self._document = XmlText(raw)
-        self.text, self.edits = self._document.text, self._document.edits
+        self._document = XmlText(raw, "TS")
+        super().__init__(self._document.text, self._document.edits)
+        self.accelerator = "&"
         root = self._document.root
-        if root.base != "TS":
-            raise ValueError(f"it begins with {root.tag[:60]}")
-        self.language = root.get("language")
-        self._numbers = numbers_of_qt(self.language or languages[-1])
-        name = ""
+        self._numbers = numbers_of_qt(root.get("language") or languages[-1])
+        context = ""
         for element in root.below():
             if element.base == "message":
-                self._read(element, name)
-            elif element.base in ("context", "name"):
-                name = element.content() if element.base == "name" else ""
+                self._read(element, context)
+            elif element.base == "context":
+                context = ""
+            elif element.base == "name":
+                context = element.content()
 
     def keep(self, unit: Unit, other: Unit, is_reviewed: bool) -> None:
         """Give a unit the translation, the marks and the comments of `other`, as they are written there."""
-        own, given, fill = unit.place, other.place, self._document.fill
+        own = unit.place
+        given = other.place
         if given.target is None:
             return
         state = given.target.get("type") or None
         inside = self._document.in_newlines(given.target.inside)
         if own.target is None:
-            mark = f' type="{state}"' if state else ""
-            self._document.put_behind(own.source, f"<translation{mark}>{inside}</translation>")
+            self._put_translation(own.source, inside, state)
         elif own.target not in own.forms and len(own.forms) == len(given.forms) > 0:
             for place, filled in zip(own.forms, given.forms, strict=True):
-                fill(place, self._document.in_newlines(filled.inside))
-            fill(own.target, None, type=state)
+                self._document.fill(place, self._document.in_newlines(filled.inside))
+            self._document.fill(own.target, None, type=state)
         else:
-            fill(own.target, inside, type=state)
-        lines = [line for line in given.notes.split("\n") if not (is_reviewed and line.startswith(NOTE))]
+            self._document.fill(own.target, inside, type=state)
+        lines = given.notes.split("\n")
+        if is_reviewed:
+            lines = _without_origin(lines)
         unit.write = partial(self._write, own, lines)
         self._annotate(own, lines)
 
@@ -82,26 +83,32 @@ class TsFile(UnitFile):
         return self._document.content()
 
     def _read(self, message: Element, context: str) -> None:
-        source, target = message.child("source"), message.child("translation")
+        """Read a message unless its source is gone."""
+        source = message.child("source")
+        target = message.child("translation")
+        name = message.get("id")
         state = target.get("type") if target else ""
-        if source is None or not source.content().strip():
-            if target and not target.has_text and state not in GONE and message.get("id"):
-                self.unfilled.append(message.get("id"))
-            return
         if state in GONE:
             return
+        if source is None or not source.content().strip():
+            if name and target and not target.has_text:
+                self.unfilled.append(name)
+            return
         is_plural = message.get("numerus") == "yes"
-        places = _places(target, is_plural)
-        texts = [source.translation(place) for place in places]
-        if is_plural and not places:
+        forms = _forms(target, is_plural)
+        texts = [source.translation(form) for form in forms]
+        if is_plural and not forms:
             texts = [""] * len(self._numbers)
-        place = _Message(message, source, target, places)
+        sources = [source.content()] * max(1, len(texts))
+        place = _Message(message, source, target, forms)
         lines = place.notes.split("\n")
-        sources = [source.content()] * len(texts or [""])
         write = partial(self._write, place, lines)
         unit = Unit(sources, texts, _context(message, context), state == FOR_REVIEW, write)
-        unit.name, unit.start, unit.notes, unit.place = message.get("id"), message.start, place.notes, place
-        unit.origin = next((origin_of(line.removeprefix(NOTE)) for line in lines if line.startswith(NOTE)), "")
+        unit.name = name
+        unit.start = message.start
+        unit.notes = place.notes
+        unit.place = place
+        unit.origin = _origin_in(lines)
         if is_plural and len(sources) == len(self._numbers):
             unit.numbers = self._numbers
         self.units.append(unit)
@@ -110,48 +117,73 @@ class TsFile(UnitFile):
         self, place: _Message, notes: Sequence[str], texts: Sequence[str], review: bool, origin: Origin = ""
     ) -> None:
         """Write to the elements of the forms; without them, to new ones in the translation, behind the source."""
-        source, target, places, state = place.source, place.target, place.forms, FOR_REVIEW if review else None
-        forms = [self._document.as_xml(text, bool(source.children), ESCAPES) for text in texts]
-        for each, text, xml in zip(places, texts, forms, strict=bool(places)):
-            self._document.fill(each, each.inside if text and text == each.content() else xml)
-        others = [line for line in notes if not line.startswith(NOTE)]
-        self._annotate(place, [*others, *([NOTE + origin] if origin else [])])
-        xml = forms[0]
+        target = place.target
+        state = FOR_REVIEW if review else None
+        is_xml = bool(place.source.children)
+        forms = [self._document.as_xml(text, is_xml, ESCAPES) for text in texts]
+        for element, text, xml in zip(place.forms, texts, forms, strict=bool(place.forms)):
+            if text and text == element.content():
+                xml = element.inside
+            if element is target:
+                self._document.fill(element, xml, type=state)
+            else:
+                self._document.fill(element, xml)
+        lines = _without_origin(notes)
+        if origin:
+            lines.append(NOTE + origin)
+        self._annotate(place, lines)
+        inside = forms[0]
         if place.message.get("numerus") == "yes":
-            xml = "".join(f"<numerusform>{each}</numerusform>" for each in forms)
+            inside = "".join(f"<numerusform>{form}</numerusform>" for form in forms)
         if target is None:
-            mark = f' type="{state}"' if state else ""
-            self._document.put_behind(source, f"<translation{mark}>{xml}</translation>")
-        elif not places:
-            self._document.fill(target, xml, type=state)
-        elif target in places:
-            own = target.inside if texts[0] and texts[0] == target.content() else xml
-            self._document.fill(target, own, type=state)
-        else:
+            self._put_translation(place.source, inside, state)
+        elif not place.forms:
+            self._document.fill(target, inside, type=state)
+        elif target not in place.forms:
             self._document.fill(target, None, type=state)
+
+    def _put_translation(self, source: Element, inside: str, state: str | None) -> None:
+        tag = with_attribute("<translation>", "type", state)
+        self._document.put_behind(source, f"{tag}{inside}</translation>")
 
     def _annotate(self, place: _Message, lines: Sequence[str]) -> None:
         """Set what translators say of a message."""
-        text, own = "\n".join(filter(None, lines)), place.message.child("translatorcomment")
-        xml = f"<translatorcomment>{escaped(text)}</translatorcomment>" if text else ""
-        if own:
-            self._document.replace(own, own.raw if text == own.content() else xml)
+        text = "\n".join(filter(None, lines))
+        present = place.message.child("translatorcomment")
+        xml = ""
+        if present and text == present.content():
+            xml = present.raw
+        elif text:
+            xml = f"<translatorcomment>{escaped(text)}</translatorcomment>"
+        if present:
+            self._document.replace(present, xml)
         elif text:
             last = [each for each in place.message.children if each.base in BEFORE_NOTES][-1]
             self._document.put_behind(last, xml, -1)
 
 
-def _places(target: Element | None, is_plural: bool) -> list[Element]:
+def _forms(target: Element | None, is_plural: bool) -> list[Element]:
     """Return the elements that hold the forms of a translation, or the variants of each form."""
     if target is None:
         return []
-    forms = [each for each in target.children if each.base == "numerusform"] if is_plural else [target]
-    places = list[Element]()
-    for form in forms:
-        places += [each for each in form.children if each.base == "lengthvariant"] or [form]
-    return places
+    found = []
+    for form in target.named("numerusform") if is_plural else [target]:
+        found += form.named("lengthvariant") or [form]
+    return found
 
 
 def _context(message: Element, name: str) -> str:
     comment = message.child("comment")
-    return "\n".join(filter(None, [name, comment.content() if comment else "", message.get("id")]))
+    parts = [name, comment.content() if comment else "", message.get("id")]
+    return "\n".join(filter(None, parts))
+
+
+def _origin_in(lines: Sequence[str]) -> Origin:
+    for line in lines:
+        if line.startswith(NOTE):
+            return origin_of(line.removeprefix(NOTE))
+    return ""
+
+
+def _without_origin(lines: Sequence[str]) -> list[str]:
+    return [line for line in lines if not line.startswith(NOTE)]

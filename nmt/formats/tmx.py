@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 
 from nmt.formats.units import Origin, Unit, UnitFile, origin_of
@@ -16,31 +16,36 @@ CONTEXTS = ("x-context", "context")
 
 
 class TmxFile(UnitFile):
-    """A TMX: `lacking` units have no variant in one of the languages, `complete` ones have both, and `codes` are those
-    of all variants, in lower case, each with how it is written."""
+    """A TMX, read in two of its languages."""
 
     def __init__(self, raw: bytes, languages: Sequence[str]) -> None:
         """Read a file; raise ValueError, LookupError or ExpatError if it is none."""
-        super().__init__()
-        self._document, self._languages = XmlText(raw), languages
-        self.text, self.edits = self._document.text, self._document.edits
-        self.lacking, self.complete, self.codes = 0, 0, dict[str, str]()
-        if self._document.root.base != "tmx":
-            raise ValueError(f"it begins with {self._document.root.tag[:60]}")
+        self._document = XmlText(raw, "tmx")
+        super().__init__(self._document.text, self._document.edits)
+        self._languages = languages
+        self.lacking = 0
+        """Units without a variant in one of the languages"""
+        self.complete = 0
+        """Those that have both"""
+        self.codes: dict[str, str] = {}
+        """Codes of the languages of all variants, in lower case, each with how it is written"""
         for element in self._document.root.below():
             if element.base == "tu":
                 self._read(element)
 
     def keep(self, unit: Unit, other: Unit, is_reviewed: bool) -> None:
         """Give a unit the variant of `other`, as it is written there."""
-        (source, target), (_, given) = unit.place, other.place
+        source, target = unit.place
+        _, given = other.place
         if given is None:
             return
-        variant, xml = given.parent, self._document.in_newlines(given.parent.raw)
-        note = _note_of(variant)
+        variant = given.parent
+        xml = variant.raw
+        note = _property(variant, NOTE)
         if note and is_reviewed:
-            at, end = note.start - variant.start, note.end - variant.start
-            xml = self._document.in_newlines(variant.raw[:at].rstrip() + variant.raw[end:])
+            before = xml[: note.start - variant.start]
+            xml = before.rstrip() + xml[note.end - variant.start :]
+        xml = self._document.in_newlines(xml)
         if target:
             self._document.replace(target.parent, xml)
         else:
@@ -51,88 +56,125 @@ class TmxFile(UnitFile):
         return self._document.content()
 
     def _read(self, element: Element) -> None:
-        variants = dict[str, Element]()
-        for each in element.children:
-            if each.base == "tuv":
-                variants.setdefault(_code(_language_of(each)), each)
-        codes = _codes_of(self._languages, [code for code in variants if code])
-        pair = [variants[code] if code else None for code in codes]
-        self.codes |= {code: _language_of(each) for code, each in variants.items() if code}
-        self.lacking += None in pair
-        self.complete += None not in pair
-        source, target = (each.child("seg") if each else None for each in pair)
+        variants: dict[str, Element] = {}
+        for variant in element.named("tuv"):
+            code = _language_of(variant).replace("_", "-").lower()
+            variants.setdefault(code, variant)
+        known = [code for code in variants if code]
+        for code in known:
+            self.codes[code] = _language_of(variants[code])
+        codes = _codes_of(self._languages, known)
+        if None in codes:
+            self.lacking += 1
+        else:
+            self.complete += 1
+        source, target = (variants[code].child("seg") if code else None for code in codes)
         if source is None:
-            texts = (seg.content() for seg in (each.child("seg") for each in variants.values()) if seg)
-            self.unfilled.append(next(texts, "") or element.get("tuid"))
+            self.unfilled.append(_first_text(variants.values()) or element.get("tuid"))
         elif source.content().strip():
-            notes = (each for each in element.children if each.base == "prop" and each.get("type") in CONTEXTS)
-            context = next((each.content() for each in notes), "")
-            text, translation = source.content(may_wrap=True), source.translation(target, may_wrap=True)
-            unit = Unit([text], [translation], context, False, partial(self._write, source, target))
-            unit.name, unit.start, unit.place = element.get("tuid"), element.start, (source, target)
-            if target and target.parent:
-                note = _note_of(target.parent)
-                others = (each.raw for each in target.parent.children if each is not target)
-                unit.notes = "\n".join([target.parent.tag, *others])
-                unit.origin = origin_of(note.content()) if note else ""
-            self.units.append(unit)
+            self.units.append(self._unit(element, source, target))
+
+    def _unit(self, element: Element, source: Element, target: Element | None) -> Unit:
+        context = _property(element, *CONTEXTS)
+        text = source.content(may_wrap=True)
+        translation = source.translation(target, may_wrap=True)
+        write = partial(self._write, source, target)
+        unit = Unit([text], [translation], context.content() if context else "", False, write)
+        unit.name = element.get("tuid")
+        unit.start = element.start
+        unit.place = (source, target)
+        if target and target.parent:
+            others = [each.raw for each in target.parent.children if each is not target]
+            unit.notes = "\n".join([target.parent.tag, *others])
+            note = _property(target.parent, NOTE)
+            if note:
+                unit.origin = origin_of(note.content())
+        return unit
 
     def _write(
         self, source: Element, target: Element | None, texts: Sequence[str], _: bool, origin: Origin = ""
     ) -> None:
         xml = self._document.translated(source, texts[0])
-        prop = f'<prop type="{NOTE}">{origin}</prop>' if origin else ""
+        note = f'<prop type="{NOTE}">{origin}</prop>' if origin else ""
         if target is not None:
             assert target.parent is not None
             self._document.fill(target, xml)
-            note = _note_of(target.parent)
-            if note:
-                self._document.replace(note, prop)
+            present = _property(target.parent, NOTE)
+            if present:
+                self._document.replace(present, note)
             else:
-                self._document.put_before(target, prop)
+                self._document.put_before(target, note)
             return
         variant = source.parent
         assert variant is not None
         before = self._document.text[variant.inner : source.start]
         after = self._document.text[source.end : variant.stop]
-        lead, trail = before[len(before.rstrip()) :], after[: len(after) - len(after.lstrip())]
-        seg = f"{lead}{prop + lead if prop else ''}<seg>{xml}</seg>{trail}"
+        lead = before[len(before.rstrip()) :]
+        trail = after[: len(after) - len(after.lstrip())]
+        if note:
+            note += lead
+        inside = f"{lead}{note}<seg>{xml}</seg>{trail}"
+        self._document.put_behind(variant, f'<tuv xml:lang="{self._target_code()}">{inside}</tuv>')
+
+    def _target_code(self) -> str:
+        """Return the code of the target language as other units have it."""
         language = Language.of(self._languages[-1])
-        own = (code for code in self.codes.values() if Language.of(code).is_same(language))
-        code = next(own, language.tag)  # as other units have it
-        self._document.put_behind(variant, f'<tuv xml:lang="{code}">{seg}</tuv>')
+        for code in self.codes.values():
+            if Language.of(code).is_same(language):
+                return code
+        return language.tag
 
 
-def _note_of(variant: Element) -> Element | None:
-    return next((each for each in variant.children if each.base == "prop" and each.get("type") == NOTE), None)
+def _property(element: Element, *types: str) -> Element | None:
+    """Return the first property of one of these types; None if there is none."""
+    for each in element.named("prop"):
+        if each.get("type") in types:
+            return each
+    return None
+
+
+def _first_text(variants: Iterable[Element]) -> str:
+    for variant in variants:
+        segment = variant.child("seg")
+        if segment:
+            return segment.content()
+    return ""
 
 
 def _language_of(variant: Element) -> str:
     return variant.get("xml:lang") or variant.get("lang")
 
 
-def _code(language: str) -> str:
-    return language.replace("_", "-").lower()
-
-
-def _codes_of(languages: Sequence[str], codes: Sequence[str]) -> list[str | None]:
+def _codes_of(languages: Sequence[str], codes: Sequence[str]) -> tuple[str | None, str | None]:
     """Return the code of each language, source and target, among those of a unit; None of one that is not there.
 
     Where a language itself is missing, one of another region is taken, if there is only one: en-US for en or for
     en-GB. As a target only if one of both names no region, since pt-PT is no translation to pt-BR.
     """
-    known = {code: Language.of(code) for code in codes}
-    wanted = [Language.of(languages[side]) for side in (0, -1)]
-    found = [_equal(each, known) for each in wanted]
-    for side, language in enumerate(wanted):
-        fits = language.is_same if side else language.is_like
-        others = [code for code, each in known.items() if code not in found and fits(each)]
-        if found[side] is None and (len(others) == 1 or (others and not language.region)):
-            found[side] = others[0]
-    return found
+    source = Language.of(languages[0])
+    target = Language.of(languages[-1])
+    of_source = _equal(source, codes)
+    of_target = _equal(target, codes)
+    if of_source is None:
+        alike = [code for code in codes if code != of_target and source.is_like(Language.of(code))]
+        of_source = _only(source, alike)
+    if of_target is None:
+        alike = [code for code in codes if code != of_source and target.is_same(Language.of(code))]
+        of_target = _only(target, alike)
+    return of_source, of_target
 
 
-def _equal(language: Language, known: Mapping[str, Language]) -> str | None:
+def _equal(language: Language, codes: Sequence[str]) -> str | None:
     """Return the code that names exactly this language, in its script and region."""
-    same = (code for code, each in known.items() if each.region == language.region and each.is_like(language))
-    return next(same, None)
+    for code in codes:
+        other = Language.of(code)
+        if other.region == language.region and other.is_like(language):
+            return code
+    return None
+
+
+def _only(language: Language, codes: Sequence[str]) -> str | None:
+    """Return the only one of the codes that stand for a language; the first one if this has no region."""
+    if len(codes) == 1 or (codes and not language.region):
+        return codes[0]
+    return None

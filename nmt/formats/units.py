@@ -15,7 +15,10 @@ ORIGINS: tuple[Origin, ...] = ("memory", "near memory", "model")
 
 def origin_of(text: str) -> Origin:
     """Return the origin that a file names by this text; an empty one if it is none."""
-    return next((each for each in ORIGINS if each == text.strip()), "")
+    for origin in ORIGINS:
+        if origin == text.strip():
+            return origin
+    return ""
 
 
 class Write(Protocol):
@@ -62,8 +65,11 @@ class Unit:
     def filled(self) -> list[str]:
         """The forms, empty ones for gaps: those without a translation; white space alone is none, unless the source
         is."""
-        pairs = zip_longest(self.sources, self.targets[: len(self.sources)], fillvalue="")
-        return [target if target.strip() or not source.strip() else "" for source, target in pairs]
+        filled = []
+        for source, target in zip_longest(self.sources, self.targets[: len(self.sources)], fillvalue=""):
+            is_gap = source.strip() and not target.strip()
+            filled.append("" if is_gap else target)
+        return filled
 
     @property
     def gaps(self) -> int:
@@ -77,14 +83,17 @@ class Unit:
 
     def numbers_of(self, form: int) -> Numbers:
         """Return the numbers that take a form; none if it is not known, or no plural."""
-        return self.numbers[form] if self.numbers else ()
+        if not self.numbers:
+            return ()
+        return self.numbers[form]
 
 
 class Edits:
     """Changes to a text; a later one at the same offset replaces the earlier one of its order."""
 
     def __init__(self) -> None:
-        self._edits = dict[tuple[int, int], tuple[int, str]]()
+        self._edits: dict[tuple[int, int], tuple[int, str]] = {}
+        """The end and the new text of each, by its start and order"""
 
     def replace(self, start: int, end: int, new: str, order: int = 0) -> None:
         """Put `new` where `text[start:end]` is; of several at an offset, insertions of a lower `order` come first."""
@@ -92,33 +101,34 @@ class Edits:
 
     def applied(self, text: str) -> str:
         """Return the text with all changes."""
-        parts, at = list[str](), 0
+        parts = []
+        at = 0
         for (start, _), (end, new) in sorted(self._edits.items()):
             parts += [text[at:start], new]
             at = end
-        return "".join([*parts, text[at:]])
+        return "".join(parts) + text[at:]
 
     def around(self, text: str) -> str:
         """Return the text without all that is replaced."""
-        parts, at = list[str](), 0
+        parts = []
+        at = 0
         for (start, _), (end, _) in sorted(self._edits.items()):
             parts.append(text[at:start])
             at = max(at, end)
-        return "".join([*parts, text[at:]])
+        return "".join(parts) + text[at:]
 
 
 class UnitFile:
     """What a file of any format has: units, and what else it says."""
 
-    def __init__(self) -> None:
-        """Begin with a file without units."""
+    def __init__(self, text: str, edits: Edits) -> None:
+        """Begin with a text, changes to it that are still to come, and no units."""
+        self.text = text
+        self.edits = edits
         self.units: list[Unit] = []
         self.headers: list[Unit] = []
-        self.text, self.edits = "", Edits()
         self.unfilled: list[str] = []
         """What is to be translated, but has no source here"""
-        self.language = ""
-        """Code of the language of its translations; empty if it does not say it"""
         self.accelerator = ""
         """Mark of accelerators; empty if it does not say it"""
 

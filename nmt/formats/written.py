@@ -82,10 +82,11 @@ class Written(BaseModel):
     def add(self, file: BilingualFile, given: BilingualFile, kept: Collection[str]) -> None:
         """Record the units of the file, which was made from `given`; those named in `kept` are work of people."""
         seen = {name: state_of(given, unit) for name, unit in names_of(given)}
-        self.units = {
-            name: seen.get(name, "") + ("" if name in kept else f" {state_of(file, unit)}")
-            for name, unit in names_of(file)
-        }
+        self.units = {}
+        for name, unit in names_of(file):
+            self.units[name] = seen.get(name, "")
+            if name not in kept:
+                self.units[name] += f" {state_of(file, unit)}"
 
     def save(self, path: Path) -> None:
         """Write the record of a file; raise UserError if it cannot be written."""
@@ -117,7 +118,7 @@ def state_of(file: BilingualFile, unit: Unit) -> str:
 
 def names_of(file: BilingualFile) -> Iterator[tuple[str, Unit]]:
     """Yield the units and then the headers, each with a name that another version of the file has for it, too."""
-    numbers = defaultdict[tuple[str, ...], Iterator[int]](count)
+    numbers: defaultdict[tuple[str, ...], Iterator[int]] = defaultdict(count)
     for unit in (*file.units, *file.headers):
         key = (unit.name, *_key(file, unit))
         yield hash_of(*key, next(numbers[key])), unit
@@ -125,7 +126,9 @@ def names_of(file: BilingualFile) -> Iterator[tuple[str, Unit]]:
 
 def _key(file: BilingualFile, unit: Unit) -> tuple[str, ...]:
     """Return what tells units apart, but for their names: their contexts and sources."""
-    return (unit.context, *(dict.fromkeys(unit.sources) if file.has_sources else ()))
+    if not file.has_sources:
+        return (unit.context,)
+    return (unit.context, *dict.fromkeys(unit.sources))
 
 
 def matched(file: BilingualFile, other: BilingualFile) -> list[tuple[str, Unit] | None]:
@@ -133,7 +136,8 @@ def matched(file: BilingualFile, other: BilingualFile) -> list[tuple[str, Unit] 
 
     It has the same context and source and, if there are several, the same name or place in their order.
     """
-    named, alike = defaultdict[Any, list[tuple[str, Unit]]](list), defaultdict[Any, list[tuple[str, Unit]]](list)
+    named: defaultdict[Any, list[tuple[str, Unit]]] = defaultdict(list)
+    alike: defaultdict[Any, list[tuple[str, Unit]]] = defaultdict(list)
     for name, unit in names_of(other):
         named[unit.name, *_key(other, unit)].append((name, unit))
     units = [*file.units, *file.headers]
@@ -141,11 +145,17 @@ def matched(file: BilingualFile, other: BilingualFile) -> list[tuple[str, Unit] 
     for rest in named.values():
         for name, unit in rest:
             alike[_key(other, unit)].append((name, unit))
-    return [each or _first(alike[_key(file, unit)]) for each, unit in zip(found, units, strict=True)]
+    for at, unit in enumerate(units):
+        if found[at] is None:
+            found[at] = _first(alike[_key(file, unit)])
+    return found
 
 
 def _first(found: list[tuple[str, Unit]]) -> tuple[str, Unit] | None:
-    return found.pop(0) if found else None
+    """Take the first of those found; None if there is none."""
+    if not found:
+        return None
+    return found.pop(0)
 
 
 def free_copy(path: Path, own: str) -> Path:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from nmt.formats.units import Origin, Unit, UnitFile, Write
-from nmt.formats.xml_text import Element, XmlText, parts_of
+from nmt.formats.units import Origin, Unit, UnitFile
+from nmt.formats.xml_text import Element, XmlText, parts_of, with_attribute
 
 UNTRANSLATED = ("new", "needs-translation")  # states in which a target is not a translation yet
 FOR_REVIEW = "needs-review-translation"
 QUALIFIERS: Mapping[Origin, str] = {"memory": "exact-match", "near memory": "fuzzy-match", "model": "mt-suggestion"}
 """What `state-qualifier` says of the origins"""
+_ORIGIN_OF = {qualifier: origin for origin, qualifier in QUALIFIERS.items()}
 Put = Callable[[str | None, str, str], None]
 """Sets the XML inside a target or a segment, unless it is None, and the state of the target and its qualifier"""
 
@@ -33,71 +34,88 @@ class XliffFile(UnitFile):
 
     def __init__(self, raw: bytes, _: Sequence[str]) -> None:
         """Read a file; raise ValueError, LookupError or ExpatError if it is none."""
-        super().__init__()
-        self._document = XmlText(raw)
-        self.text, self.edits = self._document.text, self._document.edits
+        self._document = XmlText(raw, "xliff")
+        super().__init__(self._document.text, self._document.edits)
         root = self._document.root
-        if root.base != "xliff" or root.get("version").startswith("2"):
+        if root.get("version").startswith("2"):
             raise ValueError(f"it begins with {root.tag[:60]}")
-        self.language = next((each.get("target-language") for each in root.children if each.base == "file"), "")
         self._read(())
 
     def _read(self, whole: Collection[str]) -> None:
         """Read the units, without dividing those with names in `whole`."""
-        elements = (each for each in self._document.root.below() if each.base == "trans-unit")
-        self.units = [unit for each in elements for unit in self._units(each, each.get("id") in whole)]
+        self.units = []
+        for element in self._document.root.below():
+            if element.base == "trans-unit":
+                self.units += self._units(element, element.get("id") in whole)
 
     def divide_as(self, other: XliffFile) -> None:
         """Do not divide units that have an undivided translation in another version of the file.
 
         Some programs write one to a unit that had segments.
         """
-        places = [unit.place for unit in other.units if unit.targets[0]]
-        self._read({each.element.get("id") for each in places if each.holder is each.element.child("target")} - {""})
+        whole = set()
+        for unit in other.units:
+            element = unit.place.element
+            if unit.targets[0] and unit.place.holder is element.child("target"):
+                whole.add(element.get("id"))
+        self._read(whole - {""})
 
     def keep(self, unit: Unit, other: Unit, is_reviewed: bool) -> None:
         """Give a unit the translation, the marks and the comments of `other`, as they are written there."""
-        own, given = unit.place, other.place
+        own = unit.place
+        given = other.place
         target = given.element.child("target")
         if target is None or given.holder is None:
             return
         qualifier = "" if is_reviewed else target.get("state-qualifier")
         own.put(self._document.in_newlines(given.holder.inside), target.get("state"), qualifier)
         self._document.fill(own.element, None, approved=given.element.get("approved") or None)
-        notes = [note for note in _notes(given.element) if note not in _notes(own.element)]
+        present = _notes(own.element)
+        notes = "".join(note for note in _notes(given.element) if note not in present)
         if notes:
-            self._document.put_behind(own.element.children[-1], self._document.in_newlines("".join(notes)), 1)
+            self._document.put_behind(own.element.children[-1], self._document.in_newlines(notes), 1)
 
     def content(self) -> bytes:
         """Return the file with all that was written to its units."""
         return self._document.content()
 
     def _units(self, element: Element, is_whole: bool) -> Iterator[Unit]:
-        source, target = element.child("source"), element.child("target")
+        """Yield the unit of a translation unit, or one for each of its segments unless it `is_whole`."""
+        source = element.child("source")
+        target = element.child("target")
         if source is None or not source.content().strip() or element.inherited("translate") == "no":
             return
-        state = target.get("state") if target else ""
-        qualifier = target.get("state-qualifier") if target else ""
-        is_new = state in UNTRANSLATED
-        needs_review = element.get("approved") == "no" or state.startswith("needs-")
-        places, written = _marked(target), dict[str, str]()
-        segments = {} if is_whole else _segments(element, is_new)
-        found: list[tuple[str, Element, _Place, Write]] = []
-        for key, each in segments.items():
-            put = partial(self._put_segment, element, places, written, key)
-            found.append((key, each, _Place(element, places.get(key), put), partial(self._write, element, each, put)))
-        if not segments:
-            put = partial(self._set_target, element)
-            found.append(("", source, _Place(element, target, put), partial(self._write, element, source, put)))
-        for key, each, place, write in found:
-            unit = Unit(
-                [each.content(may_wrap=True)], [_translation(each, place.holder, is_new)], "", needs_review, write
-            )
-            unit.name, unit.place = " ".join(filter(None, [element.get("id"), key])), place
-            unit.start = each.start
-            unit.notes = "\n".join([state, qualifier, element.get("approved"), *_notes(element)])
-            unit.origin = next((origin for origin, said in QUALIFIERS.items() if said == qualifier), "")
+        segments = {} if is_whole else _segments(element, source, target)
+        places = _marked(target)
+        written: dict[str, str] = {}
+        for name, segment in segments.items():
+            put = partial(self._put_segment, element, places, written, name)
+            unit = self._unit(segment, _Place(element, places.get(name), put))
+            unit.name = " ".join(filter(None, [unit.name, name]))
             yield unit
+        if not segments:
+            yield self._unit(source, _Place(element, target, partial(self._set_target, element)))
+
+    def _unit(self, source: Element, place: _Place) -> Unit:
+        """Return the unit of the source, or of a segment of it, at a place."""
+        target = place.element.child("target")
+        state = qualifier = ""
+        if target:
+            state = target.get("state")
+            qualifier = target.get("state-qualifier")
+        approved = place.element.get("approved")
+        translation = ""
+        if not _is_new(target):
+            translation = source.translation(place.holder, may_wrap=True)
+        needs_review = approved == "no" or state.startswith("needs-")
+        write = partial(self._write, place.element, source, place.put)
+        unit = Unit([source.content(may_wrap=True)], [translation], "", needs_review, write)
+        unit.name = place.element.get("id")
+        unit.start = source.start
+        unit.place = place
+        unit.notes = "\n".join([state, qualifier, approved, *_notes(place.element)])
+        unit.origin = _ORIGIN_OF.get(qualifier, "")
+        return unit
 
     def _write(
         self, element: Element, source: Element, put: Put, texts: Sequence[str], review: bool, origin: Origin = ""
@@ -126,39 +144,51 @@ class XliffFile(UnitFile):
             self._document.fill(places[key], written[key])
             self._set_target(element, None, state, qualifier)
             return
-        parts, at = list[str](), divided.inner
-        for each, segment in segments.items():
-            own = places[each].inside if each in places else ""
-            if not segment.is_empty:
-                parts += [self._document.text[at : segment.inner], written.get(each, own)]
-                at = segment.stop
-        self._set_target(element, "".join([*parts, self._document.text[at : divided.stop]]), state, qualifier)
+        inside = ""
+        at = divided.inner
+        for name, segment in segments.items():
+            if segment.is_empty:
+                continue
+            inside += self._document.text[at : segment.inner]
+            if name in written:
+                inside += written[name]
+            elif name in places:
+                inside += places[name].inside
+            at = segment.stop
+        inside += self._document.text[at : divided.stop]
+        self._set_target(element, inside, state, qualifier)
 
     def _set_target(self, element: Element, xml: str | None, state: str, qualifier: str) -> None:
         """Set the state of a target and, unless it is None, the inside."""
         target = element.child("target")
         if target is not None:
             self._document.fill(target, xml, state=state or None, state_qualifier=qualifier or None)
-        else:
-            last = element.child("seg-source") or element.child("source")
-            assert last is not None
-            marks = {"state": state, "state-qualifier": qualifier}
-            mark = "".join(f' {key}="{value}"' for key, value in marks.items() if value)
-            name = f"{last.prefix}target"
-            self._document.put_behind(last, f"<{name}{mark}>{xml or ''}</{name}>")
+            return
+        last = element.child("seg-source") or element.child("source")
+        assert last is not None
+        name = f"{last.prefix}target"
+        tag = with_attribute(f"<{name}>", "state", state or None)
+        tag = with_attribute(tag, "state-qualifier", qualifier or None)
+        self._document.put_behind(last, f"{tag}{xml or ''}</{name}>")
 
 
 def _notes(element: Element) -> list[str]:
     """Return the notes of a unit, as they are written."""
-    return [each.raw for each in element.children if each.base == "note"]
+    return [note.raw for note in element.named("note")]
 
 
-def _segments(element: Element, is_new: bool) -> dict[str, Element]:
+def _is_new(target: Element | None) -> bool:
+    """Return whether a target says that it is not a translation yet."""
+    return target is not None and target.get("state") in UNTRANSLATED
+
+
+def _segments(element: Element, source: Element, target: Element | None) -> dict[str, Element]:
     """Return the segments of a unit that is divided into such; none if its target has an undivided translation."""
-    divided, source, target = (element.child(name) for name in ("seg-source", "source", "target"))
-    segments = {key: each for key, each in _marked(divided).items() if each.content().strip()}
-    is_whole = target is not None and target.has_text and not is_new and not _marked(target)
-    if source is None or is_whole or _bare("".join(map(_text, segments.values()))) != _bare(_text(source)):
+    if target is not None and target.has_text and not _is_new(target) and not _marked(target):
+        return {}
+    marked = _marked(element.child("seg-source"))
+    segments = {name: each for name, each in marked.items() if each.content().strip()}
+    if _letters(segments.values()) != _letters([source]):
         return {}
     return segments
 
@@ -168,23 +198,23 @@ def _marked(element: Element | None) -> dict[str, Element]:
 
     Of segments inside each other, those are the outer ones.
     """
-    found = list[Element]()
-    for each in element.below() if element else ():
-        if each.base == "mrk" and each.get("mtype") == "seg" and not (found and each.start < found[-1].end):
-            found.append(each)
-    names = [each.get("mid") for each in found]
-    if len({*names}) < len(names):
-        names = [str(number) for number in range(len(names))]
-    return dict(zip(names, found, strict=True))
+    if element is None:
+        return {}
+    segments = []
+    end = 0
+    for each in element.below():
+        if each.start >= end and each.base == "mrk" and each.get("mtype") == "seg":
+            segments.append(each)
+            end = each.end
+    by_name = {each.get("mid"): each for each in segments}
+    if len(by_name) < len(segments):
+        return {str(number): each for number, each in enumerate(segments)}
+    return by_name
 
 
-def _text(element: Element) -> str:
-    return "".join(text for is_tag, text in parts_of(element.inside) if not is_tag)
-
-
-def _bare(text: str) -> str:
-    return "".join(text.split())
-
-
-def _translation(source: Element, target: Element | None, is_new: bool) -> str:
-    return "" if is_new else source.translation(target, may_wrap=True)
+def _letters(elements: Iterable[Element]) -> str:
+    """Return the text of elements without tags and white space."""
+    texts: list[str] = []
+    for element in elements:
+        texts += (text for is_tag, text in parts_of(element.inside) if not is_tag)
+    return "".join("".join(texts).split())

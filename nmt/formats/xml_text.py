@@ -80,8 +80,10 @@ class Element:
         tag = self.tag
         if key not in tag:  # as in most
             return ""
-        values = (value[1:-1] for name, value in _ATTRIBUTE.findall(tag) if name == key)
-        return _unescaped(next(values, ""))
+        for name, quoted in _ATTRIBUTE.findall(tag):
+            if name == key:
+                return _unescaped(quoted[1:-1])
+        return ""
 
     def inherited(self, key: str) -> str:
         """Return the value of an attribute that holds for all that is inside: of the nearest element that has it."""
@@ -95,7 +97,15 @@ class Element:
 
     def child(self, base: str) -> Element | None:
         """Return the first child of this name in the namespace of this element, by its prefix; None without one."""
-        return next((each for each in self.children if each.name == self.prefix + base), None)
+        name = self.prefix + base
+        for each in self.children:
+            if each.name == name:
+                return each
+        return None
+
+    def named(self, base: str) -> list[Element]:
+        """Return the children of this name, whatever its prefix."""
+        return [each for each in self.children if each.base == base]
 
     def below(self) -> Iterator[Element]:
         """Yield the elements inside, in the order of the document."""
@@ -110,10 +120,14 @@ class Element:
         """Whether there is more inside than elements, the codes that these hold, and white space."""
         depth = 0
         for is_tag, text in parts_of(self.inside):
-            if is_tag and _CODE.match(text) and not text.endswith("/>"):
-                depth += -1 if text.startswith("</") else 1
-            elif not is_tag and not depth and text.strip():
-                return True
+            if not is_tag:
+                if not depth and text.strip():
+                    return True
+            elif _CODE.match(text):
+                if text.startswith("</"):
+                    depth -= 1
+                elif not text.endswith("/>"):
+                    depth += 1
         return False
 
     def content(self, may_wrap: bool = False) -> str:
@@ -122,15 +136,19 @@ class Element:
         If it may be wrapped, a line break with an indentation behind it is a space, unless `xml:space` preserves it.
         """
         is_wrapped = may_wrap and self.inherited("xml:space") != "preserve"
-        texts, kept = list[str](), list[bool]()
+        texts = []
+        kept: list[bool] = []  # of the elements that are open
         for is_tag, text in parts_of(self.inside):
             if is_tag and text.startswith("</"):
                 kept.pop()
             elif is_tag and not text.endswith("/>"):
                 kept.append(_KEPT.match(text) is not None)
-            elif is_wrapped and not is_tag and not any(kept):
-                text = _WRAPPED.sub(" ", text)
-            texts.append(text if is_tag or not self.children else escaped(text))
+            elif not is_tag:
+                if is_wrapped and not any(kept):
+                    text = _WRAPPED.sub(" ", text)
+                if self.children:
+                    text = escaped(text)
+            texts.append(text)
         return "".join(texts)
 
     def translation(self, target: Element | None, may_wrap: bool = False) -> str:
@@ -143,17 +161,28 @@ class Element:
 class XmlText:
     """An XML document and the changes to it."""
 
-    def __init__(self, raw: bytes) -> None:
-        """Read a document; raise ValueError, LookupError or ExpatError if it is none, or declares entities."""
+    def __init__(self, raw: bytes, root: str) -> None:
+        """Read a document whose root element has the name `root`.
+
+        Raise ValueError, LookupError or ExpatError if it is none, or declares entities.
+        """
         self._raw = raw
-        mark = next((each for each in MARKS if raw.startswith(each)), b"")
+        self._mark = b""
+        self._encoding = "utf-8"
         declared = _DECLARATION.match(raw)
-        self._encoding = MARKS.get(mark) or (declared[1].decode() if declared else "utf-8")
-        self._mark, self.edits = mark, Edits()
-        self.text = raw[len(mark) :].decode(self._encoding)
+        if declared:
+            self._encoding = declared[1].decode()
+        for mark, encoding in MARKS.items():
+            if raw.startswith(mark):
+                self._mark = mark
+                self._encoding = encoding
+        self.text = raw[len(self._mark) :].decode(self._encoding)
+        self.edits = Edits()
         if "<!ENTITY" in self.text:
             raise ValueError("it declares entities; write what they stand for")
         self.root = _parsed(self.text)
+        if self.root.base != root:
+            raise ValueError(f"it begins with {self.root.tag[:60]}")
         self.newline = "\r\n" if "\r\n" in self.text else "\n"
 
     def fill(self, element: Element, xml: str | None, **attributes: str | None) -> None:
@@ -174,24 +203,26 @@ class XmlText:
 
     def put_behind(self, element: Element, xml: str, order: int = 0) -> None:
         """Put XML behind an element, with the white space that is before this; `order` as in `Edits.replace`."""
-        at = element.start
-        while at and self.text[at - 1].isspace():
-            at -= 1
-        self.edits.replace(element.end, element.end, self.text[at : element.start] + xml, order)
+        self.edits.replace(element.end, element.end, self._space_before(element) + xml, order)
 
     def replace(self, element: Element, xml: str) -> None:
         """Put XML in place of an element; if there is none, the white space before it goes, too."""
-        at = element.start
-        while at and self.text[at - 1].isspace():
-            at -= 1
-        self.edits.replace(at, element.end, xml and self.text[at : element.start] + xml, 1)
+        space = self._space_before(element)
+        if xml:
+            xml = space + xml
+        self.edits.replace(element.start - len(space), element.end, xml, 1)
 
     def put_before(self, element: Element, xml: str) -> None:
         """Put XML before an element, with the white space that is before this."""
-        at = element.start
-        while at and self.text[at - 1].isspace():
-            at -= 1
-        self.edits.replace(element.start, element.start, xml and xml + self.text[at : element.start], -1)
+        if xml:
+            xml += self._space_before(element)
+        self.edits.replace(element.start, element.start, xml, -1)
+
+    def _space_before(self, element: Element) -> str:
+        start = element.start
+        while start and self.text[start - 1].isspace():
+            start -= 1
+        return self.text[start : element.start]
 
     def in_newlines(self, xml: str) -> str:
         """Return XML of another document with the line ends of this one."""
@@ -205,7 +236,8 @@ class XmlText:
 
     def as_xml(self, text: str, is_xml: bool, escapes: Mapping[int, str] = MappingProxyType({})) -> str:
         """Return the XML of a text, with the line ends of the document; raise ExpatError if it is not well-formed."""
-        xml = (text if is_xml else escaped(text).translate(escapes)).replace("\n", self.newline)
+        xml = text if is_xml else escaped(text).translate(escapes)
+        xml = xml.replace("\n", self.newline)
         _parsed(f"<x>{xml}</x>")
         return xml
 
@@ -247,8 +279,10 @@ def _unescaped(text: str) -> str:
 
 def _character(reference: re.Match[str]) -> str:
     hexadecimal, decimal = reference.groups()
-    if hexadecimal or decimal:
-        return chr(int(hexadecimal, 16) if hexadecimal else int(decimal))
+    if hexadecimal:
+        return chr(int(hexadecimal, 16))
+    if decimal:
+        return chr(int(decimal))
     return html.unescape(reference[0])
 
 
@@ -264,26 +298,29 @@ def _name(tag: str) -> str:
 def with_attribute(tag: str, key: str, value: str | None) -> str:
     """Return a start tag with an attribute in its place or, if it has none, at the end; without it if it is None."""
     for found in _ATTRIBUTE.finditer(tag):
+        if found[1] == key and value is None:
+            return tag[: found.start()] + tag[found.end() :]
         if found[1] == key:
-            start, end = found.span() if value is None else (found.start(2) + 1, found.end(2) - 1)
-            return tag[:start] + (value or "") + tag[end:]
+            return f"{tag[: found.start(2) + 1]}{value}{tag[found.end(2) - 1 :]}"
     if value is None:
         return tag
-    end = len(tag) - (2 if tag.endswith("/>") else 1)
-    end = len(tag[:end].rstrip())
-    return f'{tag[:end]} {key}="{value}"{tag[end:]}'
+    opening = tag.removesuffix(">").removesuffix("/").rstrip()
+    return f'{opening} {key}="{value}"{tag[len(opening) :]}'
 
 
 def _parsed(text: str) -> Element:
     """Return the root element of a document; raise ExpatError if this is not well-formed."""
-    parser, top = ParserCreate("utf-8"), Element(text, "", None, 0)
-    opened, last = [top], [top]
+    parser = ParserCreate("utf-8")
+    top = Element(text, "", None, 0, inner=0)
+    opened = [top]
+    last = top
 
     def come(*_: Any) -> None:
-        if last[0].inner < 0:
-            last[0].inner = parser.CurrentByteIndex
+        if last.inner < 0:
+            last.inner = parser.CurrentByteIndex
 
     def begin(name: str, _: Any) -> None:
+        nonlocal last
         come()
         parent = opened[-1]
         if len(opened) > MOST_DEEP:
@@ -291,17 +328,19 @@ def _parsed(text: str) -> Element:
         element = Element(text, name, None if parent is top else parent, parser.CurrentByteIndex)
         parent.children.append(element)
         opened.append(element)
-        last[0] = element
+        last = element
 
     def end(*_: Any) -> None:
         come()
-        element, at = opened.pop(), parser.CurrentByteIndex
+        element = opened.pop()
+        at = parser.CurrentByteIndex
         is_empty = element.inner == at and text.startswith("/>", at - 2)
         element.stop = at
         element.end = at if is_empty else text.index(">", at) + 1
 
-    top.inner = 0
-    parser.StartElementHandler, parser.EndElementHandler, parser.DefaultHandler = begin, end, come
+    parser.StartElementHandler = begin
+    parser.EndElementHandler = end
+    parser.DefaultHandler = come
     parser.Parse(re.sub(r"[^\0-\x7f]", "_", text), True)  # a byte for a character
     (root,) = top.children
     root.parent = None

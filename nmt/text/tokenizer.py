@@ -115,9 +115,9 @@ class Tokenizer:
         return source, target
 
     def _only_target(self, trained: Sequence[Sequence[str]]) -> str | None:
-        """Return the target language of the directions; None if they have several and none need be named.
+        """Return the target language of the directions if they have one; else None if users need not name it.
 
-        Raise UserError, listing the targets, if one must be named.
+        Raise UserError, listing the targets, if they must.
         """
         known = self.source.languages
         targets: list[str] = []
@@ -191,7 +191,9 @@ class Tokenizer:
         tables = [_table(files, name, directory) for name in names]
         symbols: set[tuple[int, str]] = set()
         for table in tables:
-            symbols.update((index, token) for token, index in table.items() if token in CONTROLS or is_tag(token))
+            for token, index in table.items():
+                if token in CONTROLS or is_tag(token):
+                    symbols.add((index, token))
         refuse_added_tokens(directory, known, symbols)
         models = [(files[name], str(directory / name)) for name in SPM]
         own = _own(models, tables)
