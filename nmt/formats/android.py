@@ -89,7 +89,9 @@ class AndroidFile(UnitFile):
         if sources and all(map(_is_text, sources)):
             texts = [*map(_content, sources)]
             unit = Unit(texts, [""] * len(texts), context, False, write, numbers=numbers)
-            unit.name, unit.start, unit.place = context, place.start, place
+            unit.name = context
+            unit.start = place.start
+            unit.place = place
             self.units.append(unit)
 
     def _read_plurals(self, element: Element, name: str) -> None:
@@ -155,7 +157,9 @@ class AndroidFile(UnitFile):
         before, shown, behind = _shown(source.inside)
         if _QUOTED.fullmatch(source.inside.strip()):
             return self._document.as_xml(f'{before}"{_quoted(text)}"{behind}', is_xml=True)
-        parts = _parts_of(text) if _has_tags(shown) else [(False, text)]
+        parts: Iterable[tuple[bool, str]] = [(False, text)]
+        if _has_tags(shown):
+            parts = _parts_of(text)
         encoded = _encoded(_laid_out(parts, shown), _spelled(source.inside))
         xml = self._document.as_xml(before + encoded + behind, is_xml=True)
         section = _SECTION.fullmatch(source.inside)

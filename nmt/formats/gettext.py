@@ -73,9 +73,14 @@ class _Entry:
     fields: list[_Field] = field(default_factory=list)
 
     @property
+    def start(self) -> int:
+        """Where its first keyword stands."""
+        return self.fields[0].start
+
+    @property
     def notes(self) -> list[re.Match[str]]:
         """Comments of translators, before the entry."""
-        return [each for each in self.comments if _NOTE.match(each[0]) and each.end() <= self.fields[0].start]
+        return [each for each in self.comments if _NOTE.match(each[0]) and each.end() <= self.start]
 
     @property
     def previous(self) -> list[re.Match[str]]:
@@ -129,7 +134,7 @@ class PoFile(UnitFile):
             if found:
                 fixed.append(found[0])
         unit = Unit([""], [text], "\n".join(fixed), _is_fuzzy(entry), partial(self._write, entry, []))
-        unit.notes = "\n".join(_texts(entry.notes))
+        unit.notes = "\n".join(_as_written(entry.notes))
         unit.place = entry
         return unit
 
@@ -139,13 +144,13 @@ class PoFile(UnitFile):
         if "msgid_plural" in texts:
             sources.append(texts["msgid_plural"])
         targets = [texts.get(name, "") for name in _names_of_forms(len(plurals), "msgid_plural" in texts)]
-        notes = _texts(entry.notes)
+        notes = _as_written(entry.notes)
         unit = unit_of(texts.get("msgctxt", ""), sources, targets, plurals)
         unit.needs_review = _is_fuzzy(entry)
         unit.write = partial(self._write, entry, notes)
         unit.notes = "\n".join([*notes, *_names_of_flags(entry)])
         unit.origin = _origin_in(notes)
-        unit.start = entry.fields[0].start
+        unit.start = entry.start
         unit.place = entry
         return unit
 
@@ -153,12 +158,12 @@ class PoFile(UnitFile):
         """Give a unit the translation, the marks and the comments of `other`, as they are written there."""
         entry = unit.place
         given = other.place
-        newline = self._newline(entry.fields[0].start)
+        newline = self._newline(entry.start)
         raw = {form.name: form.raw for form in given.forms}
         for form in entry.forms:
             self._set(form, _LINE_END.sub(newline, raw.pop(form.name, '""')))
         self._add(entry, "".join(f"{newline}{name} {text}" for name, text in raw.items()))
-        notes = _texts(given.notes)
+        notes = _as_written(given.notes)
         if is_reviewed:
             notes = _without_origin(notes)
         unit.write = partial(self._write, entry, notes)
@@ -197,7 +202,7 @@ class PoFile(UnitFile):
     def _write(
         self, entry: _Entry, notes: Sequence[str], texts: Sequence[str], review: bool, origin: Origin = ""
     ) -> None:
-        newline = self._newline(entry.fields[0].start)
+        newline = self._newline(entry.start)
         present = {form.name: form for form in entry.forms}
         names = _names_of_forms(len(texts), "msgstr" not in present)
         added = ""
@@ -221,7 +226,7 @@ class PoFile(UnitFile):
     def _annotate(self, entry: _Entry, notes: Sequence[str], newline: str) -> None:
         """Set the comments of translators: where they are or, if there are none, before all others."""
         present = entry.notes
-        stays = _texts(present) == list(notes)
+        stays = _as_written(present) == list(notes)
         added = ""
         if not stays:
             added = "".join(note + newline for note in notes)
@@ -412,7 +417,7 @@ def _checked(entry: _Entry, text: str) -> Iterator[_Entry]:
                 raise _error(text, each.start)
         names = [each.name for each in entry.fields]
         if not ENTRY.fullmatch(" ".join(names)) or len(set(names)) < len(names):
-            raise _error(text, entry.fields[0].start)
+            raise _error(text, entry.start)
         yield entry
 
 
@@ -433,13 +438,13 @@ def _first_header(text: str) -> str:
     raise ValueError("it has no header, which names its encoding")
 
 
-def _texts(comments: Iterable[re.Match[str]]) -> list[str]:
+def _as_written(comments: Iterable[re.Match[str]]) -> list[str]:
     return [comment[0] for comment in comments]
 
 
 def _first_start(comments: Iterable[re.Match[str]], entry: _Entry) -> int:
     """Return where the first of some comments starts, or the entry itself if that is before."""
-    return min([comment.start() for comment in comments] + [entry.fields[0].start])
+    return min([comment.start() for comment in comments] + [entry.start])
 
 
 def _names_of_forms(count: int, is_plural: bool) -> list[str]:
@@ -467,7 +472,7 @@ def _flags(entry: _Entry) -> list[re.Match[str]]:
 def _names_of_flags(entry: _Entry) -> list[str]:
     """Return the flags of an entry but `fuzzy`."""
     names: list[str] = []
-    for flags in _texts(_flags(entry)):
+    for flags in _as_written(_flags(entry)):
         names += map(str.strip, flags.split(",")[1:])
     return [name for name in names if name != "fuzzy"]
 

@@ -166,8 +166,9 @@ def _forms(target: Element | None, is_plural: bool) -> list[Element]:
     """Return the elements that hold the forms of a translation, or the variants of each form."""
     if target is None:
         return []
-    found = []
-    for form in target.named("numerusform") if is_plural else [target]:
+    forms = target.named("numerusform") if is_plural else [target]
+    found: list[Element] = []
+    for form in forms:
         found += form.named("lengthvariant") or [form]
     return found
 

@@ -101,7 +101,7 @@ class Edits:
 
     def applied(self, text: str) -> str:
         """Return the text with all changes."""
-        parts = []
+        parts: list[str] = []
         at = 0
         for (start, _), (end, new) in sorted(self._edits.items()):
             parts += [text[at:start], new]

@@ -85,7 +85,9 @@ class XliffFile(UnitFile):
         target = element.child("target")
         if source is None or not source.content().strip() or element.inherited("translate") == "no":
             return
-        segments = {} if is_whole else _segments(element, source, target)
+        segments: Mapping[str, Element] = {}
+        if not is_whole:
+            segments = _segments(element, source, target)
         places = _marked(target)
         written: dict[str, str] = {}
         for name, segment in segments.items():
@@ -108,7 +110,7 @@ class XliffFile(UnitFile):
         if not _is_new(target):
             translation = source.translation(place.holder, may_wrap=True)
         needs_review = approved == "no" or state.startswith("needs-")
-        write = partial(self._write, place.element, source, place.put)
+        write = partial(self._write, place, source)
         unit = Unit([source.content(may_wrap=True)], [translation], "", needs_review, write)
         unit.name = place.element.get("id")
         unit.start = source.start
@@ -117,13 +119,12 @@ class XliffFile(UnitFile):
         unit.origin = _ORIGIN_OF.get(qualifier, "")
         return unit
 
-    def _write(
-        self, element: Element, source: Element, put: Put, texts: Sequence[str], review: bool, origin: Origin = ""
-    ) -> None:
+    def _write(self, place: _Place, source: Element, texts: Sequence[str], review: bool, origin: Origin = "") -> None:
         """Write a translation, which nobody has approved of."""
-        put(self._document.translated(source, texts[0]), FOR_REVIEW if review else "", QUALIFIERS.get(origin, ""))
-        if element.get("approved"):
-            self._document.fill(element, None, approved="no" if review else None)
+        state = FOR_REVIEW if review else ""
+        place.put(self._document.translated(source, texts[0]), state, QUALIFIERS.get(origin, ""))
+        if place.element.get("approved"):
+            self._document.fill(place.element, None, approved="no" if review else None)
 
     def _put_segment(
         self,
