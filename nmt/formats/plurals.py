@@ -71,22 +71,22 @@ class _Parser:
             raise ValueError
         return rule
 
-    def _take(self, *expected: str) -> str:
+    def _accept(self, *expected: str) -> str:
         """Return the next token and go on if it is an expected one; else an empty text."""
         if not self._tokens or self._tokens[-1] not in expected:
             return ""
         return self._tokens.pop()
 
-    def _require(self, token: str) -> None:
-        if not self._take(token):
+    def _expect(self, token: str) -> None:
+        if not self._accept(token):
             raise ValueError
 
     def _conditional(self) -> Rule:
         condition = self._binary(0)
-        if not self._take("?"):
+        if not self._accept("?"):
             return condition
         then = self._conditional()
-        self._require(":")
+        self._expect(":")
         otherwise = self._conditional()
         return lambda n: then(n) if condition(n) else otherwise(n)
 
@@ -94,21 +94,21 @@ class _Parser:
         if level == len(_OPERATORS):
             return self._unary()
         result = self._binary(level + 1)
-        operator = self._take(*_OPERATORS[level])
+        operator = self._accept(*_OPERATORS[level])
         while operator:
             result = _applied(_OPERATORS[level][operator], result, self._binary(level + 1))
-            operator = self._take(*_OPERATORS[level])
+            operator = self._accept(*_OPERATORS[level])
         return result
 
     def _unary(self) -> Rule:
-        if self._take("!"):
+        if self._accept("!"):
             negated = self._unary()
             return lambda n: not negated(n)
-        if self._take("("):
+        if self._accept("("):
             inner = self._conditional()
-            self._require(")")
+            self._expect(")")
             return inner
-        if self._take("n"):
+        if self._accept("n"):
             return lambda n: n
         if not self._tokens:
             raise ValueError

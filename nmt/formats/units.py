@@ -1,4 +1,7 @@
-"""Units of translators' files, and changes to a file that leave everything around them as it is."""
+"""Units of translators' files, and changes to a file that leave everything around them as it is.
+
+No format is known here: how a unit is written, its file says.
+"""
 
 from __future__ import annotations
 

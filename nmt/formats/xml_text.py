@@ -1,4 +1,7 @@
-"""XML as it is written: where elements stand in the text, what they hold, and changes that leave all else as it is."""
+"""XML as it is written: where elements stand in the text, what they hold, and changes that leave all else as it is.
+
+What the elements of a format mean, its own module knows.
+"""
 
 from __future__ import annotations
 
