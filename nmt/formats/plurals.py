@@ -59,7 +59,7 @@ class _Parser:
     """A parser of rules, by recursive descent; nothing but operators on numbers can come out."""
 
     def __init__(self, expression: str) -> None:
-        self._tokens = _TOKEN.findall(expression)
+        self._tokens: list[str] = _TOKEN.findall(expression)
         if "".join(self._tokens) != "".join(expression.split()) or len(expression) > MOST_CHARACTERS:
             raise ValueError
         self._tokens.reverse()

@@ -342,7 +342,7 @@ def unknown_language(language: str, known: Collection[str], where: str = "", ext
     asked = _without_script(language.strip("_"))
     in_other_scripts = []
     alike = []  # en, eng, english
-    for code in known:
+    for code in dict.fromkeys(known):
         name = _without_script(code)
         if name == asked:
             in_other_scripts.append(code)
