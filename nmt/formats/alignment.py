@@ -1,4 +1,8 @@
-"""Aligned texts: which words of an output stand for which words of its source, and edits of the output by them."""
+"""Aligned texts: which words of an output stand for which words of its source, and where a text goes in the output.
+
+This knows no model, which gives the attention as an array, and no format. In names, i is a word of the source and j one
+of the output.
+"""
 
 from __future__ import annotations
 
@@ -291,7 +295,7 @@ class Aligned:
         is_left = len(before) > 0
         touches = False
         place = len(self.output) if is_left else 0
-        if preceding and following:
+        if preceding and following:  # what it touched outweighs all attention, which is at most 1
             is_left = preceding[0] + (bound == (True, False)) >= following[0] + (bound == (False, True))
             if is_left:
                 _, j, touches = preceding

@@ -98,7 +98,7 @@ def _outside(left: Code | None, right: Code | None, beside: str, space: str) -> 
 
 
 def _first_that_may_have_it(codes: Sequence[Code], touching: int) -> int:
-    """Return before which code space is written that the unit does not have: behind what touches the word before."""
+    """Return before which code space goes that the unit lacks: the first that need not touch the word on the left."""
     for index, code in enumerate(codes):
         if code.kind != "close" and not (code.is_empty and index < touching):
             return index

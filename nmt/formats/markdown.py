@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from nmt.formats.segments import Segment
 from nmt.formats.tags import TAGS, Elements
-from nmt.formats.terms import Span, Terms
+from nmt.formats.terms import PLACEHOLDERS, Span
 from nmt.formats.tokens import Sign, Token, parts_of, plain
 
 _PLACE = r"<[^<>\n]*>|(?:[^\s()<>]|\((?:[^\s()]|\([^\s()]*\))*\))*"  # of a link; brackets in it are balanced
@@ -34,7 +34,6 @@ _WORD = re.compile(r"\S")
 _BRACKET = re.compile(r"[\[\]]")
 BRACKETS = ("[", "![")
 LONGEST_LABEL = 999  # characters
-_PLACEHOLDERS = Terms()
 
 Defines = Callable[[str], bool]
 """Whether a document defines the place of a link by its label"""
@@ -173,7 +172,7 @@ def unbroken(text: str) -> list[Span]:
         if token.kind != "text":
             found.append(Span(at, end))
         at = end
-    return [*found, *_PLACEHOLDERS.spans(text)]
+    return [*found, *PLACEHOLDERS.spans(text)]
 
 
 def _read(text: str, defines: Defines) -> list[Token]:

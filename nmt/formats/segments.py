@@ -29,9 +29,9 @@ IN_WORD = -2  # owner of a word that has tags inside it
 
 @dataclass(eq=False)
 class _Element:
-    """A pair of codes, or a code without its pair: the span of the text inside, and the index of the element around."""
+    """A pair of codes, or a code without its pair, and the span of the text inside."""
 
-    parent: int
+    parent: int  # index of the element around; -1 for none
     start: int
     end: int
     opening: Code
@@ -113,8 +113,8 @@ class Segment:
         closings = pairs_of(tokens)
         openings = {closing: opening for opening, closing in closings.items()}
         elements: dict[int, _Element] = {}  # by their first token
-        around = [-1]
-        is_apart = False
+        around = [-1]  # the open elements, the innermost one last
+        is_apart = False  # whether codes part what follows from the text so far
         for index, (token, code) in enumerate(zip(tokens, codes_of(tokens, closings), strict=True)):
             start = len(self.text)
             if code is None:
@@ -196,7 +196,7 @@ class Segment:
                 written += space
                 label = self._elements[index].label if code.kind == "close" else ""
                 is_found = not label or written[begun[index] :] == label
-                written += code.raw if is_found else f"][{label}]"
+                written += code.raw if is_found else f"][{label}]"  # [Text][text] once the text is translated
                 begun.setdefault(index, len(written))
             written += spaces[-1]
             last = stop
@@ -229,7 +229,8 @@ class Segment:
     def _spans(self, aligned: AlignedLine) -> dict[int, Span]:
         """Return the span of each element's content in the translation, inside its parent's, outside its siblings'.
 
-        White space of another kind than plain spaces, which has its place between two words, has none in one word.
+        First come elements with words, then, beside them, those without. White space of another kind than plain spaces,
+        which has its place between two words, has none in one word.
         """
         spans: dict[int, Span] = {}
         owners = np.full(len(aligned.words), -1)  # innermost element of each word

@@ -16,7 +16,7 @@ from os.path import commonprefix
 from nmt.formats.document import Piece, pieces
 from nmt.formats.segments import Segment
 from nmt.formats.tags import ESCAPES, TAGS, tokens_of
-from nmt.formats.terms import MESSAGE, Span, Terms, in_order, offsets_in
+from nmt.formats.terms import MESSAGE, PLACEHOLDERS, Span, in_order, offsets_in
 from nmt.formats.tokens import Sign, Token
 from nmt.text.scripts import UNSPACED
 
@@ -31,7 +31,6 @@ _BLANK_LINE = re.compile(r"\n[^\S\n]*\n")
 _SENTENCE_END = re.compile(r"\S[)\]}>»”’\"']*[.!?:…][)\]}»”’\"']*\Z")
 _SENTENCE_BEGIN = re.compile(r"[^\w\s]*[^\W\d_]")
 _END = re.compile(r"(?<!\s)\s*(?:\.{3}|[….:。：։])\Z")
-_KEPT = Terms()
 
 
 class Accelerators:
@@ -48,21 +47,22 @@ class Accelerators:
     def _most_used(self, texts: Sequence[str]) -> str:
         """Return the mark that most strings have; empty if there is none.
 
-        At least half of the strings with this sign before a letter have it as a mark, and one begins with it.
+        At least half of the strings with this sign before a letter have it as a mark, and one begins with it, unless
+        it is &.
         """
         found: dict[str, int] = {}
         for mark in MARKS:
             self.mark = mark  # which `split` looks for
             signs = [text for text in texts if re.search(rf"{mark}(?!\#?\w{{1,31}};)[^\W_]", text)]
-            letters: dict[str, str] = {}
-            begins = False
+            marked: set[str] = set()
+            begins = mark == "&"
             for text in signs:
-                letter = self.split(text)[1]
+                _, letter = self.split(text)
                 if letter:
-                    letters[text] = letter
+                    marked.add(text)
                     begins |= text[0] == mark and not letter.islower()
-            if 2 * len(letters) >= len(signs) and (begins or (mark == "&" and letters)):
-                found[mark] = len(letters)
+            if marked and begins and 2 * len(marked) >= len(signs):
+                found[mark] = len(marked)
         return max(found, key=found.__getitem__, default="")
 
     def split(self, text: str, is_label: bool = False) -> tuple[str, str]:
@@ -106,7 +106,7 @@ def _pattern(mark: str) -> re.Pattern[str]:
 def _taken(text: str) -> set[int]:
     """Return the offsets of placeholders and tags."""
     tags = [Span(*tag.span()) for tag in _tags(text)]
-    return offsets_in([*_KEPT.spans(text), *tags])
+    return offsets_in([*PLACEHOLDERS.spans(text), *tags])
 
 
 def _kept(text: str) -> Counter[str]:
@@ -124,7 +124,7 @@ def _tags(text: str) -> Iterator[re.Match[str]]:
 
 def placeholders(text: str) -> list[str]:
     """Return the placeholders of a text, in order."""
-    return [span.text_in(text) for span in _KEPT.spans(text, linked=False)]
+    return [span.text_in(text) for span in PLACEHOLDERS.spans(text, linked=False)]
 
 
 class ProgramString:
@@ -334,7 +334,7 @@ def _with_gaps(tokens: Iterable[Token], ends: re.Pattern[str]) -> Iterator[Token
             yield token
             continue
         start = 0
-        for span in _KEPT.spans(token.raw):
+        for span in PLACEHOLDERS.spans(token.raw):
             copied = span.text_in(token.raw)
             if GAP.search(copied):
                 yield from _parted(token, start, span.start, ends)

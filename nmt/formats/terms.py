@@ -131,7 +131,7 @@ class Phrase:
 
 
 def beyond(placed: Sequence[Phrase], phrases: Sequence[Phrase]) -> list[Phrase]:
-    """Return the phrases of a line without those to keep that are `placed` already, in its prefix."""
+    """Return a line's phrases without those to keep that its prefix has already, which are in `placed`."""
     known = Counter(phrase.source for phrase in placed if phrase.kept)
     found: list[Phrase] = []
     for phrase in phrases:
@@ -455,3 +455,7 @@ def _compiled(pattern: str) -> re.Pattern[str]:
         hint = "let it match at least one character, as in [A-Z]+"
         raise UserError(f"--keep: {pattern!r} matches an empty text", hint)
     return compiled
+
+
+PLACEHOLDERS = Terms()
+"""Finds what is kept in every text: URLs, addresses and placeholders"""

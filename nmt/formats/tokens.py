@@ -93,7 +93,7 @@ def raw_of(tokens: Iterable[Token]) -> str:
 
 
 def prepared(tokens: Iterable[Token]) -> list[Token]:
-    """Return tokens in which white space with a meaning of its own, and codes without words that touch, are codes."""
+    """Turn white space with a meaning of its own into codes; join codes without words that touch."""
     parts = chain.from_iterable(map(_cut_at_special_space, tokens))
     return [*_joined_codes(_with_own_space([*parts]))]
 
@@ -177,9 +177,9 @@ def _as_one(run: Sequence[Token]) -> Iterator[Token]:
 
 
 def edges_of(tokens: Sequence[Token]) -> tuple[int, int]:
-    """Return which tokens are between the codes without words that a unit begins and ends with, which stay there.
+    """Return (first, stop) of the tokens between a unit's edges: codes without words at its ends, which stay there.
 
-    What has no letters and digits, such as the / of <x/> / <x/>, stays between them at the beginning.
+    At its beginning, what has no letters and digits stays between them, such as the / of <x/> / <x/>.
     """
     first = 0
     last = len(tokens)
@@ -201,7 +201,7 @@ def _is_of_language(before: str, behind: str) -> bool:
 
 
 def _with_own_space(tokens: list[Token]) -> list[Token]:
-    """Make codes of white space outside of elements that is kept: what parts words, and the like of &nbsp;<br/>."""
+    """Turn white space outside of elements that is kept into codes: what parts words, and the like of &nbsp;<br/>."""
     at_edges = {0, len(tokens) - 1}
     for opening, closing in pairs_of(tokens).items():
         at_edges |= {opening + 1, closing - 1}
