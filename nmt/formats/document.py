@@ -416,7 +416,7 @@ def pieces(lines: Iterable[str]) -> Iterator[Piece]:
     table = ""
     in_html = False
     code_at = CODE_AT
-    code_at_here = CODE_AT  # the same, but for HTML
+    code_at_here = CODE_AT  # NO_CODE in a block of HTML
     for line in lines:
         body = line.lstrip(" \t>").rstrip()
         if fence:
@@ -711,5 +711,5 @@ def columns(text: str) -> int:
     if text.isascii():
         return len(text)
     wide = sum(unicodedata.east_asian_width(character) in "WF" for character in text)
-    combining = sum(unicodedata.combining(character) != 0 for character in text)
+    combining = sum(map(bool, map(unicodedata.combining, text)))
     return len(text) + wide - combining

@@ -53,15 +53,15 @@ class Accelerators:
         found: dict[str, int] = {}
         for mark in MARKS:
             self.mark = mark  # which `split` looks for
-            signs = [text for text in texts if re.search(rf"{mark}(?!\#?\w{{1,31}};)[^\W_]", text)]
+            candidates = [text for text in texts if re.search(rf"{mark}(?!\#?\w{{1,31}};)[^\W_]", text)]
             marked: set[str] = set()
             begins = mark == "&"
-            for text in signs:
+            for text in candidates:
                 _, letter = self.split(text)
                 if letter:
                     marked.add(text)
                     begins |= text[0] == mark and not letter.islower()
-            if marked and begins and 2 * len(marked) >= len(signs):
+            if marked and begins and 2 * len(marked) >= len(candidates):
                 found[mark] = len(marked)
         return max(found, key=found.__getitem__, default="")
 
