@@ -22,7 +22,7 @@ from operator import itemgetter
 import torch
 
 from nmt.decoding.forced import TOKENS, attention_of, log_probabilities_of
-from nmt.formats.alignment import GLUE, Aligned, Place
+from nmt.formats.alignment import GLUE, Aligned, Site
 from nmt.formats.terms import (
     Edit,
     Phrase,
@@ -167,22 +167,22 @@ class Placer:
         ]
 
     def _variants(self, aligned: Aligned, source: Source) -> Iterator[str]:
-        """Yield the output with all terms written into it: at each possible place, in each translation."""
+        """Yield the output with all terms written into it: at each possible site, in each translation."""
         fixed = self._fixed(source.prefix)
         kept = find_copies(aligned.output, [phrase.source for phrase in source.phrases if phrase.kept])
         taken = {j for j, word in enumerate(aligned.words) if word.start < fixed or word in kept}
         options = []
         for phrase in source.phrases:
             if not phrase.kept:
-                places = list(aligned.places(Span(phrase.start, phrase.end), taken))
-                options.append([self._edit(phrase, target, place) for place in places for target in phrase.targets])
+                sites = list(aligned.sites(phrase.span, taken))
+                options.append([self._edit(phrase, target, site) for site in sites for target in phrase.targets])
         for edits in product(*options):
             yield written(aligned.output, edits)
 
     @staticmethod
-    def _edit(phrase: Phrase, target: str, place: Place) -> Edit:
-        begins = place.span.start == 0 and not place.before.strip() and not phrase.case
-        return place.span, place.before + (capitalised(target) if begins else target) + place.after
+    def _edit(phrase: Phrase, target: str, site: Site) -> Edit:
+        begins = site.span.start == 0 and not site.before.strip() and not phrase.case
+        return site.span, site.before + (capitalised(target) if begins else target) + site.after
 
     def _fixed(self, prefix: Prefix | None) -> int:
         """Return the length of a prefix in characters."""

@@ -1,4 +1,8 @@
-"""Aligned texts: which words of an output stand for which words of its source, and edits of the output by them."""
+"""Aligned texts: which words of an output stand for which words of its source, and where a text goes in the output.
+
+This knows no model, which gives the attention as an array, and no format. In names, i is a word of the source and j one
+of the output.
+"""
 
 from __future__ import annotations
 
@@ -25,6 +29,7 @@ LIKELY = 0.2  # attention from which tags go around a word if no word stands cle
 GLUE = frozenset("-‐‑'’.,:/@&+·")  # punctuation that makes one word of what stands on both sides of it
 OPENING = "([{«„“‘¿¡–—<&"  # before which a space stays
 STOPS = ".,:"  # which make none of a word and one that begins with a capital: cat.The
+_NO_SPACE = re.compile(r"\S+")
 
 
 def words_of(text: str, glue: frozenset[str] = frozenset(), whole: Sequence[Span] = ()) -> list[Span]:
@@ -33,19 +38,29 @@ def words_of(text: str, glue: frozenset[str] = frozenset(), whole: Sequence[Span
     A character of `glue` joins the words on both sides of it to one. Each span in `whole` is one word, in order.
     """
     joined = [joins(character) for character in text]
-    keys: list[int | None] = [None if character.isspace() else at for at, character in enumerate(text)]
+    keys: list[int | None] = []  # the same for all characters of a word; None for white space
     for at, character in enumerate(text):
         is_glue = character in glue and 0 < at < len(text) - 1 and joined[at - 1] and joined[at + 1]
         is_stop = character in STOPS and is_glue and text[at + 1].isupper() and not text[at - 1].isupper()
         if joined[at] or (is_glue and not is_stop):
-            keys[at] = -1
+            keys.append(-1)
+        elif character.isspace():
+            keys.append(None)
+        else:
+            keys.append(at)
     for number, span in enumerate(whole, len(text)):
-        keys[slice(*span)] = [number] * (span.end - span.start)
-    words = [list(places) for key, places in groupby(range(len(text)), key=keys.__getitem__) if key is not None]
-    return [Span(places[0], places[-1] + 1) for places in words]
+        keys[span.start : span.end] = [number] * (span.end - span.start)
+    words: list[Span] = []
+    start = 0
+    for key, same in groupby(keys):
+        end = start + len([*same])
+        if key is not None:
+            words.append(Span(start, end))
+        start = end
+    return words
 
 
-class Place(NamedTuple):
+class Site(NamedTuple):
     """Where a text may be written into an output: over a span, or beside a word if that is empty."""
 
     span: Span
@@ -84,19 +99,22 @@ class Aligned:
         Words are those of `words_of` with this `glue`; each of `phrases` that is kept is one.
         """
         kept = [phrase for phrase in phrases if phrase.kept]
-        source_words = words_of(source, glue, [Span(phrase.start, phrase.end) for phrase in kept])
-        words = words_of(output, glue, find_copies(output, [phrase.source for phrase in kept]))
-        queries, keys = _shares(words, ends), _shares(source_words, source_ends)
+        copies = find_copies(output, [phrase.source for phrase in kept])
+        source_words = words_of(source, glue, [phrase.span for phrase in kept])
+        words = words_of(output, glue, copies)
+        queries = _shares(words, ends)  # (words, output subwords)
+        keys = _shares(source_words, source_ends)  # (source words, source subwords)
         mean = queries / np.maximum(queries.sum(1, keepdims=True), 1e-9)
-        of_subwords = weights @ keys.T
+        of_subwords = weights @ keys.T  # (output subwords, source words)
         return cls(source, output, source_words, words, mean @ of_subwords, ends, of_subwords)
 
     @classmethod
     def copied(cls, text: str, walls: Iterable[int]) -> Self:
         """Return the alignment of a text with itself, whose words end at spaces and at `walls`."""
-        bounds = [0, *(wall for wall in walls if 0 < wall < len(text)), len(text)]
-        pieces = (re.compile(r"\S+").finditer(text, *bound) for bound in pairwise(bounds))
-        words = [Span(*found.span()) for piece in pieces for found in piece]
+        inner = [wall for wall in walls if 0 < wall < len(text)]
+        words: list[Span] = []
+        for start, end in pairwise([0, *inner, len(text)]):
+            words += [Span(*found.span()) for found in _NO_SPACE.finditer(text, start, end)]
         weights = np.eye(len(words))
         return cls(text, text, words, words, weights, (), weights)
 
@@ -105,23 +123,27 @@ class Aligned:
         weights = self.weights.copy()
         taken: set[int] = set()
         for phrase in phrases:
-            inside = _touched(self.source_words, Span(phrase.start, phrase.end))
-            places = [
-                _touched(self.words, Span(*found.span()))
-                for target in phrase.targets
-                for found in re.finditer(re.escape(target), self.output, 0 if phrase.case else re.IGNORECASE)
-            ]
-            if free := [words for words in places if words and not taken.intersection(words)]:
-                best = max(free, key=lambda words: float(self.weights[words][:, inside].sum()))
-                taken.update(best)
-                weights[best] = 0.0
-                weights[:, inside] = 0.0
-                weights[np.ix_(best, inside)] = 1.0
+            inside = _touched(self.source_words, phrase.span)
+            free = [words for words in self._targets_of(phrase) if words and taken.isdisjoint(words)]
+            if not free:
+                continue
+            best = max(free, key=lambda words: float(self.weights[words][:, inside].sum()))
+            taken.update(best)
+            weights[best] = 0.0
+            weights[:, inside] = 0.0
+            weights[np.ix_(best, inside)] = 1.0
         return replace(self, weights=weights)
+
+    def _targets_of(self, phrase: Phrase) -> Iterator[list[int]]:
+        """Yield the output words of each occurrence of a phrase's targets."""
+        flags = 0 if phrase.case else re.IGNORECASE
+        for target in phrase.targets:
+            for found in re.finditer(re.escape(target), self.output, flags):
+                yield _touched(self.words, Span(*found.span()))
 
     @cached_property
     def _source_texts(self) -> list[str]:
-        return [self.source[slice(*word)] for word in self.source_words]
+        return [word.text_in(self.source) for word in self.source_words]
 
     @cached_property
     def _counts(self) -> Counter[str]:
@@ -130,8 +152,9 @@ class Aligned:
     @cached_property
     def _signs(self) -> list[tuple[int, str]]:
         """Output words that are punctuation or symbols, and their texts"""
-        signs = [(j, word) for j, word in enumerate(self.words) if _is_sign(self.output[word.start])]
-        return [(j, self.output[slice(*word)]) for j, word in signs]
+        return [
+            (j, word.text_in(self.output)) for j, word in enumerate(self.words) if _is_sign(self.output[word.start])
+        ]
 
     @cached_property
     def _best_words(self) -> NDArray[np.intp]:
@@ -155,16 +178,21 @@ class Aligned:
         inside = _touched(self.source_words, span)
         if not (inside and free.any()):
             return None
-        attention = self.weights[:, inside].sum(1)
+        attention = self.weights[:, inside].sum(1)  # (words,)
+        scores = np.where(free, self._scores(inside, attention), -np.inf)
+        return _best_run(scores) or self._likely_word(inside, attention * free)
+
+    def _scores(self, inside: Sequence[int], attention: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return what each output word adds to a run (words,), given its attention to the source words `inside`."""
         shares = attention / np.maximum(self._totals, 1e-9)
         scores = shares - STRONG
-        attention = attention * free
         own = Counter(self._source_texts[i] for i in inside)
         for j, sign in self._signs:
-            attention[j] = 0.0
             is_elsewhere = self._counts[sign] > own[sign]
-            if not (own[sign] and is_elsewhere):
-                scores[j] = STRONG if own[sign] else 0.0
+            if not own[sign]:
+                scores[j] = 0.0
+            elif not is_elsewhere:
+                scores[j] = STRONG
         of_others = np.zeros(len(self.words), bool)  # an article attends to its noun, but stands for that of the source
         of_others[self._best_words] = True
         of_others[self._best_words[inside]] = False
@@ -172,107 +200,134 @@ class Aligned:
         if len(inside) == len(self.source_words):
             scores[:] = STRONG
         scores[self._is_pinned & (shares == 0.0)] = -np.inf  # pinned to a word outside
-        best, first, total, found = 0.0, 0, 0.0, None
-        for j, score in enumerate(np.where(free, scores, -np.inf).tolist()):
-            if total <= 0.0:
-                first, total = j, 0.0
-            total += score
-            if total > best:
-                best, found = total, Span(first, j + 1)
-        if found:
-            return found
+        return scores
+
+    def _likely_word(self, inside: Sequence[int], attention: NDArray[np.float64]) -> Span | None:
+        """Return the word with the most attention, without punctuation; None if there is no attention at all.
+
+        If that is weak, return a word that stands for no source word outside, if there is one.
+        """
+        for j, _ in self._signs:
+            attention[j] = 0.0
         likely = int(attention.argmax())
-        if attention[likely] < LIKELY:  # a word that stands for no other, if there is one
-            outside = [i for i in range(len(self.source_words)) if i not in inside]
-            attention[self._best_words[outside]] = 0.0
+        if attention[likely] < LIKELY:
+            attention[np.delete(self._best_words, inside)] = 0.0
             likely = int(attention.argmax())
         return Span(likely, likely + 1) if attention[likely] > 0.0 else None
 
-    def places(self, span: Span, taken: set[int]) -> Iterator[Place]:
-        """Yield places in the output for a translation of a source span.
+    def sites(self, span: Span, taken: set[int]) -> Iterator[Site]:
+        """Yield sites in the output for a translation of a source span.
 
         They are those of the words that attend most to it, or beside the word that attends to it at all. `taken` are
         the words that no longer count; the chosen ones are added.
         """
         inside = _touched(self.source_words, span)
-        mass, favourites = self.weights[:, inside].sum(1), self.weights.argmax(1)  # (words,)
+        mass = self.weights[:, inside].sum(1)  # (words,)
+        favourites = self.weights.argmax(1)  # (words,), the source word that each attends to most
         free = [j for j, word in enumerate(self.words) if j not in taken and joins(self.output[word.start])]
         if not free:
-            yield Place(Span(len(self.output), len(self.output)), before=" ")
+            yield Site(Span(len(self.output), len(self.output)), before=" ")
             return
         hits = [j for j in free if favourites[j] in inside]
-        starts = [at for at, j in enumerate(hits) if at == 0 or not self._adjacent(hits[at - 1], j)]
-        runs = [hits[start:end] for start, end in pairwise([*starts, len(hits)])]
-        alone = [max(free, key=mass.__getitem__)]
-        best = max(runs, key=lambda run: (self.weights[run][:, inside].sum(1).max(), run)) if hits else alone
-        first, last = best[0], best[-1]
+        best = [max(free, key=mass.__getitem__)]
+        if hits:
+            best = max(self._runs(hits), key=lambda run: (self.weights[run][:, inside].sum(1).max(), run))
+        first = best[0]
+        last = best[-1]
         taken.update(range(first, last + 1))
-        if first == last and (part := self._part(inside, first)):
+        part = self._part(inside, first) if first == last else None
+        if part:
             yield part
         elif hits:  # without weak words at its ends; for one source word the last word, since an article attends to it
             strong = first + np.flatnonzero(mass[first : last + 1] >= STRONG * mass[first : last + 1].max())
             start = strong[0 if len(inside) > 1 else -1]
-            yield Place(Span(self.words[start].start, self.words[strong[-1]].end))
+            yield Site(Span(self.words[start].start, self.words[strong[-1]].end))
         else:
-            word, is_clear = self.words[first], mass[first] >= CLEAR
+            word = self.words[first]
+            is_clear = mass[first] >= CLEAR
             if is_clear:
-                yield Place(word)
-            if not is_clear or self.weights[:, favourites[first]].argmax() == first:  # its own source has no other word
-                yield Place(Span(word.start, word.start), after=" ")
-                yield Place(Span(word.end, word.end), before=" ")
+                yield Site(word)
+            if not is_clear or self._best_words[favourites[first]] == first:  # its own source has no other word
+                yield Site(Span(word.start, word.start), after=" ")
+                yield Site(Span(word.end, word.end), before=" ")
 
-    def _part(self, inside: Sequence[int], j: int) -> Place | None:
-        """Return the place of one part of the compound j, if its other part stands for a source word not `inside`."""
+    def _runs(self, words: Iterable[int]) -> list[list[int]]:
+        """Divide output words into runs of adjacent ones."""
+        runs: list[list[int]] = []
+        for j in words:
+            if runs and self._adjacent(runs[-1][-1], j):
+                runs[-1].append(j)
+            else:
+                runs.append([j])
+        return runs
+
+    def _part(self, inside: Sequence[int], j: int) -> Site | None:
+        """Return the site of one part of the compound j, if its other part stands for a source word beside `inside`."""
         word = self.words[j]
-        at = [k for k, end in enumerate(self.ends) if word.start < end <= word.end]
-        owners = self.of_subwords[at].argmax(1).tolist()
-        others = {i for i in owners if i not in inside}
+        subwords = [k for k, end in enumerate(self.ends) if word.start < end <= word.end]
+        owners = self.of_subwords[subwords].argmax(1).tolist()  # a source word for each subword
         own = [i in inside for i in owners]
-        is_parted = len([*groupby(own)]) == 2  # one part's subwords, then the other's
-        if (
-            not is_parted
-            or not others <= {inside[0] - 1, inside[-1] + 1}
-            or any(self.weights[:, i].argmax() != j for i in others)
-        ):
+        if len([*groupby(own)]) != 2:  # one part's subwords, then the other's
             return None
+        neighbours = (inside[0] - 1, inside[-1] + 1)
+        for i in set(owners).difference(inside):
+            if i not in neighbours or self._best_words[i] != j:
+                return None
         split = own.index(own[-1])
-        middle = self.ends[at[split - 1]]
-        first, second = self.output[word.start : middle], self.output[middle : word.end]
-        if own[0]:
-            return Place(word, after="-" + (capitalised(second) if first[:1].isupper() else second))
-        return Place(word, before=first + "-")
+        middle = self.ends[subwords[split - 1]]
+        first = self.output[word.start : middle]
+        second = self.output[middle : word.end]
+        if not own[0]:
+            return Site(word, before=first + "-")
+        if first[:1].isupper():
+            second = capitalised(second)
+        return Site(word, after="-" + second)
 
     def between(self, at: int, text: str, bound: tuple[bool, bool], fixed: int) -> tuple[int, str]:
         """Return where in the output to insert a text that stood at an offset of the source, and the text with spaces.
 
         `bound` says whether it touched what preceded it, and what followed. The first `fixed` characters stay.
         """
-        before = [i for i, word in enumerate(self.source_words) if word.end <= at][::-1]
-        behind = [i for i, word in enumerate(self.source_words) if word.start >= at]
-        preceding, following = self._beside(before, bound[0]), self._beside(behind, bound[1])
-        if preceding and following:
+        before = range(bisect_right(self.source_words, at, key=attrgetter("end")))
+        behind = range(bisect_left(self.source_words, at, key=attrgetter("start")), len(self.source_words))
+        preceding = self._beside(before[::-1], bound[0])
+        following = self._beside(behind, bound[1])
+        is_left = len(before) > 0
+        touches = False
+        place = len(self.output) if is_left else 0
+        if preceding and following:  # what it touched outweighs all attention, which is at most 1
             is_left = preceding[0] + (bound == (True, False)) >= following[0] + (bound == (False, True))
-            _, j, touches = preceding if is_left else following
-            place = self.words[j].end if is_left else self.words[j].start
-        else:
-            is_left, touches, place = bool(before), False, len(self.output) if before else 0
+            if is_left:
+                _, j, touches = preceding
+                place = self.words[j].end
+            else:
+                _, j, touches = following
+                place = self.words[j].start
         if place < fixed:
-            touches, place = False, min(fixed, len(self.output))
-        behind_word = place > 0 and not self.output[place - 1].isspace() and not UNSPACED.match(self.output[place - 1])
-        left = behind_word and not (touches and is_left)
-        before_word = place < len(self.output) and (joins(self.output[place]) or self.output[place] in OPENING)
-        right = before_word and (is_left or not touches)
-        return place, " " * left + text + " " * right
+            touches = False
+            place = min(fixed, len(self.output))
+        left = self.output[place - 1 : place]
+        right = self.output[place : place + 1]
+        needs_space_before = left != "" and not left.isspace() and not UNSPACED.match(left)
+        needs_space_behind = right != "" and (joins(right) or right in OPENING)
+        if needs_space_before and not (touches and is_left):
+            text = " " + text
+        if needs_space_behind and (is_left or not touches):
+            text += " "
+        return place, text
 
     def _beside(self, near: Sequence[int], bound: bool) -> tuple[float, int, bool] | None:
         """Return (attention, output word, whether to touch it) for the nearest of source words that has a word.
 
         Punctuation counts if the output has the same.
         """
-        for i in near if self.words else ():
-            j, source_word = int(self.weights[:, i].argmax()), self.source_words[i]
-            is_same = self.output[slice(*self.words[j])] == self.source[slice(*source_word)]
-            if is_same or has_words(self.source[slice(*source_word)]):
+        if not self.words:
+            return None
+        for i in near:
+            source_word = self._source_texts[i]
+            j = int(self._best_words[i])
+            is_same = self.words[j].text_in(self.output) == source_word
+            if is_same or has_words(source_word):
                 touches = bound and is_same and i == near[0]
                 return float(self.weights[j, i]) + touches, j, touches
         return None
@@ -306,8 +361,10 @@ class AlignedLine:
 
     def part(self, at: int) -> AlignedPart | None:
         """Return the part that has an offset of the source, or is nearest before it; None if there is no part."""
+        if not self._parts:
+            return None
         index = bisect_right(self._parts, at, key=lambda part: part.source)
-        return self._parts[max(0, index - 1)] if self._parts else None
+        return self._parts[max(0, index - 1)]
 
     def run(self, span: Span, free: NDArray[np.bool_]) -> Span | None:
         """Return the run of free words that stands for a span of the source, as `Aligned.run` does.
@@ -316,12 +373,15 @@ class AlignedLine:
         """
         first = max(0, bisect_right(self._parts, span.start, key=lambda part: part.source) - 1)
         last = bisect_left(self._parts, span.end, key=lambda part: part.source)
-        edges = list[int]()
+        edges: list[int] = []
         for source, _, word, part in self._parts[first:last]:
             run = part.run(Span(span.start - source, span.end - source), free[word : word + len(part.words)])
-            edges += [word + edge for edge in run or ()]
-        whole = Span(edges[0], edges[-1]) if edges else None
-        return whole if whole and free[slice(*whole)].all() else None
+            if run:
+                edges += [word + run.start, word + run.end]
+        if not edges:
+            return None
+        whole = Span(edges[0], edges[-1])
+        return whole if free[whole.start : whole.end].all() else None
 
     def between(self, at: int, bound: tuple[bool, bool]) -> int:
         """Return where in the output something belongs that stood at an offset of the source, as `Aligned.between`.
@@ -340,6 +400,23 @@ class AlignedLine:
         return part.output + len(part.aligned.output.rstrip())
 
 
+def _best_run(scores: NDArray[np.float64]) -> Span | None:
+    """Return the run of the greatest sum of scores; None if no sum is positive."""
+    found: Span | None = None
+    best = 0.0
+    first = 0
+    total = 0.0
+    for j, score in enumerate(scores.tolist()):
+        if total <= 0.0:
+            first = j
+            total = 0.0
+        total += score
+        if total > best:
+            best = total
+            found = Span(first, j + 1)
+    return found
+
+
 def _is_sign(character: str) -> bool:
     return unicodedata.category(character)[0] in "PS"
 
@@ -347,12 +424,14 @@ def _is_sign(character: str) -> bool:
 def _touched(words: Sequence[Span], span: Span) -> list[int]:
     """Return the indices of the words, which are in order, that a span touches."""
     first = bisect_right(words, span.start, key=attrgetter("end"))
-    return [*range(first, bisect_left(words, span.end, lo=first, key=attrgetter("start")))]
+    stop = bisect_left(words, span.end, lo=first, key=attrgetter("start"))
+    return [*range(first, stop)]
 
 
 def _shares(words: Sequence[Span], ends: Sequence[int]) -> NDArray[np.float64]:
     """Return (words, subwords), the share of each subword's characters that belongs to each word."""
-    starts = np.array([0, *ends][: len(ends)])
-    firsts, lasts = np.array(words, int).reshape(-1, 2, 1).swapaxes(0, 1)
-    shares = np.maximum(np.minimum(lasts, ends) - np.maximum(firsts, starts), 0.0)  # (words, subwords)
-    return np.asarray(shares / np.maximum(shares.sum(0), 1e-9), np.float64)
+    starts = np.array([0, *ends][: len(ends)])  # (subwords,)
+    word_starts, word_ends = np.array(words, int).reshape(-1, 2, 1).swapaxes(0, 1)  # (words, 1) each
+    overlaps = np.minimum(word_ends, ends) - np.maximum(word_starts, starts)  # (words, subwords)
+    shared = np.maximum(overlaps, 0.0)
+    return np.asarray(shared / np.maximum(shared.sum(0), 1e-9), np.float64)

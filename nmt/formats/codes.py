@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Literal
 
 from nmt.text.scripts import UNSPACED, joins
@@ -51,14 +52,11 @@ def spaces_around(codes: Sequence[Code], beside: tuple[str, str], space: str, to
     `beside` are the characters of the translation on both sides, empty at its ends, and `space` is what it has between
     them. The first of `touching` codes stand at the left one.
     """
-    last = len(codes)
-    spaces = list[str]()
-    for slot in range(last + 1):
-        left = codes[slot - 1] if slot else None
-        right = codes[slot] if slot < last else None
+    spaces: list[str] = []
+    for left, right in pairwise([None, *codes, None]):
         own = _inside(left, right)
         if own is None:
-            own = _outside(left, right, beside[slot > 0], space)
+            own = _outside(left, right, beside[left is not None], space)
         spaces.append(own)
     needs_one = space and not all(UNSPACED.match(each) for each in beside)
     if needs_one and not any(spaces) and not any(code.is_space for code in codes):
@@ -81,14 +79,16 @@ def _inside(left: Code | None, right: Code | None) -> str | None:
 
 def _outside(left: Code | None, right: Code | None, beside: str, space: str) -> str:
     """Return the space outside of elements that the unit has there, if it may stand in the translation."""
-    own = (left.behind if left else "") or (right.before if right else "")
     if left and right:
         if left.is_space:
             return left.behind
-        return right.before if right.is_space else own
+        if right.is_space:
+            return right.before
+        return left.behind or right.before
     code = left or right
     if not beside or not code:
         return ""
+    own = code.behind if left else code.before
     if space.strip(PLAIN_SPACES):
         return space if own else ""
     if space:
@@ -98,7 +98,7 @@ def _outside(left: Code | None, right: Code | None, beside: str, space: str) -> 
 
 
 def _first_that_may_have_it(codes: Sequence[Code], touching: int) -> int:
-    """Return before which code space is written that the unit does not have: behind what touches the word before."""
+    """Return before which code space goes that the unit lacks: the first that need not touch the word on the left."""
     for index, code in enumerate(codes):
         if code.kind != "close" and not (code.is_empty and index < touching):
             return index

@@ -17,7 +17,7 @@ from typing import NamedTuple, Self
 
 from nmt.formats.markdown import pipes_of, read_markdown, unbroken
 from nmt.formats.segments import Segment
-from nmt.formats.terms import Span
+from nmt.formats.terms import Span, offsets_in, outside
 from nmt.text.scripts import UNSPACED_RANGES, WIDE_RANGES
 
 LONGEST_BLOCK = 1000  # lines; a longer block is cut, so that memory is bounded
@@ -67,8 +67,10 @@ _BETWEEN_WIDE = re.compile(rf"(?<=[{WIDE_RANGES}])(?<!\u3000)(?=[{WIDE_RANGES}])
 BLANKS = " \t"
 
 _RULE = re.compile(r"[\s>]*([^\w\s>|`])\1{2,}\s*\Z")
-_FRONT, _KEY = re.compile(r"(-{3}|\+{3})\s*\Z"), re.compile(r"[\w\"'.-]+\s*[:=](?:\s|\Z)")  # YAML or TOML at the top
-_END_OF_FRONT, _IN_FRONT = re.compile(r"(?:-{3}|\+{3}|\.{3})\s*\Z"), re.compile(r"\s|[-#\[\]{}]")
+_FRONT = re.compile(r"(-{3}|\+{3})\s*\Z")  # YAML or TOML at the top
+_KEY = re.compile(r"[\w\"'.-]+\s*[:=](?:\s|\Z)")
+_END_OF_FRONT = re.compile(r"(?:-{3}|\+{3}|\.{3})\s*\Z")
+_IN_FRONT = re.compile(r"\s|[-#\[\]{}]")
 _FENCE = re.compile(r"(`{3,})(?=[^`]*\Z)|(~{3,})|(\$\$)\Z")  # of code and formulas
 _CODE_TAG = re.compile(r"<(pre|script|style|svg|textarea)\b(?!.*</\1\s*>)", re.IGNORECASE)
 _TAG = re.compile(r"</?[A-Za-z][\w-]*(?:\s[^<>]*)?/?>|<[!?][^<>]*>|&#?\w{1,31};")  # <https://example.org> is none
@@ -107,7 +109,8 @@ _FIELDS = re.compile(  # of reStructuredText; another is an emoji
     r":(?:[A-Z][\w. -]*|[a-z]\w*\s[^:]+|returns?|rtype|raises?|yields?|authors?|version|date|copyright|license|status"
     r"|contact|organization|address|revision):(?:\s|\Z)|:[\w-]+:(?:\s+\S+)?\Z"
 )
-_PIPE, _GAP = re.compile(r"(?![A-Z][\w-]*:).*\s\|\s"), re.compile(r"\t+| {4,}")  # between columns of a table
+_PIPE = re.compile(r"(?![A-Z][\w-]*:).*\s\|\s")  # between columns of a table
+_GAP = re.compile(r"\t+| {4,}")  # between them too
 _DELIMITERS = re.compile(r"(?=.*\|)\|?(?:\s*:?-+:?\s*(?:\||\Z))+")  # below the header of a table
 _GRID = re.compile(r"\+(?:[-=]+\+)+")  # around the rows of a table whose columns are as wide in each line
 _BEFORE_ROW = re.compile(rf"\A[\s>]*(?:{_MARK}\s+)?")
@@ -172,10 +175,12 @@ class TextLine:
     @property
     def tail(self) -> str:
         """Hard line break of Markdown, or what stands behind a heading"""
-        if attributes := self._attributes(self.whole):
+        attributes = self._attributes(self.whole)
+        if attributes:
             return attributes
-        is_marked = self.whole.rstrip().endswith("\\") and bool(self.text)
-        return "\\" if is_marked else "  " if self.whole.endswith("  ") else ""
+        if self.text and self.whole.rstrip().endswith("\\"):
+            return "\\"
+        return "  " if self.whole.endswith("  ") else ""
 
     @property
     def has_long_word(self) -> bool:
@@ -209,25 +214,28 @@ class Piece:
         before = _BEFORE_ROW.findall(whole)[0]
         text = whole.removeprefix(before)
         pipes = pipes_of(text)
-        edges = [0, *(edge for pipe in pipes for edge in pipe), len(text)]
-        if not any(_has_words(text[start:end]) for start, end in zip(edges[::2], edges[1::2], strict=True)):
+        if not any(_has_words(cell.text_in(text)) for cell in outside(pipes, len(text))):
             return cls([line])
         return cls([line], text, before, tail=line[len(whole) :], separators=pipes)
 
     @classmethod
     def paragraph(cls, lines: Sequence[TextLine]) -> Piece:
         """Join lines to a paragraph; they stay if they have no words to translate."""
-        whole, first, last = [line.whole for line in lines], lines[0], lines[-1]
+        whole = [line.whole for line in lines]
         if not any(_has_words(line.body) for line in lines):
             return cls(whole)
-        text = _NO_SPACE.sub("", "\n".join([first.text, *(line.body for line in lines[1:])])).replace("\n", " ")
-        if len(lines) > 1:
+        first = lines[0]
+        last = lines[-1]
+        others = [line.body for line in lines[1:]]
+        text = _NO_SPACE.sub("", "\n".join([first.text, *others])).replace("\n", " ")
+        if others:
             text = _without_stretches(text)
         term = first.term
-        piece = cls(whole, term + text, first.quote + first.indent + first.mark.removesuffix(term), tail=last.tail)
+        before = first.quote + first.indent + first.mark.removesuffix(term)
+        piece = cls(whole, term + text, before, tail=last.tail)
         if term:
             piece = replace(piece, separators=[Span(len(term.rstrip()), len(term))])
-        if len(lines) > 1:
+        if others:
             piece = replace(piece, rest=last.quote + last.indent, width=max(_width(lines), NARROW))
         return piece
 
@@ -235,14 +243,18 @@ class Piece:
         """Return the lines of a translation of `text`, or those that stay."""
         if translation == self.text:  # or there is none
             return "\n".join(self.lines)
-        lines = [self.first + translation] if self.width is None else self._wrapped(translation, self.width)
+        lines = [self.first + translation]
+        if self.width is not None:
+            lines = self._wrapped(translation, self.width)
+        lines[-1] += self.tail
         grown = columns(translation) - columns(self.text)
-        over, under = ((rule + rule[-1:] * max(0, grown))[: max(3, len(rule) + grown)] for rule in self.rules)
-        return "\n".join(filter(None, (over, *lines[:-1], lines[-1] + self.tail, under)))
+        over, under = self.rules
+        return "\n".join(filter(None, [_resized(over, grown), *lines, _resized(under, grown)]))
 
     def _wrapped(self, text: str, width: int) -> list[str]:
         """Wrap a text; words that are too long stay whole."""
-        lines, is_empty = [self.first], True
+        lines = [self.first]
+        is_empty = True
         for chunk in _chunks(text.strip(), bool(self.separators)):
             if not is_empty and columns(lines[-1] + chunk) > width:
                 lines.append(self.rest)
@@ -250,6 +262,12 @@ class Piece:
             lines[-1] += chunk.lstrip(BLANKS) if is_empty else chunk
             is_empty = False
         return lines
+
+
+def _resized(rule: str, grown: int) -> str:
+    """Return a rule that is longer by so many characters, or shorter, but not of less than three."""
+    longer = rule + rule[-1:] * max(0, grown)
+    return longer[: max(3, len(rule) + grown)]
 
 
 def _without_stretches(text: str) -> str:
@@ -261,21 +279,24 @@ def _without_stretches(text: str) -> str:
 def _chunks(text: str, has_term: bool) -> Iterator[str]:
     """Yield the parts of a text between which a line may break, each with the space before it."""
     whole = unbroken(text)
-    if has_term:
-        whole += [Span(*gap.span()) for gap in islice(_COLUMN.finditer(text), 1)]
-    inside, starts = _inner(whole), [0]
+    column = _COLUMN.search(text) if has_term else None
+    if column:
+        whole.append(Span(*column.span()))
+    inside = _inner(whole)
+    start = 0
     for found in _CHUNK.finditer(text):
         word = found[0].lstrip(BLANKS)
         at = found.start()
-        is_place = word != found[0] or _BETWEEN_WIDE.match(text, at)
-        if at and is_place and at not in inside and not _BEGINS_BLOCK.match(word):
-            starts.append(at)
-    return (text[start:end] for start, end in pairwise([*starts, len(text)]))
+        may_break = word != found[0] or _BETWEEN_WIDE.match(text, at)
+        if at and may_break and at not in inside and not _BEGINS_BLOCK.match(word):
+            yield text[start:at]
+            start = at
+    yield text[start:]
 
 
 def _inner(spans: Iterable[Span]) -> set[int]:
     """Return the offsets inside spans."""
-    return {at for start, end in spans for at in range(start + 1, end)}
+    return offsets_in(Span(start + 1, end) for start, end in spans)
 
 
 class _LinesAhead:
@@ -309,12 +330,14 @@ class _LinesAhead:
 
     def _read_one(self) -> bool:
         """Read one line more; return False at the end of the text."""
-        for line in islice(self._source, 1):
-            self._ahead.append(line)
-            if found := _DEFINITION.match(line.lstrip(" \t>")):
-                self._labels.add(_folded(found["label"]))
-            return True
-        return False
+        line = next(self._source, None)
+        if line is None:
+            return False
+        self._ahead.append(line)
+        found = _DEFINITION.match(line.lstrip(" \t>"))
+        if found:
+            self._labels.add(_folded(found["label"]))
+        return True
 
 
 def _folded(label: str) -> str:
@@ -341,7 +364,10 @@ class Document:
                 self._left[piece.kind] += sum(_LETTER.search(line) is not None for line in piece.lines)
             others = len(piece.lines) - 1
             self._pieces += [piece, *[None] * others]
-            yield read_markdown(piece.text, self._lines.defines, piece.separators) if piece.text else empty
+            if piece.text:
+                yield read_markdown(piece.text, self._lines.defines, piece.separators)
+            else:
+                yield empty
             yield from [empty] * others
 
     @property
@@ -365,46 +391,62 @@ class _Fence(NamedTuple):
     @classmethod
     def of(cls, body: str) -> _Fence | None:
         """Return what a line opens."""
-        if found := _FENCE.match(body):
-            return cls(re.compile(rf"{re.escape(found[0])}[{found[0][0]}]*\Z"), "code")
+        fence = _FENCE.match(body)
+        if fence:
+            return cls(re.compile(rf"{re.escape(fence[0])}[{fence[0][0]}]*\Z"), "code")
         if body.startswith("<!--") and "-->" not in body:
             return cls(re.compile(".*-->"))
-        if found := _CODE_TAG.match(body):
-            return cls(re.compile(rf".*</{found[1]}\s*>", re.IGNORECASE), "code")
-        return cls(re.compile(r".*>|\Z")) if _UNCLOSED_TAG.match(_TAG.sub("", body)) else None
+        tag = _CODE_TAG.match(body)
+        if tag:
+            return cls(re.compile(rf".*</{tag[1]}\s*>", re.IGNORECASE), "code")
+        if _UNCLOSED_TAG.match(_TAG.sub("", body)):
+            return cls(re.compile(r".*>|\Z"))
+        return None
 
 
 def pieces(lines: Iterable[str]) -> Iterator[Piece]:
     """Divide a text into paragraphs and lines that stay."""
-    lines = lines if isinstance(lines, _LinesAhead) else _LinesAhead(lines)
-    yield from (Piece([line], kind="front matter") for line in islice(lines, _front_matter(lines)))
+    if not isinstance(lines, _LinesAhead):
+        lines = _LinesAhead(lines)
+    for line in islice(lines, _front_matter(lines)):
+        yield Piece([line], kind="front matter")
     block: list[str] = []  # rules are in it too: one may begin it, and one ends it
     fence: _Fence | None = None
     directives: list[str] = []  # that are open
-    code_at, table, in_html = CODE_AT, "", False
+    table = ""
+    in_html = False
+    code_at = CODE_AT
+    code_at_here = CODE_AT  # NO_CODE in a block of HTML
     for line in lines:
         body = line.lstrip(" \t>").rstrip()
         if fence:
-            is_end = fence.end.match(body) is not None
-            yield Piece([line], kind="" if is_end else fence.kind)
-            fence = None if is_end else fence
+            if fence.end.match(body):
+                fence = None
+                yield Piece([line])
+            else:
+                yield Piece([line], kind=fence.kind)
             continue
         is_rule = _RULE.match(line) is not None
+        is_underline = is_rule and bool(block) and _underlines(line, block[-1])
+        directive = _DIRECTIVE.match(body)
         table = _table_at(body, table, lines)
         piece = None if is_rule else _kept(line, body, bool(block), table)
         if directives and body == directives[-1]:
             directives.pop()
             piece = Piece([line])
-        elif found := _DIRECTIVE.match(body):
-            directives.append(found[1])
+        elif directive:
+            directives.append(directive[1])
             piece = piece or Piece([line])
-        elif not (is_rule and block and _underlines(line, block[-1])) and (fence := _Fence.of(body)):
-            piece = Piece([line])
+        elif not is_underline:
+            fence = _Fence.of(body)
+            if fence:
+                piece = Piece([line])
         if piece or (block and _begins(line, is_rule, block)):
-            yield from _divided(block, NO_CODE if in_html else code_at)
+            yield from _divided(block, code_at_here)
             block = []
-        code_at = _code_column(line, body, code_at)
         in_html = body != "" and (in_html or _BEGINS_HTML.match(line) is not None)
+        code_at = _code_column(line, body, code_at)
+        code_at_here = NO_CODE if in_html else code_at
         if piece:
             yield piece
         else:
@@ -412,7 +454,7 @@ def pieces(lines: Iterable[str]) -> Iterator[Piece]:
             if is_rule and len(block) > 1:
                 yield from _divided(block, code_at)
                 block = []
-    yield from _divided(block, NO_CODE if in_html else code_at)
+    yield from _divided(block, code_at_here)
 
 
 def _front_matter(lines: _LinesAhead) -> int:
@@ -437,8 +479,9 @@ def _kept(line: str, body: str, in_block: bool, table: str) -> Piece | None:
         return Piece.row(line)
     if table == "grid":
         return Piece([line], kind="tables")
-    if found := _TITLED.match(line):
-        first, text, tail = found.group(1, 2, 3) if found[1] else found.group(4, 5, 6)
+    titled = _TITLED.match(line)
+    if titled:
+        first, text, tail = titled.group(1, 2, 3) if titled[1] else titled.group(4, 5, 6)
         return Piece([line], text, first, tail=tail)
     has_text = _LETTER.search(_TAG.sub("", body) if "<" in body else body) is not None
     if not has_text or _MARKUP.match(body) or _DEFINITION.match(body):
@@ -452,8 +495,9 @@ def _kept(line: str, body: str, in_block: bool, table: str) -> Piece | None:
     if len(_GAP.split(body)) > 2:
         return Piece([line], kind="tables")
     if _PIPE.match(body) and not (in_block and _is_prose(body)):
-        has_text = _is_prose(_CODES.sub(" ", body).strip() or body)
-        return Piece.row(line) if has_text else Piece([line], kind="tables")
+        if _is_prose(_CODES.sub(" ", body).strip() or body):
+            return Piece.row(line)
+        return Piece([line], kind="tables")
     return None
 
 
@@ -477,9 +521,10 @@ def _code_column(line: str, body: str, before: int) -> int:
 
 def _begins(line: str, is_rule: bool, block: Sequence[str]) -> bool:
     """Return whether a line begins a new block: after a long one, if quoted otherwise, or as a rule after a rule."""
-    quotes = [TextLine.of(each).quote.replace(" ", "") for each in (line, block[0])]
+    quote = TextLine.of(line).quote.replace(" ", "")
+    quote_of_block = TextLine.of(block[0]).quote.replace(" ", "")
     is_second = is_rule and len(block) == 1 and bool(_RULE.match(block[0]))
-    return len(block) == LONGEST_BLOCK or quotes[0] != quotes[1] or is_second
+    return len(block) == LONGEST_BLOCK or quote != quote_of_block or is_second
 
 
 def _underlines(rule: str, heading: str) -> bool:
@@ -488,35 +533,65 @@ def _underlines(rule: str, heading: str) -> bool:
 
 def _divided(block: list[str], code_at: int = CODE_AT) -> Iterator[Piece]:
     """Divide a block into a rule, paragraphs, and a heading with its underline or another rule."""
-    over = block[:1] if block and _RULE.match(block[0]) else []
-    under = block[-1:] if len(block) > 1 and _RULE.match(block[-1]) else []
-    texts = block[len(over) : len(block) - len(under)]
-    heading = texts[-1:] if under and texts and _underlines(under[0], texts[-1]) else []
-    frame = over if heading and len(texts) == 1 and over and over[0].strip() == under[0].strip() else []
-    if over and not frame:
-        yield Piece(over)
-    yield from _paragraphs(texts[: len(texts) - len(heading)], code_at)
+    texts = [*block]
+    over = ""
+    under = ""
+    heading = ""
+    if texts and _RULE.match(texts[0]):
+        over = texts.pop(0)
+    if texts and _RULE.match(texts[-1]):
+        under = texts.pop()
+    if under and texts and _underlines(under, texts[-1]):
+        heading = texts.pop()
+    is_framed = heading != "" and not texts and over.strip() == under.strip()
+    if over and not is_framed:
+        yield Piece([over])
+        over = ""
+    yield from _paragraphs(texts, code_at)
     if heading:
-        rules = ("".join(frame), under[0])
-        yield replace(Piece.paragraph([TextLine.of(heading[0])]), lines=[*frame, *heading, *under], rules=rules)
+        lines = [*filter(None, [over, heading, under])]
+        yield replace(Piece.paragraph([TextLine.of(heading)]), lines=lines, rules=(over, under))
     elif under:
-        yield Piece(under)
+        yield Piece([under])
 
 
-def _paragraphs(block: list[str], code_at: int) -> Iterator[Piece]:
+def _fields(block: Sequence[str]) -> list[Piece]:
+    """Return the fields that the head of a mail, or of a control file, begins with; none for another block."""
+    fields: list[Piece] = []
+    if not block:
+        return fields
+    first = _FIELD.match(block[0])
+    if not first or first[1] not in _FIRST_FIELDS:
+        return fields
+    stays = False  # the field before
+    for line in block:
+        found = _FIELD.match(line)
+        if not (found or (stays and line[0].isspace())):
+            break
+        stays = True
+        piece = Piece([line], kind="fields")
+        if found and found[1] in _TEXT_FIELDS:
+            stays = False
+            text = line[found.end() :].rstrip()
+            if _has_words(text):
+                piece = Piece([line], text, found[0])
+        fields.append(piece)
+    return fields
+
+
+def _paragraphs(block: Sequence[str], code_at: int) -> Iterator[Piece]:
     """Divide a block without rules into fields, paragraphs and code."""
-    if block and (found := _FIELD.match(block[0])) and found[1] in _FIRST_FIELDS:
-        stays = False  # the field before
-        while block and ((found := _FIELD.match(block[0])) or (stays and block[0][0].isspace())):
-            field, *block = block
-            stays = not found or found[1] not in _TEXT_FIELDS
-            text = field[found.end() :].rstrip() if found and not stays else ""
-            yield Piece([field], text, found[0]) if found and _has_words(text) else Piece([field], kind="fields")
-    lines = _with_columns([TextLine.of(line) for line in block])
-    if not lines or _is_code(lines, code_at):
-        yield from (Piece([line], kind="code") for line in block)
+    fields = _fields(block)
+    yield from fields
+    lines = _with_columns([TextLine.of(line) for line in block[len(fields) :]])
+    if not lines:
         return
-    width, is_verse = _width(lines), _is_verse(lines)
+    if _is_code(lines, code_at):
+        for line in lines:
+            yield Piece([line.whole], kind="code")
+        return
+    width = _width(lines)
+    is_verse = _is_verse(lines)
     paragraph = lines[:1]
     for line in lines[1:]:
         if is_verse or not _goes_on(paragraph, line, width):
@@ -529,17 +604,20 @@ def _paragraphs(block: list[str], code_at: int) -> Iterator[Piece]:
 def _with_columns(lines: Sequence[TextLine]) -> list[TextLine]:
     """Return lines in which a gap of three spaces parts columns only if the text of another line begins there too."""
     begins = Counter(line.start + columns(line.mark) for line in lines if line.mark)
-    found = list[TextLine]()
+    found: list[TextLine] = []
     for line in lines:
         is_narrow = line.is_column and not _MARKS.fullmatch(line.mark) and _COLUMN.findall(line.mark)[-1:] == [" " * 3]
-        is_text = is_narrow and begins[line.start + columns(line.mark)] == 1
-        found.append(replace(line, mark="", text=line.body) if is_text else line)
+        if is_narrow and begins[line.start + columns(line.mark)] == 1:
+            line = replace(line, mark="", text=line.body)
+        found.append(line)
     return found
 
 
 def _goes_on(paragraph: Sequence[TextLine], line: TextLine, width: int) -> bool:
     """Return whether a paragraph, in a block `width` columns wide, goes on in a line."""
-    first, last, is_joined = paragraph[0], paragraph[-1], len(paragraph) > 1
+    first = paragraph[0]
+    last = paragraph[-1]
+    is_joined = len(paragraph) > 1
     if _BREAK.search(last.text) or _ELEMENT.match(line.text) or line.text.startswith(("![", "[![")):
         return False
     if _is_open(paragraph):
@@ -561,7 +639,9 @@ def _goes_on(paragraph: Sequence[TextLine], line: TextLine, width: int) -> bool:
         return False  # items often begin alike; or last has a long word, and may have any width
     # People who wrap by hand leave more room. A line that ends with a sentence may be the last of its paragraph.
     by_hand = width >= NARROW and (not ends or (is_lower and last.text.endswith(".")))
-    slack = width // (3 if is_lower or is_joined else 8) if by_hand else 0
+    slack = 0
+    if by_hand:
+        slack = width // (3 if is_lower or is_joined else 8)
     if not (first.mark and line.start > first.start):
         room += max(0, last.start + NARROW - width)
     return room < slack
@@ -570,7 +650,10 @@ def _goes_on(paragraph: Sequence[TextLine], line: TextLine, width: int) -> bool:
 def _is_open(paragraph: Sequence[TextLine]) -> bool:
     """Return whether a paragraph begins with a tag of HTML, and does not have the closing one."""
     found = _ELEMENT.match(paragraph[0].text)
-    return found is not None and not any(f"</{found[1]}".lower() in line.text.lower() for line in paragraph)
+    if not found:
+        return False
+    closing = f"</{found[1]}".lower()
+    return not any(closing in line.text.lower() for line in paragraph)
 
 
 def _needed(line: TextLine, following: TextLine) -> int:
@@ -584,8 +667,10 @@ def _width(lines: Sequence[TextLine]) -> int:
     Lines may end early before such a word. If all do, it is the usual width of texts, as far as a line fills it.
     """
     widths = [line.end for line in lines if not line.has_long_word]
-    if not any(not one.has_long_word and not other.has_long_word for one, other in pairwise(lines)):
-        widths.append(min(max(line.end for line in lines), USUAL_WIDTH))
+    has_long_word = [line.has_long_word for line in lines]
+    if (False, False) not in pairwise(has_long_word):
+        longest = max(line.end for line in lines)
+        widths.append(min(longest, USUAL_WIDTH))
     return max(widths)
 
 
@@ -601,14 +686,17 @@ def _is_code(lines: Sequence[TextLine], code_at: int) -> bool:
     """Return whether a block is indented code: no list or options, and less than half of it reads like text."""
     if lines[0].mark.strip(" #") or lines[0].text.startswith("-") or min(line.start for line in lines) < code_at:
         return False
-    return 2 * sum(len(line.text) for line in lines if _is_prose(line.text)) < sum(len(line.text) for line in lines)
+    texts = [line.text for line in lines]
+    prose = filter(_is_prose, texts)
+    return 2 * sum(map(len, prose)) < sum(map(len, texts))
 
 
 def _is_prose(text: str) -> bool:
     """Return whether most words are plain ones, and enough for a title or, after a small letter, for a sentence."""
     words = [word for word in text.split() if word[0].isalpha() or word[0] in "\"'“‘(*_"]
     plain = sum(word.isalpha() or _PLAIN_WORD.fullmatch(word) is not None for word in words)
-    return 4 * plain >= 3 * len(words) and (plain >= (2 if text[0].isupper() else 5) or not text.isascii())
+    enough = 2 if text[0].isupper() else 5
+    return 4 * plain >= 3 * len(words) and (plain >= enough or not text.isascii())
 
 
 def _has_words(text: str) -> bool:
@@ -623,4 +711,5 @@ def columns(text: str) -> int:
     if text.isascii():
         return len(text)
     wide = sum(unicodedata.east_asian_width(character) in "WF" for character in text)
-    return len(text) + wide - sum(map(bool, map(unicodedata.combining, text)))
+    combining = sum(map(bool, map(unicodedata.combining, text)))
+    return len(text) + wide - combining

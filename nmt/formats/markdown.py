@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from nmt.formats.segments import Segment
 from nmt.formats.tags import TAGS, Elements
-from nmt.formats.terms import Span, Terms
+from nmt.formats.terms import PLACEHOLDERS, Span
 from nmt.formats.tokens import Sign, Token, parts_of, plain
 
 _PLACE = r"<[^<>\n]*>|(?:[^\s()<>]|\((?:[^\s()]|\([^\s()]*\))*\))*"  # of a link; brackets in it are balanced
@@ -34,7 +34,6 @@ _WORD = re.compile(r"\S")
 _BRACKET = re.compile(r"[\[\]]")
 BRACKETS = ("[", "![")
 LONGEST_LABEL = 999  # characters
-_PLACEHOLDERS = Terms()
 
 Defines = Callable[[str], bool]
 """Whether a document defines the place of a link by its label"""
@@ -56,14 +55,15 @@ class _Reader:
     """The tokens of a paragraph so far; what is text is put together at the end."""
 
     def __init__(self, text: str, defines: Defines) -> None:
-        self.text, self.defines = text, defines
+        self.text = text
+        self.defines = defines
         self.tokens: list[Token] = []
         self.opened = defaultdict[str, list[_Open]](list)  # by their marks
 
     def add(self, raw: str, sign: str = "") -> None:
         """Add text; `sign` is what it stands for, by default itself."""
-        signs: Sequence[Sign] = [(sign, raw)] if sign else plain(raw)
         if raw:
+            signs: Sequence[Sign] = [(sign, raw)] if sign else plain(raw)
             self.tokens.append(Token("text", raw, signs))
 
     def open(self, found: re.Match[str]) -> None:
@@ -82,13 +82,18 @@ class _Reader:
 
     def last_bracket(self) -> _Open:
         """Return the last opening bracket that has no other half yet."""
-        return max((opened[-1] for mark in BRACKETS if (opened := self.opened[mark])), default=NOTHING)
+        last: list[_Open] = []
+        for mark in BRACKETS:
+            last += self.opened[mark][-1:]
+        return max(last, default=NOTHING)
 
     def bracket(self, at: int) -> int:
         """Read a closing bracket at an offset; return the offset behind it, and behind the place of the link."""
-        other, place = self.last_bracket(), _TO.match(self.text, at)
+        other = self.last_bracket()
+        place = _TO.match(self.text, at)
         if other is not NOTHING and place:
-            self.close(other, place[0], self.text[other.end : at] if place["label"] == "" else "")
+            label = self.text[other.end : at] if place["label"] == "" else ""
+            self.close(other, place[0], label)
             return place.end()
         label = self.text[max(other.end, at - LONGEST_LABEL) : at]
         if other is not NOTHING and not _BRACKET.search(label) and self.defines(label):
@@ -124,14 +129,14 @@ def read_markdown(text: str, defines: Defines = _defines_nothing, separators: Se
 
     [text] is a link if the document defines it. `separators` divide cells, in which sentences and marks end.
     """
-    tokens = list[Token]()
+    tokens: list[Token] = []
     at = 0
     for start, end in separators:
         tokens += _cell(text[at:start], defines)
         tokens.append(Token("alone", text[start:end], parts=True, ends=True))
         at = end
     tokens += _cell(text[at:], defines) if separators else _read(text, defines)
-    is_row = any("|" in text[slice(*span)] for span in separators)
+    is_row = any("|" in span.text_in(text) for span in separators)
     return Segment(text, _put_together(tokens), _ESCAPES_OF_CELLS if is_row else None)
 
 
@@ -146,7 +151,8 @@ def _cell(text: str, defines: Defines) -> list[Token]:
 
 def pipes_of(row: str) -> list[Span]:
     """Return the pipes between the cells of a row, outside code and not escaped."""
-    spans, found = _code_spans(row), list[Span]()
+    spans = _code_spans(row)
+    found: list[Span] = []
     at = 0
     while pipe := _PIPES.search(row, at):
         at = pipe.end()
@@ -159,18 +165,20 @@ def pipes_of(row: str) -> list[Span]:
 
 def unbroken(text: str) -> list[Span]:
     """Return where a line must not break: in the places of links, tags, code and placeholders."""
-    found = list[Span]()
+    found: list[Span] = []
     at = 0
     for token in _read(text, _defines_nothing):
         end = at + len(token.raw)
         if token.kind != "text":
             found.append(Span(at, end))
         at = end
-    return [*found, *_PLACEHOLDERS.spans(text)]
+    return [*found, *PLACEHOLDERS.spans(text)]
 
 
 def _read(text: str, defines: Defines) -> list[Token]:
-    reader, elements, spans = _Reader(text, defines), Elements(text), _code_spans(text)
+    reader = _Reader(text, defines)
+    elements = Elements(text)
+    spans = _code_spans(text)
     at = 0
     while found := _INLINE.search(text, at):
         reader.add(text[at : found.start()])
@@ -178,7 +186,10 @@ def _read(text: str, defines: Defines) -> list[Token]:
         if found["ticks"]:
             at = spans.get(found.start(), at)
             code = text[found.start() : at]
-            reader.add(code) if at == found.end() else reader.tokens.append(Token("copy", code))
+            if at > found.end():
+                reader.tokens.append(Token("copy", code))
+            else:
+                reader.add(code)
         elif found["url"]:
             reader.add(found[0])
         elif found["copy"]:
@@ -193,18 +204,21 @@ def _read(text: str, defines: Defines) -> list[Token]:
             at = reader.bracket(found.start())
         elif found["emphasis"]:
             reader.emphasis(found)
-        elif tag := TAGS.match(text, found.start()):
-            token, at = elements.token(tag)
-            reader.tokens.append(token)
         else:
-            reader.add(found[0])
+            tag = TAGS.match(text, found.start())
+            if tag:
+                token, at = elements.token(tag)
+                reader.tokens.append(token)
+            else:
+                reader.add(found[0])
     reader.add(text[at:])
     return reader.tokens
 
 
 def _code_spans(text: str) -> dict[int, int]:
     """Return the end of each code span by its start: it ends at the next run of as many backticks."""
-    spans, following = dict[int, int](), dict[int, int]()
+    spans: dict[int, int] = {}
+    following: dict[int, int] = {}
     for run in reversed([*re.finditer("`+", text)]):
         length = len(run[0])
         if length in following:
@@ -215,7 +229,7 @@ def _code_spans(text: str) -> dict[int, int]:
 
 def _put_together(tokens: Sequence[Token]) -> Iterator[Token]:
     """Yield tokens, with consecutive text as one, and the white space at its edges apart."""
-    run = list[Sign]()
+    run: list[Sign] = []
     for token in tokens:
         if token.kind in ("text", "space"):
             run += token.signs

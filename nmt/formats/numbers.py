@@ -11,6 +11,7 @@ import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from functools import cache, partial
+from itertools import chain, filterfalse
 from typing import NamedTuple
 
 from nmt.text.scripts import TOUCHING
@@ -56,7 +57,10 @@ class Changes(NamedTuple):
 
 def compare(source: str, output: str, asked: str = "") -> Changes:
     """Compare an output with its source; numbers and names that stand in `asked` do not count."""
-    lost, invented = _changed(source, output, asked) if _DIGIT.search(source + output) else ([], [])
+    lost: list[str] = []
+    invented: list[str] = []
+    if _DIGIT.search(source + output):
+        lost, invented = _changed(source, output, asked)
     times, loop = _loop(output)
     is_new = times > 0 and times > 2 * _loop(source)[0]  # most outputs have none, and cost no look at the source
     return Changes(lost, invented, loop if is_new else "")
@@ -67,27 +71,31 @@ def is_garbled(source: str, output: str) -> bool:
 
     Too often is three times, and that oftener than the source has any word, or twice if it is a quarter of all words.
     """
-    here, there = _WORD.findall(source), _WORD.findall(output)
+    here = _WORD.findall(source)
+    there = _WORD.findall(output)
     often = max(Counter(map(str.casefold, here)).values(), default=0)
     for times in Counter(map(str.casefold, there)).values():
         more = 2 if 4 * times >= len(there) else 3
         if times >= max(3, often + more):
             return True
-    return any(len(_alphabets(word)) > 1 and word not in here for word in there)
+    new = set(there).difference(here)
+    return any(len(_alphabets(word)) > 1 for word in new)
 
 
 def _alphabets(word: str) -> set[str]:
     """Return the alphabets that a word has letters of."""
     if word.isascii():
         return set()
-    names = (unicodedata.name(letter, "").partition(" ")[0] for letter in word)
-    return {name for name in names if name in _ALPHABETS}
+    names = {unicodedata.name(letter, "").partition(" ")[0] for letter in word}
+    return names.intersection(_ALPHABETS)
 
 
 def _changed(source: str, output: str, asked: str) -> tuple[list[str], list[str]]:
     """Return the numbers and names that are lost, and those that are invented."""
-    source, output = _normalized(source), _normalized(output)
-    here, there = _TOKEN.findall(source), _TOKEN.findall(output)
+    source = _normalized(source)
+    output = _normalized(output)
+    here = _TOKEN.findall(source)
+    there = _TOKEN.findall(output)
     lost, invented = _unmatched(here, there, _folded, lambda token: [_folded(token)])
     is_close = len({*lost, *invented}) <= MOST_CHANGES
     if is_close:
@@ -102,8 +110,8 @@ def _changed(source: str, output: str, asked: str) -> tuple[list[str], list[str]
     lost = [token for token in lost if token not in wanted]
     invented = [token for token in invented if not {token, _key(token)} & known]
     if is_close:
-        lost = [token for token in lost if not is_kept(token)]
-        invented = [token for token in invented if not is_known(token)]
+        lost = [*filterfalse(is_kept, lost)]
+        invented = [*filterfalse(is_known, invented)]
     return lost, invented
 
 
@@ -126,18 +134,18 @@ def _unmatched(
     one: list[str], other: list[str], key: Callable[[str], str], pieces: Callable[[str], list[str]]
 ) -> tuple[list[str], list[str]]:
     """Remove each token of `one` whose pieces are all keys of tokens of `other`, and these."""
-    places: defaultdict[str, list[str]] = defaultdict(list)
+    by_key: defaultdict[str, list[str]] = defaultdict(list)
     for token in other:
-        places[key(token)].append(token)
+        by_key[key(token)].append(token)
     rest = []
     for token in one:
         wanted = Counter(pieces(token))
-        if all(len(places[piece]) >= times for piece, times in wanted.items()):
+        if all(len(by_key[piece]) >= times for piece, times in wanted.items()):
             for piece in wanted.elements():
-                places[piece].pop()
+                by_key[piece].pop()
         else:
             rest.append(token)
-    return rest, [token for tokens in places.values() for token in tokens]
+    return rest, [*chain.from_iterable(by_key.values())]
 
 
 def _is_number(token: str) -> bool:
@@ -148,7 +156,8 @@ def _key(token: str) -> str:
     """Write a number with "." before decimals, and without thousands separators and leading zeros; a name as it is."""
     if not _is_number(token):
         return token
-    if grouped := _THOUSANDS.fullmatch(token):
+    grouped = _THOUSANDS.fullmatch(token)
+    if grouped:
         token = token.replace(grouped[1], "")
     return re.sub(r"^0+(?=\d)", "", token.replace(",", "."))
 
@@ -167,9 +176,10 @@ def _measure(token: str) -> str:
 def _pieces(token: str, text: str) -> list[str]:
     """Return the keys of the numbers in a token if `text` may write these apart: 17.30, 64bit, Python3."""
     if _is_number(token):
-        return [_key(digits) for digits in re.findall(r"\d+", token)]
-    apart = token[0].isdigit() or _is_in(token, text)
-    return [_key(number) for number in re.findall(r"\d+(?:[.,]\d+)*", token)] if apart else [token]
+        return [*map(_key, re.findall(r"\d+", token))]
+    if token[0].isdigit() or _is_in(token, text):
+        return [*map(_key, re.findall(r"\d+(?:[.,]\d+)*", token))]
+    return [token]
 
 
 def _is_in(name: str, text: str) -> bool:
@@ -182,9 +192,12 @@ def _is_said(token: str, text: str, other: str) -> bool:
     """Return whether another text has a name, or words for 3, 3rd, 16th, 3D or i18n, but not for the 3 of Python 3."""
     if re.fullmatch(r"[1-4][dD]", token):
         return "dimension" in other.casefold()
-    if short := re.fullmatch(r"([a-z])(\d\d?)[a-z]", token, re.IGNORECASE):
+    short = re.fullmatch(r"([a-z])(\d\d?)[a-z]", token, re.IGNORECASE)
+    if short:
         return bool(re.search(rf"\b{short[1]}\w{{{short[2]},}}", other, re.IGNORECASE))
-    if not (found := _ORDINAL.fullmatch(token)) or not 0 < (value := int(found[1])) < 40:
+    ordinal = _ORDINAL.fullmatch(token)
+    value = int(ordinal[1]) if ordinal else 0
+    if not 0 < value < 40:
         return not _is_number(token) and _is_in(token, other)
     if re.search(rf"(?<=[\w,] )[A-Z]\w*[ -]{token}(?!\w)", text):
         return False

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
-from nmt.formats.terms import Span, Terms, find_copies
-
-_PLACEHOLDERS = Terms()
+from nmt.formats.terms import PLACEHOLDERS, Span, find_copies, offsets_in
 
 
 class RawText:
@@ -21,10 +19,10 @@ class RawText:
         `escapes` say how a translation writes characters that the text does not have.
         """
         self._escapes = escapes
-        copied = _PLACEHOLDERS.spans(text, kept, walls)
-        self._copies = {text[slice(*span)]: "".join(raws[slice(*span)]) for span in copied}
+        copied = PLACEHOLDERS.spans(text, kept, walls)
+        self._copies = {span.text_in(text): "".join(raws[span.start : span.end]) for span in copied}
         self._own = defaultdict[str, list[str]](list)  # of each character outside of what is copied, in order
-        inside = _offsets(copied)
+        inside = offsets_in(copied)
         for at, (sign, raw) in enumerate(zip(text, raws, strict=False)):
             if at not in inside:
                 self._own[sign].append(raw)
@@ -33,28 +31,28 @@ class RawText:
         """Return each character of a translation as it is written; what is copied is as the unit has it."""
         signs = [*output]
         copied = find_copies(output, self._copies)
-        inside = _offsets(copied)
-        places = defaultdict[str, list[int]](list)
+        inside = offsets_in(copied)
+        offsets = defaultdict[str, list[int]](list)  # of each character outside of what is copied
         for at, sign in enumerate(output):
             if at not in inside:
-                places[sign].append(at)
-        for sign, own_places in places.items():
-            for at, raw in zip(own_places, self._raws(sign, len(own_places)), strict=True):
+                offsets[sign].append(at)
+        for sign, own_offsets in offsets.items():
+            raws = self._raws(sign, len(own_offsets))
+            for at, raw in zip(own_offsets, raws, strict=True):
                 signs[at] = raw
         for span in copied:
-            signs[slice(*span)] = [self._copies[output[slice(*span)]], *[""] * (span.end - span.start - 1)]
+            others = span.end - span.start - 1
+            signs[span.start : span.end] = [self._copies[span.text_in(output)], *[""] * others]
         return signs
 
     def _raws(self, sign: str, count: int) -> list[str]:
-        """Return how a character is written in each place: as in the unit if it is there as often."""
+        """Return how each of `count` occurrences of a character is written: as in the unit if it is there as often."""
         raws = self._own.get(sign, [])
         if len(raws) == count:
             return raws
-        escaped = next((raw for raw in raws if raw != sign), None)
-        if escaped is None:
-            escaped = sign if raws else self._escapes.get(sign, sign)
-        return [escaped] * count
-
-
-def _offsets(spans: Sequence[Span]) -> set[int]:
-    return {at for span in spans for at in range(*span)}
+        escaped = [raw for raw in raws if raw != sign]
+        if escaped:
+            return escaped[:1] * count
+        if raws:
+            return [sign] * count
+        return [self._escapes.get(sign, sign)] * count

@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +21,7 @@ from nmt.formats.alignment import AlignedLine
 from nmt.formats.codes import Code, spaces_around
 from nmt.formats.raw_text import RawText
 from nmt.formats.terms import Span
-from nmt.formats.tokens import SPECIAL_SPACE, Kind, Token, codes_of, edges_of, pairs_of, plain, prepared
+from nmt.formats.tokens import SPECIAL_SPACE, Kind, Token, codes_of, edges_of, pairs_of, plain, prepared, raw_of
 from nmt.text.scripts import UNSPACED, joins
 
 IN_WORD = -2  # owner of a word that has tags inside it
@@ -28,9 +29,9 @@ IN_WORD = -2  # owner of a word that has tags inside it
 
 @dataclass(eq=False)
 class _Element:
-    """A pair of codes, or a code without its pair: the span of the text inside, and the index of the element around."""
+    """A pair of codes, or a code without its pair, and the span of the text inside."""
 
-    parent: int
+    parent: int  # index of the element around; -1 for none
     start: int
     end: int
     opening: Code
@@ -55,18 +56,30 @@ class _Element:
         part = line.part(self.start)
         if not part:
             return None
-        start, end, aligned = self.start - part.source, self.end - part.source, part.aligned
+        aligned = part.aligned
+        start = self.start - part.source
+        end = self.end - part.source
         for i, word in enumerate(aligned.source_words):
-            if not (word.start <= start < word.end and word.start < end <= word.end) or word == (start, end):
+            is_inside = word.start <= start < word.end and word.start < end <= word.end
+            if not is_inside or word == (start, end):
                 continue
-            text = aligned.source[slice(*word)]
-            same = [j for j, other in enumerate(aligned.words) if aligned.output[slice(*other)] == text]
+            text = word.text_in(aligned.source)
+            same = [j for j, other in enumerate(aligned.words) if other.text_in(aligned.output) == text]
             free = [j for j in same if owners[part.word + j] in (self.parent, IN_WORD)]
             if free:
                 best = max(free, key=lambda j: float(aligned.weights[j, i]))
                 shift = part.output + aligned.words[best].start - word.start
                 return part.word + best, Span(start + shift, end + shift)
         return None
+
+
+class _Placed(NamedTuple):
+    """A code, and the offset in the output at which it is written."""
+
+    at: int
+    element: int
+    """Index of the element that it opens or closes"""
+    code: Code
 
 
 class Segment:
@@ -87,21 +100,21 @@ class Segment:
         self._edges = ["", ""]  # white space at the ends of the unit
         self._raws: list[str] = []  # how the unit writes each character of the text
         self._elements: list[_Element] = []  # by their opening codes
-        tokens = prepared(tokens)
-        first, last = edges_of(tokens)
-        edges = [tokens[:first], tokens[last:]]
-        tokens = tokens[first:last]
-        self._read(tokens)
-        before, behind = ("".join(token.raw for token in edge) for edge in edges)
-        self._edges = [before + self._edges[0], self._edges[1] + behind]
+        parts = prepared(tokens)
+        first, last = edges_of(parts)
+        self._read(parts[first:last])
+        before = raw_of(parts[:first]) + self._edges[0]
+        behind = self._edges[1] + raw_of(parts[last:])
+        self._edges = [before, behind]
         self._escapes = escapes or {}
 
     def _read(self, tokens: Sequence[Token]) -> None:
         """Build the text and the elements."""
         closings = pairs_of(tokens)
         openings = {closing: opening for opening, closing in closings.items()}
-        elements = dict[int, _Element]()  # by their first token
-        around, is_apart = [-1], False
+        elements: dict[int, _Element] = {}  # by their first token
+        around = [-1]  # the open elements, the innermost one last
+        is_apart = False  # whether codes part what follows from the text so far
         for index, (token, code) in enumerate(zip(tokens, codes_of(tokens, closings), strict=True)):
             start = len(self.text)
             if code is None:
@@ -119,7 +132,9 @@ class Segment:
                 self.ends.append(start)
             if code.kind == "close":
                 element = elements[openings[index]]
-                element.end, element.closing, element.label = start, code, token.label
+                element.end = start
+                element.closing = code
+                element.label = token.label
                 around.pop()
                 continue
             elements[index] = _Element(around[-1], start, start, code)
@@ -154,85 +169,87 @@ class Segment:
     def pieces(self) -> list[str]:
         """The text, cut where a sentence ends whatever its words."""
         bounds = pairwise([0, *self.ends, len(self.text)])
-        return [piece for start, end in bounds if (piece := self.text[start:end].strip())]
+        stripped = [self.text[start:end].strip() for start, end in bounds]
+        return [*filter(None, stripped)]
 
     def put(self, aligned: AlignedLine) -> str:
         """Return the translation of `text` with the codes around the words that stand for what they had inside.
 
         Words are those of `words_of` with GLUE. Codes without words go where the nearest words are.
         """
-        spans, output = self._spans(aligned), aligned.output
-        inside = defaultdict(list)
-        for index in spans:
-            inside[self._elements[index].parent].append(index)
-        for siblings in inside.values():
-            siblings.sort(key=lambda index: (*spans[index], index), reverse=True)
+        output = aligned.output
+        codes = self._in_order(self._spans(aligned))
         signs = [*output]
         if self._elements or self._raws[: len(self.text)] != [*self.text]:
             signs = RawText(self.text, self._raws, self.kept, self.walls, self._escapes).of(output)
-        written, last = "", 0
-        begun = dict[int, int]()  # where the content of each element is written
-        for run in _without_words_between(self._in_order(inside, spans), output):
-            start = len(output[: run[0][0]].rstrip())
-            stop = len(output) - len(output[run[-1][0] :].lstrip())
-            touching = sum(at == start < stop for at, _, _ in run)
-            spaces = spaces_around(
-                [code for _, _, code in run],
-                (output[start - 1 : start] if start else "", output[stop : stop + 1]),
-                output[start:stop],
-                touching,
-            )
+        written = ""
+        last = 0
+        begun: dict[int, int] = {}  # where the content of each element is written
+        for run in _without_words_between(codes, output):
+            start = len(output[: run[0].at].rstrip())
+            stop = len(output) - len(output[run[-1].at :].lstrip())
+            beside = (output[start - 1 : start], output[stop : stop + 1])
+            touching = sum(placed.at == start < stop for placed in run)
+            spaces = spaces_around([placed.code for placed in run], beside, output[start:stop], touching)
             written += "".join(signs[last:start])
             for space, (_, index, code) in zip(spaces, run, strict=False):
                 written += space
                 label = self._elements[index].label if code.kind == "close" else ""
                 is_found = not label or written[begun[index] :] == label
-                written += code.raw if is_found else f"][{label}]"
+                written += code.raw if is_found else f"][{label}]"  # [Text][text] once the text is translated
                 begun.setdefault(index, len(written))
             written += spaces[-1]
             last = stop
         written += "".join(signs[last:])
         return self._edges[0] + written + self._edges[1]
 
-    def _in_order(self, inside: Mapping[int, list[int]], spans: Mapping[int, Span]) -> Iterator[tuple[int, int, Code]]:
-        """Yield codes as they are written: offset in the output, index of the element, code."""
-        around, last = [-1], 0
+    def _in_order(self, spans: Mapping[int, Span]) -> Iterator[_Placed]:
+        """Yield codes as they are written, given the span of each element's content."""
+        inside = defaultdict[int, list[int]](list)  # what is in each element, the first one last
+        for index in spans:
+            inside[self._elements[index].parent].append(index)
+        for siblings in inside.values():
+            siblings.sort(key=lambda index: (*spans[index], index), reverse=True)
+        around = [-1]
+        last = 0
         while around:
-            siblings = inside.get(around[-1])
+            siblings = inside[around[-1]]
             if siblings:
                 index = siblings.pop()
                 around.append(index)
                 last = max(last, spans[index].start)
-                yield last, index, self._elements[index].opening
+                yield _Placed(last, index, self._elements[index].opening)
                 continue
             index = around.pop()
             closing = self._elements[index].closing if index >= 0 else None
             if closing:
                 last = max(last, spans[index].end)
-                yield last, index, closing
+                yield _Placed(last, index, closing)
 
     def _spans(self, aligned: AlignedLine) -> dict[int, Span]:
         """Return the span of each element's content in the translation, inside its parent's, outside its siblings'.
 
-        White space of another kind than plain spaces, which has its place between two words, has none in one word.
+        First come elements with words, then, beside them, those without. White space of another kind than plain spaces,
+        which has its place between two words, has none in one word.
         """
-        spans = dict[int, Span]()
+        spans: dict[int, Span] = {}
         owners = np.full(len(aligned.words), -1)  # innermost element of each word
         with_words: dict[int, list[int]] = defaultdict(list)  # by their parents
         others = []
         for index, element in enumerate(self._elements):
             same = element.in_same_word(aligned, owners)
-            run = None if same else aligned.run(Span(element.start, element.end), owners == element.parent)
             if same:
-                owners[same[0]] = IN_WORD
-                spans[index] = same[1]
-            elif run:
-                owners[slice(*run)] = index
+                word, spans[index] = same
+                owners[word] = IN_WORD
+                continue
+            run = aligned.run(Span(element.start, element.end), owners == element.parent)
+            if run:
+                owners[run.start : run.end] = index
                 spans[index] = Span(aligned.words[run.start].start, aligned.words[run.end - 1].end)
                 with_words[element.parent].append(index)
             else:
                 others.append(index)
-        gaps = list[Span]()  # of the output, which have white space of the unit
+        gaps: list[Span] = []  # of the output, which have white space of the unit
         neighbours = defaultdict[tuple[int, int], int](int)  # where the last code beside the same words is
         for index in others:
             element = self._elements[index]
@@ -280,7 +297,8 @@ class Segment:
 
     def _follows(self, index: int, other: int) -> bool:
         """Return whether an element follows another one inside a word."""
-        element, before = self._elements[index], self._elements[other]
+        element = self._elements[index]
+        before = self._elements[other]
         is_behind = other < index and before.end <= element.start
         return is_behind and all(map(joins, self.text[before.start : element.end]))
 
@@ -303,28 +321,25 @@ def _nearest_gap(aligned: AlignedLine, start: int, at: int, around: Span, taken:
     part = aligned.part(start)
     first, stop = around
     if part:
-        first, stop = max(first, part.output), min(stop, part.output + len(part.aligned.output))
-    gaps = [Span(*found.span()) for found in re.finditer(r"[^\S\n]+", aligned.output[:stop])]
-    free = [
-        gap
-        for gap in gaps
-        if first < gap.start
-        and gap.end < stop
-        and not any(other.start < gap.end and gap.start < other.end for other in taken)
-    ]
+        first = max(first, part.output)
+        stop = min(stop, part.output + len(part.aligned.output))
+    free: list[Span] = []
+    for found in re.finditer(r"[^\S\n]+", aligned.output[:stop]):
+        gap = Span(*found.span())
+        is_taken = any(other.start < gap.end and gap.start < other.end for other in taken)
+        if first < gap.start and gap.end < stop and not is_taken:
+            free.append(gap)
     return min(free, key=lambda gap: max(gap.start - at, at - gap.end, 0), default=None)
 
 
-def _without_words_between(
-    places: Iterable[tuple[int, int, Code]], output: str
-) -> Iterator[list[tuple[int, int, Code]]]:
+def _without_words_between(codes: Iterable[_Placed], output: str) -> Iterator[list[_Placed]]:
     """Yield runs of codes that have nothing but white space between them in the output."""
-    run = list[tuple[int, int, Code]]()
-    for place in places:
-        if run and output[run[-1][0] : place[0]].strip():
+    run: list[_Placed] = []
+    for placed in codes:
+        if run and output[run[-1].at : placed.at].strip():
             yield run
             run = []
-        run.append(place)
+        run.append(placed)
     if run:
         yield run
 
@@ -346,10 +361,8 @@ def with_spaces_of(source: str, output: str) -> str:
 
 def read_line(text: str) -> Segment:
     """Keep tabs of a plain line, at which a sentence ends, and white space such as U+00A0 between words."""
-    tokens = list[Token]()
+    tokens: list[Token] = []
     for is_tab, group in groupby(plain(text), lambda sign: sign[0] == "\t"):
-        run = [*group]
         kind: Kind = "space" if is_tab else "text"
-        raw = "".join(each for _, each in run)
-        tokens.append(Token(kind, raw, run, parts=is_tab, ends=is_tab))
+        tokens.append(Token.of(kind, [*group], parts=is_tab, ends=is_tab))
     return Segment(text, tokens)

@@ -22,8 +22,12 @@ from nmt.text.language_codes import Language
 
 def _characters(ranges: str) -> str:
     """Return the characters whose code points, in hexadecimal, `ranges` lists: 41 43-45 is ACDE."""
-    bounds = (each.partition("-") for each in ranges.split())
-    return "".join(chr(code) for low, _, high in bounds for code in range(int(low, 16), int(high or low, 16) + 1))
+    characters = ""
+    for each in ranges.split():
+        low, _, high = each.partition("-")
+        for code in range(int(low, 16), int(high or low, 16) + 1):
+            characters += chr(code)
+    return characters
 
 
 WORDS = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
@@ -66,7 +70,8 @@ _TAG = r"<[^<>\s][^<>]{0,200}>|&#?\w{1,8};"
 _NEXT = re.compile(rf"(?:{_TAG}|[^\w{STOPS}{WIDE}\u2028\u2029]|\.(?=\w))*+(?P<word>\w+(?:['’]\w+)?)")
 _LAST = re.compile(r"[\w.&'’\-]*\Z")  # the word before a full stop, including any full stops inside it
 _INITIALS = re.compile(r"(?:[^\W\d_]\.-?)*[^\W\d_]\Z")  # J, J.-P, U.S
-_LETTER, _LETTER_AND_STOP = re.compile(r"[^\W\d_]\Z"), re.compile(r"[^\W\d_]\.")
+_LETTER = re.compile(r"[^\W\d_]\Z")
+_LETTER_AND_STOP = re.compile(r"[^\W\d_]\.")
 _ORDINAL = re.compile(r"\d{1,2}\Z|[IVXLC]+\Z")
 
 LONGEST_WORD = 40  # maximum characters examined before a full stop
@@ -82,15 +87,19 @@ class SentenceSplitter:
     def __init__(self, language: str) -> None:
         """Load the word lists for a language code: de, de_AT or deu; unlisted languages use the general lists."""
         code = Language.of(language).base
+        own = WORDS.get(code, {})
 
         def words(kind: str) -> set[str]:
-            return {word for name in ("all", code) for word in WORDS.get(name, {}).get(kind, "").split()}
+            general = WORDS["all"].get(kind, "").split()
+            return {*general, *own.get(kind, "").split()}
 
-        self._before_more, self._before_numbers = words("before_more"), words("before_numbers")
-        self._before_either, self._openers = words("before_either"), words("openers")
+        self._before_more = words("before_more")
+        self._before_numbers = words("before_numbers")
+        self._before_either = words("before_either")
+        self._openers = words("openers")
         self._starters = words("starters") or set(WORDS["en"]["starters"].split())
         self._never_last = self._starters | words("never_last")
-        self._end = _ends_by(STOPS + WORDS.get(code, {}).get("stops", ""))
+        self._end = _ends_by(STOPS + own.get("stops", ""))
         self._suffixes = tuple(words("suffixes"))
         self._ordinals = code in WORDS["marks"]["ordinals"].split()
 
@@ -106,9 +115,11 @@ class SentenceSplitter:
         """
         starts = [0]
         for found in _SMALL_WORD.finditer(sentence):
-            small, word = found["small"], found["word"]
-            begins = small[0].islower() and word[0].isupper() and word.lower() in self._openers
-            starts += [found.end()] * (begins and small not in self._never_last)
+            small = found["small"]
+            word = found["word"]
+            may_end = small[0].islower() and small not in self._never_last
+            if may_end and word[0].isupper() and word.lower() in self._openers:
+                starts.append(found.end())
         return [sentence[start:end] for start, end in pairwise([*starts, len(sentence)])]
 
     def _starts(self, text: str) -> Iterator[int]:
@@ -135,8 +146,7 @@ class SentenceSplitter:
         of_cased_script = not _CASELESS.match(text, end.start() - 1) and not _CASELESS.match(word)
         if has_case and word.islower() and of_cased_script and not _BEGINS.match(text, end.end()):
             return False
-        before = _LAST.search(text, max(start, end.start() - LONGEST_WORD), end.start())
-        last = before[0] if before else ""
+        last = _word_before(end.start(), text, start)
         if end["stop"] in ("...", "…"):
             return word != last  # I... I do not know
         if end["stop"] != ".":
@@ -153,31 +163,43 @@ class SentenceSplitter:
         mark = end["stop"][-1]
         if mark not in ".!?…":  # no names, numbers or addresses have such marks
             return True
-        found = _LAST.search(text, max(0, end.start() - LONGEST_WORD), end.start())
-        last = found[0] if found else ""
         if not (word[0].isupper() and (word[1:].islower() or len(word) == 1)):
             return False
-        behind_bracket = text[end.start() - 1 : end.start()] in _BEHIND
+        stop = end.start()
+        last = _word_before(stop, text)
+        behind_bracket = text[stop - 1 : stop] in _BEHIND
         if mark != ".":
             return behind_bracket or last[-1:].isalnum()
-        start = end.start() - len(last)
-        is_placeholder = text[start - 1 : start] in _BEFORE_NAME or text[end.start() - 1] in "}–—"
-        is_plain = behind_bracket or is_placeholder or (len(last) > 1 and last.islower() and last.isalpha())
-        return is_plain and (bool(end["tail"]) or word.lower() in self._starters)
+        start = stop - len(last)
+        is_placeholder = text[start - 1 : start] in _BEFORE_NAME or text[stop - 1] in "}–—"
+        is_word = len(last) > 1 and last.islower() and last.isalpha()
+        if not (behind_bracket or is_placeholder or is_word):
+            return False
+        return bool(end["tail"]) or word.lower() in self._starters
 
     def _ends_at_full_stop(self, last: str, first: bool, word: str) -> bool:
         """Return whether a full stop between the words `last` and `word` ends a sentence.
 
         `first` tells whether `last` is the first word of its sentence.
         """
-        lower, starts = last.lower(), word.lower() in self._starters
-        if (first and last.isdigit()) or lower in self._before_more or lower.endswith(self._suffixes):
+        lower = last.lower()
+        starts = word.lower() in self._starters
+        if first and last.isdigit():
             return False  # 1. First of a list
+        if lower in self._before_more or lower.endswith(self._suffixes):
+            return False
         if _INITIALS.match(last) and not (len(last) == 1 and last.islower()):
             return starts
         if lower in self._before_numbers:
             return not word[:1].isdigit()
-        return starts or not (lower in self._before_either or (self._ordinals and _ORDINAL.match(last)))
+        may_go_on = lower in self._before_either or (self._ordinals and _ORDINAL.match(last))
+        return starts or not may_go_on
+
+
+def _word_before(end: int, text: str, start: int = 0) -> str:
+    """Return the last characters of text[start:end] that are of a word, at most LONGEST_WORD."""
+    found = _LAST.search(text, max(start, end - LONGEST_WORD), end)
+    return found[0] if found else ""
 
 
 # --- lengths ---------------------------------------------------------------------------------------------------
@@ -210,12 +232,14 @@ class TrainedLengths(BaseModel):
     def of(cls, language: str, sources: Sequence[int], targets: Sequence[int], sentences: Sequence[int]) -> Self:
         """Compute the quantiles from the lengths and source sentence counts of at least one pair."""
         ratios = sorted((target + 1) / (source + 1) for source, target in zip(sources, targets, strict=True))
+        counts = sorted(sentences)
+        lengths = sorted(sources)
         return cls(
             language=language,
-            sentences=_quantile(sorted(sentences), 0.99),
-            usual_sentences=_quantile(sorted(sentences), 0.5),
-            source=_quantile(sorted(sources), 0.99),
-            longest_source=_quantile(sorted(sources), 0.999),
+            sentences=_quantile(counts, 0.99),
+            usual_sentences=_quantile(counts, 0.5),
+            source=_quantile(lengths, 0.99),
+            longest_source=_quantile(lengths, 0.999),
             least_ratio=_quantile(ratios, 0.001),
             greatest_ratio=_quantile(ratios, 0.999),
         )
@@ -227,4 +251,5 @@ class TrainedLengths(BaseModel):
 
 def _quantile(ordered: Sequence[Any], part: float) -> Any:
     """Return the smallest value that is no less than a fraction `part` of the values."""
-    return ordered[max(0, ceil(part * len(ordered) - 1e-9) - 1)]  # 1e-9 absorbs rounding errors
+    rank = ceil(part * len(ordered) - 1e-9)  # 1e-9 absorbs rounding errors
+    return ordered[max(0, rank - 1)]

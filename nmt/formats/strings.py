@@ -10,18 +10,18 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
-from itertools import accumulate, groupby, pairwise
+from itertools import groupby, pairwise
 from os.path import commonprefix
 
 from nmt.formats.document import Piece, pieces
 from nmt.formats.segments import Segment
 from nmt.formats.tags import ESCAPES, TAGS, tokens_of
-from nmt.formats.terms import MESSAGE, Span, Terms, in_order
+from nmt.formats.terms import MESSAGE, PLACEHOLDERS, Span, in_order, offsets_in
 from nmt.formats.tokens import Sign, Token
 from nmt.text.scripts import UNSPACED
 
 MARKS = "&_~"  # of accelerators: of Qt and Windows, of GTK, of LibreOffice
-SIGNS = "%{}<>"  # of placeholders
+SIGNS = re.compile(r"[%{}<>]")  # of placeholders
 _WORD = re.compile(r"[^\W_]+")
 GAP = re.compile(r"\s{2,}|[\t\r\v\f\n]")  # white space that a program lays out
 _TERM = re.compile(r"[^\W\d_]{2}")  # in the left one of two columns
@@ -31,27 +31,39 @@ _BLANK_LINE = re.compile(r"\n[^\S\n]*\n")
 _SENTENCE_END = re.compile(r"\S[)\]}>»”’\"']*[.!?:…][)\]}»”’\"']*\Z")
 _SENTENCE_BEGIN = re.compile(r"[^\w\s]*[^\W\d_]")
 _END = re.compile(r"(?<!\s)\s*(?:\.{3}|[….:。：։])\Z")
-_KEPT = Terms()
 
 
 class Accelerators:
     """The accelerators of a file: their mark, which is empty if it has none."""
 
     def __init__(self, texts: Iterable[str], declared: str = "") -> None:
-        """Find the mark in the file's strings, unless the file declares it.
-
-        At least half of the strings with this sign before a letter have it as a mark, and one begins with it.
-        """
+        """Find the mark in the file's strings, unless the file declares it."""
         texts = [*texts]
-        self._words = {word.casefold() for text in texts for word in _WORD.findall(text)}
-        found = {}
-        for self.mark in MARKS:
-            signs = [text for text in texts if re.search(rf"{self.mark}(?!\#?\w{{1,31}};)[^\W_]", text)]
-            letters = {text: letter for text in signs if (letter := self.split(text)[1])}
-            begins = any(text[0] == self.mark and not letter.islower() for text, letter in letters.items())
-            if 2 * len(letters) >= len(signs) and (begins or (self.mark == "&" and letters)):
-                found[self.mark] = len(letters)
-        self.mark = declared or max(found, key=found.__getitem__, default="")
+        self._words: set[str] = set()
+        for text in texts:
+            self._words.update(map(str.casefold, _WORD.findall(text)))
+        self.mark = declared or self._most_used(texts)
+
+    def _most_used(self, texts: Sequence[str]) -> str:
+        """Return the mark that most strings have; empty if there is none.
+
+        At least half of the strings with this sign before a letter have it as a mark, and one begins with it, unless
+        it is &.
+        """
+        found: dict[str, int] = {}
+        for mark in MARKS:
+            self.mark = mark  # which `split` looks for
+            candidates = [text for text in texts if re.search(rf"{mark}(?!\#?\w{{1,31}};)[^\W_]", text)]
+            marked: set[str] = set()
+            begins = mark == "&"
+            for text in candidates:
+                _, letter = self.split(text)
+                if letter:
+                    marked.add(text)
+                    begins |= text[0] == mark and not letter.islower()
+            if marked and begins and 2 * len(marked) >= len(candidates):
+                found[mark] = len(marked)
+        return max(found, key=found.__getitem__, default="")
 
     def split(self, text: str, is_label: bool = False) -> tuple[str, str]:
         """Return a string without its accelerator, and the letter of this; an empty one if it has none, or several.
@@ -63,17 +75,17 @@ class Accelerators:
             return text, ""
         inside = _taken(text)
         marks = [at for at, each in enumerate(text) if each == self.mark and at not in inside]
-        found = [match for match in _pattern(self.mark).finditer(text) if not inside.intersection(range(*match.span()))]
+        found = [match for match in _pattern(self.mark).finditer(text) if inside.isdisjoint(range(*match.span()))]
         if len(found) != 1 or (self.mark != "&" and len(marks) > 1):
             return text, ""
         match = found[0]
-        if (word := match["word"]) and not (is_label or self._is_marked(word)):
+        word = match["word"]
+        if word and not (is_label or self._is_marked(word)):
             return text, ""
-        start, end = match.span()
-        if not match["letter"]:
-            start = text.index(self.mark, start)
-            end = start + 1
-        return text[:start] + text[end:], match["letter"] or text[end]
+        if match["letter"]:
+            return text[: match.start()] + text[match.end() :], match["letter"]
+        at = text.index(self.mark, match.start())
+        return text[:at] + text[at + 1 :], text[at + 1]
 
     def _is_marked(self, word: str) -> bool:
         before, _, after = word.partition(self.mark)
@@ -93,23 +105,26 @@ def _pattern(mark: str) -> re.Pattern[str]:
 
 def _taken(text: str) -> set[int]:
     """Return the offsets of placeholders and tags."""
-    spans = [*_KEPT.spans(text), *(Span(*tag.span()) for tag in _tags(text))]
-    return {at for span in spans for at in range(*span)}
+    tags = [Span(*tag.span()) for tag in _tags(text)]
+    return offsets_in([*PLACEHOLDERS.spans(text), *tags])
 
 
 def _kept(text: str) -> Counter[str]:
     """Count the placeholders and tags of a text, and signs of others: each program may have its own."""
-    tags = (tag[0] for tag in _tags(text) if not tag["entity"])
-    return Counter([*placeholders(text), *tags, *(each for each in text if each in SIGNS)])
+    found = Counter(placeholders(text))
+    found.update(tag[0] for tag in _tags(text) if not tag["entity"])
+    found.update(SIGNS.findall(text))
+    return found
 
 
 def _tags(text: str) -> Iterator[re.Match[str]]:
-    return TAGS.finditer(text) if "<" in text or "&" in text else iter(())  # most strings have none
+    if "<" in text or "&" in text:  # most strings have none
+        yield from TAGS.finditer(text)
 
 
 def placeholders(text: str) -> list[str]:
     """Return the placeholders of a text, in order."""
-    return [text[slice(*span)] for span in _KEPT.spans(text, linked=False)]
+    return [span.text_in(text) for span in PLACEHOLDERS.spans(text, linked=False)]
 
 
 class ProgramString:
@@ -126,7 +141,9 @@ class ProgramString:
 
         Unless it `may_wrap`, each line is a text.
         """
-        self.text, self._accelerators, self._punctuation = text, accelerators, punctuation
+        self.text = text
+        self._accelerators = accelerators
+        self._punctuation = punctuation
         self.body, self._letter = accelerators.split(text)
         self.mark = accelerators.mark if self._letter else ""
         self._place = len(commonprefix((text, self.body)))  # of the accelerator  # noqa: RUF071
@@ -145,7 +162,9 @@ class ProgramString:
     def put(self, translations: Mapping[str, str]) -> str:
         """Return the string with translations of `texts`, which `read_string` takes apart; empty if it would break."""
         text = self.laid_out(translations)
-        return self.dressed(text) if text.strip() or not self.body.strip() else ""
+        if self.body.strip() and not text.strip():
+            return ""
+        return self.dressed(text)
 
     def laid_out(self, translations: Mapping[str, str]) -> str:
         """Return the body with translations of its texts as they are; empty if it lacks one."""
@@ -154,7 +173,9 @@ class ProgramString:
             translation = translations.get(line, line)
             if line.strip() and not translation.strip():
                 return ""
-            lines.append(piece.lay_out(translation) if piece else translation)
+            if piece:
+                translation = piece.lay_out(translation)
+            lines.append(translation)
         return "\n".join(lines)
 
     def dressed(self, text: str) -> str:
@@ -162,8 +183,8 @@ class ProgramString:
         source = self.body.strip()
         if not source:
             return self.text
-        core = self._accelerators.split(text, bool(self._letter))[0].strip()
-        core = in_order(core, placeholders(source))
+        bare, _ = self._accelerators.split(text, bool(self._letter))
+        core = in_order(bare.strip(), placeholders(source))
         if _kept(core) != _kept(source):
             return ""
         core = self._with_end(core, source)
@@ -174,32 +195,41 @@ class ProgramString:
 
     def _with_end(self, text: str, source: str) -> str:
         """Return a translation that ends as the source does, or as its language has it, whatever tags are behind."""
-        (body, after), (source_body, source_after) = _without_tags_behind(text), _without_tags_behind(source)
-        end, other = _END.search(source_body), _END.search(body)
-        if end and end.start() == 0 and source_after:  # what ends it stands behind its tags, alone
+        body, tags = _without_tags_behind(text)
+        source_body, source_tags = _without_tags_behind(source)
+        core, own = _without_end(body)
+        source_core, end = _without_end(source_body)
+        if end and source_tags and not source_core:  # the end alone stands before the tags
             return text
-        wanted = (end[0], self._punctuation(end[0])) if end else ("",)
-        if (other[0] if other else "") in wanted or (other and other.start() == 0):
+        wanted = self._punctuation(end) if end else ""
+        if own in (end, wanted) or (own and not core):
             return text
-        core = body[: other.start() if other else None]
-        is_outside = end is not None and _without_tags_behind(source_body[: end.start()])[1] != ""
-        return core + after + wanted[-1] if is_outside else core + wanted[-1] + after
+        is_outside = end != "" and _without_tags_behind(source_core)[1] != ""
+        if is_outside:
+            return core + tags + wanted
+        return core + wanted + tags
 
     def _with_accelerator(self, text: str) -> str:
         """Mark the same letter of the translation, best at the beginning of a word and in this case; else the first."""
-        inside, letter, mark = _taken(text), self._letter.lower(), self.mark
+        inside = _taken(text)
+        letter = self._letter.lower()
         free = [at for at, each in enumerate(text) if each.isalnum() and at not in inside]
         same = [at for at in free if text[at].lower() == letter]
+        if same:
+            at = min(same, key=lambda at: self._rank(at, text))
+        elif free and not UNSPACED.match(text[free[0]]):
+            at = free[0]
+        else:
+            core, end = _without_end(text)
+            return f"{core}({self.mark}{letter.upper()}){end}"
+        return text[:at] + self.mark + text[at:]
+
+    def _rank(self, at: int, text: str) -> tuple[bool, bool, float]:
+        """Return what makes an offset of a translation a worse one for the accelerator, the gravest first."""
+        is_inside_word = text[at - 1 : at].isalnum()
         share = self._place / max(1, len(self.body))
-        inside_word = {at: text[at - 1 : at].isalnum() for at in same}
-        distance = {at: 0.0 if inside_word[at] else abs(at / len(text) - share) for at in same}
-        best = sorted(same, key=lambda at: (inside_word[at], text[at] != self._letter, distance[at]))
-        at = next(iter(best or free), None)
-        if at is None or (not same and UNSPACED.match(text[at])):
-            end = _END.search(text)
-            at = end.start() if end else len(text)
-            return f"{text[:at]}({mark}{letter.upper()}){text[at:]}"
-        return text[:at] + mark + text[at:]
+        distance = 0.0 if is_inside_word else abs(at / len(text) - share)
+        return is_inside_word, text[at] != self._letter, distance
 
 
 def _divided(text: str, may_wrap: bool) -> Iterator[tuple[Piece | None, str]]:
@@ -207,22 +237,26 @@ def _divided(text: str, may_wrap: bool) -> Iterator[tuple[Piece | None, str]]:
     if "\n" not in text or _is_laid_out(text):
         yield None, text
         return
+    lines = text.split("\n")
     if not may_wrap:
-        lines = text.split("\n")
-        yield from ((None, line) for line in (lines if all(map(_is_paired, lines)) else [text]))
+        if not all(map(_is_paired, lines)):
+            lines = [text]
+        for line in lines:
+            yield None, line
         return
-    for lines in _sections(text.split("\n")):
-        for piece in pieces(lines):
+    for section in _sections(lines):
+        for piece in pieces(section):
             has_column = _TERM.search(piece.first) and not piece.first.lstrip().startswith("-")
             if piece.text and not has_column:
                 yield piece, piece.text
-            else:
-                yield from ((None, line) for line in piece.lines)
+                continue
+            for line in piece.lines:
+                yield None, line
 
 
 def _sections(lines: Sequence[str]) -> Iterator[list[str]]:
     """Yield lines up to each at whose end a sentence ends: it stays there, whatever is wrapped before and behind."""
-    section = list[str]()
+    section: list[str] = []
     for line, following in pairwise([*lines, ""]):
         section.append(line)
         if _SENTENCE_END.search(line) and _SENTENCE_BEGIN.match(following):
@@ -234,9 +268,11 @@ def _sections(lines: Sequence[str]) -> Iterator[list[str]]:
 
 def _is_laid_out(text: str) -> bool:
     """Return whether a text has blocks of HTML, or a code or placeholder that goes on over lines."""
-    codes = [token for token in tokens_of(text) if token.kind not in ("text", "space")]
-    over_lines = any("\n" in token.raw for token in codes) or any("\n" in each for each in placeholders(text))
-    return over_lines or any(token.is_block for token in codes)
+    for token in tokens_of(text):
+        is_code = token.kind not in ("text", "space")
+        if is_code and (token.is_block or "\n" in token.raw):
+            return True
+    return any("\n" in each for each in placeholders(text))
 
 
 def _is_paired(line: str) -> bool:
@@ -257,6 +293,13 @@ def _without_tags_behind(text: str) -> tuple[str, str]:
             at -= len(token.raw)
     body = text[:at].rstrip()
     return body, text[len(body) :]
+
+
+def _without_end(text: str) -> tuple[str, str]:
+    """Return a text without the punctuation at its end, and this."""
+    found = _END.search(text)
+    at = found.start() if found else len(text)
+    return text[:at], text[at:]
 
 
 def read_string(text: str, in_columns: bool = True) -> Segment:
@@ -291,18 +334,24 @@ def _with_gaps(tokens: Iterable[Token], ends: re.Pattern[str]) -> Iterator[Token
             yield token
             continue
         start = 0
-        for copied in [span for span in _KEPT.spans(token.raw) if GAP.search(token.raw[slice(*span)])]:
-            yield from _parted(token, start, copied.start, ends)
-            yield Token("copy", token.raw[slice(*copied)])
-            start = copied.end
+        for span in PLACEHOLDERS.spans(token.raw):
+            copied = span.text_in(token.raw)
+            if GAP.search(copied):
+                yield from _parted(token, start, span.start, ends)
+                yield Token("copy", copied)
+                start = span.end
         yield from _parted(token, start, len(token.raw), ends)
 
 
 def _parted(token: Token, start: int, stop: int, ends: re.Pattern[str]) -> Iterator[Token]:
     """Yield the texts, and the white space that is kept, of a stretch of a token's raw form."""
-    offsets = accumulate((len(raw) for _, raw in token.signs), initial=0)
-    signs = [sign for sign, at in zip(token.signs, offsets, strict=False) if start <= at < stop]
-    text = list[Sign]()
+    signs: list[Sign] = []
+    at = 0
+    for sign in token.signs:
+        if start <= at < stop:
+            signs.append(sign)
+        at += len(sign[1])
+    text: list[Sign] = []
     for is_space, group in groupby(signs, lambda sign: sign[1].isspace()):
         run = [*group]
         raw = "".join(each for _, each in run)
@@ -310,29 +359,42 @@ def _parted(token: Token, start: int, stop: int, ends: re.Pattern[str]) -> Itera
             text += run
             continue
         if text:
-            yield Token("text", "".join(each for _, each in text), text)
+            yield Token.of("text", text)
         yield Token("space", raw, run, parts=True, ends=ends.search(raw) is not None)
         text = []
     if text:
-        yield Token("text", "".join(each for _, each in text), text)
+        yield Token.of("text", text)
 
 
 def _has_letters(text: str) -> bool:
-    inside = _taken(text) if any(map(str.isalpha, text)) else ()
-    return any(each.isalpha() and at not in inside for at, each in enumerate(text))
+    """Return whether a text has letters outside of placeholders and tags."""
+    letters = {at for at, each in enumerate(text) if each.isalpha()}
+    return bool(letters) and not letters <= _taken(text)
 
 
-def plain_pairs(source: str, target: str, accelerators: Accelerators) -> Iterator[tuple[str, ...]]:
+def plain_pairs(source: str, target: str, accelerators: Accelerators) -> Iterator[tuple[str, str]]:
     """Yield a string and its translation as a model sees them, without accelerators and tags.
 
     They are divided into paragraphs if they have equally many.
     """
-    one = ProgramString(source, accelerators)
-    other = ProgramString(accelerators.split(target, one.text != one.body)[0], accelerators)
-    sides = [[read_string(text) for text in each.texts] for each in (one, other)]
-    pieces = [[piece for segment in side for piece in segment.pieces] for side in sides]
-    if len(pieces[0]) != len(pieces[1]):
-        pieces = [[segment.text for segment in side] for side in sides]
-    if len(pieces[0]) != len(pieces[1]):
-        pieces = [[read_string(each.body).text] for each in (one, other)]
-    yield from zip(*pieces, strict=True)
+    string = ProgramString(source, accelerators)
+    bare, _ = accelerators.split(target, string.text != string.body)
+    translation = ProgramString(bare, accelerators)
+    segments = [*map(read_string, string.texts)]
+    target_segments = [*map(read_string, translation.texts)]
+    sources = _pieces_of(segments)
+    targets = _pieces_of(target_segments)
+    if len(sources) != len(targets):
+        sources = [segment.text for segment in segments]
+        targets = [segment.text for segment in target_segments]
+    if len(sources) != len(targets):
+        sources = [read_string(string.body).text]
+        targets = [read_string(translation.body).text]
+    yield from zip(sources, targets, strict=True)
+
+
+def _pieces_of(segments: Iterable[Segment]) -> list[str]:
+    pieces: list[str] = []
+    for segment in segments:
+        pieces += segment.pieces
+    return pieces

@@ -38,7 +38,8 @@ _ENDING = re.compile(  # tags of XLIFF and TMX that do: a segment of its own, a 
 )
 _HALF = re.compile(r"<(bpt|ept|bx|ex)\b[^>]*>")
 """Pattern for the beginning or the end of an inline code, of XLIFF and TMX: two codes with the same number"""
-_REFERENCE, _NUMBER = re.compile(r"\srid=[\"']([^\"']+)"), re.compile(r"\s(?:id|i)=[\"']([^\"']+)")
+_REFERENCE = re.compile(r"\srid=[\"']([^\"']+)")
+_NUMBER = re.compile(r"\s(?:id|i)=[\"']([^\"']+)")
 _UNCLOSED = re.compile(r"<[/?]?[A-Za-z][^<>]*\Z")
 LONGEST_ELEMENT = 1000  # lines of a copied element, a comment or a tag
 ESCAPES = {"&": "&amp;", "<": "&lt;"}
@@ -55,11 +56,11 @@ def read_tagged_lines(lines: Iterable[str]) -> Iterator[Segment]:
     """Yield the segment of each line, as `read_tags` does; tags, comments and copied elements may go on over lines."""
     source = _Lines(lines)
     while source.has_more():
-        block = [source.take()]
+        block = [source.next_line()]
         complete = 1  # lines of the block up to the last at whose end nothing is open
         end, opened = _open_in(block[0])
         while end and len(block) < LONGEST_ELEMENT and source.may_have(end):
-            line = source.take()
+            line = source.next_line()
             block.append(line)
             opened = f"{opened}\n{line}" if end == ">" else ""  # a tag may open an element
             found = line.lower().find(end)
@@ -72,7 +73,8 @@ def read_tagged_lines(lines: Iterable[str]) -> Iterator[Segment]:
             yield read_tags(block[0])
         else:
             tokens = _by_line(tokens_of("\n".join(block[:complete])))
-            yield from (Segment(line, own, ESCAPES) for line, own in zip(block, tokens, strict=False))
+            for line, own in zip(block, tokens, strict=False):
+                yield Segment(line, own, ESCAPES)
 
 
 class _Lines:
@@ -89,7 +91,7 @@ class _Lines:
             self._ahead.extend(islice(self._source, 1))
         return bool(self._ahead)
 
-    def take(self) -> str:
+    def next_line(self) -> str:
         self._taken += 1
         return self._ahead.popleft()
 
@@ -109,9 +111,9 @@ def _open_in(text: str) -> tuple[str, str]:
     """
     if "<" not in text:
         return "", ""
-    elements, at = Elements(text), 0
-    while found := TAGS.search(text, at):
-        token, at = elements.token(found)
+    at = 0
+    for found, token, end in Elements(text).found():
+        at = end
         name = (found["name"] or "").lower()
         has_content = token.kind in ("open", "close") and not (found["slash"] or found[0].endswith("/>"))
         if has_content and (_COPIED.match(found[0]) or re.fullmatch(_CODE, name)):
@@ -119,12 +121,14 @@ def _open_in(text: str) -> tuple[str, str]:
     if text.find("<!--", at) >= 0:
         return "-->", ""
     tag = _UNCLOSED.search(text, at)
-    return (">", tag[0]) if tag else ("", "")
+    if tag:
+        return ">", tag[0]
+    return "", ""
 
 
 def _by_line(tokens: Iterable[Token]) -> Iterator[list[Token]]:
     """Yield the tokens of each line; a code that goes on over lines is a part of each of them, which stands alone."""
-    line = list[Token]()
+    line: list[Token] = []
     for token in tokens:
         if "\n" not in token.raw:
             pieces = [[token]]
@@ -151,12 +155,12 @@ def _split_at_line_ends(signs: Iterable[Sign]) -> list[list[Sign]]:
 
 def tokens_of(line: str) -> Iterator[Token]:
     """Yield the pieces of a line."""
-    elements = Elements(line)
-    run = list[Sign]()  # of text
-    at, in_pair = 0, False
-    while found := TAGS.search(line, at):
+    run: list[Sign] = []  # of text
+    at = 0
+    in_pair = False
+    for found, token, end in Elements(line).found():
         run += plain(line[at : found.start()])
-        token, at = elements.token(found)
+        at = end
         if token.kind == "text" or (found[0] == "]]>" and not in_pair):
             run += token.signs or plain(token.raw)
             continue
@@ -166,6 +170,15 @@ def tokens_of(line: str) -> Iterator[Token]:
         run = []
         yield token
     yield from parts_of(run + plain(line[at:]))
+
+
+def _entity(raw: str) -> Token:
+    """Return the token of an entity: text, or a code if it is a plain space or a tab."""
+    sign = one_line(html.unescape(raw))
+    if sign in (" ", "\t"):
+        return Token("alone", raw, [(sign, raw)], parts=True)
+    signs = [(sign, raw)] if sign != raw else plain(raw)
+    return Token("text", raw, signs)
 
 
 def _code(raw: str, name: str, is_closing: bool) -> Token:
@@ -193,22 +206,29 @@ class Elements:
         self._line = line
         self._ends: dict[int, int] | None = None
 
+    def found(self) -> Iterator[tuple[re.Match[str], Token, int]]:
+        """Yield each match of TAGS outside of copied elements, what it is, and the offset behind that."""
+        at = 0
+        while found := TAGS.search(self._line, at):
+            token, at = self.token(found)
+            yield found, token, at
+
     def token(self, found: re.Match[str]) -> tuple[Token, int]:
         """Return what a match of TAGS is, and the offset behind it: a code, a copied element, or text."""
-        raw, pair = found[0], found["pair"]
+        raw = found[0]
         if found["entity"]:
-            sign = one_line(html.unescape(raw))
-            if sign in (" ", "\t"):
-                return Token("alone", raw, [(sign, raw)], parts=True), found.end()
-            return Token("text", raw, [(sign, raw)] if sign != raw else plain(raw)), found.end()
+            return _entity(raw), found.end()
         if self._is_of_url(found):
             return Token("text", raw, plain(raw)), found.end()
-        end = self._end_of(found) if _COPIED.match(raw) else 0
-        if end:
-            return Token("copy", self._line[found.start() : end]), end
-        if pair:
-            return Token("close" if pair == "]]>" else "open", raw, name="["), found.end()
-        return _code(raw, (found["name"] or "").lower(), bool(found["slash"])), found.end()
+        if _COPIED.match(raw):
+            end = self._end_of(found)
+            if end:
+                return Token("copy", self._line[found.start() : end]), end
+        if found["pair"]:
+            kind: Kind = "close" if raw == "]]>" else "open"
+            return Token(kind, raw, name="["), found.end()
+        name = (found["name"] or "").lower()
+        return _code(raw, name, bool(found["slash"])), found.end()
 
     def _end_of(self, tag: re.Match[str]) -> int:
         """Return the offset behind the element whose first tag is `tag`; 0 if it has no end."""

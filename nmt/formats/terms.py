@@ -30,6 +30,10 @@ class Span(NamedTuple):
     start: int
     end: int
 
+    def text_in(self, text: str) -> str:
+        """Return these characters of a text."""
+        return text[self.start : self.end]
+
 
 Edit = tuple[Span, str]
 """Text for a span of an output; an empty span inserts it"""
@@ -120,10 +124,16 @@ class Phrase:
         """Offset of the end of the occurrence in the source."""
         return self.start + len(self.source)
 
+    @property
+    def span(self) -> Span:
+        """The occurrence in the source."""
+        return Span(self.start, self.end)
+
 
 def beyond(placed: Sequence[Phrase], phrases: Sequence[Phrase]) -> list[Phrase]:
-    """Return the phrases of a line without those to keep that are `placed` already, in its prefix."""
-    known, found = Counter(phrase.source for phrase in placed if phrase.kept), list[Phrase]()
+    """Return a line's phrases without those to keep that its prefix has already, which are in `placed`."""
+    known = Counter(phrase.source for phrase in placed if phrase.kept)
+    found: list[Phrase] = []
     for phrase in phrases:
         if phrase.kept and known[phrase.source] > 0:
             known[phrase.source] -= 1
@@ -134,25 +144,46 @@ def beyond(placed: Sequence[Phrase], phrases: Sequence[Phrase]) -> list[Phrase]:
 
 def missing(phrases: Sequence[Phrase], source: str, translation: str) -> list[Phrase]:
     """Return the distinct phrases that a translation contains too rarely or, if kept, too often."""
-    found, alike = [], attrgetter("targets", "kept")
-    for (targets, kept), group in groupby(sorted(phrases, key=alike), alike):
+    alike = attrgetter("targets", "kept")
+    found: list[Phrase] = []
+    for (_, is_kept), group in groupby(sorted(phrases, key=alike), alike):
         same = list(group)
-        if kept:  # inside a word of the translation only if inside one of the source
-            ends = [(phrase.start - 1, phrase.end) for phrase in same]
-            bounds = all(_is_free(source, at) for at, _ in ends), all(_is_free(source, at) for _, at in ends)
-            is_missing = _count(targets[0], source, bounds) != _count(targets[0], translation, bounds)
+        if is_kept:
+            is_missing = _differs(same, source, translation)
         else:
-            forms = {*targets, *(() if same[0].case else map(capitalised, targets))}
-            times = sum(_count(form, translation, (joins(form[0]), joins(form[-1]))) for form in forms)
-            is_missing = times < len(same)
-        found += same[:1] * is_missing
-    return sorted(found, key=lambda phrase: phrase.start)
+            is_missing = _count_targets(same[0], translation) < len(same)
+        if is_missing:
+            found.append(same[0])
+    return sorted(found, key=attrgetter("start"))
+
+
+def _differs(same: Sequence[Phrase], source: str, translation: str) -> bool:
+    """Return whether a translation contains text to keep more or less often than its source, given its occurrences.
+
+    Inside a word of the translation, it counts only if it is inside one of the source.
+    """
+    kept = same[0].targets[0]
+    is_free_before = all(_is_free(source, phrase.start - 1) for phrase in same)
+    is_free_behind = all(_is_free(source, phrase.end) for phrase in same)
+    bounds = (is_free_before, is_free_behind)
+    return _count(kept, source, bounds) != _count(kept, translation, bounds)
+
+
+def _count_targets(term: Phrase, text: str) -> int:
+    """Count the occurrences of a term's translations."""
+    forms = {*term.targets}
+    if not term.case:
+        forms.update(map(capitalised, term.targets))
+    return sum(_count(form, text, _own_bounds(form)) for form in forms)
 
 
 def _count(phrase: str, text: str, bounds: tuple[bool, bool]) -> int:
     """Count the occurrences of a phrase that have the word boundaries which `bounds` requires, before and after it."""
-    places = (match.start() for match in re.finditer(f"(?={re.escape(phrase)})", text))
-    return sum(_has_bounds(text, at, at + len(phrase), bounds) for at in places)
+    count = 0
+    for found in re.finditer(f"(?={re.escape(phrase)})", text):
+        start = found.start()
+        count += _has_bounds(text, start, start + len(phrase), bounds)
+    return count
 
 
 class Terms:
@@ -165,10 +196,12 @@ class Terms:
 
         Raise UserError for an invalid regular expression or a blank term.
         """
-        self._own = [_compiled(pattern) for pattern in keep]
+        self._own = [*map(_compiled, keep)]
         if names:
             self._own += map(re.compile, NAMES.values())
-        self._formats = [re.compile(pattern) for pattern in FORMATS.values()] if common else []
+        self._formats: list[re.Pattern[str]] = []
+        if common:
+            self._formats += map(re.compile, FORMATS.values())
         self._table = defaultdict[str, list[Term]](list)
         lengths = defaultdict[str, set[int]](set)
         for term in table:
@@ -188,29 +221,38 @@ class Terms:
         Of overlapping ones the leftmost wins, then the longest. If `linked`, those that touch, or are one sign apart,
         are joined. None crosses an offset in `walls`.
         """
-        patterns = [*self._own, *(self._formats if _MAY_HAVE.search(text) else ())]
-        if self._formats and _STYLED.search(text):
-            patterns.append(_STYLES)
-        if self._formats and any(found[0] == "$1" for found in _NUMBERED.finditer(text)):
-            patterns.append(_NUMBERED)
-        inner = {*walls, *(edge for span in copied for edge in span)}
+        inner = set(walls).union(*copied)  # offsets that no match crosses
+        stretches = pairwise(sorted({0, len(text), *inner}))
         found = {*copied}
-        for pattern, (start, end) in product(patterns, pairwise(sorted({0, len(text), *inner}))):
-            for match in pattern.finditer(text, start, end):
-                if inside := match[0].strip():
+        for pattern, stretch in product(self._patterns_for(text), stretches):
+            for match in pattern.finditer(text, *stretch):
+                inside = match[0].strip()
+                if inside:
                     first = text.index(inside, match.start())
                     found.add(Span(first, first + len(inside)))
-        spans = list[Span]()
+        spans: list[Span] = []
+        last = Span(0, 0)
         for span in sorted(found, key=lambda span: (span.start, -span.end)):
-            last = spans[-1] if spans else Span(0, 0)
             if span.start < last.end:
                 continue
             between = range(last.end, span.start + 1)
             if linked and spans and _LINK.fullmatch(text, last.end, span.start) and inner.isdisjoint(between):
-                spans[-1] = Span(last.start, span.end)
+                last = Span(spans.pop().start, span.end)
             else:
-                spans.append(span)
+                last = span
+            spans.append(last)
         return spans
+
+    def _patterns_for(self, text: str) -> list[re.Pattern[str]]:
+        """Return the patterns that may match in a text."""
+        patterns = [*self._own]
+        if self._formats and _MAY_HAVE.search(text):
+            patterns += self._formats
+            if _STYLED.search(text):
+                patterns.append(_STYLES)
+            if "$1" in _NUMBERED.findall(text):
+                patterns.append(_NUMBERED)
+        return patterns
 
     def phrases(
         self, text: str, copied: Sequence[Span] = (), walls: Sequence[int] = (), ends: Sequence[int] = ()
@@ -220,27 +262,41 @@ class Terms:
         `copied` are more spans to keep; nothing to keep crosses an offset in `walls`, and no term one in `ends`.
         """
         spans = self.spans(text, copied, walls)
-        found = [Phrase(text[start:end], (text[start:end],), start, kept=True) for start, end in spans]
+        found: list[Phrase] = []
+        for span in spans:
+            kept = span.text_in(text)
+            found.append(Phrase(kept, (kept,), span.start, kept=True))
         if self._table:
-            folded, edges = _folded(text), [0, *(edge for span in spans for edge in span), len(text)]
-            for start, end in zip(edges[::2], edges[1::2], strict=True):
-                for bounds in pairwise([start, *(at for at in ends if start < at < end), end]):
-                    found += self._terms(text, folded, *bounds)
-        return sorted(found, key=lambda phrase: phrase.start)
+            folded = _folded(text)
+            for gap in outside(spans, len(text)):
+                inner = [end for end in ends if gap.start < end < gap.end]
+                for start, limit in pairwise([gap.start, *inner, gap.end]):
+                    found += self._terms(text, folded, start, limit)
+        return sorted(found, key=attrgetter("start"))
 
     def _terms(self, text: str, folded: str, at: int, limit: int) -> Iterator[Phrase]:
-        """Yield the longest term at each place in text[at:limit], outside those before; `folded` is in lower case."""
+        """Yield the longest term at each offset in text[at:limit], outside those before; `folded` is in lower case."""
         while at < limit:
-            for end in (at + length for length in self._lengths.get(folded[at], ()) if at + length <= limit):
-                terms = self._table.get(folded[at:end], ())
-                fitting = [term for term in terms if not term.case or text[at:end] == term.source]
-                if fitting and _has_bounds(text, at, end, (joins(text[at]), joins(text[end - 1]))):
-                    targets = tuple(dict.fromkeys(term.target for term in fitting))
-                    yield Phrase(text[at:end], targets, at, case=any(term.case for term in fitting))
-                    at = end
-                    break
+            phrase = self._term_at(at, text, folded, limit)
+            if phrase:
+                yield phrase
+                at = phrase.end
             else:
                 at += 1
+
+    def _term_at(self, start: int, text: str, folded: str, limit: int) -> Phrase | None:
+        """Return the longest term that begins at an offset of text[:limit]; None if none does."""
+        for length in self._lengths.get(folded[start], ()):
+            end = start + length
+            if end > limit:
+                continue
+            source = text[start:end]
+            terms = self._table.get(folded[start:end], ())
+            fitting = [term for term in terms if not term.case or source == term.source]
+            if fitting and _has_bounds(text, start, end, _own_bounds(source)):
+                targets = dict.fromkeys(term.target for term in fitting)
+                return Phrase(source, tuple(targets), start, case=any(term.case for term in fitting))
+        return None
 
 
 def read_terms(path: Path) -> list[Term]:
@@ -250,10 +306,11 @@ def read_terms(path: Path) -> list[Term]:
     """
     table = []
     for number, line in enumerate(read_lines(path), 1):
-        source, target, *others = (*(column.strip() for column in line.split("\t")), "")
         if not stripped(line):
             continue
-        if not (source and target) or others not in ([], [""], ["", ""], [CASE, ""]):
+        columns = [column.strip() for column in line.split("\t")]
+        source, target, *others = [*columns, ""]
+        if not (source and target) or others not in ([""], ["", ""], [CASE, ""]):
             shown = line[:60].strip()
             problem = f"is no source term, tab, target term, and perhaps another tab and {CASE!r}: {shown!r}"
             hint = "write two or three columns; another target for the same source goes on a line of its own"
@@ -273,8 +330,11 @@ def in_order(text: str, copies: Sequence[str]) -> str:
     A program fills them in by their order.
     """
     by_order = [copy for copy in copies if _BY_ORDER.fullmatch(copy)]
-    pattern, rest = _any_of(by_order), iter(by_order)
-    return pattern.sub(lambda _: next(rest), text) if sorted(pattern.findall(text)) == sorted(by_order) else text
+    pattern = _any_of(by_order)
+    if sorted(pattern.findall(text)) != sorted(by_order):
+        return text
+    rest = iter(by_order)
+    return pattern.sub(lambda _: next(rest), text)
 
 
 def spaced_like(text: str, source: str, kept: Sequence[Phrase]) -> str:
@@ -282,23 +342,25 @@ def spaced_like(text: str, source: str, kept: Sequence[Phrase]) -> str:
 
     White space of another kind than plain spaces, such as U+00A0, is as it is there.
     """
-    places = defaultdict[str, list[Phrase]](list)
+    by_source = defaultdict[str, list[Phrase]](list)
     for phrase in reversed(kept):
-        places[phrase.source].append(phrase)
-    edits = dict[Span, str]()  # two that are kept may have a gap in common
-    for span in find_copies(text, places):
-        same = places[text[slice(*span)]]
-        if same:
-            phrase = same.pop()
-            for side in (0, 1):
-                gap, has_word = _gap(text, span[side], side)
-                source_gap, source_has_word = _gap(source, (phrase.start, phrase.end)[side], side)
-                space, wanted = text[slice(*gap)], source[slice(*source_gap)]
-                is_joined = space != "" and wanted == "" and has_word and source_has_word
-                is_special = space != "" and wanted.strip(" ") != ""
-                is_apart = space == "" and wanted != "" and has_word
-                if is_joined or is_special or is_apart:
-                    edits[gap] = wanted
+        by_source[phrase.source].append(phrase)
+    edits: dict[Span, str] = {}  # two that are kept may have a gap in common
+    for span in find_copies(text, by_source):
+        same = by_source[span.text_in(text)]
+        if not same:
+            continue
+        phrase = same.pop()
+        for side in (0, 1):
+            gap, has_word = _gap(text, span[side], side)
+            source_gap, source_has_word = _gap(source, phrase.span[side], side)
+            space = gap.text_in(text)
+            wanted = source_gap.text_in(source)
+            is_joined = space != "" and wanted == "" and has_word and source_has_word
+            is_special = space != "" and wanted.strip(" ") != ""
+            is_apart = space == "" and wanted != "" and has_word
+            if is_joined or is_special or is_apart:
+                edits[gap] = wanted
     return written(text, [*edits.items()])
 
 
@@ -318,15 +380,37 @@ def _gap(text: str, at: int, side: int) -> tuple[Span, bool]:
 
 def written(text: str, edits: Sequence[Edit]) -> str:
     """Return the text with all edits."""
-    found, last = "", 0
+    found = ""
+    last = 0
     for span, new in sorted(edits, key=itemgetter(0)):
-        found, last = found + text[last : span.start] + new, span.end
-    return (found + text[last:]) if text else found.strip()
+        found += text[last : span.start] + new
+        last = span.end
+    if not text:
+        return found.strip()
+    return found + text[last:]
+
+
+def outside(spans: Iterable[Span], length: int) -> Iterator[Span]:
+    """Yield what is before, between and behind spans, which are in order, in a text of this length."""
+    start = 0
+    for span in spans:
+        yield Span(start, span.start)
+        start = span.end
+    yield Span(start, length)
+
+
+def offsets_in(spans: Iterable[Span]) -> set[int]:
+    """Return the offsets of all characters in spans."""
+    offsets: set[int] = set()
+    for start, end in spans:
+        offsets.update(range(start, end))
+    return offsets
 
 
 def _any_of(texts: Iterable[str]) -> re.Pattern[str]:
     """Return an expression that matches the longest of `texts`; it matches nothing if there are none."""
-    return re.compile("|".join(map(re.escape, sorted({*texts}, key=len, reverse=True))) or "(?!)")
+    longest_first = sorted({*texts}, key=len, reverse=True)
+    return re.compile("|".join(map(re.escape, longest_first)) or "(?!)")
 
 
 def capitalised(text: str) -> str:
@@ -336,7 +420,15 @@ def capitalised(text: str) -> str:
 
 def _has_bounds(text: str, start: int, end: int, bounds: tuple[bool, bool]) -> bool:
     """Return whether text[start:end] has the word boundaries that `bounds` requires, before and after it."""
-    return all(_is_free(text, at) for at, matters in zip((start - 1, end), bounds, strict=True) if matters)
+    before, behind = bounds
+    if before and not _is_free(text, start - 1):
+        return False
+    return not behind or _is_free(text, end)
+
+
+def _own_bounds(text: str) -> tuple[bool, bool]:
+    """Return which boundaries a text must have to be no part of a word: those beside its word characters."""
+    return joins(text[0]), joins(text[-1])
 
 
 def _is_free(text: str, at: int) -> bool:
@@ -346,7 +438,11 @@ def _is_free(text: str, at: int) -> bool:
 
 def _folded(text: str) -> str:
     """Return the text in lower case, except characters whose lower case is longer."""
-    return "".join(lower if len(lower := character.lower()) == 1 else character for character in text)
+    folded = ""
+    for character in text:
+        lower = character.lower()
+        folded += lower if len(lower) == 1 else character
+    return folded
 
 
 def _compiled(pattern: str) -> re.Pattern[str]:
@@ -359,3 +455,7 @@ def _compiled(pattern: str) -> re.Pattern[str]:
         hint = "let it match at least one character, as in [A-Z]+"
         raise UserError(f"--keep: {pattern!r} matches an empty text", hint)
     return compiled
+
+
+PLACEHOLDERS = Terms()
+"""Finds what is kept in every text: URLs, addresses and placeholders"""

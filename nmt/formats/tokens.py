@@ -6,8 +6,8 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby, takewhile
-from typing import Literal
+from itertools import chain, groupby
+from typing import Literal, Self
 
 from nmt.formats.codes import PLAIN_SPACES, Code
 from nmt.text.scripts import has_words
@@ -32,6 +32,11 @@ class Token:
     ends: bool = False  # whether a sentence ends at it
     label: str = ""  # of a closing code: the text inside, by which it is found elsewhere, as in Markdown's [text][]
 
+    @classmethod
+    def of(cls, kind: Kind, signs: Sequence[Sign], parts: bool = False, ends: bool = False) -> Self:
+        """Return the token of a run of characters."""
+        return cls(kind, "".join(raw for _, raw in signs), signs, parts=parts, ends=ends)
+
     @property
     def is_block(self) -> bool:
         """Whether it is a tag of a block, or of what stands between blocks."""
@@ -45,7 +50,8 @@ class Token:
 
 def codes_of(tokens: Sequence[Token], closings: Mapping[int, int]) -> Iterator[Code | None]:
     """Yield the code that each token is, given the closing codes of the opening ones; None for text and space."""
-    number, follows = 0, False
+    number = 0
+    follows = False
     closed = {*closings.values()}
     for index, token in enumerate(tokens):
         if token.kind not in _CODES:
@@ -57,7 +63,7 @@ def codes_of(tokens: Sequence[Token], closings: Mapping[int, int]) -> Iterator[C
             kind = "close"
         elif index in closings:
             kind = "open"
-        beside = (tokens[at].kind for at in (index - 1, index + 1) if 0 <= at < len(tokens))
+        beside = [*tokens[max(0, index - 1) : index], *tokens[index + 1 : index + 2]]
         yield Code(
             token.raw,
             kind,
@@ -67,9 +73,9 @@ def codes_of(tokens: Sequence[Token], closings: Mapping[int, int]) -> Iterator[C
             follows=follows,
             parts=token.parts,
             ends=token.ends,
-            is_between_words=all(each in ("text", "copy") for each in beside),
+            is_between_words=all(other.kind in ("text", "copy") for other in beside),
             is_blank=bool(token.signs),
-            mark="".join(other.text for other in tokens[index + 2 : index + 3])[:1],
+            mark=tokens[index + 2].text[:1] if index + 2 < len(tokens) else "",
         )
         number += 1
         follows = True
@@ -81,24 +87,31 @@ def _space_at(tokens: Sequence[Token], index: int) -> str:
     return tokens[index].raw if is_inner and tokens[index].kind == "space" else ""
 
 
+def raw_of(tokens: Iterable[Token]) -> str:
+    """Return how the unit writes tokens."""
+    return "".join(token.raw for token in tokens)
+
+
 def prepared(tokens: Iterable[Token]) -> list[Token]:
-    """Return tokens in which white space with a meaning of its own, and codes without words that touch, are codes."""
-    own = _with_own_space([part for token in tokens for part in _cut_at_special_space(token)])
-    return [*_joined_codes(own)]
+    """Turn white space with a meaning of its own into codes; join codes without words that touch."""
+    parts = chain.from_iterable(map(_cut_at_special_space, tokens))
+    return [*_joined_codes(_with_own_space([*parts]))]
 
 
 def parts_of(signs: Sequence[Sign]) -> Iterator[Token]:
     """Yield a run of text, and the white space at its edges."""
-    start = len([*takewhile(lambda sign: sign[0].isspace(), signs)])
-    stop = len(signs) - len([*takewhile(lambda sign: sign[0].isspace(), reversed(signs[start:]))])
-    parts: list[tuple[Kind, Sequence[Sign]]] = [
-        ("space", signs[:start]),
-        ("text", signs[start:stop]),
-        ("space", signs[stop:]),
-    ]
-    for kind, part in parts:
-        if part:
-            yield Token(kind, "".join(raw for _, raw in part), part)
+    start = 0
+    while start < len(signs) and signs[start][0].isspace():
+        start += 1
+    stop = len(signs)
+    while stop > start and signs[stop - 1][0].isspace():
+        stop -= 1
+    if start > 0:
+        yield Token.of("space", signs[:start])
+    if start < stop:
+        yield Token.of("text", signs[start:stop])
+    if stop < len(signs):
+        yield Token.of("space", signs[stop:])
 
 
 def plain(text: str) -> list[Sign]:
@@ -114,26 +127,29 @@ def _cut_at_special_space(token: Token) -> Iterator[Token]:
     if token.kind != "text" or not SPECIAL_SPACE.search(token.text):
         yield token
         return
-    run = list[Sign]()
     signs = token.signs
-    for is_space, group in groupby(range(len(signs)), lambda at: signs[at][0].isspace()):
-        places = [*group]
-        own = [signs[at] for at in places]
+    run: list[Sign] = []
+    end = 0
+    for is_space, group in groupby(signs, lambda sign: sign[0].isspace()):
+        own = [*group]
+        start = end
+        end += len(own)
         is_special = is_space and any(sign not in PLAIN_SPACES for sign, _ in own)
-        is_outer = places[0] == 0 or places[-1] + 1 == len(signs)
-        if is_special and not is_outer and not _is_of_language(signs[places[0] - 1][0], signs[places[-1] + 1][0]):
-            yield Token("text", "".join(raw for _, raw in run), run)
-            yield Token("alone", "".join(raw for _, raw in own), own, parts=True)
+        is_inner = start > 0 and end < len(signs)
+        if is_special and is_inner and not _is_of_language(signs[start - 1][0], signs[end][0]):
+            yield Token.of("text", run)
+            yield Token.of("alone", own, parts=True)
             run = []
         else:
             run += own
-    yield Token("text", "".join(raw for _, raw in run), run)
+    yield Token.of("text", run)
 
 
 def _joined_codes(tokens: Sequence[Token]) -> Iterator[Token]:
     """Yield tokens; codes without words that have nothing but spaces between them are one, and stay together."""
-    paired = {place for pair in pairs_of(tokens).items() for place in pair}
-    run = list[Token]()
+    pairs = pairs_of(tokens)
+    paired = {*pairs, *pairs.values()}
+    run: list[Token] = []
     for index, token in enumerate(tokens):
         is_alone = token.kind in ("open", "close", "alone") and index not in paired
         if is_alone or (run and token.kind == "space"):
@@ -147,23 +163,26 @@ def _joined_codes(tokens: Sequence[Token]) -> Iterator[Token]:
 
 def _as_one(run: Sequence[Token]) -> Iterator[Token]:
     """Yield codes without words as one code, and the space behind them."""
-    behind = run[-1:] if run and run[-1].kind == "space" else []
-    codes = run[: len(run) - len(behind)]
+    codes = [*run]
+    behind: list[Token] = []
+    if codes and codes[-1].kind == "space":
+        behind.append(codes.pop())
     if len(codes) == 1:
         yield replace(codes[0], kind="alone", name="")
     elif codes:
-        raw = "".join(token.raw for token in codes)
         parts = any(token.parts or token.kind == "space" for token in codes)
-        yield Token("alone", raw, parts=parts, ends=any(token.ends for token in codes))
+        ends = any(token.ends for token in codes)
+        yield Token("alone", raw_of(codes), parts=parts, ends=ends)
     yield from behind
 
 
 def edges_of(tokens: Sequence[Token]) -> tuple[int, int]:
-    """Return which tokens are between the codes without words that a unit begins and ends with, which stay there.
+    """Return (first, stop) of the tokens between a unit's edges: codes without words at its ends, which stay there.
 
-    What has no letters and digits, such as the / of <x/> / <x/>, stays between them at the beginning.
+    At its beginning, what has no letters and digits stays between them, such as the / of <x/> / <x/>.
     """
-    first, last = 0, len(tokens)
+    first = 0
+    last = len(tokens)
     for index, token in enumerate(tokens):
         if token.kind == "alone":
             first = index + 1
@@ -171,7 +190,9 @@ def edges_of(tokens: Sequence[Token]) -> tuple[int, int]:
             break
     while last > first and tokens[last - 1].kind in ("alone", "space"):
         last -= 1
-    return first, last if any(token.kind == "alone" for token in tokens[last:]) else len(tokens)
+    if any(token.kind == "alone" for token in tokens[last:]):
+        return first, last
+    return first, len(tokens)
 
 
 def _is_of_language(before: str, behind: str) -> bool:
@@ -180,11 +201,11 @@ def _is_of_language(before: str, behind: str) -> bool:
 
 
 def _with_own_space(tokens: list[Token]) -> list[Token]:
-    """Make codes of white space outside of elements that is kept: what parts words, and the like of &nbsp;<br/>."""
-    closings = pairs_of(tokens)
-    at_edges = {opening + 1 for opening in closings} | {closing - 1 for closing in closings.values()}
-    at_edges |= {0, len(tokens) - 1}
-    codes = ("open", "close", "alone", "copy")
+    """Turn white space outside of elements that is kept into codes: what parts words, and the like of &nbsp;<br/>."""
+    at_edges = {0, len(tokens) - 1}
+    for opening, closing in pairs_of(tokens).items():
+        at_edges |= {opening + 1, closing - 1}
+    codes = (*_CODES, "copy")
     for index, token in enumerate(tokens):
         if token.kind != "space" or index in at_edges:
             continue
@@ -196,7 +217,9 @@ def _with_own_space(tokens: list[Token]) -> list[Token]:
 
 def pairs_of(tokens: Sequence[Token]) -> dict[int, int]:
     """Return the index of the closing code by that of the opening code of each pair; what overlaps a pair is none."""
-    opened, names, pairs = list[int](), Counter[str](), dict[int, int]()
+    opened: list[int] = []
+    names = Counter[str]()
+    pairs: dict[int, int] = {}
     for index, token in enumerate(tokens):
         if token.kind == "open":
             opened.append(index)

@@ -30,10 +30,10 @@ def aligned(
     return Aligned.of(source, sides[0], output, sides[1], found)
 
 
-def places(pair: Aligned, text: str, taken: set[int] | None = None) -> list[tuple[str, str, str]]:
+def sites(pair: Aligned, text: str, taken: set[int] | None = None) -> list[tuple[str, str, str]]:
     start = pair.source.index(text)
-    found = pair.places(Span(start, start + len(text)), set() if taken is None else taken)
-    return [(place.before, pair.output[slice(*place.span)], place.after) for place in found]
+    found = pair.sites(Span(start, start + len(text)), set() if taken is None else taken)
+    return [(site.before, pair.output[slice(*site.span)], site.after) for site in found]
 
 
 def test_words_are_runs_of_letters_and_single_other_characters() -> None:
@@ -43,7 +43,7 @@ def test_words_are_runs_of_letters_and_single_other_characters() -> None:
 
 def test_an_article_that_attends_to_its_noun_stays() -> None:
     weights = {("die", "dogs"): 0.6, ("Hunde", "dogs"): 0.9, ("sehen", "see"): 0.9}
-    assert places(aligned("the dogs see", "die Hunde sehen", weights), "dogs") == [("", "Hunde", "")]
+    assert sites(aligned("the dogs see", "die Hunde sehen", weights), "dogs") == [("", "Hunde", "")]
 
 
 @pytest.mark.parametrize(
@@ -51,16 +51,16 @@ def test_an_article_that_attends_to_its_noun_stays() -> None:
 )
 def test_one_part_of_a_compound_leaves_the_other(text: str, found: tuple[str, str, str]) -> None:
     weights = {("Küchen", "kitchen"): 0.9, ("tisch", "table"): 0.9, ("ein", "a"): 0.9}
-    assert places(aligned("a kitchen table", "ein Küchentisch", weights, {"Küchentisch": 6}), text) == [found]
+    assert sites(aligned("a kitchen table", "ein Küchentisch", weights, {"Küchentisch": 6}), text) == [found]
 
 
 def test_what_no_word_stands_for_goes_beside_or_over_the_word_that_attends_to_it_most() -> None:
     weights = {("Ball", "soccer"): 0.6, ("Ball", "ball"): 0.35, ("rot", "red"): 0.9}
     taken: set[int] = set()
     pair = aligned("red soccer ball", "rot Ball", weights)
-    assert places(pair, "ball", taken) == [("", "Ball", ""), ("", "", " "), (" ", "", "")]
-    assert places(pair, "soccer", taken) == [("", "", " "), (" ", "", "")]  # beside the other word
-    assert places(aligned("dog", "", {}), "dog") == [(" ", "", "")]
+    assert sites(pair, "ball", taken) == [("", "Ball", ""), ("", "", " "), (" ", "", "")]
+    assert sites(pair, "soccer", taken) == [("", "", " "), (" ", "", "")]  # beside the other word
+    assert sites(aligned("dog", "", {}), "dog") == [(" ", "", "")]
 
 
 @pytest.mark.parametrize(
