@@ -193,15 +193,15 @@ class LineSearch:
         say_foreign(sets, self.data, self.say)
         return sets
 
-    def _recalled(self, lines: Iterator[Any], found: deque[str | None]) -> Iterator[str]:
-        """Yield the lines, empty ones for those in the memory; append their translations, or None, to `found`."""
-        memory, count = TranslationMemory(None, self._memory_sets(), self.data), 0
+    def _recalled(self, lines: Iterator[str]) -> Iterator[str | Request]:
+        """Yield the lines; one that the memory has is a blank request, with its translation as `origin`."""
+        memory = TranslationMemory(None, self._memory_sets(), self.data)
+        count = 0
         for line in lines:
             known = memory.recall_line(line)
-            found.append(known and one_line(known))
             count += known is not None
             self.more = f"; {count:,} from memory"
-            yield "" if known else line
+            yield Request("", origin=one_line(known)) if known else line
 
     def _at_once(self, _: dict[str, Any]) -> bool:
         """Search the whole input and write results as they arrive."""
@@ -255,17 +255,15 @@ class LineSearch:
                     self._search(pipeline, islice(lines, count), write)
 
     def _search(self, pipeline: Pipeline[Any], lines: Iterator[Any], write: Callable[[str], None]) -> None:
-        options, statistics = self.options, self.statistics
-        plain = drawn if options.pretty else texts
-        show: Callable[[int, Any], str | None]
-        show = pipeline.as_json if options.as_json else ranked if options.n_best else plain
+        options = self.options
+        statistics = self.statistics
+        show = self._format(pipeline)
+        document = None
         if options.memory:
-            found = deque[str | None]()
-            lines, show = self._recalled(lines, found), lambda number, result: found.popleft() or plain(number, result)
+            lines = self._recalled(lines)
         if options.document:
             document = Document(lines)
-            lines = (Request(segment.raw).of_segment(segment) for segment in document)
-            show = lambda number, result: document.lay_out(result.texts[0])  # noqa: E731
+            lines = (Request(segment.raw, origin=piece).of_segment(segment) for segment, piece in document)
         if options.markup:
             lines = read_tagged(lines)
         searching = pipeline.stream(
@@ -274,7 +272,8 @@ class LineSearch:
         with closing(searching) as results:
             for result in results:
                 number = statistics.add(result)
-                if (shown := show(number, result)) is not None:
+                shown = show(number, result)
+                if shown is not None:
                     write(shown)
                 for complaint in result.complaints:
                     self.complaints += 1
@@ -282,8 +281,18 @@ class LineSearch:
                         self.say(f"line {number:,}: {complaint}")
                 if self.view and not result.failed:
                     self.view.add(result)
-        if options.document and document.left:
+        if document and document.left:
             self.more = f"; {document.left}"
+
+    def _format(self, pipeline: Pipeline[Any]) -> Callable[[int, Any], str | None]:
+        """Return the function that formats the result of an input line, given its number; None stands for no output."""
+        if self.options.document:
+            return laid_out
+        if self.options.as_json:
+            return pipeline.as_json
+        if self.options.n_best:
+            return ranked
+        return drawn if self.options.pretty else texts
 
     def _job(self, own: dict[str, Any]) -> Job:
         """Return the job of --resume: its output, inputs, models and all options that affect the output.
@@ -344,8 +353,13 @@ def _with_prefixes(lines: Iterator[str], prefixes: Iterator[str], path: Path) ->
 
 
 def texts(number: int, result: LineResult) -> str:
-    """Return the best output, or one line per sample."""
-    return "\n".join(result.texts)
+    """Return the translation that the memory had; else the best output, or one line per sample."""
+    return result.origin or "\n".join(result.texts)
+
+
+def laid_out(number: int, result: LineResult) -> str | None:
+    """Return the lines of the paragraph that begins on input line `number`; None if that is inside of one."""
+    return result.origin.lay_out(result.texts[0]) if result.origin else None
 
 
 def ranked(number: int, result: LineResult) -> str:
