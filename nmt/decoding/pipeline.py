@@ -70,12 +70,19 @@ class LineResult:
     @classmethod
     def of(cls, line: SplitLine, found: Sequence[tuple[str, int]], tokenizer: Tokenizer, **own: Any) -> Self:
         """Build a result from (text, rank) pairs, one per output; `own` holds the task's fields."""
-        by_output = [line.of_rank(rank) for _, rank in found]
+        texts = []
+        scores = []
+        ids = []
+        for text, rank in found:
+            of_parts = line.of_rank(rank)
+            texts.append(text)
+            scores.append(sum((each.score for each in of_parts), 0.0))
+            ids.append(_joined(of_parts))
         source = _joined(line.parts)
         return cls(
-            texts=[text for text, _ in found],
-            scores=[sum((each.score for each in of_parts), 0.0) for of_parts in by_output],
-            ids=[_joined(of_parts) for of_parts in by_output],
+            texts=texts,
+            scores=scores,
+            ids=ids,
             source=source,
             parts=len(line.parts),
             capped=not all(hypothesis.finished for _, hypothesis in line.best),

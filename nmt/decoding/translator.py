@@ -386,9 +386,14 @@ class Translator(Pipeline[Translation]):
         """Build the translation of a line from (text, rank) pairs, one per output."""
         source = line.request.text
         text, _ = found[0]
-        phrases = _phrases_of(line)
-        asked = " ".join(" ".join([phrase.source, *phrase.targets]) for phrase in phrases)
-        changes = compare(source, text, asked)
+        asked = list[str]()
+        left = list[str]()
+        for phrase in _phrases_of(line):
+            asked += [phrase.source, *phrase.targets]
+            if phrase.kept and MESSAGE.match(phrase.source):
+                left.append(phrase.source)
+        known = " ".join(asked)
+        changes = compare(source, text, known)
         lacking = list[Phrase]()
         deleted = list[str]()
         is_unusual = False
@@ -411,17 +416,20 @@ class Translator(Pipeline[Translation]):
             unusual_length=is_unusual,
             missing=lacking,
             lost=changes.lost,
-            invented=changes.invented + self._new_copies(text, asked + source),
+            invented=changes.invented + self._new_copies(text, known + source),
             deleted=deleted,
-            left=[phrase.source for phrase in phrases if phrase.kept and MESSAGE.match(phrase.source)],
+            left=left,
             loop=changes.loop,
             unspelled=self._unspelled(line),
         )
 
     def _new_copies(self, text: str, known: str) -> list[str]:
         """Return the placeholders, URLs and the like in a text that are not `known`."""
-        copies = [text[start:end] for start, end in self._formats.spans(text, linked=False)]
-        return [copy for copy in copies if copy not in known]
+        new = []
+        for start, end in self._formats.spans(text, linked=False):
+            if text[start:end] not in known:
+                new.append(text[start:end])
+        return new
 
     def _unspelled(self, line: SplitLine) -> str:
         """Return the characters of the prefix that the vocabulary cannot spell, if no output was found."""
@@ -447,7 +455,7 @@ class Translator(Pipeline[Translation]):
                 ]
             hypotheses.append(hypothesis)
         own = {name: getattr(translation, name) for name in JSON_FIELDS}
-        own["missing"] = [str(phrase) for phrase in translation.missing]
+        own["missing"] = list(map(str, translation.missing))
         return self._json(number, translation, hypotheses, **own)
 
 
@@ -496,7 +504,8 @@ def _log_probabilities(line: SplitLine, rank: int) -> list[float | None]:
 
 def _term(pair: tuple[str, ...]) -> Term:
     """Make a term from a pair of strings; raise TypeError for anything else, such as a single string."""
-    if not isinstance(pair, tuple | list) or len(pair) < 2 or not all(isinstance(text, str) for text in pair[:2]):
-        raise TypeError(f"terms takes pairs of a source term and a target term, not {pair!r}")
-    source, target = (clean(one_line(text)) for text in pair[:2])  # like input lines
-    return Term(source, target, *map(bool, pair[2:]))
+    match pair:
+        case [str(source), str(target), *flags]:
+            cleaned = (clean(one_line(source)), clean(one_line(target)))  # like input lines
+            return Term(*cleaned, *map(bool, flags))
+    raise TypeError(f"terms takes pairs of a source term and a target term, not {pair!r}")
