@@ -55,7 +55,7 @@ class Loaded:
     """Models in memory, searched in this process."""
 
     def __init__(self, models: Transformer | Sequence[Transformer]) -> None:
-        self._models = [*models] if isinstance(models, Sequence) else [models]
+        self._models = list(models) if isinstance(models, Sequence) else [models]
         self.configs = [model.config for model in self._models]
         self._engines: list[SearchEngine | Completion] = []
 
@@ -292,7 +292,7 @@ class _Worker:
     @classmethod
     def start(cls, make: MakeEngine, number: int, count: int, fork: bool) -> Self:
         """Start a worker process."""
-        context: Any = get_context("fork" if fork else "spawn")
+        context = get_context("fork") if fork else get_context("spawn")
         ours, theirs = context.Pipe()
         process = context.Process(target=_work, args=(theirs, make, number, count), daemon=True)
         of_terminal = (signal.SIGINT, signal.SIGHUP)  # the parent handles these and kills the worker
