@@ -47,7 +47,7 @@ class Completion:
         while not waiting.is_over:
             for found in self.engine.rounds(waiting, n_best, sample):
                 for source, hypotheses in found:
-                    if self._completes(source, hypotheses, sample):
+                    if self._completes(source, hypotheses):
                         waiting.held.append((source, hypotheses))
                     else:
                         yield source.number, hypotheses
@@ -76,7 +76,7 @@ class Completion:
         """Return whether other hypotheses may serve a source better than its best ones."""
         return not any(self._placer.copies(source, each) for each in best)
 
-    def _completes(self, source: Source, hypotheses: Sequence[Hypothesis], sample: bool) -> bool:
+    def _completes(self, source: Source, hypotheses: Sequence[Hypothesis]) -> bool:
         """Return whether what a search finds for a source is to be completed."""
         if not hypotheses:
             return False

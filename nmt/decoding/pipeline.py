@@ -78,6 +78,11 @@ class LineResult:
             texts.append(text)
             scores.append(sum((each.score for each in of_parts), 0.0))
             ids.append(_joined(of_parts))
+        pairs = []
+        is_capped = False
+        for part, best in line.best:
+            pairs.append((part.ids, best.ids))
+            is_capped = is_capped or not best.finished
         source = _joined(line.parts)
         return cls(
             texts=texts,
@@ -85,9 +90,9 @@ class LineResult:
             ids=ids,
             source=source,
             parts=len(line.parts),
-            capped=not all(hypothesis.finished for _, hypothesis in line.best),
+            capped=is_capped,
             unknown=tokenizer.source.count_unknown(source),
-            pairs=[(part.ids, hypothesis.ids) for part, hypothesis in line.best],
+            pairs=pairs,
             origin=line.request.origin,
             **own,
         )
@@ -140,7 +145,7 @@ class Pipeline(ABC, Generic[Result]):
             )
         self._turns = Turns()
         self._held = ExitStack()
-        self.engine = self._held.enter_context(given.open(decoding, make))
+        self.engine = self._held.enter_context(given.open(make))
         self._end = finalize(self, self._held.close)
 
     def _check_process(self) -> None:

@@ -255,7 +255,8 @@ class Placer:
         terms = []
         for phrase in source.phrases:
             if not phrase.kept:
-                removed = sum(cut.end - cut.start for cut in cuts if cut.start < phrase.start)
+                before = [cut for cut in cuts if cut.start < phrase.start]
+                removed = sum(cut.end - cut.start for cut in before)
                 terms.append(replace(phrase, start=phrase.start - removed))
         ids = self._source.encode_like(text, source.ids)
         return replace(source, ids=ids, text=text, phrases=terms, whole=source)

@@ -75,7 +75,10 @@ class Translation(LineResult):
                 return [f"no output: the vocabulary cannot spell {self.unspelled} of the prefix"]
             return super().complaints
         changes = {"lost": self.lost, "invented": self.invented, "deleted": self.deleted, "left as they are": self.left}
-        changed = [f"{what}: {', '.join(texts)}" for what, texts in changes.items() if texts]
+        changed = []
+        for what, texts in changes.items():
+            if texts:
+                changed.append(f"{what}: {', '.join(texts)}")
         if self.loop:
             changed.append(f"loop: {self.loop}")
         complaints = [f"missing: {phrase}" for phrase in self.missing]
@@ -302,7 +305,7 @@ class Translator(Pipeline[Translation]):
         older = self._older(request.direction)
         if older not in self._engines:
             models, make = self._of(older)
-            self._engines[older] = self._held.enter_context(models.open(self.decoding, make))
+            self._engines[older] = self._held.enter_context(models.open(make))
         return self._engines[older]
 
     def _older(self, given: Direction) -> Tokenizer:

@@ -26,7 +26,6 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Self
 
 from nmt.checkpoint.reading import Bundle
-from nmt.recipe import Decoding
 from nmt.recipe import Model as ModelSettings
 from nmt.search.sources import Engine, Hypothesis, Pool, Source, SourceQueue
 from nmt.system.device import choose_device, cores, is_cpu, known_error
@@ -59,7 +58,7 @@ class Loaded:
         self.configs = [model.config for model in self._models]
         self._engines: list[SearchEngine | Completion] = []
 
-    def open(self, decoding: Decoding, make: MakeSearch) -> AbstractContextManager[Engine]:
+    def open(self, make: MakeSearch) -> AbstractContextManager[Engine]:
         """Return the engine in a context manager that does nothing on exit."""
         self._engines.append(make(self._models, lambda line: None))
         return nullcontext(self._engines[-1])
@@ -106,12 +105,12 @@ class Saved:
         return [bundle.recipe.model for bundle in self.bundles]
 
     @contextmanager
-    def open(self, decoding: Decoding, make: MakeSearch) -> Iterator[Engine]:
+    def open(self, make: MakeSearch) -> Iterator[Engine]:
         """Yield the engine, or several workers that act as one and end with the context.
 
         Raise UserError if the engine cannot be made.
         """
-        of_worker: MakeEngine = partial(self._make, decoding, make)
+        of_worker: MakeEngine = partial(self._make, make)
         forks = self.forks and sys.platform == "linux" and is_cpu(self.device)
         count = self.workers or (min(self.threads or cores(), MOST_WORKERS) if forks else 1)
         if count == 1:
@@ -136,7 +135,7 @@ class Saved:
             return models
         return [model.narrowed(self.symbols) for model in models]
 
-    def _make(self, decoding: Decoding, make: MakeSearch, number: int, count: int) -> Engine:
+    def _make(self, make: MakeSearch, number: int, count: int) -> Engine:
         """Make the engine for worker `number`, 0-based, of `count`."""
         worker = number if count > 1 else None
         threads = max(1, (self.threads or cores()) // count)
