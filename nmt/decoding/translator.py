@@ -129,7 +129,7 @@ class Translator(Pipeline[Translation]):
         self._lengths = lengths
         self.directions = list(directions)
         """Pairs of source and target language that the models were trained on"""
-        self._ways: dict[Direction, tuple[LineSplitter, list[int]]] = {}
+        self._splitters: dict[Direction, tuple[LineSplitter, list[int]]] = {}
         self._target = cast(Vocabulary, tokenizer.target)  # translations are not trees
         self._models = models if isinstance(models, Models) else Loaded(models)
         self._formats = Terms(common=decoding.keep)
@@ -138,10 +138,10 @@ class Translator(Pipeline[Translation]):
         self.tokenizer = tokenizer
         self.decoding = decoding
         _, to = direction
-        older = tokenizer.of(to) if to else tokenizer
-        own, make = self._of(older)
-        super().__init__(own, tokenizer, decoding, make)
-        self._engines = {older: self.engine}  # made as needed
+        own = tokenizer.of(to) if to else tokenizer
+        narrowed, make = self._search_of(own)
+        super().__init__(narrowed, tokenizer, decoding, make)
+        self._engines = {own: self.engine}  # by tokenizer, made as needed
 
     def translate(
         self,
@@ -225,15 +225,15 @@ class Translator(Pipeline[Translation]):
             given = self._direction
         return self.tokenizer.complete(given, self.directions)
 
-    def _way(self, given: Direction) -> tuple[LineSplitter, list[int]]:
+    def _splitter_of(self, given: Direction) -> tuple[LineSplitter, list[int]]:
         """Return the splitter of the lines of a direction, and the symbols that their translations begin with."""
-        if given not in self._ways:
+        if given not in self._splitters:
             source, to = self.direction_of(given)
             symbols, first = self.tokenizer.first((source, to))
             own = self.tokenizer.of(source).source
             splitter = LineSplitter(own, self.decoding, self._lengths, source or "", symbols)
-            self._ways[given] = (splitter, first)
-        return self._ways[given]
+            self._splitters[given] = (splitter, first)
+        return self._splitters[given]
 
     def _request(self, line: str | Request) -> Request:
         request = Request.of(line)
@@ -244,7 +244,7 @@ class Translator(Pipeline[Translation]):
 
     def split(self, request: Request) -> list[Source]:
         """Encode a line in parts; a line with a prefix is not split."""
-        splitter, first = self._way(request.direction)
+        splitter, first = self._splitter_of(request.direction)
         terms = request.terms or self._terms
         segment = request.segment
         if segment is None:
@@ -274,7 +274,7 @@ class Translator(Pipeline[Translation]):
 
     def _with_prefix(self, request: Request, splitter: LineSplitter) -> list[Source]:
         """Encode a line as one part with its prefix; raise UserError if either is too long."""
-        vocabulary = cast(Vocabulary, self._older(request.direction).target)
+        vocabulary = cast(Vocabulary, self._tokenizer_of(request.direction).target)
         beginning = Prefix(*vocabulary.encode_beginning(request.prefix), request.prefix)
         if beginning.longest > self.decoding.max_source:
             raise UserError(
@@ -291,37 +291,37 @@ class Translator(Pipeline[Translation]):
 
     def _encode_pair(self, request: Request, output: str) -> list[tuple[list[int], list[int]]]:
         """Encode an unsplit line and a translation of it."""
-        splitter, first = self._way(request.direction)
+        splitter, first = self._splitter_of(request.direction)
         ids = splitter.encode_whole(request.text)
         if not ids:
             return []
-        target = self._older(request.direction).target
+        target = self._tokenizer_of(request.direction).target
         return [(ids, first + target.encode(clean(output)))]
 
     # --- search
 
     def _engine_for(self, request: Request) -> Engine:
         """Return the engine that outputs what the tokenizer of a request's target language has, made when needed."""
-        older = self._older(request.direction)
-        if older not in self._engines:
-            models, make = self._of(older)
-            self._engines[older] = self._held.enter_context(models.open(make))
-        return self._engines[older]
+        own = self._tokenizer_of(request.direction)
+        if own not in self._engines:
+            models, make = self._search_of(own)
+            self._engines[own] = self._held.enter_context(models.open(make))
+        return self._engines[own]
 
-    def _older(self, given: Direction) -> Tokenizer:
-        """Return the tokenizer of a direction's target language: that before languages were added, if it is older."""
+    def _tokenizer_of(self, given: Direction) -> Tokenizer:
+        """Return the tokenizer of a direction's target language: one from before others were added, if that has it."""
         if not self.tokenizer.older:
             return self.tokenizer
         _, to = self.direction_of(given)
         return self.tokenizer.of(to)
 
-    def _of(self, older: Tokenizer) -> tuple[Models, MakeSearch]:
+    def _search_of(self, tokenizer: Tokenizer) -> tuple[Models, MakeSearch]:
         """Return the models that output the symbols of a tokenizer alone, and what makes their engine."""
         models = self._models
-        if older is not self.tokenizer:
-            models = models.narrowed(len(older.target))
-        tokenizer = Tokenizer(self.tokenizer.source, older.target)
-        return models, partial(self._make_engine, tokenizer, self.decoding, self.annotated)
+        if tokenizer is not self.tokenizer:
+            models = models.narrowed(len(tokenizer.target))
+        own = Tokenizer(self.tokenizer.source, tokenizer.target)
+        return models, partial(self._make_engine, own, self.decoding, self.annotated)
 
     @staticmethod
     def _make_engine(
