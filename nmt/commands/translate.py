@@ -163,7 +163,7 @@ class LineSearch:
         trained = [each for each in of_training.train if of_training.of(each).languages == self.data.languages]
         say_missing(trained, self.data, self.say)
         named = self._memory_sets()
-        memory = []  # hashes
+        memory = list[str]()  # hashes
         for each in (*named, *trained):
             memory += [sha256(path) for path in input_files(each, self.data) if path.is_file()]
         settings = {**self._settings(own), "--terms": None, "memory": memory}

@@ -1,4 +1,7 @@
-"""How a line is split into parts, which are translated one by one, and joined again. Imports no torch."""
+"""How a line is split into parts, which are translated one by one, and how their translations are joined.
+
+The splitter sees text, its subwords and the phrases that no cut may go through; it knows no model. Imports no torch.
+"""
 
 from __future__ import annotations
 
