@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 logging.getLogger("sacrebleu").addFilter(lambda record: "`force`" not in record.getMessage())
 
 Lines = Sequence[str]
-SAMPLES, SEED = 1000, 12345  # of the bootstrap, as sacreBLEU has them
+SAMPLES = 1000  # of the bootstrap, as sacreBLEU has them
+SEED = 12345  # likewise
 COMPOUND = re.compile(r"(\S)-(\S)")  # matches do not overlap: a-b-c is split only at the first hyphen
 
 
@@ -47,7 +48,8 @@ class Moses:
             problem = f"BLEU of Moses' words: sacremoses is not installed: {error}"
             raise UserError(problem, "pip install sacremoses") from None
         # Moses has rules for Chinese, but takes what stands between two marks for a word
-        known = sorted(code for code in set(NonbreakingPrefixes().available_langs.values()) if not tokenizer_of(code))
+        codes = set(NonbreakingPrefixes().available_langs.values())
+        known = sorted(code for code in codes if not tokenizer_of(code))
         language = Language.of(language).base
         if language not in known:  # sacremoses would silently use the rules for English
             problem = f"the language of the reference, {language!r}, is none of {', '.join(known)}"
@@ -64,7 +66,9 @@ class Moses:
         Unlike Moses, do not escape characters (&quot; for "): this does not change which words match.
         """
         words: str = self._tokenizer.tokenize(line, return_str=True, escape=False)
-        return COMPOUND.sub(r"\1 ##AT##-##AT## \2", words) if compounds else words
+        if compounds:
+            words = COMPOUND.sub(r"\1 ##AT##-##AT## \2", words)
+        return words
 
 
 def language_of(path: Path) -> str:
@@ -88,14 +92,19 @@ def tokenizer_of(language: str) -> str | None:
     """
     given = Language.of(language)
     code = given.script.lower() or given.base
-    return next((name for name, codes in TOKENIZERS.items() if code in codes.split()), None)
+    for name, codes in TOKENIZERS.items():
+        if code in codes.split():
+            return name
+    return None
 
 
 def unknown_words(language: str, references: Lines) -> str | None:
     """Return a warning if references are written without spaces, but `language` is not known to be; else None."""
     if tokenizer_of(language) or not is_unspaced(references):
         return None
-    given = f"{language!r} is no language known to be" if language else "their language is not given"
+    given = "their language is not given"
+    if language:
+        given = f"{language!r} is no language known to be"
     return f"warning: the references are written without spaces, but {given}: BLEU and TER count characters"
 
 
@@ -119,6 +128,9 @@ class Estimate:
     score: float
     mean: float  # over the samples
     ci: float  # half-width of the 95% confidence interval
+
+    def __str__(self) -> str:
+        return f"{self.score:.2f} ({self.mean:.2f} ± {self.ci:.2f})"
 
 
 @dataclass(frozen=True)
@@ -154,7 +166,9 @@ def score(
     `OF_WORDS` need `moses`. `lowercase` ignores case. `language` is the code of the references' language, for BLEU and
     TER. Raise UserError if there are no lines, or if line counts differ.
     """
-    others = {} if baseline is None else {"the baseline": baseline}
+    others = {}  # than the hypotheses
+    if baseline is not None:
+        others["the baseline"] = baseline
     for number, reference in enumerate(references, 1):
         others[f"reference {number}" if len(references) > 1 else "reference"] = reference
     for which, lines in others.items():
@@ -170,8 +184,11 @@ def score(
     made = {name: _metric(name, language, lowercase, references, moses) for name in metrics}
     if baseline is not None:
         return {name: _compare(hypotheses, baseline, metric) for name, metric in made.items()}
-    totals = {name: metric.corpus_score(hypotheses, None) for name, metric in made.items()}
-    return {name: Score(float(totals[name].score), str(metric.get_signature())) for name, metric in made.items()}
+    scores = {}
+    for name, metric in made.items():
+        total = metric.corpus_score(hypotheses, None)
+        scores[name] = Score(float(total.score), str(metric.get_signature()))
+    return scores
 
 
 def score_interval(
@@ -191,9 +208,14 @@ def interval(counts: Sequence[Sequence[int]], score: Callable[[list[int]], float
     """
     import numpy as np
 
-    of_lines, random = np.array(counts), np.random.default_rng(SEED)
-    samples = (random.integers(len(of_lines), size=len(of_lines)) for _ in range(SAMPLES))
-    low, high = np.percentile([score(of_lines[sample].sum(0).tolist()) for sample in samples], (2.5, 97.5))
+    of_lines = np.array(counts)
+    random = np.random.default_rng(SEED)
+    scores = []
+    for _ in range(SAMPLES):
+        sample = random.integers(len(of_lines), size=len(of_lines))  # indices of lines
+        sums = of_lines[sample].sum(0)  # (n,)
+        scores.append(score(sums.tolist()))
+    low, high = np.percentile(scores, (2.5, 97.5))
     return float(low), float(high)
 
 
@@ -211,7 +233,8 @@ def as_dict(scores: Mapping[str, Score]) -> dict[str, Any]:
         found[name] = {"score": result.score, "signature": result.signature}
         if name in NOTES:
             found[name]["note"] = NOTES[name]
-        if one := result.comparison:
+        one = result.comparison
+        if one:
             found[name] |= {"mean": one.system.mean, "ci": one.system.ci}
             found[name] |= {"baseline": vars(one.baseline), "p_value": one.p_value}
     return found
@@ -222,10 +245,10 @@ def report(scores: Mapping[str, Score]) -> str:
     lines = []
     for name, result in scores.items():
         figures = f"{result.score:.2f}"
-        if one := result.comparison:
-            both = [f"{of.score:.2f} ({of.mean:.2f} ± {of.ci:.2f})" for of in (one.system, one.baseline)]
+        one = result.comparison
+        if one:
             difference = one.system.score - one.baseline.score
-            figures = f"{both[0]}, baseline {both[1]}: {difference:+.2f}, p = {one.p_value:.3f}"
+            figures = f"{one.system}, baseline {one.baseline}: {difference:+.2f}, p = {one.p_value:.3f}"
         note = f"  ({NOTES[name]})" if name in NOTES else ""
         lines += [f"{LABELS[name]} {figures}{note}", f"  {result.signature}"]
     return "\n".join(lines)
@@ -249,7 +272,8 @@ def _metric(
         metric = TER(normalized=tokenizer == "zh", asian_support=tokenizer == "zh")
         if tokenizer in ("ja-mecab", "char"):
             cut = metric.tokenizer
-            metric.tokenizer, metric.tokenizer_signature = lambda line: cut(" ".join(line)), "tercom-char"
+            metric.tokenizer = lambda line: cut(" ".join(line))
+            metric.tokenizer_signature = "tercom-char"
     elif name == "bleu":
         metric = BLEU(lowercase, tokenize="char")
         with suppress(RuntimeError, AssertionError):  # MeCab is not installed, or has another dictionary
@@ -273,6 +297,7 @@ def _compare(hypotheses: Lines, baseline: Lines, metric: Metric) -> Score:
     signatures, results = test()
     ((label, signature),) = signatures.items()
     other, one = (Estimate(float(of.score), float(of.mean), float(of.ci)) for of in results[label])
-    # sacreBLEU calls the difference between identical outputs significant.
-    p_value = 1.0 if one.score == other.score else float(results[label][1].p_value)
+    p_value = 1.0  # sacreBLEU calls the difference between identical outputs significant
+    if one.score != other.score:
+        p_value = float(results[label][1].p_value)
     return Score(one.score, str(signature), Comparison(one, other, p_value))

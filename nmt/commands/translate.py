@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, nullcontext
 from functools import partial
@@ -120,8 +119,11 @@ class LineSearch:
         options.check()
         of_workers = "with --devices N for several workers; if each rank has an input of its own, "
         check_alone("search the whole input", of_workers)
-        self.options, self.say, self.complaints = options, options.console.say, 0
-        self.files, self.more = list[tuple[Path, Path]](), ""  # what else the last line says
+        self.options = options
+        self.say = options.console.say
+        self.complaints = 0
+        self.files = list[tuple[Path, Path]]()
+        self.more = ""  # what else the last line says
         self.first: Mapping[str, str] = {}  # where each warning occurs first in files
         self.bundles, self.decoding = find_models(options.paths, options.settings, task, options.console)
         self.data = self.bundles[0].recipe.data
@@ -134,30 +136,41 @@ class LineSearch:
         """
         options = self.options
         models = Saved(self.bundles, options.device, options.devices, options.threads, forks=True, say=self.say)
-        self.open, self.statistics = partial(pipeline_of, models), statistics
+        self.open = partial(pipeline_of, models)
+        self.statistics = statistics
         path = options.attention
         with _attention_view(options, path, self.bundles[0]) if path else nullcontext() as self.view:
-            way = self._in_files if self.files else self._in_blocks if options.resume else self._at_once
-            whole = way(own)
+            is_up_to_date = False
+            if self.files:
+                is_up_to_date = self._in_files(own)
+            elif options.resume:
+                is_up_to_date = self._in_blocks(own)
+            else:
+                self._at_once()
             if self.view:
                 self.view.write(models.only)
         if self.complaints > MOST_COMPLAINTS:
             self.say(f"and {self.complaints - MOST_COMPLAINTS:,} more such lines")
-        if whole:
+        if not is_up_to_date:
             self.say(self.statistics.summary(is_typed(options.source)) + self.more)
             if options.strict:
                 self.statistics.check(self.first)
 
     def _in_files(self, own: dict[str, Any]) -> bool:
-        """Translate files of translators; return False if all are done."""
-        options, of_training = self.options, self.bundles[0].recipe.data
+        """Translate files of translators; return True, and change nothing, if all are up to date."""
+        options = self.options
+        of_training = self.bundles[0].recipe.data
         trained = [each for each in of_training.train if of_training.of(each).languages == self.data.languages]
         say_missing(trained, self.data, self.say)
         named = self._memory_sets()
-        sets = [*named, *trained]
-        memory = [sha256(path) for each in sets for path in input_files(each, self.data) if path.is_file()]
-        settings = {**self._settings(own), "--terms": options.terms and sha256(options.terms), "memory": memory}
-        terms = Terms(read_terms(options.terms), common=False) if options.terms else None
+        memory = list[str]()  # hashes
+        for each in (*named, *trained):
+            memory += [sha256(path) for path in input_files(each, self.data) if path.is_file()]
+        settings = {**self._settings(own), "--terms": None, "memory": memory}
+        terms = None
+        if options.terms:
+            settings["--terms"] = sha256(options.terms)
+            terms = Terms(read_terms(options.terms), common=False)
         with ExitStack() as held:
             ledger = Ledger(options.ledger, self.say, held)
             translation = FileTranslation(
@@ -175,11 +188,12 @@ class LineSearch:
             )
             if translation.is_done:
                 self.say(f"{options.output}: already up to date; without --resume, it is translated again")
-                return False
+                return True
             with self.open() as pipeline, self.statistics.progress(options.console, None):
                 translation.run(pipeline, self.statistics)
-        self.more, self.first = f"; {translation.summary}", ledger.first
-        return True
+        self.more = f"; {translation.summary}"
+        self.first = ledger.first
+        return False
 
     def _memory_sets(self) -> list[Dataset]:
         """Return the data sets of --memory; raise an error if one is no file of pairs."""
@@ -193,17 +207,17 @@ class LineSearch:
         say_foreign(sets, self.data, self.say)
         return sets
 
-    def _recalled(self, lines: Iterator[Any], found: deque[str | None]) -> Iterator[str]:
-        """Yield the lines, empty ones for those in the memory; append their translations, or None, to `found`."""
-        memory, count = TranslationMemory(None, self._memory_sets(), self.data), 0
+    def _recalled(self, lines: Iterator[str]) -> Iterator[str | Request]:
+        """Yield the lines; one that the memory has is a blank request, with its translation as `origin`."""
+        memory = TranslationMemory(None, self._memory_sets(), self.data)
+        count = 0
         for line in lines:
             known = memory.recall_line(line)
-            found.append(known and one_line(known))
             count += known is not None
             self.more = f"; {count:,} from memory"
-            yield "" if known else line
+            yield Request("", origin=one_line(known)) if known else line
 
-    def _at_once(self, _: dict[str, Any]) -> bool:
+    def _at_once(self) -> None:
         """Search the whole input and write results as they arrive."""
         options = self.options
         with ExitStack() as held:
@@ -219,18 +233,17 @@ class LineSearch:
             self._search(pipeline, lines, write)
         if options.output:
             record_of(options.output).unlink(missing_ok=True)  # of a job of --resume, whose output this has replaced
-        return True
 
     def _in_blocks(self, own: dict[str, Any]) -> bool:
         """Search the missing blocks and join all, after which the statistics cover all lines.
 
-        Return False if the output is already up to date.
+        Return True, and change nothing, if the output is already up to date.
         """
         job = self._job(own)
         with open_blocks(job, lambda: sum(1 for _ in self._read()), self.say) as blocks:
             if blocks is None:
                 self.say(f"{job.output}: already up to date; remove it to translate again")
-                return False
+                return True
             try:
                 numbers = blocks.missing() or blocks.join(self.say)
                 while numbers:
@@ -241,31 +254,32 @@ class LineSearch:
                 done = f"{blocks.total.lines:,} of {blocks.lines:,} lines are done; run the same command to continue"
                 raise Interrupted(done, number) from error
             self.statistics.counts = blocks.total
-            return True
+            return False
 
     def _search_blocks(self, blocks: Blocks, numbers: Sequence[int]) -> None:
-        done, at, lines = blocks.total.lines, 0, self._read()
+        done = blocks.total.lines
         total = done + sum(blocks.span(number)[1] for number in numbers)
+        lines = self._read()
+        read = 0
         with self.open() as pipeline, self.statistics.progress(self.options.console, total, done):
             for number in numbers:
                 before, count = blocks.span(number)
-                deque(islice(lines, before - at), maxlen=0)
-                at = before + count
+                for _ in islice(lines, before - read):  # of finished blocks
+                    pass
+                read = before + count
                 with blocks.writing(number, self.statistics.begin(before)) as write:
                     self._search(pipeline, islice(lines, count), write)
 
     def _search(self, pipeline: Pipeline[Any], lines: Iterator[Any], write: Callable[[str], None]) -> None:
-        options, statistics = self.options, self.statistics
-        plain = drawn if options.pretty else texts
-        show: Callable[[int, Any], str | None]
-        show = pipeline.as_json if options.as_json else ranked if options.n_best else plain
+        options = self.options
+        statistics = self.statistics
+        show = self._format(pipeline)
+        document = None
         if options.memory:
-            found = deque[str | None]()
-            lines, show = self._recalled(lines, found), lambda number, result: found.popleft() or plain(number, result)
+            lines = self._recalled(lines)
         if options.document:
             document = Document(lines)
-            lines = (Request(segment.raw).of_segment(segment) for segment in document)
-            show = lambda number, result: document.lay_out(result.texts[0])  # noqa: E731
+            lines = (Request(segment.raw, origin=piece).of_segment(segment) for segment, piece in document)
         if options.markup:
             lines = read_tagged(lines)
         searching = pipeline.stream(
@@ -274,7 +288,8 @@ class LineSearch:
         with closing(searching) as results:
             for result in results:
                 number = statistics.add(result)
-                if (shown := show(number, result)) is not None:
+                shown = show(number, result)
+                if shown is not None:
                     write(shown)
                 for complaint in result.complaints:
                     self.complaints += 1
@@ -282,8 +297,18 @@ class LineSearch:
                         self.say(f"line {number:,}: {complaint}")
                 if self.view and not result.failed:
                     self.view.add(result)
-        if options.document and document.left:
+        if document and document.left:
             self.more = f"; {document.left}"
+
+    def _format(self, pipeline: Pipeline[Any]) -> Callable[[int, Any], str | None]:
+        """Return the function that formats the result of an input line, given its number; None stands for no output."""
+        if self.options.document:
+            return laid_out
+        if self.options.as_json:
+            return pipeline.as_json
+        if self.options.n_best:
+            return ranked
+        return drawn if self.options.pretty else texts
 
     def _job(self, own: dict[str, Any]) -> Job:
         """Return the job of --resume: its output, inputs, models and all options that affect the output.
@@ -293,8 +318,11 @@ class LineSearch:
         options = self.options
         if options.source is None or options.output is None:
             raise click.UsageError("--resume needs --input and --output: a pipe cannot be read twice")
-        others = {"--prefix": options.prefix, "--terms": options.terms}
-        inputs = {"--input": options.source, **{option: path for option, path in others.items() if path}}
+        inputs = {"--input": options.source}
+        if options.prefix:
+            inputs["--prefix"] = options.prefix
+        if options.terms:
+            inputs["--terms"] = options.terms
         for option, path in {**inputs, "--output": options.output}.items():
             if path.exists() and not path.is_file():
                 raise click.UsageError(f"--resume needs regular files, but {option} {path} is not one")
@@ -317,10 +345,12 @@ class LineSearch:
 
     def _read(self) -> Iterator[Any]:
         """Return the input's lines from the start, with their prefixes if --prefix is given."""
-        options, prefix = self.options, self.options.prefix
+        options = self.options
         expected = "a blank line after each paragraph" if options.document else "one sentence per line"
         lines = read_input(options.source, options.console, expected)
-        return _with_prefixes(lines, read_lines(prefix), prefix) if prefix else lines
+        if not options.prefix:
+            return lines
+        return _with_prefixes(lines, read_lines(options.prefix), options.prefix)
 
 
 def _check_output(options: SearchOptions) -> None:
@@ -344,14 +374,21 @@ def _with_prefixes(lines: Iterator[str], prefixes: Iterator[str], path: Path) ->
 
 
 def texts(number: int, result: LineResult) -> str:
-    """Return the best output, or one line per sample."""
-    return "\n".join(result.texts)
+    """Return the translation that the memory had; else the best output, or one line per sample."""
+    return result.origin or "\n".join(result.texts)
+
+
+def laid_out(number: int, result: LineResult) -> str | None:
+    """Return the lines of the paragraph that begins on input line `number`; None if that is inside of one."""
+    return result.origin.lay_out(result.texts[0]) if result.origin else None
 
 
 def ranked(number: int, result: LineResult) -> str:
     """Return one line per hypothesis of input line `number`: number, rank, score, text without spaces at its ends."""
-    hypotheses = enumerate(zip(result.scores, result.texts, strict=True), 1)
-    return "\n".join(f"{number}\t{rank}\t{score:.4f}\t{text.strip()}" for rank, (score, text) in hypotheses)
+    lines = []
+    for rank, (score, text) in enumerate(zip(result.scores, result.texts, strict=True), 1):
+        lines.append(f"{number}\t{rank}\t{score:.4f}\t{text.strip()}")
+    return "\n".join(lines)
 
 
 @contextmanager

@@ -47,7 +47,7 @@ class Completion:
         while not waiting.is_over:
             for found in self.engine.rounds(waiting, n_best, sample):
                 for source, hypotheses in found:
-                    if self._completes(source, hypotheses, sample):
+                    if self._completes(source, hypotheses):
                         waiting.held.append((source, hypotheses))
                     else:
                         yield source.number, hypotheses
@@ -62,7 +62,8 @@ class Completion:
     def _complete(
         self, waiting: _Waiting, n_best: int, sample: bool
     ) -> Generator[tuple[int, list[Hypothesis]], None, None]:
-        found, waiting.held = waiting.held, []
+        found = waiting.held
+        waiting.held = []
         if not sample and found:
             found, again = self._placer.place(found, n_best)
             waiting.again.add(again)
@@ -75,7 +76,7 @@ class Completion:
         """Return whether other hypotheses may serve a source better than its best ones."""
         return not any(self._placer.copies(source, each) for each in best)
 
-    def _completes(self, source: Source, hypotheses: Sequence[Hypothesis], sample: bool) -> bool:
+    def _completes(self, source: Source, hypotheses: Sequence[Hypothesis]) -> bool:
         """Return whether what a search finds for a source is to be completed."""
         if not hypotheses:
             return False
@@ -95,7 +96,9 @@ class _Waiting:
 
     def is_due(self) -> bool:
         """Return whether what is held fills a batch, or the queue has nothing more for now."""
-        tokens = sum(len(source.ids) + len(each.ids) for source, hypotheses in self.held for each in hypotheses)
+        tokens = 0
+        for source, hypotheses in self.held:
+            tokens += sum(len(source.ids) + len(each.ids) for each in hypotheses)
         return bool(self.held) and (self._is_starved or tokens >= HELD)
 
     def take(self, tokens: int, wait: bool) -> list[Source]:

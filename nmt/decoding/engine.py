@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
-from itertools import count
+from itertools import count, tee
 from typing import Any, Self
 
 from nmt.decoding.splitter import clean
@@ -25,8 +25,9 @@ from nmt.search.sources import Engine, Hypothesis, Pool, Source
 from nmt.system.errors import UserError
 from nmt.text.tokenizer import Direction
 
-# Lines per window, which are sorted together: few at first, for low latency. A long line counts as several.
-FIRST_WINDOW, LARGEST_WINDOW, SUBWORDS_OF_A_LINE = 64, 2048, 64
+FIRST_WINDOW = 64  # lines per window, which are sorted together: few at first, for low latency
+LARGEST_WINDOW = 2048  # lines per window later
+SUBWORDS_OF_A_LINE = 64  # a longer line counts as several
 IN_FLIGHT = 3 * LARGEST_WINDOW  # upper bound on lines read but not yet returned
 PATIENCE = 0.05  # seconds to wait for slow input before releasing an incomplete window
 END = object()  # sentinel: no more lines
@@ -34,7 +35,8 @@ END = object()  # sentinel: no more lines
 
 def most_positions(models: Iterable[Model]) -> int:
     """Return the maximum sequence length, in positions, that all models support; `sys.maxsize` if unlimited."""
-    return min((model.max_positions for model in models if model.positions == "learned"), default=sys.maxsize)
+    limits = [model.max_positions for model in models if model.positions == "learned"]
+    return min(limits, default=sys.maxsize)
 
 
 # --- lines --------------------------------------------------------------------------------------------------
@@ -49,6 +51,7 @@ class Request:
     terms: Terms | None = None  # terms for this line; by default the translator's
     segment: Segment | None = None  # the line with its codes, if `text` is one without them
     direction: Direction = (None, None)  # its language and that of the translation, if given
+    origin: Any = None  # whatever the caller wants back with the line's result
 
     def __post_init__(self) -> None:
         """Raise TypeError unless both texts are str; None is the usual mistake."""
@@ -61,7 +64,9 @@ class Request:
     @classmethod
     def of(cls, line: str | Request) -> Request:
         """Return a line as a request, which it may be already."""
-        return line if isinstance(line, Request) else cls(line)
+        if isinstance(line, Request):
+            return line
+        return cls(line)
 
     def of_segment(self, segment: Segment) -> Request:
         """Return the request for a text that was taken apart, whose codes are put into the translation."""
@@ -70,26 +75,22 @@ class Request:
 
 def read_tagged(lines: Iterable[str | Request]) -> Iterator[Request]:
     """Yield lines of HTML or XML without their tags, as `read_tagged_lines` reads them."""
-    requests = deque[Request]()
-
-    def texts() -> Iterator[str]:
-        for line in lines:
-            requests.append(Request.of(line))
-            yield requests[-1].text
-
-    for segment in read_tagged_lines(texts()):
-        yield requests.popleft().of_segment(segment)
+    requests, ahead = tee(map(Request.of, lines))  # a tag may go on over lines, so that some are read ahead
+    segments = read_tagged_lines(request.text for request in ahead)
+    return map(Request.of_segment, requests, segments)
 
 
 class SplitLine:
     """Line that has been read and split, with the hypotheses found so far."""
 
     def __init__(self, request: Request, parts: list[Source]) -> None:
-        self.text, self.segment, self.parts = request.text, request.segment, parts
+        self.request = request
+        self.parts = parts
         # Hypotheses of each part, best first; empty until the part has been searched.
         self.hypotheses: list[list[Hypothesis]] = [[] for _ in parts]
         self.missing = len(parts)  # number of parts not yet searched
-        self.weight = 1 + sum(len(part.ids) for part in parts) // SUBWORDS_OF_A_LINE
+        subwords = sum(len(part.ids) for part in parts)
+        self.weight = 1 + subwords // SUBWORDS_OF_A_LINE
 
     def of_rank(self, rank: int) -> list[Hypothesis]:
         """Return one hypothesis of each part."""
@@ -113,7 +114,9 @@ class ReadAhead:
         self, lines: Iterable[str | Request], split: Callable[[Request], list[Source]], before: int = 0
     ) -> None:
         """`split` returns a line's parts; its errors number the lines after `before` ones that precede them."""
-        self._input, self._split, self._number = iter(lines), split, before
+        self._input = iter(lines)
+        self._split = split
+        self._number = before  # of the last line read
         self._lines: deque[SplitLine] = deque()  # read but not yet returned, in order
         self._load = 0  # total weight of `_lines`
         self._searching: dict[int, tuple[SplitLine, int]] = {}  # source number to line and part index
@@ -209,21 +212,26 @@ class ReadAhead:
 
     def _wait_for_window(self) -> None:
         """Wait for a change; release an incomplete window that has waited too long."""
-        if self._filled and self._patience_left() <= 0.0:
+        if not self._filled:
+            self._changed.wait()
+        elif self._patience_left() <= 0.0:
             self._patience = 0.0
             self._release()
         else:
-            self._changed.wait(self._patience_left() if self._filled else None)
+            self._changed.wait(self._patience_left())
 
     def _patience_left(self) -> float:
         """Return the seconds left before an incomplete window is released."""
-        waiting = 0.0 if self._asked is None else time.monotonic() - self._asked
+        if self._asked is None:
+            return self._patience
+        waiting = time.monotonic() - self._asked
         return self._patience - waiting
 
     def _release(self) -> None:
         if self._filling:
             self._windows.append(Pool(self._filling))
-        self._filling, self._filled = [], 0
+        self._filling = []
+        self._filled = 0
         self._changed.notify_all()
 
     # --- reader thread
@@ -281,7 +289,8 @@ class _Turn:
     """The search of one stream, which another stream may finish."""
 
     def __init__(self, steps: Generator[None, None, None], ahead: ReadAhead) -> None:
-        self.steps, self.ahead = steps, ahead
+        self.steps = steps
+        self.ahead = ahead
         self._error: Exception | None = None
 
     def step(self) -> bool:
@@ -318,7 +327,8 @@ class Turns:
 
         The search may end before the queue does, but not before all sources that were taken are done.
         """
-        if other := self._turn:
+        other = self._turn
+        if other:
             other.ahead.pause()  # if its stream waits for input amid its search, it leaves the lock
         with self._lock:
             if self._turn:
@@ -333,7 +343,8 @@ class Turns:
             # this one is over.
             if self._lock.acquire(blocking=False):
                 turn.steps.close()
-                self._turn = None if self._turn is turn else self._turn
+                if self._turn is turn:
+                    self._turn = None
                 self._lock.release()
 
     def _goes_on(self, turn: _Turn) -> bool:

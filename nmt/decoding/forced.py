@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate, count
 from operator import add
 from typing import NamedTuple, Self
 
@@ -31,10 +30,11 @@ from nmt.search.way import batch_tokens
 from nmt.system.errors import UserError
 from nmt.text.lines import in_groups
 from nmt.text.scripts import joins
-from nmt.text.tokenizer import Tokenizer
+from nmt.text.tokenizer import Direction, Tokenizer
 from nmt.text.vocabulary import BOS, EOS, SPACE_MARK, TargetVocabulary, Vocabulary
 
-WINDOW, WINDOW_TEXT = 2048, 1 << 22  # upper bounds on pairs and (roughly) characters per window
+WINDOW = 2048  # upper bound on pairs per window
+WINDOW_TEXT = 1 << 22  # upper bound, roughly, on characters per window
 LONGEST_TARGET = 8192  # subwords; time per line is quadratic in its length
 
 Pair = tuple[list[int], list[int]]  # ids of a source and of an output
@@ -68,7 +68,7 @@ class ForcedDecoder:
         models: Sequence[Transformer],
         tokenizer: Tokenizer,
         decoding: Decoding,
-        direction: Sequence[str | None] = (),
+        direction: Direction = (None, None),
     ) -> None:
         """Score with models of one direction, or of several in the given one."""
         positions = most_positions(model.config for model in models)
@@ -76,10 +76,11 @@ class ForcedDecoder:
         """Maximum source length in subwords, excluding `</s>`; longer sources are truncated."""
         self.max_target = min(max(LONGEST_TARGET, decoding.max_source), positions)
         """Maximum target length in subwords, including `</s>`; the rest is not scored."""
-        source, target = (tokenizer.of(language) for language in (*direction, None, None)[:2])
-        self._source, self._target = source.source, target.target
+        source, target = direction
+        self._source = tokenizer.of(source).source
+        self._target = tokenizer.of(target).target
         self._models = [for_scoring(model.narrowed(len(self._target))) for model in models]
-        self._first = tokenizer.first(direction)
+        self._first_of_source, self._first_of_target = tokenizer.first(direction)
         self._batch_tokens = batch_tokens(decoding, models)
 
     def stream(self, pairs: Iterable[tuple[str, str]]) -> Iterator[PairScores]:
@@ -88,26 +89,29 @@ class ForcedDecoder:
         A blank source or target is encoded as `</s>` alone. Raise UserError naming the line if a log-probability is not
         a finite number.
         """
-        lines = count(1)
+        line = 0
         for window in in_groups(pairs, WINDOW, WINDOW_TEXT):
-            sources = self._source.encode_all([source.strip() for source, _ in window])
-            targets = self._target.encode_all([target.strip() for _, target in window])
-            of_source, of_target = self._first
-            whole = [
-                (of_source + source, [*of_target, *target, EOS])
-                for source, target in zip(sources, targets, strict=True)
-            ]
+            whole = self._encode(window)
             cut = [(source[: self.max_source], target[: self.max_target]) for source, target in whole]
             found = log_probabilities_of(self._models, cut, self._batch_tokens)
             for tokens, (source, target) in zip(found, whole, strict=True):
+                line += 1
                 left_out = len(target) - len(tokens)
-                tokens = tokens[len(of_target) :]  # the symbol of its language is no part of the text
-                source_cut = len(source) > self.max_source
-                line, total = next(lines), float(tokens.sum())
+                tokens = tokens[len(self._first_of_target) :]  # the symbol of its language is no part of the text
+                total = float(tokens.sum())
                 if not math.isfinite(total):
                     hint = "use a model whose training did not diverge, such as an older checkpoint"
                     raise UserError(f"line {line:,}: its log-probability is {total}", hint)
-                yield PairScores(1, total, len(tokens), source_cut, left_out > 0, left_out)
+                yield PairScores(1, total, len(tokens), len(source) > self.max_source, left_out > 0, left_out)
+
+    def _encode(self, pairs: Sequence[tuple[str, str]]) -> list[Pair]:
+        """Encode lines with the symbols of their languages; targets end in `</s>`."""
+        sources = self._source.encode_all([source.strip() for source, _ in pairs])
+        targets = self._target.encode_all([target.strip() for _, target in pairs])
+        return [
+            (self._first_of_source + source, [*self._first_of_target, *target, EOS])
+            for source, target in zip(sources, targets, strict=True)
+        ]
 
 
 @torch.inference_mode()
@@ -121,7 +125,8 @@ def log_probabilities_of(models: Sequence[Transformer], pairs: Sequence[Pair], b
     results = [torch.empty(0)] * len(pairs)
     for rows, batch in _batches(models, pairs, sizes, batch_tokens):
         tokens = token_log_probabilities(models, batch).double().cpu()
-        for row, of_target in zip(rows, tokens.split(batch.target_out.count_nonzero(1).tolist()), strict=True):
+        lengths = batch.target_out.count_nonzero(1).tolist()
+        for row, of_target in zip(rows, tokens.split(lengths), strict=True):
             results[row] = of_target
     return results
 
@@ -167,15 +172,23 @@ def annotate(models: Sequence[Transformer], found: Sequence[Found]) -> list[Foun
     Both are None for symbols beyond the models' last position, as a text with terms may have. `models` compute both in
     full precision, whatever the precision of the search.
     """
-    pairs = [(source.ids, each.ids) for source, hypotheses in found for each in hypotheses if each.ids]
-    weights, scores = iter(attention_of(models, pairs)), iter(log_probabilities_of(models, pairs, TOKENS))
-
-    def complete(each: Hypothesis) -> Hypothesis:
-        alignment, log_probabilities = next(weights).argmax(-1).tolist(), next(scores).tolist()
+    done = [(source, list(hypotheses)) for source, hypotheses in found]
+    pairs: list[Pair] = []
+    homes: list[tuple[list[Hypothesis], int]] = []  # where the hypothesis of each pair is
+    for source, hypotheses in done:
+        for rank, each in enumerate(hypotheses):
+            if each.ids:
+                pairs.append((source.ids, each.ids))
+                homes.append((hypotheses, rank))
+    weights = attention_of(models, pairs)
+    scores = log_probabilities_of(models, pairs, TOKENS)
+    for (hypotheses, rank), of_subwords, of_symbols in zip(homes, weights, scores, strict=True):
+        each = hypotheses[rank]
+        alignment = of_subwords.argmax(-1).tolist()
         beyond = [None] * (len(each.ids) - len(alignment))
-        return replace(each, alignment=alignment + beyond, log_probabilities=log_probabilities + beyond)
-
-    return [(source, [complete(each) if each.ids else each for each in hypotheses]) for source, hypotheses in found]
+        log_probabilities = of_symbols.tolist() + beyond
+        hypotheses[rank] = replace(each, alignment=alignment + beyond, log_probabilities=log_probabilities)
+    return done
 
 
 @torch.inference_mode()
@@ -185,13 +198,14 @@ def attention_of(models: Sequence[Transformer], pairs: Sequence[Pair]) -> list[T
     They are averaged over heads, models and all decoder layers but the first, which knows the output least. Neither
     side includes `</s>`, and attention to it is left out. Subwords beyond the models' last position have none.
     """
-    sizes = [(sum(map(len, pair)) + 1,) for pair in pairs]
+    sizes = [(len(source) + len(output) + 1,) for source, output in pairs]
     found = [torch.empty(0)] * len(pairs)
     for rows, batch in _batches(models, pairs, sizes, TOKENS):
-        each = [model.cross_attention(batch.source, batch.target_in) for model in models]
-        for row, weights in zip(rows, torch.stack(each).mean(0).cpu(), strict=True):  # (output, source), both padded
-            ids, output = pairs[row]
-            found[row] = weights[: len(output), : len(ids)]
+        by_model = [model.cross_attention(batch.source, batch.target_in) for model in models]
+        mean = torch.stack(by_model).mean(0).cpu()  # (rows, output length, source length), both padded
+        for row, weights in zip(rows, mean, strict=True):
+            source, output = pairs[row]
+            found[row] = weights[: len(output), : len(source)]
     return found
 
 
@@ -209,11 +223,14 @@ class Tokens:
         """Look up `ids` in a vocabulary and group them into words."""
         tokens = vocabulary.pieces(ids)
         starts = _word_starts(vocabulary, ids, tokens)
-        word_of = [number - 1 for number in accumulate(map(int, starts))]
-        spelled: list[list[int]] = [[] for _ in range(sum(starts))]
-        for index, word in zip(ids, word_of, strict=True):
-            spelled[word].append(index)
-        words = [vocabulary.decode(group).strip() or "".join(vocabulary.pieces(group)) for group in spelled]
+        of_words: list[list[int]] = []  # ids
+        word_of = []
+        for index, is_start in zip(ids, starts, strict=True):
+            if is_start:
+                of_words.append([])
+            of_words[-1].append(index)
+            word_of.append(len(of_words) - 1)
+        words = [vocabulary.decode(own).strip() or "".join(vocabulary.pieces(own)) for own in of_words]
         return cls(tokens, words, word_of, vocabulary.decode(ids))
 
     def by_words(self) -> Self:
@@ -249,43 +266,58 @@ class Attention:
 
         A word's log-probability is the sum over its subwords.
         """
-        source, target_in, target_out = self.source, self.target_in, self.target_out
         return Attention(
-            *(source.by_words(), target_in.by_words(), target_out.by_words(), _merged(source, source, self.encoder)),
-            *(_merged(target_out, target_in, self.decoder), _merged(target_out, source, self.cross)),
-            np.bincount(target_out.word_of, self.log_probabilities).astype(np.float64),
+            self.source.by_words(),
+            self.target_in.by_words(),
+            self.target_out.by_words(),
+            encoder=_merged(self.source, self.source, self.encoder),
+            decoder=_merged(self.target_out, self.target_in, self.decoder),
+            cross=_merged(self.target_out, self.source, self.cross),
+            log_probabilities=np.bincount(self.target_out.word_of, self.log_probabilities).astype(np.float64),
         )
 
 
 @torch.inference_mode()
 def attend(model: Transformer, tokenizer: Tokenizer, source: list[int], output: list[int]) -> Attention:
     """Compute a model's attention weights and log-probabilities for `source` and `output`, ids without `</s>`."""
-    read, target_in = [*source, EOS], [BOS, *output]
-    model, device = for_scoring(model), model.output_embedding.weight.device
-    found = model.attention_weights(*(torch.tensor([ids], device=device) for ids in (read, target_in)))
-    encoder, decoder, cross = (
-        torch.cat(layers).float().cpu().numpy() for layers in (found.encoder, found.decoder, found.cross)
+    encoder_in = [*source, EOS]
+    target_in = [BOS, *output]
+    target_out = [*output, EOS]
+    device = model.output_embedding.weight.device
+    model = for_scoring(model)
+    weights = model.attention_weights(
+        torch.tensor([encoder_in], device=device), torch.tensor([target_in], device=device)
     )
+    (log_probabilities,) = log_probabilities_of([model], [(source, target_out)], TOKENS)
     return Attention(
-        Tokens.of(tokenizer.source, read),
+        Tokens.of(tokenizer.source, encoder_in),
         Tokens.of(tokenizer.target, target_in),
-        Tokens.of(tokenizer.target, [*output, EOS]),
-        encoder,
-        decoder,
-        cross,
-        log_probabilities_of([model], [(source, [*output, EOS])], TOKENS)[0].numpy(),
+        Tokens.of(tokenizer.target, target_out),
+        encoder=_by_layer(weights.encoder),
+        decoder=_by_layer(weights.decoder),
+        cross=_by_layer(weights.cross),
+        log_probabilities=log_probabilities.numpy(),
     )
+
+
+def _by_layer(weights: list[Tensor]) -> NDArray[np.float32]:
+    """Join the weights of a sentence's layers, (1, heads, queries, keys) each, to (layers, heads, queries, keys)."""
+    joined: NDArray[np.float32] = torch.cat(weights).float().cpu().numpy()
+    return joined
 
 
 def _word_starts(vocabulary: TargetVocabulary, ids: list[int], tokens: list[str]) -> list[bool]:
     """Return whether each token begins a word; punctuation at a word's edge is a word of its own."""
     if not isinstance(vocabulary, Vocabulary):  # tree symbols
         return [True] * len(ids)
-    control = [index in (BOS, EOS) for index in ids]
-    after = [True, *control[:-1]]
-    edges = zip(tokens, control, after, strict=True)
-    starts = [text.startswith(SPACE_MARK) or own or behind for text, own, behind in edges]
-    marks = [text != SPACE_MARK and not any(map(joins, text.removeprefix(SPACE_MARK))) for text in tokens]
+    starts = []
+    marks = []  # whether each token is punctuation
+    is_after_control = True
+    for index, token in zip(ids, tokens, strict=True):
+        is_control = index in (BOS, EOS)
+        starts.append(token.startswith(SPACE_MARK) or is_control or is_after_control)
+        marks.append(token != SPACE_MARK and not any(map(joins, token.removeprefix(SPACE_MARK))))
+        is_after_control = is_control
     for i in range(1, len(ids)):
         starts[i] |= marks[i - 1] and starts[i - 1]
     for i in reversed(range(len(ids))):
@@ -295,7 +327,12 @@ def _word_starts(vocabulary: TargetVocabulary, ids: list[int], tokens: list[str]
 
 def _merged(queries: Tokens, keys: Tokens, weights: NDArray[np.float32]) -> NDArray[np.float32]:
     """Merge weights between subwords into (…, query words, key words)."""
-    attending, attended = (np.eye(len(side.words), dtype=np.float32)[:, side.word_of] for side in (queries, keys))
-    mean = attending / attending.sum(1, keepdims=True)
-    merged: NDArray[np.float32] = mean @ weights @ attended.T
+    query_subwords = _members(queries)
+    mean = query_subwords / query_subwords.sum(1, keepdims=True)
+    merged: NDArray[np.float32] = mean @ weights @ _members(keys).T
     return merged
+
+
+def _members(tokens: Tokens) -> NDArray[np.float32]:
+    """Return (words, subwords): 1 where a subword belongs to a word, else 0."""
+    return np.eye(len(tokens.words), dtype=np.float32)[:, tokens.word_of]

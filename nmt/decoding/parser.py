@@ -69,23 +69,26 @@ class Parser(Pipeline[Parse]):
 
     def split(self, request: Request) -> list[Source]:
         """Encode a line in parts of at most decoding.max_source subwords, split between words."""
-        words, limit = words_of(request.text), self.decoding.max_source
-        parts: list[tuple[list[int], list[int]]] = []
-        for ids, kind in zip(self._encode(words), self._trees.kinds(words), strict=True):
-            if not parts or len(parts[-1][0]) + len(ids) > limit:
+        words = words_of(request.text)
+        limit = self.decoding.max_source
+        parts: list[tuple[list[int], list[int]]] = []  # subwords, and the kinds of words
+        for subwords, kind in zip(self._encode(words), self._trees.kinds(words), strict=True):
+            if not parts or len(parts[-1][0]) + len(subwords) > limit:
                 parts.append(([], []))
-            parts[-1][0].extend(ids[:limit])
-            parts[-1][1].append(kind)
+            ids, kinds = parts[-1]
+            ids += subwords[:limit]
+            kinds.append(kind)
         return [Source(0, ids, self._cap(len(ids)), kinds) for ids, kinds in parts]
 
     def _encode(self, words: Sequence[str]) -> list[list[int]]:
         """Encode each word as in training: escaped, with no subword that spans two words."""
-        return self.tokenizer.source.encode_all([escape(word) for word in words])
+        return self.tokenizer.source.encode_all(list(map(escape, words)))
 
     def _encode_pair(self, request: Request, output: str) -> list[tuple[list[int], list[int]]]:
         """Encode a line and a tree over its words, in bracket notation."""
         tree = next(read_tree_lines([output], "tree"))
-        leaves, words = len(tree.leaves()) if tree else 0, len(words_of(request.text))
+        leaves = len(tree.leaves()) if tree else 0
+        words = len(words_of(request.text))
         if leaves != words:
             problem = f"the tree has {leaves:,} leaves for a line of {words:,} words: {output[:60]}"
             raise UserError(problem, "give a tree over the words of the line, as parse returns it")
@@ -108,8 +111,11 @@ class Parser(Pipeline[Parse]):
     def join(self, line: SplitLine, found: Sequence[tuple[str, int]]) -> Parse:
         """Build the parse of a line from (text, rank) pairs, one per output."""
         trees = [self._tree(line, rank) for _, rank in found]
-        alone = [words for words in _words_of_parts(line) if len(words) == 1]
-        cut = sum(len(self._encode(words)[0]) > self.decoding.max_source for words in alone)
+        cut = 0
+        for words in _words_of_parts(line):
+            if len(words) == 1:  # only a word alone in its part may be longer than the limit
+                (subwords,) = self._encode(words)
+                cut += len(subwords) > self.decoding.max_source
         return Parse.of(line, found, self.tokenizer, trees=trees, cut=cut)
 
     def _tree(self, line: SplitLine, rank: int) -> Tree | None:
@@ -117,9 +123,10 @@ class Parser(Pipeline[Parse]):
         found = line.of_rank(rank)
         if not found or NOTHING in found:
             return None
-        words = _words_of_parts(line)
-        trees = [self._trees.tree(each.ids, own) for each, own in zip(found, words, strict=True)]
-        return Tree(TOP, tuple(child for tree in trees for child in tree.children))
+        children: list[Tree | str] = []
+        for hypothesis, words in zip(found, _words_of_parts(line), strict=True):
+            children += self._trees.tree(hypothesis.ids, words).children
+        return Tree(TOP, tuple(children))
 
     def as_json(self, number: int, parse: Parse) -> str:
         """Format the parse of input line `number` as a JSON object on one line; a missing tree is null."""
@@ -133,15 +140,16 @@ class Parser(Pipeline[Parse]):
 def drawn(number: int, parse: Parse) -> str:
     """Draw the best tree over several lines, followed by a blank line; return "" if there is none."""
     tree = parse.trees[0]
-    return "" if tree is None else f"{tree.pretty()}\n"
+    return f"{tree.pretty()}\n" if tree else ""
 
 
 def words_of(text: str) -> list[str]:
     """Split a line at ASCII whitespace, replacing lone surrogates with "?"."""
-    return [word.decode() for word in text.encode(errors="replace").split()]  # str.split would also split at U+3000
+    words = text.encode(errors="replace").split()  # str.split would also split at U+3000
+    return list(map(bytes.decode, words))
 
 
 def _words_of_parts(line: SplitLine) -> list[list[str]]:
     """Return each part's words."""
-    words = iter(words_of(line.text))
+    words = iter(words_of(line.request.text))
     return [list(islice(words, part.words)) for part in line.parts]

@@ -52,6 +52,8 @@ class LineResult:
     """Number of characters in the line for which the vocabulary has no subword."""
     pairs: list[tuple[list[int], list[int]]]
     """Each part's subwords and the symbols of its best output."""
+    origin: Any = None
+    """What the line's `Request` had as its `origin`."""
 
     @property
     def failed(self) -> bool:
@@ -61,23 +63,47 @@ class LineResult:
     @property
     def complaints(self) -> list[str]:
         """Messages that say what the best output lacks."""
-        return ["no output: the model gives each a probability of 0, or no number"] * self.failed
+        if self.failed:
+            return ["no output: the model gives each a probability of 0, or no number"]
+        return []
 
     @classmethod
     def of(cls, line: SplitLine, found: Sequence[tuple[str, int]], tokenizer: Tokenizer, **own: Any) -> Self:
         """Build a result from (text, rank) pairs, one per output; `own` holds the task's fields."""
-        source = [symbol for part in line.parts for symbol in part.ids]
+        texts = []
+        scores = []
+        ids = []
+        for text, rank in found:
+            of_parts = line.of_rank(rank)
+            texts.append(text)
+            scores.append(sum((each.score for each in of_parts), 0.0))
+            ids.append(_joined(of_parts))
+        pairs = []
+        is_capped = False
+        for part, best in line.best:
+            pairs.append((part.ids, best.ids))
+            is_capped = is_capped or not best.finished
+        source = _joined(line.parts)
         return cls(
-            texts=[text for text, _ in found],
-            scores=[sum((each.score for each in line.of_rank(rank)), 0.0) for _, rank in found],
-            ids=[[symbol for each in line.of_rank(rank) for symbol in each.ids] for _, rank in found],
+            texts=texts,
+            scores=scores,
+            ids=ids,
             source=source,
             parts=len(line.parts),
-            capped=not all(hypothesis.finished for _, hypothesis in line.best),
+            capped=is_capped,
             unknown=tokenizer.source.count_unknown(source),
-            pairs=[(part.ids, hypothesis.ids) for part, hypothesis in line.best],
+            pairs=pairs,
+            origin=line.request.origin,
             **own,
         )
+
+
+def _joined(parts: Sequence[Source | Hypothesis]) -> list[int]:
+    """Return the symbols of all parts of a line, or of their hypotheses."""
+    ids = list[int]()
+    for part in parts:
+        ids += part.ids
+    return ids
 
 
 Result = TypeVar("Result", bound=LineResult)
@@ -104,18 +130,22 @@ class Pipeline(ABC, Generic[Result]):
         `make` makes the engine from models in memory. Raise UserError if decoding.max_source exceeds what a model
         supports, or if the engine cannot be made.
         """
-        self.tokenizer, self.decoding, self._process = tokenizer, decoding, os.getpid()
-        source = models if isinstance(models, Models) else Loaded(models)
-        self._count, self._load = len(source.configs), cache(source.only)
-        self._positions = most_positions(source.configs)
+        self.tokenizer = tokenizer
+        self.decoding = decoding
+        self._process = os.getpid()
+        given = models if isinstance(models, Models) else Loaded(models)
+        self._count = len(given.configs)
+        self._load = cache(given.only)
+        self._positions = most_positions(given.configs)
         if decoding.max_source >= self._positions:
             raise UserError(
                 f"decoding.max_source: must be below model.max_positions {self._positions} of this model "
                 f"(got {decoding.max_source})",
                 f"--set decoding.max_source={self._positions - 1}; longer inputs are split",
             )
-        self._held, self._turns = ExitStack(), Turns()
-        self.engine = self._held.enter_context(source.open(decoding, make))
+        self._turns = Turns()
+        self._held = ExitStack()
+        self.engine = self._held.enter_context(given.open(make))
         self._end = finalize(self, self._held.close)
 
     def _check_process(self) -> None:
@@ -158,15 +188,22 @@ class Pipeline(ABC, Generic[Result]):
         if sample is None and n_best > self.decoding.beam:
             problem = f"n-best {n_best} needs a beam at least as wide (got {self.decoding.beam})"
             raise UserError(problem, f"use --beam {n_best}")
-        found = self._by_engine(lines, before, n_best, sample, searched)
-        return (self._result(line, n_best, sample) for line in found)
+        return self._results(lines, before, n_best, sample, searched)
 
-    def _by_engine(self, lines: Iterable[str | Request], before: int, *given: Any) -> Generator[SplitLine, None, None]:
-        """Search lines as `_search` does, consecutive ones for the same engine together."""
+    def _results(
+        self,
+        lines: Iterable[str | Request],
+        before: int,
+        n_best: int,
+        sample: int | None,
+        searched: Callable[[int], None],
+    ) -> Generator[Result, None, None]:
+        """Search lines as `_search` does, consecutive ones for the same engine together; yield their results."""
         for engine, group in groupby(map(self._request, lines), self._engine_for):
-            for line in self._search(engine, ReadAhead(group, self.split, before), *given):
+            ahead = ReadAhead(group, self.split, before)
+            for line in self._search(engine, ahead, n_best, sample, searched):
                 before += 1
-                yield line
+                yield self._result(line, n_best, sample)
 
     def _request(self, line: str | Request) -> Request:
         """Return the request for a line, which it may be already."""
@@ -183,18 +220,27 @@ class Pipeline(ABC, Generic[Result]):
 
         def put(number: int, hypotheses: list[Hypothesis]) -> None:
             found = [each for each in hypotheses if each.score > -math.inf]
-            line = ahead.put(number, found + [NOTHING] * ((sample or 1) - len(found)))
-            if not line.missing:
-                counted = [each for part in line.hypotheses for each in (part if sample else part[:1])]
-                searched(sum(len(each.ids) + each.finished for each in counted))
+            lacking = (sample or 1) - len(found)
+            line = ahead.put(number, found + [NOTHING] * lacking)
+            if line.missing:
+                return
+            tokens = 0
+            for of_part in line.hypotheses:
+                counted = of_part if sample else of_part[:1]
+                tokens += sum(len(each.ids) + each.finished for each in counted)
+            searched(tokens)
 
+        count = 1
+        if sample:
+            count = sample
+        elif n_best > 1:
+            count = self.decoding.beam  # hypotheses may share a text, so more than `n_best` may be needed
         with ahead:
             while ahead.wait():
-                if due := ahead.due():  # blank lines, which need no search
+                due = ahead.due()
+                if due:  # blank lines, which need no search
                     yield from due
                     continue
-                # Hypotheses may share a text, so more than `n_best` may be needed.
-                count = sample or (1 if n_best == 1 else self.decoding.beam)
                 with closing(self._turns.search(engine, ahead, count, sample is not None, put)) as search:
                     for _ in search:
                         yield from ahead.due()
@@ -212,7 +258,8 @@ class Pipeline(ABC, Generic[Result]):
 
         Different hypotheses can have the same text, because a word may have several segmentations.
         """
-        ranks = range(min(map(len, line.hypotheses), default=sample or 1))
+        count = min(map(len, line.hypotheses), default=sample or 1)
+        ranks = range(count)
         if sample:
             return self.join(line, [(self._text(line, rank), rank) for rank in ranks])
         found: dict[str, int] = {}
@@ -235,7 +282,8 @@ class Pipeline(ABC, Generic[Result]):
     def _json(self, number: int, result: Result, hypotheses: list[dict[str, Any]], **own: Any) -> str:
         """Format a result as JSON; `own` holds the task's fields."""
         for hypothesis in hypotheses:
-            hypothesis["score"] = None if hypothesis["score"] == -math.inf else hypothesis["score"]  # JSON has no -inf
+            if hypothesis["score"] == -math.inf:
+                hypothesis["score"] = None  # JSON has no -inf
         source = self.tokenizer.source.pieces(result.source)
         counts = {"parts": result.parts, "capped": result.capped, "unknown": result.unknown}
         return json.dumps(
@@ -279,11 +327,12 @@ class Pipeline(ABC, Generic[Result]):
         if len(pairs) != 1:
             hint = f"give one sentence, of at most decoding.max_source {self.decoding.max_source:,} subwords"
             raise UserError(f"attention: the line is searched in {len(pairs)} parts, not in one: {sentence[:60]}", hint)
+        ((source, output),) = pairs
         longest = self._cap(self.decoding.max_source)
-        if len(pairs[0][1]) >= longest:
-            problem = f"the output has {len(pairs[0][1]):,} symbols, and a search makes fewer than {longest:,}"
+        if len(output) >= longest:
+            problem = f"the output has {len(output):,} symbols, and a search makes fewer than {longest:,}"
             raise UserError(problem, "give the output of one sentence")
-        return attend(self._load(), self.tokenizer, *pairs[0])
+        return attend(self._load(), self.tokenizer, source, output)
 
     @abstractmethod
     def _encode_pair(self, request: Request, output: str) -> list[tuple[list[int], list[int]]]:

@@ -16,7 +16,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import compress, islice, product
+from itertools import islice, product
 from operator import itemgetter
 
 import torch
@@ -55,10 +55,14 @@ class Placer:
     def __init__(
         self, source: Vocabulary, target: Vocabulary, decoding: Decoding, models: Sequence[Transformer]
     ) -> None:
-        self._source, self._target, self._alpha, self._models = source, target, decoding.alpha, models
+        self._source = source
+        self._target = target
+        self._alpha = decoding.alpha
+        self._models = models
         self._formats = Terms(common=decoding.keep)
-        # Most hypotheses have none of these, and need not be decoded.
-        self._signs = {index for index, piece in enumerate(target.listing()) if decoding.keep and _SIGN.search(piece)}
+        self._signs = set[int]()  # most hypotheses have none of these subwords, and need not be decoded
+        if decoding.keep:
+            self._signs.update(index for index, piece in enumerate(target.listing()) if _SIGN.search(piece))
 
     def place(self, found: Sequence[Found], n_best: int) -> tuple[list[Found], list[Source]]:
         """Return results that have their phrases and invent none, and sources that must be searched again first."""
@@ -66,61 +70,86 @@ class Placer:
         ready: list[Pair] = []
         for source, hypotheses in found:
             right = [each for each in hypotheses if self.copies(source, each)]
-            if not right and not source.whole and (bare := self._without_kept(source)):
-                again.append(bare)
-                continue
-            best = [self._without_invented(source, each) for each in (right or hypotheses)[:n_best]]
-            if not (source.whole or source.prefix) and any(each.kept for each in self._missing(source, best[0])):
+            if not right and not source.whole:
+                bare = self._without_kept(source)
+                if bare:
+                    again.append(bare)
+                    continue
+            chosen = right or hypotheses
+            best = [self._without_invented(source, each) for each in chosen[:n_best]]
+            if not (source.whole or source.prefix) and self._lacks_kept(source, best[0]):
                 best = [self._with_text(best[0], source.text)]  # it has nothing else
             ready += [(source, each) for each in best]
-        for step in (self._with_terms, self._with_kept, self._in_order, self._with_alignment):
-            ready = step(ready)
+        ready = self._with_terms(ready)
+        ready = self._with_kept(ready)
+        ready = self._in_order(ready)
+        ready = self._with_alignment(ready)
         done: dict[int, Found] = {}
         for source, each in ready:
-            done.setdefault(source.number, (source, []))[1].append(each)
+            _, hypotheses = done.setdefault(source.number, (source, []))
+            hypotheses.append(each)
         return list(done.values()), again
 
     def copies(self, source: Source, hypothesis: Hypothesis) -> bool:
         """Return whether a hypothesis has what its source keeps, and nothing else of this kind."""
-        return not self._invented(source, hypothesis) and not any(
-            phrase.kept for phrase in self._missing(source, hypothesis)
-        )
+        return not self._invented(source, hypothesis) and not self._lacks_kept(source, hypothesis)
+
+    def _lacks_kept(self, source: Source, hypothesis: Hypothesis) -> bool:
+        """Return whether a hypothesis lacks text to keep."""
+        return any(phrase.kept for phrase in self._missing(source, hypothesis))
 
     def _missing(self, source: Source, hypothesis: Hypothesis) -> list[Phrase]:
-        text = hypothesis.decoded(self._target.decode) if source.phrases else ""
-        return missing(source.phrases, source.text, text)
+        """Return the phrases of its source that a hypothesis lacks."""
+        if not source.phrases:
+            return []
+        return missing(source.phrases, source.text, self._decoded(hypothesis))
+
+    def _decoded(self, hypothesis: Hypothesis) -> str:
+        return hypothesis.decoded(self._target.decode)
 
     def _invented(self, source: Source, hypothesis: Hypothesis) -> list[Phrase]:
         """Return text of the kind to keep that neither the source nor a term has."""
         if self._signs.isdisjoint(hypothesis.ids):
             return []
-        kept = [phrase for phrase in source.phrases if phrase.kept]
-        known = Counter(phrase.source for phrase in kept)
-        terms = " ".join(target for phrase in source.phrases if not phrase.kept for target in phrase.targets)
-        text, invented, fixed = hypothesis.decoded(self._target.decode), [], self._fixed(source.prefix)
-        for phrase in self._formats.phrases(text, find_copies(text, [phrase.source for phrase in kept])):
+        copies = list[str]()
+        targets = list[str]()  # of terms
+        for phrase in source.phrases:
+            if phrase.kept:
+                copies.append(phrase.source)
+            else:
+                targets += phrase.targets
+        terms = " ".join(targets)
+        left = Counter(copies)  # what the output may still have
+        text = self._decoded(hypothesis)
+        fixed = self._fixed(source.prefix)
+        invented = []
+        for phrase in self._formats.phrases(text, find_copies(text, copies)):
             if phrase.start < fixed:
                 continue
-            known[phrase.source] -= 1
-            if known[phrase.source] < 0 and phrase.source not in terms:
+            left[phrase.source] -= 1
+            if left[phrase.source] < 0 and phrase.source not in terms:
                 invented.append(phrase)
         return invented
 
     def _without_invented(self, source: Source, hypothesis: Hypothesis) -> Hypothesis:
-        if not (invented := self._invented(source, hypothesis)):
+        """Delete text of the kind to keep that neither the source nor a term has."""
+        invented = self._invented(source, hypothesis)
+        if not invented:
             return hypothesis
-        text, _ = without(hypothesis.decoded(self._target.decode), invented)
+        text, _ = without(self._decoded(hypothesis), invented)
         return replace(self._with_text(hypothesis, text), deleted=[phrase.source for phrase in invented])
 
     def _in_order(self, found: Sequence[Pair]) -> list[Pair]:
         """Put placeholders without names in the source's order, and what is kept beside words as it is there."""
         done = []
         for source, each in found:
-            kept = [phrase for phrase in source.phrases if phrase.kept]
+            kept = _kept_in(source)
             if kept and not source.prefix:
-                text = each.decoded(self._target.decode)
-                new = spaced_like(in_order(text, [phrase.source for phrase in kept]), source.text, kept)
-                each = each if new == text else self._with_text(each, new)
+                text = self._decoded(each)
+                ordered = in_order(text, [phrase.source for phrase in kept])
+                new = spaced_like(ordered, source.text, kept)
+                if new != text:
+                    each = self._with_text(each, new)
             done.append((source, each))
         return done
 
@@ -128,43 +157,58 @@ class Placer:
 
     def _with_terms(self, found: Sequence[Pair]) -> list[Pair]:
         """Write the terms into each hypothesis that lacks some; its score and rank stay as they were without them."""
-        lacks = [bool(self._missing(*pair)) for pair in found]
-        lacking = list(compress(found, lacks))
-        texts = [
-            list(islice(self._variants(each, source), MOST_VARIANTS))
-            for (source, _), each in zip(lacking, self._aligned(lacking), strict=True)
-        ]
-        several = zip(lacking, texts, strict=True)
-        scores = iter(self._scores([(source, text) for (source, _), of in several if len(of) > 1 for text in of]))
-        best = (max(of, key=lambda text: next(scores)) if len(of) > 1 else of[0] for of in texts)
-        return [
-            (source, self._with_text(each, next(best)) if is_lacking else each)
-            for (source, each), is_lacking in zip(found, lacks, strict=True)
-        ]
+        lacking = [index for index, pair in enumerate(found) if self._missing(*pair)]
+        variants: dict[int, list[str]] = {}  # by index
+        choices: list[tuple[int, str]] = []  # indices and texts, where there are several
+        for index, aligned in self._aligned(found, lacking).items():
+            source, _ = found[index]
+            texts = list(islice(self._variants(aligned, source), MOST_VARIANTS))
+            variants[index] = texts
+            if len(texts) > 1:
+                choices += [(index, text) for text in texts]
+        scores = self._scores([(found[index][0], text) for index, text in choices])
+        score_of = dict(zip(choices, scores, strict=True))
+        done = list(found)
+        for index, texts in variants.items():
+            source, each = found[index]
+            best = texts[0]
+            for text in texts[1:]:
+                if score_of[index, text] > score_of[index, best]:
+                    best = text
+            done[index] = (source, self._with_text(each, best))
+        return done
 
     def _with_alignment(self, found: Sequence[Pair]) -> list[Pair]:
         """Add the alignment of words where it is asked for; a term stands for its source words."""
-        aligned = iter(self._aligned([pair for pair in found if pair[0].aligned], GLUE))
-        return [
-            (source, replace(each, aligned=next(aligned).pinned(source.phrases)) if source.aligned else each)
-            for source, each in found
-        ]
+        asking = [index for index, (source, _) in enumerate(found) if source.aligned]
+        done = list(found)
+        for index, aligned in self._aligned(found, asking, GLUE).items():
+            source, each = found[index]
+            done[index] = (source, replace(each, aligned=aligned.pinned(source.phrases)))
+        return done
 
     def _with_text(self, hypothesis: Hypothesis, text: str) -> Hypothesis:
         return replace(hypothesis, ids=self._target.encode_like(text, hypothesis.ids), text=text)
 
-    def _aligned(self, found: Sequence[Pair], glue: frozenset[str] = frozenset()) -> list[Aligned]:
-        weights = attention_of(self._models, [(source.ids, each.ids) for source, each in found])
-        return [
-            Aligned.of(
-                *(source.text, self._source.ends_in(source.text, source.ids)),
-                *(text := each.decoded(self._target.decode), self._target.ends_in(text, each.ids[: len(of_pair)])),
-                of_pair.double().numpy(),
+    def _aligned(
+        self, found: Sequence[Pair], indices: Sequence[int], glue: frozenset[str] = frozenset()
+    ) -> dict[int, Aligned]:
+        """Return the alignments of some of the pairs, by their indices."""
+        chosen = [found[index] for index in indices]
+        weights = attention_of(self._models, [(source.ids, each.ids) for source, each in chosen])
+        aligned = {}
+        for index, (source, each), of_subwords in zip(indices, chosen, weights, strict=True):
+            text = self._decoded(each)
+            aligned[index] = Aligned.of(
+                source.text,
+                self._source.ends_in(source.text, source.ids),
+                text,
+                self._target.ends_in(text, each.ids[: len(of_subwords)]),
+                of_subwords.double().numpy(),  # (output subwords, source subwords)
                 glue,
                 source.phrases,
             )
-            for (source, each), of_pair in zip(found, weights, strict=True)
-        ]
+        return aligned
 
     def _variants(self, aligned: Aligned, source: Source) -> Iterator[str]:
         """Yield the output with all terms written into it: at each possible site, in each translation."""
@@ -186,17 +230,20 @@ class Placer:
 
     def _fixed(self, prefix: Prefix | None) -> int:
         """Return the length of a prefix in characters."""
-        return len((self._target.decode(prefix.ids) + prefix.rest.replace(SPACE_MARK, " ")).strip()) if prefix else 0
+        if not prefix:
+            return 0
+        text = self._target.decode(prefix.ids) + prefix.rest.replace(SPACE_MARK, " ")
+        return len(text.strip())
 
     def _scores(self, texts: Sequence[tuple[Source, str]]) -> list[float]:
         """Return the scores that a search would give, of as many symbols as the models support."""
         targets = self._target.encode_all([text for _, text in texts])
-        pairs = [(source.ids, [*source.first, *each, EOS]) for (source, _), each in zip(texts, targets, strict=True)]
+        pairs = [(source.ids, [*source.first, *ids, EOS]) for (source, _), ids in zip(texts, targets, strict=True)]
         found = log_probabilities_of(self._models, pairs, TOKENS)
-        totals = [each[len(source.first) :] for (source, _), each in zip(texts, found, strict=True)]
-        lengths = torch.tensor(list(map(len, totals)))
+        scored = [each[len(source.first) :] for (source, _), each in zip(texts, found, strict=True)]
+        lengths = torch.tensor(list(map(len, scored)))
         penalties = length_penalty(lengths, self._alpha).tolist()
-        return [float(total.sum()) / penalty for total, penalty in zip(totals, penalties, strict=True)]
+        return [float(each.sum()) / penalty for each, penalty in zip(scored, penalties, strict=True)]
 
     # --- kept text
 
@@ -205,48 +252,68 @@ class Placer:
         text, cuts = without(source.text, source.phrases)
         if not cuts or not has_words(text):
             return None
-        terms = [
-            replace(phrase, start=phrase.start - sum(cut.end - cut.start for cut in cuts if cut.start < phrase.start))
-            for phrase in source.phrases
-            if not phrase.kept
-        ]
+        terms = []
+        for phrase in source.phrases:
+            if not phrase.kept:
+                before = [cut for cut in cuts if cut.start < phrase.start]
+                removed = sum(cut.end - cut.start for cut in before)
+                terms.append(replace(phrase, start=phrase.start - removed))
         ids = self._source.encode_like(text, source.ids)
         return replace(source, ids=ids, text=text, phrases=terms, whole=source)
 
     def _with_kept(self, found: Sequence[Pair]) -> list[Pair]:
         """Put text to keep back where it was left out; return the sources as they were first asked for."""
-        aligned = iter(self._aligned([pair for pair in found if pair[0].whole]))
-        done = []
-        for source, each in found:
-            whole = source.whole
-            done.append((whole, self._with_text(each, self._insert(whole, next(aligned)))) if whole else (source, each))
+        wholes = {index: source.whole for index, (source, _) in enumerate(found) if source.whole}
+        done = list(found)
+        for index, aligned in self._aligned(found, list(wholes)).items():
+            _, each = found[index]
+            whole = wholes[index]
+            done[index] = (whole, self._with_text(each, self._insert(whole, aligned)))
         return done
 
     def _insert(self, whole: Source, aligned: Aligned) -> str:
-        fixed, removed, edits = self._fixed(whole.prefix), 0, []
-        kept, padded = [phrase for phrase in whole.phrases if phrase.kept], f" {whole.text} "
-        for phrase, cut in zip(kept, without(whole.text, kept)[1], strict=True):
+        """Return the output of a source without its text to keep, with this text between the words where it belongs."""
+        kept = _kept_in(whole)
+        _, cuts = without(whole.text, kept)
+        padded = f" {whole.text} "
+        fixed = self._fixed(whole.prefix)
+        removed = 0  # characters before, of the source
+        edits = []
+        for phrase, cut in zip(kept, cuts, strict=True):
             bound = (not padded[phrase.start].isspace(), not padded[phrase.end + 1].isspace())
             edits.append(aligned.between(cut.start - removed, phrase.source, bound, fixed))
             removed += cut.end - cut.start
-        found, last = "", 0
-        for at, new in sorted(edits, key=itemgetter(0)):
-            apart = " " if found and at == last and not (found[-1].isspace() or new[0].isspace()) else ""
-            found, last = found + aligned.output[last:at] + apart + new, at
+        edits.sort(key=itemgetter(0))
+        found = ""
+        last = 0
+        for at, new in edits:
+            if found and at == last and not (found[-1].isspace() or new[0].isspace()):
+                new = f" {new}"
+            found += aligned.output[last:at] + new
+            last = at
         return found + aligned.output[last:]
+
+
+def _kept_in(source: Source) -> list[Phrase]:
+    """Return the text to keep of a source."""
+    return [phrase for phrase in source.phrases if phrase.kept]
 
 
 def without(text: str, phrases: Sequence[Phrase]) -> tuple[str, list[Span]]:
     """Return a text without what is kept, nor the space that would be left beside it, and the spans taken out."""
-    cuts, rest, last = [], "", 0
+    cuts = []
+    rest = ""
+    last = 0
     for phrase in phrases:
         if not phrase.kept:
             continue
-        start, end = phrase.start, phrase.end
+        start = phrase.start
+        end = phrase.end
         if start > last and text[start - 1] == " " and not (end < len(text) and joins(text[end])):
             start -= 1
         elif start == 0 and text[end : end + 1] == " ":
             end += 1
         cuts.append(Span(start, end))
-        rest, last = rest + text[last:start], end
+        rest += text[last:start]
+        last = end
     return rest + text[last:], cuts

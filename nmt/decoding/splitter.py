@@ -1,4 +1,7 @@
-"""How a line is split into parts, which are translated one by one, and joined again. Imports no torch."""
+"""How a line is split into parts, which are translated one by one, and how their translations are joined.
+
+The splitter sees text, its subwords and the phrases that no cut may go through; it knows no model. Imports no torch.
+"""
 
 from __future__ import annotations
 
@@ -37,12 +40,20 @@ class LineSplitter:
         Then auto means at every sentence, of the `language`: such models mostly learnt single sentences. Every part
         begins with `symbols`, those of its languages.
         """
-        self._source, self._lengths, self._symbols = source, lengths, list(symbols)
-        self._how = "sentences" if decoding.split == "auto" and lengths is None else decoding.split
-        self._sentences = SentenceSplitter(language or (lengths.language if lengths else ""))
-        self._limit = self._longest = max(1, decoding.max_source - len(symbols))
-        if lengths is not None and self._how in ("auto", "sentences"):
-            self._longest = min(self._limit, max(1, lengths.longest_source))
+        self._source = source
+        self._lengths = lengths
+        self._symbols = list(symbols)
+        self._how: str = decoding.split
+        self._limit = max(1, decoding.max_source - len(symbols))
+        self._longest = self._limit
+        if lengths is None:
+            if self._how == "auto":
+                self._how = "sentences"
+        else:
+            language = language or lengths.language
+            if self._how in ("auto", "sentences"):
+                self._longest = min(self._limit, max(1, lengths.longest_source))
+        self._sentences = SentenceSplitter(language)
 
     def split(self, text: str, phrases: Sequence[Phrase] = (), ends: Sequence[int] = ()) -> list[Source]:
         """Encode a line in parts, none of which begins or ends inside one of `phrases`, or goes on behind an offset in
@@ -54,15 +65,15 @@ class LineSplitter:
         text = clean(text)
         language = self._source.language(text.lstrip())
         start = len(text) - len(text.lstrip())
-        parts = [
-            part
-            for first, end in self._stretches(text, start + len(language), phrases, ends)
-            for part in self._split(text[first:end], first, phrases)
-        ]
-        if language and parts:
-            parts[0] = replace(parts[0], start=start, text=text[start : parts[0].end])
-        first_ids = self._source.encode(language) if language else self._symbols
-        return [replace(part, ids=first_ids + part.ids) for part in parts]
+        parts = list[Source]()
+        for first, end in self._stretches(text, start + len(language), phrases, ends):
+            parts += self._split(text[first:end], first, phrases)
+        symbols = self._symbols
+        if language:
+            symbols = self._source.encode(language)
+            if parts:
+                parts[0] = replace(parts[0], start=start, text=text[start : parts[0].end])
+        return [replace(part, ids=symbols + part.ids) for part in parts]
 
     def encode_whole(self, text: str) -> list[int]:
         """Encode a line without splitting it; a blank one has no ids. Raise UserError if it is too long."""
@@ -74,7 +85,9 @@ class LineSplitter:
                 f"{self._limit:,}: {text[:60]} …",
                 f"--set decoding.max_source={len(ids)}, or let it be split: decoding.split=auto, and no --prefix",
             )
-        return ids if not ids or self._source.language(text) else self._symbols + ids
+        if not ids or self._source.language(text):
+            return ids
+        return self._symbols + ids
 
     def _stretches(
         self, text: str, start: int, phrases: Sequence[Phrase], sentence_ends: Sequence[int]
@@ -87,8 +100,10 @@ class LineSplitter:
                 ends += [phrase.end, phrase.start]
         bounds = [start, *reversed(ends)]
         for first, end in zip(bounds[::2], bounds[1::2], strict=True):
-            if first > start and (closing := _CLOSING.match(text, first, end)):
-                first = closing.end()
+            if first > start:
+                closing = _CLOSING.match(text, first, end)
+                if closing:
+                    first = closing.end()
             inner = [at for at in sentence_ends if first < at < end]
             for begin, stop in pairwise([first, *inner, end]):
                 stretch = text[begin:stop].strip()
@@ -115,16 +130,21 @@ class LineSplitter:
 
     def _groups(self, text: str, start: int, phrases: Sequence[Phrase]) -> Iterator[str]:
         """Yield groups of sentences within the length limit: by default, as many as training lines usually had."""
-        together = self._lengths.usual_sentences if self._how == "auto" and self._lengths else 1
-        group, count, size = "", 0, 0
-        for part in self._sentences_of(text, start, phrases):
-            subwords = len(self._source.encode(part.rstrip()))
-            if count and (count >= together or size + subwords > self._longest):
-                yield group
-                group, count, size = "", 0, 0
-            group, count, size = group + part, count + 1, size + subwords
+        together = 1
+        if self._how == "auto" and self._lengths:
+            together = self._lengths.usual_sentences
+        group: list[str] = []
+        size = 0  # in subwords
+        for sentence in self._sentences_of(text, start, phrases):
+            subwords = len(self._source.encode(sentence.rstrip()))
+            if group and (len(group) >= together or size + subwords > self._longest):
+                yield "".join(group)
+                group = []
+                size = 0
+            group.append(sentence)
+            size += subwords
         if group:
-            yield group
+            yield "".join(group)
 
     def _sentences_of(self, text: str, start: int, phrases: Sequence[Phrase]) -> Iterator[str]:
         """Yield sentences; long ones are split where full stops may be missing."""
@@ -144,9 +164,13 @@ class LineSplitter:
         ends = [0, *self._source.ends_in(text, ids)]  # by the number of subwords before
         barred = {cut for cut, end in enumerate(ends) if _is_inside(start + end, phrases)}
         first = 0
-        while rest := len(ids) - first:
-            pieces = -(-rest // self._longest)
-            cut = self._best_cut(ids, first, first - (-rest // pieces), barred) if pieces > 1 else len(ids)
+        while first < len(ids):
+            rest = len(ids) - first
+            cut = len(ids)
+            if rest > self._longest:
+                pieces = -(-rest // self._longest)  # rounded up
+                length = -(-rest // pieces)
+                cut = self._best_cut(ids, first, first + length, barred)
             own = text[ends[first] : ends[cut]].strip()
             yield Source(0, ids[first:cut], 0, text=own, start=start + text.index(own, ends[first]))
             first = cut
@@ -157,20 +181,27 @@ class LineSplitter:
         `barred` are cuts inside phrases, used only if there is no other.
         """
         last = start + self._longest
-        free = [cut for cut in range(start + max(1, self._longest // 2), last + 1) if cut not in barred]
-        free = free or [max({*range(start + 1, last + 1)} - barred, default=last)]
+        earliest = start + max(1, self._longest // 2)
+        free = [cut for cut in range(earliest, last + 1) if cut not in barred]
+        if not free:
+            shorter = {*range(start + 1, earliest)} - barred
+            free = [max(shorter, default=last)]
         cuts = sorted(free, key=lambda cut: abs(cut - ideal))
         pieces = self._source.pieces(ids[start : last + 1])
         words = [cut for cut in cuts if pieces[cut - start].startswith(SPACE_MARK)]
-        found = (cut for ends in ENDS for cut in words or cuts if pieces[cut - start - 1].endswith(ends))
-        return next(found, words[0] if words else max(cuts))
+        for ends in ENDS:
+            for cut in words or cuts:
+                if pieces[cut - start - 1].endswith(ends):
+                    return cut
+        return words[0] if words else max(cuts)
 
 
 def _joined_in_phrases(pieces: Iterable[str], start: int, phrases: Sequence[Phrase]) -> Iterator[str]:
     """Join consecutive pieces of a line, the first of which begins at `start`, that end inside a phrase."""
     whole = ""
     for piece in pieces:
-        whole, start = whole + piece, start + len(piece)
+        whole += piece
+        start += len(piece)
         if not _is_inside(start, phrases):
             yield whole
             whole = ""
@@ -197,32 +228,44 @@ def joined(line: str, parts: Sequence[Source], texts: Sequence[str]) -> tuple[st
     """
     if not parts:
         return clean(line), []
-    found, starts, last = clean(line[: parts[0].start]), list[int](), 0
+    found = clean(line[: parts[0].start])
+    starts = list[int]()
+    last = 0  # offset behind the last part
     is_blank = not found.strip()  # so far
     for part, text in zip(parts, texts, strict=True):
         between = clean(line[last : part.start]) if last else ""
-        if between.strip():
+        has_copied = between.strip() != ""
+        if has_copied:
             is_blank = False
         elif is_blank or not text:
             between = ""
         elif last and len(between) < 2:
             between = _between(found[-1], between, line[last - 1])
         found += _apart(found, between, line, last) + between
-        found += _apart(found, text, line, part.start) * bool(between.strip() or not last)
+        if has_copied or not last:
+            found += _apart(found, text, line, part.start)
         starts.append(len(found))
-        found, last, is_blank = found + text, part.end, is_blank and not text
+        found += text
+        last = part.end
+        is_blank = is_blank and not text
     rest = clean(line[last:])
-    return ("" if is_blank and not rest.strip() else found + _apart(found, rest, line, last) + rest), starts
+    if is_blank and not rest.strip():
+        return "", starts
+    return found + _apart(found, rest, line, last) + rest, starts
 
 
 def _between(last: str, between: str, source: str) -> str:
     """Return what follows a part that ends in `last`, whose source ends in `source`, with `between` behind it."""
     if is_wide(last) or (UNSPACED.match(last) and source not in STOPS + WIDE):
         return ""
-    return between or " " * (UNSPACED.match(source) is not None)
+    if not between and UNSPACED.match(source):
+        return " "
+    return between
 
 
 def _apart(found: str, following: str, line: str, at: int) -> str:
     """Return a space if two words would become one that are apart at this offset of the line."""
-    touch = found[-1:] != "" and joins(found[-1]) and following[:1] != "" and joins(following[0])
-    return " " * (touch and not (at and joins(line[at - 1]) and joins(line[at])))
+    if not (found and following and joins(found[-1]) and joins(following[0])):
+        return ""
+    is_inside_word = at > 0 and joins(line[at - 1]) and joins(line[at])
+    return "" if is_inside_word else " "

@@ -8,11 +8,11 @@ hypotheses in place of the parts, and tells what became of the line.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import accumulate, repeat
-from typing import TYPE_CHECKING, ClassVar, NoReturn, cast
+from itertools import repeat
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, cast
 
 from nmt.decoding.engine import Request, SplitLine, read_tagged
 from nmt.decoding.pipeline import NOTHING, LineResult, Pipeline
@@ -71,12 +71,20 @@ class Translation(LineResult):
     def complaints(self) -> list[str]:
         """Why there is no output; otherwise one message per missing phrase, and one for changes and a loop."""
         if self.failed:
-            reason = f"no output: the vocabulary cannot spell {self.unspelled} of the prefix"
-            return [reason] if self.unspelled else super().complaints
+            if self.unspelled:
+                return [f"no output: the vocabulary cannot spell {self.unspelled} of the prefix"]
+            return super().complaints
         changes = {"lost": self.lost, "invented": self.invented, "deleted": self.deleted, "left as they are": self.left}
-        changes["loop"] = [self.loop] if self.loop else []
-        changed = [f"{what}: {', '.join(texts)}" for what, texts in changes.items() if texts]
-        return [f"missing: {phrase}" for phrase in self.missing] + ["; ".join(changed)] * bool(changed)
+        changed = []
+        for what, texts in changes.items():
+            if texts:
+                changed.append(f"{what}: {', '.join(texts)}")
+        if self.loop:
+            changed.append(f"loop: {self.loop}")
+        complaints = [f"missing: {phrase}" for phrase in self.missing]
+        if changed:
+            complaints.append("; ".join(changed))
+        return complaints
 
     @property
     def empty(self) -> bool:
@@ -117,19 +125,23 @@ class Translator(Pipeline[Translation]):
         `terms` apply to requests without their own; the default is `decoding.keep` alone. `directions` are the pairs of
         languages that the models were trained on, and `direction` is that of requests without their own.
         """
-        self.annotated, self._lengths = annotated, lengths
+        self.annotated = annotated
+        self._lengths = lengths
         self.directions = list(directions)
         """Pairs of source and target language that the models were trained on"""
-        self._ways: dict[Direction, tuple[LineSplitter, list[int]]] = {}
+        self._splitters: dict[Direction, tuple[LineSplitter, list[int]]] = {}
         self._target = cast(Vocabulary, tokenizer.target)  # translations are not trees
         self._models = models if isinstance(models, Models) else Loaded(models)
         self._formats = Terms(common=decoding.keep)
-        self._terms, self._direction = terms or self._formats, direction
-        self.tokenizer, self.decoding = tokenizer, decoding
-        older = tokenizer.of(direction[1]) if direction[1] else tokenizer
-        own, make = self._of(older)
-        super().__init__(own, tokenizer, decoding, make)
-        self._engines = {older: self.engine}  # made as needed
+        self._terms = terms or self._formats
+        self._direction = direction
+        self.tokenizer = tokenizer
+        self.decoding = decoding
+        _, to = direction
+        own = tokenizer.of(to) if to else tokenizer
+        narrowed, make = self._search_of(own)
+        super().__init__(narrowed, tokenizer, decoding, make)
+        self._engines = {own: self.engine}  # by tokenizer, made as needed
 
     def translate(
         self,
@@ -160,16 +172,18 @@ class Translator(Pipeline[Translation]):
         direction = self._asked(source, to)
         asked = Terms(map(_term, terms), keep, self.decoding.keep)
         prefixes = repeat("", len(texts)) if prefix is None else prefix
-        requests = [
-            Request(text, begin, asked, direction=direction) for text, begin in zip(texts, prefixes, strict=True)
-        ]
-        lines = [
-            replace(request, text=line, prefix="" if number else request.prefix)
-            for request in requests
-            for number, line in enumerate(LINE_END.split(request.text))
-        ]
-        found = iter(list(self.stream(read_tagged(lines) if markup else lines)))
-        return ["".join(next(found).texts[0] + end for end in [*LINE_END.findall(text), ""]) for text in texts]
+        lines = list[Request]()
+        for number, (text, beginning) in enumerate(zip(texts, prefixes, strict=True)):
+            whole = Request(text, beginning, asked, direction=direction)
+            ends = [*LINE_END.findall(whole.text), ""]
+            for line, end in zip(LINE_END.split(whole.text), ends, strict=True):
+                lines.append(replace(whole, text=line, prefix=beginning, origin=(number, end)))
+                beginning = ""  # it is that of the first line
+        translations: list[list[str]] = [[] for _ in texts]  # lines and line ends
+        for result in self.stream(read_tagged(lines) if markup else lines):
+            number, end = result.origin
+            translations[number] += [result.texts[0], end]
+        return ["".join(pieces) for pieces in translations]
 
     def stream(
         self,
@@ -184,9 +198,7 @@ class Translator(Pipeline[Translation]):
     ) -> Generator[Translation, None, None]:
         """Translate lines as they arrive, as `Pipeline.stream` says; `to` and `source` are as in `translate`."""
         if to or source:
-            direction = self._asked(source, to)
-            requests = map(Request.of, lines)
-            lines = (each if any(each.direction) else replace(each, direction=direction) for each in requests)
+            lines = _with_direction(lines, self._asked(source, to))
         return super().stream(lines, n_best, sample, searched, before)
 
     def attention(
@@ -203,23 +215,25 @@ class Translator(Pipeline[Translation]):
 
     def _asked(self, source: str | None, to: str | None) -> Direction:
         """Return a direction, with what it leaves open as for all lines; raise UserError if the model lacks it."""
-        direction = source or self._direction[0], to or self._direction[1]
+        direction = (source or self._direction[0], to or self._direction[1])
         self.direction_of(direction)
         return direction
 
     def direction_of(self, given: Direction) -> Direction:
-        """Complete a pair of source and target language as `Tokenizer.complete` does."""
+        """Complete a pair of source and target language, by default that of all lines, as `Tokenizer.complete` does."""
+        if not any(given):
+            given = self._direction
         return self.tokenizer.complete(given, self.directions)
 
-    def _way(self, given: Direction) -> tuple[LineSplitter, list[int]]:
+    def _splitter_of(self, given: Direction) -> tuple[LineSplitter, list[int]]:
         """Return the splitter of the lines of a direction, and the symbols that their translations begin with."""
-        given = given if any(given) else self._direction
-        if given not in self._ways:
+        if given not in self._splitters:
             source, to = self.direction_of(given)
             symbols, first = self.tokenizer.first((source, to))
             own = self.tokenizer.of(source).source
-            self._ways[given] = LineSplitter(own, self.decoding, self._lengths, source or "", symbols), first
-        return self._ways[given]
+            splitter = LineSplitter(own, self.decoding, self._lengths, source or "", symbols)
+            self._splitters[given] = (splitter, first)
+        return self._splitters[given]
 
     def _request(self, line: str | Request) -> Request:
         request = Request.of(line)
@@ -230,32 +244,37 @@ class Translator(Pipeline[Translation]):
 
     def split(self, request: Request) -> list[Source]:
         """Encode a line in parts; a line with a prefix is not split."""
-        terms, segment = request.terms or self._terms, request.segment
-        codes = (segment.kept, segment.walls, segment.ends) if segment else ()
-        phrases = terms.phrases(request.text, *codes)
-        if request.prefix.strip():
-            parts, phrases = self._with_prefix(request), beyond(terms.phrases(request.prefix), phrases)
+        splitter, first = self._splitter_of(request.direction)
+        terms = request.terms or self._terms
+        segment = request.segment
+        if segment is None:
+            ends: Sequence[int] = ()
+            phrases = terms.phrases(request.text)
         else:
-            parts = self._way(request.direction)[0].split(request.text, phrases, segment.ends if segment else ())
-        first = self._way(request.direction)[1]
-        return [
-            replace(
-                part,
-                first=first,
-                cap=self._cap(len(first) + max(len(part.ids), part.prefix.longest if part.prefix else 0)),
-                phrases=[
-                    replace(phrase, start=phrase.start - part.start)
-                    for phrase in phrases
-                    if part.start <= phrase.start and phrase.end <= part.end
-                ],
-                aligned=segment is not None and bool(segment.walls),
-            )
-            for part in parts
-        ]
+            ends = segment.ends
+            phrases = terms.phrases(request.text, segment.kept, segment.walls, ends)
+        if request.prefix.strip():
+            parts = self._with_prefix(request, splitter)
+            phrases = beyond(terms.phrases(request.prefix), phrases)
+        else:
+            parts = splitter.split(request.text, phrases, ends)
+        has_walls = segment is not None and bool(segment.walls)
+        return [self._prepared(part, first, phrases, has_walls) for part in parts]
 
-    def _with_prefix(self, request: Request) -> list[Source]:
+    def _prepared(self, part: Source, first: Sequence[int], phrases: Iterable[Phrase], aligned: bool) -> Source:
+        """Return a part of a line with what its translation begins with and must contain, and its cap."""
+        own = []
+        for phrase in phrases:
+            if part.start <= phrase.start and phrase.end <= part.end:
+                own.append(replace(phrase, start=phrase.start - part.start))
+        longest = len(part.ids)
+        if part.prefix:
+            longest = max(longest, part.prefix.longest)
+        return replace(part, first=first, cap=self._cap(len(first) + longest), phrases=own, aligned=aligned)
+
+    def _with_prefix(self, request: Request, splitter: LineSplitter) -> list[Source]:
         """Encode a line as one part with its prefix; raise UserError if either is too long."""
-        vocabulary = cast(Vocabulary, self._older(request.direction).target)
+        vocabulary = cast(Vocabulary, self._tokenizer_of(request.direction).target)
         beginning = Prefix(*vocabulary.encode_beginning(request.prefix), request.prefix)
         if beginning.longest > self.decoding.max_source:
             raise UserError(
@@ -263,34 +282,46 @@ class Translator(Pipeline[Translation]):
                 f"{self.decoding.max_source:,}: {request.prefix[:60]} …",
                 "shorten the prefix, or raise decoding.max_source",
             )
-        ids, text = self._way(request.direction)[0].encode_whole(request.text), clean(request.text)
+        ids = splitter.encode_whole(request.text)
+        if not ids:
+            return []
+        text = request.text
         start = len(text) - len(text.lstrip())
-        return [Source(0, ids, 0, text=text.strip(), start=start, prefix=beginning)] if ids else []
+        return [Source(0, ids, 0, text=text.strip(), start=start, prefix=beginning)]
 
     def _encode_pair(self, request: Request, output: str) -> list[tuple[list[int], list[int]]]:
         """Encode an unsplit line and a translation of it."""
-        splitter, first = self._way(request.direction)
+        splitter, first = self._splitter_of(request.direction)
         ids = splitter.encode_whole(request.text)
-        return [(ids, first + self._older(request.direction).target.encode(clean(output)))] if ids else []
+        if not ids:
+            return []
+        target = self._tokenizer_of(request.direction).target
+        return [(ids, first + target.encode(clean(output)))]
 
     # --- search
 
     def _engine_for(self, request: Request) -> Engine:
         """Return the engine that outputs what the tokenizer of a request's target language has, made when needed."""
-        older = self._older(request.direction)
-        if older not in self._engines:
-            models, make = self._of(older)
-            self._engines[older] = self._held.enter_context(models.open(self.decoding, make))
-        return self._engines[older]
+        own = self._tokenizer_of(request.direction)
+        if own not in self._engines:
+            models, make = self._search_of(own)
+            self._engines[own] = self._held.enter_context(models.open(make))
+        return self._engines[own]
 
-    def _older(self, given: Direction) -> Tokenizer:
-        whole = self.tokenizer
-        return whole.of(self.direction_of(given if any(given) else self._direction)[1]) if whole.older else whole
+    def _tokenizer_of(self, given: Direction) -> Tokenizer:
+        """Return the tokenizer of a direction's target language: one from before others were added, if that has it."""
+        if not self.tokenizer.older:
+            return self.tokenizer
+        _, to = self.direction_of(given)
+        return self.tokenizer.of(to)
 
-    def _of(self, older: Tokenizer) -> tuple[Models, MakeSearch]:
-        models = self._models if older is self.tokenizer else self._models.narrowed(len(older.target))
-        tokenizer = Tokenizer(self.tokenizer.source, older.target)
-        return models, partial(self._make_engine, tokenizer, self.decoding, self.annotated)
+    def _search_of(self, tokenizer: Tokenizer) -> tuple[Models, MakeSearch]:
+        """Return the models that output the symbols of a tokenizer alone, and what makes their engine."""
+        models = self._models
+        if tokenizer is not self.tokenizer:
+            models = models.narrowed(len(tokenizer.target))
+        own = Tokenizer(self.tokenizer.source, tokenizer.target)
+        return models, partial(self._make_engine, own, self.decoding, self.annotated)
 
     @staticmethod
     def _make_engine(
@@ -317,9 +348,9 @@ class Translator(Pipeline[Translation]):
 
     def _text(self, line: SplitLine, rank: int) -> str:
         """Put the translations of this `rank` in place of the line's parts."""
-        text = joined(line.text, line.parts, self._texts(line, rank))[0]
-        copies = [phrase.source for part in line.parts for phrase in part.phrases if "\n" in phrase.source]
-        return with_spaces_of(line.text, _one_line(text, copies))
+        text, _ = joined(line.request.text, line.parts, self._texts(line, rank))
+        copies = [phrase.source for phrase in _phrases_of(line) if "\n" in phrase.source]
+        return with_spaces_of(line.request.text, _one_line(text, copies))
 
     def _texts(self, line: SplitLine, rank: int) -> list[str]:
         """Return the parts' translations, without spaces that a model adds at their ends."""
@@ -329,91 +360,155 @@ class Translator(Pipeline[Translation]):
         """Put the line's codes into `text`, the joined translations of this `rank`."""
         if not line.parts:
             return segment.raw
+        source = line.request.text
         texts = self._texts(line, rank)
-        starts = [*joined(line.text, line.parts, texts)[1], len(text)]
-        ends = [0, *(start + len(own) for start, own in zip(starts, texts, strict=False))]
-        aligned, last = list[tuple[int, int, Aligned]](), 0
-        for end, start, part, of_part in zip(ends, starts, [*line.parts, None], [*line.hypotheses, []], strict=True):
-            copied = line.text[last : part.start if part else None]
+        _, starts = joined(source, line.parts, texts)
+        aligned = list[tuple[int, int, Aligned]]()
+        last = 0  # offset behind the last part, in the source
+        end = 0  # offset behind its translation
+
+        def align_copied(stop: int, start: int) -> None:
+            """Align what no part has before an offset of the source, and of the translation."""
+            copied = source[last:stop]
             if copied.strip():
                 walls = [wall - last for wall in segment.walls]
                 aligned.append((last, max(end, start - len(copied)), Aligned.copied(copied, walls)))
-            if part:
-                if own := of_part[rank].aligned:
-                    aligned.append((part.start, start - len(own.output) + len(own.output.lstrip(" ")), own))
-                last = part.end
+
+        for part, hypothesis, own, start in zip(line.parts, line.of_rank(rank), texts, starts, strict=True):
+            align_copied(part.start, start)
+            if hypothesis.aligned:
+                output = hypothesis.aligned.output
+                stripped = len(output) - len(output.lstrip(" "))
+                aligned.append((part.start, start - stripped, hypothesis.aligned))
+            last = part.end
+            end = start + len(own)
+        align_copied(len(source), len(text))
         return segment.put(AlignedLine(text, aligned))
 
     def join(self, line: SplitLine, found: Sequence[tuple[str, int]]) -> Translation:
         """Build the translation of a line from (text, rank) pairs, one per output."""
-        lengths, text = self._lengths, found[0][0]
-        phrases = [phrase for part in line.parts for phrase in part.phrases]
-        asked = " ".join(text for phrase in phrases for text in (phrase.source, *phrase.targets))
-        changes, known = compare(line.text, text, asked), asked + line.text
-        new = [each for span in self._formats.spans(text, linked=False) if (each := text[slice(*span)]) not in known]
+        source = line.request.text
+        text, _ = found[0]
+        asked = list[str]()
+        left = list[str]()
+        for phrase in _phrases_of(line):
+            asked += [phrase.source, *phrase.targets]
+            if phrase.kept and MESSAGE.match(phrase.source):
+                left.append(phrase.source)
+        known = " ".join(asked)
+        changes = compare(source, text, known)
+        lacking = list[Phrase]()
+        deleted = list[str]()
+        is_unusual = False
+        for part, best in line.best:
+            if part.phrases:
+                lacking += missing(part.phrases, part.text, best.decoded(self._target.decode))
+            deleted += best.deleted
+            if self._lengths is not None and self._lengths.is_unusual(len(part.ids), len(best.ids)):
+                is_unusual = True
         tagged = found
-        if line.segment:
-            tagged = [(self._with_codes(line, line.segment, *each), each[1]) for each in found]
+        segment = line.request.segment
+        if segment:
+            tagged = [(self._with_codes(line, segment, plain, rank), rank) for plain, rank in found]
         return Translation.of(
             line,
             tagged,
             self.tokenizer,
             alignments=[_alignment(line, rank) for _, rank in found],
-            log_probabilities=[
-                [score for each in line.of_rank(rank) for score in each.log_probabilities] for _, rank in found
-            ],
-            unusual_length=lengths is not None
-            and any(lengths.is_unusual(len(part.ids), len(best.ids)) for part, best in line.best),
-            missing=[
-                phrase
-                for part, best in line.best
-                if part.phrases
-                for phrase in missing(part.phrases, part.text, best.decoded(self._target.decode))
-            ],
-            deleted=[each for _, best in line.best for each in best.deleted],
-            left=[phrase.source for phrase in phrases if phrase.kept and MESSAGE.match(phrase.source)],
+            log_probabilities=[_log_probabilities(line, rank) for _, rank in found],
+            unusual_length=is_unusual,
+            missing=lacking,
+            lost=changes.lost,
+            invented=changes.invented + self._new_copies(text, known + source),
+            deleted=deleted,
+            left=left,
+            loop=changes.loop,
             unspelled=self._unspelled(line),
-            **changes._replace(invented=changes.invented + new)._asdict(),
         )
 
+    def _new_copies(self, text: str, known: str) -> list[str]:
+        """Return the placeholders, URLs and the like in a text that are not `known`."""
+        new = []
+        for start, end in self._formats.spans(text, linked=False):
+            if text[start:end] not in known:
+                new.append(text[start:end])
+        return new
+
     def _unspelled(self, line: SplitLine) -> str:
-        prefixes = (part.prefix for part, best in line.best if best is NOTHING)
-        given = "".join(prefix.text for prefix in prefixes if prefix)
-        lost = (each for each in given if self._target.decode(self._target.encode(each)).strip() != each.strip())
-        return "".join(dict.fromkeys(lost))
+        """Return the characters of the prefix that the vocabulary cannot spell, if no output was found."""
+        lost = dict[str, None]()  # in order, each once
+        for part, best in line.best:
+            if best is NOTHING and part.prefix:
+                for character in part.prefix.text:
+                    spelled = self._target.decode(self._target.encode(character))
+                    if spelled.strip() != character.strip():
+                        lost[character] = None
+        return "".join(lost)
 
     def as_json(self, number: int, translation: Translation) -> str:
         """Format the translation of input line `number` as a JSON object on one line."""
-        hypotheses, said = [], (translation.alignments, translation.log_probabilities)
-        for text, score, ids, alignment, scores in zip(
-            translation.texts, translation.scores, translation.ids, *said, strict=True
-        ):
-            rounded = [None if score is None else round(score, 4) for score in scores]
-            annotation = {"alignment": alignment, "log_probabilities": rounded}
-            tokens = self.tokenizer.target.pieces(ids)
-            hypotheses.append({"text": text, "score": score, "tokens": tokens} | (annotation if self.annotated else {}))
+        hypotheses = []
+        for rank, text in enumerate(translation.texts):
+            tokens = self.tokenizer.target.pieces(translation.ids[rank])
+            hypothesis: dict[str, Any] = {"text": text, "score": translation.scores[rank], "tokens": tokens}
+            if self.annotated:
+                hypothesis["alignment"] = translation.alignments[rank]
+                hypothesis["log_probabilities"] = [
+                    None if each is None else round(each, 4) for each in translation.log_probabilities[rank]
+                ]
+            hypotheses.append(hypothesis)
         own = {name: getattr(translation, name) for name in JSON_FIELDS}
-        return self._json(number, translation, hypotheses, **own | {"missing": list(map(str, translation.missing))})
+        own["missing"] = list(map(str, translation.missing))
+        return self._json(number, translation, hypotheses, **own)
+
+
+def _with_direction(lines: Iterable[str | Request], direction: Direction) -> Iterator[Request]:
+    """Yield requests, those without a direction in this one."""
+    for line in lines:
+        request = Request.of(line)
+        yield request if any(request.direction) else replace(request, direction=direction)
+
+
+def _phrases_of(line: SplitLine) -> list[Phrase]:
+    """Return the phrases of all parts."""
+    phrases = list[Phrase]()
+    for part in line.parts:
+        phrases += part.phrases
+    return phrases
 
 
 def _one_line(text: str, copies: Sequence[str]) -> str:
     """Replace line breaks with spaces, but for those in what is copied."""
-    found, last = "", 0
+    found = ""
+    last = 0
     for start, end in find_copies(text, copies):
-        found, last = found + one_line(text[last:start]) + text[start:end], end
+        found += one_line(text[last:start]) + text[start:end]
+        last = end
     return found + one_line(text[last:])
 
 
 def _alignment(line: SplitLine, rank: int) -> list[int | None]:
     """Join the alignments of this `rank` from all parts, as indices into the whole source."""
-    starts = accumulate((len(part.ids) for part in line.parts), initial=0)
-    parts = zip(starts, line.of_rank(rank), strict=False)
-    return [None if at is None else start + at for start, each in parts for at in each.alignment]
+    joint: list[int | None] = []
+    start = 0
+    for part, hypothesis in zip(line.parts, line.of_rank(rank), strict=True):
+        joint += [None if at is None else start + at for at in hypothesis.alignment]
+        start += len(part.ids)
+    return joint
+
+
+def _log_probabilities(line: SplitLine, rank: int) -> list[float | None]:
+    """Join the log-probabilities of this `rank` from all parts."""
+    joint: list[float | None] = []
+    for hypothesis in line.of_rank(rank):
+        joint += hypothesis.log_probabilities
+    return joint
 
 
 def _term(pair: tuple[str, ...]) -> Term:
     """Make a term from a pair of strings; raise TypeError for anything else, such as a single string."""
-    if not isinstance(pair, tuple | list) or len(pair) < 2 or not all(isinstance(text, str) for text in pair[:2]):
-        raise TypeError(f"terms takes pairs of a source term and a target term, not {pair!r}")
-    source, target = (clean(one_line(text)) for text in pair[:2])  # like input lines
-    return Term(source, target, *map(bool, pair[2:]))
+    match pair:
+        case [str(source), str(target), *flags]:
+            cleaned = (clean(one_line(source)), clean(one_line(target)))  # like input lines
+            return Term(*cleaned, *map(bool, flags))
+    raise TypeError(f"terms takes pairs of a source term and a target term, not {pair!r}")

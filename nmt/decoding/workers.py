@@ -26,7 +26,6 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Self
 
 from nmt.checkpoint.reading import Bundle
-from nmt.recipe import Decoding
 from nmt.recipe import Model as ModelSettings
 from nmt.search.sources import Engine, Hypothesis, Pool, Source, SourceQueue
 from nmt.system.device import choose_device, cores, is_cpu, known_error
@@ -59,7 +58,7 @@ class Loaded:
         self.configs = [model.config for model in self._models]
         self._engines: list[SearchEngine | Completion] = []
 
-    def open(self, decoding: Decoding, make: MakeSearch) -> AbstractContextManager[Engine]:
+    def open(self, make: MakeSearch) -> AbstractContextManager[Engine]:
         """Return the engine in a context manager that does nothing on exit."""
         self._engines.append(make(self._models, lambda line: None))
         return nullcontext(self._engines[-1])
@@ -106,18 +105,20 @@ class Saved:
         return [bundle.recipe.model for bundle in self.bundles]
 
     @contextmanager
-    def open(self, decoding: Decoding, make: MakeSearch) -> Iterator[Engine]:
+    def open(self, make: MakeSearch) -> Iterator[Engine]:
         """Yield the engine, or several workers that act as one and end with the context.
 
         Raise UserError if the engine cannot be made.
         """
-        of_worker: MakeEngine = partial(self._make, decoding, make)
+        of_worker: MakeEngine = partial(self._make, make)
         forks = self.forks and sys.platform == "linux" and is_cpu(self.device)
         count = self.workers or (min(self.threads or cores(), MOST_WORKERS) if forks else 1)
         if count == 1:
             yield of_worker(0, 1)
             return
-        with Workers(self._shared(of_worker) if forks else of_worker, count, forks) as workers:
+        if forks:
+            of_worker = self._shared(of_worker)
+        with Workers(of_worker, count, forks) as workers:
             yield workers
 
     def only(self) -> Transformer:
@@ -130,9 +131,11 @@ class Saved:
 
     def _models(self, device: Any) -> list[Transformer]:
         models = [bundle.model(device) for bundle in self.bundles]
-        return [model.narrowed(self.symbols) for model in models] if self.symbols else models
+        if self.symbols is None:
+            return models
+        return [model.narrowed(self.symbols) for model in models]
 
-    def _make(self, decoding: Decoding, make: MakeSearch, number: int, count: int) -> Engine:
+    def _make(self, make: MakeSearch, number: int, count: int) -> Engine:
         """Make the engine for worker `number`, 0-based, of `count`."""
         worker = number if count > 1 else None
         threads = max(1, (self.threads or cores()) // count)
@@ -171,7 +174,9 @@ class Workers:
         With `fork`, they share the memory of this process, which must then be single-threaded; PyTorch's own threads
         count too.
         """
-        self._make, self._count, self._fork = make, count, fork
+        self._make = make
+        self._count = count
+        self._fork = fork
         self._process = os.getpid()
         self._workers: list[_Worker] = []
         self._pool = Pool()  # taken from the current search's queue, but not yet sent to a worker
@@ -207,17 +212,21 @@ class Workers:
         self, queue: SourceQueue, n_best: int, sample: bool = False
     ) -> Generator[tuple[int, list[Hypothesis]], None, None]:
         """Search as `Engine.search` does; if the generator is closed early, the next search awaits what was sent."""
-        self._pool, self._over = Pool(), False
+        self._pool = Pool()
+        self._over = False
         try:
             for worker in self._alive():
                 worker.end_search()
             for worker in self._workers:
                 worker.begin_search((n_best, sample))
-            while searching := [worker for worker in self._alive() if worker.is_searching]:
+            while True:
+                searching = {worker.connection: worker for worker in self._alive() if worker.is_searching}
+                if not searching:
+                    break
                 in_vain = not self._over and self._serve(queue)
-                by_connection = {worker.connection: worker for worker in searching}
-                ready = wait(list(by_connection), LOOK if in_vain else None)
-                for found in [by_connection[each].hear() for each in ready]:  # type: ignore[index]
+                ready = wait(list(searching), LOOK if in_vain else None)
+                heard = [searching[connection].hear() for connection in ready]  # type: ignore[index]
+                for found in heard:
                     if found:
                         yield found
         except GeneratorExit:
@@ -238,20 +247,25 @@ class Workers:
 
         A worker gets no more than its share of all tokens that are left, so that all end at about the same time.
         """
-        for worker in sorted((each for each in self._workers if each.asks), key=lambda each: each.load):
+        asking = [worker for worker in self._workers if worker.asks]
+        for worker in sorted(asking, key=lambda each: each.load):
             if not self._pool:
-                idle = not any(each.busy for each in self._workers)
-                self._pool.add(queue.take(sys.maxsize, wait=idle))
+                is_idle = not any(each.busy for each in self._workers)
+                self._pool.add(queue.take(sys.maxsize, wait=is_idle))
                 if not self._pool:
-                    self._over = idle
-                    for each in self._workers if idle else ():
+                    if not is_idle:
+                        return True
+                    self._over = True
+                    for each in self._workers:
                         each.send([])
-                    return not idle
+                    return False
             left = self._pool.tokens + sum(each.load for each in self._workers)
             share = min(worker.asks, left // len(self._workers) - worker.load)
-            if sources := self._pool.take(share, at_least=int(not worker.busy)):
+            sources = self._pool.take(share, at_least=int(not worker.busy))
+            if sources:
                 worker.send(sources)
-                worker.busy.update((source.number, len(source.ids) + 1) for source in sources)
+                for source in sources:
+                    worker.busy[source.number] = len(source.ids) + 1
         return False
 
 
@@ -295,7 +309,8 @@ class _Worker:
 
     def begin_search(self, command: Command) -> None:
         """Start a search."""
-        self.is_searching, self.is_told = True, False
+        self.is_searching = True
+        self.is_told = False
         self.send(command)
 
     def end_search(self) -> None:
@@ -323,7 +338,8 @@ class _Worker:
 
         Return at once: if this process waited until the worker reads, the worker could wait until this process does.
         """
-        self.asks, self.is_told = 0, self.is_told or not message
+        self.asks = 0
+        self.is_told = self.is_told or not message
         if self.sender is None:
             self.sender = threading.Thread(target=self._send_all, name=f"to {self.name}", daemon=True)
             self.sender.start()
@@ -331,7 +347,7 @@ class _Worker:
 
     def _send_all(self) -> None:
         with suppress(OSError):  # the worker has ended; `receive` says how
-            while message := self.outbox.get():
+            for message in iter(self.outbox.get, b""):
                 self.connection.send_bytes(message)
 
     def receive(self) -> Message:
@@ -380,7 +396,8 @@ def _work(connection: Connection, make: MakeEngine, number: int, count: int) -> 
 
 def _end_with_parent() -> None:
     """Exit as soon as the parent ends, whatever the engine is doing."""
-    if parent := parent_process():
+    parent = parent_process()
+    if parent:
         parent.join()
     os._exit(1)
 
@@ -401,7 +418,8 @@ class _WorkerQueue:
             if self._asked and ((wait and not self._pool) or self._connection.poll()):
                 given: list[Source] = self._connection.recv()
                 self._pool.add(given)
-                self._asked, self._over = False, not given
+                self._asked = False
+                self._over = not given
             taken = self._pool.take(tokens, at_least=int(wait))
             if self._pool.tokens < self._wants and not self._asked and not self._over:
                 self._connection.send(("asks", self._wants))

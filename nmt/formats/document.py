@@ -345,41 +345,34 @@ def _folded(label: str) -> str:
 
 
 class Document:
-    """Text whose paragraphs are translated: iterate over the texts, and lay out their translations in order.
+    """Text whose paragraphs are translated: iterate over the texts, each with the piece that lays out its translation.
 
     There is a text for each input line, so that line numbers stay right: a paragraph's for its first line, and an empty
-    one for all other lines.
+    one, without a piece, for all other lines.
     """
 
     def __init__(self, lines: Iterable[str]) -> None:
         """Read `lines` as they come, a block at a time; behind [text], which may be a link, until its definition."""
         self._lines = _LinesAhead(lines)
-        self._pieces: deque[Piece | None] = deque()  # a piece for its first line, and None for its others
         self._left = Counter[str]()  # lines that stay and have letters, by their kind
 
-    def __iter__(self) -> Iterator[Segment]:
+    def __iter__(self) -> Iterator[tuple[Segment, Piece | None]]:
         empty = read_markdown("")
         for piece in pieces(self._lines):
             if piece.kind:
                 self._left[piece.kind] += sum(_LETTER.search(line) is not None for line in piece.lines)
-            others = len(piece.lines) - 1
-            self._pieces += [piece, *[None] * others]
+            segment = empty
             if piece.text:
-                yield read_markdown(piece.text, self._lines.defines, piece.separators)
-            else:
-                yield empty
-            yield from [empty] * others
+                segment = read_markdown(piece.text, self._lines.defines, piece.separators)
+            yield segment, piece
+            for _ in piece.lines[1:]:
+                yield empty, None
 
     @property
     def left(self) -> str:
         """What was not translated, for a message; empty if nothing was left"""
         kinds = [f"{kind} ({count:,})" for kind, count in self._left.most_common() if count]
         return f"left as they were: lines of {', '.join(kinds)}" if kinds else ""
-
-    def lay_out(self, translation: str) -> str | None:
-        """Return the lines of the next text's translation; None if an earlier paragraph has that line."""
-        piece = self._pieces.popleft()
-        return piece.lay_out(translation) if piece else None
 
 
 class _Fence(NamedTuple):

@@ -73,10 +73,11 @@ class Batch:
 
     def joined(self, pinned: bool) -> Batch:
         """Copy the batch into one buffer, which may be in `pinned` memory."""
-        parts = self._parts()
-        joined = self._within(torch.zeros(sum(map(_room, parts)), dtype=torch.uint8, pin_memory=pinned))
-        given = iter(parts)
-        joined._map(lambda ids: ids.copy_(next(given)))
+        tensors = self._tensors()
+        size = sum(map(_room, tensors))
+        joined = self._within(torch.zeros(size, dtype=torch.uint8, pin_memory=pinned))
+        for own, ids in zip(joined._tensors(), tensors, strict=True):
+            own.copy_(ids)
         return joined
 
     def hold(self, stream: torch.cuda.Stream) -> None:
@@ -99,13 +100,25 @@ class Batch:
 
     def _parts(self) -> list[Tensor]:
         """Return all memory of the batch: its buffer, or else its tensors."""
-        parts: list[Tensor] = [] if self.buffer is None else [self.buffer]
         if self.buffer is None:
-            self._map(lambda ids: parts.append(ids) or ids)  # type: ignore[func-returns-value]
-        return parts
+            return self._tensors()
+        return [self.buffer]
+
+    def _tensors(self) -> list[Tensor]:
+        """Return all tensors but the buffer, in the order of the fields."""
+        found = list[Tensor]()
+
+        def note(ids: Tensor) -> Tensor:
+            found.append(ids)
+            return ids
+
+        self._map(note)
+        return found
 
     def _copied(self, copy: Callable[[Tensor], Tensor]) -> Batch:
-        return self._map(copy) if self.buffer is None else self._within(copy(self.buffer))
+        if self.buffer is None:
+            return self._map(copy)
+        return self._within(copy(self.buffer))
 
     def _within(self, buffer: Tensor) -> Batch:
         """Return a batch of tensors of the same shapes, which are views of `buffer`."""
@@ -120,7 +133,7 @@ class Batch:
         return replace(self._map(view), buffer=buffer)
 
     def _map(self, function: Callable[[Tensor], Tensor]) -> Batch:
-        fields = self.source, self.target_in, self.target_out, self.real, self.packing
+        fields = (self.source, self.target_in, self.target_out, self.real, self.packing)
         return Batch(*(_mapped(field, function) for field in fields))
 
 
@@ -133,17 +146,21 @@ def _mapped(field: Any, function: Callable[[Tensor], object]) -> Any:
     """Apply `function` to a tensor, or to all tensors of a named tuple."""
     if isinstance(field, Tensor):
         return function(field)
-    return type(field)(*(_mapped(part, function) for part in field)) if isinstance(field, tuple) else field
+    if isinstance(field, tuple):
+        return type(field)(*(_mapped(part, function) for part in field))
+    return field
 
 
 def pad_ids(
     rows: Sequence[Sequence[int] | NDArray[np.int32]], before: int | None = None, after: int | None = None
 ) -> Tensor:
     """Pad rows of ids to (rows, longest) int64, adding the symbols `before` and `after` to each if given."""
-    first, last = ([] if symbol is None else [symbol] for symbol in (before, after))
-    padded = np.full((len(rows), len(first) + max(map(len, rows)) + len(last)), PADDING, dtype=np.int64)
+    first = [] if before is None else [before]
+    last = [] if after is None else [after]
+    added = len(first) + len(last)
+    padded = np.full((len(rows), max(map(len, rows)) + added), PADDING, dtype=np.int64)
     for line, ids in zip(padded, rows, strict=True):
-        line[: len(first) + len(ids) + len(last)] = [*first, *ids, *last]
+        line[: len(ids) + added] = [*first, *ids, *last]
     return torch.from_numpy(padded)
 
 

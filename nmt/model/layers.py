@@ -37,7 +37,8 @@ class SelfAttention(Layer):
     def __init__(self, config: Model, causal: bool = False) -> None:
         """Initialise the projections. `causal` hides later positions and allows no mask but `PackedMask`."""
         super().__init__()
-        self.heads, self.causal = config.heads, causal
+        self.heads = config.heads
+        self.causal = causal
         self.dropout = Dropout(config.attention_dropout)
         self.widths = (config.key_width, config.key_width, config.value_width)
         bias = config.attention_bias
@@ -61,7 +62,8 @@ class CrossAttention(Layer):
 
     def __init__(self, config: Model) -> None:
         super().__init__()
-        self.heads, self.dropout = config.heads, Dropout(config.attention_dropout)
+        self.heads = config.heads
+        self.dropout = Dropout(config.attention_dropout)
         self.widths = (config.key_width, config.value_width)
         bias = config.attention_bias
         self.query = Linear(config.d_model, config.heads * config.key_width, bias=bias)
@@ -92,7 +94,8 @@ class CrossAttention(Layer):
         mask: Tensor | PackedMask | None = None,
         record: list[Tensor] | None = None,
     ) -> Tensor:  # as x
-        queries, keys_values = self.query(x), self.key_value(memory)
+        queries = self.query(x)  # (b, t, h · d_k)
+        keys_values = self.key_value(memory)  # (b, s, h · (d_k + d_v))
         how = Attending(mask, dropout=self.dropout.rate, record=record)
         mixed = self.operations.projected_attention(queries, keys_values, self.heads, self.widths, how)
         return self.out(mixed)  # type: ignore[no-any-return]
@@ -105,7 +108,8 @@ class FeedForward(Layer):
         super().__init__()
         self.inner = Linear(config.d_model, config.d_ff, bias=True)
         self.outer = Linear(config.d_ff, config.d_model, bias=True)
-        self.activation, self.dropout = config.activation, Dropout(config.feed_forward_dropout)
+        self.activation = config.activation
+        self.dropout = Dropout(config.feed_forward_dropout)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.operations.feed_forward(x, self.inner, self.outer, self.activation, self.dropout.rate)
@@ -125,17 +129,21 @@ class Residual(Layer):
 
     def forward(self, x: Tensor, y: Tensor, sublayer: Sublayer, following: Self | None) -> Stream:
         """Return the sum, and the input of the `following` residual connection's sublayer; y is this one's."""
-        z, p = sublayer(y), self.dropout.rate
+        z = sublayer(y)
+        p = self.dropout.rate
         if not self.pre:
-            normalised = self.operations.add_norm(x, z, p, self.norm)[1]
+            _, normalised = self.operations.add_norm(x, z, p, self.norm)
             return normalised, normalised
         if following is None:
-            return (total := self.operations.add_dropped(x, z, p)), total
+            total = self.operations.add_dropped(x, z, p)
+            return total, total
         return self.operations.add_norm(x, z, p, following.norm)
 
     def begin(self, x: Tensor) -> Stream:
         """Return x and the sublayer's input if no other residual connection comes before."""
-        return x, self.norm(x) if self.pre else x
+        if self.pre:
+            return x, self.norm(x)
+        return x, x
 
 
 class EncoderLayer(nn.Module):
@@ -143,13 +151,18 @@ class EncoderLayer(nn.Module):
 
     def __init__(self, config: Model) -> None:
         super().__init__()
-        self.attention, self.feed_forward = SelfAttention(config), FeedForward(config)
-        self.attention_residual, self.feed_forward_residual = Residual(config), Residual(config)
+        self.attention = SelfAttention(config)
+        self.feed_forward = FeedForward(config)
+        self.attention_residual = Residual(config)
+        self.feed_forward_residual = Residual(config)
 
     def forward(self, x: Tensor, mask: Tensor | PackedMask | None, record: list[Tensor] | None = None) -> Tensor:
-        first, last = self.attention_residual, self.feed_forward_residual
-        stream = first(*first.begin(x), lambda y: self.attention(y, mask, record=record), last)
-        return last(*stream, self.feed_forward, None)[0]  # type: ignore[no-any-return]
+        first = self.attention_residual
+        last = self.feed_forward_residual
+        x, y = first.begin(x)
+        x, y = first(x, y, lambda y: self.attention(y, mask, record=record), last)
+        x, _ = last(x, y, self.feed_forward, None)
+        return x
 
 
 class DecoderLayer(nn.Module):
@@ -157,9 +170,11 @@ class DecoderLayer(nn.Module):
 
     def __init__(self, config: Model) -> None:
         super().__init__()
-        self.attention, self.cross = SelfAttention(config, causal=True), CrossAttention(config)
+        self.attention = SelfAttention(config, causal=True)
+        self.cross = CrossAttention(config)
         self.feed_forward = FeedForward(config)
-        self.attention_residual, self.cross_residual = Residual(config), Residual(config)
+        self.attention_residual = Residual(config)
+        self.cross_residual = Residual(config)
         self.feed_forward_residual = Residual(config)
 
     def forward(
@@ -177,9 +192,14 @@ class DecoderLayer(nn.Module):
 
     def states(self, x: Tensor, attention: Sublayer, cross: Sublayer) -> Tensor:
         """Apply the layer to x (b, t, d_model) with its two attentions as given."""
-        first, second, last = self.attention_residual, self.cross_residual, self.feed_forward_residual
-        stream = first(*first.begin(x), attention, second)
-        return last(*second(*stream, cross, last), self.feed_forward, None)[0]  # type: ignore[no-any-return]
+        first = self.attention_residual
+        second = self.cross_residual
+        last = self.feed_forward_residual
+        x, y = first.begin(x)
+        x, y = first(x, y, attention, second)
+        x, y = second(x, y, cross, last)
+        x, _ = last(x, y, self.feed_forward, None)
+        return x
 
 
 class Embed(nn.Module):
@@ -191,7 +211,8 @@ class Embed(nn.Module):
 
     def forward(self, ids: Tensor, weight: Tensor, positions: Tensor) -> Tensor:
         """Embed ids (b, t) to (b, t, d_model); `weight` is (vocabulary, d_model), `positions` come from `Positions`."""
-        return self.dropout(F.embedding(ids, weight) * math.sqrt(weight.size(1)) + positions)  # type: ignore[no-any-return]
+        scaled = F.embedding(ids, weight) * math.sqrt(weight.size(1))
+        return self.dropout(scaled + positions)  # type: ignore[no-any-return]
 
 
 class Positions(nn.Module):
@@ -206,7 +227,8 @@ class Positions(nn.Module):
 
     def __init__(self, config: Model) -> None:
         super().__init__()
-        self.learned, self.of_words = config.positions == "learned", config.positions == "words"
+        self.learned = config.positions == "learned"
+        self.of_words = config.positions == "words"
         self._fairseq = config.positions == "fairseq"
         if self.learned:
             self.table = nn.Parameter(torch.empty(config.max_positions, config.d_model))
@@ -234,7 +256,9 @@ class Positions(nn.Module):
         """
         length = ids.size(1) if packed is None else packed.longest
         self.extend_to(length + (words is not None), ids.device)
-        return self._with_words(self.table[:length] if packed is None else self.table[packed.positions], words)
+        if packed is None:
+            return self._with_words(self.table[:length], words)
+        return self._with_words(self.table[packed.positions], words)
 
     def at(self, positions: Tensor, end: int, words: Tensor | None = None) -> Tensor:
         """Return encodings (b, 1, d_model), or (b, k, d_model) with `words` (b, k), for `positions` (b, 1) < `end`.
@@ -242,7 +266,8 @@ class Positions(nn.Module):
         Those of the position `end`, which finished hypotheses may have, are arbitrary.
         """
         self.reserve(end, positions.device)
-        positions = positions.clamp_max(len(self.table) - 1) if self.learned else positions
+        if self.learned:
+            positions = positions.clamp_max(len(self.table) - 1)
         return self._with_words(self.table[positions], words)
 
     def reserve(self, end: int, device: torch.device) -> None:
@@ -251,12 +276,16 @@ class Positions(nn.Module):
 
     def tables(self) -> list[Tensor]:
         """Return the tensors that hold encodings; longer ones replace them."""
-        return [self.table, self.word_table] if self.of_words else [self.table]
+        if self.of_words:
+            return [self.table, self.word_table]
+        return [self.table]
 
-    def _with_words(self, places: Tensor, words: Tensor | None) -> Tensor:
+    def _with_words(self, encodings: Tensor, words: Tensor | None) -> Tensor:
+        """Return encodings of positions with those of word numbers behind them, if there are any."""
         if words is None:
-            return places
-        return torch.cat((places.expand(*words.shape, -1), self.word_table[words]), dim=-1)
+            return encodings
+        of_words = self.word_table[words]  # (b, t, d_model / 2)
+        return torch.cat((encodings.expand(*words.shape, -1), of_words), dim=-1)
 
     def extend_to(self, end: int, device: torch.device) -> None:
         """Extend the table to positions below `end`; raise ValueError if fewer encodings were learned."""
@@ -267,7 +296,8 @@ class Positions(nn.Module):
         self._tabulate(max(end, 2 * self.table.size(0)), device)
 
     def _tabulate(self, length: int, device: torch.device) -> None:
-        width, dtype = self.table.size(1), self.table.dtype
+        width = self.table.size(1)
+        dtype = self.table.dtype
         self.table = sinusoids(length, width, dtype, fairseq=self._fairseq).to(device)
         if self.of_words:
             self.word_table = sinusoids(length, width, dtype, WORD_BASE).to(device)
@@ -280,9 +310,11 @@ def sinusoids(
 
     As in fairseq, all sines come first, the last rate is 1 / base, and the first position, after padding, is 2.
     """
-    rates = base ** (-torch.arange(0, width, 2, dtype=torch.float64) / (width - 2 * fairseq))
-    angles = torch.arange(2 * fairseq, length + 2 * fairseq, dtype=torch.float64)[:, None] * rates
-    return torch.stack((angles.sin(), angles.cos()), dim=1 if fairseq else -1).flatten(1).to(dtype)
+    rates = base ** (-torch.arange(0, width, 2, dtype=torch.float64) / (width - 2 * fairseq))  # (width / 2,)
+    positions = torch.arange(2 * fairseq, length + 2 * fairseq, dtype=torch.float64)  # (length,)
+    angles = positions[:, None] * rates  # (length, width / 2)
+    both = torch.stack((angles.sin(), angles.cos()), dim=1 if fairseq else -1)
+    return both.flatten(1).to(dtype)
 
 
 class Dropout(Layer):

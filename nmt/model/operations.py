@@ -87,18 +87,20 @@ class Operations:
 
     def packed_attention(self, query: Tensor, key: Tensor, value: Tensor, packed: PackedMask, how: Attending) -> Tensor:
         """Compute `attention` within each packed sequence, one after another."""
-        queries, keys = (sequences.bounds.diff().tolist() for sequences in packed)
+        query_lengths = packed.queries.bounds.diff().tolist()
+        key_lengths = packed.keys.bounds.diff().tolist()
         alone = Attending(None, how.causal, how.dropout)
-        mixed = [
-            self.attention(*rows, alone)
-            for rows in zip(query.split(queries, 2), key.split(keys, 2), value.split(keys, 2), strict=True)
-            if rows[0].size(2)
-        ]
+        parts = zip(query.split(query_lengths, 2), key.split(key_lengths, 2), value.split(key_lengths, 2), strict=True)
+        mixed = []
+        for own_query, own_key, own_value in parts:
+            if own_query.size(2):
+                mixed.append(self.attention(own_query, own_key, own_value, alone))
         return torch.cat(mixed, 2)
 
     def feed_forward(self, x: Tensor, inner: nn.Linear, outer: nn.Linear, activation: str, p: float) -> Tensor:
         """Apply `inner`, the activation, dropout with probability `p`, and `outer`; (…, d_model) to (…, d_model)."""
-        return outer(self.dropout(ACTIVATIONS[activation](inner(x)), p))  # type: ignore[no-any-return]
+        hidden = ACTIVATIONS[activation](inner(x))  # (…, d_ff)
+        return outer(self.dropout(hidden, p))  # type: ignore[no-any-return]
 
     def dropout(self, x: Tensor, p: float) -> Tensor:
         """Zero elements with probability `p` and divide the others by 1 − p."""
@@ -149,7 +151,8 @@ class Operations:
         log_totals = totals.log() + maxima
         target_exponentials = (target_logits - maxima).exp()
         counted = targets.ne(PADDING)
-        nll, log_total = (each.where(counted, 0.0).sum() for each in (log_totals - target_logits, log_totals))
+        nll = (log_totals - target_logits).where(counted, 0.0).sum()
+        log_total = log_totals.where(counted, 0.0).sum()
         return logits.to(weight.dtype), target_exponentials, totals, nll, log_total
 
     def exponentials_(self, logits: Tensor) -> tuple[Tensor, Tensor]:
@@ -159,8 +162,9 @@ class Operations:
 
     def product(self, a: Tensor, b: Tensor, scale: float = 1.0, bias: Tensor | None = None) -> Tensor:
         """Return scale · a b + bias for two matrices, without a gradient."""
-        start, share = (a.new_empty(()), 0) if bias is None else (bias, 1)
-        return torch.addmm(start, a, b, beta=share, alpha=scale)  # applies the scale at no cost
+        if bias is None:
+            return torch.addmm(a.new_empty(()), a, b, beta=0, alpha=scale)  # applies the scale at no cost
+        return torch.addmm(bias, a, b, alpha=scale)
 
     def weight_gradient(self, grad: Tensor, x: Tensor, scale: float = 1.0) -> tuple[Tensor, Tensor]:
         """Return scale · gradᵀ x for matrices grad (rows, out) and x (rows, in), and the sums of grad's columns."""
@@ -177,8 +181,9 @@ class Operations:
         self, a: Tensor, b: Tensor, scale: float = 1.0, total: Tensor | None = None, share: float = 1.0
     ) -> Tensor:
         """Return scale · a b + share · total for stacks (n, …) of matrices, without a gradient."""
-        start, share = (a.new_empty(()), 0) if total is None else (total, share)
-        return torch.baddbmm(start, a, b, beta=share, alpha=scale)
+        if total is None:
+            return torch.baddbmm(a.new_empty(()), a, b, beta=0, alpha=scale)
+        return torch.baddbmm(total, a, b, beta=share, alpha=scale)
 
 
 PLAIN = Operations()
@@ -212,8 +217,9 @@ def _recorded_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor 
 def factor_dtype(x: Tensor) -> torch.dtype:
     """Return the dtype in which products with x are computed: autocast's where it is enabled, else x's."""
     kind = x.device.type
-    is_rounded = kind in ("cpu", "cuda") and torch.is_autocast_enabled(kind)  # others may have no autocast
-    return torch.get_autocast_dtype(kind) if is_rounded else x.dtype
+    if kind in ("cpu", "cuda") and torch.is_autocast_enabled(kind):  # others may have no autocast
+        return torch.get_autocast_dtype(kind)
+    return x.dtype
 
 
 def perplexity(nll: float, tokens: float) -> float:

@@ -57,22 +57,24 @@ class Transformer(Layer):
         if config.tie_embeddings == "all" and source_vocab != target_vocab:
             raise ValueError(f"tie_embeddings: all needs one vocabulary, these have {source_vocab} and {target_vocab}")
         self.config = config
-        tie, d_model = config.tie_embeddings, config.d_model
-        source = _embedding(source_vocab, d_model)
-        target = _embedding(target_vocab, d_model) if tie != "all" else source
-        self.source_embedding, self.target_embedding = source, target
-        self.output_embedding = _embedding(target_vocab, d_model) if tie == "none" else target
+        tie = config.tie_embeddings
+        d_model = config.d_model
+        self.source_embedding = _embedding(source_vocab, d_model)
+        self.target_embedding = self.source_embedding if tie == "all" else _embedding(target_vocab, d_model)
+        self.output_embedding = _embedding(target_vocab, d_model) if tie == "none" else self.target_embedding
         self.output_bias = nn.Parameter(torch.zeros(target_vocab)) if config.output_bias else None
         self._starts: list[Tensor] | None = None  # which source and target symbols begin a word
         if config.positions == "words":
             if starts is None or [len(side) for side in starts] != [source_vocab, target_vocab]:
                 raise ValueError("positions: words needs `starts`, which say of every symbol whether it begins a word")
             self._starts = [torch.tensor(side, device="cpu") for side in starts]
-        self.source_positions, self.target_positions = Positions(config), Positions(config)
+        self.source_positions = Positions(config)
+        self.target_positions = Positions(config)
         self.embed = Embed(config)
         self.encoder = nn.ModuleList(EncoderLayer(config) for _ in range(config.layers))
         self.decoder = nn.ModuleList(DecoderLayer(config) for _ in range(config.decoder_depth))
-        self.encoder_norm, self.decoder_norm = _last_norm(config), _last_norm(config)
+        self.encoder_norm = _last_norm(config)
+        self.decoder_norm = _last_norm(config)
 
     def forward(self, source: Tensor, target_in: Tensor) -> Tensor:
         """Return the logits of every next target symbol: (batch, target length, target vocabulary).
@@ -92,12 +94,10 @@ class Transformer(Layer):
         """
         rows = self.operations.chunk_rows(len(self.output_embedding.weight))
         wide = torch.promote_types(states.dtype, torch.float32)
-        return torch.cat(
-            [
-                -F.cross_entropy(self.logits(part).to(wide), answers, reduction="none")
-                for part, answers in zip(states.split(rows), targets.split(rows), strict=True)
-            ]
-        )
+        found = []
+        for part, answers in zip(states.split(rows), targets.split(rows), strict=True):
+            found.append(-F.cross_entropy(self.logits(part).to(wide), answers, reduction="none"))
+        return torch.cat(found)
 
     def states(self, source: Tensor, target_in: Tensor, packing: Packing | None = None) -> Tensor:
         """Return the states before the softmax layer: (batch, target length, d_model).
@@ -109,14 +109,24 @@ class Transformer(Layer):
 
     def encode(self, source: Tensor, record: list[Tensor] | None = None, packed: Sequences | None = None) -> Memory:
         """Encode `source` (batch, source length)."""
-        mask = None if packed is not None else self.operations.padding_mask(source)
-        seen = mask if packed is None else PackedMask(packed, packed)
-        return Memory(self.encode_embedded(self.embed_source(source, packed), seen, record), mask)
+        mask: Tensor | None = None
+        seen: Tensor | PackedMask | None
+        if packed is None:
+            mask = self.operations.padding_mask(source)
+            seen = mask
+        else:
+            seen = PackedMask(packed, packed)
+        x = self.embed_source(source, packed)
+        return Memory(self.encode_embedded(x, seen, record), mask)
 
     def embed_source(self, source: Tensor, packed: Sequences | None = None) -> Tensor:
         """Return the encoder's inputs (batch, source length, d_model)."""
-        words = None if self._starts is None else (_count_words(self._begins(0, source), packed) - 1).clamp_min_(0)
-        return self.embed(source, self.source_embedding.weight, self.source_positions(source, words, packed))  # type: ignore[no-any-return]
+        words = None
+        if self._starts is not None:
+            begun = _count_words(self._begins(0, source), packed)
+            words = (begun - 1).clamp_min_(0)
+        positions = self.source_positions(source, words, packed)
+        return self.embed(source, self.source_embedding.weight, positions)  # type: ignore[no-any-return]
 
     def encode_embedded(
         self, x: Tensor, seen: Tensor | PackedMask | None, record: list[Tensor] | None = None
@@ -138,18 +148,22 @@ class Transformer(Layer):
         own: PackedMask | None = None
         seen: Tensor | PackedMask | None = memory.mask
         if packing is not None:
-            own, seen = PackedMask(packing.target, packing.target), PackedMask(packing.target, packing.source)
+            own = PackedMask(packing.target, packing.target)
+            seen = PackedMask(packing.target, packing.source)
         for layer in self._decoder_layers():
             x = layer(x, memory.states, seen, record, own)
         return self.decoder_norm(x)  # type: ignore[no-any-return]
 
     def begins_word(self, symbols: Tensor) -> Tensor | None:
         """Return whether each target symbol begins a word; None unless `positions: words`."""
-        return None if self._starts is None else self._begins(1, symbols)
+        if self._starts is None:
+            return None
+        return self._begins(1, symbols)
 
     def attention_weights(self, source: Tensor, target_in: Tensor) -> AttentionWeights:
         """Return the attention weights of every head and layer, without dropout even in training mode."""
-        weights, model = AttentionWeights([], [], []), computed_by(self, self.operations).eval()
+        weights = AttentionWeights([], [], [])
+        model = computed_by(self, self.operations).eval()
         memory = model.encode(source, weights.encoder)
         model.decode_states(target_in, memory, record=(weights.decoder, weights.cross))
         return weights
@@ -183,7 +197,8 @@ class Transformer(Layer):
         if symbols == len(self.output_embedding.weight):
             return self
         changed = copy.copy(self)
-        changed._modules, changed._parameters = dict(self._modules), dict(self._parameters)
+        changed._modules = dict(self._modules)
+        changed._parameters = dict(self._parameters)
         changed.output_embedding = nn.Embedding.from_pretrained(self.output_embedding.weight.detach()[:symbols])
         if self.output_bias is not None:
             changed.output_bias = nn.Parameter(self.output_bias.detach()[:symbols], requires_grad=False)
@@ -193,9 +208,11 @@ class Transformer(Layer):
         return list(self.decoder)  # type: ignore[arg-type]
 
     def _embed_target(self, ids: Tensor, packed: Sequences | None = None) -> Tensor:
-        # The number of words begun is the index of the next word.
-        words = None if self._starts is None else _count_words(self._begins(1, ids), packed)
-        return self.embed(ids, self.target_embedding.weight, self.target_positions(ids, words, packed))  # type: ignore[no-any-return]
+        words = None
+        if self._starts is not None:
+            words = _count_words(self._begins(1, ids), packed)  # the number of words begun is the index of the next
+        positions = self.target_positions(ids, words, packed)
+        return self.embed(ids, self.target_embedding.weight, positions)  # type: ignore[no-any-return]
 
     def _begins(self, side: int, ids: Tensor) -> Tensor:
         """Return whether each id begins a word; `side` is 0 for the source, 1 for the target."""
@@ -232,7 +249,9 @@ def parameter_groups(model: Transformer) -> dict[str, int]:
 def part_of(name: str) -> str:
     """Return whether a parameter is part of the encoder, the decoder or the embeddings, by its name."""
     part = name.split(".")[0].removesuffix("_norm")
-    return part if part in ("encoder", "decoder") else "embeddings"
+    if part in ("encoder", "decoder"):
+        return part
+    return "embeddings"
 
 
 def _count_words(begins: Tensor, packed: Sequences | None) -> Tensor:
@@ -246,7 +265,9 @@ def _count_words(begins: Tensor, packed: Sequences | None) -> Tensor:
 
 def _last_norm(config: Model) -> nn.Module:
     """Return the norm after a stack; only pre-norm needs one, because its residual stream is never normalised."""
-    return nn.LayerNorm(config.d_model, eps=config.norm_epsilon) if config.norm == "pre" else nn.Identity()
+    if config.norm == "pre":
+        return nn.LayerNorm(config.d_model, eps=config.norm_epsilon)
+    return nn.Identity()
 
 
 def _embedding(vocabulary: int, d_model: int) -> nn.Embedding:

@@ -58,7 +58,9 @@ class Matches:
     @property
     def f1(self) -> float:
         both = self.precision + self.recall
-        return 2 * self.precision * self.recall / both if both else 0.0
+        if not both:
+            return 0.0
+        return 2 * self.precision * self.recall / both
 
 
 @dataclass
@@ -142,14 +144,17 @@ def _score(pairs: Iterable[tuple[Tree, Tree | None]], scores: BracketScores) -> 
     """Add each sentence to the overall sums and, if it is short, to those of short sentences."""
     for gold, hypothesis in pairs:
         length, words, brackets = _scored(gold)
-        _, tested, found = _scored(hypothesis) if hypothesis else (0, [], [])
+        _, tested, found = _scored(hypothesis)
         matched = list((Counter(brackets) & Counter(found)).elements())
-        for each in (scores, scores.short) if length <= SHORT else (scores,):
+        sums: list[BracketCounts] = [scores]
+        if length <= SHORT:
+            sums.append(scores.short)
+        for each in sums:
             each.sentences += 1
             if tested and tested == words:
-                each.gold.update(label for label, _, _ in brackets)
-                each.test.update(label for label, _, _ in found)
-                each.matched.update(label for label, _, _ in matched)
+                each.gold.update(_labels(brackets))
+                each.test.update(_labels(found))
+                each.matched.update(_labels(matched))
                 each.exact_matches += len(matched) == len(brackets) == len(found)
             else:
                 each.skips += not tested
@@ -165,14 +170,19 @@ def _score(pairs: Iterable[tuple[Tree, Tree | None]], scores: BracketScores) -> 
 
 
 def _pairs(gold: Iterable[Tree], hypotheses: Iterable[Tree | None]) -> Iterator[tuple[Tree, Tree | None]]:
-    trees, tests = iter(gold), iter(hypotheses)
-    for before, (tree, test) in enumerate(zip_longest(trees, tests, fillvalue="")):  # "" marks the side that has ended
-        if isinstance(tree, str) or isinstance(test, str):
-            rest = before + 1 + sum(1 for _ in (tests if isinstance(tree, str) else trees))
-            ours, theirs = (before, rest) if isinstance(tree, str) else (rest, before)
-            hint = "parse the sentence of tree N of the gold on line N; leave a line empty where there is no tree"
-            raise UserError(f"the gold has {ours:,} trees and the hypothesis {theirs:,}", hint)
+    trees = iter(gold)
+    tests = iter(hypotheses)
+    for number, (tree, test) in enumerate(zip_longest(trees, tests, fillvalue=""), 1):  # "": this side has ended
+        if isinstance(tree, str):
+            raise _unequal(number - 1, number + sum(1 for _ in tests))
+        if isinstance(test, str):
+            raise _unequal(number + sum(1 for _ in trees), number - 1)
         yield tree, test
+
+
+def _unequal(gold: int, hypotheses: int) -> UserError:
+    hint = "parse the sentence of tree N of the gold on line N; leave a line empty where there is no tree"
+    return UserError(f"the gold has {gold:,} trees and the hypothesis {hypotheses:,}", hint)
 
 
 def _with_one_root(gold: Tree, hypothesis: Tree | None, notes: Counter[str]) -> tuple[Tree, Tree | None]:
@@ -181,17 +191,22 @@ def _with_one_root(gold: Tree, hypothesis: Tree | None, notes: Counter[str]) -> 
         return gold, hypothesis
     if hypothesis and hypothesis.label in ROOTS:
         hypothesis = Tree(TOP, hypothesis.children)
-    return Tree(TOP, gold.children) if gold.label in ROOTS else gold, hypothesis
+    if gold.label in ROOTS:
+        gold = Tree(TOP, gold.children)
+    return gold, hypothesis
 
 
-def _scored(tree: Tree) -> tuple[int, list[str], list[Bracket]]:
+def _scored(tree: Tree | None) -> tuple[int, list[str], list[Bracket]]:
     """Return a tree's length in words, its scored words, and its scored constituents."""
-    length, words, brackets = 0, list[str](), list[Bracket]()
+    length = 0
+    words = list[str]()
+    brackets = list[Bracket]()
     opened: list[tuple[str, int]] = []
-    for label, word in tree.symbols():
+    for label, word in tree.symbols() if tree else ():
         if label is None:  # closing bracket
             opening, start = opened.pop()
-            if start < len(words) and (name := _name(opening)) not in DELETED:
+            name = _name(opening)
+            if start < len(words) and name not in DELETED:
                 brackets.append((name, start, len(words)))
         elif word is None:
             opened.append((label, len(words)))
@@ -202,6 +217,10 @@ def _scored(tree: Tree) -> tuple[int, list[str], list[Bracket]]:
     return length, words, brackets
 
 
+def _labels(brackets: Iterable[Bracket]) -> list[str]:
+    return [label for label, _, _ in brackets]
+
+
 def _name(label: str) -> str:
     name = label.partition("-")[0].partition("=")[0]
     return "ADVP" if name == "PRT" else name
@@ -210,8 +229,8 @@ def _name(label: str) -> str:
 def _difference(gold: list[str], test: list[str]) -> str:
     for number, (one, other) in enumerate(zip(gold, test, strict=False), 1):
         if one != other:
-            one, other = reprlib.repr(one), reprlib.repr(other)
-            return f"word {number}, without punctuation, is {one} in the gold and {other} in the hypothesis"
+            ours, theirs = map(reprlib.repr, (one, other))
+            return f"word {number}, without punctuation, is {ours} in the gold and {theirs} in the hypothesis"
     return f"{len(gold)} words without punctuation in the gold and {len(test)} in the hypothesis"
 
 
@@ -228,23 +247,28 @@ COUNTS = {"sentences": "sentences", "errors": "errors", "skips": "skips", "empty
 
 def as_dict(scores: BracketScores) -> dict[str, Any]:
     """Return all figures and counts for JSON, with `short` for short sentences and `labels` for each label."""
-    rates = "f1", "precision", "recall"
-    labels = {label: vars(one) | {name: getattr(one, name) for name in rates} for label, one in scores.labels.items()}
+    labels = {}
+    for label, one in scores.labels.items():
+        rates = {"f1": one.f1, "precision": one.precision, "recall": one.recall}
+        labels[label] = vars(one) | rates
     return scores.figures() | {"short": scores.short.figures(), "labels": labels}
 
 
 def report(scores: BracketScores) -> str:
     """Format the figures as a table below a summary line."""
-    total, figures, short = scores.total, scores.figures(), scores.short.figures()
+    total = scores.total
+    figures = scores.figures()
+    short = scores.short.figures()
     lines = [
         f"F1 {total.f1:.2f}  precision {total.precision:.2f}  recall {total.recall:.2f}  "
         f"failures missed {scores.with_failures.f1:.2f}",
         "",
         f"{'EVALB, COLLINS.prm':24}{'all':>10}{f'≤ {SHORT} words':>14}",
     ]
-    names = [(name, text, ",") for name, text in COUNTS.items()]
-    names += [(name, text, ".2f") for name, (text, _) in FIGURES.items()]
-    lines += [f"{text:24}{figures[name]:>10{form}}{short[name]:>14{form}}" for name, text, form in names]
+    for name, text in COUNTS.items():
+        lines.append(f"{text:24}{figures[name]:>10,}{short[name]:>14,}")
+    for name, (text, _) in FIGURES.items():
+        lines.append(f"{text:24}{figures[name]:>10.2f}{short[name]:>14.2f}")
     lines += ["", f"{'label':14}{'gold':>10}{'test':>10}{'matched':>10}{'precision':>11}{'recall':>9}{'F1':>9}"]
     for label, one in scores.labels.items():
         counts = f"{one.gold:>10,}{one.test:>10,}{one.matched:>10,}"

@@ -40,10 +40,14 @@ def escape(word: str) -> str:
 
 def linearise(tree: Tree, pos_tags: bool = False) -> list[str]:
     """Return a prepared tree's symbols, without its root; leaves are XX or, with `pos_tags`, tags."""
-    symbols = [
-        f"){word}" if label is None else f"({label}" if word is None else label if pos_tags else XX
-        for label, word in tree.symbols()
-    ]
+    symbols = []
+    for label, word in tree.symbols():
+        if label is None:
+            symbols.append(f"){word}")
+        elif word is None:
+            symbols.append(f"({label}")
+        else:
+            symbols.append(label if pos_tags else XX)
     return symbols[1:-1]
 
 
@@ -77,23 +81,32 @@ class TreeVocabulary(TargetVocabulary):
         """Load a vocabulary from bytes; raise UserError, citing `name`, if they do not hold one."""
         self.serialized = serialized
         content = checked(_Content, serialized, name, DAMAGED)
-        self.tags, self.labels, self.longest_run = content.tags, content.labels, content.longest_run
+        self.tags = content.tags
+        self.labels = content.labels
+        self.longest_run = content.longest_run
         self.punctuation = content.punctuation
-        votes = Counter((shape, tag) for word, tag in self.punctuation.items() for shape in _shapes(word))
+        votes = Counter[tuple[str, str]]()
+        for word, tag in self.punctuation.items():
+            votes.update((shape, tag) for shape in _shapes(word))
         unseen, ambiguous = _decide(votes)  # by shape
         self._tags = unseen | self.punctuation
         self._ambiguous = (ambiguous - self.punctuation.keys()) | content.ambiguous
-        brackets = (*(f"({label}" for label in self.labels), *(f"){label}" for label in self.labels))
-        self._symbols = ["<pad>", "<unk>", "<s>", "</s>", *(self.tags or (XX,)), *brackets]
-        first = LEAF + (len(self.tags) or 1)
+        leaves = self.tags or (XX,)
+        self._symbols = ["<pad>", "<unk>", "<s>", "</s>", *leaves]
+        for bracket in "()":
+            self._symbols += [bracket + label for label in self.labels]
+        first = LEAF + len(leaves)
         last = first + len(self.labels)
-        self.leaves, self.openers = range(LEAF, first), range(first, last)
+        self.leaves = range(LEAF, first)
+        self.openers = range(first, last)
         self.closers = range(last, len(self._symbols))
         """Id ranges of leaves and brackets; brackets are in the order of `labels`"""
         self._ids = {symbol: index for index, symbol in enumerate(self._symbols)}
         kinds = list(map(_kind, self.tags))
-        self.fitting = [[kind == of or kind not in kinds for of in kinds] for kind in range(TRACE + 1)]
+        self.fitting: list[list[bool]] = []
         """Whether each tag fits a word, by the word's kind; all fit where none is of this kind"""
+        for kind in range(TRACE + 1):
+            self.fitting.append([kind == of_tag or kind not in kinds for of_tag in kinds])
 
     @classmethod
     def train(cls, trees: Iterable[str], pos_tags: bool = False) -> TreeVocabulary:
@@ -101,21 +114,27 @@ class TreeVocabulary(TargetVocabulary):
 
         Raise UserError if no tree has a constituent below TOP.
         """
-        labels, tagged, longest_run = Counter[str](), Counter[tuple[str, str]](), 0
+        labels = Counter[str]()
+        tagged = Counter[tuple[str, str]]()  # words with their tags
+        longest_run = 0
         for text in filter(None, trees):  # targets may be blank
             tree = parse_tree(text)
             tagged.update(tree.pos())
             for is_opening, symbols in groupby(linearise(tree), lambda symbol: symbol[0] == "("):
-                opened = [symbol[1:] for symbol in symbols if is_opening]
-                labels.update(opened)
-                longest_run = max(longest_run, len(opened))
+                if is_opening:
+                    opened = [symbol[1:] for symbol in symbols]
+                    labels.update(opened)
+                    longest_run = max(longest_run, len(opened))
         if not labels:
             hint = "name trees that have brackets above the tags, such as (TOP (NP (NN tree)))"
             raise UserError("data.train: no tree has a constituent, so there is nothing to train a parser on", hint)
-        tags = Counter(tag for _, tag in tagged.elements())
+        tags = Counter[str]()
+        if pos_tags:
+            for (_, tag), count in tagged.items():
+                tags[tag] += count
         punctuation, ambiguous = _decide(tagged)
         content = {
-            "tags": _by_frequency(tags) if pos_tags else [],
+            "tags": _by_frequency(tags),
             "labels": _by_frequency(labels),
             "longest_run": longest_run,
             "punctuation": dict(sorted(punctuation.items())),
@@ -132,7 +151,9 @@ class TreeVocabulary(TargetVocabulary):
 
         Labels and tags unseen in training become <unk>. Raise ValueError if the text is not a tree.
         """
-        symbols = linearise(parse_tree(text), bool(self.tags)) if text else []
+        if not text:
+            return []
+        symbols = linearise(parse_tree(text), bool(self.tags))
         return [self._ids.get(symbol, UNK) for symbol in symbols]
 
     def decode(self, ids: Sequence[int]) -> str:
@@ -141,7 +162,11 @@ class TreeVocabulary(TargetVocabulary):
 
     def kinds(self, words: Sequence[str]) -> list[int]:
         """Return each word's kind by the training data, an index of `fitting`."""
-        return [ANY if ambiguous else _kind(tag) for tag, ambiguous in map(self._known, map(escape, words))]
+        kinds = []
+        for word in words:
+            tag, is_ambiguous = self._known(escape(word))
+            kinds.append(ANY if is_ambiguous else _kind(tag))
+        return kinds
 
     def tag(self, word: str, leaf: str = XX) -> str:
         """Choose the tag of a word in an output tree: the `leaf` that the model predicted, if that is a tag.
@@ -149,13 +174,17 @@ class TreeVocabulary(TargetVocabulary):
         If EVALB deletes a word from the hypothesis but not from the gold, the whole sentence is an error. So where no
         tag of the vocabulary fits the word, it gets the one that the training data, or its shape, tells.
         """
-        known, ambiguous = self._known(word)
-        return leaf if self.tags and (ambiguous or _kind(leaf) == _kind(known)) else known
+        known, is_ambiguous = self._known(word)
+        if self.tags and (is_ambiguous or _kind(leaf) == _kind(known)):
+            return leaf
+        return known
 
     def _known(self, word: str) -> tuple[str, bool]:
         """Return the tag of a word, or of its smallest class that training had, or XX; and whether it is ambiguous."""
-        key = next((shape for shape in _shapes(word) if shape in self._tags or shape in self._ambiguous), word)
-        return self._tags.get(key, XX), key in self._ambiguous
+        for shape in _shapes(word):
+            if shape in self._tags or shape in self._ambiguous:
+                return self._tags.get(shape, XX), shape in self._ambiguous
+        return XX, False
 
     def tree(self, ids: Sequence[int], words: Sequence[str]) -> Tree:
         """Build the tree from its ids, without `</s>`, and its words, which are escaped and tagged by `tag`.
@@ -165,14 +194,16 @@ class TreeVocabulary(TargetVocabulary):
         assert len(words) == sum(index in self.leaves for index in ids) > 0, "each word has a leaf"
         rest = map(escape, words)
         outer: list[tuple[str, list[Tree | str]]] = []  # labels and children of enclosing constituents
-        label, children = TOP, list[Tree | str]()
+        label = TOP
+        children = list[Tree | str]()
         for index, symbol in zip(ids, self.pieces(ids), strict=True):
             if index in self.leaves:
                 word = next(rest)
                 children.append(Tree(self.tag(word, symbol), (word,)))
             elif symbol[0] == "(":
                 outer.append((label, children))
-                label, children = symbol[1:], []
+                label = symbol[1:]
+                children = []
             else:
                 assert symbol == f"){label}", f"{symbol} cannot close ({label}"
                 assert outer, f"{symbol} closes nothing"
@@ -189,13 +220,21 @@ def _by_frequency(counts: Counter[Any]) -> list[Any]:
 
 
 def _kind(tag: str) -> int:
-    return TRACE if tag == EMPTY else MARK if tag in DELETED else WORD
+    if tag == EMPTY:
+        return TRACE
+    if tag in DELETED:
+        return MARK
+    return WORD
 
 
 def _shapes(word: str) -> list[str]:
     """Return a word's classes, smallest first: itself; `!` of `!!!`, `*T*-0` of `*T*-12`; "", all symbols."""
     shape = re.sub(r"([^\w])\1+", r"\1", re.sub(r"\d+", "0", word))
-    return [word, shape, ""] if not any(map(str.isalnum, word)) else [word, shape] if word[0] == "*" else [word]
+    if not any(map(str.isalnum, word)):
+        return [word, shape, ""]
+    if word[0] == "*":
+        return [word, shape]
+    return [word]
 
 
 def _decide(tags: Counter[tuple[str, str]]) -> tuple[dict[str, str], set[str]]:
@@ -206,11 +245,22 @@ def _decide(tags: Counter[tuple[str, str]]) -> tuple[dict[str, str], set[str]]:
     kinds = Counter[tuple[str, int]]()
     for (word, tag), count in tags.items():
         kinds[word, _kind(tag)] += count
-    tag_of = {(word, _kind(tag)): tag for word, tag in reversed(_by_frequency(tags))}  # the most frequent one stays
-    kind_of = dict(reversed(_by_frequency(kinds)))
-    table = {word: tag_of[word, kind] for word, kind in kind_of.items() if kind != WORD or "" in _shapes(word)}
-    rest = ((word, count, kinds[word, kind_of[word]]) for (word, kind), count in kinds.items() if kind != kind_of[word])
-    return table, {word for word, count, most in rest if count > AMBIGUOUS * (count + most)}
+    tag_of: dict[tuple[str, int], str] = {}  # the most frequent one
+    for word, tag in _by_frequency(tags):
+        tag_of.setdefault((word, _kind(tag)), tag)
+    kind_of: dict[str, int] = {}  # the most frequent one
+    for word, kind in _by_frequency(kinds):
+        kind_of.setdefault(word, kind)
+    table: dict[str, str] = {}
+    ambiguous = set[str]()
+    for (word, kind), count in kinds.items():
+        most = kinds[word, kind_of[word]]
+        if kind != kind_of[word]:
+            if count > AMBIGUOUS * (count + most):
+                ambiguous.add(word)
+        elif kind != WORD or "" in _shapes(word):
+            table[word] = tag_of[word, kind]
+    return table, ambiguous
 
 
 def load_tokenizer(directory: Path) -> Tokenizer:
@@ -218,5 +268,5 @@ def load_tokenizer(directory: Path) -> Tokenizer:
 
     Raise UserError as `Tokenizer.load` does.
     """
-    target = TreeVocabulary if TreeVocabulary.FILE in known_files(directory) else Vocabulary
-    return Tokenizer.load(directory, target)
+    has_trees = TreeVocabulary.FILE in known_files(directory)
+    return Tokenizer.load(directory, TreeVocabulary if has_trees else Vocabulary)

@@ -45,8 +45,10 @@ class Tree:
             node = stack.pop()
             if isinstance(node, str):
                 yield None, node
-            elif node.children and isinstance(word := node.children[0], str):
-                yield node.label, word
+                continue
+            first = node.children[0] if node.children else None
+            if isinstance(first, str):
+                yield node.label, first
             else:
                 yield node.label, None
                 stack.append(node.label)
@@ -74,9 +76,10 @@ class Tree:
                 continue
             parts: list[Tree | str] = []
             for is_word, run in groupby(node.children, lambda part: isinstance(part, str) or part.is_preterminal):
-                group = list(run)
-                words = (str(part if isinstance(part, str) else part.children[0]) for part in group)
-                parts += [" ".join(words)] if is_word else group
+                if is_word:
+                    parts.append(" ".join(map(_word_of, run)))
+                else:
+                    parts += run
             if len(parts) == 1 and isinstance(parts[0], str):
                 lines.append(f"{lead}{node.label}  {parts[0]}")
                 continue
@@ -87,20 +90,31 @@ class Tree:
 
     def __str__(self) -> str:
         """Return the tree as one line that `parse_tree` reads back."""
-        parts = (
-            ")" if label is None else f" ({label}" if word is None else f" ({label} {word})"
-            for label, word in self.symbols()
-        )
+        parts = []
+        for label, word in self.symbols():
+            if label is None:
+                parts.append(")")
+            elif word is None:
+                parts.append(f" ({label}")
+            else:
+                parts.append(f" ({label} {word})")
         return "".join(parts).removeprefix(" ")
 
     def __repr__(self) -> str:
         return f"parse_tree({str(self)!r})"
 
     def __eq__(self, other: object) -> bool:
-        return str(self) == str(other) if isinstance(other, Tree) else NotImplemented
+        if not isinstance(other, Tree):
+            return NotImplemented
+        return str(self) == str(other)
 
     def __hash__(self) -> int:
         return hash(str(self))
+
+
+def _word_of(part: Tree | str) -> str:
+    """Return the word of a preterminal, or what is one already."""
+    return part if isinstance(part, str) else str(part.children[0])
 
 
 # --- reading ----------------------------------------------------------------------------------------------------
@@ -117,7 +131,9 @@ class MalformedTree(ValueError):
 
     def __init__(self, reason: str, line: int, column: int) -> None:
         super().__init__(f"line {line:,}, column {column:,}: {reason}")
-        self.reason, self.line, self.column = reason, line, column
+        self.reason = reason
+        self.line = line
+        self.column = column
 
 
 def parse_tree(text: str) -> Tree:
@@ -136,16 +152,21 @@ def tree_files(path: str | os.PathLike[str]) -> list[Path]:
     path = Path(path)
     if not path.is_dir():
         return [path]
-    found, seen = [], set[str]()
+    found = list[Path]()
+    seen = set[str]()
     for folder, folders, names in os.walk(path, followlinks=True):
-        real = os.path.realpath(folder)  # links may form a circle
-        folders[:] = [] if real in seen else sorted(folders)
-        found += [] if real in seen else [Path(folder, name) for name in names if name.endswith(".mrg")]
+        real = os.path.realpath(folder)
+        if real in seen:  # links may form a circle
+            folders.clear()
+            continue
         seen.add(real)
-    if files := sorted(filter(Path.is_file, found)):
-        return files
-    problem = f"{path}: no file in this folder or below ends in .mrg"
-    raise UserError(problem, "name a file of trees, or a treebank's folder")
+        folders.sort()
+        found += [Path(folder, name) for name in names if name.endswith(".mrg")]
+    files = sorted(filter(Path.is_file, found))
+    if not files:
+        problem = f"{path}: no file in this folder or below ends in .mrg"
+        raise UserError(problem, "name a file of trees, or a treebank's folder")
+    return files
 
 
 def read_trees(path: str | os.PathLike[str]) -> Iterator[Tree]:
@@ -155,7 +176,8 @@ def read_trees(path: str | os.PathLike[str]) -> Iterator[Tree]:
     column; also for discontinuous brackets, and for a file whose trees are all in comments.
     """
     for file in tree_files(path):
-        yield from (tree for _, tree in read_trees_of(file))
+        for _, tree in read_trees_of(file):
+            yield tree
 
 
 def read_trees_of(file: Path) -> Iterator[tuple[int, Tree]]:
@@ -163,8 +185,7 @@ def read_trees_of(file: Path) -> Iterator[tuple[int, Tree]]:
     line = 0
     try:
         for line, tree in _parse(read_lines(file)):
-            words = tree.leaves()
-            if {word[: word.find("=") + 1] for word in words} == {f"{place}=" for place in range(len(words))}:
+            if _is_discontinuous(tree):
                 problem = f"{file}:{line}: is in discontinuous brackets, with a number before each word"
                 raise UserError(problem, "write it in the Penn Treebank's brackets, for example with discodop")
             yield line, tree
@@ -173,6 +194,13 @@ def read_trees_of(file: Path) -> Iterator[tuple[int, Tree]]:
     except MalformedTree as error:
         hint = "correct it there; a tree looks like (TOP (S (NP (NNS trees)) (VP (VBP grow))))"
         raise UserError(f"{file}:{error.line}:{error.column}: {error.reason}", hint) from None
+
+
+def _is_discontinuous(tree: Tree) -> bool:
+    """Return whether each word has its number before it, as in 1=you 0=Are."""
+    words = tree.leaves()
+    numbers = {word[: word.find("=") + 1] for word in words}
+    return numbers == {f"{number}=" for number in range(len(words))}
 
 
 def read_tree_lines(lines: Iterable[str], name: str = "<stdin>") -> Iterator[Tree | None]:
@@ -195,13 +223,18 @@ def _parse(lines: Iterable[str]) -> Iterator[tuple[int, Tree]]:
     Raise MalformedTree for invalid brackets.
     """
     outer: list[tuple[str, list[Tree | str]]] = []  # labels and children of enclosing brackets
-    label, children = "", list[Tree | str]()  # of the innermost bracket, or of the file
-    begun, size = (0, 0), 0  # line and column of the outermost bracket
+    label = ""  # of the innermost bracket, or of the file
+    children = list[Tree | str]()
+    begun = (0, 0)  # line and column of the outermost bracket
+    size = 0  # characters of the lines since
     firsts: list[int] = []  # lines where the trees of a file begin
     for number, line in enumerate(lines, 1):
-        size = len(line) + (size if outer else 0)
+        if not outer:
+            begun = (number, 1)
+            size = 0
+        size += len(line)
         if size > LONGEST:
-            raise MalformedTree(f"a tree has at most {LONGEST:,} characters", *(begun if outer else (number, 1)))
+            raise MalformedTree(f"a tree has at most {LONGEST:,} characters", *begun)
         if not outer and _COMMENT.match(line):
             continue
         for token in _TOKEN.finditer(line):
@@ -212,9 +245,11 @@ def _parse(lines: Iterable[str]) -> Iterator[tuple[int, Tree]]:
             if tag and not has_word:
                 children.append(Tree(tag, (word,)))
             elif opener and not has_word:
-                begun = begun if outer else (number, token.start() + 1)
+                if not outer:
+                    begun = (number, token.start() + 1)
                 outer.append((label, children))
-                label, children = name, []
+                label = name
+                children = []
             elif closer and outer and children:
                 closed = Tree(label, tuple(children))
                 label, children = outer.pop()
@@ -228,7 +263,8 @@ def _parse(lines: Iterable[str]) -> Iterator[tuple[int, Tree]]:
                 raise MalformedTree(reason, number, token.start() + 1)
         if not outer:
             yield from zip(firsts, children, strict=True)
-            children, firsts = [], []
+            children = []
+            firsts = []
     if outer:
         raise MalformedTree("this bracket is never closed", *begun)
 
@@ -236,10 +272,13 @@ def _parse(lines: Iterable[str]) -> Iterator[tuple[int, Tree]]:
 def _reason(closer: str, word: str, inside: bool, label: str) -> str:
     """Explain an unexpected `closer` or, if it is empty, `word`; `inside` tells whether a bracket is open."""
     shown = reprlib.repr(label if closer else word)  # escaped and abbreviated, in quotes
+    plain = shown[1:-1]
+    if closer and inside:
+        return f"nothing stands in ({plain})"
     if closer:
-        return f"nothing stands in ({shown[1:-1]})" if inside else "there is no bracket to close"
+        return "there is no bracket to close"
     if inside:
-        return f"a word must stand alone with its tag: (TAG {shown[1:-1]})"
+        return f"a word must stand alone with its tag: (TAG {plain})"
     return f"{shown} stands outside of brackets"
 
 
@@ -268,7 +307,10 @@ def prepare_tree(tree: Tree, functions: bool = False, traces: bool = False) -> T
                 outer[-1][1].append(Tree(opened, tuple(children)))
         elif word is None:
             renamed = name(label)
-            outer.append(("", siblings) if not renamed or (siblings is top and renamed in ROOTS) else (renamed, []))
+            if not renamed or (siblings is top and renamed in ROOTS):
+                outer.append(("", siblings))
+            else:
+                outer.append((renamed, []))
         elif traces or label != EMPTY:
             siblings.append(Tree(name(label), (word,)))
     return Tree(TOP, tuple(top)) if top else None

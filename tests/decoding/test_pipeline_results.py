@@ -8,10 +8,10 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from engines import Alphabet, Characters, Found, Mirror, Searched, pipeline
+from engines import Alphabet, Characters, Found, Mirror, Searched, Shuffling, pipeline
 
 from nmt.commands.translate import ranked
-from nmt.decoding.engine import most_positions
+from nmt.decoding.engine import Request, most_positions, read_tagged
 from nmt.decoding.translator import Translator
 from nmt.formats.terms import Phrase
 from nmt.recipe import Decoding, Model
@@ -29,6 +29,13 @@ def test_a_translation_tells_what_became_of_its_line() -> None:
     assert found.ids == [Characters().encode("e DCba"), Characters().encode(" DCba")]
     assert found.alignments == [[5, 4, 3, 2, 1, 0], [4, 3, 2, 1, 0]]
     assert (found.parts, found.capped, found.unknown, found.empty) == (1, False, 2, False)
+
+
+def test_a_result_has_the_origin_of_its_request_whatever_the_lines_before_it() -> None:
+    lines = ["ab", Request("<b>cd", origin=1), "ef</b> <i", Request("> </i>", origin=[2]), Request("", origin=3)]
+    found = list(pipeline(Shuffling(0)).stream(read_tagged(lines)))
+    assert [each.origin for each in found] == [None, 1, None, [2], 3]
+    assert [each.texts for each in found] == [["ba"], ["<b>dc"], ["fe</b> <i"], ["> </i>"], [""]]
 
 
 class Stuttering(Mirror):

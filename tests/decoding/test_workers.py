@@ -22,7 +22,6 @@ from engines import fateful, pipeline, second_refuses, shuffling
 
 from nmt.decoding import workers as workers_module
 from nmt.decoding.workers import Saved, Workers, _Worker
-from nmt.recipe import Decoding
 from nmt.search.sources import Source
 from nmt.system.errors import UserError
 
@@ -254,6 +253,6 @@ def test_a_search_on_a_cpu_has_a_forked_worker_for_each_thread_unless_told(
 
     monkeypatch.setattr(workers_module, "Workers", several)
     saved = Saved([], "cpu", workers, threads, forks, print)
-    with saved.open(Decoding(), lambda models, say: "engine") as engine:
+    with saved.open(lambda models, say: "engine") as engine:
         assert engine == ("engine" if expected == 1 else "workers")
     assert counts == ([] if expected == 1 else [expected])

@@ -19,13 +19,13 @@ ROOT = Path(__file__).parents[2]
 
 def laid_out(text: str, translate: Callable[[str], str]) -> str:
     document = Document(text.split("\n"))
-    found = [document.lay_out(translate(each.raw) if each.raw else "") for each in document]
-    return "\n".join(lines for lines in found if lines is not None)
+    found = [piece.lay_out(translate(each.raw) if each.raw else "") for each, piece in document if piece]
+    return "\n".join(found)
 
 
 def sent(text: str) -> list[str]:
     """The texts to translate."""
-    return [each.raw for each in Document(text.split("\n")) if each.raw]
+    return [each.raw for each, _ in Document(text.split("\n")) if each.raw]
 
 
 BREAK = "  "  # hard line break of Markdown
@@ -250,7 +250,7 @@ def test_paragraphs_come_before_the_text_ends_and_long_ones_are_cut() -> None:
         yield "one more"
         raise EOFError
 
-    texts = (each.raw for each in Document(lines()))
+    texts = (each.raw for each, _ in Document(lines()))
     assert [next(texts) for _ in range(2)] == ["Dear Anna,", ""]
     assert sum(1 for _ in zip(range(LONGEST_BLOCK), texts, strict=False)) == LONGEST_BLOCK
     with pytest.raises(EOFError):
@@ -345,19 +345,20 @@ def test_blocks_of_markdown_are_text_or_stay(text: str) -> None:
 def in_capitals(text: str) -> str:
     """The document with each text in capitals, and its codes around their words."""
     document = Document(text.split("\n"))
-    found = list[str | None]()
-    for segment in document:
+    found = list[str]()
+    for segment, piece in document:
         part = Aligned.copied(segment.text, segment.walls)
         kept = {at for span in segment.kept for at in range(*span)}
         output = "".join(each if at in kept else each.upper() for at, each in enumerate(segment.text))
         line = AlignedLine(output, [(0, 0, replace(part, output=output))])
-        found.append(document.lay_out(segment.put(line) if segment.raw else ""))
-    return "\n".join(lines for lines in found if lines is not None)
+        if piece:
+            found.append(piece.lay_out(segment.put(line) if segment.raw else ""))
+    return "\n".join(found)
 
 
 def test_cells_of_a_table_are_sentences_and_keep_their_pipes() -> None:
     table = "| *The | cat* \\| dog |  | `x | y` |\n|:--|--|--|-:|"
-    row, _ = Document(table.split("\n"))
+    (row, _), _ = Document(table.split("\n"))
     assert row.pieces == ["*The", "cat* | dog", "`x | y`"]  # no mark goes over cells
     assert in_capitals(table) == table.replace("The", "THE").replace("cat", "CAT").replace("dog", "DOG")
 
@@ -375,7 +376,7 @@ SEE [THE CAT][the Cat], [THE DOG][the dog], ![THE CAT][the cat], [ANNA][Anna] AN
 > [The cat]: https://example.org/cat "A cat\""""
     )
     unread = iter(["[cat] it is", "", *["c"] * LONGEST_AHEAD, "[cat]: b.md"])
-    assert next(iter(Document(unread))).text == "[cat] it is"  # its definition is too far
+    assert next(iter(Document(unread)))[0].text == "[cat] it is"  # its definition is too far
     assert [*unread] == ["[cat]: b.md"]
 
 
@@ -420,10 +421,10 @@ def test_what_stays_is_counted_by_its_kind() -> None:
     document = Document(
         ["---", "title: A", "---", "a    b    c", "```sh", "make it", "make all", "```", "[x]: a/b", "The cat"]
     )
-    assert [each.raw for each in document if each.raw] == ["The cat"]
+    assert [each.raw for each, _ in document if each.raw] == ["The cat"]
     assert document.left == "left as they were: lines of code (2), front matter (1), tables (1)"
     plain = Document(["The cat."])
-    assert [each.raw for each in plain] == ["The cat."]
+    assert [each.raw for each, _ in plain] == ["The cat."]
     assert plain.left == ""
 
 

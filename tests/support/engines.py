@@ -67,7 +67,7 @@ class Searched(Loaded):
         self._engine = engine
         self.configs: Any = [SimpleNamespace(positions="learned", max_positions=positions)] if positions else []
 
-    def open(self, decoding: Decoding, make: object) -> Any:
+    def open(self, make: object) -> Any:
         return nullcontext(self._engine)
 
     def only(self) -> Any:

@@ -57,14 +57,15 @@ def tags(lines: list[str]) -> bool:
 
 def markdown(lines: list[str]) -> bool:
     """Pages of Markdown come back as they were."""
-    document = Document(lines)
-    found = list[str | None]()
-    for segment in document:
+    texts = list(Document(lines))
+    found = list[str]()
+    for segment, piece in texts:
         if segment.raw:
             _check_segment(segment)
-        found.append(document.lay_out(segment.raw))
-    assert len(found) == len(lines)
-    assert "\n".join(each for each in found if each is not None) == "\n".join(lines)
+        if piece:
+            found.append(piece.lay_out(segment.raw))
+    assert len(texts) == len(lines)
+    assert "\n".join(found) == "\n".join(lines)
     for line in lines:
         _check_segment(read_markdown(line))
     return any(found)
