@@ -59,7 +59,7 @@ def train(options: TrainOptions) -> None:
     if options.plan:
         if world.rank == 0:
             from nmt.data.pairs import check_packages
-            from nmt.training.cost import plan_run
+            from nmt.training.plan import plan_run
 
             check_packages(recipe.data)
             recipe = with_model_of(recipe, initial_bundle(recipe))
@@ -170,7 +170,7 @@ def _average(options: AverageOptions, out: Path | None) -> Bundle:
 def refresh_report(ckpts: Path, console: Console, wanted: bool = False) -> None:
     """Rewrite the run's report, if it has one or if that is `wanted`, to include the averages' dev scores."""
     from nmt.report.page import attempt
-    from nmt.training.run_files import PAGE
+    from nmt.training.directory import PAGE
 
     if (wanted or (ckpts / PAGE).exists()) and (problem := attempt(ckpts)) is not None:
         console.say(f"{ckpts / PAGE} was not updated: {problem}")

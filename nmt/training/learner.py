@@ -10,7 +10,7 @@ from nmt.model.transformer import Transformer, computed_by
 from nmt.recipe import Training
 from nmt.training.loss import Objective, compile_parts
 from nmt.training.optimizer import Optimizer
-from nmt.training.run_files import RunState
+from nmt.training.run_state import RunState
 
 
 class Learner:

@@ -24,7 +24,7 @@ from nmt.model.transformer import Transformer
 from nmt.system import torch_internals
 from nmt.system.console import Console
 from nmt.system.errors import UserError
-from nmt.training.run_files import RunState
+from nmt.training.run_state import RunState
 
 # Dynamo's recompile_limit: typical data needs 3 graphs per part; single-sentence batches or attention windows need more
 GRAPHS = 16

@@ -30,11 +30,16 @@ from nmt.system.errors import Interrupted
 from nmt.system.files import replace_json, whole_file
 from nmt.training.batches import prefetched
 from nmt.training.budget import Budget, Pace
+from nmt.training.dev_outputs import DevExample, Samples
+from nmt.training.directory import ABOUT, about_run
 from nmt.training.distributed import MILLION, Group, Requests, stop_requests
+from nmt.training.farewell import farewell
 from nmt.training.learner import Learner
+from nmt.training.log import LOG, forget_after
 from nmt.training.optimizer import count_moments
-from nmt.training.progress import Page, Progress, farewell, show_progress
-from nmt.training.run_files import ABOUT, METRICS, BestScore, DevExample, RunState, Samples, about_run, forget_after
+from nmt.training.progress import Progress, show_progress
+from nmt.training.report_process import Page
+from nmt.training.run_state import BestScore, RunState
 from nmt.training.selection import cost_of_splits
 from nmt.training.trainer import Trainer
 from nmt.training.validation import DevScores, Validation
@@ -64,7 +69,7 @@ class Run:
         tokenizer, dev, lengths = load_tokenizer(prepared), Corpus(prepared / "valid.arrow"), trained_lengths(prepared)
         self.data = data = fingerprints_of(prepared)
         self.validation = Validation(dev, tokenizer, recipe, self.group, lengths) if len(dev) else None
-        self.metrics = JsonLines(out / METRICS if leads else Path(os.devnull), self.console.say)
+        self.metrics = JsonLines(out / LOG if leads else Path(os.devnull), self.console.say)
         self.samples: Samples | None = None
         if leads and (scorer := self.validation) is not None and scorer.sources:
             self.samples = Samples(out, scorer.sources, scorer.references, scorer.each, self.console.say)
@@ -144,7 +149,7 @@ class Run:
         """Write the run's recipe and run.json; remove checkpoints to prune, and records of updates to repeat."""
         step, is_scored = self.state.step, self.unscored is None
         prune(self.out, self.recipe.training.keep_last)  # a killed run may not have pruned
-        forget_after(self.out / METRICS, step, is_scored)
+        forget_after(self.out / LOG, step, is_scored)
         if self.samples is not None:  # a checkpoint's samples are written before its scores
             self.samples.begin(step if is_scored else step - 1)
         with whole_file(self.out / "recipe.yaml") as file:

@@ -20,7 +20,7 @@ from nmt.system.console import Console, figure
 from nmt.system.errors import UserError
 from nmt.system.files import remove_directory
 from nmt.training.budget import Budget
-from nmt.training.run_files import RunState
+from nmt.training.run_state import RunState
 from nmt.training.validation import Validation, find_prepared
 
 LINES_TO_COMPARE, SIGNIFICANT = 20, 0.05  # minimum lines and maximum p-value that decide how lines are split

@@ -38,11 +38,13 @@ from nmt.text.tokenizer import Tokenizer
 from nmt.text.vocabulary import BOS, EOS, SPACE_MARK, Vocabulary
 from nmt.training.batches import use_packing
 from nmt.training.budget import Budget
+from nmt.training.changes import ELSEWHERE, changes
+from nmt.training.directory import find_checkpoints, lock_directory
 from nmt.training.distributed import Group, content
 from nmt.training.learner import Learner
 from nmt.training.optimizer import count_moments
 from nmt.training.run import Run
-from nmt.training.run_files import ELSEWHERE, BestScore, RunState, changes, find_checkpoints, incomplete, lock_directory
+from nmt.training.run_state import BestScore, RunState, incomplete
 
 
 def train(

@@ -20,12 +20,13 @@ from nmt.model.batch import Batch
 from nmt.system.console import Console
 from nmt.system.errors import UserError
 from nmt.training.batches import MicroBatches
-from nmt.training.cost import training_flops
 from nmt.training.distributed import MILLION, Group, Requests
+from nmt.training.flops import training_flops
 from nmt.training.graphs import Graphs
 from nmt.training.learner import Learner
 from nmt.training.loss import Divergence, compile_for
-from nmt.training.progress import Losses, Meter, Progress
+from nmt.training.meter import Losses, Meter
+from nmt.training.progress import Progress
 
 CHECKED = 50  # maximum updates between counts of skipped updates; counting synchronises with the GPU
 

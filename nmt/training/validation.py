@@ -46,8 +46,8 @@ from nmt.system.launchers import World
 from nmt.text.tokenizer import Tokenizer
 from nmt.training.batches import make_batch, split_update
 from nmt.training.budget import Pace
+from nmt.training.directory import ABOUT
 from nmt.training.distributed import Group
-from nmt.training.run_files import ABOUT
 
 VALID_TOKENS = 4096  # padded tokens per side of a batch
 
