@@ -65,10 +65,15 @@ class Group:
         say: Callable[[str], None] = lambda line: None,
     ) -> None:
         """Configure a rank; it will `say` for which others it waits."""
-        self.rank, self.size, self.local_size = world.rank, world.size, world.local_size
-        self.device, self._world, self._say = device, world, say
+        self.rank = world.rank
+        self.size = world.size
+        self.local_size = world.local_size
+        self.device = device
+        self._world = world
+        self._say = say
         self._timeout = timedelta(minutes=timeout_minutes)
-        self._parent, self._left = os.getppid(), False
+        self._parent = os.getppid()
+        self._left = False
         self._interfaces = INTERFACES if self.size > self.local_size else ""
         self._waiting_since: float | None = None  # when the main thread began to wait for other ranks
         self._store: Any = None

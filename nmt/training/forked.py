@@ -56,7 +56,8 @@ class ForkedGroup(Group):
     def __init__(self, size: int, threads: int) -> None:
         """Configure ranks that share this many threads."""
         super().__init__(World(0, size, 0, size), timeout_minutes=0.0)
-        self._forks, self._threads = Forks(size), max(1, threads // size)
+        self._forks = Forks(size)
+        self._threads = max(1, threads // size)
         self._memory = os.memfd_create("nmt")
         self._given = list[tuple[Tensor, Tensor]]()  # parameters of other ranks, and where this one puts gradients
         self._taken = list[tuple[Tensor, Tensor]]()  # own parameters, and where others put gradients, by rank
@@ -156,7 +157,8 @@ class ForkedGroup(Group):
 
 def owners(sizes: Sequence[int], ranks: int) -> list[int]:
     """Return the rank of each parameter such that all have about as many numbers: the largest first."""
-    loads, chosen = [0] * ranks, [0] * len(sizes)
+    loads = [0] * ranks
+    chosen = [0] * len(sizes)
     for index in sorted(range(len(sizes)), key=lambda index: -sizes[index]):
         chosen[index] = loads.index(min(loads))
         loads[chosen[index]] += sizes[index]

@@ -37,7 +37,9 @@ class Graphs:
 
         Report with `say` if recording fails. Clear the gradients.
         """
-        self._work, self._objective, self._optimizer = work, objective, optimizer
+        self._work = work
+        self._objective = objective
+        self._optimizer = optimizer
         self._weights = list(objective.parameters())
         self._recorded = Recorded(device, say, useful and device.type == "cuda")
         self._own: dict[tuple[object, ...], Batch] = {}  # what graphs read, by shape

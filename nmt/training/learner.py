@@ -26,5 +26,6 @@ class Learner:
         if self.is_compiled:
             compile_parts(self.objective)
         self.optimizer = Optimizer(self.model, model.config.d_model, settings)
-        self.corpus, self.settings = corpus, settings
+        self.corpus = corpus
+        self.settings = settings
         self.state = RunState(step=0, epoch=0, offset=0)

@@ -41,9 +41,13 @@ class Meeting:
         is_orphaned: Callable[[], bool],
     ) -> None:
         """Configure a rank on a kind of device; it will `say` for whom it waits, and ask whether its launcher died."""
-        self._world, self._device, self._timeout = world, device, timeout
-        self._say, self._is_orphaned = say, is_orphaned
-        self._leads, self._is_first_here = world.rank == 0, world.local_rank == 0
+        self._world = world
+        self._device = device
+        self._timeout = timeout
+        self._say = say
+        self._is_orphaned = is_orphaned
+        self._leads = world.rank == 0
+        self._is_first_here = world.local_rank == 0
 
     def store(self, place: MeetingPoint) -> PrefixStore:
         """Wait for all ranks of this attempt; return a store that only they share.
@@ -56,8 +60,11 @@ class Meeting:
         Raise GroupError on timeout, or if this rank's launcher has died, and UserError if rank 0 cannot listen there or
         the ranks are on different kinds of device.
         """
-        rank, size, store = self._world.rank, self._world.size, self._find_store(place)
-        token, attempt = f"{uuid4().hex}-{self._device}", f"nmt/{place.run}/attempt"
+        rank = self._world.rank
+        size = self._world.size
+        store = self._find_store(place)
+        token = f"{uuid4().hex}-{self._device}"
+        attempt = f"nmt/{place.run}/attempt"
         tokens = [f"nmt/{place.run}/token/{number}" for number in range(size)]
         store.set(tokens[rank], token)
         published = confirmed = ""
@@ -134,8 +141,10 @@ class Meeting:
 
     def _wait(self, done: Callable[[], bool], what: Callable[[], str], speaks: bool) -> None:
         """Wait for other ranks to start, until `done`. A rank that `speaks` says after a while for `what` it waits."""
-        began, limit = time.monotonic(), self._timeout.total_seconds()
-        rank, minutes = self._world.rank, f"{limit / 60:g} minutes"
+        began = time.monotonic()
+        limit = self._timeout.total_seconds()
+        rank = self._world.rank
+        minutes = f"{limit / 60:g} minutes"
         while not done():
             waited = time.monotonic() - began
             if waited > limit:

@@ -63,10 +63,19 @@ class Run:
         base: Recipe | None,
     ) -> None:
         """Begin the run of `learner`, or resume it from a checkpoint; `base` is the recipe that `recipe` extends."""
-        self.recipe, self.out, self.learner, self.best = recipe, out, learner, best
-        self.state, self.group, self.console = learner.state, group, console
-        corpus, leads, prepared = learner.corpus, group.leads, learner.corpus.path.parent
-        tokenizer, dev, lengths = load_tokenizer(prepared), Corpus(prepared / "valid.arrow"), trained_lengths(prepared)
+        self.recipe = recipe
+        self.out = out
+        self.learner = learner
+        self.best = best
+        self.state = learner.state
+        self.group = group
+        self.console = console
+        corpus = learner.corpus
+        leads = group.leads
+        prepared = learner.corpus.path.parent
+        tokenizer = load_tokenizer(prepared)
+        dev = Corpus(prepared / "valid.arrow")
+        lengths = trained_lengths(prepared)
         self.data = data = fingerprints_of(prepared)
         self.validation = Validation(dev, tokenizer, recipe, self.group, lengths) if len(dev) else None
         self.metrics = JsonLines(out / LOG if leads else Path(os.devnull), self.console.say)
@@ -94,7 +103,8 @@ class Run:
 
     def _budget(self, resumed: Bundle | None, parameters: int) -> Budget:
         """Return the budget of the run, of which a resumed one has used a part."""
-        state, training = self.state, self.recipe.training
+        state = self.state
+        training = self.recipe.training
         is_same = resumed is None or resumed.recipe.training.minutes == training.minutes
         fallen = state.fallen if is_same else None
         budget = Budget(training.minutes, stopwatch(), max(state.spent, state.seconds), fallen)
@@ -102,7 +112,8 @@ class Run:
         budget.saving = SECONDS_PER_NUMBER * (parameters + count_moments(self.learner.model, training))
         scorer = self.validation
         if training.minutes is not None and scorer is not None:
-            budget.lines, budget.batches = len(scorer.sources), scorer.tokens / training.batch_tokens
+            budget.lines = len(scorer.sources)
+            budget.batches = scorer.tokens / training.batch_tokens
             budget.validations = 1.0
             budget.averages = resumed is not None and self.recipe.decoding.average_last > 1
         return budget
@@ -112,7 +123,8 @@ class Run:
 
         Return the budget, of which a part is left for averaging.
         """
-        before, leads = self.state.step, self.group.leads
+        before = self.state.step
+        leads = self.group.leads
         # A new run performs at least one update.
         (is_out_of_time,) = self.group.largest(int(leads and before > 0 and self.budget.is_used_up))
         self.is_out_of_time = bool(is_out_of_time)
@@ -147,7 +159,8 @@ class Run:
 
     def _prepare_files(self) -> None:
         """Write the run's recipe and run.json; remove checkpoints to prune, and records of updates to repeat."""
-        step, is_scored = self.state.step, self.unscored is None
+        step = self.state.step
+        is_scored = self.unscored is None
         prune(self.out, self.recipe.training.keep_last)  # a killed run may not have pruned
         forget_after(self.out / LOG, step, is_scored)
         if self.samples is not None:  # a checkpoint's samples are written before its scores
@@ -162,7 +175,8 @@ class Run:
 
     def _train(self) -> None:
         """Score the resumed checkpoint if necessary, run the remaining updates, and wait for pending saves."""
-        training, leads = self.recipe.training, self.group.leads
+        training = self.recipe.training
+        leads = self.group.leads
         with show_progress(self.console, self.metrics, leads, self.state.step, training) as progress:
             try:
                 if self.unscored is not None:
@@ -210,7 +224,8 @@ class Run:
 
     def _updates(self, signals: list[int]) -> Iterator[Update]:
         """Return the updates that remain; a rank that waits for rank 0 to plan them gives up on a signal."""
-        state, corpus = self.state, self.learner.corpus
+        state = self.state
+        corpus = self.learner.corpus
 
         def check() -> None:
             self.group.check()
@@ -228,7 +243,8 @@ class Run:
         """Return this rank's requests for the next update; `saved` is the state of the last checkpoint."""
         if self.group.is_orphaned():
             signals.append(signal.SIGTERM)
-        training, leads = self.recipe.training, self.group.leads
+        training = self.recipe.training
+        leads = self.group.leads
         is_due = leads and self.state.is_checkpoint_due(training, saved, self.budget)
         return Requests(max(signals, default=0), is_due, int(MILLION * self.budget.fall()) if leads else 0)
 
@@ -244,10 +260,12 @@ class Run:
     def save(self, trainer: Trainer, *, due: bool, stops: bool) -> None:
         """Write a checkpoint in the background; if it was `due`, score it, or on resuming if the run `stops` now."""
         trainer.equalise()
-        state, progress = self.state, trainer.progress
+        state = self.state
+        progress = trainer.progress
         unscored = due and self.validation is not None
         validate = unscored and not stops
-        path, step = checkpoint_path(self.out, state.step), state.step
+        path = checkpoint_path(self.out, state.step)
+        step = state.step
         if self.group.leads:
             state.keep(self.budget)
             info = self.info | {"step": step, "cost": state.cost, "unscored": unscored}
@@ -271,13 +289,15 @@ class Run:
         Leave it out if `pace`, where there is one, leaves no time.
         """
         assert self.validation is not None
-        task, scorer = self.recipe.task, self.validation
+        task = self.recipe.task
+        scorer = self.validation
         with progress.validating():
             dev = scorer(self.learner.model) if pace is None else self._within(scorer, pace)
         is_best = dev is not None and self.best.add(dev.scores, task)
         if not self.group.leads:
             return
-        step, record = self.state.step, self._record()
+        step = self.state.step
+        record = self._record()
         info: dict[str, Any] = {"unscored": False}
         sample: DevExample | None = None
         if dev is None:
@@ -325,10 +345,13 @@ class Run:
 
     def _announce(self) -> None:
         """Say what is trained, on what and for how long, and what to know of the dev scores."""
-        learner, training, say = self.learner, self.recipe.training, self.console.say
+        learner = self.learner
+        training = self.recipe.training
+        say = self.console.say
         begin = f"resuming at update {self.state.step:,}" if self.state.step else "starting"
         devices = self.group.place + (" in bf16" if learner.dtype == torch.bfloat16 else "")
-        size, pairs = self.about["parameters"] / 1e6, f"{len(learner.corpus):,} pairs"
+        size = self.about["parameters"] / 1e6
+        pairs = f"{len(learner.corpus):,} pairs"
         say(f"{begin}: {size:.2f} M parameters, {pairs}, on {devices}, into {self.out}")
         limit = "" if training.minutes is None else f"{training.minutes:g} minutes, at most "
         say(f"  {limit}{training.updates:,} updates of {training.batch_tokens:,} tokens")
@@ -353,7 +376,8 @@ def is_time_to_measure(used: int, measured: int) -> bool:
 
 def _said(dev: DevScores, task: Task, is_best: bool) -> str:
     """Describe the scores of a checkpoint."""
-    scores, of_direction = dev.scores, f"{task.metric} "
+    scores = dev.scores
+    of_direction = f"{task.metric} "
     figures = [f"dev {label} {figure(scores[name])}" for name, label in task.labels.items()]
     figures += [f"{name.removeprefix(of_direction)} {scores[name]:.2f}" for name in scores if of_direction in name]
     return "  ".join([*figures, "best"] if is_best else figures)

@@ -23,7 +23,8 @@ from nmt.training.budget import Budget
 from nmt.training.run_state import RunState
 from nmt.training.validation import Validation, find_prepared
 
-LINES_TO_COMPARE, SIGNIFICANT = 20, 0.05  # minimum lines and maximum p-value that decide how lines are split
+LINES_TO_COMPARE = 20  # minimum lines that decide how lines are split
+SIGNIFICANT = 0.05  # maximum p-value that decides it
 LAST_TENTH = 0.9  # of the fall of a learning rate to zero
 SCORED = ("scores", "signatures", "interval")  # keys of bundle.json
 UNLIMITED = Budget(None, lambda: 0.0)
@@ -38,7 +39,8 @@ def average_newest(
     harm. Then average only as many as help on the development set or, if its scores are not here, the newest alone.
     """
     newest = averageable(directory, out)[0][-1]
-    recipe, is_here = newest.recipe, False
+    recipe = newest.recipe
+    is_here = False
     if recipe.training.falls:
         with suppress(UserError):
             is_here = bool(newest.scores) and find_prepared(newest, directory).exists()
@@ -57,7 +59,8 @@ def from_before_the_end(checkpoints: Sequence[Bundle]) -> list[Bundle]:
         return []
 
     def fallen(checkpoint: Bundle) -> float:
-        by_updates, by_minutes = (checkpoint.step - training.warmup) / (training.updates - training.warmup), 0.0
+        by_updates = (checkpoint.step - training.warmup) / (training.updates - training.warmup)
+        by_minutes = 0.0
         with suppress(UserError):
             by_minutes = RunState.of(checkpoint).fallen
         return max(by_updates, by_minutes)
@@ -83,14 +86,18 @@ def average_by_score(
     """
     found, path = averageable(directory, out)
     found = found[-(most or len(found)) :]
-    newest, task = found[-1], found[-1].task
-    validation, mean = Validation.of(newest), Mean(newest)
+    newest = found[-1]
+    task = found[-1].task
+    validation = Validation.of(newest)
+    mean = Mean(newest)
     for note in validation.notes:
         console.say(note)
     names = {key: f"dev {label}" for key, label in task.labels.items()}
     console.say("  ".join(["averaged", *names.values(), "updates"]))
     tried: dict[int, dict[str, Any]] = {}  # what bundle.json tells of scores, by number of checkpoints averaged
-    sizes, chosen, best_weights = numbers_to_try(len(found)), 0, dict[str, Tensor]()
+    sizes = numbers_to_try(len(found))
+    chosen = 0
+    best_weights = dict[str, Tensor]()
 
     def rank(count: int) -> tuple[float, float]:
         scores = tried[count]["scores"]
@@ -101,14 +108,16 @@ def average_by_score(
     with console.progress("scoring", len(sizes), "averages") as advance:
         for count, oldest, weights, info in _averages(found, sizes, mean, device, known, score):
             if not chosen:
-                chosen, best_weights = count, weights
+                chosen = count
+                best_weights = weights
             if info is None:
                 break
             tried[count] = info
             cells = (f"{info['scores'][key]:{len(name)}.2f}" for key, name in names.items())
             console.say("  ".join([f"{count:8}", *cells, f"{oldest.step:,} to {newest.step:,}"]))
             if rank(count) > rank(chosen):
-                chosen, best_weights = count, weights
+                chosen = count
+                best_weights = weights
             advance(1, f"best dev {task.label} {tried[chosen]['scores'][task.metric]:.2f} of {chosen}")
             if most and chosen != count:
                 break
@@ -188,8 +197,11 @@ def compare_with_one(average: Bundle, run: Path, device: torch.device, console: 
     The newest one is scored unless that is done. Without the development set, say only which checkpoints are from too
     early in the training.
     """
-    found, steps, task = checkpoints(run), average.info["steps"], average.task
-    newest, top = found[-1], best(found)
+    found = checkpoints(run)
+    steps = average.info["steps"]
+    task = average.task
+    newest = found[-1]
+    top = best(found)
     if steps == [newest.step] or "curve" in average.info:
         return
     out = ["--out", str(average.path)] if average.path != run / AVERAGED else []
@@ -272,8 +284,10 @@ def average_and_score(directory: Path, device: torch.device, console: Console, b
     If the average is worse than the best checkpoint, that one takes its place. What the budget leaves no time for is
     left out, and said.
     """
-    found, path = checkpoints(directory), directory / AVERAGED
-    newest, top = found[-1], best(found)
+    found = checkpoints(directory)
+    path = directory / AVERAGED
+    newest = found[-1]
+    top = best(found)
     if (path / MANIFEST).exists():
         there = Bundle.read(path)
         is_same = (there.info["run"], there.step) == (newest.info["run"], newest.step)

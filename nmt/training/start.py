@@ -85,7 +85,8 @@ def _open(
     if resumed is None and origin is not None:
         for note in (*other_directions(recipe, origin), *unused_tokenizer(recipe, origin)):
             console.say(note)
-    recipe, tokenizer_from = with_model_of(recipe, origin), origin.path if origin else None
+    recipe = with_model_of(recipe, origin)
+    tokenizer_from = origin.path if origin else None
     data: dict[str, str] = {}
     if resumed is not None:
         data = fingerprints(identify(recipe, tokenizer_from)[1])
@@ -129,7 +130,8 @@ def make_learner(recipe: Recipe, prepared: Path, group: Group, console: Console,
 
 def check_ranks(learner: Learner, group: Group, recipe: Recipe, data: str, loaded: Mapping[str, Tensor]) -> None:
     """Raise UserError if the ranks differ in position, settings, `data`, or the weights that they have loaded."""
-    state, check = learner.state, group.check_same
+    state = learner.state
+    check = group.check_same
     position = f"update {state.step:,} (epoch {state.epoch}, {state.offset:,} updates into it)"
     weights = hashlib.sha256()
     for name in sorted(loaded):
@@ -151,7 +153,8 @@ def resume(learner: Learner, checkpoint: Bundle, recipe: Recipe, tokenizer: Toke
     if not tokenizer.equals(checkpoint.tokenizer()):
         problem = f"has another tokenizer than the run's checkpoint {checkpoint.path}"
         raise UserError(f"{learner.corpus.path}: {problem}", ELSEWHERE)
-    state, before = restore(learner, checkpoint), checkpoint.recipe
+    state = restore(learner, checkpoint)
+    before = checkpoint.recipe
     if before.training.device_tokens != recipe.training.device_tokens:
         state.compute_on(state.place, 0)
     # What determines how epochs are split into updates
@@ -170,7 +173,8 @@ def restore(learner: Learner, checkpoint: Bundle) -> RunState:
 
     Raise UserError if the checkpoint does not fit the model or the optimizer, or its training state is incomplete.
     """
-    before, now = checkpoint.recipe.training, learner.settings
+    before = checkpoint.recipe.training
+    now = learner.settings
     if before.optimizer != now.optimizer:
         problem = f"training.optimizer: is {now.optimizer}, but {checkpoint.path} was trained with {before.optimizer}"
         raise UserError(
@@ -187,7 +191,8 @@ def restore(learner: Learner, checkpoint: Bundle) -> RunState:
 
 def _untrained(recipe: Recipe, tokenizer: Tokenizer, group: Group) -> Transformer:
     """Return a randomly initialised model on its device; raise UserError if it cannot be trained there."""
-    settings, device = recipe.training, group.device
+    settings = recipe.training
+    device = group.device
     torch.manual_seed(settings.seed)
     with torch.device("meta"):  # shapes only, no memory
         shapes = new_model(recipe, tokenizer)
@@ -249,7 +254,8 @@ def launch(workers: int, arguments: Sequence[str], out: Path, console: Console) 
     restart count. Raise Interrupted after a signal, which the workers receive too, and a silent GroupError if a restart
     would not help: the workers have reported the cause.
     """
-    restart, newest = 0, checkpoint_folders(out)[-1:]
+    restart = 0
+    newest = checkpoint_folders(out)[-1:]
     while ends := _run_group(workers, arguments):
         codes = {code for code in ends.values() if code not in OUTLIVED} or {max(ends.values())}
         stops = [number for number in STOPS if 128 + number in codes]
@@ -257,7 +263,8 @@ def launch(workers: int, arguments: Sequence[str], out: Path, console: Console) 
             raise GroupError("", retry=False)
         if stops:
             raise Interrupted("", stops[0])  # only the workers received the signal
-        before, newest = newest, checkpoint_folders(out)[-1:]
+        before = newest
+        newest = checkpoint_folders(out)[-1:]
         restart = 1 if newest > before else restart + 1
         # Ignore SIGTERM, which the launcher itself sends to the surviving workers.
         killed = {rank: signal.Signals(-code) for rank, code in ends.items() if code < 0 and -code != signal.SIGTERM}
@@ -305,10 +312,12 @@ def with_new_rows(weights: dict[str, Tensor], before: Tokenizer, tokenizer: Toke
 
     A piece begins with the mean of the rows that spelled it, the symbol of a language with the mean of all languages'.
     """
-    old, new = before.source, tokenizer.source.listing()[len(before.source) :]
+    old = before.source
+    new = tokenizer.source.listing()[len(before.source) :]
     if not new:
         return weights
-    symbols, languages = set(tokenizer.source.languages.values()), [*old.languages.values()]
+    symbols = set(tokenizer.source.languages.values())
+    languages = [*old.languages.values()]
     spelled = [languages if index in symbols else _spelling(old, piece) for index, piece in enumerate(new, len(old))]
     found = dict(weights)
     for name, rows in weights.items():
@@ -331,7 +340,8 @@ def keep_expressible(model: Transformer) -> None:
     """
 
     def tied(gradient: Tensor) -> Tensor:
-        both, changed = gradient[BOS] + gradient[EOS], gradient.clone()
+        both = gradient[BOS] + gradient[EOS]
+        changed = gradient.clone()
         changed[BOS] = changed[EOS] = both  # by no tensor of indices, which would come from the host
         return changed
 

@@ -46,9 +46,16 @@ class Trainer:
 
         Report to `progress`; `seconds_left` tells how soon the time is up.
         """
-        self.settings, self.group, self.console, self.progress = learner.settings, group, console, progress
-        self.model, self.objective, self.optimizer = learner.model, learner.objective, learner.optimizer
-        self.state, self.device, self.dtype = learner.state, group.device, learner.dtype
+        self.settings = learner.settings
+        self.group = group
+        self.console = console
+        self.progress = progress
+        self.model = learner.model
+        self.objective = learner.objective
+        self.optimizer = learner.optimizer
+        self.state = learner.state
+        self.device = group.device
+        self.dtype = learner.dtype
         self._seconds_left = seconds_left
         self._drifts = False  # whether ranks have had other weights than rank 0
         self.micro_batches = MicroBatches(self.model.config, learner.corpus, self.settings, group)
@@ -155,7 +162,8 @@ class Trainer:
     def _log(self, rate: float) -> None:
         """Log the metrics since the last log line and a learning rate; this synchronises with the GPU."""
         self.divergence.check()
-        state, figures = self.state, self.meter.figures()
+        state = self.state
+        figures = self.meter.figures()
         at = {"step": state.step, "epoch": state.epoch, "seconds": state.seconds, "tokens": state.tokens}
         at["learning_rate"] = rate
         updates_left = (self.settings.updates - state.step) * figures["seconds_per_update"]
@@ -180,7 +188,8 @@ class Trainer:
 
     def _choose_size(self) -> None:
         """Choose the micro-batch size, unless it was already chosen for the same devices, and say if these are new."""
-        state, place = self.state, self.micro_batches.place()
+        state = self.state
+        place = self.micro_batches.place()
         if state.place not in ("", place):
             self.console.say(f"changed: devices from {state.place} to {place}; sums are rounded differently")
         kept = state.device_tokens if state.place == place else 0  # other devices differ in memory
@@ -189,7 +198,8 @@ class Trainer:
 
     def _save_memory(self) -> None:
         """Do without CUDA graphs or else halve the micro-batch size; discard the update that ran out of memory."""
-        state, had_graphs = self.state, self._graphs.stop("out of memory")
+        state = self.state
+        had_graphs = self._graphs.stop("out of memory")
         torch.cuda.empty_cache()
         if had_graphs:
             return

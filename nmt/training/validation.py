@@ -79,7 +79,10 @@ class Validation:
             too_many = f"{longest:,} subwords, more than model.max_positions {recipe.model.max_positions:,}"
             hint = f"leave that sentence out, or --set model.max_positions={longest}"
             raise UserError(f"data.valid: its longest sentence has {too_many}", hint)
-        self._corpus, self._tokenizer, self._group, self._lengths = corpus, tokenizer, group, lengths
+        self._corpus = corpus
+        self._tokenizer = tokenizer
+        self._group = group
+        self._lengths = lengths
         self._decoding = recipe.decoding.model_copy(update={"beam": recipe.training.valid_beam or recipe.decoding.beam})
         self._task = recipe.task
         self.sources, self.references = corpus.texts()
@@ -105,7 +108,8 @@ class Validation:
 
         Raise UserError if the run's training data is not prepared here, or has no development set.
         """
-        prepared, recipe = find_prepared(bundle, run or bundle.path.parent), bundle.recipe
+        prepared = find_prepared(bundle, run or bundle.path.parent)
+        recipe = bundle.recipe
         corpus = Corpus(intact(prepared / "valid.arrow"))
         if not len(corpus):
             hint = f"average a number of your choice: nmt average {bundle.path.parent} --last N"
@@ -134,7 +138,8 @@ class Validation:
         sizes = np.array([len(self._tokenizer.of(way[-1] if way else None).target) for way in self._directions])
         scores = {"perplexity": perplexity(scorer, self._corpus, self._group, sizes)}
         if self._task.has_trees:
-            found, of_directions = {"f1": f1(self.references, hypotheses)}, dict[str, float]()
+            found = {"f1": f1(self.references, hypotheses)}
+            of_directions = dict[str, float]()
         else:
             found, of_directions = self._score(hypotheses)
         scores = {name: one.score for name, one in found.items()} | scores | of_directions
@@ -142,7 +147,8 @@ class Validation:
 
     def _score(self, hypotheses: Sequence[str]) -> tuple[dict[str, Score], dict[str, float]]:
         """Return the scores of translations; for several directions their means, and the scores of each."""
-        names, by_direction = (self._task.metric, *self._task.others), defaultdict[tuple[str, ...], list[int]](list)
+        names = (self._task.metric, *self._task.others)
+        by_direction = defaultdict[tuple[str, ...], list[int]](list)
         for row in self._rows:
             by_direction[self._languages[row]].append(row)
         each = {
@@ -182,7 +188,8 @@ class Validation:
 
     def compare_splits(self, model: Transformer, rows: Sequence[int]) -> Comparison:
         """Compare the score of dev lines split at every sentence with that of the same lines split by auto."""
-        sources, references = self._requests(rows), [self.references[row] for row in rows]
+        sources = self._requests(rows)
+        references = [self.references[row] for row in rows]
         both = [self._pipeline(model, self._split(way)) for way in ("sentences", "auto")]
         ours, others = ([result.texts[0] for result in each.stream(sources)] for each in both)
         name = self._task.metric
@@ -193,12 +200,14 @@ class Validation:
     def with_split(self, way: str) -> Validation:
         """Return a validation that splits lines in another way."""
         changed = copy(self)
-        changed._decoding, changed._searched = self._split(way), WeakKeyDictionary()
+        changed._decoding = self._split(way)
+        changed._searched = WeakKeyDictionary()
         return changed
 
     def _notes(self, same: int) -> Iterator[str]:
         """Yield what to know of the scores, given how many references equal their source."""
-        count, scores = len(self.sources), " and ".join((self._task.label, *self._task.others.values()))
+        count = len(self.sources)
+        scores = " and ".join((self._task.label, *self._task.others.values()))
         if same == count > 0:
             yield f"the reference of every dev line equals its source, so all count in dev {scores}"
         elif same:
@@ -256,9 +265,11 @@ class Validation:
 
     def _search_within(self, pipeline: Parser | Translator, pace: Pace) -> list[str] | None:
         """Search part by part, each a sample of all lines, and agree with the other ranks on each; None if given up."""
-        rank, size = self._group.rank, self._group.size
+        rank = self._group.rank
+        size = self._group.size
         rows = Random(0).sample(range(len(self.sources)), len(self.sources))
-        own, done = list[str](), 0
+        own = list[str]()
+        done = 0
         lines = math.ceil(len(rows) / size)  # of the rank with the most
         while done < lines:
             (end,) = self._group.largest(pace.next(done, lines) if rank == 0 else 0)
@@ -331,7 +342,8 @@ def perplexity(model: Transformer, corpus: Corpus, group: Group, limits: NDArray
     """
     limits = limits if len(limits) else np.full(len(corpus), len(model.output_embedding.weight))
     device = next(model.parameters()).device
-    sources, targets = corpus.source_lengths, corpus.target_lengths
+    sources = corpus.source_lengths
+    targets = corpus.target_lengths
     plan = plan_epoch(sources, targets, max(VALID_TOKENS, corpus.longest() + 1), seed=0, epoch=0)
     nll = tokens = 0.0
     for update in range(group.rank, len(plan), group.size):
