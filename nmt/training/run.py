@@ -70,36 +70,48 @@ class Run:
         self.state = learner.state
         self.group = group
         self.console = console
-        corpus = learner.corpus
-        leads = group.leads
         prepared = learner.corpus.path.parent
+        report = read_report(prepared)
         tokenizer = load_tokenizer(prepared)
         dev = Corpus(prepared / "valid.arrow")
         lengths = trained_lengths(prepared)
         self.data = data = fingerprints_of(prepared)
-        self.validation = Validation(dev, tokenizer, recipe, self.group, lengths) if len(dev) else None
-        self.metrics = JsonLines(out / LOG if leads else Path(os.devnull), self.console.say)
+        self.validation = Validation(dev, tokenizer, recipe, group, lengths) if len(dev) else None
+        self.metrics = JsonLines(out / LOG if group.leads else Path(os.devnull), console.say)
         self.samples: Samples | None = None
-        if leads and (scorer := self.validation) is not None and scorer.sources:
-            self.samples = Samples(out, scorer.sources, scorer.references, scorer.each, self.console.say)
-        mixture = mixture_of(read_report(prepared)["train"]["kept by set"], recipe.data)
-        self.epochs = EpochPlans(out, data["train_data"], corpus, mixture, recipe.training, leads)
-        self.page = Page(out, self.console, wanted=leads and recipe.training.report)
+        scorer = self.validation
+        if group.leads and scorer is not None and scorer.sources:
+            self.samples = Samples(out, scorer.sources, scorer.references, scorer.each, console.say)
+        mixture = mixture_of(report["train"]["kept by set"], recipe.data)
+        self.epochs = EpochPlans(out, data["train_data"], learner.corpus, mixture, recipe.training, group.leads)
+        self.page = Page(out, console, wanted=group.leads and recipe.training.report)
         self.checkpoints = Checkpoints(out, recipe, tokenizer)
-        self.mark = {"new_dev_set": True} if resumed and not resumed.is_scored_on(data) else {}
-        # The run may have been killed before it scored the checkpoint, or have another development set now.
-        self.lacks_scores = bool(resumed and recipe.data.valid and not resumed.scores)
-        is_due = resumed is not None and bool(recipe.data.valid and (resumed.info["unscored"] or self.mark))
-        self.unscored = resumed.path if resumed and is_due else None
+
+        self.info: dict[str, Any] = dict(data)  # of every checkpoint's bundle.json
+        self.mark = dict[str, bool]()  # of the next line with scores
+        self.lacks_scores = False  # whether the checkpoint to resume from has none
+        self.unscored: Path | None = None  # the checkpoint to score before any update
+        if resumed is None:
+            self.info["run"] = uuid4().hex[:12]
+        else:
+            self.info["run"] = resumed.info["run"]
+            if not resumed.is_scored_on(data):
+                self.mark = {"new_dev_set": True}
+            if recipe.data.valid:
+                # The run may have been killed before it scored the checkpoint, or have another development set now.
+                self.lacks_scores = not resumed.scores
+                if resumed.info["unscored"] or self.mark:
+                    self.unscored = resumed.path
+        if lengths:
+            self.info["lengths"] = lengths.model_dump()
         self.sample: DevExample | None = None  # of the newest checkpoint's outputs
-        self.info: dict[str, Any] = data | {"run": resumed.info["run"] if resumed else uuid4().hex[:12]}
-        self.info |= {"lengths": lengths.model_dump()} if lengths else {}
         parameters = sum(parameter.numel() for parameter in learner.model.parameters())
         self.budget = self._budget(resumed, parameters)
         self.is_out_of_time = False
-        self.used = self.measured = 0  # millionths of training.minutes: now, and when the last validation began
+        self.used = 0  # millionths of training.minutes
+        self.measured = 0  # those that were used when the last validation began
         place = os.path.relpath(directory(recipe).resolve(), out.resolve())
-        self.about = about_run(parameters, base, figures_of(read_report(prepared)) if leads else {}, place)
+        self.about = about_run(parameters, base, figures_of(report) if group.leads else {}, place)
 
     def _budget(self, resumed: Bundle | None, parameters: int) -> Budget:
         """Return the budget of the run, of which a resumed one has used a part."""
@@ -180,8 +192,8 @@ class Run:
         with show_progress(self.console, self.metrics, leads, self.state.step, training) as progress:
             try:
                 if self.unscored is not None:
-                    is_last = self._is_done()
-                    self._score(self.unscored, progress, self.budget.last_pace() if is_last else self.budget.pace(True))
+                    pace = self.budget.last_pace() if self._is_done() else self.budget.pace(True)
+                    self._score(self.unscored, progress, pace)
                 if not self._is_done():
                     self._make_updates(progress)
             finally:
@@ -225,28 +237,28 @@ class Run:
     def _updates(self, signals: list[int]) -> Iterator[Update]:
         """Return the updates that remain; a rank that waits for rank 0 to plan them gives up on a signal."""
         state = self.state
-        corpus = self.learner.corpus
 
         def check() -> None:
             self.group.check()
             if signals:
                 said = f"stopped after update {state.step} while waiting for rank 0"
-                raise Interrupted(
-                    f"{said}; to resume from the newest checkpoint, run the same command again", max(signals)
-                )
+                again = "to resume from the newest checkpoint, run the same command again"
+                raise Interrupted(f"{said}; {again}", max(signals))
 
         plan = replace(self.epochs, check=check).plan
-        updates = updates_from(state.epoch, state.offset, plan, corpus)
+        updates = updates_from(state.epoch, state.offset, plan, self.learner.corpus)
         return islice(updates, self.recipe.training.updates - state.step)
 
     def _requests(self, signals: list[int], saved: RunState) -> Requests:
         """Return this rank's requests for the next update; `saved` is the state of the last checkpoint."""
         if self.group.is_orphaned():
             signals.append(signal.SIGTERM)
-        training = self.recipe.training
-        leads = self.group.leads
-        is_due = leads and self.state.is_checkpoint_due(training, saved, self.budget)
-        return Requests(max(signals, default=0), is_due, int(MILLION * self.budget.fall()) if leads else 0)
+        is_due = False
+        spent = 0
+        if self.group.leads:
+            is_due = self.state.is_checkpoint_due(self.recipe.training, saved, self.budget)
+            spent = int(MILLION * self.budget.fall())
+        return Requests(max(signals, default=0), is_due, spent)
 
     def _is_over(self) -> bool:
         """Return whether all updates are done or training.minutes are used up."""
@@ -264,23 +276,25 @@ class Run:
         progress = trainer.progress
         unscored = due and self.validation is not None
         validate = unscored and not stops
-        path = checkpoint_path(self.out, state.step)
         step = state.step
+        path = checkpoint_path(self.out, step)
         if self.group.leads:
             state.keep(self.budget)
             info = self.info | {"step": step, "cost": state.cost, "unscored": unscored}
-            training = trainer.optimizer.state(), asdict(state)
-            figures = {} if validate else self._record()
+            weights = dict(trainer.model.named_parameters())
+            training_state = trainer.optimizer.state(), asdict(state)
+            record = self._record()
 
             def written() -> None:
                 if not validate:  # otherwise `_score` reports it
-                    progress.record(figures)
+                    progress.record(record)
                     progress.checkpoint(step, path)
 
-            self.checkpoints.write(path, dict(trainer.model.named_parameters()), training, info, written)
+            self.checkpoints.write(path, weights, training_state, info, written)
         if validate:
             is_frequent = self.recipe.training.checkpoint_updates is not None
-            self._score(path, progress, self.budget.last_pace() if self._is_over() else self.budget.pace(is_frequent))
+            pace = self.budget.last_pace() if self._is_over() else self.budget.pace(is_frequent)
+            self._score(path, progress, pace)
         self.budget.averages = self.recipe.decoding.average_last > 1  # with the checkpoint that is to come
 
     def _score(self, path: Path, progress: Progress, pace: Pace | None) -> None:
@@ -304,15 +318,18 @@ class Run:
             assert pace is not None
             said = f"not scored: {pace.reason}"
         else:
-            sample = self.samples.add(step, dev.hypotheses) if self.samples and dev.hypotheses else None
+            if self.samples and dev.hypotheses:
+                sample = self.samples.add(step, dev.hypotheses)
             record |= self.mark | {f"valid_{name}": score for name, score in dev.scores.items()}
             self.mark = {}  # the first score alone has it
             # The last checkpoint has an interval, as averages have: it may become one.
-            has_interval = bool(dev.hypotheses) and (self._is_over() or path == self.unscored)
-            scores = self.validation.info(dev) if has_interval else {"scores": dev.scores, "signatures": dev.signatures}
+            if dev.hypotheses and (self._is_over() or path == self.unscored):
+                scores = scorer.info(dev)
+            else:
+                scores = {"scores": dev.scores, "signatures": dev.signatures}
             info |= self.data | scores | {"without_improvement": self.best.without_improvement}
             if pace is not None and dev.scores["perplexity"] <= POOR and self.budget.validations == 1.0:
-                self.budget.validations += cost_of_splits(self.validation, self.recipe)
+                self.budget.validations += cost_of_splits(scorer, self.recipe)
             said = _said(dev, task, is_best)
         # Record before the checkpoint has its scores, so that a run killed in between does both again.
         progress.record(record)
@@ -332,7 +349,8 @@ class Run:
 
     def _measure(self, progress: Progress) -> None:
         """Find out how long a validation takes."""
-        if self.validation is not None and (pace := self.budget.probe()) is not None:
+        pace = self.budget.probe()
+        if self.validation is not None and pace is not None:
             with progress.validating():
                 self.budget.scored(pace, self._within(self.validation, pace) is not None)
 
@@ -355,8 +373,9 @@ class Run:
         say(f"{begin}: {size:.2f} M parameters, {pairs}, on {devices}, into {self.out}")
         limit = "" if training.minutes is None else f"{training.minutes:g} minutes, at most "
         say(f"  {limit}{training.updates:,} updates of {training.batch_tokens:,} tokens")
-        for note in self.validation.notes if self.validation else ():
-            say(f"  {note}")
+        if self.validation is not None:
+            for note in self.validation.notes:
+                say(f"  {note}")
 
 
 def record_spent(out: Path, budget: Budget) -> None:
@@ -380,4 +399,6 @@ def _said(dev: DevScores, task: Task, is_best: bool) -> str:
     of_direction = f"{task.metric} "
     figures = [f"dev {label} {figure(scores[name])}" for name, label in task.labels.items()]
     figures += [f"{name.removeprefix(of_direction)} {scores[name]:.2f}" for name in scores if of_direction in name]
-    return "  ".join([*figures, "best"] if is_best else figures)
+    if is_best:
+        figures.append("best")
+    return "  ".join(figures)
