@@ -108,7 +108,7 @@ def read_run(path: Path) -> RunRecord:
     Damaged checkpoints and lines are skipped.
     """
     found, _ = survey(path)
-    recipe, about, average = _recipe(path, found), About(), _average(path, found)
+    recipe, about, average = _recipe(path, found), About(), _read_average(path, found)
     with suppress(UserError, ValidationError):
         about = About.model_validate(read_json(path / ABOUT))
     base = None
@@ -214,7 +214,7 @@ def plain(recipe: Recipe) -> dict[str, Any]:
     return found
 
 
-def _average(path: Path, found: Sequence[Bundle]) -> Bundle | None:
+def _read_average(path: Path, found: Sequence[Bundle]) -> Bundle | None:
     """Read the average of a run's checkpoints.
 
     Return None if there is none, or if it is of another run or scored on an earlier development set.

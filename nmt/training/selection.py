@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from nmt.checkpoint.reading import AVERAGED, MANIFEST, Bundle, best, checkpoints, load_weights
-from nmt.checkpoint.writing import Mean, add_info, average, averageable, save_bundle
+from nmt.checkpoint.writing import Mean, add_info, average, plan_average, save_bundle
 from nmt.model.transformer import Transformer
 from nmt.recipe import Recipe
 from nmt.system.console import Console, figure
@@ -30,7 +30,7 @@ SCORED = ("scores", "signatures", "interval")  # keys of bundle.json
 UNLIMITED = Budget(None, lambda: 0.0)
 
 
-def average_newest(
+def write_default_average(
     directory: Path, out: Path | None, device: torch.device, console: Console, budget: Budget = UNLIMITED
 ) -> Bundle:
     """Average a run's newest `decoding.average_last` checkpoints.
@@ -38,14 +38,15 @@ def average_newest(
     Once the learning rate has fallen almost to zero, the last checkpoint is usually the best, and older ones may do
     harm. Then average only as many as help on the development set or, if its scores are not here, the newest alone.
     """
-    newest = averageable(directory, out)[0][-1]
-    recipe = newest.recipe
-    is_here = False
-    if recipe.training.falls:
+    found, _ = plan_average(directory, out)
+    newest = found[-1]
+    if newest.recipe.training.falls:
+        is_here = False
         with suppress(UserError):
             is_here = bool(newest.scores) and find_prepared(newest, directory).exists()
         if is_here:
-            return average_by_score(directory, out, device, console, recipe.decoding.average_last, budget)
+            most = newest.recipe.decoding.average_last
+            return write_best_average(directory, out, device, console, most, budget)
         if not from_before_the_end([newest]):
             console.say("the learning rate has fallen: without dev scores, the newest checkpoint is kept alone")
             return average(directory, 1, out, console=console)
@@ -60,15 +61,14 @@ def from_before_the_end(checkpoints: Sequence[Bundle]) -> list[Bundle]:
 
     def fallen(checkpoint: Bundle) -> float:
         by_updates = (checkpoint.step - training.warmup) / (training.updates - training.warmup)
-        by_minutes = 0.0
         with suppress(UserError):
-            by_minutes = RunState.of(checkpoint).fallen
-        return max(by_updates, by_minutes)
+            return max(by_updates, RunState.of(checkpoint).fallen)
+        return by_updates
 
     return [checkpoint for checkpoint in checkpoints if fallen(checkpoint) < LAST_TENTH]
 
 
-def average_by_score(
+def write_best_average(
     directory: Path,
     out: Path | None,
     device: torch.device,
@@ -84,10 +84,11 @@ def average_by_score(
     bundle.json holds the scores and, as `curve`, those of every number tried. Raise UserError if there are no
     checkpoints, if they are from different runs, or if their data is not prepared here.
     """
-    found, path = averageable(directory, out)
-    found = found[-(most or len(found)) :]
+    found, path = plan_average(directory, out)
+    if most:
+        found = found[-most:]
     newest = found[-1]
-    task = found[-1].task
+    task = newest.task
     validation = Validation.of(newest)
     mean = Mean(newest)
     for note in validation.notes:
@@ -106,26 +107,27 @@ def average_by_score(
     known = _scores_of(newest) if most and "interval" in newest.info else None
     score = partial(_info, validation, budget=budget, console=console)
     with console.progress("scoring", len(sizes), "averages") as advance:
-        for count, oldest, weights, info in _averages(found, sizes, mean, device, known, score):
+        for count, oldest, weights, info in _candidates(found, sizes, mean, device, known, score):
             if not chosen:
                 chosen = count
                 best_weights = weights
             if info is None:
                 break
             tried[count] = info
-            cells = (f"{info['scores'][key]:{len(name)}.2f}" for key, name in names.items())
+            cells = [f"{info['scores'][key]:{len(name)}.2f}" for key, name in names.items()]
             console.say("  ".join([f"{count:8}", *cells, f"{oldest.step:,} to {newest.step:,}"]))
             if rank(count) > rank(chosen):
                 chosen = count
                 best_weights = weights
-            advance(1, f"best dev {task.label} {tried[chosen]['scores'][task.metric]:.2f} of {chosen}")
+            best_score = tried[chosen]["scores"][task.metric]
+            advance(1, f"best dev {task.label} {best_score:.2f} of {chosen}")
             if most and chosen != count:
                 break
     curve = [{"last": count, **info["scores"]} for count, info in tried.items()]
     return mean.save(path, best_weights, chosen, curve=curve, **tried.get(chosen, {}))
 
 
-def _averages(
+def _candidates(
     found: Sequence[Bundle],
     sizes: Sequence[int],
     mean: Mean,
@@ -141,13 +143,14 @@ def _averages(
     model = found[-1].model(device)
     for count, bundle in enumerate(reversed(found), 1):
         mean.add(bundle)
-        if count in sizes:
-            weights = mean.weights()
-            info = known if count == 1 else None
-            if info is None:
-                load_weights(model, weights, bundle.path)
-                info = score(model)
-            yield count, bundle, weights, info
+        if count not in sizes:
+            continue
+        weights = mean.weights()
+        info = known if count == 1 else None
+        if info is None:
+            load_weights(model, weights, bundle.path)
+            info = score(model)
+        yield count, bundle, weights, info
 
 
 def _scores_of(checkpoint: Bundle) -> dict[str, Any]:
@@ -167,7 +170,7 @@ def _info(validation: Validation, model: Transformer, *, budget: Budget, console
     return info
 
 
-def score_average(average: Bundle, run: Path, device: torch.device, console: Console) -> Bundle:
+def score_and_choose_split(average: Bundle, run: Path, device: torch.device, console: Console) -> Bundle:
     """Score an average of a run on its development set unless that is done, and choose how it splits lines.
 
     Leave it as it is if the development set is not here.
@@ -210,8 +213,11 @@ def compare_with_one(average: Bundle, run: Path, device: torch.device, console: 
         return shlex.join(["nmt", "average", str(run), option, "1", *out])
 
     early = [checkpoint.step for checkpoint in from_before_the_end(found)]
-    if averaged := [f"{step:,}" for step in early if step in steps]:
-        listed = " to ".join(dict.fromkeys((averaged[0], averaged[-1])))
+    averaged = [step for step in early if step in steps]
+    if averaged:
+        listed = f"{averaged[0]:,}"
+        if len(averaged) > 1:
+            listed += f" to {averaged[-1]:,}"
         console.say(f"  from before the last tenth of the falling learning rate: {listed}")
     if average.dev_score is None:
         if averaged and newest.step not in early:
@@ -227,9 +233,11 @@ def compare_with_one(average: Bundle, run: Path, device: torch.device, console: 
         singles.append(("best", top.step, top.scores[task.metric], "--best"))
     for name, step, own, option in singles:
         is_better = task.rank(own) > task.rank(average.dev_score)
-        if is_better or name == "newest":
-            said = f"  the {name} checkpoint alone, update {step:,}: dev {task.label} {figure(own)}"
-            console.say(f"{said}, which is better: {alone(option)}" if is_better else said)
+        said = f"  the {name} checkpoint alone, update {step:,}: dev {task.label} {figure(own)}"
+        if is_better:
+            console.say(f"{said}, which is better: {alone(option)}")
+        elif name == "newest":
+            console.say(said)
 
 
 def lines_to_compare(validation: Validation, recipe: Recipe) -> list[int]:
@@ -246,7 +254,9 @@ def lines_to_compare(validation: Validation, recipe: Recipe) -> list[int]:
 def cost_of_splits(validation: Validation, recipe: Recipe) -> float:
     """Return how long `choose_split` takes, in validations: both ways, and once more all lines by the better one."""
     rows = lines_to_compare(validation, recipe)
-    return 1.0 + 2.0 * len(rows) / len(validation.sources) if rows else 0.0
+    if not rows:
+        return 0.0
+    return 1.0 + 2.0 * len(rows) / len(validation.sources)
 
 
 def choose_split(
@@ -264,21 +274,22 @@ def choose_split(
         console.say("  decoding.split is not chosen by dev scores: training.minutes leaves no time for it")
         return average
     one = validation.compare_splits(average.model(device), rows)
-    better = one.system.score > one.baseline.score and one.p_value < SIGNIFICANT
+    is_better = one.system.score > one.baseline.score and one.p_value < SIGNIFICANT
     console.say(
         f"  {len(rows):,} dev lines with several sentences: {recipe.task.label} {one.system.score:.2f} if split at "
         f"every sentence, {one.baseline.score:.2f} by auto (p = {one.p_value:.3f}); "
-        f"decoding.split: {'sentences' if better else 'auto'}"
+        f"decoding.split: {'sentences' if is_better else 'auto'}"
     )
-    if not better:
+    if not is_better:
         return average
-    recipe = recipe.model_copy(update={"decoding": recipe.decoding.model_copy(update={"split": "sentences"})})
+    decoding = recipe.decoding.model_copy(update={"split": "sentences"})
+    recipe = recipe.model_copy(update={"decoding": decoding})
     info = {key: value for key, value in average.info.items() if key not in ("format", "task", "lossy", "hashes")}
     save_bundle(average.path, average.weights(), recipe, average.tokenizer(), info)
     return _scored(Bundle.read(average.path), validation.with_split("sentences"), device)
 
 
-def average_and_score(directory: Path, device: torch.device, console: Console, budget: Budget = UNLIMITED) -> None:
+def write_final_average(directory: Path, device: torch.device, console: Console, budget: Budget = UNLIMITED) -> None:
     """Average the newest checkpoints of a run, score the average, and choose how it splits lines, unless that is done.
 
     If the average is worse than the best checkpoint, that one takes its place. What the budget leaves no time for is
@@ -298,9 +309,9 @@ def average_and_score(directory: Path, device: torch.device, console: Console, b
     if not budget.fits(budget.saving):
         console.say(later)
         return
-    result = average_newest(directory, None, device, console, budget)
+    result = write_default_average(directory, None, device, console, budget)
     steps = result.info["steps"]
-    averaged = f"averaged {len(steps)} checkpoint{'s' if len(steps) > 1 else ''}"
+    averaged = "averaged 1 checkpoint" if len(steps) == 1 else f"averaged {len(steps)} checkpoints"
     said = f"{averaged}: {path}"
     if newest.recipe.data.valid:
         validation = Validation.of(result)
@@ -328,7 +339,10 @@ def average_and_score(directory: Path, device: torch.device, console: Console, b
 
 def numbers_to_try(most: int) -> list[int]:
     """Return the Fibonacci numbers 1, 2, 3, 5, 8, … below `most`, followed by `most`."""
-    numbers = [1, 2]
-    while numbers[-1] < most:
-        numbers.append(sum(numbers[-2:]))
-    return [number for number in numbers if number < most] + [most]
+    numbers = []
+    number = 1
+    following = 2
+    while number < most:
+        numbers.append(number)
+        number, following = following, number + following
+    return [*numbers, most]
