@@ -151,7 +151,9 @@ class Packer:
         ends = lengths.cumsum(0)
         positions = torch.arange(size) - (ends - lengths).repeat_interleave(lengths)
         bounds = torch.cat((torch.zeros(1, dtype=torch.int64), ends)).int()
-        longest = min(TILE, self.longest) if int(lengths.max()) <= TILE else self.longest
+        longest = self.longest
+        if int(lengths.max()) <= TILE:
+            longest = min(TILE, longest)
         return row, Sequences(bounds, positions[None], longest)
 
     def _grouped(self, *sides: Sequences) -> Sequence[Sequences]:
@@ -260,7 +262,9 @@ class MicroBatches:
     def _batch(self, rows: Rows, device_tokens: int) -> Batch:
         """Read pairs into a padded or packed micro-batch."""
         batch = make_batch(self._corpus, rows)
-        return batch if self._packer is None else self._packer.pack(batch, device_tokens)
+        if self._packer is None:
+            return batch
+        return self._packer.pack(batch, device_tokens)
 
     def on_device(self, batch: Batch) -> Batch:
         """Copy a micro-batch to the device; on a GPU, on a separate stream that overlaps with computation."""

@@ -70,7 +70,8 @@ class ForkedGroup(Group):
         failure = None
         if isinstance(error, Exception):
             known = known_error(error)
-            failure = known.message, known.hint, "".join(traceback.format_exception(error))
+            trace_back = "".join(traceback.format_exception(error))
+            failure = known.message, known.hint, trace_back
         self._forks.end(failure)
         os.close(self._memory)
 
@@ -119,14 +120,20 @@ class ForkedGroup(Group):
         """Move the parameters and the optimizer's state, the same on all ranks, into shared memory."""
         parameters = [each for each in module.parameters() if each.requires_grad]
         shared = [*parameters, *optimizer.state().values()]
-        owned = list(zip(parameters, owners([each.numel() for each in parameters], self.size), strict=True))
-        given = [(rank, each, owner) for rank in range(self.size) for each, owner in owned if owner != rank]
-        places = _mapped(self._memory, [*shared, *(each for _, each, _ in given)])
-        for tensor, place in zip(shared, places, strict=False):
+        owner_of_each = owners([each.numel() for each in parameters], self.size)
+        given = []  # rank, parameter, owner: the gradients that a rank puts where the owner takes them
+        for rank in range(self.size):
+            for parameter, owner in zip(parameters, owner_of_each, strict=True):
+                if owner != rank:
+                    given.append((rank, parameter, owner))
+        places = iter(_mapped(self._memory, [*shared, *(parameter for _, parameter, _ in given)]))
+        for tensor in shared:
+            place = next(places)
             if self.leads:
                 place.copy_(tensor.detach())
             tensor.data = place
-        for (rank, parameter, owner), place in zip(given, places[len(shared) :], strict=True):
+        for rank, parameter, owner in given:
+            place = next(places)
             if rank == self.rank:
                 self._given.append((parameter, place))
             elif owner == self.rank:
@@ -137,11 +144,17 @@ class ForkedGroup(Group):
     def add_up(self) -> None:
         """Sum the gradients of this rank's parameters over all ranks, and drop those of others."""
         for parameter, place in self._given:
-            place.zero_() if parameter.grad is None else place.copy_(parameter.grad)
+            if parameter.grad is None:
+                place.zero_()
+            else:
+                place.copy_(parameter.grad)
             parameter.grad = None
         self.wait()
         for parameter, place in self._taken:
-            parameter.grad = place.clone() if parameter.grad is None else parameter.grad.add_(place)
+            if parameter.grad is None:
+                parameter.grad = place.clone()
+            else:
+                parameter.grad.add_(place)
 
     def equalise(self, tensors: Sequence[Tensor]) -> bool:
         """Do nothing: the ranks share the tensors."""
@@ -167,12 +180,15 @@ def owners(sizes: Sequence[int], ranks: int) -> list[int]:
 
 def _mapped(file: int, tensors: Sequence[Tensor]) -> list[Tensor]:
     """Return tensors like those given that are in the memory of a file."""
-    offsets = [0]
+    offsets = []
+    end = 0
     for tensor in tensors:
-        offsets.append(offsets[-1] + -(-tensor.nbytes // ALIGNED) * ALIGNED)
-    os.ftruncate(file, offsets[-1])
-    memory = mmap.mmap(file, offsets[-1])
-    return [
-        torch.frombuffer(memory, dtype=tensor.dtype, count=tensor.numel(), offset=offset).view(tensor.shape)
-        for tensor, offset in zip(tensors, offsets, strict=False)
-    ]
+        offsets.append(end)
+        end += -(-tensor.nbytes // ALIGNED) * ALIGNED
+    os.ftruncate(file, end)
+    memory = mmap.mmap(file, end)
+    mapped = []
+    for tensor, offset in zip(tensors, offsets, strict=True):
+        flat = torch.frombuffer(memory, dtype=tensor.dtype, count=tensor.numel(), offset=offset)
+        mapped.append(flat.view(tensor.shape))
+    return mapped

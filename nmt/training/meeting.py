@@ -60,9 +60,9 @@ class Meeting:
         Raise GroupError on timeout, or if this rank's launcher has died, and UserError if rank 0 cannot listen there or
         the ranks are on different kinds of device.
         """
+        store = self._find_store(place)
         rank = self._world.rank
         size = self._world.size
-        store = self._find_store(place)
         token = f"{uuid4().hex}-{self._device}"
         attempt = f"nmt/{place.run}/attempt"
         tokens = [f"nmt/{place.run}/token/{number}" for number in range(size)]
@@ -76,7 +76,9 @@ class Meeting:
                 if found != published:
                     store.set(attempt, found)
                     published = found
-            listed = store.get(attempt).decode() if store.check([attempt]) else ""
+            if not store.check([attempt]):
+                return False
+            listed = store.get(attempt).decode()
             members = listed.split()
             if len(members) != size or members[rank] != token:
                 return False
@@ -89,7 +91,9 @@ class Meeting:
 
         def missing() -> str:
             ranks = [number for number, name in enumerate(tokens) if not store.check([name])]
-            return named(ranks) if ranks else f"the other {size - 1}"
+            if not ranks:
+                return f"the other {size - 1}"
+            return named(ranks)
 
         self._wait(is_confirmed_by_all, missing, speaks=self._leads)
         self._check_devices([member.partition("-")[2] for member in confirmed.split()])
@@ -158,10 +162,13 @@ class Meeting:
 
     def _check_devices(self, kinds: Sequence[str]) -> None:
         """Raise UserError on rank 0, and a silent error on the others, unless all have the same kind of device."""
-        if difference := by_rank(kinds):
+        difference = by_rank(kinds)
+        if difference and not self._leads:
+            raise GroupError("", retry=False)
+        if difference:
             problem = f"ranks on unlike devices cannot exchange gradients: {difference}"
             hint = "use --device cpu on all hosts, or see why PyTorch finds no GPU on some: nvidia-smi"
-            raise UserError(problem, hint) if self._leads else GroupError("", retry=False)
+            raise UserError(problem, hint)
 
 
 def named(ranks: Sequence[int]) -> str:
@@ -174,4 +181,6 @@ def by_rank(values: Sequence[str]) -> str:
     ranks = defaultdict[str, list[int]](list)
     for rank, value in enumerate(values):
         ranks[value].append(rank)
-    return "; ".join(f"{named(those)}: {value}" for value, those in ranks.items()) if len(ranks) > 1 else ""
+    if len(ranks) == 1:
+        return ""
+    return "; ".join(f"{named(those)}: {value}" for value, those in ranks.items())

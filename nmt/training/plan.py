@@ -118,26 +118,27 @@ def plan_run(recipe: Recipe, device: torch.device, devices: int = 1) -> str:
     on_cpu = device.type == "cpu"
     dtype = product_dtype(training.precision, device, recipe.model.d_model)
     peak = measured_flops(device, dtype)
-    at_work = 1 if on_cpu else devices  # workers share the CPU
-    seconds = plan.flops_per_update / (EFFICIENCY * peak * at_work)
-    updates = training.updates
-    fitting = ""
-    if training.minutes is not None:
-        in_time = int(UPDATING * 60 * training.minutes / seconds)
-        updates = min(updates, max(1, in_time))
-    if updates < training.updates:
-        fitting = f", of which {updates:,} fit into training.minutes"
-
-    each = ""
-    on = str(device)
-    if devices > 1:
-        several = "processes" if on_cpu else "devices"
-        each = " in each process" if on_cpu else " on each device"
-        on = f"{devices} {several}, {device.type}"
-    per_device = "" if on_cpu else " per device"
+    at_work = devices
+    per_device = " per device"
     measured = f"the {peak / 1e9:,.0f} GFLOP/s measured just now"
     if on_cpu:
+        at_work = 1  # workers share the CPU
+        per_device = ""
         measured += " in bf16" if dtype == torch.bfloat16 else f" by {fp32_multiplier()}"
+    each = ""
+    on = str(device)
+    if devices > 1 and on_cpu:
+        each = " in each process"
+        on = f"{devices} processes, {device.type}"
+    elif devices > 1:
+        each = " on each device"
+        on = f"{devices} devices, {device.type}"
+    seconds = plan.flops_per_update / (EFFICIENCY * peak * at_work)
+    updates = training.updates
+    if training.minutes is not None:
+        fitting = int(UPDATING * 60 * training.minutes / seconds)
+        updates = min(updates, max(1, fitting))
+
     assumed = " (assumed)" if plan.assumed else ""
     subwords, symbols = plan.vocabularies
     source, target = plan.lengths
@@ -160,8 +161,10 @@ def plan_run(recipe: Recipe, device: torch.device, devices: int = 1) -> str:
     rows["disk"] = _disk(training, updates, updates * seconds, plan.saved_bytes)
     total = f"{plan.flops_per_update * updates:.2e} for {updates:,} updates"
     rows["FLOPs"] = f"{plan.flops_per_update:.2e} per update, {total}"
-    speed = f"{seconds:,.3g} s per update on {on}{fitting}, at {EFFICIENCY:.0%} of {measured}"
-    rows["time"] = f"about {clock(seconds * updates)}, {speed}"
+    rows["time"] = f"about {clock(seconds * updates)}, {seconds:,.3g} s per update on {on}"
+    if updates < training.updates:
+        rows["time"] += f", of which {updates:,} fit into training.minutes"
+    rows["time"] += f", at {EFFICIENCY:.0%} of {measured}"
     if plan.pairs:
         rows["epochs"] = f"about {updates * plan.sentences / plan.pairs:.3g} of {plan.pairs:,} pairs"
     if updates < 2 * training.warmup:

@@ -161,12 +161,13 @@ def _scores_of(checkpoint: Bundle) -> dict[str, Any]:
 def _info(validation: Validation, model: Transformer, *, budget: Budget, console: Console) -> dict[str, Any] | None:
     """Score a model; return what bundle.json tells of its scores, or say why there is no time for them."""
     pace = budget.last_pace()
-    dev = validation(model) if pace is None else validation.within(model, pace)
+    if pace is None:
+        return validation.info(validation(model))
+    dev = validation.within(model, pace)
     info = None if dev is None else validation.info(dev)
-    if pace is not None:
-        budget.scored(pace, info is not None)
-        if info is None:
-            console.say(f"the average is not scored: {pace.reason}")
+    budget.scored(pace, info is not None)
+    if info is None:
+        console.say(f"the average is not scored: {pace.reason}")
     return info
 
 
@@ -207,10 +208,12 @@ def compare_with_one(average: Bundle, run: Path, device: torch.device, console: 
     top = best(found)
     if steps == [newest.step] or "curve" in average.info:
         return
-    out = ["--out", str(average.path)] if average.path != run / AVERAGED else []
 
     def alone(option: str) -> str:
-        return shlex.join(["nmt", "average", str(run), option, "1", *out])
+        command = ["nmt", "average", str(run), option, "1"]
+        if average.path != run / AVERAGED:
+            command += ["--out", str(average.path)]
+        return shlex.join(command)
 
     early = [checkpoint.step for checkpoint in from_before_the_end(found)]
     averaged = [step for step in early if step in steps]
@@ -248,7 +251,9 @@ def lines_to_compare(validation: Validation, recipe: Recipe) -> list[int]:
     if recipe.task.name != "translate" or recipe.decoding.split != "auto":
         return []
     rows = validation.unlike_splits()
-    return rows if len(rows) >= LINES_TO_COMPARE else []
+    if len(rows) < LINES_TO_COMPARE:
+        return []
+    return rows
 
 
 def cost_of_splits(validation: Validation, recipe: Recipe) -> float:
@@ -267,7 +272,9 @@ def choose_split(
     Leave a recipe alone that asks for another way than auto, and a model that has learnt too little to tell.
     """
     recipe = average.recipe
-    rows = [] if average.is_poor else lines_to_compare(validation, recipe)
+    if average.is_poor:
+        return average
+    rows = lines_to_compare(validation, recipe)
     if not rows:
         return average
     if not budget.fits(cost_of_splits(validation, recipe) * (budget.scoring or 0.0)):
