@@ -12,21 +12,21 @@ from collections.abc import Callable
 from nmt.system.console import clock
 
 UNUSED = 0.03  # share of the minutes for what takes longer than estimated
-MOST_UNUSED = 10.0  # seconds that this share has at most
+MOST_UNUSED = 10.0  # seconds of that share at most
 LONGEST = 0.12  # share of the minutes that a validation may take: a tenth, by an estimate
 RARE = 10  # minimum ratio of the seconds between validations to those of one, unless updates say when they are due
 PROBE = 0.005  # share of the minutes for a validation that only measures how long a whole one takes
-KEPT = 0.9  # per update, of the seconds of the slowest of the last updates
-CLOSING = 0.2  # of the seconds before training: as long, report and exit take after it
-LEAST_CLOSING = 0.5  # seconds for these
-MOST_CLOSING = 5.0
+KEPT = 0.9  # share of the slowest update's seconds that counts still one update later
+CLOSING = 0.2  # share of the seconds before training that report and exit take after it
+LEAST_CLOSING = 0.5  # seconds that they take at least
+MOST_CLOSING = 5.0  # seconds that they take at most
 SAVING = 3  # times that a checkpoint is written, or as much is read, after the last update
-FORWARD = 1 / 3  # of an update's seconds
+FORWARD = 1 / 3  # share of an update's seconds that its forward pass takes
 SECONDS_PER_LINE = 0.001  # to score a line that has been translated
 FEWEST = 2  # lines of a rank that are translated first; each part has twice as many as the one before
-TELLING = 14  # lines from which on the time that all of them take is estimated: the first part also starts the search
-PATIENCE = 3  # times that a measurement may take longer than it should, until it tells something
-QUARTER = 4  # maximum part of the lines, as a divisor
+TELLING = 14  # lines after which the time of all of them is estimated; the first part also starts the search
+PATIENCE = 3  # a probe may take so many times its time more, so that it has an estimate
+QUARTER = 4  # no part has more than all lines divided by this
 
 
 class Budget:
@@ -46,7 +46,7 @@ class Budget:
         self.validations = 0.0  # that are to follow the last update, without that of an average
         self.averages = False  # whether an average is to be scored as well
         self.lines = 0  # of the development set
-        self.batches = 0.0  # as many updates have as many tokens as the development set
+        self.batches = 0.0  # size of the development set in updates
         self._rest: float | None = None  # seconds of a validation after its last line is translated
         self._seconds = seconds
         self._before = before
@@ -56,7 +56,7 @@ class Budget:
         self._fallen = fallen
         self._fell_at: float | None = None
         self._scored_at = 0.0  # when the first update began, or the last validation ended
-        self._not_before = 0.0  # when a validation may be tried again that was given up
+        self._not_before = 0.0  # when a validation that was given up may be tried again
 
     @property
     def spent(self) -> float:
@@ -78,7 +78,9 @@ class Budget:
 
     def seconds_left(self) -> float:
         """Return the seconds until the last update, after which a checkpoint is written, scored and averaged."""
-        validations = self.validations + self.averages
+        validations = self.validations
+        if self.averages:
+            validations += 1.0
         return self.left() - SAVING * self.saving - validations * self._accepted - self._update
 
     @property
@@ -197,10 +199,10 @@ class Pace:
         reason: str = "",
         probes: bool = False,
     ) -> None:
-        """Allow so many seconds from now, by a clock; `probes` stops then, and not once more are to be expected.
+        """Allow `allowed` seconds from now by the clock `seconds`; a pace that `probes` ends only when they are over.
 
-        `expected` is an estimate for the whole validation. Its `rest` follows the search. `reason` says why one may not
-        take longer.
+        Others end as soon as more are to be expected. `expected` is an estimate for the whole validation, whose `rest`
+        follows the search. `reason` says why it may not take longer.
         """
         self.expected = expected
         self.searched = 0.0
@@ -229,7 +231,7 @@ class Pace:
         return f"{self._reason}; it takes about {clock(self.expected)}"
 
     def next(self, done: int, lines: int) -> int:
-        """Return up to which of the `lines` to search next, if so many are `done`; `done` itself to give up."""
+        """Return the end of the next part of the `lines`, of which `done` are searched; `done` itself to give up."""
         now = self.seconds
         if done == 0:
             return self._first_part(lines)
@@ -240,7 +242,8 @@ class Pace:
         self.searched = now
         end = _end(part, done, lines)
         # A part may take as long as its lines or, on a GPU, as the one before.
-        is_late = now + seconds * (end - done) / part > self._allowed * (1.0 + PATIENCE * self._probes)
+        limit = (1.0 + PATIENCE) * self._allowed if self._probes else self._allowed
+        is_late = now + seconds * (end - done) / part > limit
         if done < lines and (is_late or done >= TELLING):
             self.expected = now + self._estimate(done, lines) + self._rest
             until = now if self._probes else self.expected

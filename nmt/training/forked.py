@@ -45,7 +45,7 @@ def ranks_on_cpu(threads: int, settings: Training) -> int:
 
 
 class ForkedGroup(Group):
-    """A group whose ranks `connect` forks; what comes before is done once.
+    """A group whose other ranks are forks that `connect` starts, so that what comes before is done once.
 
     Each rank applies the optimizer to its own part of the parameters, and sums their gradients over all ranks.
     Parameters, the optimizer's state and what is exchanged are in memory that the ranks share.

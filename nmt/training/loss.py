@@ -141,10 +141,11 @@ class Objective(nn.Module):
         self._symbols_first = False
 
     def limit(self, sizes: Sequence[int], symbols_first: bool) -> None:
-        """Keep from outputs in a language all but the first of `sizes` symbols, given by the symbol of each language.
+        """Keep outputs in a language to the first symbols of the vocabulary.
 
-        The symbols begin targets if `symbols_first`, else sources. One more weight column for each size, and a state
-        of 1 where it is that of the language, lower the logits of all others to what the softmax rounds to nothing.
+        `sizes` (vocabulary,) has the number of these for the symbol of each language. The symbols begin targets if
+        `symbols_first`, else sources. One more weight column for each distinct size, and a state of 1 where it is that
+        of the language, lower the logits of all other symbols to what the softmax rounds to nothing.
         """
         distinct, numbers = torch.tensor(sizes).unique(return_inverse=True)
         padded = F.pad(distinct, (0, -len(distinct) % ALIGNED), value=len(sizes))  # (columns,)
@@ -267,7 +268,7 @@ class Divergence:
                 self.in_a_row = []
                 continue
             self.in_a_row.append((step, rows))
-            self._state.skip()
+            self._state.skipped += 1
             self._console.say(f"update {step}: skipped, its gradient is not finite")
             if len(self.in_a_row) >= MANY:
                 raise self._diverged(*self.in_a_row[0])

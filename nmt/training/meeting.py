@@ -173,7 +173,8 @@ class Meeting:
 
 def named(ranks: Sequence[int]) -> str:
     """Name ranks, as in `ranks 1, 2`."""
-    return f"rank{'s' * (len(ranks) > 1)} {', '.join(map(str, ranks))}"
+    listed = ", ".join(map(str, ranks))
+    return f"ranks {listed}" if len(ranks) > 1 else f"rank {listed}"
 
 
 def by_rank(values: Sequence[str]) -> str:

@@ -46,7 +46,8 @@ class Meter:
 
     def add(self, losses: Sequence[Losses], lengths: Lengths, flops: float, norm: Tensor) -> None:
         """Add an update: its micro-batches' losses on this rank; lengths, FLOPs and gradient norm () over all ranks."""
-        self._state.count(lengths.target_tokens, flops)
+        self._state.tokens += lengths.target_tokens
+        self._state.flops += flops
         self.tick()
         own = map(sum, zip(*losses, strict=True))
         tokens = lengths.source_tokens + lengths.target_tokens

@@ -83,19 +83,10 @@ class RunState:
         self.epoch += 1
         self.offset = 0
 
-    def skip(self) -> None:
-        """Count an update without effect."""
-        self.skipped += 1
-
     def compute_on(self, place: str, device_tokens: int) -> None:
         """Go on with micro-batches of this size on devices."""
         self.place = place
         self.device_tokens = device_tokens
-
-    def count(self, tokens: int, flops: float) -> None:
-        """Count an update's target tokens and FLOPs."""
-        self.tokens += tokens
-        self.flops += flops
 
     def spend(self, seconds: float, devices: str, number: int, sustained: float) -> None:
         """Count seconds of a `number` of devices, each of which sustains so many fp32 FLOP/s."""
@@ -105,7 +96,7 @@ class RunState:
         self.estimated_flops += number * seconds * sustained
 
     def keep(self, budget: Budget) -> None:
-        """Keep what a run that goes on must know of its minutes."""
+        """Store what a resumed run must know of its minutes."""
         self.spent = budget.spent
         self.fallen = budget.fallen
         self.scoring = budget.scoring or 0.0

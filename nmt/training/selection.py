@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -104,13 +103,21 @@ def write_best_average(
         scores = tried[count]["scores"]
         return task.rank(scores[task.metric]), -scores["perplexity"]
 
-    known = _scores_of(newest) if most and "interval" in newest.info else None
-    score = partial(_info, validation, budget=budget, console=console)
     with console.progress("scoring", len(sizes), "averages") as advance:
-        for count, oldest, weights, info in _candidates(found, sizes, mean, device, known, score):
+        model = newest.model(device)
+        for count, oldest in enumerate(reversed(found), 1):
+            mean.add(oldest)
+            if count not in sizes:
+                continue
+            weights = mean.weights()
             if not chosen:
                 chosen = count
                 best_weights = weights
+            if most and count == 1 and "interval" in newest.info:
+                info: dict[str, Any] | None = _scores_of(newest)
+            else:
+                load_weights(model, weights, oldest.path)
+                info = _info(validation, model, budget, console)
             if info is None:
                 break
             tried[count] = info
@@ -127,38 +134,12 @@ def write_best_average(
     return mean.save(path, best_weights, chosen, curve=curve, **tried.get(chosen, {}))
 
 
-def _candidates(
-    found: Sequence[Bundle],
-    sizes: Sequence[int],
-    mean: Mean,
-    device: torch.device,
-    known: dict[str, Any] | None,
-    score: Callable[[Transformer], dict[str, Any] | None],
-) -> Iterator[tuple[int, Bundle, dict[str, Tensor], dict[str, Any] | None]]:
-    """Yield averages of as many of the newest checkpoints as `sizes` say, smallest first.
-
-    Each is its number of checkpoints, the oldest of these, the weights, and what bundle.json tells of its scores, by
-    `score`; of the newest checkpoint alone, that may be `known`.
-    """
-    model = found[-1].model(device)
-    for count, bundle in enumerate(reversed(found), 1):
-        mean.add(bundle)
-        if count not in sizes:
-            continue
-        weights = mean.weights()
-        info = known if count == 1 else None
-        if info is None:
-            load_weights(model, weights, bundle.path)
-            info = score(model)
-        yield count, bundle, weights, info
-
-
 def _scores_of(checkpoint: Bundle) -> dict[str, Any]:
     """Return what bundle.json tells of the scores of a checkpoint; of a run's last one, with an interval."""
     return {key: checkpoint.info[key] for key in SCORED if key in checkpoint.info}
 
 
-def _info(validation: Validation, model: Transformer, *, budget: Budget, console: Console) -> dict[str, Any] | None:
+def _info(validation: Validation, model: Transformer, budget: Budget, console: Console) -> dict[str, Any] | None:
     """Score a model; return what bundle.json tells of its scores, or say why there is no time for them."""
     pace = budget.last_pace()
     if pace is None:
@@ -196,7 +177,7 @@ def _scored(average: Bundle, validation: Validation, device: torch.device) -> Bu
 
 
 def compare_with_one(average: Bundle, run: Path, device: torch.device, console: Console) -> None:
-    """Say whether one checkpoint of a run is better than an average of several of them, and what makes it the model.
+    """Say whether one checkpoint of a run is better than an average of several, and which command makes it the model.
 
     The newest one is scored unless that is done. Without the development set, say only which checkpoints are from too
     early in the training.
@@ -325,7 +306,7 @@ def write_final_average(directory: Path, device: torch.device, console: Console,
         if not result.scores:
             info: dict[str, Any] | None = _scores_of(newest)
             if steps != [newest.step]:
-                info = _info(validation, result.model(device), budget=budget, console=console)
+                info = _info(validation, result.model(device), budget, console)
             if info is None:  # it may be worse than a checkpoint
                 remove_directory(path)
                 console.say(later)

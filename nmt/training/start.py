@@ -108,7 +108,7 @@ def _open(
 
 
 def make_learner(recipe: Recipe, prepared: Path, group: Group, console: Console, checkpoint: Bundle | None) -> Learner:
-    """Return what learns from `prepared` data, with weights of `checkpoint`, training.init_from or a random start.
+    """Return the learner of `prepared` data, with weights of `checkpoint`, training.init_from or a random start.
 
     Raise UserError if memory is too small, if the checkpoint or bundle does not match, or if the ranks differ. What
     is computed here, random weights and means, may differ by rounding: DistributedDataParallel sends that of rank 0.

@@ -109,9 +109,12 @@ class Trainer:
         """
         self._seed()
         batches = self.micro_batches.of(update, self.state.device_tokens)
-        alone = batches[:-1] if self.group.exchanges_backward else batches
-        # DistributedDataParallel averages over ranks; scaling by their number makes it a sum.
-        scale = (self.group.size if self.group.exchanges_backward else 1) / update.lengths.target_tokens
+        alone = batches
+        scale = 1 / update.lengths.target_tokens
+        if self.group.exchanges_backward:
+            alone = batches[:-1]
+            # DistributedDataParallel averages over ranks; scaling by their number makes it a sum.
+            scale = self.group.size / update.lengths.target_tokens
         losses = list[Losses]()
         last: tuple[Tensor, Tensor] | None = None
         ran_out = True
@@ -232,4 +235,6 @@ class Trainer:
         finally:  # running out of memory leaves partial gradients behind
             self.optimizer.clear()
         peak = torch.cuda.max_memory_allocated(self.device)
-        return peak + (peak - before) * self._graphs.active
+        if self._graphs.active:
+            return peak + (peak - before)
+        return peak

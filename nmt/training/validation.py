@@ -219,7 +219,7 @@ class Validation:
         return changed
 
     def _notes(self, same: int) -> Iterator[str]:
-        """Yield what to know of the scores, given how many references equal their source."""
+        """Yield notes on the scores; `same` is the number of references that equal their source."""
         count = len(self.sources)
         scores = " and ".join((self._task.label, *self._task.others.values()))
         if same == count > 0:
