@@ -386,8 +386,11 @@ def stop_requests(escalate: bool) -> Iterator[list[int]]:
         if escalate:
             signal.signal(number, before[number])
 
-    before = {number: signal.getsignal(number) for number in map(int, STOPS)}
-    before = {number: handler for number, handler in before.items() if handler is not signal.SIG_IGN}
+    before = dict[int, Any]()
+    for number in map(int, STOPS):
+        handler = signal.getsignal(number)
+        if handler is not signal.SIG_IGN:
+            before[number] = handler
     try:
         for number in before:
             signal.signal(number, note)

@@ -70,8 +70,8 @@ class ForkedGroup(Group):
         failure = None
         if isinstance(error, Exception):
             known = known_error(error)
-            trace_back = "".join(traceback.format_exception(error))
-            failure = known.message, known.hint, trace_back
+            lines = traceback.format_exception(error)
+            failure = known.message, known.hint, "".join(lines)
         self._forks.end(failure)
         os.close(self._memory)
 
