@@ -62,8 +62,9 @@ class Meter:
     def figures(self) -> dict[str, float]:
         """Return the metrics over all ranks since the last call, and reset."""
         *columns, each_norm = zip(*self._updates, strict=True)
-        *own, target_tokens, tokens, flops = (float(sum(column)) for column in columns)  # synchronises with the GPU
-        loss, nll, cells = self._group.total(*own)
+        sums = [float(sum(column)) for column in columns]  # synchronises with the GPU
+        own_loss, own_nll, own_cells, target_tokens, tokens, flops = sums
+        loss, nll, cells = self._group.total(own_loss, own_nll, own_cells)
         norms = torch.stack(each_norm)
         seconds = time.perf_counter() - self._began
         figures = {
