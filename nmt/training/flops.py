@@ -23,17 +23,17 @@ def training_flops(model: Model, vocabulary: int, source_lengths: Ids, target_le
     (biases, LayerNorm, dropout, activations, softmax, the optimizer) is well below 1%. Each weight costs 2 FLOPs per
     token forward, a multiplication and an addition, and 4 backward.
     """
-    source_lengths = source_lengths.astype(np.float64) + 1
-    target_lengths = target_lengths.astype(np.float64) + 1
-    source = float(source_lengths.sum())
-    target = float(target_lengths.sum())
+    sources = source_lengths.astype(np.float64) + 1  # (pairs,)
+    targets = target_lengths.astype(np.float64) + 1  # (pairs,)
+    source = float(sources.sum())
+    target = float(targets.sum())
     width = model.heads * (model.key_width + model.value_width)  # total width of keys and values
     half = model.d_model * width  # weights of the query and output projections; key and value have as many
     feed_forward = 2 * model.d_model * model.d_ff
-    encoder = source * (2 * half + feed_forward) + width * float((source_lengths**2).sum())
-    looked_back = float((target_lengths * (target_lengths + 1)).sum() / 2)
+    encoder = source * (2 * half + feed_forward) + width * float((sources**2).sum())
+    looked_back = float((targets * (targets + 1)).sum() / 2)
     own = target * (2 * half + feed_forward) + width * looked_back
-    cross = half * (target + source) + width * float((source_lengths * target_lengths).sum())
+    cross = half * (target + source) + width * float((sources * targets).sum())
     softmax = target * model.d_model * vocabulary
     return 3.0 * 2.0 * (model.layers * encoder + model.decoder_depth * (own + cross) + softmax)
 
