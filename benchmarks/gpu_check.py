@@ -47,7 +47,7 @@ from nmt.text.vocabulary import EOS
 from nmt.training.batches import make_batch
 from nmt.training.distributed import Requests
 from nmt.training.loss import smoothed_cross_entropy
-from nmt.training.run_files import RunState
+from nmt.training.run_state import RunState
 from results import Results, parser
 from search_agreement import BATCHES, VOCABULARY, found_by, random_model, random_parser, random_sources, score
 from synthetic import wmt_lengths, write_corpus

@@ -34,7 +34,7 @@ from nmt.model.transformer import Transformer
 from nmt.recipe import Training
 from nmt.system.console import Console
 from nmt.system.device import choose_device
-from nmt.training.cost import training_flops
+from nmt.training.flops import training_flops
 from plain import PlainTraining, PlainTransformer
 from results import Results, parser, section, settings_of
 from synthetic import CLASSES, MODELS, VOCABULARY, write_classes

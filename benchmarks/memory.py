@@ -11,8 +11,8 @@ from torch import Tensor
 from nmt.model.batch import Batch
 from nmt.model.transformer import Transformer
 from nmt.recipe import Model
-from nmt.training.cost import kept_per_token
 from nmt.training.loss import Objective
+from nmt.training.plan import kept_per_token
 
 VOCABULARY, SENTENCES, LENGTH = 1000, 8, 32
 

@@ -24,7 +24,7 @@ from nmt.training.batches import prefetched
 from nmt.training.distributed import Group, Requests
 from nmt.training.learner import Learner
 from nmt.training.progress import Progress
-from nmt.training.run_files import RunState
+from nmt.training.run_state import RunState
 from nmt.training.trainer import Trainer
 
 Plan = Callable[[int], EpochPlan]

@@ -79,7 +79,7 @@ def average(given: options.AverageOptions) -> None:
 
     With --format huggingface, ctranslate2 or argos, CKPTS may also be a bundle, which is exported as it is.
     """
-    from nmt.commands.train import average as run
+    from nmt.commands.train import average_or_export as run
 
     run(given)
 

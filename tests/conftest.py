@@ -104,8 +104,8 @@ def new_processes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True)
 def _no_pages(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Training in this process starts no other one for its report, except in tests/training/test_progress_pages.py."""
-    monkeypatch.setattr("nmt.training.progress.Page._start", lambda self: None)
+    """Training in this process starts no other one for its report, except in tests/training/test_report_process.py."""
+    monkeypatch.setattr("nmt.training.report_process.Page._start", lambda self: None)
 
 
 @dataclass(frozen=True)

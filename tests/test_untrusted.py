@@ -32,7 +32,7 @@ from nmt.system.errors import UserError
 from nmt.system.integrity import replace_manifest
 from nmt.text.lines import LONGEST as LONGEST_LINE
 from nmt.text.lines import read_lines
-from nmt.training.run_files import read_samples
+from nmt.training.dev_outputs import read_samples
 
 ROOM = 3 << 29
 """Bytes of memory, 1.5 GiB, that no attack may make a process ask for."""

@@ -32,9 +32,9 @@ def prepare() -> None:
     """
     for module in IMPORTED:
         import_module(module)
-    refreshing: Any = import_module("nmt.training.progress")
+    refreshing: Any = import_module("nmt.training.report_process")
     refreshing.Child = _ForkedReport
-    flops: Any = import_module("nmt.training.cost")
+    flops: Any = import_module("nmt.training.flops")
     flops.measured_flops = lambda device, dtype: 1e11
 
 
@@ -78,7 +78,7 @@ def _become(command: str, folder: Path, said: Path, plan: Plan | None) -> None:
 
 
 class _ForkedReport:
-    """What `nmt/training/progress.py` needs of a `Child`; a process that draws a report is a fork of the command.
+    """What `nmt/training/report_process.py` needs of a `Child`; a process that draws a report is a fork of the command.
 
     A new one would import for a second, in every trial.
     """

@@ -176,7 +176,7 @@ def average(
     `out` defaults to DIRECTORY/averaged, `last` to the recipe's decoding.average_last. If there are fewer checkpoints,
     average all. `console` shows progress. Raise UserError if there are none, or if they are from different runs.
     """
-    found, path = averageable(directory, out)
+    found, path = plan_average(directory, out)
     chosen = reading.ranked(found)[-best:] if best else found[-(last or found[-1].recipe.decoding.average_last) :]
     if not chosen:
         problem = f"{directory}: none of its checkpoints has a dev score"
@@ -189,7 +189,7 @@ def average(
     return mean.save(path, mean.weights())
 
 
-def averageable(directory: Path, out: Path | None) -> tuple[list[Bundle], Path]:
+def plan_average(directory: Path, out: Path | None) -> tuple[list[Bundle], Path]:
     """Return a run's checkpoints, oldest first, and the path for their average.
 
     Raise UserError if there are none, or if the average would replace anything but a bundle.

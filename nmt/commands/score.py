@@ -55,7 +55,7 @@ def _score_runs(options: ScoreOptions) -> None:
     from nmt.report.page import write_page
     from nmt.report.record import read_summarised
     from nmt.system.device import choose_device
-    from nmt.training.cost import summarise, table
+    from nmt.training.summary import summarise, table
 
     device = choose_device(options.device, options.threads)
     with options.console.progress("reading", len(options.files), "runs") as advance:

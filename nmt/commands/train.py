@@ -59,7 +59,7 @@ def train(options: TrainOptions) -> None:
     if options.plan:
         if world.rank == 0:
             from nmt.data.pairs import check_packages
-            from nmt.training.cost import plan_run
+            from nmt.training.plan import plan_run
 
             check_packages(recipe.data)
             recipe = with_model_of(recipe, initial_bundle(recipe))
@@ -94,11 +94,11 @@ def _end(out: Path, device: torch.device, console: Console, budget: Budget, repo
     """Average the checkpoints of a run that was given minutes, and refresh its `report`, if it is to have one."""
     from nmt.checkpoint.writing import alone
     from nmt.training.run import record_spent
-    from nmt.training.selection import average_and_score
+    from nmt.training.selection import write_final_average
 
     try:
         with alone(out / AVERAGED, console):
-            average_and_score(out, device, console, budget)
+            write_final_average(out, device, console, budget)
     finally:
         if budget.is_late:
             console.say("the report is not refreshed: training.minutes is used up")
@@ -110,7 +110,7 @@ def _end(out: Path, device: torch.device, console: Console, budget: Budget, repo
 # --- averages ------------------------------------------------------------------------------------------------
 
 
-def average(options: AverageOptions) -> None:
+def average_or_export(options: AverageOptions) -> None:
     """Average a run's checkpoints or several models, and write a bundle or an export."""
     quantizable, licensable = ("ctranslate2", "argos"), ("huggingface", "argos")
     refuse(options, "quantization", "needs --format ctranslate2 or argos", options.form not in quantizable)
@@ -124,34 +124,34 @@ def average(options: AverageOptions) -> None:
     if options.weights:
         _mix(options, options.weights)
     elif options.form == "nmt":
-        _average_alone(options, options.out)
+        _write_average_alone(options, options.out)
     else:
         export(options)
 
 
-def _average_alone(options: AverageOptions, out: Path | None) -> Bundle:
-    """Call `_average` once no other process averages into the same directory."""
-    from nmt.checkpoint.writing import alone, averageable
+def _write_average_alone(options: AverageOptions, out: Path | None) -> Bundle:
+    """Call `_write_average` once no other process averages into the same directory."""
+    from nmt.checkpoint.writing import alone, plan_average
 
-    with alone(averageable(options.ckpts[0], out)[1], options.console):
-        return _average(options, out)
+    _, path = plan_average(options.ckpts[0], out)
+    with alone(path, options.console):
+        return _write_average(options, out)
 
 
-def _average(options: AverageOptions, out: Path | None) -> Bundle:
+def _write_average(options: AverageOptions, out: Path | None) -> Bundle:
     """Average a run's checkpoints into a bundle, and report which updates were averaged."""
-    from nmt.training.selection import average_by_score, average_newest, compare_with_one, score_average
+    from nmt.checkpoint.writing import average
+    from nmt.training import selection
 
     ckpts, last, best, console = options.ckpts[0], options.last, options.best, options.console
     device = choose_device(options.device, options.threads)
     if last == "auto":
-        result = average_by_score(ckpts, out, device, console)
+        result = selection.write_best_average(ckpts, out, device, console)
     elif not (last or best):
-        result = average_newest(ckpts, out, device, console)
+        result = selection.write_default_average(ckpts, out, device, console)
     else:
-        from nmt.checkpoint.writing import average as average_checkpoints
-
-        result = average_checkpoints(ckpts, last, out, best, console)
-    result = score_average(result, ckpts, device, console)
+        result = average(ckpts, last, out, best, console)
+    result = selection.score_and_choose_split(result, ckpts, device, console)
     if out is None:
         refresh_report(ckpts, console)
     steps, recipe = result.info["steps"], result.recipe
@@ -163,14 +163,14 @@ def _average(options: AverageOptions, out: Path | None) -> Bundle:
     scored = f", {result.described_score}" if result.described_score else ""
     plural = "s" if len(steps) > 1 else ""
     console.say(f"averaged {len(steps)} checkpoint{plural}, update{plural} {updates}{fewer}{scored}: {result.path}")
-    compare_with_one(result, ckpts, device, console)
+    selection.compare_with_one(result, ckpts, device, console)
     return result
 
 
 def refresh_report(ckpts: Path, console: Console, wanted: bool = False) -> None:
     """Rewrite the run's report, if it has one or if that is `wanted`, to include the averages' dev scores."""
     from nmt.report.page import attempt
-    from nmt.training.run_files import PAGE
+    from nmt.training.directory import PAGE
 
     if (wanted or (ckpts / PAGE).exists()) and (problem := attempt(ckpts)) is not None:
         console.say(f"{ckpts / PAGE} was not updated: {problem}")
@@ -192,7 +192,7 @@ def export(options: AverageOptions) -> None:
     if form != "argos":
         check_replaceable(out, None)
     if bundle.path != ckpts:
-        bundle = _average_alone(options, None)
+        bundle = _write_average_alone(options, None)
     quantization = options.quantization or ("int8" if form == "argos" else "float32")
     if form == "huggingface":
         huggingface.export(bundle, out, options.licence)

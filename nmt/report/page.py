@@ -28,7 +28,7 @@ from nmt.report.record import RunRecord, labels, read_run
 from nmt.system.console import clock
 from nmt.system.errors import UserError
 from nmt.system.files import whole_file
-from nmt.training.run_files import PAGE
+from nmt.training.directory import PAGE
 
 TEMPLATES = Path(__file__).parent / "templates"
 NICENESS = 10

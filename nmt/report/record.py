@@ -5,7 +5,6 @@ Reports need nothing else, so the run may be in progress, finished, or copied fr
 
 from __future__ import annotations
 
-import json
 import math
 import os
 from collections.abc import Mapping, Sequence
@@ -24,10 +23,12 @@ from nmt.recipe import Recipe, Task
 from nmt.system.console import BEYOND, Console
 from nmt.system.errors import UserError
 from nmt.system.files import read_json
-from nmt.training.run_files import ABOUT, METRICS, SAMPLES, DevOutputs, read_samples, spread
+from nmt.training.dev_outputs import SAMPLES, DevOutputs, read_samples, spread
+from nmt.training.directory import ABOUT
+from nmt.training.log import LOG, read_lines
 
 if TYPE_CHECKING:
-    from nmt.training.cost import RunSummary
+    from nmt.training.summary import RunSummary
 
 Column = NDArray[np.float64]
 LOGGED = ("step", "epoch", "seconds", "tokens", "loss", "perplexity", "learning_rate", "gradient_norm",
@@ -44,7 +45,7 @@ class Split(BaseModel):
 
 
 class About(BaseModel):
-    """Contents of run.json, see `nmt.training.run_files.about_run`."""
+    """Contents of run.json, see `nmt.training.directory.about_run`."""
 
     version: str | None = None
     """Version of nmt that trained last"""
@@ -80,7 +81,7 @@ class RunRecord:
     dev_outputs: Sequence[DevOutputs] = ()
     """Ordered by step; for a long run, as many as fit the page: the first, best, last and some between"""
     cost: Mapping[str, Any] = field(default_factory=dict)
-    """Fields of `nmt.training.run_files.COST`"""
+    """Fields of `nmt.training.run_state.COST`"""
     averages: Sequence[tuple[int, float]] = ()
     """Number of averaged checkpoints, and the average's dev score"""
 
@@ -107,14 +108,14 @@ def read_run(path: Path) -> RunRecord:
     Damaged checkpoints and lines are skipped.
     """
     found, _ = survey(path)
-    recipe, about, average = _recipe(path, found), About(), _average(path, found)
+    recipe, about, average = _recipe(path, found), About(), _read_average(path, found)
     with suppress(UserError, ValidationError):
         about = About.model_validate(read_json(path / ABOUT))
     base = None
     with suppress(UserError):
         base = about.base and recipes.validated(about.base, ABOUT)
     curve, metric = average.info.get("curve", []) if average else [], recipe.task.metric
-    logged, validated = read_figures(path / METRICS, recipe.task)
+    logged, validated = read_figures(path / LOG, recipe.task)
     scored = zip(map(recipe.task.rank, validated["score"]), validated["step"], strict=True)
     best = int(max(scored, default=(0, 0))[1])
     sources, references, outputs = read_samples(path / SAMPLES, lambda sizes: choose(sizes, best))
@@ -158,9 +159,8 @@ def read_figures(path: Path, task: Task) -> tuple[dict[str, Column], dict[str, C
     names = (*LOGGED, *(f"valid_{name}" for name in task.labels), "new_dev_set")
     rows = []
     with suppress(OSError):
-        for line in path.read_bytes().splitlines() if path.is_file() else ():  # a pipe would never end
-            with suppress(ValueError, TypeError, AttributeError, RecursionError):  # damaged, or not an object
-                values = json.loads(line, parse_int=float)
+        for _, values in read_lines(path):
+            with suppress(ValueError, TypeError):  # not numbers
                 rows.append([math.nan if (value := values.get(name)) is None else float(value) for name in names])
     table = np.array(rows).reshape(-1, len(names))
     columns = dict(zip(names, np.where(np.abs(table) < BEYOND, table, np.nan).T, strict=True))
@@ -196,7 +196,7 @@ def choose(sizes: Mapping[int, int], best: int) -> list[int]:
 def _recipe(path: Path, found: Sequence[Bundle]) -> Recipe:
     """Read the resolved recipe of a run; raise UserError if `path` holds no run."""
     kept = path / "recipe.yaml"
-    if found or (path / METRICS).exists() or (path / ABOUT).exists():
+    if found or (path / LOG).exists() or (path / ABOUT).exists():
         return recipes.load(kept, alone=True) if kept.exists() or not found else found[-1].recipe
     what = "is a bundle and no run" if os.path.lexists(path / MANIFEST) else "holds no run"
     problem = f"{path}: {what if path.is_dir() else 'no such directory'}"
@@ -214,7 +214,7 @@ def plain(recipe: Recipe) -> dict[str, Any]:
     return found
 
 
-def _average(path: Path, found: Sequence[Bundle]) -> Bundle | None:
+def _read_average(path: Path, found: Sequence[Bundle]) -> Bundle | None:
     """Read the average of a run's checkpoints.
 
     Return None if there is none, or if it is of another run or scored on an earlier development set.

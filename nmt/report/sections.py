@@ -108,7 +108,7 @@ def _one_line(value: Any) -> str:
 
 
 def _cost_facts(cost: Mapping[str, Any]) -> list[tuple[str, str, str]]:
-    """Return the name, value and note of each known field of `nmt.training.run_files.COST`."""
+    """Return the name, value and note of each known field of `nmt.training.run_state.COST`."""
     devices = cost.get("devices", {})
     facts = [("Hardware", name, f"for {clock(used)}" if len(devices) > 1 else "") for name, used in devices.items()]
     estimate = "time × devices × what such a device sustains in single precision"

@@ -47,20 +47,25 @@ def split_update(
     of packed ones are dealt, which balances the tokens of both sides. The number of micro-batches is a multiple of
     `devices`; some are empty if the update has too few pairs. A pair longer than `device_tokens` is alone.
     """
-    sides = np.stack((source_lengths, target_lengths)).astype(np.int64) + 1
-    pairs = sides.shape[1]
-    widths = sides.max(0)
+    sides = np.stack((source_lengths, target_lengths)).astype(np.int64) + 1  # (2, pairs)
+    widths = sides.max(0)  # (pairs,)
+    pairs = len(widths)
     tokens = int(sides.sum(1).max() if packed else widths.sum())
-    rounds = min(-(-tokens // (devices * device_tokens)), -(-pairs // devices))
+    rounds = min(_ceil(tokens, devices * device_tokens), _ceil(pairs, devices))
+
+    def fits(part: Rows) -> bool:
+        if len(part) <= 1:
+            return True
+        size = sides[:, part].sum(1).max() if packed else widths[part].max() * len(part)
+        return bool(size <= device_tokens)
+
     count = devices * max(1, rounds)
     while True:
         if packed:
             parts = [np.arange(first, pairs, count) for first in range(count)]
-            sizes = (sides[:, part].sum(1).max() for part in parts)
         else:
             parts = np.array_split(np.arange(pairs), count)
-            sizes = (widths[part].max(initial=0) * len(part) for part in parts)
-        if all(len(part) <= 1 or size <= device_tokens for part, size in zip(parts, sizes, strict=True)):
+        if all(map(fits, parts)):
             return parts
         count += devices
 
@@ -68,15 +73,18 @@ def split_update(
 def make_batch(corpus: Corpus, rows: Rows) -> Batch:
     """Read pairs into a padded batch; without pairs, return a dummy batch whose targets are all padding."""
     if not len(rows):
-        end, begin, nothing = (torch.tensor([[symbol]]) for symbol in (EOS, BOS, PAD))
-        return Batch(end, begin, nothing, torch.empty(0, dtype=torch.int64))
+        no_tokens = torch.empty(0, dtype=torch.int64)
+        return Batch(torch.tensor([[EOS]]), torch.tensor([[BOS]]), torch.tensor([[PAD]]), no_tokens)
+    source = _with_end(*corpus.sources(rows))  # (pairs, source length + 1)
     target_ids, target_lengths = corpus.targets(rows)
+    target_in = np.pad(target_ids, ((0, 0), (1, 0)), constant_values=BOS)  # (pairs, target length + 1)
     target_out = _with_end(target_ids, target_lengths)
+    real = np.flatnonzero(target_out)  # (tokens,)
     return Batch(
-        source=torch.from_numpy(_with_end(*corpus.sources(rows))),
-        target_in=torch.from_numpy(np.pad(target_ids, ((0, 0), (1, 0)), constant_values=BOS)),
+        source=torch.from_numpy(source),
+        target_in=torch.from_numpy(target_in),
         target_out=torch.from_numpy(target_out),
-        real=torch.from_numpy(np.flatnonzero(target_out)),
+        real=torch.from_numpy(real),
     )
 
 
@@ -93,9 +101,11 @@ def prefetched(items: Iterator[T], ahead: int) -> Generator[T]:
     pool = ThreadPoolExecutor(1, thread_name_prefix="prefetch")
     try:
         waiting: deque[Future[T | object]] = deque(pool.submit(next, items, end) for _ in range(ahead))
-        while (item := waiting.popleft().result()) is not end:
+        item = waiting.popleft().result()
+        while item is not end:
             waiting.append(pool.submit(next, items, end))
             yield item  # type: ignore[misc]
+            item = waiting.popleft().result()
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
 
@@ -114,9 +124,9 @@ class Packer:
         # Maximum tokens of a filler sequence beyond its mandatory one; filler needs no larger tile than sentences.
         most = max(1, min(self.longest, *self.tiles, TILE) - 1)
         # Smallest step such that `SIZES` steps hold a share and its fillers.
-        step = _round_up(-(-(share + 1) * most // (SIZES * most - 1)), ALIGNED)
-        fillers = -(-step // most)
-        real = batch.target_in != PAD
+        step = _round_up(_ceil((share + 1) * most, SIZES * most - 1), ALIGNED)
+        fillers = _ceil(step, most)
+        real = batch.target_in != PAD  # (pairs, target length)
         target_in, target = self._side(batch.target_in, real, step, fillers)
         target_out = torch.zeros_like(target_in)
         target_out[0, : int(real.sum())] = batch.target_out[real]
@@ -141,22 +151,26 @@ class Packer:
         ends = lengths.cumsum(0)
         positions = torch.arange(size) - (ends - lengths).repeat_interleave(lengths)
         bounds = torch.cat((torch.zeros(1, dtype=torch.int64), ends)).int()
-        longest = min(TILE, self.longest) if int(lengths.max()) <= TILE else self.longest
+        longest = self.longest
+        if int(lengths.max()) <= TILE:
+            longest = min(TILE, longest)
         return row, Sequences(bounds, positions[None], longest)
 
     def _grouped(self, *sides: Sequences) -> Sequence[Sequences]:
         """Add groups to both sides if every sentence fits a tile."""
         lengths = [side.bounds.diff() for side in sides]
         longest = max(int(each.max()) for each in lengths)
-        tile = next((tile for tile in self.tiles if longest <= tile), None)
-        if tile is None:
+        fitting = [tile for tile in self.tiles if longest <= tile]
+        if not fitting:
             return sides
+        tile = fitting[0]
         firsts = group_firsts([side.bounds.tolist() for side in sides], tile)
         numbers = torch.arange(len(lengths[0]), dtype=torch.int32)
-        return [
-            side._replace(groups=Groups(side.bounds[firsts], numbers.repeat_interleave(each), tile))
-            for side, each in zip(sides, lengths, strict=True)
-        ]
+        grouped = []
+        for side, each in zip(sides, lengths, strict=True):
+            of_tokens = numbers.repeat_interleave(each)  # (tokens,), the sentence of each
+            grouped.append(side._replace(groups=Groups(side.bounds[firsts], of_tokens, tile)))
+        return grouped
 
 
 def group_firsts(bounds: Sequence[Sequence[int]], tile: int) -> Ids:
@@ -165,11 +179,14 @@ def group_firsts(bounds: Sequence[Sequence[int]], tile: int) -> Ids:
     `bounds` (2, sentences + 1) are those of source and target, of which a group has at most `tile` tokens each. The
     number of groups is a multiple of the most that one side alone could need, so that sizes have few of them.
     """
-    firsts, source_limit, target_limit = [0], tile, tile
+    firsts = [0]
+    source_limit = tile
+    target_limit = tile
     for index, (source, target) in enumerate(zip(*bounds, strict=True)):
         if source > source_limit or target > target_limit:  # sentence index − 1 no longer fits
             firsts.append(index - 1)
-            source_limit, target_limit = bounds[0][index - 1] + tile, bounds[1][index - 1] + tile
+            source_limit = bounds[0][index - 1] + tile
+            target_limit = bounds[1][index - 1] + tile
     most = 2 * max(bounds[0][-1], bounds[1][-1]) // tile + 1  # two neighbours have more than a tile
     ends = _round_up(len(firsts), most) + 1 - len(firsts)
     return np.array(firsts + [len(bounds[0]) - 1] * ends)
@@ -183,22 +200,29 @@ def largest_batch(corpus: Corpus, tokens: int) -> Batch:
     lengths = np.maximum(corpus.source_lengths, corpus.target_lengths)
     shortest = np.sort(lengths).cumsum(dtype=np.int64) + np.arange(1, len(lengths) + 1)
     pairs = max(1, int(np.searchsorted(shortest, tokens, side="right")))
-    return _even_batch(tokens, min(int(lengths.max()) + 1, -(-tokens // pairs)))
+    width = min(int(lengths.max()) + 1, _ceil(tokens, pairs))
+    return _even_batch(tokens, width)
 
 
 def _even_batch(tokens: int, width: int) -> Batch:
     """Return a synthetic padded batch of `tokens` tokens per side in pairs of `width` tokens."""
-    ids = torch.ones(-(-tokens // width), width, dtype=torch.int64)
+    ids = torch.ones(_ceil(tokens, width), width, dtype=torch.int64)
     return Batch(ids, ids, ids, torch.arange(ids.numel()))
+
+
+def _ceil(number: int, divisor: int) -> int:
+    """Return the quotient of two whole numbers, rounded up."""
+    return -(-number // divisor)
 
 
 def _round_up(number: int, step: int) -> int:
     """Round `number` up to a multiple of `step`."""
-    return -(-number // step) * step
+    return _ceil(number, step) * step
 
 
 SHARE = 0.9  # fraction of GPU memory that an update may use; the rest allows for fragmentation
-WIDEST_HEAD, HEAD_STEP = 256, 8  # maximum and divisor of the head width in the packed-attention kernel
+WIDEST_HEAD = 256  # maximum width of a head in the packed-attention kernel
+HEAD_STEP = 8  # divisor of that width
 
 
 class MicroBatches:
@@ -206,8 +230,10 @@ class MicroBatches:
 
     def __init__(self, model: Model, corpus: Corpus, settings: Training, group: Group) -> None:
         """Raise UserError if the device cannot pack sentences but `training.packing` requires it."""
-        self._corpus, self._settings, self._group = corpus, settings, group
-        self._share = -(-settings.batch_tokens // group.size)  # this rank's tokens per update and side
+        self._corpus = corpus
+        self._settings = settings
+        self._group = group
+        self._share = _ceil(settings.batch_tokens, group.size)  # this rank's tokens per update and side
         self._dtype = product_dtype(settings.precision, group.device, model.d_model)
         self._packer: Packer | None = None
         if use_packing(model, settings, group.device):
@@ -225,7 +251,9 @@ class MicroBatches:
         parts = split_update(*update.lengths, device_tokens, self._group.size, self.packed)
         own = parts[self._group.rank :: self._group.size]
         batches = [self._batch(update.rows[part], device_tokens) for part in own]
-        return [batch.joined(pinned=True) for batch in batches] if self._group.device.type == "cuda" else batches
+        if self._group.device.type == "cuda":
+            batches = [batch.joined(pinned=True) for batch in batches]
+        return batches
 
     def empty(self) -> Batch:
         """Return a micro-batch without pairs."""
@@ -234,7 +262,9 @@ class MicroBatches:
     def _batch(self, rows: Rows, device_tokens: int) -> Batch:
         """Read pairs into a padded or packed micro-batch."""
         batch = make_batch(self._corpus, rows)
-        return batch if self._packer is None else self._packer.pack(batch, device_tokens)
+        if self._packer is None:
+            return batch
+        return self._packer.pack(batch, device_tokens)
 
     def on_device(self, batch: Batch) -> Batch:
         """Copy a micro-batch to the device; on a GPU, on a separate stream that overlaps with computation."""
@@ -257,8 +287,9 @@ class MicroBatches:
         if self._packer is not None:
             return self.on_device(self._packer.pack(largest_batch(self._corpus, tokens), tokens))
         longest = self._corpus.longest() + 1
-        ids = torch.ones(max(2, -(-tokens // longest)), longest, dtype=torch.int64)
-        return self.on_device(Batch(ids[:, 1:].clone(), ids, ids, torch.arange(ids.numel())))
+        ids = torch.ones(max(2, _ceil(tokens, longest)), longest, dtype=torch.int64)
+        shorter = ids[:, 1:].clone()
+        return self.on_device(Batch(shorter, ids, ids, torch.arange(ids.numel())))
 
     def probes(self) -> Iterator[Batch]:
         """Yield synthetic micro-batches on the device for which torch.compile compiles all that updates need.
@@ -269,8 +300,9 @@ class MicroBatches:
         usual = min(self._settings.device_tokens or self._share, self._share)
         yield from map(self.probe, (usual, usual // 2))
         if self._packer is not None:
-            longest = self._corpus.longest() + 1
-            for width in sorted({min(limit, longest) for limit in (*self._packer.tiles, longest)}):
+            longest = self._packer.longest
+            widths = {min(limit, longest) for limit in (*self._packer.tiles, longest)}
+            for width in sorted(widths):
                 even = _even_batch(usual, width)
                 yield self.on_device(self._packer.pack(even, usual))
 
@@ -292,7 +324,9 @@ class MicroBatches:
         most = max(least, 2 * self._share)  # a whole share, allowing for padding
         free, _ = torch.cuda.mem_get_info(device)
         limit = int(SHARE * (free + torch.cuda.memory_reserved(device)))  # excludes memory held by other processes
-        fitting = -self._group.largest(-largest_fitting(memory_of, least, most, limit))[0]
+        own = largest_fitting(memory_of, least, most, limit)
+        (negative,) = self._group.largest(-own)  # the smallest of all devices'
+        fitting = -negative
         console.say(f"micro-batches of {fitting:,} tokens fit the memory of the device")
         return fitting
 
@@ -328,7 +362,8 @@ def _obstacle(model: Model, settings: Training, device: torch.device) -> tuple[s
         return f"training.precision is {settings.precision}", f"--set training.precision=bf16{otherwise}"
     if model.attention_dropout > 0.0:
         return f"model.attention_dropout is {model.attention_dropout}", f"--set model.attention_dropout=0{otherwise}"
-    key, value = model.key_width, model.value_width
+    key = model.key_width
+    value = model.value_width
     if key != value or key % HEAD_STEP or key > WIDEST_HEAD:
         rule = f"equally many, a multiple of {HEAD_STEP}, at most {WIDEST_HEAD}"
         reason = f"a head's keys have {key} numbers and its values {value}, which must be {rule}"

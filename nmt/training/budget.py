@@ -11,19 +11,22 @@ from collections.abc import Callable
 
 from nmt.system.console import clock
 
-UNUSED, MOST_UNUSED = 0.03, 10.0  # share of the minutes, and seconds, for what takes longer than estimated
+UNUSED = 0.03  # share of the minutes for what takes longer than estimated
+MOST_UNUSED = 10.0  # seconds of that share at most
 LONGEST = 0.12  # share of the minutes that a validation may take: a tenth, by an estimate
 RARE = 10  # minimum ratio of the seconds between validations to those of one, unless updates say when they are due
 PROBE = 0.005  # share of the minutes for a validation that only measures how long a whole one takes
-KEPT = 0.9  # per update, of the seconds of the slowest of the last updates
-CLOSING, LEAST_CLOSING, MOST_CLOSING = 0.2, 0.5, 5.0  # of the seconds before training, those for report and exit
+KEPT = 0.9  # share of the slowest update's seconds that counts still one update later
+CLOSING = 0.2  # share of the seconds before training that report and exit take after it
+LEAST_CLOSING = 0.5  # seconds that they take at least
+MOST_CLOSING = 5.0  # seconds that they take at most
 SAVING = 3  # times that a checkpoint is written, or as much is read, after the last update
-FORWARD = 1 / 3  # of an update's seconds
+FORWARD = 1 / 3  # share of an update's seconds that its forward pass takes
 SECONDS_PER_LINE = 0.001  # to score a line that has been translated
 FEWEST = 2  # lines of a rank that are translated first; each part has twice as many as the one before
-TELLING = 14  # lines from which on the time that all of them take is estimated: the first part also starts the search
-PATIENCE = 3  # times that a measurement may take longer than it should, until it tells something
-QUARTER = 4  # maximum part of the lines, as a divisor
+TELLING = 14  # lines after which the time of all of them is estimated; the first part also starts the search
+PATIENCE = 3  # a probe may take so many times its time more, so that it has an estimate
+QUARTER = 4  # no part has more than all lines divided by this
 
 
 class Budget:
@@ -42,16 +45,18 @@ class Budget:
         self.scoring: float | None = None  # estimated seconds of a validation
         self.validations = 0.0  # that are to follow the last update, without that of an average
         self.averages = False  # whether an average is to be scored as well
-        self.lines, self.batches = 0, 0.0  # of the development set; the latter in updates
+        self.lines = 0  # of the development set
+        self.batches = 0.0  # size of the development set in updates
         self._rest: float | None = None  # seconds of a validation after its last line is translated
-        self._seconds, self._before = seconds, before
+        self._seconds = seconds
+        self._before = before
         self._margin = min(UNUSED * self.total, MOST_UNUSED)
         self._closing = min(max(LEAST_CLOSING, CLOSING * seconds()), MOST_CLOSING)
         self._update = 0.0
         self._fallen = fallen
         self._fell_at: float | None = None
         self._scored_at = 0.0  # when the first update began, or the last validation ended
-        self._not_before = 0.0  # when a validation may be tried again that was given up
+        self._not_before = 0.0  # when a validation that was given up may be tried again
 
     @property
     def spent(self) -> float:
@@ -73,7 +78,9 @@ class Budget:
 
     def seconds_left(self) -> float:
         """Return the seconds until the last update, after which a checkpoint is written, scored and averaged."""
-        validations = self.validations + self.averages
+        validations = self.validations
+        if self.averages:
+            validations += 1.0
         return self.left() - SAVING * self.saving - validations * self._accepted - self._update
 
     @property
@@ -94,7 +101,9 @@ class Budget:
     @property
     def _accepted(self) -> float:
         """Estimated seconds of a validation, or 0 if it takes too large a share of the time and is left out."""
-        return self.scoring if self.scoring is not None and self.scoring <= LONGEST * self.total else 0.0
+        if self.scoring is None or self.scoring > LONGEST * self.total:
+            return 0.0
+        return self.scoring
 
     def fall(self) -> float:
         """Return the share by which the next update's learning rate is to have fallen, 1 for the last update.
@@ -104,7 +113,8 @@ class Budget:
         """
         if self.minutes is None:
             return 0.0
-        now, left = self.spent, self.seconds_left()
+        now = self.spent
+        left = self.seconds_left()
         if self._fell_at is None:
             self._scored_at = now
         if left <= 0.0:
@@ -129,14 +139,17 @@ class Budget:
         """Return a number of minutes, of two digits, with which the run goes on."""
         spent = self.spent if self.has_trained else self._before
         enough = 2.0 * self.total if spent <= 1.05 * self.total else 3.0 * spent
-        unit = 10.0 ** (math.floor(math.log10(enough / 60.0)) - 1)
-        return round(math.ceil(round(enough / 60.0 / unit, 6)) * unit, 9)
+        minutes = enough / 60.0
+        unit = 10.0 ** (math.floor(math.log10(minutes)) - 1)
+        units = math.ceil(round(minutes / unit, 6))
+        return round(units * unit, 9)
 
     # --- validations
 
     def pace(self, may_be_frequent: bool) -> Pace | None:
         """Return the pace of a validation between updates, None without minutes."""
-        now, allowed = self.spent, min(LONGEST * self.total, self.seconds_left() / 2.0)
+        now = self.spent
+        allowed = min(LONGEST * self.total, self.seconds_left() / 2.0)
         if now < self._not_before:
             allowed = 0.0
         elif not may_be_frequent:
@@ -149,19 +162,24 @@ class Budget:
 
     def probe(self) -> Pace | None:
         """Return the pace of a validation that only measures what a whole one takes, None without minutes."""
-        allowed = 0.0 if self.spent < self._not_before else min(PROBE * self.total, self.seconds_left())
+        allowed = min(PROBE * self.total, self.seconds_left())
+        if self.spent < self._not_before:
+            allowed = 0.0
         return self._pace(allowed, probes=True)
 
     def _pace(self, allowed: float, reason: str = "", probes: bool = False) -> Pace | None:
         if self.minutes is None:
             return None
-        rest = FORWARD * self.batches * self._update + SECONDS_PER_LINE * self.lines
-        return Pace(self._seconds, allowed, self.scoring, rest if self._rest is None else self._rest, reason, probes)
+        rest = self._rest
+        if rest is None:
+            rest = FORWARD * self.batches * self._update + SECONDS_PER_LINE * self.lines
+        return Pace(self._seconds, allowed, self.scoring, rest, reason, probes)
 
     def scored(self, pace: Pace, complete: bool) -> None:
         """Note how long a validation took that ends now or, unless it is `complete`, how long it would have taken."""
         if complete:
-            self.scoring, self._rest = pace.seconds, pace.seconds - pace.searched
+            self.scoring = pace.seconds
+            self._rest = pace.seconds - pace.searched
             self._scored_at = self.spent
         else:
             self.scoring = pace.expected
@@ -181,15 +199,21 @@ class Pace:
         reason: str = "",
         probes: bool = False,
     ) -> None:
-        """Allow so many seconds from now, by a clock; `probes` stops then, and not once more are to be expected.
+        """Allow `allowed` seconds from now by the clock `seconds`; a pace that `probes` ends only when they are over.
 
-        `expected` is an estimate for the whole validation. Its `rest` follows the search. `reason` says why one may not
-        take longer.
+        Others end as soon as more are to be expected. `expected` is an estimate for the whole validation, whose `rest`
+        follows the search. `reason` says why it may not take longer.
         """
-        self.expected, self.searched, self.lines = expected, 0.0, 0
+        self.expected = expected
+        self.searched = 0.0
+        self.lines = 0
         self.has_begun = False
-        self._clock, self._began, self._reason = seconds, seconds(), reason
-        self._allowed, self._rest, self._probes = allowed, rest, probes
+        self._clock = seconds
+        self._began = seconds()
+        self._reason = reason
+        self._allowed = allowed
+        self._rest = rest
+        self._probes = probes
         self._may_fit = expected is None or expected <= 3.0 * allowed or probes
         self._fits = expected is not None and expected <= allowed
         self._parts = list[tuple[int, float]]()  # lines and seconds of each
@@ -202,36 +226,55 @@ class Pace:
     @property
     def reason(self) -> str:
         """Why it was given up."""
-        return self._reason + ("" if self.expected is None else f"; it takes about {clock(self.expected)}")
+        if self.expected is None:
+            return self._reason
+        return f"{self._reason}; it takes about {clock(self.expected)}"
 
     def next(self, done: int, lines: int) -> int:
-        """Return up to which of the `lines` to search next, if so many are `done`; `done` itself to give up."""
+        """Return the end of the next part of the `lines`, of which `done` are searched; `done` itself to give up."""
         now = self.seconds
         if done == 0:
-            begins = self._allowed > 0.0 and self._may_fit
-            return min(lines, max(FEWEST, lines // QUARTER if self._fits else 0)) if begins else 0
-        part, seconds = done - self.lines, now - self.searched
+            return self._first_part(lines)
+        part = done - self.lines
+        seconds = now - self.searched
         self._parts.append((part, seconds))
-        self.lines, self.searched = done, now
+        self.lines = done
+        self.searched = now
         end = _end(part, done, lines)
         # A part may take as long as its lines or, on a GPU, as the one before.
-        is_late = now + seconds * (end - done) / part > self._allowed * (1.0 + PATIENCE * self._probes)
+        limit = (1.0 + PATIENCE) * self._allowed if self._probes else self._allowed
+        is_late = now + seconds * (end - done) / part > limit
         if done < lines and (is_late or done >= TELLING):
             self.expected = now + self._estimate(done, lines) + self._rest
-            if is_late or (now if self._probes else self.expected) > self._allowed:
+            until = now if self._probes else self.expected
+            if is_late or until > self._allowed:
                 return done
         return end
+
+    def _first_part(self, lines: int) -> int:
+        """Return the number of lines to search first, 0 to give up."""
+        if self._allowed <= 0.0 or not self._may_fit:
+            return 0
+        if self._fits:
+            return min(lines, max(FEWEST, lines // QUARTER))
+        return min(lines, FEWEST)
 
     def _estimate(self, done: int, lines: int) -> float:
         """Estimate the seconds of the other parts from the last two: some for each line, some for each part."""
         part, seconds = self._parts[-1]
-        each, parts = seconds / part, 0
-        if len(self._parts) > 1 and (before := self._parts[-2])[0] < part:
-            each = min(each, max(0.0, (seconds - before[1]) / (part - before[0])))
-        first, size = done, part
+        each = seconds / part
+        if len(self._parts) > 1:
+            part_before, seconds_before = self._parts[-2]
+            if part_before < part:
+                each = min(each, max(0.0, (seconds - seconds_before) / (part - part_before)))
+        parts = 0
+        first = done
+        size = part
         while first < lines:
             end = _end(size, first, lines)
-            first, size, parts = end, end - first, parts + 1
+            size = end - first
+            first = end
+            parts += 1
         return parts * (seconds - each * part) + each * (lines - done)
 
 

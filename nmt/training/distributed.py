@@ -15,7 +15,6 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from datetime import timedelta
-from itertools import compress
 from threading import Thread, current_thread, main_thread
 from types import FrameType
 from typing import Any, NamedTuple, Self, TypeVar
@@ -65,11 +64,16 @@ class Group:
         say: Callable[[str], None] = lambda line: None,
     ) -> None:
         """Configure a rank; it will `say` for which others it waits."""
-        self.rank, self.size, self.local_size = world.rank, world.size, world.local_size
-        self.device, self._world, self._say = device, world, say
+        self.rank = world.rank
+        self.size = world.size
+        self.local_size = world.local_size
+        self.device = device
+        self._world = world
+        self._say = say
         self._timeout = timedelta(minutes=timeout_minutes)
-        self._parent, self._left = os.getppid(), False
-        self._interfaces = INTERFACES if self.size > self.local_size else ""
+        self._parent = os.getppid()
+        self._left = False
+        self._interfaces = INTERFACES if self.size > self.local_size else ""  # a hint
         self._waiting_since: float | None = None  # when the main thread began to wait for other ranks
         self._store: Any = None
         self._parallel: DistributedDataParallel | None = None
@@ -95,7 +99,11 @@ class Group:
         fault = device_error(error)
         is_failure = isinstance(error, Exception) and not isinstance(error, GroupError)
         is_stopped = isinstance(error, Interrupted)
-        reported = self._has(FAILED) if is_stopped else is_failure and not self.fail(gpu_failed=fault is not None)
+        reported = False
+        if is_stopped:
+            reported = self._has(FAILED)
+        elif is_failure:
+            reported = not self.fail(gpu_failed=fault is not None)
         self._left = True
         together = error is None or (is_stopped and not reported)  # otherwise disconnecting would wait for other ranks
         if self.size > 1 and together and dist.is_initialized():
@@ -113,7 +121,9 @@ class Group:
     @property
     def place(self) -> str:
         """Where the group trains, as messages call it."""
-        return f"{self.size} devices, {self.device.type}" if self.size > 1 else str(self.device)
+        if self.size == 1:
+            return str(self.device)
+        return f"{self.size} devices, {self.device.type}"
 
     @property
     def copies(self) -> float:
@@ -219,7 +229,9 @@ class Group:
 
     def without_exchange(self) -> AbstractContextManager[None]:
         """Suspend the exchange of gradients during the block."""
-        return self._parallel.no_sync() if self._parallel is not None else nullcontext()
+        if self._parallel is None:
+            return nullcontext()
+        return self._parallel.no_sync()
 
     def agree_on_order(self) -> None:
         """Let rank 0 broadcast the order of gradients, which it does once, before the second update."""
@@ -257,7 +269,7 @@ class Group:
 
     def largest(self, *values: int) -> list[int]:
         """Return each value's maximum over all ranks."""
-        return list(values) if self.size == 1 else self._reduce(values, torch.int64, dist.ReduceOp.MAX)
+        return self._reduce(values, torch.int64, dist.ReduceOp.MAX)
 
     def agree(self, requests: Requests) -> Requests:
         """Return what the ranks do together: whatever any of them requests."""
@@ -266,7 +278,7 @@ class Group:
 
     def total(self, *values: float) -> list[float]:
         """Return each value's sum over all ranks."""
-        return list(values) if self.size == 1 else self._reduce(values, torch.float64, dist.ReduceOp.SUM)
+        return self._reduce(values, torch.float64, dist.ReduceOp.SUM)
 
     def gather(self, texts: Sequence[str]) -> list[list[str]]:
         """Return each rank's texts, in rank order."""
@@ -280,7 +292,8 @@ class Group:
     def check_same(self, *values: str, hint: str) -> None:
         """Raise UserError, naming the ranks, unless each of the values is the same on all of them."""
         for those in zip(*self.gather(values), strict=True):
-            if difference := by_rank(those):
+            difference = by_rank(those)
+            if difference:
                 raise UserError(f"the ranks do not start from the same state: {difference}", hint)
 
     def equalise(self, tensors: Sequence[Tensor]) -> bool:
@@ -288,12 +301,14 @@ class Group:
         if self.size == 1:
             return False
         hashes = [xxhash.xxh3_64_intdigest(content(tensor)) >> 1 for tensor in tensors]
-        highest = self.largest(*hashes, *(-each for each in hashes))  # the second half: minus the lowest
-        differ = [high != -low for high, low in zip(highest, highest[len(tensors) :], strict=False)]
+        extremes = self.largest(*hashes, *(-each for each in hashes))
+        highest = extremes[: len(tensors)]
+        lowest = [-each for each in extremes[len(tensors) :]]
         with self.guard("sending weights"):
-            for tensor in compress(tensors, differ):
-                dist.broadcast(tensor.detach(), src=0)
-        return any(differ)
+            for tensor, high, low in zip(tensors, highest, lowest, strict=True):
+                if high != low:
+                    dist.broadcast(tensor.detach(), src=0)
+        return highest != lowest
 
     @contextmanager
     def guard(self, doing: str, hint: str = "") -> Iterator[None]:
@@ -310,7 +325,8 @@ class Group:
                 raise
             if self._has(FAILED):
                 raise self._failed_elsewhere() from error
-            reason = re.sub(r"^\[.*?\] ?", "", str(error).strip().split("\n")[0]).partition(". This is typically")[0]
+            first_line = str(error).strip().split("\n")[0]
+            reason, _, _ = re.sub(r"^\[.*?\] ?", "", first_line).partition(". This is typically")
             raise GroupError(f"rank {self.rank} lost the others while {doing}: {reason}", hint=hint) from error
         finally:
             if is_outermost:
@@ -327,7 +343,9 @@ class Group:
         return GroupError("", retry=self._has(GPU_FAILED))
 
     def _reduce(self, values: Sequence[Any], dtype: torch.dtype, operation: Any) -> list[Any]:
-        """All-reduce each value with `operation`."""
+        """All-reduce each value with `operation`, unless this rank is alone."""
+        if self.size == 1:
+            return list(values)
         tensor = torch.tensor(values, dtype=dtype)
         with self.guard("agreeing"):
             dist.all_reduce(tensor, operation)
@@ -368,7 +386,11 @@ def stop_requests(escalate: bool) -> Iterator[list[int]]:
         if escalate:
             signal.signal(number, before[number])
 
-    before = {int(n): handler for n in STOPS if (handler := signal.getsignal(n)) is not signal.SIG_IGN}
+    before = dict[int, Any]()
+    for number in map(int, STOPS):
+        handler = signal.getsignal(number)
+        if handler is not signal.SIG_IGN:
+            before[number] = handler
     try:
         for number in before:
             signal.signal(number, note)

@@ -45,7 +45,7 @@ def ranks_on_cpu(threads: int, settings: Training) -> int:
 
 
 class ForkedGroup(Group):
-    """A group whose ranks `connect` forks; what comes before is done once.
+    """A group whose other ranks are forks that `connect` starts, so that what comes before is done once.
 
     Each rank applies the optimizer to its own part of the parameters, and sums their gradients over all ranks.
     Parameters, the optimizer's state and what is exchanged are in memory that the ranks share.
@@ -56,7 +56,8 @@ class ForkedGroup(Group):
     def __init__(self, size: int, threads: int) -> None:
         """Configure ranks that share this many threads."""
         super().__init__(World(0, size, 0, size), timeout_minutes=0.0)
-        self._forks, self._threads = Forks(size), max(1, threads // size)
+        self._forks = Forks(size)
+        self._threads = max(1, threads // size)
         self._memory = os.memfd_create("nmt")
         self._given = list[tuple[Tensor, Tensor]]()  # parameters of other ranks, and where this one puts gradients
         self._taken = list[tuple[Tensor, Tensor]]()  # own parameters, and where others put gradients, by rank
@@ -69,7 +70,8 @@ class ForkedGroup(Group):
         failure = None
         if isinstance(error, Exception):
             known = known_error(error)
-            failure = known.message, known.hint, "".join(traceback.format_exception(error))
+            lines = traceback.format_exception(error)
+            failure = known.message, known.hint, "".join(lines)
         self._forks.end(failure)
         os.close(self._memory)
 
@@ -118,14 +120,20 @@ class ForkedGroup(Group):
         """Move the parameters and the optimizer's state, the same on all ranks, into shared memory."""
         parameters = [each for each in module.parameters() if each.requires_grad]
         shared = [*parameters, *optimizer.state().values()]
-        owned = list(zip(parameters, owners([each.numel() for each in parameters], self.size), strict=True))
-        given = [(rank, each, owner) for rank in range(self.size) for each, owner in owned if owner != rank]
-        places = _mapped(self._memory, [*shared, *(each for _, each, _ in given)])
-        for tensor, place in zip(shared, places, strict=False):
+        owner_of_each = owners([each.numel() for each in parameters], self.size)
+        given = []  # rank, parameter, owner: the gradients that a rank puts where the owner takes them
+        for rank in range(self.size):
+            for parameter, owner in zip(parameters, owner_of_each, strict=True):
+                if owner != rank:
+                    given.append((rank, parameter, owner))
+        places = iter(_mapped(self._memory, [*shared, *(parameter for _, parameter, _ in given)]))
+        for tensor in shared:
+            place = next(places)
             if self.leads:
                 place.copy_(tensor.detach())
             tensor.data = place
-        for (rank, parameter, owner), place in zip(given, places[len(shared) :], strict=True):
+        for rank, parameter, owner in given:
+            place = next(places)
             if rank == self.rank:
                 self._given.append((parameter, place))
             elif owner == self.rank:
@@ -136,11 +144,17 @@ class ForkedGroup(Group):
     def add_up(self) -> None:
         """Sum the gradients of this rank's parameters over all ranks, and drop those of others."""
         for parameter, place in self._given:
-            place.zero_() if parameter.grad is None else place.copy_(parameter.grad)
+            if parameter.grad is None:
+                place.zero_()
+            else:
+                place.copy_(parameter.grad)
             parameter.grad = None
         self.wait()
         for parameter, place in self._taken:
-            parameter.grad = place.clone() if parameter.grad is None else parameter.grad.add_(place)
+            if parameter.grad is None:
+                parameter.grad = place.clone()
+            else:
+                parameter.grad.add_(place)
 
     def equalise(self, tensors: Sequence[Tensor]) -> bool:
         """Do nothing: the ranks share the tensors."""
@@ -156,7 +170,8 @@ class ForkedGroup(Group):
 
 def owners(sizes: Sequence[int], ranks: int) -> list[int]:
     """Return the rank of each parameter such that all have about as many numbers: the largest first."""
-    loads, chosen = [0] * ranks, [0] * len(sizes)
+    loads = [0] * ranks
+    chosen = [0] * len(sizes)
     for index in sorted(range(len(sizes)), key=lambda index: -sizes[index]):
         chosen[index] = loads.index(min(loads))
         loads[chosen[index]] += sizes[index]
@@ -165,12 +180,15 @@ def owners(sizes: Sequence[int], ranks: int) -> list[int]:
 
 def _mapped(file: int, tensors: Sequence[Tensor]) -> list[Tensor]:
     """Return tensors like those given that are in the memory of a file."""
-    offsets = [0]
+    offsets = []
+    end = 0
     for tensor in tensors:
-        offsets.append(offsets[-1] + -(-tensor.nbytes // ALIGNED) * ALIGNED)
-    os.ftruncate(file, offsets[-1])
-    memory = mmap.mmap(file, offsets[-1])
-    return [
-        torch.frombuffer(memory, dtype=tensor.dtype, count=tensor.numel(), offset=offset).view(tensor.shape)
-        for tensor, offset in zip(tensors, offsets, strict=False)
-    ]
+        offsets.append(end)
+        end += -(-tensor.nbytes // ALIGNED) * ALIGNED
+    os.ftruncate(file, end)
+    memory = mmap.mmap(file, end)
+    mapped = []
+    for tensor, offset in zip(tensors, offsets, strict=True):
+        flat = torch.frombuffer(memory, dtype=tensor.dtype, count=tensor.numel(), offset=offset)
+        mapped.append(flat.view(tensor.shape))
+    return mapped

@@ -16,8 +16,6 @@ from nmt.model.batch import Batch
 from nmt.training.loss import Objective
 from nmt.training.optimizer import Optimizer
 
-LAUNCHES = "graphs"  # how a single GPU gets the kernels of packed micro-batches: by "graphs", or "singly"
-
 Losses = tuple[Tensor, Tensor]
 Work = Callable[[Batch, Tensor | float], Losses]
 """Add a micro-batch's gradients times a scale (), float64 if it is a tensor; return two losses ()."""
@@ -39,9 +37,11 @@ class Graphs:
 
         Report with `say` if recording fails. Clear the gradients.
         """
-        self._work, self._objective, self._optimizer = work, objective, optimizer
+        self._work = work
+        self._objective = objective
+        self._optimizer = optimizer
         self._weights = list(objective.parameters())
-        self._recorded = Recorded(device, say, useful and LAUNCHES == "graphs" and device.type == "cuda")
+        self._recorded = Recorded(device, say, useful and device.type == "cuda")
         self._own: dict[tuple[object, ...], Batch] = {}  # what graphs read, by shape
         self._losses: dict[tuple[object, ...], Losses] = {}  # what they return
         self._scale = torch.ones((), dtype=torch.float64, device=device)

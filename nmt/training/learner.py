@@ -10,7 +10,7 @@ from nmt.model.transformer import Transformer, computed_by
 from nmt.recipe import Training
 from nmt.training.loss import Objective, compile_parts
 from nmt.training.optimizer import Optimizer
-from nmt.training.run_files import RunState
+from nmt.training.run_state import RunState
 
 
 class Learner:
@@ -26,5 +26,6 @@ class Learner:
         if self.is_compiled:
             compile_parts(self.objective)
         self.optimizer = Optimizer(self.model, model.config.d_model, settings)
-        self.corpus, self.settings = corpus, settings
+        self.corpus = corpus
+        self.settings = settings
         self.state = RunState(step=0, epoch=0, offset=0)

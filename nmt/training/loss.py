@@ -24,12 +24,10 @@ from nmt.model.transformer import Transformer
 from nmt.system import torch_internals
 from nmt.system.console import Console
 from nmt.system.errors import UserError
-from nmt.training.run_files import RunState
+from nmt.training.run_state import RunState
 
-# Dynamo's recompile_limit: typical data needs 3 graphs per part; single-sentence batches or attention windows need more
-GRAPHS = 16
-NORMS = "staged"  # how compiled kernels sum norms' gradients: with loads "staged" ahead, or "plain", PyTorch's choice
-WIDEST = 1024  # d_model of which the stages fit the shared memory of any GPU
+GRAPHS = 16  # Dynamo's recompile_limit: typical data needs 3 graphs per part; single-sentence batches need more
+WIDEST = 1024  # d_model up to which loads that are staged ahead fit the shared memory of any GPU
 UNLIKELY = -30.0  # added to logits that are kept from a softmax: exact in bf16, and small beside smoothed targets
 ALIGNED = 8  # bf16 tensor cores need row sizes that are multiples of 16 bytes
 
@@ -51,17 +49,22 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
         softmax: Softmax,
     ) -> tuple[Tensor, Tensor]:
         """Return smoothed loss () and negative log-likelihood (); save the gradients of the loss."""
-        vocabulary, dtype = weight.size(0), weight.dtype
+        dtype = weight.dtype
+        vocabulary = weight.size(0)
         rows = operations.chunk_rows(vocabulary)
-        needs_states, needs_weight = ctx.needs_input_grad[:2]
-        states_grad = torch.empty_like(states, dtype=dtype) if needs_states else None
-        weight_grad = torch.zeros_like(weight) if needs_weight else None
+        needs_states, needs_weight, *_ = ctx.needs_input_grad
+        states_grad = torch.empty_like(states, dtype=dtype) if needs_states else None  # (tokens, d_model)
+        weight_grad = torch.zeros_like(weight) if needs_weight else None  # (vocabulary, d_model)
         nll = states.new_zeros((), dtype=torch.float64)
         log_totals = states.new_zeros((), dtype=torch.float64)
-        cast_states, cast_weight = states.to(product_dtype), weight.to(product_dtype)
+        cast_states = states.to(product_dtype)
+        cast_weight = weight.to(product_dtype)
         is_rounded = product_dtype != dtype or torch.get_float32_matmul_precision() != "highest"
         for begin in range(0, states.size(0), rows):
-            chunk, chunk_targets = cast_states[begin : begin + rows], targets[begin : begin + rows, None]
+            end = begin + rows
+            chunk = cast_states[begin:end]  # (chunk, d_model)
+            chunk_targets = targets[begin:end, None]  # (chunk, 1)
+            # (chunk, vocabulary), (chunk, 1), (chunk, 1), (), ()
             exponentials, of_targets, totals, chunk_nll, chunk_logs = softmax(chunk, cast_weight, chunk_targets, dtype)
             nll += chunk_nll
             log_totals += chunk_logs
@@ -69,12 +72,16 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
             # rows instead, and subtracting the targets' terms below, saves passes over (chunk, vocabulary).
             if is_rounded:
                 # A confident model's p − 1 would be lost in rounding: subtract the target here, before rounding.
-                exponentials.scatter_(-1, chunk_targets, (of_targets - (1.0 - smoothing) * totals).to(product_dtype))
+                less = of_targets - (1.0 - smoothing) * totals
+                exponentials.scatter_(-1, chunk_targets, less.to(product_dtype))
             if states_grad is not None:
-                torch.div(operations.product(exponentials, cast_weight), totals, out=states_grad[begin : begin + rows])
+                sums = operations.product(exponentials, cast_weight)  # (chunk, d_model)
+                torch.div(sums, totals, out=states_grad[begin:end])
             if weight_grad is not None:
-                operations.add_product(weight_grad, exponentials.t(), (chunk / totals).to(product_dtype))
-        states, mean_weight = states.to(dtype), weight.mean(0)
+                scaled = (chunk / totals).to(product_dtype)
+                operations.add_product(weight_grad, exponentials.t(), scaled)
+        states = states.to(dtype)
+        mean_weight = weight.mean(0)
         if states_grad is not None:
             if not is_rounded:
                 states_grad.sub_(weight.index_select(0, targets), alpha=1.0 - smoothing)
@@ -92,8 +99,11 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, loss_grad: Tensor, nll_grad: Tensor) -> tuple[Tensor | None, ...]:
         """Scale the saved gradients in place, which is possible only once."""
-        scaled = [None if g is None else g.mul_(loss_grad.to(g.dtype)) for g in ctx.saved_tensors]
-        return *scaled, None, None, None, None, None
+        states_grad, weight_grad = ctx.saved_tensors
+        for grad in (states_grad, weight_grad):
+            if grad is not None:
+                grad.mul_(loss_grad.to(grad.dtype))
+        return states_grad, weight_grad, None, None, None, None, None
 
 
 def smoothed_cross_entropy(
@@ -112,8 +122,8 @@ def smoothed_cross_entropy(
     only once. Under autocast, operands and results of matrix multiplications, including logits, are rounded to its
     dtype; sums and gradients have the weight's. `softmax` may be that of `operations`, compiled.
     """
-    kind, dtype = states.device.type, factor_dtype(weight)
-    with torch.autocast(kind, enabled=False):
+    dtype = factor_dtype(weight)
+    with torch.autocast(states.device.type, enabled=False):
         return _SmoothedCrossEntropy.apply(  # type: ignore[no-any-return, no-untyped-call]
             *(states, weight, targets, smoothing, dtype, operations, softmax or operations.softmax)
         )
@@ -124,40 +134,50 @@ class Objective(nn.Module):
 
     def __init__(self, model: Transformer, smoothing: float) -> None:
         super().__init__()
-        self.model, self.smoothing = model, smoothing
+        self.model = model
+        self.smoothing = smoothing
         self.softmax: Softmax = model.operations.softmax
         self._limits: tuple[Tensor, Tensor] | None = None
         self._symbols_first = False
 
     def limit(self, sizes: Sequence[int], symbols_first: bool) -> None:
-        """Keep from outputs in a language all but the first of `sizes` symbols, given by the symbol of each language.
+        """Keep outputs in a language to the first symbols of the vocabulary.
 
-        The symbols begin targets if `symbols_first`, else sources. One more weight column for each size, and a state
-        of 1 where it is that of the language, lower the logits of all others to what the softmax rounds to nothing.
+        `sizes` (vocabulary,) has the number of these for the symbol of each language. The symbols begin targets if
+        `symbols_first`, else sources. One more weight column for each distinct size, and a state of 1 where it is that
+        of the language, lower the logits of all other symbols to what the softmax rounds to nothing.
         """
-        each, rows = torch.tensor(sizes).unique(return_inverse=True)
-        columns = torch.arange(len(sizes))[:, None].ge(F.pad(each, (0, -len(each) % ALIGNED), value=len(sizes)))
+        distinct, numbers = torch.tensor(sizes).unique(return_inverse=True)
+        padded = F.pad(distinct, (0, -len(distinct) % ALIGNED), value=len(sizes))  # (columns,)
+        is_beyond = torch.arange(len(sizes))[:, None].ge(padded)  # (vocabulary, columns)
+        of_symbols = F.one_hot(numbers, len(padded)).float()  # (vocabulary, columns)
         device = self.model.output_embedding.weight.device
-        self._limits = F.one_hot(rows, columns.size(1)).float().to(device), (columns * UNLIKELY).to(device)
+        self._limits = of_symbols.to(device), (is_beyond * UNLIKELY).to(device)
         self._symbols_first = symbols_first
 
     def forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Return smoothed loss () and negative log-likelihood (), summed over target tokens, excluding padding."""
         states = self.model.states(batch.source, batch.target_in, batch.packing)
-        states, targets = states.flatten(0, 1), batch.target_out.flatten()
+        states = states.flatten(0, 1)  # (tokens, d_model)
+        targets = batch.target_out.flatten()  # (tokens,)
         if batch.real is not None:
-            states, targets = states.index_select(0, batch.real), targets.index_select(0, batch.real)
-        weight, bias = self.model.output_embedding.weight, self.model.output_bias
+            states = states.index_select(0, batch.real)
+            targets = targets.index_select(0, batch.real)
+        weight = self.model.output_embedding.weight  # (vocabulary, d_model)
+        bias = self.model.output_bias
         if bias is not None:
             # The bias is an extra weight column for a constant state of 1; zeros pad it to `ALIGNED`.
             states = F.pad(states, (0, ALIGNED), value=1.0)
-            weight = torch.cat((weight, F.pad(bias[:, None], (0, ALIGNED - 1))), dim=1)
+            columns = F.pad(bias[:, None], (0, ALIGNED - 1))
+            weight = torch.cat((weight, columns), dim=1)
         if self._limits is not None:
             of_symbols, columns = self._limits
-            states = torch.cat((states, of_symbols[self._languages(batch)].to(states.dtype)), dim=1)
+            of_tokens = of_symbols[self._languages(batch)]  # (tokens, columns)
+            states = torch.cat((states, of_tokens.to(states.dtype)), dim=1)
             weight = torch.cat((weight, columns.to(weight.dtype)), dim=1)
         if batch.real is None:  # packed: little filler, and shapes that do not depend on it
-            states = states.masked_fill(targets.eq(PADDING)[:, None], 0.0)
+            is_filler = targets.eq(PADDING)[:, None]
+            states = states.masked_fill(is_filler, 0.0)
         return smoothed_cross_entropy(states, weight, targets, self.smoothing, self.model.operations, self.softmax)
 
     def tables(self) -> list[Tensor]:
@@ -166,12 +186,15 @@ class Objective(nn.Module):
 
     def _languages(self, batch: Batch) -> Tensor:
         """Return the symbol of the target language for each target token that has a state: (tokens,)."""
-        ids, packing = batch.target_out if self._symbols_first else batch.source, batch.packing
+        ids = batch.target_out if self._symbols_first else batch.source
+        packing = batch.packing
         if packing is None:
-            return ids[:, :1].expand_as(batch.target_out).flatten()[batch.real]
+            symbols = ids[:, :1].expand_as(batch.target_out)  # (pairs, length)
+            return symbols.flatten()[batch.real]
         sequences = packing.target if self._symbols_first else packing.source
-        number = packing.target.positions[0].eq(0).cumsum(0) - 1  # of each token's sequence
-        return ids[0, sequences.bounds[number].long()]
+        numbers = packing.target.positions[0].eq(0).cumsum(0) - 1  # (tokens,), of each token's sequence
+        firsts = sequences.bounds[numbers].long()
+        return ids[0, firsts]
 
 
 def compile_parts(objective: Objective, backend: str = "inductor") -> None:
@@ -186,7 +209,7 @@ def compile_parts(objective: Objective, backend: str = "inductor") -> None:
     # Otherwise small micro-batches get separate graphs, which do not fuse two reductions in LayerNorm's gradient.
     torch_internals.set_option("torch._inductor.config:triton.mix_order_reduction_non_strict_mode", True)
     # Otherwise too few threads, for their registers, take 16 rows each and wait for their loads; partial sums are many.
-    if NORMS == "staged" and objective.model.config.d_model <= WIDEST:
+    if objective.model.config.d_model <= WIDEST:
         torch_internals.set_option("torch._inductor.config:triton.mix_order_reduction_split_size", 64)
         torch_internals.set_option("torch._inductor.config:triton.mix_order_reduction_allow_multi_stages", True)
     for part in (objective.model.embed, *objective.model.encoder, *objective.model.decoder):
@@ -201,14 +224,17 @@ def compile_for(model: Transformer, work: Callable[[Batch], object], probes: Ite
     Inductor chooses kernels for the sizes that come first. Those would otherwise be of a small memory probe or, where a
     run is resumed, of any micro-batch. One layer of each stack is enough, since the others have the same graphs.
     """
-    stacks = model.encoder, model.decoder
-    model.encoder, model.decoder = (nn.ModuleList(list(stack)[:1]) for stack in stacks)
+    encoder = model.encoder
+    decoder = model.decoder
+    model.encoder = nn.ModuleList(list(encoder)[:1])
+    model.decoder = nn.ModuleList(list(decoder)[:1])
     try:
         with suppress(torch.OutOfMemoryError):
             for batch in probes:
                 work(batch)
     finally:
-        model.encoder, model.decoder = stacks
+        model.encoder = encoder
+        model.decoder = decoder
 
 
 MANY = 10  # consecutive skipped updates that end a run
@@ -219,7 +245,10 @@ class Divergence:
     """Counter of skipped updates that ends a diverged run with a UserError."""
 
     def __init__(self, module: nn.Module, corpus: Corpus, console: Console, state: RunState) -> None:
-        self._parameters, self._corpus, self._console, self._state = list(module.parameters()), corpus, console, state
+        self._parameters = list(module.parameters())
+        self._corpus = corpus
+        self._console = console
+        self._state = state
         self._unseen: list[tuple[int, Rows, Tensor]] = []
         self.in_a_row: list[tuple[int, Rows]] = []  # consecutive skipped updates at the last `check`
 
@@ -232,23 +261,29 @@ class Divergence:
 
         Raise UserError after `MANY` in a row, or if any weight is not finite, so that good checkpoints are kept.
         """
-        unseen, self._unseen = self._unseen, []
+        unseen = self._unseen
+        self._unseen = []
         for step, rows, skipped in unseen:
             if not skipped:
                 self.in_a_row = []
                 continue
             self.in_a_row.append((step, rows))
-            self._state.skip()
+            self._state.skipped += 1
             self._console.say(f"update {step}: skipped, its gradient is not finite")
             if len(self.in_a_row) >= MANY:
-                first, rows = self.in_a_row[0]
-                lines = sorted(self._corpus.lines(rows))
-                shown = ", ".join(f"{line:,}" for line in lines[:8]) + (" …" if len(lines) > 8 else "")
-                raise UserError(
-                    f"training diverged: {MANY} updates in a row had gradients that are not finite, update {first} "
-                    f"(data.train, {len(lines):,} lines: {shown}) and those after it",
-                    REMEDY,
-                )
+                raise self._diverged(*self.in_a_row[0])
         norm = float(get_total_norm([parameter.detach() for parameter in self._parameters]))
         if not math.isfinite(norm):
             raise UserError(f"training diverged: at update {self._state.step} the weights have norm {norm}", REMEDY)
+
+    def _diverged(self, step: int, rows: Rows) -> UserError:
+        """Return the error that all updates from `step`, of `rows`, have been skipped."""
+        lines = sorted(self._corpus.lines(rows))
+        shown = ", ".join(f"{line:,}" for line in lines[:8])
+        if len(lines) > 8:
+            shown += " …"
+        return UserError(
+            f"training diverged: {MANY} updates in a row had gradients that are not finite, update {step} "
+            f"(data.train, {len(lines):,} lines: {shown}) and those after it",
+            REMEDY,
+        )

@@ -41,9 +41,13 @@ class Meeting:
         is_orphaned: Callable[[], bool],
     ) -> None:
         """Configure a rank on a kind of device; it will `say` for whom it waits, and ask whether its launcher died."""
-        self._world, self._device, self._timeout = world, device, timeout
-        self._say, self._is_orphaned = say, is_orphaned
-        self._leads, self._is_first_here = world.rank == 0, world.local_rank == 0
+        self._world = world
+        self._device = device
+        self._timeout = timeout
+        self._say = say
+        self._is_orphaned = is_orphaned
+        self._leads = world.rank == 0
+        self._is_first_here = world.local_rank == 0
 
     def store(self, place: MeetingPoint) -> PrefixStore:
         """Wait for all ranks of this attempt; return a store that only they share.
@@ -56,8 +60,11 @@ class Meeting:
         Raise GroupError on timeout, or if this rank's launcher has died, and UserError if rank 0 cannot listen there or
         the ranks are on different kinds of device.
         """
-        rank, size, store = self._world.rank, self._world.size, self._find_store(place)
-        token, attempt = f"{uuid4().hex}-{self._device}", f"nmt/{place.run}/attempt"
+        store = self._find_store(place)
+        rank = self._world.rank
+        size = self._world.size
+        token = f"{uuid4().hex}-{self._device}"
+        attempt = f"nmt/{place.run}/attempt"
         tokens = [f"nmt/{place.run}/token/{number}" for number in range(size)]
         store.set(tokens[rank], token)
         published = confirmed = ""
@@ -69,7 +76,9 @@ class Meeting:
                 if found != published:
                     store.set(attempt, found)
                     published = found
-            listed = store.get(attempt).decode() if store.check([attempt]) else ""
+            if not store.check([attempt]):
+                return False
+            listed = store.get(attempt).decode()
             members = listed.split()
             if len(members) != size or members[rank] != token:
                 return False
@@ -82,7 +91,9 @@ class Meeting:
 
         def missing() -> str:
             ranks = [number for number, name in enumerate(tokens) if not store.check([name])]
-            return named(ranks) if ranks else f"the other {size - 1}"
+            if not ranks:
+                return f"the other {size - 1}"
+            return named(ranks)
 
         self._wait(is_confirmed_by_all, missing, speaks=self._leads)
         self._check_devices([member.partition("-")[2] for member in confirmed.split()])
@@ -134,8 +145,10 @@ class Meeting:
 
     def _wait(self, done: Callable[[], bool], what: Callable[[], str], speaks: bool) -> None:
         """Wait for other ranks to start, until `done`. A rank that `speaks` says after a while for `what` it waits."""
-        began, limit = time.monotonic(), self._timeout.total_seconds()
-        rank, minutes = self._world.rank, f"{limit / 60:g} minutes"
+        began = time.monotonic()
+        limit = self._timeout.total_seconds()
+        rank = self._world.rank
+        minutes = f"{limit / 60:g} minutes"
         while not done():
             waited = time.monotonic() - began
             if waited > limit:
@@ -149,15 +162,19 @@ class Meeting:
 
     def _check_devices(self, kinds: Sequence[str]) -> None:
         """Raise UserError on rank 0, and a silent error on the others, unless all have the same kind of device."""
-        if difference := by_rank(kinds):
+        difference = by_rank(kinds)
+        if difference and not self._leads:
+            raise GroupError("", retry=False)
+        if difference:
             problem = f"ranks on unlike devices cannot exchange gradients: {difference}"
             hint = "use --device cpu on all hosts, or see why PyTorch finds no GPU on some: nvidia-smi"
-            raise UserError(problem, hint) if self._leads else GroupError("", retry=False)
+            raise UserError(problem, hint)
 
 
 def named(ranks: Sequence[int]) -> str:
     """Name ranks, as in `ranks 1, 2`."""
-    return f"rank{'s' * (len(ranks) > 1)} {', '.join(map(str, ranks))}"
+    listed = ", ".join(map(str, ranks))
+    return f"ranks {listed}" if len(ranks) > 1 else f"rank {listed}"
 
 
 def by_rank(values: Sequence[str]) -> str:
@@ -165,4 +182,6 @@ def by_rank(values: Sequence[str]) -> str:
     ranks = defaultdict[str, list[int]](list)
     for rank, value in enumerate(values):
         ranks[value].append(rank)
-    return "; ".join(f"{named(those)}: {value}" for value, those in ranks.items()) if len(ranks) > 1 else ""
+    if len(ranks) == 1:
+        return ""
+    return "; ".join(f"{named(those)}: {value}" for value, those in ranks.items())

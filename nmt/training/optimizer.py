@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
-from itertools import accumulate
 from typing import Any
 
 import torch
@@ -26,9 +25,11 @@ MOMENTUM_DECAY = 0.95
 # 0.29 (Amsel et al. 2025)
 NEWTON_SCHULZ = ((7.0441, -19.4936, 14.169), (2.7004, -2.0091, 0.4562))
 SAFETY = 1.04  # these polynomials diverge beyond 1, where rounding might lead
-# Numbers of matrices that Muon computes at a time: what a core's cache holds; on a GPU, few launches in 1 GB
+# Maximum entries of the matrices that Muon stacks: what a core's cache holds; on a GPU, few launches in 1 GB
 AT_ONCE = {"cpu": 1 << 16, "cuda": 1 << 25}
 LIKE_ADAM = 0.2  # root mean square of Adam's updates, in learning rates
+
+Matrix = tuple[Tensor, slice]  # a weight and the rows that are a matrix of their own
 
 
 def learning_rate(step: int, d_model: int, settings: Training, spent: float = 0.0) -> float:
@@ -37,24 +38,28 @@ def learning_rate(step: int, d_model: int, settings: Training, spent: float = 0.
     All schedules share the paper's linear warm-up and peak; inverse_sqrt is equation 3. `spent` is the share of
     training.minutes that is used up: linear and cosine decay by it, or by updates where these end first.
     """
-    warmup, scale = settings.warmup, settings.learning_rate_scale * d_model**-0.5
+    warmup = settings.warmup
+    scale = settings.learning_rate_scale * d_model**-0.5
     if settings.schedule == "inverse_sqrt" or step <= warmup:
         return float(scale * min(step**-0.5, step * warmup**-1.5))
     peak = scale * warmup**-0.5
     if settings.schedule == "constant":
         return float(peak)
     done = min(1.0, max(spent, (step - warmup) / (settings.updates - warmup)))
-    return float(peak * (1.0 - done if settings.schedule == "linear" else (1.0 + math.cos(math.pi * done)) / 2.0))
+    if settings.schedule == "linear":
+        return float(peak * (1.0 - done))
+    return float(peak * ((1.0 + math.cos(math.pi * done)) / 2.0))
 
 
 def count_moments(model: nn.Module, settings: Training) -> int:
     """Count the numbers in an optimizer's state: two for each parameter that is trained, one in Muon's matrices."""
     trained = {name: each for name, each in model.named_parameters() if part_of(name) not in settings.freeze}
-    matrices = [
-        each.weight for name, each in model.named_modules() if isinstance(each, Linear) and f"{name}.weight" in trained
-    ]
-    twice = 2 * sum(parameter.numel() for parameter in trained.values())
-    return twice - (sum(matrix.numel() for matrix in matrices) if settings.optimizer == "muon" else 0)
+    count = 2 * sum(parameter.numel() for parameter in trained.values())
+    if settings.optimizer == "muon":
+        for name, layer in model.named_modules():
+            if isinstance(layer, Linear) and f"{name}.weight" in trained:
+                count -= layer.weight.numel()
+    return count
 
 
 class Optimizer:
@@ -62,22 +67,29 @@ class Optimizer:
 
     def __init__(self, model: nn.Module, d_model: int, settings: Training) -> None:
         self._parameters = {name: each for name, each in model.named_parameters() if each.requires_grad}
-        layers = [each for each in model.modules() if isinstance(each, Linear)] if settings.optimizer == "muon" else []
-        layers = [layer for layer in layers if layer.weight.requires_grad]
+        layers = []
+        if settings.optimizer == "muon":
+            layers = [each for each in model.modules() if isinstance(each, Linear) and each.weight.requires_grad]
         device = next(model.parameters()).device
         self._muon = Muon(layers, settings.decay, muon_dtype(settings.precision, device, d_model))
         decayed: list[Tensor] = []
         others: list[Tensor] = []
         for parameter in self._parameters.values():
-            if parameter not in self._muon.momenta:
-                (decayed if parameter.dim() > 1 else others).append(parameter)
+            if parameter in self._muon.momenta:
+                continue
+            if parameter.dim() > 1:
+                decayed.append(parameter)
+            else:
+                others.append(parameter)
         groups: list[dict[str, Any]] = [{"params": decayed, "weight_decay": settings.decay}, {"params": others}]
         options: dict[str, Any] = {"betas": settings.adam_betas, "eps": settings.adam_epsilon}
         self._adam = torch.optim.Adam(groups, **options, decoupled_weight_decay=True, fused=True)
         for weight in (*decayed, *others):  # what Adam's first update would begin with
             moments = {moment: torch.zeros_like(weight) for moment in MOMENTS}
             self._adam.state[weight] = {"step": torch.tensor(0.0, device=weight.device), **moments}
-        self._d_model, self._settings, self._keeps = d_model, settings, False
+        self._d_model = d_model
+        self._settings = settings
+        self._keeps = False
 
     def rate(self, step: int, spent: float = 0.0) -> float:
         """Return the learning rate of 1-based update `step` when `spent` of training.minutes is used up."""
@@ -89,7 +101,8 @@ class Optimizer:
         `over_ranks` returns it for all ranks, given that of the gradients which this rank has.
         """
         parameters = list(self._parameters.values())
-        norm = over_ranks(get_total_norm([each.grad for each in parameters if each.grad is not None]))
+        gradients = [each.grad for each in parameters if each.grad is not None]
+        norm = over_ranks(get_total_norm(gradients))
         if self._settings.clip_norm is not None:
             clip_grads_with_norm_(parameters, self._settings.clip_norm, norm)
         return norm
@@ -117,7 +130,10 @@ class Optimizer:
         """Set all gradients to 0 if their tensors are kept, else to None."""
         self._adam.zero_grad(set_to_none=not self._keeps)
         for weight in self._muon.momenta:
-            weight.grad = None if weight.grad is None or not self._keeps else weight.grad.zero_()
+            if not self._keeps:
+                weight.grad = None
+            elif weight.grad is not None:
+                weight.grad.zero_()
 
     def state(self) -> dict[str, Tensor]:
         """Return Adam's moments and Muon's momenta, keyed `parameter:moment`."""
@@ -126,7 +142,8 @@ class Optimizer:
             if parameter in self._muon.momenta:
                 state[f"{name}:{MOMENTUM}"] = self._muon.momenta[parameter]
             else:
-                state |= {f"{name}:{moment}": self._adam.state[parameter][moment] for moment in MOMENTS}
+                for moment in MOMENTS:
+                    state[f"{name}:{moment}"] = self._adam.state[parameter][moment]
         return state
 
     def load(self, state: dict[str, Tensor], step: int, frozen: Collection[str] = ()) -> None:
@@ -137,12 +154,13 @@ class Optimizer:
         shape is wrong.
         """
         for name, parameter in self._parameters.items():
-            moments = (MOMENTUM,) if parameter in self._muon.momenta else MOMENTS
-            if part_of(name) in frozen:
-                state = state | {f"{name}:{moment}": torch.zeros_like(parameter) for moment in moments}
-            values = {moment: state[f"{name}:{moment}"].to(parameter) for moment in moments}  # precision may change
-            for moment, value in values.items():
-                if value.shape != parameter.shape:
+            values = dict[str, Tensor]()
+            for moment in (MOMENTUM,) if parameter in self._muon.momenta else MOMENTS:
+                if part_of(name) in frozen:
+                    values[moment] = torch.zeros_like(parameter)
+                else:
+                    values[moment] = state[f"{name}:{moment}"].to(parameter)  # precision may change
+                if values[moment].shape != parameter.shape:
                     raise ValueError(f"{name}:{moment} has another shape than the weight {name}")
             if parameter in self._muon.momenta:
                 self._muon.momenta[parameter] = values[MOMENTUM]
@@ -164,38 +182,48 @@ class Muon:
         Products have factors in `dtype`.
         """
         self.momenta = {layer.weight: torch.zeros_like(layer.weight, requires_grad=False) for layer in layers}
-        self._decay, self._dtype, self._operations = decay, dtype, layers[0].operations if layers else PLAIN
-        alike = defaultdict[tuple[int, int], list[tuple[Tensor, slice]]](list)  # matrices by their shape
+        self._decay = decay
+        self._dtype = dtype
+        self._operations = layers[0].operations if layers else PLAIN
+        alike = defaultdict[tuple[int, int], list[Matrix]](list)  # by their shape
         for layer in layers:
-            for end, rows in zip(accumulate(layer.outputs), layer.outputs, strict=True):
-                alike[rows, layer.in_features].append((layer.weight, slice(end - rows, end)))
-        self._alike = list[list[tuple[Tensor, slice]]]()  # so many of one shape as are computed at a time
+            first = 0
+            for rows in layer.outputs:
+                alike[rows, layer.in_features].append((layer.weight, slice(first, first + rows)))
+                first += rows
+        self._alike = list[list[Matrix]]()  # so many of one shape as are computed at a time
         for (rows, width), matrices in alike.items():
-            most = max(1, AT_ONCE[matrices[0][0].device.type] // (rows * width))
-            self._alike += [matrices[first : first + most] for first in range(0, len(matrices), most)]
+            weight, _ = matrices[0]
+            most = max(1, AT_ONCE[weight.device.type] // (rows * width))
+            for first in range(0, len(matrices), most):
+                self._alike.append(matrices[first : first + most])
 
     @torch.no_grad()
     def update(self, rate: float, skip: Tensor) -> None:
         """Apply the gradients unless `skip` () is true; those of one shape together, to have few operations."""
         share = torch.where(skip, 0.0, 1.0 - MOMENTUM_DECAY)
-        keep, scale = torch.where(skip, 1.0, 1.0 - rate * self._decay), torch.where(skip, 0.0, -LIKE_ADAM * rate)
+        keep = torch.where(skip, 1.0, 1.0 - rate * self._decay)
+        scale = torch.where(skip, 0.0, -LIKE_ADAM * rate)
         for matrices in self._alike:
-            own = [(w[rows], self.momenta[w][rows], w.grad[rows]) for w, rows in matrices if w.grad is not None]
-            if own:  # it has gradients on another rank otherwise
-                learning, momenta, grads = (list(each) for each in zip(*own, strict=True))
-                grad = torch.stack(grads).nan_to_num_(0.0, 0.0, 0.0)
-                momentum = torch.stack(momenta).lerp_(grad, share.to(grad))
-                _store(momentum, momenta)
-                ahead = grad.lerp_(momentum, MOMENTUM_DECAY)  # Nesterov's
-                steps = orthogonalised(ahead, self._dtype, self._operations).mul_(
-                    scale * math.sqrt(max(ahead.shape[1:]))
-                )
-                _store(torch.stack(learning).mul_(keep).add_(steps), learning)
+            own = [(weight, rows) for weight, rows in matrices if weight.grad is not None]
+            if not own:  # another rank has their gradients
+                continue
+            learning = [weight[rows] for weight, rows in own]
+            momenta = [self.momenta[weight][rows] for weight, rows in own]
+            grads = [weight.grad[rows] for weight, rows in own]  # type: ignore[index]  # not None
+            grad = torch.stack(grads).nan_to_num_(0.0, 0.0, 0.0)  # (matrices, rows, width), as all below
+            momentum = torch.stack(momenta).lerp_(grad, share.to(grad))
+            _store(momentum, momenta)
+            ahead = grad.lerp_(momentum, MOMENTUM_DECAY)  # Nesterov's
+            steps = orthogonalised(ahead, self._dtype, self._operations)
+            steps.mul_(scale * math.sqrt(max(ahead.shape[1:])))
+            _store(torch.stack(learning).mul_(keep).add_(steps), learning)
 
 
 def _store(stack: Tensor, tensors: list[Tensor]) -> None:
     """Copy the rows of a stack into tensors, on a GPU at once."""
-    if copy := torch_internals.find("torch:_foreach_copy_"):
+    copy = torch_internals.find("torch:_foreach_copy_")
+    if copy:
         copy(tensors, list(stack))
     else:
         for tensor, row in zip(tensors, stack, strict=True):
@@ -210,13 +238,18 @@ def orthogonalised(x: Tensor, dtype: torch.dtype, operations: Operations) -> Ten
     """
 
     def step(y: Tensor, square: Tensor, a: float, b: float, c: float) -> Tensor:
-        return operations.products(operations.products(square, square, c, square, b), y, 1.0, y, a)
+        factors = operations.products(square, square, c, square, b)
+        return operations.products(factors, y, 1.0, y, a)
 
-    y = x.mT.contiguous() if x.size(1) > x.size(2) else x
+    is_tall = x.size(1) > x.size(2)
+    y = x.mT.contiguous() if is_tall else x
     y = y / y.norm(dim=(1, 2), keepdim=True).clamp_min_(1e-7)
     y = y.to(dtype)
-    square = operations.products(y, y.mT)
+    square = operations.products(y, y.mT)  # of a matrix and its transpose, the smaller one
     bound = square.norm(dim=(1, 2), keepdim=True).mul_(SAFETY).clamp_min_(1e-7)  # of σ²
-    y = step(y * bound.rsqrt(), square / bound, *NEWTON_SCHULZ[0])
-    y = step(y, operations.products(y, y.mT), *NEWTON_SCHULZ[1])
-    return (y.mT if x.size(1) > x.size(2) else y).to(x.dtype)
+    first, second = NEWTON_SCHULZ
+    y = step(y * bound.rsqrt(), square / bound, *first)
+    y = step(y, operations.products(y, y.mT), *second)
+    if is_tall:
+        y = y.mT
+    return y.to(x.dtype)

@@ -30,11 +30,16 @@ from nmt.system.errors import Interrupted
 from nmt.system.files import replace_json, whole_file
 from nmt.training.batches import prefetched
 from nmt.training.budget import Budget, Pace
+from nmt.training.dev_outputs import DevExample, Samples
+from nmt.training.directory import ABOUT, about_run
 from nmt.training.distributed import MILLION, Group, Requests, stop_requests
+from nmt.training.farewell import farewell
 from nmt.training.learner import Learner
+from nmt.training.log import LOG, forget_after
 from nmt.training.optimizer import count_moments
-from nmt.training.progress import Page, Progress, farewell, show_progress
-from nmt.training.run_files import ABOUT, METRICS, BestScore, DevExample, RunState, Samples, about_run, forget_after
+from nmt.training.progress import Progress, show_progress
+from nmt.training.report_process import Page
+from nmt.training.run_state import BestScore, RunState
 from nmt.training.selection import cost_of_splits
 from nmt.training.trainer import Trainer
 from nmt.training.validation import DevScores, Validation
@@ -58,38 +63,60 @@ class Run:
         base: Recipe | None,
     ) -> None:
         """Begin the run of `learner`, or resume it from a checkpoint; `base` is the recipe that `recipe` extends."""
-        self.recipe, self.out, self.learner, self.best = recipe, out, learner, best
-        self.state, self.group, self.console = learner.state, group, console
-        corpus, leads, prepared = learner.corpus, group.leads, learner.corpus.path.parent
-        tokenizer, dev, lengths = load_tokenizer(prepared), Corpus(prepared / "valid.arrow"), trained_lengths(prepared)
+        self.recipe = recipe
+        self.out = out
+        self.learner = learner
+        self.best = best
+        self.state = learner.state
+        self.group = group
+        self.console = console
+        prepared = learner.corpus.path.parent
+        report = read_report(prepared)
+        tokenizer = load_tokenizer(prepared)
+        dev = Corpus(prepared / "valid.arrow")
+        lengths = trained_lengths(prepared)
         self.data = data = fingerprints_of(prepared)
-        self.validation = Validation(dev, tokenizer, recipe, self.group, lengths) if len(dev) else None
-        self.metrics = JsonLines(out / METRICS if leads else Path(os.devnull), self.console.say)
+        self.validation = Validation(dev, tokenizer, recipe, group, lengths) if len(dev) else None
+        self.metrics = JsonLines(out / LOG if group.leads else Path(os.devnull), console.say)
         self.samples: Samples | None = None
-        if leads and (scorer := self.validation) is not None and scorer.sources:
-            self.samples = Samples(out, scorer.sources, scorer.references, scorer.each, self.console.say)
-        mixture = mixture_of(read_report(prepared)["train"]["kept by set"], recipe.data)
-        self.epochs = EpochPlans(out, data["train_data"], corpus, mixture, recipe.training, leads)
-        self.page = Page(out, self.console, wanted=leads and recipe.training.report)
+        scorer = self.validation
+        if group.leads and scorer is not None and scorer.sources:
+            self.samples = Samples(out, scorer.sources, scorer.references, scorer.each, console.say)
+        mixture = mixture_of(report["train"]["kept by set"], recipe.data)
+        self.epochs = EpochPlans(out, data["train_data"], learner.corpus, mixture, recipe.training, group.leads)
+        self.page = Page(out, console, wanted=group.leads and recipe.training.report)
         self.checkpoints = Checkpoints(out, recipe, tokenizer)
-        self.mark = {"new_dev_set": True} if resumed and not resumed.is_scored_on(data) else {}
-        # The run may have been killed before it scored the checkpoint, or have another development set now.
-        self.lacks_scores = bool(resumed and recipe.data.valid and not resumed.scores)
-        is_due = resumed is not None and bool(recipe.data.valid and (resumed.info["unscored"] or self.mark))
-        self.unscored = resumed.path if resumed and is_due else None
+
+        self.info: dict[str, Any] = dict(data)  # of every checkpoint's bundle.json
+        self.mark = dict[str, bool]()  # of the next line with scores
+        self.lacks_scores = False  # whether the checkpoint to resume from has none
+        self.unscored: Path | None = None  # the checkpoint to score before any update
+        if resumed is None:
+            self.info["run"] = uuid4().hex[:12]
+        else:
+            self.info["run"] = resumed.info["run"]
+            if not resumed.is_scored_on(data):
+                self.mark = {"new_dev_set": True}
+            if recipe.data.valid:
+                # The run may have been killed before it scored the checkpoint, or have another development set now.
+                self.lacks_scores = not resumed.scores
+                if resumed.info["unscored"] or self.mark:
+                    self.unscored = resumed.path
+        if lengths:
+            self.info["lengths"] = lengths.model_dump()
         self.sample: DevExample | None = None  # of the newest checkpoint's outputs
-        self.info: dict[str, Any] = data | {"run": resumed.info["run"] if resumed else uuid4().hex[:12]}
-        self.info |= {"lengths": lengths.model_dump()} if lengths else {}
         parameters = sum(parameter.numel() for parameter in learner.model.parameters())
         self.budget = self._budget(resumed, parameters)
         self.is_out_of_time = False
-        self.used = self.measured = 0  # millionths of training.minutes: now, and when the last validation began
+        self.used = 0  # millionths of training.minutes
+        self.measured = 0  # those that were used when the last validation began
         place = os.path.relpath(directory(recipe).resolve(), out.resolve())
-        self.about = about_run(parameters, base, figures_of(read_report(prepared)) if leads else {}, place)
+        self.about = about_run(parameters, base, figures_of(report) if group.leads else {}, place)
 
     def _budget(self, resumed: Bundle | None, parameters: int) -> Budget:
         """Return the budget of the run, of which a resumed one has used a part."""
-        state, training = self.state, self.recipe.training
+        state = self.state
+        training = self.recipe.training
         is_same = resumed is None or resumed.recipe.training.minutes == training.minutes
         fallen = state.fallen if is_same else None
         budget = Budget(training.minutes, stopwatch(), max(state.spent, state.seconds), fallen)
@@ -97,7 +124,8 @@ class Run:
         budget.saving = SECONDS_PER_NUMBER * (parameters + count_moments(self.learner.model, training))
         scorer = self.validation
         if training.minutes is not None and scorer is not None:
-            budget.lines, budget.batches = len(scorer.sources), scorer.tokens / training.batch_tokens
+            budget.lines = len(scorer.sources)
+            budget.batches = scorer.tokens / training.batch_tokens
             budget.validations = 1.0
             budget.averages = resumed is not None and self.recipe.decoding.average_last > 1
         return budget
@@ -107,7 +135,8 @@ class Run:
 
         Return the budget, of which a part is left for averaging.
         """
-        before, leads = self.state.step, self.group.leads
+        before = self.state.step
+        leads = self.group.leads
         # A new run performs at least one update.
         (is_out_of_time,) = self.group.largest(int(leads and before > 0 and self.budget.is_used_up))
         self.is_out_of_time = bool(is_out_of_time)
@@ -142,9 +171,10 @@ class Run:
 
     def _prepare_files(self) -> None:
         """Write the run's recipe and run.json; remove checkpoints to prune, and records of updates to repeat."""
-        step, is_scored = self.state.step, self.unscored is None
+        step = self.state.step
+        is_scored = self.unscored is None
         prune(self.out, self.recipe.training.keep_last)  # a killed run may not have pruned
-        forget_after(self.out / METRICS, step, is_scored)
+        forget_after(self.out / LOG, step, is_scored)
         if self.samples is not None:  # a checkpoint's samples are written before its scores
             self.samples.begin(step if is_scored else step - 1)
         with whole_file(self.out / "recipe.yaml") as file:
@@ -157,12 +187,13 @@ class Run:
 
     def _train(self) -> None:
         """Score the resumed checkpoint if necessary, run the remaining updates, and wait for pending saves."""
-        training, leads = self.recipe.training, self.group.leads
+        training = self.recipe.training
+        leads = self.group.leads
         with show_progress(self.console, self.metrics, leads, self.state.step, training) as progress:
             try:
                 if self.unscored is not None:
-                    is_last = self._is_done()
-                    self._score(self.unscored, progress, self.budget.last_pace() if is_last else self.budget.pace(True))
+                    pace = self.budget.last_pace() if self._is_done() else self.budget.pace(True)
+                    self._score(self.unscored, progress, pace)
                 if not self._is_done():
                     self._make_updates(progress)
             finally:
@@ -205,27 +236,29 @@ class Run:
 
     def _updates(self, signals: list[int]) -> Iterator[Update]:
         """Return the updates that remain; a rank that waits for rank 0 to plan them gives up on a signal."""
-        state, corpus = self.state, self.learner.corpus
+        state = self.state
 
         def check() -> None:
             self.group.check()
             if signals:
                 said = f"stopped after update {state.step} while waiting for rank 0"
-                raise Interrupted(
-                    f"{said}; to resume from the newest checkpoint, run the same command again", max(signals)
-                )
+                again = "to resume from the newest checkpoint, run the same command again"
+                raise Interrupted(f"{said}; {again}", max(signals))
 
         plan = replace(self.epochs, check=check).plan
-        updates = updates_from(state.epoch, state.offset, plan, corpus)
+        updates = updates_from(state.epoch, state.offset, plan, self.learner.corpus)
         return islice(updates, self.recipe.training.updates - state.step)
 
     def _requests(self, signals: list[int], saved: RunState) -> Requests:
         """Return this rank's requests for the next update; `saved` is the state of the last checkpoint."""
         if self.group.is_orphaned():
             signals.append(signal.SIGTERM)
-        training, leads = self.recipe.training, self.group.leads
-        is_due = leads and self.state.is_checkpoint_due(training, saved, self.budget)
-        return Requests(max(signals, default=0), is_due, int(MILLION * self.budget.fall()) if leads else 0)
+        is_due = False
+        spent = 0
+        if self.group.leads:
+            is_due = self.state.is_checkpoint_due(self.recipe.training, saved, self.budget)
+            spent = int(MILLION * self.budget.fall())
+        return Requests(max(signals, default=0), is_due, spent)
 
     def _is_over(self) -> bool:
         """Return whether all updates are done or training.minutes are used up."""
@@ -239,25 +272,29 @@ class Run:
     def save(self, trainer: Trainer, *, due: bool, stops: bool) -> None:
         """Write a checkpoint in the background; if it was `due`, score it, or on resuming if the run `stops` now."""
         trainer.equalise()
-        state, progress = self.state, trainer.progress
+        state = self.state
+        progress = trainer.progress
         unscored = due and self.validation is not None
         validate = unscored and not stops
-        path, step = checkpoint_path(self.out, state.step), state.step
+        step = state.step
+        path = checkpoint_path(self.out, step)
         if self.group.leads:
             state.keep(self.budget)
             info = self.info | {"step": step, "cost": state.cost, "unscored": unscored}
-            training = trainer.optimizer.state(), asdict(state)
-            figures = {} if validate else self._record()
+            weights = dict(trainer.model.named_parameters())
+            training_state = trainer.optimizer.state(), asdict(state)
+            record = self._record()
 
             def written() -> None:
                 if not validate:  # otherwise `_score` reports it
-                    progress.record(figures)
+                    progress.record(record)
                     progress.checkpoint(step, path)
 
-            self.checkpoints.write(path, dict(trainer.model.named_parameters()), training, info, written)
+            self.checkpoints.write(path, weights, training_state, info, written)
         if validate:
             is_frequent = self.recipe.training.checkpoint_updates is not None
-            self._score(path, progress, self.budget.last_pace() if self._is_over() else self.budget.pace(is_frequent))
+            pace = self.budget.last_pace() if self._is_over() else self.budget.pace(is_frequent)
+            self._score(path, progress, pace)
         self.budget.averages = self.recipe.decoding.average_last > 1  # with the checkpoint that is to come
 
     def _score(self, path: Path, progress: Progress, pace: Pace | None) -> None:
@@ -266,28 +303,33 @@ class Run:
         Leave it out if `pace`, where there is one, leaves no time.
         """
         assert self.validation is not None
-        task, scorer = self.recipe.task, self.validation
+        task = self.recipe.task
+        scorer = self.validation
         with progress.validating():
             dev = scorer(self.learner.model) if pace is None else self._within(scorer, pace)
         is_best = dev is not None and self.best.add(dev.scores, task)
         if not self.group.leads:
             return
-        step, record = self.state.step, self._record()
+        step = self.state.step
+        record = self._record()
         info: dict[str, Any] = {"unscored": False}
         sample: DevExample | None = None
         if dev is None:
             assert pace is not None
             said = f"not scored: {pace.reason}"
         else:
-            sample = self.samples.add(step, dev.hypotheses) if self.samples and dev.hypotheses else None
+            if self.samples and dev.hypotheses:
+                sample = self.samples.add(step, dev.hypotheses)
             record |= self.mark | {f"valid_{name}": score for name, score in dev.scores.items()}
             self.mark = {}  # the first score alone has it
             # The last checkpoint has an interval, as averages have: it may become one.
-            has_interval = bool(dev.hypotheses) and (self._is_over() or path == self.unscored)
-            scores = self.validation.info(dev) if has_interval else {"scores": dev.scores, "signatures": dev.signatures}
+            if dev.hypotheses and (self._is_over() or path == self.unscored):
+                scores = scorer.info(dev)
+            else:
+                scores = {"scores": dev.scores, "signatures": dev.signatures}
             info |= self.data | scores | {"without_improvement": self.best.without_improvement}
             if pace is not None and dev.scores["perplexity"] <= POOR and self.budget.validations == 1.0:
-                self.budget.validations += cost_of_splits(self.validation, self.recipe)
+                self.budget.validations += cost_of_splits(scorer, self.recipe)
             said = _said(dev, task, is_best)
         # Record before the checkpoint has its scores, so that a run killed in between does both again.
         progress.record(record)
@@ -307,7 +349,8 @@ class Run:
 
     def _measure(self, progress: Progress) -> None:
         """Find out how long a validation takes."""
-        if self.validation is not None and (pace := self.budget.probe()) is not None:
+        pace = self.budget.probe()
+        if self.validation is not None and pace is not None:
             with progress.validating():
                 self.budget.scored(pace, self._within(self.validation, pace) is not None)
 
@@ -320,15 +363,19 @@ class Run:
 
     def _announce(self) -> None:
         """Say what is trained, on what and for how long, and what to know of the dev scores."""
-        learner, training, say = self.learner, self.recipe.training, self.console.say
+        learner = self.learner
+        training = self.recipe.training
+        say = self.console.say
         begin = f"resuming at update {self.state.step:,}" if self.state.step else "starting"
         devices = self.group.place + (" in bf16" if learner.dtype == torch.bfloat16 else "")
-        size, pairs = self.about["parameters"] / 1e6, f"{len(learner.corpus):,} pairs"
+        size = self.about["parameters"] / 1e6
+        pairs = f"{len(learner.corpus):,} pairs"
         say(f"{begin}: {size:.2f} M parameters, {pairs}, on {devices}, into {self.out}")
         limit = "" if training.minutes is None else f"{training.minutes:g} minutes, at most "
         say(f"  {limit}{training.updates:,} updates of {training.batch_tokens:,} tokens")
-        for note in self.validation.notes if self.validation else ():
-            say(f"  {note}")
+        if self.validation is not None:
+            for note in self.validation.notes:
+                say(f"  {note}")
 
 
 def record_spent(out: Path, budget: Budget) -> None:
@@ -348,7 +395,10 @@ def is_time_to_measure(used: int, measured: int) -> bool:
 
 def _said(dev: DevScores, task: Task, is_best: bool) -> str:
     """Describe the scores of a checkpoint."""
-    scores, of_direction = dev.scores, f"{task.metric} "
+    scores = dev.scores
+    of_direction = f"{task.metric} "
     figures = [f"dev {label} {figure(scores[name])}" for name, label in task.labels.items()]
     figures += [f"{name.removeprefix(of_direction)} {scores[name]:.2f}" for name in scores if of_direction in name]
-    return "  ".join([*figures, "best"] if is_best else figures)
+    if is_best:
+        figures.append("best")
+    return "  ".join(figures)

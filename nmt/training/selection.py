@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,23 +12,24 @@ import torch
 from torch import Tensor
 
 from nmt.checkpoint.reading import AVERAGED, MANIFEST, Bundle, best, checkpoints, load_weights
-from nmt.checkpoint.writing import Mean, add_info, average, averageable, save_bundle
+from nmt.checkpoint.writing import Mean, add_info, average, plan_average, save_bundle
 from nmt.model.transformer import Transformer
 from nmt.recipe import Recipe
 from nmt.system.console import Console, figure
 from nmt.system.errors import UserError
 from nmt.system.files import remove_directory
 from nmt.training.budget import Budget
-from nmt.training.run_files import RunState
+from nmt.training.run_state import RunState
 from nmt.training.validation import Validation, find_prepared
 
-LINES_TO_COMPARE, SIGNIFICANT = 20, 0.05  # minimum lines and maximum p-value that decide how lines are split
+LINES_TO_COMPARE = 20  # minimum lines that decide how lines are split
+SIGNIFICANT = 0.05  # maximum p-value that decides it
 LAST_TENTH = 0.9  # of the fall of a learning rate to zero
 SCORED = ("scores", "signatures", "interval")  # keys of bundle.json
 UNLIMITED = Budget(None, lambda: 0.0)
 
 
-def average_newest(
+def write_default_average(
     directory: Path, out: Path | None, device: torch.device, console: Console, budget: Budget = UNLIMITED
 ) -> Bundle:
     """Average a run's newest `decoding.average_last` checkpoints.
@@ -37,13 +37,15 @@ def average_newest(
     Once the learning rate has fallen almost to zero, the last checkpoint is usually the best, and older ones may do
     harm. Then average only as many as help on the development set or, if its scores are not here, the newest alone.
     """
-    newest = averageable(directory, out)[0][-1]
-    recipe, is_here = newest.recipe, False
-    if recipe.training.falls:
+    found, _ = plan_average(directory, out)
+    newest = found[-1]
+    if newest.recipe.training.falls:
+        is_here = False
         with suppress(UserError):
             is_here = bool(newest.scores) and find_prepared(newest, directory).exists()
         if is_here:
-            return average_by_score(directory, out, device, console, recipe.decoding.average_last, budget)
+            most = newest.recipe.decoding.average_last
+            return write_best_average(directory, out, device, console, most, budget)
         if not from_before_the_end([newest]):
             console.say("the learning rate has fallen: without dev scores, the newest checkpoint is kept alone")
             return average(directory, 1, out, console=console)
@@ -57,15 +59,15 @@ def from_before_the_end(checkpoints: Sequence[Bundle]) -> list[Bundle]:
         return []
 
     def fallen(checkpoint: Bundle) -> float:
-        by_updates, by_minutes = (checkpoint.step - training.warmup) / (training.updates - training.warmup), 0.0
+        by_updates = (checkpoint.step - training.warmup) / (training.updates - training.warmup)
         with suppress(UserError):
-            by_minutes = RunState.of(checkpoint).fallen
-        return max(by_updates, by_minutes)
+            return max(by_updates, RunState.of(checkpoint).fallen)
+        return by_updates
 
     return [checkpoint for checkpoint in checkpoints if fallen(checkpoint) < LAST_TENTH]
 
 
-def average_by_score(
+def write_best_average(
     directory: Path,
     out: Path | None,
     device: torch.device,
@@ -81,64 +83,55 @@ def average_by_score(
     bundle.json holds the scores and, as `curve`, those of every number tried. Raise UserError if there are no
     checkpoints, if they are from different runs, or if their data is not prepared here.
     """
-    found, path = averageable(directory, out)
-    found = found[-(most or len(found)) :]
-    newest, task = found[-1], found[-1].task
-    validation, mean = Validation.of(newest), Mean(newest)
+    found, path = plan_average(directory, out)
+    if most:
+        found = found[-most:]
+    newest = found[-1]
+    task = newest.task
+    validation = Validation.of(newest)
+    mean = Mean(newest)
     for note in validation.notes:
         console.say(note)
     names = {key: f"dev {label}" for key, label in task.labels.items()}
     console.say("  ".join(["averaged", *names.values(), "updates"]))
     tried: dict[int, dict[str, Any]] = {}  # what bundle.json tells of scores, by number of checkpoints averaged
-    sizes, chosen, best_weights = numbers_to_try(len(found)), 0, dict[str, Tensor]()
+    sizes = numbers_to_try(len(found))
+    chosen = 0
+    best_weights = dict[str, Tensor]()
 
     def rank(count: int) -> tuple[float, float]:
         scores = tried[count]["scores"]
         return task.rank(scores[task.metric]), -scores["perplexity"]
 
-    known = _scores_of(newest) if most and "interval" in newest.info else None
-    score = partial(_info, validation, budget=budget, console=console)
     with console.progress("scoring", len(sizes), "averages") as advance:
-        for count, oldest, weights, info in _averages(found, sizes, mean, device, known, score):
+        model = newest.model(device)
+        for count, oldest in enumerate(reversed(found), 1):
+            mean.add(oldest)
+            if count not in sizes:
+                continue
+            weights = mean.weights()
             if not chosen:
-                chosen, best_weights = count, weights
+                chosen = count
+                best_weights = weights
+            if most and count == 1 and "interval" in newest.info:
+                info: dict[str, Any] | None = _scores_of(newest)
+            else:
+                load_weights(model, weights, oldest.path)
+                info = _info(validation, model, budget, console)
             if info is None:
                 break
             tried[count] = info
-            cells = (f"{info['scores'][key]:{len(name)}.2f}" for key, name in names.items())
+            cells = [f"{info['scores'][key]:{len(name)}.2f}" for key, name in names.items()]
             console.say("  ".join([f"{count:8}", *cells, f"{oldest.step:,} to {newest.step:,}"]))
             if rank(count) > rank(chosen):
-                chosen, best_weights = count, weights
-            advance(1, f"best dev {task.label} {tried[chosen]['scores'][task.metric]:.2f} of {chosen}")
+                chosen = count
+                best_weights = weights
+            best_score = tried[chosen]["scores"][task.metric]
+            advance(1, f"best dev {task.label} {best_score:.2f} of {chosen}")
             if most and chosen != count:
                 break
     curve = [{"last": count, **info["scores"]} for count, info in tried.items()]
     return mean.save(path, best_weights, chosen, curve=curve, **tried.get(chosen, {}))
-
-
-def _averages(
-    found: Sequence[Bundle],
-    sizes: Sequence[int],
-    mean: Mean,
-    device: torch.device,
-    known: dict[str, Any] | None,
-    score: Callable[[Transformer], dict[str, Any] | None],
-) -> Iterator[tuple[int, Bundle, dict[str, Tensor], dict[str, Any] | None]]:
-    """Yield averages of as many of the newest checkpoints as `sizes` say, smallest first.
-
-    Each is its number of checkpoints, the oldest of these, the weights, and what bundle.json tells of its scores, by
-    `score`; of the newest checkpoint alone, that may be `known`.
-    """
-    model = found[-1].model(device)
-    for count, bundle in enumerate(reversed(found), 1):
-        mean.add(bundle)
-        if count in sizes:
-            weights = mean.weights()
-            info = known if count == 1 else None
-            if info is None:
-                load_weights(model, weights, bundle.path)
-                info = score(model)
-            yield count, bundle, weights, info
 
 
 def _scores_of(checkpoint: Bundle) -> dict[str, Any]:
@@ -146,19 +139,20 @@ def _scores_of(checkpoint: Bundle) -> dict[str, Any]:
     return {key: checkpoint.info[key] for key in SCORED if key in checkpoint.info}
 
 
-def _info(validation: Validation, model: Transformer, *, budget: Budget, console: Console) -> dict[str, Any] | None:
+def _info(validation: Validation, model: Transformer, budget: Budget, console: Console) -> dict[str, Any] | None:
     """Score a model; return what bundle.json tells of its scores, or say why there is no time for them."""
     pace = budget.last_pace()
-    dev = validation(model) if pace is None else validation.within(model, pace)
+    if pace is None:
+        return validation.info(validation(model))
+    dev = validation.within(model, pace)
     info = None if dev is None else validation.info(dev)
-    if pace is not None:
-        budget.scored(pace, info is not None)
-        if info is None:
-            console.say(f"the average is not scored: {pace.reason}")
+    budget.scored(pace, info is not None)
+    if info is None:
+        console.say(f"the average is not scored: {pace.reason}")
     return info
 
 
-def score_average(average: Bundle, run: Path, device: torch.device, console: Console) -> Bundle:
+def score_and_choose_split(average: Bundle, run: Path, device: torch.device, console: Console) -> Bundle:
     """Score an average of a run on its development set unless that is done, and choose how it splits lines.
 
     Leave it as it is if the development set is not here.
@@ -183,23 +177,31 @@ def _scored(average: Bundle, validation: Validation, device: torch.device) -> Bu
 
 
 def compare_with_one(average: Bundle, run: Path, device: torch.device, console: Console) -> None:
-    """Say whether one checkpoint of a run is better than an average of several of them, and what makes it the model.
+    """Say whether one checkpoint of a run is better than an average of several, and which command makes it the model.
 
     The newest one is scored unless that is done. Without the development set, say only which checkpoints are from too
     early in the training.
     """
-    found, steps, task = checkpoints(run), average.info["steps"], average.task
-    newest, top = found[-1], best(found)
+    found = checkpoints(run)
+    steps = average.info["steps"]
+    task = average.task
+    newest = found[-1]
+    top = best(found)
     if steps == [newest.step] or "curve" in average.info:
         return
-    out = ["--out", str(average.path)] if average.path != run / AVERAGED else []
 
     def alone(option: str) -> str:
-        return shlex.join(["nmt", "average", str(run), option, "1", *out])
+        command = ["nmt", "average", str(run), option, "1"]
+        if average.path != run / AVERAGED:
+            command += ["--out", str(average.path)]
+        return shlex.join(command)
 
     early = [checkpoint.step for checkpoint in from_before_the_end(found)]
-    if averaged := [f"{step:,}" for step in early if step in steps]:
-        listed = " to ".join(dict.fromkeys((averaged[0], averaged[-1])))
+    averaged = [step for step in early if step in steps]
+    if averaged:
+        listed = f"{averaged[0]:,}"
+        if len(averaged) > 1:
+            listed += f" to {averaged[-1]:,}"
         console.say(f"  from before the last tenth of the falling learning rate: {listed}")
     if average.dev_score is None:
         if averaged and newest.step not in early:
@@ -215,9 +217,11 @@ def compare_with_one(average: Bundle, run: Path, device: torch.device, console: 
         singles.append(("best", top.step, top.scores[task.metric], "--best"))
     for name, step, own, option in singles:
         is_better = task.rank(own) > task.rank(average.dev_score)
-        if is_better or name == "newest":
-            said = f"  the {name} checkpoint alone, update {step:,}: dev {task.label} {figure(own)}"
-            console.say(f"{said}, which is better: {alone(option)}" if is_better else said)
+        said = f"  the {name} checkpoint alone, update {step:,}: dev {task.label} {figure(own)}"
+        if is_better:
+            console.say(f"{said}, which is better: {alone(option)}")
+        elif name == "newest":
+            console.say(said)
 
 
 def lines_to_compare(validation: Validation, recipe: Recipe) -> list[int]:
@@ -228,13 +232,17 @@ def lines_to_compare(validation: Validation, recipe: Recipe) -> list[int]:
     if recipe.task.name != "translate" or recipe.decoding.split != "auto":
         return []
     rows = validation.unlike_splits()
-    return rows if len(rows) >= LINES_TO_COMPARE else []
+    if len(rows) < LINES_TO_COMPARE:
+        return []
+    return rows
 
 
 def cost_of_splits(validation: Validation, recipe: Recipe) -> float:
     """Return how long `choose_split` takes, in validations: both ways, and once more all lines by the better one."""
     rows = lines_to_compare(validation, recipe)
-    return 1.0 + 2.0 * len(rows) / len(validation.sources) if rows else 0.0
+    if not rows:
+        return 0.0
+    return 1.0 + 2.0 * len(rows) / len(validation.sources)
 
 
 def choose_split(
@@ -245,35 +253,40 @@ def choose_split(
     Leave a recipe alone that asks for another way than auto, and a model that has learnt too little to tell.
     """
     recipe = average.recipe
-    rows = [] if average.is_poor else lines_to_compare(validation, recipe)
+    if average.is_poor:
+        return average
+    rows = lines_to_compare(validation, recipe)
     if not rows:
         return average
     if not budget.fits(cost_of_splits(validation, recipe) * (budget.scoring or 0.0)):
         console.say("  decoding.split is not chosen by dev scores: training.minutes leaves no time for it")
         return average
     one = validation.compare_splits(average.model(device), rows)
-    better = one.system.score > one.baseline.score and one.p_value < SIGNIFICANT
+    is_better = one.system.score > one.baseline.score and one.p_value < SIGNIFICANT
     console.say(
         f"  {len(rows):,} dev lines with several sentences: {recipe.task.label} {one.system.score:.2f} if split at "
         f"every sentence, {one.baseline.score:.2f} by auto (p = {one.p_value:.3f}); "
-        f"decoding.split: {'sentences' if better else 'auto'}"
+        f"decoding.split: {'sentences' if is_better else 'auto'}"
     )
-    if not better:
+    if not is_better:
         return average
-    recipe = recipe.model_copy(update={"decoding": recipe.decoding.model_copy(update={"split": "sentences"})})
+    decoding = recipe.decoding.model_copy(update={"split": "sentences"})
+    recipe = recipe.model_copy(update={"decoding": decoding})
     info = {key: value for key, value in average.info.items() if key not in ("format", "task", "lossy", "hashes")}
     save_bundle(average.path, average.weights(), recipe, average.tokenizer(), info)
     return _scored(Bundle.read(average.path), validation.with_split("sentences"), device)
 
 
-def average_and_score(directory: Path, device: torch.device, console: Console, budget: Budget = UNLIMITED) -> None:
+def write_final_average(directory: Path, device: torch.device, console: Console, budget: Budget = UNLIMITED) -> None:
     """Average the newest checkpoints of a run, score the average, and choose how it splits lines, unless that is done.
 
     If the average is worse than the best checkpoint, that one takes its place. What the budget leaves no time for is
     left out, and said.
     """
-    found, path = checkpoints(directory), directory / AVERAGED
-    newest, top = found[-1], best(found)
+    found = checkpoints(directory)
+    path = directory / AVERAGED
+    newest = found[-1]
+    top = best(found)
     if (path / MANIFEST).exists():
         there = Bundle.read(path)
         is_same = (there.info["run"], there.step) == (newest.info["run"], newest.step)
@@ -284,16 +297,16 @@ def average_and_score(directory: Path, device: torch.device, console: Console, b
     if not budget.fits(budget.saving):
         console.say(later)
         return
-    result = average_newest(directory, None, device, console, budget)
+    result = write_default_average(directory, None, device, console, budget)
     steps = result.info["steps"]
-    averaged = f"averaged {len(steps)} checkpoint{'s' if len(steps) > 1 else ''}"
+    averaged = "averaged 1 checkpoint" if len(steps) == 1 else f"averaged {len(steps)} checkpoints"
     said = f"{averaged}: {path}"
     if newest.recipe.data.valid:
         validation = Validation.of(result)
         if not result.scores:
             info: dict[str, Any] | None = _scores_of(newest)
             if steps != [newest.step]:
-                info = _info(validation, result.model(device), budget=budget, console=console)
+                info = _info(validation, result.model(device), budget, console)
             if info is None:  # it may be worse than a checkpoint
                 remove_directory(path)
                 console.say(later)
@@ -314,7 +327,10 @@ def average_and_score(directory: Path, device: torch.device, console: Console, b
 
 def numbers_to_try(most: int) -> list[int]:
     """Return the Fibonacci numbers 1, 2, 3, 5, 8, … below `most`, followed by `most`."""
-    numbers = [1, 2]
-    while numbers[-1] < most:
-        numbers.append(sum(numbers[-2:]))
-    return [number for number in numbers if number < most] + [most]
+    numbers = []
+    number = 1
+    following = 2
+    while number < most:
+        numbers.append(number)
+        number, following = following, number + following
+    return [*numbers, most]

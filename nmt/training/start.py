@@ -38,11 +38,13 @@ from nmt.text.tokenizer import Tokenizer
 from nmt.text.vocabulary import BOS, EOS, SPACE_MARK, Vocabulary
 from nmt.training.batches import use_packing
 from nmt.training.budget import Budget
+from nmt.training.changes import ELSEWHERE, changes
+from nmt.training.directory import find_checkpoints, lock_directory
 from nmt.training.distributed import Group, content
 from nmt.training.learner import Learner
 from nmt.training.optimizer import count_moments
 from nmt.training.run import Run
-from nmt.training.run_files import ELSEWHERE, BestScore, RunState, changes, find_checkpoints, incomplete, lock_directory
+from nmt.training.run_state import BestScore, RunState, incomplete
 
 
 def train(
@@ -78,15 +80,20 @@ def _open(
     remove_plans(out)  # which an interruption may have damaged, before other ranks map them
     found, damaged = find_checkpoints(out)
     resumed = found[0] if found else None
-    # A resumed run needs only its own checkpoint, not the bundle of training.init_from.
-    origin = initial_bundle(recipe) if resumed is None else resumed if resumed.recipe.training.init_from else None
-    if resumed is None and origin is not None:
-        for note in (*other_directions(recipe, origin), *unused_tokenizer(recipe, origin)):
-            console.say(note)
-    recipe, tokenizer_from = with_model_of(recipe, origin), origin.path if origin else None
+    origin: Bundle | None = None
+    if resumed is None:
+        origin = initial_bundle(recipe)
+        if origin is not None:
+            for note in (*other_directions(recipe, origin), *unused_tokenizer(recipe, origin)):
+                console.say(note)
+    elif resumed.recipe.training.init_from:
+        origin = resumed  # a resumed run needs only its own checkpoint, not the bundle of training.init_from
+    recipe = with_model_of(recipe, origin)
+    tokenizer_from = origin.path if origin else None
     data: dict[str, str] = {}
     if resumed is not None:
-        data = fingerprints(identify(recipe, tokenizer_from)[1])
+        _, inputs = identify(recipe, tokenizer_from)
+        data = fingerprints(inputs)
         for line in changes(resumed, recipe, data):
             console.say(line)
     prepared = prepare(recipe, console, threads, tokenizer_from, held)
@@ -94,12 +101,14 @@ def _open(
         console.say(f"data: {prepared.path} was missing or out of date, and is prepared now")
     for path, problem in damaged.items():
         console.say(f"damaged checkpoint: {problem}; kept as {set_aside(path)}")
-    name, info = (resumed.path.name, resumed.info) if resumed else (None, {})
-    return name, info, asdict(BestScore.of(found, data)), str(prepared.path)
+    best_score = asdict(BestScore.of(found, data))
+    if resumed is None:
+        return None, {}, best_score, str(prepared.path)
+    return resumed.path.name, resumed.info, best_score, str(prepared.path)
 
 
 def make_learner(recipe: Recipe, prepared: Path, group: Group, console: Console, checkpoint: Bundle | None) -> Learner:
-    """Return what learns from `prepared` data, with weights of `checkpoint`, training.init_from or a random start.
+    """Return the learner of `prepared` data, with weights of `checkpoint`, training.init_from or a random start.
 
     Raise UserError if memory is too small, if the checkpoint or bundle does not match, or if the ranks differ. What
     is computed here, random weights and means, may differ by rounding: DistributedDataParallel sends that of rank 0.
@@ -109,10 +118,11 @@ def make_learner(recipe: Recipe, prepared: Path, group: Group, console: Console,
     model = _untrained(recipe, tokenizer, group)
     learner = Learner(model, Corpus(prepared / "train.arrow"), settings, group.device)
     loaded: Mapping[str, Tensor] = {}
+    initial = initial_bundle(recipe) if checkpoint is None else None
     if checkpoint is not None:
         learner.state = resume(learner, checkpoint, recipe, tokenizer, console)
         loaded = dict(model.named_parameters())
-    elif (initial := initial_bundle(recipe)) is not None:
+    elif initial is not None:
         loaded = initial.weights()
         load_weights(model, with_new_rows(loaded, initial.tokenizer(), tokenizer), initial.path)
         console.say(f"weights: from {initial.path}")
@@ -127,7 +137,8 @@ def make_learner(recipe: Recipe, prepared: Path, group: Group, console: Console,
 
 def check_ranks(learner: Learner, group: Group, recipe: Recipe, data: str, loaded: Mapping[str, Tensor]) -> None:
     """Raise UserError if the ranks differ in position, settings, `data`, or the weights that they have loaded."""
-    state, check = learner.state, group.check_same
+    state = learner.state
+    check = group.check_same
     position = f"update {state.step:,} (epoch {state.epoch}, {state.offset:,} updates into it)"
     weights = hashlib.sha256()
     for name in sorted(loaded):
@@ -135,8 +146,9 @@ def check_ranks(learner: Learner, group: Group, recipe: Recipe, data: str, loade
     hint = "run the same command again once all hosts see the same files in --out and data/"
     check(position, f"data {data[:8]}", f"loaded weights {weights.hexdigest()[:8]}", hint=hint)
     hint = "give all ranks the same recipe and the same --set"
-    sections = {"model": recipe.model, "training": recipe.training}
-    check(*(f"{name}.{key}={value}" for name, section in sections.items() for key, value in section), hint=hint)
+    settings = [f"model.{key}={value}" for key, value in recipe.model]
+    settings += [f"training.{key}={value}" for key, value in recipe.training]
+    check(*settings, hint=hint)
     is_packed = use_packing(learner.model.config, recipe.training, group.device)  # a GPU may be too old for it
     check(f"sentences are {'packed' if is_packed else 'padded'}", hint="--set training.packing=false")
 
@@ -149,18 +161,20 @@ def resume(learner: Learner, checkpoint: Bundle, recipe: Recipe, tokenizer: Toke
     if not tokenizer.equals(checkpoint.tokenizer()):
         problem = f"has another tokenizer than the run's checkpoint {checkpoint.path}"
         raise UserError(f"{learner.corpus.path}: {problem}", ELSEWHERE)
-    state, before = restore(learner, checkpoint), checkpoint.recipe
+    state = restore(learner, checkpoint)
+    before = checkpoint.recipe
     if before.training.device_tokens != recipe.training.device_tokens:
         state.compute_on(state.place, 0)
-    # What determines how epochs are split into updates
-    old, new = (
-        (of.training.batch_tokens, of.training.seed, of.data.temperature, [d.weight for d in of.data.train])
-        for of in (before, recipe)
-    )
-    if old != new:
+    if _batching(before) != _batching(recipe):
         state.begin_epoch()  # the rest of this one would be split differently
         console.say(f"batches differ from before: continuing with epoch {state.epoch}")
     return state
+
+
+def _batching(recipe: Recipe) -> tuple[object, ...]:
+    """Return what determines how epochs are split into updates."""
+    weights = [dataset.weight for dataset in recipe.data.train]
+    return recipe.training.batch_tokens, recipe.training.seed, recipe.data.temperature, weights
 
 
 def restore(learner: Learner, checkpoint: Bundle) -> RunState:
@@ -168,12 +182,12 @@ def restore(learner: Learner, checkpoint: Bundle) -> RunState:
 
     Raise UserError if the checkpoint does not fit the model or the optimizer, or its training state is incomplete.
     """
-    before, now = checkpoint.recipe.training, learner.settings
+    before = checkpoint.recipe.training
+    now = learner.settings
     if before.optimizer != now.optimizer:
         problem = f"training.optimizer: is {now.optimizer}, but {checkpoint.path} was trained with {before.optimizer}"
-        raise UserError(
-            problem, f"--set training.optimizer={before.optimizer}, or start from its weights alone: training.init_from"
-        )
+        hint = f"--set training.optimizer={before.optimizer}, or start from its weights alone: training.init_from"
+        raise UserError(problem, hint)
     load_weights(learner.model, checkpoint.weights(), checkpoint.path)
     state = RunState.of(checkpoint)
     try:
@@ -185,7 +199,8 @@ def restore(learner: Learner, checkpoint: Bundle) -> RunState:
 
 def _untrained(recipe: Recipe, tokenizer: Tokenizer, group: Group) -> Transformer:
     """Return a randomly initialised model on its device; raise UserError if it cannot be trained there."""
-    settings, device = recipe.training, group.device
+    settings = recipe.training
+    device = group.device
     torch.manual_seed(settings.seed)
     with torch.device("meta"):  # shapes only, no memory
         shapes = new_model(recipe, tokenizer)
@@ -204,7 +219,8 @@ def check_memory(model: Transformer, settings: Training, device: torch.device, c
     """
     parameters = sum(parameter.numel() for parameter in model.parameters())
     numbers = 2 * parameters + count_moments(model, settings)
-    needed = numbers * (8 if settings.precision == "fp64" else 4) * copies
+    bytes_each = 8 if settings.precision == "fp64" else 4
+    needed = numbers * bytes_each * copies
     there = available_memory(device)
     if there is not None and needed > there:
         need = f"need {needed / GIB:,.1f} GiB for weights, gradients and moments"
@@ -230,11 +246,15 @@ def count_workers(device: str, devices: int | None, on_cpu: int = 1, found: Worl
             raise UserError(problem, "leave --devices out, or start nmt train without a launcher")
         return 1
     on_gpu = device.startswith("cuda") or (device == "auto" and torch.cuda.is_available())
+    is_one = ":" in device
+    if devices is None and not on_gpu:
+        return on_cpu
     if devices is None:
-        return max(1, torch.cuda.device_count()) if on_gpu and ":" not in device else 1 if on_gpu else on_cpu
-    if devices > 1 and ":" in device:
+        return 1 if is_one else max(1, torch.cuda.device_count())
+    if devices > 1 and is_one:
         raise UserError(f"--devices {devices}: --device {device} is one device", "use --device cuda, or no --devices")
-    if on_gpu and devices > (there := torch.cuda.device_count()):
+    there = torch.cuda.device_count() if on_gpu else devices
+    if devices > there:
         hint = f"use --devices {there}" if there else "use --device cpu"
         raise UserError(f"--devices {devices}: this machine has {there} CUDA devices", hint)
     return devices
@@ -247,19 +267,27 @@ def launch(workers: int, arguments: Sequence[str], out: Path, console: Console) 
     restart count. Raise Interrupted after a signal, which the workers receive too, and a silent GroupError if a restart
     would not help: the workers have reported the cause.
     """
-    restart, newest = 0, checkpoint_folders(out)[-1:]
-    while ends := _run_group(workers, arguments):
+    restart = 0
+    newest = checkpoint_folders(out)[-1:]
+    while True:
+        ends = _run_group(workers, arguments)
+        if not ends:
+            return
         codes = {code for code in ends.values() if code not in OUTLIVED} or {max(ends.values())}
         stops = [number for number in STOPS if 128 + number in codes]
-        if any(code > 0 and code != TRY_AGAIN and code - 128 not in stops for code in codes):
+        errors = {code for code in codes if code > 0} - {TRY_AGAIN} - {128 + number for number in stops}
+        if errors:
             raise GroupError("", retry=False)
         if stops:
             raise Interrupted("", stops[0])  # only the workers received the signal
-        before, newest = newest, checkpoint_folders(out)[-1:]
+        before = newest
+        newest = checkpoint_folders(out)[-1:]
         restart = 1 if newest > before else restart + 1
-        # Ignore SIGTERM, which the launcher itself sends to the surviving workers.
-        killed = {rank: signal.Signals(-code) for rank, code in ends.items() if code < 0 and -code != signal.SIGTERM}
-        died = ", ".join(f"rank {rank} was killed by {by.name}" for rank, by in killed.items()) or "the group broke"
+        killed = []
+        for rank, code in ends.items():
+            if code < 0 and -code != signal.SIGTERM:  # which the launcher itself sends to the surviving workers
+                killed.append(f"rank {rank} was killed by {signal.Signals(-code).name}")
+        died = ", ".join(killed) or "the group broke"
         if restart > RESTARTS:
             hint = "if memory ran out, lower training.device_tokens; then run the same command again, which resumes"
             raise UserError(f"{died}, after {RESTARTS} restarts without another checkpoint", hint)
@@ -303,23 +331,32 @@ def with_new_rows(weights: dict[str, Tensor], before: Tokenizer, tokenizer: Toke
 
     A piece begins with the mean of the rows that spelled it, the symbol of a language with the mean of all languages'.
     """
-    old, new = before.source, tokenizer.source.listing()[len(before.source) :]
+    old = before.source
+    new = tokenizer.source.listing()[len(old) :]
     if not new:
         return weights
-    symbols, languages = set(tokenizer.source.languages.values()), [*old.languages.values()]
-    spelled = [languages if index in symbols else _spelling(old, piece) for index, piece in enumerate(new, len(old))]
+    symbols = set(tokenizer.source.languages.values())
+    languages = list(old.languages.values())
+    spelled = []  # ids of each new piece
+    for index, piece in enumerate(new, len(old)):
+        spelled.append(languages if index in symbols else _spelling(old, piece))
     found = dict(weights)
     for name, rows in weights.items():
         if name == "output_bias" or name.endswith("_embedding.weight"):
-            found[name] = torch.cat([rows, *(rows[ids].float().mean(0, keepdim=True) for ids in spelled)])
+            added = [rows[ids].float().mean(0, keepdim=True) for ids in spelled]
+            found[name] = torch.cat([rows, *added])
     return found
 
 
 def _spelling(old: Vocabulary, piece: str) -> list[int]:
     """Return the ids that spelled a new piece in an `old` vocabulary; those of all pieces if it drops the text."""
     ids = old.encode(piece.replace(SPACE_MARK, " ").strip(" "))  # of white space, only U+0020 is the mark's
-    bare = [each for each in ids if piece.startswith(SPACE_MARK) or old.pieces([each]) != [SPACE_MARK]]
-    return bare or ids or [*range(EOS + 1, len(old))]
+    if not ids:
+        return list(range(EOS + 1, len(old)))
+    if piece.startswith(SPACE_MARK):
+        return ids
+    bare = [each for each in ids if old.pieces([each]) != [SPACE_MARK]]
+    return bare or ids
 
 
 def keep_expressible(model: Transformer) -> None:
@@ -329,7 +366,8 @@ def keep_expressible(model: Transformer) -> None:
     """
 
     def tied(gradient: Tensor) -> Tensor:
-        both, changed = gradient[BOS] + gradient[EOS], gradient.clone()
+        both = gradient[BOS] + gradient[EOS]
+        changed = gradient.clone()
         changed[BOS] = changed[EOS] = both  # by no tensor of indices, which would come from the host
         return changed
 

@@ -20,12 +20,13 @@ from nmt.model.batch import Batch
 from nmt.system.console import Console
 from nmt.system.errors import UserError
 from nmt.training.batches import MicroBatches
-from nmt.training.cost import training_flops
 from nmt.training.distributed import MILLION, Group, Requests
+from nmt.training.flops import training_flops
 from nmt.training.graphs import Graphs
 from nmt.training.learner import Learner
 from nmt.training.loss import Divergence, compile_for
-from nmt.training.progress import Losses, Meter, Progress
+from nmt.training.meter import Losses, Meter
+from nmt.training.progress import Progress
 
 CHECKED = 50  # maximum updates between counts of skipped updates; counting synchronises with the GPU
 
@@ -45,9 +46,16 @@ class Trainer:
 
         Report to `progress`; `seconds_left` tells how soon the time is up.
         """
-        self.settings, self.group, self.console, self.progress = learner.settings, group, console, progress
-        self.model, self.objective, self.optimizer = learner.model, learner.objective, learner.optimizer
-        self.state, self.device, self.dtype = learner.state, group.device, learner.dtype
+        self.settings = learner.settings
+        self.group = group
+        self.console = console
+        self.progress = progress
+        self.model = learner.model
+        self.objective = learner.objective
+        self.optimizer = learner.optimizer
+        self.state = learner.state
+        self.device = group.device
+        self.dtype = learner.dtype
         self._seconds_left = seconds_left
         self._drifts = False  # whether ranks have had other weights than rank 0
         self.micro_batches = MicroBatches(self.model.config, learner.corpus, self.settings, group)
@@ -101,9 +109,12 @@ class Trainer:
         """
         self._seed()
         batches = self.micro_batches.of(update, self.state.device_tokens)
-        alone = batches[:-1] if self.group.exchanges_backward else batches
-        # DistributedDataParallel averages over ranks; scaling by their number makes it a sum.
-        scale = (self.group.size if self.group.exchanges_backward else 1) / update.lengths.target_tokens
+        alone = batches
+        scale = 1 / update.lengths.target_tokens
+        if self.group.exchanges_backward:
+            alone = batches[:-1]
+            # DistributedDataParallel averages over ranks; scaling by their number makes it a sum.
+            scale = self.group.size / update.lengths.target_tokens
         losses = list[Losses]()
         last: tuple[Tensor, Tensor] | None = None
         ran_out = True
@@ -154,7 +165,8 @@ class Trainer:
     def _log(self, rate: float) -> None:
         """Log the metrics since the last log line and a learning rate; this synchronises with the GPU."""
         self.divergence.check()
-        state, figures = self.state, self.meter.figures()
+        state = self.state
+        figures = self.meter.figures()
         at = {"step": state.step, "epoch": state.epoch, "seconds": state.seconds, "tokens": state.tokens}
         at["learning_rate"] = rate
         updates_left = (self.settings.updates - state.step) * figures["seconds_per_update"]
@@ -179,7 +191,8 @@ class Trainer:
 
     def _choose_size(self) -> None:
         """Choose the micro-batch size, unless it was already chosen for the same devices, and say if these are new."""
-        state, place = self.state, self.micro_batches.place()
+        state = self.state
+        place = self.micro_batches.place()
         if state.place not in ("", place):
             self.console.say(f"changed: devices from {state.place} to {place}; sums are rounded differently")
         kept = state.device_tokens if state.place == place else 0  # other devices differ in memory
@@ -188,7 +201,8 @@ class Trainer:
 
     def _save_memory(self) -> None:
         """Do without CUDA graphs or else halve the micro-batch size; discard the update that ran out of memory."""
-        state, had_graphs = self.state, self._graphs.stop("out of memory")
+        state = self.state
+        had_graphs = self._graphs.stop("out of memory")
         torch.cuda.empty_cache()
         if had_graphs:
             return
@@ -221,4 +235,6 @@ class Trainer:
         finally:  # running out of memory leaves partial gradients behind
             self.optimizer.clear()
         peak = torch.cuda.max_memory_allocated(self.device)
-        return peak + (peak - before) * self._graphs.active
+        if self._graphs.active:
+            return peak + (peak - before)
+        return peak

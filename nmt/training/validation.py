@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from copy import copy
 from dataclasses import dataclass
-from itertools import chain, repeat
 from pathlib import Path
 from random import Random
 from statistics import fmean
@@ -37,7 +36,7 @@ from nmt.metrics import Comparison, Score, interval, score, score_interval, sent
 from nmt.model.operations import perplexity as perplexity_of
 from nmt.model.transformer import Transformer
 from nmt.parsing.brackets import score_brackets
-from nmt.parsing.tree import parse_tree
+from nmt.parsing.tree import Tree, parse_tree
 from nmt.recipe import Dataset, Decoding, Recipe
 from nmt.system.errors import UserError
 from nmt.system.files import read_json
@@ -46,8 +45,8 @@ from nmt.system.launchers import World
 from nmt.text.tokenizer import Tokenizer
 from nmt.training.batches import make_batch, split_update
 from nmt.training.budget import Pace
+from nmt.training.directory import ABOUT
 from nmt.training.distributed import Group
-from nmt.training.run_files import ABOUT
 
 VALID_TOKENS = 4096  # padded tokens per side of a batch
 
@@ -79,7 +78,10 @@ class Validation:
             too_many = f"{longest:,} subwords, more than model.max_positions {recipe.model.max_positions:,}"
             hint = f"leave that sentence out, or --set model.max_positions={longest}"
             raise UserError(f"data.valid: its longest sentence has {too_many}", hint)
-        self._corpus, self._tokenizer, self._group, self._lengths = corpus, tokenizer, group, lengths
+        self._corpus = corpus
+        self._tokenizer = tokenizer
+        self._group = group
+        self._lengths = lengths
         self._decoding = recipe.decoding.model_copy(update={"beam": recipe.training.valid_beam or recipe.decoding.beam})
         self._task = recipe.task
         self.sources, self.references = corpus.texts()
@@ -97,7 +99,8 @@ class Validation:
     @property
     def tokens(self) -> int:
         """Tokens of the development set, on the side that has more of them."""
-        return int(max(side.sum() + len(side) for side in (self._corpus.source_lengths, self._corpus.target_lengths)))
+        subwords = max(self._corpus.source_lengths.sum(), self._corpus.target_lengths.sum())
+        return int(subwords) + len(self._corpus)
 
     @classmethod
     def of(cls, bundle: Bundle, run: Path | None = None) -> Validation:
@@ -105,7 +108,8 @@ class Validation:
 
         Raise UserError if the run's training data is not prepared here, or has no development set.
         """
-        prepared, recipe = find_prepared(bundle, run or bundle.path.parent), bundle.recipe
+        prepared = find_prepared(bundle, run or bundle.path.parent)
+        recipe = bundle.recipe
         corpus = Corpus(intact(prepared / "valid.arrow"))
         if not len(corpus):
             hint = f"average a number of your choice: nmt average {bundle.path.parent} --last N"
@@ -131,29 +135,40 @@ class Validation:
     def _scores(self, model: Transformer, hypotheses: Sequence[str]) -> DevScores:
         """Score a model's hypotheses, and compute its perplexity."""
         scorer = for_scoring(model)  # not compiled: a search would compile a graph for each shape
-        sizes = np.array([len(self._tokenizer.of(way[-1] if way else None).target) for way in self._directions])
-        scores = {"perplexity": perplexity(scorer, self._corpus, self._group, sizes)}
+        languages = [direction[-1] if direction else None for direction in self._directions]
+        sizes = np.array([len(self._tokenizer.of(language).target) for language in languages])  # (pairs,)
+        of_model = {"perplexity": perplexity(scorer, self._corpus, self._group, sizes)}
+        of_directions = dict[str, float]()
         if self._task.has_trees:
-            found, of_directions = {"f1": f1(self.references, hypotheses)}, dict[str, float]()
+            found = {"f1": f1(self.references, hypotheses)}
         else:
             found, of_directions = self._score(hypotheses)
-        scores = {name: one.score for name, one in found.items()} | scores | of_directions
-        return DevScores(scores, {name: one.signature for name, one in found.items()}, hypotheses)
+        scores = {name: one.score for name, one in found.items()}
+        signatures = {name: one.signature for name, one in found.items()}
+        return DevScores(scores | of_model | of_directions, signatures, hypotheses)
 
     def _score(self, hypotheses: Sequence[str]) -> tuple[dict[str, Score], dict[str, float]]:
         """Return the scores of translations; for several directions their means, and the scores of each."""
-        names, by_direction = (self._task.metric, *self._task.others), defaultdict[tuple[str, ...], list[int]](list)
+        names = (self._task.metric, *self._task.others)
+        by_direction = defaultdict[tuple[str, ...], list[int]](list)
         for row in self._rows:
             by_direction[self._languages[row]].append(row)
-        each = {
-            direction: score(*self._counted(hypotheses, rows), names, language=direction[-1])
-            for direction, rows in by_direction.items()
-        }
+        each = dict[str, dict[str, Score]]()
+        for direction, rows in by_direction.items():
+            found = score(*self._counted(hypotheses, rows), names, language=direction[-1])
+            each["-".join(direction)] = found
         first, *others = each.values()
         if not others:
             return first, {}
-        means = {name: Score(fmean(one[name].score for one in each.values()), first[name].signature) for name in names}
-        return means, {f"{name} {'-'.join(d)}": one[name].score for d, one in each.items() for name in names}
+        means = dict[str, Score]()
+        for name in names:
+            mean = fmean(found[name].score for found in each.values())
+            means[name] = Score(mean, first[name].signature)
+        of_directions = dict[str, float]()
+        for languages, found in each.items():
+            for name in names:
+                of_directions[f"{name} {languages}"] = found[name].score
+        return means, of_directions
 
     def info(self, dev: DevScores) -> dict[str, Any]:
         """Return the scores as bundle.json keeps them, with the 95% confidence interval of the one that ranks.
@@ -176,15 +191,21 @@ class Validation:
 
     def unlike_splits(self) -> list[int]:
         """Return the numbers of the dev lines that are split differently at every sentence and by auto."""
-        both = [LineSplitter(self._tokenizer.source, self._split(way), self._lengths) for way in ("sentences", "auto")]
-        parts = [[[part.ids for part in each.split(line)] for each in both] for line in self.sources]
-        return [row for row in self._rows if parts[row][0] != parts[row][1]]
+        at_sentences = LineSplitter(self._tokenizer.source, self._split("sentences"), self._lengths)
+        by_auto = LineSplitter(self._tokenizer.source, self._split("auto"), self._lengths)
+        unlike = []
+        for row in self._rows:
+            sentences = [part.ids for part in at_sentences.split(self.sources[row])]
+            parts = [part.ids for part in by_auto.split(self.sources[row])]
+            if sentences != parts:
+                unlike.append(row)
+        return unlike
 
     def compare_splits(self, model: Transformer, rows: Sequence[int]) -> Comparison:
         """Compare the score of dev lines split at every sentence with that of the same lines split by auto."""
-        sources, references = self._requests(rows), [self.references[row] for row in rows]
-        both = [self._pipeline(model, self._split(way)) for way in ("sentences", "auto")]
-        ours, others = ([result.texts[0] for result in each.stream(sources)] for each in both)
+        references = [self.references[row] for row in rows]
+        ours = self._translated(self._pipeline(model, self._split("sentences")), rows)
+        others = self._translated(self._pipeline(model, self._split("auto")), rows)
         name = self._task.metric
         found = score(ours, [references], [name], others)[name].comparison
         assert found is not None, "a baseline was given"
@@ -193,19 +214,26 @@ class Validation:
     def with_split(self, way: str) -> Validation:
         """Return a validation that splits lines in another way."""
         changed = copy(self)
-        changed._decoding, changed._searched = self._split(way), WeakKeyDictionary()
+        changed._decoding = self._split(way)
+        changed._searched = WeakKeyDictionary()
         return changed
 
     def _notes(self, same: int) -> Iterator[str]:
-        """Yield what to know of the scores, given how many references equal their source."""
-        count, scores = len(self.sources), " and ".join((self._task.label, *self._task.others.values()))
+        """Yield notes on the scores; `same` is the number of references that equal their source."""
+        count = len(self.sources)
+        scores = " and ".join((self._task.label, *self._task.others.values()))
         if same == count > 0:
             yield f"the reference of every dev line equals its source, so all count in dev {scores}"
         elif same:
             yield f"dev lines whose reference equals their source do not count in dev {scores}: {same:,} of {count:,}"
-        for target in dict.fromkeys(language for *_, language in self._languages if self._task.name == "translate"):
-            references = [self.references[row] for row, way in enumerate(self._languages) if way[-1] == target]
-            if warning := unknown_words(target, references):
+        if self._task.name != "translate":
+            return
+        by_target = defaultdict[str, list[str]](list)  # references
+        for (*_, target), reference in zip(self._languages, self.references, strict=True):
+            by_target[target].append(reference)
+        for target, references in by_target.items():
+            warning = unknown_words(target, references)
+            if warning:
                 yield f"{warning}; name their language by data.target, such as zh, ja or th"
 
     def _may_count(self, row: int) -> bool:
@@ -218,13 +246,18 @@ class Validation:
         self, hypotheses: Sequence[str], rows: Sequence[int] | None = None
     ) -> tuple[list[str], list[list[str]]]:
         """Return the hypotheses and references of `rows`, by default of those that count."""
-        rows = self._rows if rows is None else rows
+        if rows is None:
+            rows = self._rows
         return [hypotheses[row] for row in rows], [[self.references[row] for row in rows]]
 
     def _requests(self, rows: Iterable[int]) -> list[str | Request]:
         """Return the sources of `rows`, with their directions if the data sets name these."""
-        pairs = ((self.sources[row], self._directions[row]) for row in rows)
-        return [Request(text, direction=direction) if direction else text for text, direction in pairs]  # type: ignore[arg-type]
+        requests = list[str | Request]()
+        for row in rows:
+            text = self.sources[row]
+            direction = self._directions[row]
+            requests.append(Request(text, direction=direction) if direction else text)  # type: ignore[arg-type]
+        return requests
 
     def _split(self, way: str) -> Decoding:
         return self._decoding.model_copy(update={"split": way})
@@ -256,9 +289,11 @@ class Validation:
 
     def _search_within(self, pipeline: Parser | Translator, pace: Pace) -> list[str] | None:
         """Search part by part, each a sample of all lines, and agree with the other ranks on each; None if given up."""
-        rank, size = self._group.rank, self._group.size
+        rank = self._group.rank
+        size = self._group.size
         rows = Random(0).sample(range(len(self.sources)), len(self.sources))
-        own, done = list[str](), 0
+        own = list[str]()
+        done = 0
         lines = math.ceil(len(rows) / size)  # of the rank with the most
         while done < lines:
             (end,) = self._group.largest(pace.next(done, lines) if rank == 0 else 0)
@@ -285,8 +320,12 @@ class Validation:
 def _sets(corpus: Corpus, recipe: Recipe, count: int) -> list[Dataset]:
     """Return the data set of each of the `count` pairs of the development set `corpus`."""
     sets = recipe.data.splits["valid"]
-    kept = read_report(corpus.path.parent)["valid"]["kept by set"] if len(sets) > 1 else [count]
-    return list(chain.from_iterable(repeat(each, size) for each, size in zip(sets, kept, strict=True)))
+    if len(sets) == 1:
+        return [*sets] * count
+    of_pairs = list[Dataset]()
+    for each, kept in zip(sets, read_report(corpus.path.parent)["valid"]["kept by set"], strict=True):
+        of_pairs += [each] * kept
+    return of_pairs
 
 
 def find_prepared(bundle: Bundle, run: Path) -> Path:
@@ -297,8 +336,10 @@ def find_prepared(bundle: Bundle, run: Path) -> Path:
     places = [directory(bundle.recipe)]
     with suppress(UserError, KeyError, TypeError):  # no run.json, or a damaged one
         places.append((run / read_json(run / ABOUT)["prepared"]).resolve())
-    if found := next(filter(None, (find(place, bundle.info) for place in places)), None):
-        return found
+    for place in places:
+        found = find(place, bundle.info)
+        if found is not None:
+            return found
     problem = "was prepared from other data or settings" if places[0].exists() else "holds no prepared data"
     hint = f"run this where the model was trained, or prepare the data: nmt preprocess {bundle.path / 'recipe.yaml'}"
     raise UserError(f"{places[0]}: {problem}, but the development set of {bundle.path} is needed", hint)
@@ -309,18 +350,28 @@ def f1(references: Sequence[str], hypotheses: Sequence[str]) -> Score:
 
     A blank hypothesis is a failed parse and counts as missed; blank references are skipped.
     """
-    pairs = [pair for pair in zip(references, hypotheses, strict=True) if pair[0]]
-    gold = (parse_tree(reference) for reference, _ in pairs)
-    found = (parse_tree(hypothesis) if hypothesis else None for _, hypothesis in pairs)
+    pairs = _trees(references, hypotheses)
+    gold = [tree for tree, _ in pairs]
+    found = [tree for _, tree in pairs]
     return Score(score_brackets(gold, found).with_failures.f1, "EVALB|COLLINS.prm|failures:missed")
 
 
 def f1_interval(references: Sequence[str], hypotheses: Sequence[str]) -> tuple[float, float]:
     """Return the bounds of the 95% confidence interval of F1."""
-    pairs = [pair for pair in zip(references, hypotheses, strict=True) if pair[0]]
-    each = (score_brackets([parse_tree(gold)], [parse_tree(tree) if tree else None]) for gold, tree in pairs)
-    counts = [(2 * one.total.matched, one.total.test + one.total.gold + one.missed) for one in each]
+    counts = []
+    for gold, tree in _trees(references, hypotheses):
+        found = score_brackets([gold], [tree])
+        counts.append((2 * found.total.matched, found.total.test + found.total.gold + found.missed))
     return interval(counts, lambda sums: 100 * sums[0] / max(sums[1], 1))
+
+
+def _trees(references: Sequence[str], hypotheses: Sequence[str]) -> list[tuple[Tree, Tree | None]]:
+    """Read pairs of trees, except those whose reference is blank; a blank hypothesis is None."""
+    pairs = list[tuple[Tree, Tree | None]]()
+    for reference, hypothesis in zip(references, hypotheses, strict=True):
+        if reference:
+            pairs.append((parse_tree(reference), parse_tree(hypothesis) if hypothesis else None))
+    return pairs
 
 
 @torch.no_grad()
@@ -329,16 +380,19 @@ def perplexity(model: Transformer, corpus: Corpus, group: Group, limits: NDArray
 
     `limits` (pairs,) are the sizes of the vocabularies that targets may be of; empty without a choice of languages.
     """
-    limits = limits if len(limits) else np.full(len(corpus), len(model.output_embedding.weight))
+    if not len(limits):
+        limits = np.full(len(corpus), len(model.output_embedding.weight))
     device = next(model.parameters()).device
-    sources, targets = corpus.source_lengths, corpus.target_lengths
+    sources = corpus.source_lengths
+    targets = corpus.target_lengths
     plan = plan_epoch(sources, targets, max(VALID_TOKENS, corpus.longest() + 1), seed=0, epoch=0)
     nll = tokens = 0.0
     for update in range(group.rank, len(plan), group.size):
         rows = plan.rows(update)
         for part in split_update(sources[rows], targets[rows], VALID_TOKENS):
-            for size in set(limits[rows[part]].tolist()):
-                alike = rows[part][limits[rows[part]] == size]
+            pairs = rows[part]
+            for size in set(limits[pairs].tolist()):
+                alike = pairs[limits[pairs] == size]
                 nll += _negative_log_likelihood(model.narrowed(size), corpus, alike, device)
         tokens += float(targets[rows].sum() + len(rows))
     nll, tokens = group.total(nll, tokens)
@@ -359,5 +413,5 @@ def _negative_log_likelihood(model: Transformer, corpus: Corpus, rows: Rows, dev
             raise UserError(f"{device}: out of memory with one sentence of data.valid", hint) from None
     torch.cuda.empty_cache()  # outside `except`, so the traceback's tensors are freed
     middle = len(rows) // 2
-    halves = rows[:middle], rows[middle:]
-    return sum(_negative_log_likelihood(model, corpus, half, device) for half in halves)
+    first = _negative_log_likelihood(model, corpus, rows[:middle], device)
+    return first + _negative_log_likelihood(model, corpus, rows[middle:], device)

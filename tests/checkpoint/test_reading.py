@@ -28,7 +28,7 @@ from nmt.system.console import Console
 from nmt.system.errors import UserError
 from nmt.system.files import OutOfResources
 from nmt.text.tokenizer import Tokenizer
-from nmt.training.run_files import BestScore
+from nmt.training.run_state import BestScore
 
 LENGTHS = TrainedLengths(
     language="a", sentences=1, usual_sentences=1, source=40, longest_source=60, least_ratio=0.5, greatest_ratio=2.5

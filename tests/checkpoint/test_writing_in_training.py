@@ -22,7 +22,7 @@ from nmt.checkpoint.writing import Checkpoints, save_bundle
 from nmt.recipe import Recipe, TokenizerSettings
 from nmt.system.errors import UserError
 from nmt.text.tokenizer import Tokenizer
-from nmt.training.run_files import clear_leftovers
+from nmt.training.directory import clear_leftovers
 
 INFO = {"run": "r", "data": "d"}
 DATA = {"name": "x", "source": "a", "target": "b", "train": [{"file": "x.tsv"}]}

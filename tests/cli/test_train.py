@@ -20,7 +20,7 @@ from nmt.recipe import TokenizerSettings
 from nmt.system import processes
 from nmt.system.errors import UserError
 from nmt.text.tokenizer import Tokenizer
-from nmt.training.run_files import RunState
+from nmt.training.run_state import RunState
 
 
 @pytest.mark.usefixtures("new_processes")

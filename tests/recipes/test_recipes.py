@@ -13,8 +13,8 @@ from nmt.checkpoint.reading import checkpoints, read_tensors
 from nmt.recipe import Recipe, load
 from nmt.system.console import Console
 from nmt.system.launchers import World
-from nmt.training.cost import make_plan
 from nmt.training.distributed import Group
+from nmt.training.plan import make_plan
 from nmt.training.start import train
 from parameters import counts
 
@@ -87,7 +87,7 @@ def test_every_recipe_plans_and_trains(
     path: Path, workplace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("nmt.training.progress.sustained_flops", lambda device: 1e12)  # measuring takes its time
+    monkeypatch.setattr("nmt.training.meter.sustained_flops", lambda device: 1e12)  # measuring takes its time
     full = load(path)
     plan = make_plan(full, CPU)
     assert (plan.vocabularies[0], plan.assumed) == (full.tokenizer.vocab_size, True)

@@ -11,7 +11,7 @@ import numpy as np
 
 from nmt.recipe import validated
 from nmt.report.record import About, RunRecord, Split
-from nmt.training.run_files import DevOutputs
+from nmt.training.dev_outputs import DevOutputs
 
 DATA: dict[str, dict[str, Any]] = {
     "translate": {"source": "en", "target": "de", "train": [{"source": "a", "target": "b"}]},

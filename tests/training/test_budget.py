@@ -17,7 +17,7 @@ from reverse_task import metrics, small
 
 from nmt.checkpoint import writing
 from nmt.checkpoint.reading import Bundle, checkpoints
-from nmt.training import progress, run, validation
+from nmt.training import meter, run, validation
 from nmt.training.budget import Budget, Pace
 from nmt.training.distributed import Requests
 from nmt.training.run import Run
@@ -197,7 +197,7 @@ def command(train: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> Calla
             world.now += world.report
 
         with monkeypatch.context() as patch:
-            for module in (run, progress):
+            for module in (run, meter):
                 patch.setattr(module, "time", SimpleNamespace(perf_counter=lambda: world.now, monotonic=time.monotonic))
             patch.setattr(writing, "time", SimpleNamespace(perf_counter=lambda: 0.0))  # in a thread of its own
             patch.setattr(run, "stopwatch", lambda: world.seconds)

@@ -19,7 +19,7 @@ from nmt.recipe import Training
 from nmt.system import integrity
 from nmt.system.console import Console
 from nmt.training import selection
-from nmt.training.selection import average_and_score, average_by_score, average_newest, numbers_to_try
+from nmt.training.selection import numbers_to_try, write_best_average, write_default_average, write_final_average
 from nmt.training.validation import DevScores, Validation
 
 CPU = torch.device("cpu")
@@ -95,7 +95,7 @@ def test_the_best_average_is_written_with_the_curve(nmt: Callable[..., Any], ckp
 )
 def test_what_is_written_is_what_last_gives(ckpts: Path, scored, scores: list[tuple[float, float]], best: int) -> None:
     scored(*scores)
-    auto = average_by_score(ckpts, Path("auto"), CPU, Console(quiet=True))
+    auto = write_best_average(ckpts, Path("auto"), CPU, Console(quiet=True))
     given = average(ckpts, last=best, out=Path("given"))
     weights, same = (read_tensors(bundle.path / "model.safetensors") for bundle in (auto, given))
     assert [name for name in weights if not torch.equal(weights[name], same[name])] == []
@@ -122,7 +122,7 @@ def test_once_the_rate_has_fallen_to_zero_only_checkpoints_that_help_are_average
         del newest["interval"]
         integrity.replace_manifest(ckpts / "step-00000800/bundle.json", newest)
     scored(*([other] if is_last else scores))
-    found = average_newest(ckpts, None, CPU, Console(quiet=True))
+    found = write_default_average(ckpts, None, CPU, Console(quiet=True))
     assert (len(found.info["steps"]), len(found.info["curve"])) == (helped, len(scores))
 
 
@@ -236,11 +236,11 @@ def test_the_best_checkpoint_replaces_an_average_that_is_worse(
     for step, chrf in ((200, 1.0), (400, 2.0), (600, 50.0), (800, 20.0)):
         add_info(ckpts / f"step-{step:08d}", {"scores": {"chrf": chrf, "perplexity": 5.0}})
     scored((score, 4.0), (50.0, 4.0))
-    average_and_score(ckpts, CPU, Console(quiet=True))
+    write_final_average(ckpts, CPU, Console(quiet=True))
     written = Bundle.read(ckpts / "averaged")
     assert written.info["steps"] == steps
     assert written.dev_score == max(score, 50.0)
-    average_and_score(ckpts, CPU, Console(quiet=True))  # does nothing: there is no further score
+    write_final_average(ckpts, CPU, Console(quiet=True))  # does nothing: there is no further score
 
 
 def test_without_the_development_set_one_error_says_so(nmt: Callable[..., Any], ckpts: Path) -> None:

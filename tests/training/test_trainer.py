@@ -20,7 +20,7 @@ from nmt.system.console import Console
 from nmt.system.errors import UserError
 from nmt.training.loss import MANY, Divergence
 from nmt.training.optimizer import Optimizer
-from nmt.training.run_files import RunState
+from nmt.training.run_state import RunState
 from nmt.training.trainer import Trainer
 from nmt.training.validation import DevScores, Validation
 

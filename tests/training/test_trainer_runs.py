@@ -39,10 +39,11 @@ from nmt.data.epochs import EpochPlan, EpochPlans
 from nmt.recipe import Training, load
 from nmt.system.console import Console, JsonLines
 from nmt.system.errors import Interrupted
+from nmt.training.changes import changes
 from nmt.training.distributed import Requests
 from nmt.training.progress import Progress, show_progress
 from nmt.training.run import Run
-from nmt.training.run_files import RunState, changes
+from nmt.training.run_state import RunState
 
 SMALL = small("updates: 12, log_updates: 4, valid_beam: 1")
 

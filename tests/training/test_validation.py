@@ -30,8 +30,8 @@ from nmt.system.console import Console
 from nmt.system.errors import UserError
 from nmt.system.launchers import World
 from nmt.training import validation
+from nmt.training.dev_outputs import read_samples
 from nmt.training.distributed import Group
-from nmt.training.run_files import read_samples
 from nmt.training.validation import DevScores, Validation
 
 GOLD = """\

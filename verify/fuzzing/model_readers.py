@@ -23,7 +23,7 @@ from nmt.parsing.linearization import TreeVocabulary
 from nmt.parsing.tree import parse_tree
 from nmt.report.record import read_run
 from nmt.text.vocabulary import Vocabulary
-from nmt.training.run_files import RunState
+from nmt.training.run_state import RunState
 
 
 def manifest(content: bytes) -> bool:
@@ -134,7 +134,7 @@ def record(contents: tuple[bytes, bytes, bytes, bytes]) -> bool:
 
 TARGETS = (
     Target(manifest, model_grammar.MANIFESTS, ("nmt.checkpoint.reading", "nmt.formats.sentences", "nmt.system.files")),
-    Target(position, st.tuples(model_grammar.MANIFESTS, model_grammar.POSITIONS), ("nmt.training.run_files",)),
+    Target(position, st.tuples(model_grammar.MANIFESTS, model_grammar.POSITIONS), ("nmt.training.run_state",)),
     Target(safetensors, model_grammar.TENSORS, ("nmt.checkpoint.reading",)),
     Target(tree_vocabulary, model_grammar.TREE_VOCABULARIES, ("nmt.parsing.linearization",)),
     Target(sentencepiece, damaged(model_grammar.tokenizers(st.builds(_model)), share=6), ("nmt.text.vocabulary",)),
@@ -143,5 +143,5 @@ TARGETS = (
         st.tuples(*map(_mistaken_json, _MARIAN)),
         ("nmt.exchange.opus_mt", "nmt.text.tokenizer"),
     ),
-    Target(record, model_grammar.RECORDED, ("nmt.report.record", "nmt.training.run_files")),
+    Target(record, model_grammar.RECORDED, ("nmt.report.record", "nmt.training.log", "nmt.training.dev_outputs")),
 )

@@ -10,7 +10,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from nmt.compute import choice
 from nmt.model.transformer import Transformer
 from nmt.recipe import Model
-from nmt.training.cost import measured_flops, training_flops
+from nmt.training.flops import measured_flops, training_flops
 
 
 @pytest.fixture

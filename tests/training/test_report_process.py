@@ -15,8 +15,8 @@ from said import Lines
 
 from nmt.report import page as writing
 from nmt.system.errors import Interrupted, UserError
-from nmt.training import progress as module
-from nmt.training.progress import Page
+from nmt.training import report_process as module
+from nmt.training.report_process import Page
 from nmt.training.run import Run
 
 SMALL = small("updates: 8, log_updates: 4, valid_beam: 1")

@@ -15,9 +15,8 @@ from nmt.data.prepare import prepare
 from nmt.parsing.linearization import load_tokenizer
 from nmt.recipe import Model, Recipe, load
 from nmt.system.console import Console
-from nmt.training import cost as plans
-from nmt.training.cost import kept_per_token, make_plan, plan_run
-from nmt.training.progress import sparkline
+from nmt.training import plan as plans
+from nmt.training.plan import kept_per_token, make_plan, plan_run
 
 CPU = torch.device("cpu")
 
@@ -105,10 +104,3 @@ def test_a_plans_disk_holds_the_checkpoints_that_are_written_and_kept() -> None:
     assert disk("checkpoint_updates=9999") == "12.6 MB for 1"
     seconds = make_plan(load(RECIPES / "demo.yaml"), CPU).flops_per_update / 0.5e12
     assert disk("checkpoint_updates=null", f"checkpoint_minutes={400 * seconds / 60}") == "37.8 MB for about 3"
-
-
-def test_a_sparkline_runs_from_the_lowest_to_the_highest_value_and_ends_with_the_last() -> None:
-    assert sparkline([5.99, 46.85, 73.3, 82.61, 90.09, 95.49]) == "▁▄▆▇██  5.99 to 95.49"
-    assert sparkline([3.0, 3.0]) == "▁▁  3.00 to 3.00"
-    many = sparkline([0.0] * 99 + [1.0]).partition("  ")[0]
-    assert (len(many) <= 40, many[-1]) == (True, "█")
