@@ -26,6 +26,10 @@ _WORD = re.compile(r"[^\W_]+")
 GAP = re.compile(r"\s{2,}|[\t\r\v\f\n]")  # white space that a program lays out
 _TERM = re.compile(r"[^\W\d_]{2}")  # in the left one of two columns
 _BULLET = re.compile(r"[•‣◦▪▫·●○■□–—→►✓✔✗✘★☆*+-]\s+(?=\S)")
+_WORDS_ALONE = re.compile(
+    r"(?=[^\W\d_])[^\W_]+(?:[,;:.!?)»”]*[ ][(«„“]?[^\W_]+|[-/’.][^\W_]+)*(?:\.{3}|[.:…!?)»”]+)?"
+)
+"""Two of three strings: in words with single spaces and usual punctuation there is nothing to take out."""
 _LINE_BREAK = re.compile(r"\n")
 _BLANK_LINE = re.compile(r"\n[^\S\n]*\n")
 _SENTENCE_END = re.compile(r"\S[)\]}>»”’\"']*[.!?:…][)\]}»”’\"']*\Z")
@@ -377,8 +381,12 @@ def plain_pairs(source: str, target: str, accelerators: Accelerators) -> Iterato
 
     They are divided into paragraphs if they have equally many.
     """
+    body, letter = accelerators.split(source)
+    bare, _ = accelerators.split(target, letter != "")
+    if _WORDS_ALONE.fullmatch(body) and _WORDS_ALONE.fullmatch(bare):
+        yield body, bare
+        return
     string = ProgramString(source, accelerators)
-    bare, _ = accelerators.split(target, string.text != string.body)
     translation = ProgramString(bare, accelerators)
     segments = [*map(read_string, string.texts)]
     target_segments = [*map(read_string, translation.texts)]

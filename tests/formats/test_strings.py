@@ -147,6 +147,29 @@ def test_a_model_sees_no_accelerators_tags_or_breaks() -> None:
 
 
 @pytest.mark.parametrize(
+    "text",
+    [
+        "_Open the file",
+        "Save: re-read, twice (or more). Done...",
+        "Line 2 of «a file.txt»",
+        "Two  words",
+        " words ",
+        "1. The dog",
+        "a_b",
+        "Open %s",
+        "No — yes",
+    ],
+)
+def test_words_alone_are_what_a_string_taken_apart_would_give(text: str) -> None:
+    accelerators = Accelerators(GTK)
+    string = ProgramString(text, accelerators)
+    apart = []
+    for each in string.texts:
+        apart += read_string(each).pieces
+    assert list(plain_pairs(text, text, accelerators)) == [(each, each) for each in apart]
+
+
+@pytest.mark.parametrize(
     ("text", "pieces"),
     [
         ("<p>The boy sees\n   the cat.</p>\n<p>A dog</p>", ["The boy sees the cat.", "A dog"]),
