@@ -31,7 +31,6 @@ from nmt.search.plain import Plain, Step, decoder_layers
 from nmt.search.state import KeysValues, Past, Removal, State, hidden, joined, mapped, tensors_of, with_room
 from nmt.system.device import Download, upload
 
-STEPS = "graphs"  # how steps reach a GPU: by "graphs", kernels "singly", or "plainly", which is without pages, too
 PAGE = 16  # slots of a page
 PLACES, PAGES = 128, 15  # of a row, for which there is room at first; PLACES is a multiple of ROOM
 WIDEST = 64 * 64  # of a head times hypotheses; more would not fit the kernel's registers
@@ -285,7 +284,7 @@ def slots_of(table: Tensor, places: Tensor) -> Tensor:
 
 def by_graphs(device: torch.device) -> bool:
     """Return whether CUDA graphs repeat the work of a search."""
-    return STEPS == "graphs" and device.type == "cuda"
+    return device.type == "cuda"
 
 
 def tensors_in(parts: Iterable[nn.Module]) -> list[Tensor]:

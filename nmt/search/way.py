@@ -37,6 +37,7 @@ from nmt.system.errors import UserError
 
 CPU_BEAM = 4  # on a CPU, a larger beam reduces automatic batch sizes in proportion
 MOST_BATCH_TOKENS = 1 << 15  # upper bound on automatic batch sizes on a GPU; larger ones gain nothing
+BF16 = ("torch:ops.mkldnn._reorder_linear_weight", "torch:ops.mkldnn._linear_pointwise")
 INT8 = ("torch:ops.onednn.qlinear_prepack", "torch:ops.onednn.qlinear_pointwise")
 HALVES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -75,8 +76,6 @@ def _on_gpu(models: Sequence[Transformer], precision: str, say: Callable[[str], 
     linear = None if precision == "fp32" else partial(HalfPrecision, dtype=dtype)
     prepared = [computed_by(model, GPU(), linear).eval() for model in models]
     logits = [Logits(*_output(model), dtype) for model in models]
-    if on_gpu.STEPS == "plainly":
-        return Searched(prepared, logits, BeamOperations(), partial(Plain, prepared))
     say = cache(say)  # graphs of each model may say the same
     encoders = [on_gpu.EncoderGraphs(model, device, say) for model in prepared]
     return Searched(prepared, logits, BeamOperations(), partial(on_gpu.OnGPU, prepared, logits, encoders, say))
@@ -143,9 +142,12 @@ def pays(precision: str) -> bool:
     where training is. Nothing is timed, so the answer is always the same.
     """
     if precision == "bf16":
-        return narrowest_in_bf16() < math.inf
-    has_avx2 = torch.backends.cpu.get_cpu_capability() in ("AVX2", "AVX512")
-    return has_avx2 and all(map(torch_internals.find, INT8))
+        operations = BF16
+        is_faster = narrowest_in_bf16() < math.inf
+    else:
+        operations = INT8
+        is_faster = torch.backends.cpu.get_cpu_capability() in ("AVX2", "AVX512")
+    return is_faster and all(map(torch_internals.find, operations))
 
 
 def batch_tokens(decoding: Decoding, models: Sequence[Transformer]) -> int:
