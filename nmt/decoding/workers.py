@@ -241,7 +241,7 @@ class Workers:
         for worker in sorted((each for each in self._workers if each.asks), key=lambda each: each.load):
             if not self._pool:
                 idle = not any(each.busy for each in self._workers)
-                self._pool.add(queue.take(sys.maxsize, wait=idle))
+                self._pool.add(queue.take_sources(sys.maxsize, wait=idle))
                 if not self._pool:
                     self._over = idle
                     for each in self._workers if idle else ():
@@ -249,7 +249,7 @@ class Workers:
                     return not idle
             left = self._pool.tokens + sum(each.load for each in self._workers)
             share = min(worker.asks, left // len(self._workers) - worker.load)
-            if sources := self._pool.take(share, at_least=int(not worker.busy)):
+            if sources := self._pool.take_sources(share, at_least=int(not worker.busy)):
                 worker.send(sources)
                 worker.busy.update((source.number, len(source.ids) + 1) for source in sources)
         return False
@@ -394,7 +394,7 @@ class _WorkerQueue:
         self._wants = 0  # largest request of the engine so far
         self._asked = self._over = False
 
-    def take(self, tokens: int, wait: bool) -> list[Source]:
+    def take_sources(self, tokens: int, wait: bool) -> list[Source]:
         """Remove and return sources as in `SourceQueue`, requesting more before the pool runs dry."""
         self._wants = max(self._wants, tokens)
         while True:
@@ -402,7 +402,7 @@ class _WorkerQueue:
                 given: list[Source] = self._connection.recv()
                 self._pool.add(given)
                 self._asked, self._over = False, not given
-            taken = self._pool.take(tokens, at_least=int(wait))
+            taken = self._pool.take_sources(tokens, at_least=int(wait))
             if self._pool.tokens < self._wants and not self._asked and not self._over:
                 self._connection.send(("asks", self._wants))
                 self._asked = True

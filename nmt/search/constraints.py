@@ -151,13 +151,15 @@ class NoRepeat(Constraint[Ngrams]):
             return
         # A symbol is forbidden if an earlier occurrence of it follows the same n - 1 symbols.
         grams = state.newest.unfold(2, self._n, 1)  # (n, k, longest - n + 1, n)
+        symbols = grams[..., 0]
         newest = state.newest[:, :, None, : self._n - 1]
-        again = grams[..., 1:].eq(newest).all(-1) & grams[..., 0].ne(NONE)
-        forbid(log_probs, grams[..., 0], again)
+        follows = grams[..., 1:].eq(newest).all(-1)
+        forbid(log_probs, symbols, follows & symbols.ne(NONE))
 
     def advance(self, state: Ngrams, newest: Newest) -> Ngrams:
         before = state.newest.gather(1, newest.parents[:, :, None].expand_as(state.newest))
-        return Ngrams(torch.cat((newest.symbols[:, :, None], before), dim=2)[:, :, : newest.end])
+        symbols = torch.cat((newest.symbols[:, :, None], before), dim=2)
+        return Ngrams(symbols[:, :, : newest.end])
 
 
 def forbid(log_probs: Tensor, symbols: Tensor, where: Tensor) -> None:
@@ -205,13 +207,15 @@ class TreeConstraint(Constraint[OpenTrees]):
     def __init__(self, vocabulary: TreeVocabulary, beam: int, device: torch.device) -> None:
         super().__init__(beam, device)
         self._run = vocabulary.longest_run
-        self._leaves, self._openers, self._closers = (
-            slice(ids.start, ids.stop) for ids in (vocabulary.leaves, vocabulary.openers, vocabulary.closers)
-        )
+        self._leaves = slice(vocabulary.leaves.start, vocabulary.leaves.stop)
+        self._openers = slice(vocabulary.openers.start, vocabulary.openers.stop)
+        self._closers = slice(vocabulary.closers.start, vocabulary.closers.stop)
         self._kinds = 1 + len(vocabulary.labels)  # kinds of head: no open bracket, or the innermost one's label
-        self._bias, self._spent = (table.to(device) for table in self._tables(len(vocabulary)))
-        # (kinds of words, tags)
-        self._unfit = torch.where(torch.tensor(vocabulary.fitting, dtype=torch.bool), 0.0, -math.inf).to(device)
+        bias, spent = self._tables(len(vocabulary))
+        self._bias = bias.to(device)
+        self._spent = spent.to(device)
+        fits = torch.tensor(vocabulary.fitting, dtype=torch.bool)  # (kinds of words, tags)
+        self._unfit = torch.where(fits, 0.0, -math.inf).to(device)
 
     def _tables(self, vocabulary: int) -> tuple[Tensor, Tensor]:
         """Return the lookup tables of `restrict` and `advance`.
@@ -228,12 +232,17 @@ class TreeConstraint(Constraint[OpenTrees]):
         spent = torch.tensor([0, 0, -self._run]).repeat(vocabulary, 1)
         spent[self._leaves, 0] = 1
         spent[self._openers, 1:] = 1
-        return torch.zeros(allowed.shape).masked_fill_(~allowed, -math.inf).flatten(0, 1), spent
+        bias = torch.zeros(allowed.shape).masked_fill_(~allowed, -math.inf)
+        return bias.flatten(0, 1), spent
 
     def begin(self, sources: Sequence[Source], end: int) -> OpenTrees:
-        left = [[source.words, (source.cap - source.words - 1) // 2, self._run] for source in sources]
+        left = []
+        kinds = []
+        for source in sources:
+            brackets = (source.cap - source.words - 1) // 2
+            left.append([source.words, brackets, self._run])
+            kinds.append(torch.tensor([ANY, *reversed(source.kinds)]))
         longest = max(end, *(source.cap for source in sources))
-        kinds = [torch.tensor([ANY, *reversed(source.kinds)]) for source in sources]
         none = torch.zeros((len(sources), self.beam), dtype=torch.int64, device=self.device)
         return OpenTrees(
             left=upload(left, self.device)[:, :, None].repeat(1, 1, self.beam),
@@ -246,11 +255,14 @@ class TreeConstraint(Constraint[OpenTrees]):
         left = state.left
         if self._unfit.numel():
             leaves = log_probs[:, :, self._leaves]
-            fit = leaves + F.embedding(state.kinds.gather(1, left[:, 0].clamp_min(0)), self._unfit)
-            leaves.copy_(fit.add_(leaves.logsumexp(2, keepdim=True) - fit.logsumexp(2, keepdim=True)))
+            kinds = state.kinds.gather(1, left[:, 0].clamp_min(0))  # (n, k)
+            fit = leaves + F.embedding(kinds, self._unfit)
+            lost = leaves.logsumexp(2, keepdim=True) - fit.logsumexp(2, keepdim=True)
+            leaves.copy_(fit.add_(lost))
         may_close = left[:, 2] == self._run  # otherwise the innermost bracket is still empty
-        which = left[:, 0].clamp(0, 1) + left.amin(1).clamp_(0, 1)
-        which = (state.head % self._kinds * may_close).add_(which, alpha=self._kinds)
+        case = left[:, 0].clamp(0, 1) + left.amin(1).clamp_(0, 1)  # of three, as in `_tables`
+        kind = state.head % self._kinds * may_close
+        which = kind.add_(case, alpha=self._kinds)
         log_probs[:, :, : self._bias.size(1)] += F.embedding(which, self._bias)
 
     def advance(self, state: OpenTrees, newest: Newest) -> OpenTrees:
@@ -289,16 +301,21 @@ class SubwordIndex:
         """
         steps: list[dict[int, int]] = [{} for _ in text]
         for at in reversed(range(len(text))):
-            rest = text[at:]
             for end in range(at + 1, min(len(text), at + self._longest) + 1):
                 if end == len(text) or steps[end]:
-                    steps[at].update({index: end for index in self._between(text[at:end], text[at:end] + "\0")})
-            steps[at].update({index: len(text) for index in self._between(rest, rest + LAST)})
+                    part = text[at:end]
+                    symbols = self._between(part, part + "\0")
+                    steps[at].update(dict.fromkeys(symbols, end))
+            rest = text[at:]
+            beyond = self._between(rest, rest + LAST)
+            steps[at].update(dict.fromkeys(beyond, len(text)))
         return steps if not text or steps[0] else None
 
     def _between(self, first: str, last: str) -> list[int]:
         """Return the symbols with `first` <= spelling < `last`."""
-        return self._ids[bisect_left(self._texts, first) : bisect_left(self._texts, last)]
+        start = bisect_left(self._texts, first)
+        end = bisect_left(self._texts, last)
+        return self._ids[start:end]
 
 
 class Spelling(NamedTuple):
@@ -345,12 +362,18 @@ class PrefixConstraint(Constraint[InPrefix]):
             return Spelling([], 0)
         prefix = source.prefix or Prefix([], "", [])
         spelled = self._index.steps(prefix.rest) if prefix.rest else []
-        ids = [*source.first, *prefix.ids] + (prefix.rest_ids if spelled is None else [])
-        steps: list[Mapping[int, int]] = [{index: at + 1} for at, index in enumerate(ids)]
-        steps += [{index: len(ids) + end for index, end in step.items()} for step in spelled or []]
-        ends = [{index: state for index, state in step.items() if state < len(steps)} for step in steps]
-        allowed = [torch.tensor(list(step), device=self.device) for step in steps]
-        return Spelling(list(zip(ends, allowed, strict=True)), len(source.first))
+        ids = [*source.first, *prefix.ids]
+        if spelled is None:
+            ids += prefix.rest_ids
+        steps = [{index: at + 1} for at, index in enumerate(ids)]
+        for step in spelled or []:
+            steps.append({index: len(ids) + end for index, end in step.items()})
+        states: list[tuple[Mapping[int, int], Tensor]] = []
+        for step in steps:
+            following = {index: state for index, state in step.items() if state < len(steps)}
+            allowed = torch.tensor(list(step), device=self.device)
+            states.append((following, allowed))
+        return Spelling(states, len(source.first))
 
     def restrict(self, state: InPrefix, positions: Tensor, log_probs: Tensor) -> None:
         if self.is_on_device(state):

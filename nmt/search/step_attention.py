@@ -21,7 +21,8 @@ TILE = tl.constexpr(64)  # places that a program reads at a time
 
 @triton.jit
 def _slots(pages, places, exists, PAGE: tl.constexpr):
-    return tl.load(pages + places // PAGE, exists, 0).to(tl.int64) * PAGE + places % PAGE
+    page = tl.load(pages + places // PAGE, exists, 0).to(tl.int64)
+    return page * PAGE + places % PAGE
 
 
 @triton.jit
@@ -95,19 +96,24 @@ def _attention(
         own = pool + _slots(pages, first + place, exists, PAGE) * width + block
         key = _moved(query + keys + k_first, own + k_first, exists & k_inside)
         sums += _moved(query + keys + v_first, own + v_first, exists & v_inside)
-        highest = tl.sum(q.to(tl.float32) * key.to(tl.float32), 1) * scale
+        products = q.to(tl.float32) * key.to(tl.float32)
+        highest = tl.sum(products, 1) * scale
         total += 1.0
     for start in range(0, end, TILE):
         numbers = start + tile
         visible = exists & (numbers < end)
         if OWN:
-            visible &= tl.load(seen + (row * places + numbers) * beam + hypotheses, visible, 0) != 0
+            seen_at = seen + (row * places + numbers) * beam + hypotheses
+            visible &= tl.load(seen_at, visible, 0) != 0
             visible &= numbers != place
         used = tl.max(visible.to(tl.int32), 0) != 0  # others may hold infinity, and 0 times that is not 0
         slots = _slots(pages, first + numbers, used, PAGE) * width
-        k = tl.load(pool + slots + (k_first + block)[:, None], used & k_inside[:, None], 0.0)
-        v = tl.load(pool + slots[:, None] + v_first + block, used[:, None] & v_inside, 0.0)
-        scores = tl.where(visible, tl.dot(q, k, input_precision="ieee") * scale, -float("inf"))
+        k_at = pool + slots + (k_first + block)[:, None]
+        v_at = pool + slots[:, None] + v_first + block
+        k = tl.load(k_at, used & k_inside[:, None], 0.0)
+        v = tl.load(v_at, used[:, None] & v_inside, 0.0)
+        products = tl.dot(q, k, input_precision="ieee") * scale
+        scores = tl.where(visible, products, -float("inf"))
         highest, total, sums = _add(scores, v, highest, total, sums)
     divisor = tl.where(total > 0.0, total, 1.0)  # the result is 0 where there is no key
     out = sums / divisor[:, None]
@@ -144,5 +150,6 @@ def step_attention(
     newest, seen, extents = own or (table, table, table)
     sizes = (k, table.size(1), seen.size(1))
     kernel = _attention[heads, n]
-    kernel(query, pool, mixed, table, newest, seen, extents, *sizes, **constants(own is not None, page, widths, k))
+    compiled = constants(own is not None, page, widths, k)
+    kernel(query, pool, mixed, table, newest, seen, extents, *sizes, **compiled)
     return mixed
