@@ -192,10 +192,11 @@ class BeamSearch:
         room = budget - rows * width
         if rows and room < budget // REFILL:
             return
+        tokens = max(room, 1)
         if not self._held and self._again:
-            self._held = self._again.take_sources(max(room, 1), at_least=int(not rows))
+            self._held = self._again.take_sources(tokens, at_least=int(not rows))
         elif not self._held:
-            self._held = queue.take_sources(max(room, 1), wait=not rows)
+            self._held = queue.take_sources(tokens, wait=not rows)
         if not self._held:
             return
         longest = max(len(source.ids) + 1 for source in self._held)
@@ -212,14 +213,16 @@ class BeamSearch:
         ids = pad_ids([source.ids for source in sources], after=EOS)  # (m, s)
         lengths = [len(source.ids) + 1 for source in sources]
         caps = [source.cap for source in sources]
-        past = self.way.admit(state.past, upload(ids, self._engine.device), lengths, max(caps))
+        on_device = upload(ids, self._engine.device)
+        past = self.way.admit(state.past, on_device, lengths, max(caps))
         beams = joined(state.beams, self._empty(sources))
         links = F.pad(state.links, (0, 0, 0, 0, 0, len(sources)))
         rules = [rule.begin(sources, past.rows.end) for rule in self._rules]
         if len(self._sources):
             pairs = zip(self._rules, state.rules, rules, strict=True)
             rules = [joined(before, new, rule.padding) for rule, before, new in pairs]
-        self._sources = np.append(self._sources, np.array(sources, dtype=object))
+        new = np.array(sources, dtype=object)
+        self._sources = np.append(self._sources, new)
         self._widths = np.append(self._widths, lengths)
         self._caps = np.append(self._caps, caps)
         longest = max(int(self._caps.max()), past.rows.end + 1)
@@ -232,7 +235,8 @@ class BeamSearch:
         if size <= len(before) and first == self._first:  # the first symbols of another search may be others
             return before
         self._first = first
-        counted = (torch.arange(size, device=self._engine.device) - first).clamp_min(0)
+        lengths = torch.arange(size, device=self._engine.device)
+        counted = (lengths - first).clamp_min(0)
         return length_penalty(counted, self._engine.decoding.alpha)
 
     def _empty(self, sources: list[Source]) -> Beams:
@@ -240,13 +244,15 @@ class BeamSearch:
         device = self._engine.device
         shape = (len(sources), self._beam)
         caps = torch.tensor([source.cap for source in sources], dtype=torch.int64)
+        caps = upload(caps, device)
         parents, ends, positions = torch.zeros((3, *shape), dtype=torch.int64, device=device)
         scores = torch.full(shape, -math.inf, device=device)
+        totals = F.pad(scores[:, 1:], (1, 0))  # 0 for the first hypothesis
         return Beams(
-            caps=upload(caps, device)[:, None],
+            caps=caps[:, None],
             symbols=parents + BOS,
             parents=parents,
-            totals=F.pad(scores[:, 1:], (1, 0)),
+            totals=totals,
             ends=ends,
             positions=positions,
             scores=scores,
@@ -267,7 +273,8 @@ class BeamSearch:
         results = self._results()  # while the device computes
         rows = self._finished(self._unread if is_late else newest)
         self._unread = newest if is_late else None
-        if not rows or (is_late and REFILL * len(rows) < len(self._sources)):
+        are_few = REFILL * len(rows) < len(self._sources)
+        if not rows or (is_late and are_few):
             return results
         if is_late:
             rows = self._finished(newest)
@@ -288,14 +295,16 @@ class BeamSearch:
     def _steps(self) -> Tensor:
         """Extend every hypothesis, in C by several symbols; return the report of `Plain.take_step`."""
         way = self.way
-        links = with_room(self._state.links, 1, self._state.past.rows.end + 1)
-        state = self._state._replace(links=links)
+        state = self._state
+        end = state.past.rows.end
+        state = state._replace(links=with_room(state.links, 1, end + 1))
         least = self._least_length(state)
         count = state.beams.totals.numel()
         if isinstance(way, InC) and not self.is_sampling and least is not None and way.can_take_steps(count):
             self._state, report = way.take_steps(state, self._n_best, least)
             return report
-        on_device = all(rule.is_on_device(of_rule) for rule, of_rule in zip(self._rules, state.rules, strict=True))
+        pairs = zip(self._rules, state.rules, strict=True)
+        on_device = all(rule.is_on_device(of_rule) for rule, of_rule in pairs)
         self._state, report = way.take_step(self._step, state, on_device)
         return report
 
@@ -315,16 +324,19 @@ class BeamSearch:
         alive = ~beams.totals.isneginf()
         past, states = self.way.step(state.past, beams.parents, beams.symbols, alive)
         state, done = self._extend(state._replace(past=past), states)
-        newest = Newest(state.beams.parents, state.beams.symbols, past.rows.positions, past.rows.end)
-        rules = [rule.advance(of_rule, newest) for rule, of_rule in zip(self._rules, state.rules, strict=True)]
+        beams = state.beams
+        newest = Newest(beams.parents, beams.symbols, past.rows.positions, past.rows.end)
+        pairs = zip(self._rules, state.rules, strict=True)
+        rules = [rule.advance(of_rule, newest) for rule, of_rule in pairs]
         return state._replace(rules=tuple(rules)), done
 
     def _extend(self, state: State, states: list[Tensor]) -> tuple[State, Tensor]:
         """Extend every hypothesis, given each model's states; return what `_step` does."""
         candidates = self._candidates(state, states)
+        engine = self._engine
         positions = state.past.rows.positions
         given = (state.beams, candidates, state.links, positions, state.penalties)
-        beams, done = self._engine.operations.choose_(*given, self._n_best, self._engine.vocabulary)
+        beams, done = engine.operations.choose_(*given, self._n_best, engine.vocabulary)
         return state._replace(beams=beams), done
 
     def _candidates(self, state: State, states: list[Tensor]) -> Candidates:
@@ -347,8 +359,9 @@ class BeamSearch:
     def _allowed(self, state: State, states: list[Tensor]) -> Iterator[tuple[slice, Tensor]]:
         """Yield slices of rows and their log-probabilities (rows, k, padded vocabulary), -inf for forbidden symbols."""
         count = len(state.beams.totals)
-        at_once = self._engine.models[0].operations.chunk_logits // (self._beam * self._engine.vocabulary)
-        rows = max(1, at_once)
+        logits = self._beam * self._engine.vocabulary  # of a row
+        at_once = self._engine.models[0].operations.chunk_logits
+        rows = max(1, at_once // logits)
         for start in range(0, count, rows):
             part = slice(start, start + rows)
             log_probs = self._log_probs([x[part] for x in states])
@@ -366,7 +379,8 @@ class BeamSearch:
             found.append(engine.operations.log_softmax_(logits, engine.vocabulary))
         if len(found) == 1:
             return found[0]
-        return torch.stack(found).logsumexp(0) - math.log(len(found))
+        total = torch.stack(found).logsumexp(0)
+        return total - math.log(len(found))
 
     # --- sentences leave
 
@@ -376,15 +390,12 @@ class BeamSearch:
         beams = state.beams
         rows = upload(removal.leaving, self._engine.device)
         longest = int(state.past.rows.ages[removal.leaving].max())
-        links = state.links[rows, :longest]
-        told = Download(links, beams.ends[rows], beams.positions[rows], beams.scores[rows])
+        told = Download(state.links[rows, :longest], beams.ends[rows], beams.positions[rows], beams.scores[rows])
         sources = self._sources[removal.leaving]
-        self._state = state._replace(
-            beams=removal.remaining(beams),
-            links=removal.keep(state.links),
-            rules=removal.remaining(state.rules),
-            past=self.way.leave(state.past, removal),
-        )
+        links = removal.keep(state.links)
+        rules = removal.remaining(state.rules)
+        past = self.way.leave(state.past, removal)
+        self._state = state._replace(beams=removal.remaining(beams), links=links, rules=rules, past=past)
         self._widths = removal.keep(self._widths)
         self._caps = removal.keep(self._caps)
         return sources, told
@@ -415,7 +426,9 @@ class BeamSearch:
             ids.append(symbol)
         ids.reverse()
         finished = ids[-1] == EOS
-        return Hypothesis(ids[:-1] if finished else ids, score, finished)
+        if finished:
+            ids.pop()
+        return Hypothesis(ids, score, finished)
 
 
 class Sampling(BeamSearch):
@@ -435,10 +448,10 @@ class Sampling(BeamSearch):
         seed = self._engine.decoding.seed
         keys = torch.tensor([key(seed, source.ids) for source in sources], dtype=torch.int64)
         beams = super()._empty(sources)
-        own = torch.arange(self._beam, device=beams.parents.device).expand_as(beams.parents)
-        return beams._replace(
-            parents=own, totals=torch.zeros_like(beams.totals), keys=upload(keys, own.device)[:, None]
-        )
+        own = torch.arange(self._beam, device=beams.parents.device)
+        keys = upload(keys, own.device)[:, None]
+        totals = torch.zeros_like(beams.totals)
+        return beams._replace(parents=own.expand_as(beams.parents), totals=totals, keys=keys)
 
     def _extend(self, state: State, states: list[Tensor]) -> tuple[State, Tensor]:
         beams = state.beams
@@ -452,7 +465,8 @@ class Sampling(BeamSearch):
             drawn.append(of_part)
             steps.append(chosen[:, :, 0])
         # Where all log-probabilities are -inf, a padding index may have been chosen.
-        symbols = torch.cat(drawn).clamp_max_(self._engine.vocabulary - 1)
+        symbols = torch.cat(drawn)
+        symbols.clamp_max_(self._engine.vocabulary - 1)
         totals = beams.totals + torch.cat(steps)  # -inf for samples that have already ended
         links = beams.parents * self._engine.vocabulary + symbols
         ends = ends_at(symbols, positions, beams.caps) & ~totals.isneginf()
@@ -465,4 +479,5 @@ class Sampling(BeamSearch):
             positions=torch.where(ends, positions, beams.positions),
             scores=torch.where(ends, scores, beams.scores),
         )
-        return state._replace(beams=beams), beams.totals.isneginf().all(1)
+        done = beams.totals.isneginf().all(1)
+        return state._replace(beams=beams), done

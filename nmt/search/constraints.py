@@ -118,7 +118,8 @@ class MinLength(Constraint[Nothing]):
         return Nothing()
 
     def restrict(self, state: Nothing, positions: Tensor, log_probs: Tensor) -> None:
-        log_probs[:, :, EOS].masked_fill_(positions < self._least, -math.inf)
+        is_short = positions < self._least
+        log_probs[:, :, EOS].masked_fill_(is_short, -math.inf)
 
     def least_length(self, state: Nothing) -> int | None:
         return self._least
@@ -144,7 +145,8 @@ class NoRepeat(Constraint[Ngrams]):
         self._n = n
 
     def begin(self, sources: Sequence[Source], end: int) -> Ngrams:
-        return Ngrams(torch.full((len(sources), self.beam, end), NONE, device=self.device))
+        shape = (len(sources), self.beam, end)
+        return Ngrams(torch.full(shape, NONE, device=self.device))
 
     def restrict(self, state: Ngrams, positions: Tensor, log_probs: Tensor) -> None:
         if state.newest.size(2) < self._n:
@@ -157,7 +159,8 @@ class NoRepeat(Constraint[Ngrams]):
         forbid(log_probs, symbols, follows & symbols.ne(NONE))
 
     def advance(self, state: Ngrams, newest: Newest) -> Ngrams:
-        before = state.newest.gather(1, newest.parents[:, :, None].expand_as(state.newest))
+        parents = newest.parents[:, :, None].expand_as(state.newest)
+        before = state.newest.gather(1, parents)
         symbols = torch.cat((newest.symbols[:, :, None], before), dim=2)
         return Ngrams(symbols[:, :, : newest.end])
 
@@ -171,7 +174,8 @@ def forbid(log_probs: Tensor, symbols: Tensor, where: Tensor) -> None:
     values = log_probs.gather(2, symbols)
     log_probs.scatter_(2, symbols, -math.inf)
     nothing_left = log_probs.amax(2, keepdim=True).isneginf()
-    log_probs.scatter_(2, symbols, values.masked_fill(~nothing_left, -math.inf))
+    kept = values.masked_fill(~nothing_left, -math.inf)
+    log_probs.scatter_(2, symbols, kept)
 
 
 class OpenTrees(NamedTuple):
@@ -215,7 +219,8 @@ class TreeConstraint(Constraint[OpenTrees]):
         self._bias = bias.to(device)
         self._spent = spent.to(device)
         fits = torch.tensor(vocabulary.fitting, dtype=torch.bool)  # (kinds of words, tags)
-        self._unfit = torch.where(fits, 0.0, -math.inf).to(device)
+        unfit = torch.where(fits, 0.0, -math.inf)
+        self._unfit = unfit.to(device)
 
     def _tables(self, vocabulary: int) -> tuple[Tensor, Tensor]:
         """Return the lookup tables of `restrict` and `advance`.
@@ -229,7 +234,8 @@ class TreeConstraint(Constraint[OpenTrees]):
         allowed[1:, :, self._leaves] = True
         allowed[2, :, self._openers] = True
         allowed[:, 1:, self._closers] = torch.eye(self._kinds - 1, dtype=torch.bool)
-        spent = torch.tensor([0, 0, -self._run]).repeat(vocabulary, 1)
+        of_others = torch.tensor([0, 0, -self._run])
+        spent = of_others.repeat(vocabulary, 1)
         spent[self._leaves, 0] = 1
         spent[self._openers, 1:] = 1
         bias = torch.zeros(allowed.shape).masked_fill_(~allowed, -math.inf)
@@ -263,16 +269,19 @@ class TreeConstraint(Constraint[OpenTrees]):
         case = left[:, 0].clamp(0, 1) + left.amin(1).clamp_(0, 1)  # of three, as in `_tables`
         kind = state.head % self._kinds * may_close
         which = kind.add_(case, alpha=self._kinds)
-        log_probs[:, :, : self._bias.size(1)] += F.embedding(which, self._bias)
+        bias = F.embedding(which, self._bias)  # (n, k, vocabulary)
+        log_probs[:, :, : bias.size(2)] += bias
 
     def advance(self, state: OpenTrees, newest: Newest) -> OpenTrees:
         parents, symbols, positions, _ = newest
         left = state.left.gather(2, parents[:, None].expand(-1, 3, -1))
-        left.transpose(1, 2).sub_(F.embedding(symbols, self._spent))
+        spent = F.embedding(symbols, self._spent)  # (n, k, 3)
+        left.transpose(1, 2).sub_(spent)
         left[:, 2].clamp_max_(self._run)
         head = state.head.gather(1, parents)
         # The slot of the next head. That of a finished row, whose position does not change, is written again and again.
-        slots = positions * self.beam + torch.arange(self.beam, device=self.device)
+        numbers = torch.arange(self.beam, device=self.device)
+        slots = positions * self.beam + numbers
         heads = state.heads.scatter_(1, slots, head)
         outer = heads.gather(1, head // self._kinds)
         inner = (slots * self._kinds).add_(symbols).sub_(self._openers.start - 1)
@@ -301,7 +310,8 @@ class SubwordIndex:
         """
         steps: list[dict[int, int]] = [{} for _ in text]
         for at in reversed(range(len(text))):
-            for end in range(at + 1, min(len(text), at + self._longest) + 1):
+            last = min(len(text), at + self._longest)
+            for end in range(at + 1, last + 1):
                 if end == len(text) or steps[end]:
                     part = text[at:end]
                     symbols = self._between(part, part + "\0")
@@ -376,8 +386,6 @@ class PrefixConstraint(Constraint[InPrefix]):
         return Spelling(states, len(source.first))
 
     def restrict(self, state: InPrefix, positions: Tensor, log_probs: Tensor) -> None:
-        if self.is_on_device(state):
-            return
         for row, hypothesis in np.argwhere(state.states >= 0):
             at = state.states[row, hypothesis]
             plan: Spelling = state.plans[row]
@@ -390,8 +398,10 @@ class PrefixConstraint(Constraint[InPrefix]):
         """Advance the automata; a CPU-GPU sync point while any prefix is unfinished."""
         if self.is_on_device(state):
             return state
-        states = np.take_along_axis(state.states, newest.parents.cpu().numpy(), axis=1)
-        for (row, hypothesis), symbol in np.ndenumerate(newest.symbols.cpu().numpy()):
+        parents = newest.parents.cpu().numpy()
+        symbols = newest.symbols.cpu().numpy()
+        states = np.take_along_axis(state.states, parents, axis=1)
+        for (row, hypothesis), symbol in np.ndenumerate(symbols):
             at = states[row, hypothesis]
             if at >= 0:  # `get` returns -1 past the prefix, and for an empty slot's arbitrary symbol
                 following, _ = state.plans[row].states[at]  # type: ignore[attr-defined]

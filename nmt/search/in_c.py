@@ -142,19 +142,23 @@ class LayersInC:
         rows, longest, _ = x.shape
         lengths = ids.ne(PADDING).sum(1)
         y = torch.empty_like(x)
-        scratch = self._scratch(rows * longest, beyond=constant("PLACES_AT_ONCE") - 1)
+        beyond = constant("PLACES_AT_ONCE") - 1
+        scratch = self._scratch(rows * longest, beyond)
+        encoder = byref(self._encoder)
         given = pointers(lengths, x, y, scratch)
-        self.functions.nmt_encode(byref(self._encoder), self._epsilon, rows, longest, *given, *threads())
+        self.functions.nmt_encode(encoder, self._epsilon, rows, longest, *given, *threads())
         return y
 
     def is_in_c(self, rows: int) -> bool:
         """Return whether C alone computes a step of `rows` hypotheses."""
-        return self._decoder is not None and not in_tiles(rows * self.model.config.d_model * self._inner_width)
+        multiplications = rows * self.model.config.d_model * self._inner_width
+        return self._decoder is not None and not in_tiles(multiplications)
 
     def search(self, beams: Structure, most: int) -> int:
         """Take up to `most` steps from `beams`, the structure nmt_beams; return their number."""
         assert self._decoder is not None
-        taken = self.functions.nmt_search(byref(self._decoder), self._epsilon, byref(beams), most, *threads())
+        given = (byref(self._decoder), self._epsilon, byref(beams))
+        taken = self.functions.nmt_search(*given, most, *threads())
         if not taken:
             raise MemoryError("can't allocate memory for a step of the search")
         return int(taken)
@@ -167,12 +171,12 @@ class LayersInC:
         y: Tensor = self._first_norm(x) if self._first_norm else x
         for (qkv, out, query, cross_out, inner, outer), cache in zip(self._products, caches, strict=True):
             mixed = self._attend_to_places(qkv.forward(y), cache, seen)
-            x, y = self._add(x, out.product(mixed), out.bias, next(norms))
+            x, y = self._add(x, mixed, out, next(norms))
             mixed = self._attend_to_rows(query.forward(y), cache, seen)
-            x, y = self._add(x, cross_out.product(mixed), cross_out.bias, next(norms))
-            z = inner.product(y)
-            self._activate_in_place(*z.shape, z.data_ptr(), pointer(inner.bias))
-            x, y = self._add(x, outer.product(z), outer.bias, next(norms))
+            x, y = self._add(x, mixed, cross_out, next(norms))
+            hidden = inner.product(y)
+            self._activate_in_place(*hidden.shape, *pointers(hidden, inner.bias))
+            x, y = self._add(x, hidden, outer, next(norms))
         return y
 
     def _decode(self, x: Tensor, seen: Seen, caches: Array[Structure]) -> Tensor:
@@ -199,54 +203,68 @@ class LayersInC:
     def _scratch(self, rows: int, beyond: int = 0) -> Tensor:
         """Return scratch space for the layers of `rows`, of which attention reads `beyond` more."""
         keys, values = (self._heads * width for width in self._widths)
-        attention = 2 * keys + 3 * values
+        projected = 2 * keys + values
+        attention = projected + 2 * values
         of_row = 1 + 2 * self.model.config.d_model + attention + 2 * self._inner_width
-        return torch.empty(rows * of_row + beyond * (2 * keys + values))
+        return torch.empty(rows * of_row + beyond * projected)
 
     def _attend_to_places(self, projected: Tensor, cache: LayerCache, seen: Seen) -> Tensor:
         """Return self-attention (m, heads · d_v); `projected` holds queries, keys and values side by side."""
         _, k, room = seen.places.shape
-        out = projected.new_empty((len(projected), self._heads * self._widths[1]))
+        key_width, value_width = self._widths
+        keys = _pointer_and_strides(cache.keys)
+        values = _pointer_and_strides(cache.values)
+        out = projected.new_empty((len(projected), self._heads * value_width))
         self.functions.nmt_attend_to_places(
             len(projected),
             pointer(seen.which),
             k,
             self._heads,
-            *self._widths,
+            key_width,
+            value_width,
             *pointers(projected, seen.newest),
-            *_pointer_and_strides(cache.keys),
-            *_pointer_and_strides(cache.values),
+            *keys,
+            *values,
             *pointers(seen.places, seen.counts),
             room,
-            self._widths[0] ** -0.5,
+            key_width**-0.5,
             out.data_ptr(),
         )
         return out
 
     def _attend_to_rows(self, queries: Tensor, cache: LayerCache, seen: Seen) -> Tensor:
         """Return cross-attention (m, heads · d_v) of queries (m, heads · d_k) to their rows' sources."""
-        out = queries.new_empty((len(queries), self._heads * self._widths[1]))
+        rows, width = queries.shape
+        key_width, value_width = self._widths
+        keys = _pointer_and_strides(cache.memory_keys)
+        values = _pointer_and_strides(cache.memory_values)
+        out = queries.new_empty((rows, self._heads * value_width))
         self.functions.nmt_attend_to_rows(
-            len(queries),
+            rows,
             pointer(seen.which),
             seen.places.size(1),
             self._heads,
-            *self._widths,
+            key_width,
+            value_width,
             queries.data_ptr(),
-            queries.size(1),
-            *_pointer_and_strides(cache.memory_keys),
-            *_pointer_and_strides(cache.memory_values),
+            width,
+            *keys,
+            *values,
             seen.lengths.data_ptr(),
-            self._widths[0] ** -0.5,
+            key_width**-0.5,
             out.data_ptr(),
         )
         return out
 
-    def _add(self, x: Tensor, z: Tensor, bias: Tensor | None, norm: nn.LayerNorm) -> tuple[Tensor, Tensor]:
-        """Add a sublayer's output z + bias to the residual stream x; return it and the next sublayer's input."""
+    def _add(self, x: Tensor, inner: Tensor, last: LaidOut, norm: nn.LayerNorm) -> tuple[Tensor, Tensor]:
+        """Add the output of a sublayer, of which `last` is the last layer, to the residual stream x.
+
+        Return the stream and the next sublayer's input.
+        """
+        z = last.product(inner)
         y = torch.empty_like(x)
         total = z if self._first_norm else None  # the residual stream, where that is not the normalised sum
-        given = pointers(x, z, bias, norm.weight, norm.bias)
+        given = pointers(x, z, last.bias, norm.weight, norm.bias)
         self.functions.nmt_add_norm(*x.shape, *given, self._epsilon, *pointers(total, y))
         if total is None:
             return y, y
@@ -259,6 +277,7 @@ def _stack(functions: CDLL, layers: Sequence[Any], last_norm: nn.Module, **symbo
     `symbols` are its members that a decoder has for its inputs and outputs.
     """
     attention = layers[0].attention
+    residual = layers[0].attention_residual
     first, norms = _in_order(layers, last_norm)
     following = iter(norms)
     weights = []
@@ -276,14 +295,15 @@ def _stack(functions: CDLL, layers: Sequence[Any], last_norm: nn.Module, **symbo
         )
         of_layer.norms[:] = [_norm(norm) for norm in after]
         weights.append(of_layer)
+    activation = address_of(_activation(functions, layers[0]), c_void_p)
     stack = structure("nmt_stack", len(layers))(
         layers=len(layers),
         heads=attention.heads,
         key_width=attention.widths[1],
         value_width=attention.widths[2],
-        width=layers[0].attention_residual.norm.weight.numel(),
+        width=residual.norm.weight.numel(),
         inner_width=layers[0].feed_forward.inner.outputs,
-        activate=address_of(_activation(functions, layers[0]), c_void_p).value,
+        activate=activation.value,
         first_norm=_norm(first),
         **symbols,
     )
@@ -306,8 +326,9 @@ def _norm(norm: nn.LayerNorm | None) -> Structure:
 def _products(layer: Any) -> list[LaidOut | None]:
     """Return what multiplies in a layer, in the order of computation; None for what an encoder has not."""
     own = layer.attention
+    feed_forward = layer.feed_forward
     cross = [layer.cross.query, layer.cross.out] if isinstance(layer, DecoderLayer) else [None, None]
-    return [own.qkv, own.out, *cross, layer.feed_forward.inner, layer.feed_forward.outer]
+    return [own.qkv, own.out, *cross, feed_forward.inner, feed_forward.outer]
 
 
 def _norms(layer: Any) -> list[nn.LayerNorm | None]:
@@ -383,14 +404,16 @@ class InC(Plain):
 
     def decode(self, index: int, x: Tensor, past: Past, alive: Tensor) -> tuple[Caches, Tensor]:
         layers = self._layers[index]
-        caches = with_places(past.memory.caches[index], len(x), past.memory.extent)
+        memory = past.memory
+        caches = with_places(memory.caches[index], len(x), memory.extent)
         in_c = self._in_c(index, caches)
         flat = x.flatten(0, 1)  # (n · k, d_model)
         if bool(alive.all()):
-            all_states = layers.states(flat, self._seen(past, None), caches, in_c)
-            return caches, all_states.view_as(x)
+            seen = self._seen(past, None)
+            return caches, layers.states(flat, seen, caches, in_c).view_as(x)
         which = alive.flatten().nonzero()[:, 0]  # (m,)
-        of_living = layers.states(flat[which], self._seen(past, which), caches, in_c)
+        seen = self._seen(past, which)
+        of_living = layers.states(flat[which], seen, caches, in_c)
         states = torch.zeros_like(x)
         states.flatten(0, 1)[which] = of_living
         return caches, states
@@ -415,7 +438,8 @@ class InC(Plain):
         strides = bias.stride()[:2]
         results = pointers(places, counts)
         self._functions.nmt_seen_places(n, k, extent, bias.data_ptr(), *strides, room, *results)
-        return Seen(which, rows.places, places, counts, torch.from_numpy(rows.source_lengths))
+        lengths = torch.from_numpy(rows.source_lengths)
+        return Seen(which, rows.places, places, counts, lengths)
 
     def can_take_steps(self, rows: int) -> bool:
         """Return whether `take_steps` takes steps of `rows` hypotheses."""
@@ -433,9 +457,11 @@ class InC(Plain):
         rows: Ancestry = past.rows
         count = len(rows.places)
         longest = rows.end
-        places = past.memory.extent + self.beam * max(1, STEPS_AHEAD // count)
+        steps = max(1, STEPS_AHEAD // count)
+        places = past.memory.extent + self.beam * steps
         bias = with_room(rows.bias, 2, places, HIDDEN)
         caches = with_places(past.memory.caches[0], count, places)
+        keys, values, *_ = caches[0]
         newest = torch.empty_like(beams.parents)
         done = torch.empty(count, dtype=torch.bool)
         positions = self.models[0].target_positions
@@ -445,7 +471,7 @@ class InC(Plain):
             beam=self.beam,
             n_best=n_best,
             extent=past.memory.extent,
-            room=min(bias.size(2), caches[0].keys.size(2), caches[0].values.size(2)),
+            room=min(bias.size(2), keys.size(2), values.size(2)),
             bias=bias.data_ptr(),
             bias_row=bias.stride(0),
             bias_hypothesis=bias.stride(1),

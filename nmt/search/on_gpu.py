@@ -94,7 +94,9 @@ class OnGPU(Plain):
         """
         super().__init__(models, beam)
         self._encoders = encoders
-        widest = max(max(model.config.key_width, model.config.value_width) for model in models)
+        widest = 0  # of heads
+        for model in models:
+            widest = max(widest, model.config.key_width, model.config.value_width)
         self.has_kernel = beam * widest <= WIDEST and has_triton(self.device)
         self._is_whole = self.has_kernel  # whether a step is given all pages and places
         self._graphs = StepGraphs(models, logits, self.device, say)
@@ -115,11 +117,13 @@ class OnGPU(Plain):
         end = max(rows.end, longest)
         for model in self.models:  # before anything is recorded that reads the table of their encodings
             model.target_positions.reserve(end, self.device)
-        rows = joined(rows, self._paged_rows(lengths, end, rows.listed.shape[1]))
+        _, columns = rows.listed.shape
+        rows = joined(rows, self._paged_rows(lengths, end, columns))
         rows, pools = self._with_pages(Past(rows, pools))
         table = rows.table[start:]
-        numbers = torch.arange(ids.size(1), device=self.device).expand(len(table), -1)  # (m, s)
-        slots = torch.where(numbers < table[:, :1], slots_of(table, numbers), 0)
+        numbers = _numbers(table, ids.size(1))  # (m, s)
+        is_token = numbers < table[:, :1]
+        slots = torch.where(is_token, slots_of(table, numbers), 0)
         layers = []
         for index in range(len(self.models)):
             encoded = self.encode(index, ids)
@@ -127,7 +131,8 @@ class OnGPU(Plain):
             if pools.caches:
                 of_model = pools.caches[index]
             else:
-                of_model = tuple(states.new_zeros((pools.pages * PAGE, states.size(2))) for states in sources)
+                room = pools.pages * PAGE
+                of_model = tuple(states.new_zeros((room, states.size(2))) for states in sources)
             for pool, states in zip(of_model, sources, strict=True):
                 pool[slots] = states
             layers.append(of_model)
@@ -161,25 +166,31 @@ class OnGPU(Plain):
     def _with_pages(self, past: Past) -> Past:
         """Give each sentence the pages that it lacks for its source and its places, and say so in the table."""
         rows, pools = past
-        needed = -(-rows.listed[:, 0] // PAGE) - (-rows.bounds // PAGE)
+        of_sources = -(-rows.listed[:, 0] // PAGE)
+        of_places = -(-rows.bounds // PAGE)
+        needed = of_sources + of_places
         owned = np.count_nonzero(rows.listed[:, 1:], axis=1)
         if not (needed > owned).any():
             return past
         columns = 1 + int(needed.max())
-        listed = with_room(torch.from_numpy(rows.listed), 1, columns).numpy()
+        before = torch.from_numpy(rows.listed)
+        listed = with_room(before, 1, columns).numpy()
         numbers = np.arange(listed.shape[1] - 1)
-        lacking = (owned[:, None] <= numbers) & (numbers < needed[:, None])
+        is_free = owned[:, None] <= numbers
+        lacking = is_free & (numbers < needed[:, None])
         total = int(lacking.sum())
         if total > len(pools.free):
             pages = pools.pages + max(3 * total, pools.pages // 2)
-            free = np.append(pools.free, np.arange(pools.pages, pages, dtype=np.int32))
+            more = np.arange(pools.pages, pages, dtype=np.int32)
+            free = np.append(pools.free, more)
             caches = mapped(lambda pool: with_room(pool, 0, pages * PAGE), pools.caches)
             pools = Pools(caches, free, pages)
         listed[:, 1:][lacking] = pools.free[:total]
         table = upload(listed, self.device)
         if table.shape == rows.table.shape:  # in place, where graphs read it
             table = rows.table.copy_(table)
-        seen = with_room(rows.seen, 1, int(rows.bounds.max()))
+        places = int(rows.bounds.max())
+        seen = with_room(rows.seen, 1, places)
         rows = rows._replace(listed=listed, table=table, seen=seen)
         return Past(rows, pools._replace(free=pools.free[total:]))
 
@@ -201,7 +212,8 @@ class OnGPU(Plain):
 
         def reported(before: State) -> tuple[State, Tensor]:
             after, done = step(before)
-            return after, torch.stack((done, after.past.rows.extents), 1)  # (n, 2)
+            told = (done, after.past.rows.extents)
+            return after, torch.stack(told, 1)  # (n, 2)
 
         if by_graph:
             return self._graphs(reported, state, count, room)
@@ -215,7 +227,8 @@ class OnGPU(Plain):
         bounds = past.rows.bounds.copy()
         bounds[: len(extents)] = extents + self.beam  # after one more step, which is under way
         rows = past.rows._replace(bounds=bounds)
-        return past._replace(rows=rows), np.flatnonzero(done).tolist()
+        finished = np.flatnonzero(done)
+        return past._replace(rows=rows), finished.tolist()
 
     def extend(self, past: Past, parents: Tensor, alive: Tensor) -> Past:
         rows: PagedRows = past.rows
@@ -224,9 +237,11 @@ class OnGPU(Plain):
         seen = of_parents & alive[:, None]  # (n, c, k)
         # Choose the first free places by sorting: taken places come after all free ones.
         numbers = torch.arange(before.size(1), device=parents.device)
-        order = seen.any(2) * len(numbers) + numbers  # (n, c)
+        is_taken = seen.any(2)  # (n, c)
+        order = is_taken * len(numbers) + numbers
         places = order.topk(self.beam, largest=False).indices
-        before.copy_(seen.scatter_(1, places[:, None], True))
+        seen.scatter_(1, places[:, None], True)
+        before.copy_(seen)
         is_finished = ~alive.any(1, keepdim=True)
         positions = (rows.positions + 1).masked_fill_(is_finished, rows.end)
         extents = (seen.any(2) * (numbers + 1)).amax(1)
@@ -252,8 +267,8 @@ class OnGPU(Plain):
         else:
             over_places = gathered(table, own, layers[0].dtype)
             if not self._is_whole:
-                pages = -(-int(rows.listed[:, 0].max()) // PAGE)
-                table = table[:, : 1 + pages]
+                longest = int(rows.listed[:, 0].max())
+                table = table[:, : 1 + -(-longest // PAGE)]
             over_source = gathered(table, None, layers[0].dtype)
         for layer, pool in zip(decoder_layers(model), layers, strict=True):
             to_places = partial(attend_to_pages, over_places, pool, layer.attention, layer.attention.qkv)
@@ -264,7 +279,8 @@ class OnGPU(Plain):
 
 def attend_to_pages(compute: Callable[..., Tensor], pool: Tensor, attention: Any, project: Any, y: Tensor) -> Tensor:
     """Attend from y (n, k, d_model) to keys and values of a pool, by `compute`, of the projections of y."""
-    mixed = compute(project(y), pool, heads=attention.heads, widths=attention.widths[-2:])
+    projected = project(y)
+    mixed = compute(projected, pool, heads=attention.heads, widths=attention.widths[-2:])
     return attention.out(mixed)  # type: ignore[no-any-return]
 
 
@@ -275,7 +291,8 @@ def gathered(table: Tensor, own: Any, dtype: torch.dtype) -> Callable[..., Tenso
     """
     lengths = table[:, :1]  # of sources, (n, 1)
     if own is None:
-        numbers = _numbers(table, PAGE * (table.size(1) - 1))
+        pages = table.size(1) - 1
+        numbers = _numbers(table, PAGE * pages)
         visible = (numbers < lengths)[:, :, None]
         slots = slots_of(table, numbers)
         newest = None
@@ -287,7 +304,8 @@ def gathered(table: Tensor, own: Any, dtype: torch.dtype) -> Callable[..., Tenso
         newest = slots_of(table, first + places)
     unseen = ~visible.any(2, keepdim=True)
     hides = ~visible.transpose(1, 2)[:, None]  # (n, 1, k or 1, places)
-    bias = torch.zeros(hides.shape, dtype=dtype, device=table.device).masked_fill_(hides, hidden(dtype))
+    bias = torch.zeros(hides.shape, dtype=dtype, device=table.device)
+    bias.masked_fill_(hides, hidden(dtype))
 
     def attention(query: Tensor, pool: Tensor, heads: int, widths: Sequence[int]) -> Tensor:
         if newest is not None:
@@ -325,7 +343,11 @@ def by_graphs(device: torch.device) -> bool:
 
 def tensors_in(parts: Iterable[nn.Module]) -> list[Tensor]:
     """Return the parameters and buffers of parts of a model."""
-    return [tensor for part in parts for tensor in (*part.parameters(), *part.buffers())]
+    found: list[Tensor] = []
+    for part in parts:
+        found += part.parameters()
+        found += part.buffers()
+    return found
 
 
 def graph_rows(count: int) -> int:
@@ -367,7 +389,8 @@ class EncoderGraphs:
         def work() -> None:
             padded.copy_(model.encode_embedded(padded, mask))
 
-        if not self._recorded.replay((rows, length), work, [self._x, self._seen], weights=self._weights):
+        reads = [self._x, self._seen]
+        if not self._recorded.replay((rows, length), work, reads, weights=self._weights):
             work()
         return padded[:n, :s]
 
@@ -401,10 +424,12 @@ class StepGraphs:
     def __call__(self, step: Step, state: State, count: int, rows: int) -> tuple[State, Tensor]:
         """Take a step of `rows` rows, of which `count` have sentences; return the state and the report of these."""
         self._load(state, count, rows)
-        tables = [table for model in self._models for table in model.tables()]
-        reads = [self._report, *self._kept, state.penalties, *tensors_of(state.past.memory), *tables]
+        past = state.past
+        reads = [self._report, *self._kept, state.penalties, *tensors_of(past.memory)]
+        for model in self._models:
+            reads += model.tables()
         work = partial(self._work, step, self._view(state, rows), rows)
-        if not self._recorded.replay(rows, work, reads, state.past.rows.end, self._weights):
+        if not self._recorded.replay(rows, work, reads, past.rows.end, self._weights):
             return step(self._view(state, count))
         return self._view(state, count), self._report[:count]
 
@@ -419,8 +444,12 @@ class StepGraphs:
         storages = {_storage(each) for each in kept}
         moving = []
         for to, each in zip(kept, new, strict=True):
-            if not _is_same(to, each):
-                moving.append((to, each.clone() if _storage(each) in storages else each))
+            if _is_same(to, each):
+                continue
+            if _storage(each) in storages:  # another tensor may be copied over it first
+                moving.append((to, each.clone()))
+            else:
+                moving.append((to, each))
         for to, each in moving:
             to.copy_(each)
 
@@ -430,7 +459,8 @@ class StepGraphs:
         known = self._kept
         if len(known) != len(found):
             known = [each[:0] for each in found]
-        self._kept = [_with_rows(kept, each, rows) for kept, each in zip(known, found, strict=True)]
+        pairs = zip(known, found, strict=True)
+        self._kept = [_with_rows(kept, each, rows) for kept, each in pairs]
         self._store(found, count)
         for before, kept in zip(known, self._kept, strict=True):
             if kept is not before or self._loaded != (count, rows):
@@ -468,4 +498,6 @@ def _storage(tensor: Tensor) -> int:
 
 
 def _is_same(one: Tensor, other: Tensor) -> bool:
-    return one.data_ptr() == other.data_ptr() and one.shape == other.shape and one.stride() == other.stride()
+    if one.data_ptr() != other.data_ptr():
+        return False
+    return one.shape == other.shape and one.stride() == other.stride()

@@ -78,14 +78,16 @@ class Plain:
     def admit(self, past: Past, ids: Tensor, lengths: Sequence[int], longest: int) -> Past:
         """Add sources `ids` (m, s) of unpadded `lengths`, whose outputs have at most `longest` symbols."""
         before: Ancestry = past.rows
+        memory: KVCache = past.memory
         extent = used_places(before.bias)
         caches = []
         for index in range(len(self.models)):
             sources = self.encode(index, ids)
-            layers = past.memory.caches[index] if past.memory.caches else map(no_cache, sources)
+            layers = memory.caches[index] if memory.caches else map(no_cache, sources)
             pairs = zip(layers, sources, strict=True)
             caches.append(tuple(with_sources(cache, source, before, extent) for cache, source in pairs))
-        rows = joined(before, self._new_rows(lengths, ids.size(1)), HIDDEN)
+        new = self._new_rows(lengths, ids.size(1))
+        rows = joined(before, new, HIDDEN)
         return Past(rows, KVCache(extent, tuple(caches)))
 
     def leave(self, past: Past, removal: Removal) -> Past:
@@ -109,7 +111,8 @@ class Plain:
         source_lengths = np.array(lengths, dtype=np.int64)
         ends = upload(source_lengths, self.device)[:, None]
         is_padding = torch.arange(width, device=self.device) >= ends  # (n, s)
-        source_bias = torch.zeros(is_padding.shape, device=self.device).masked_fill_(is_padding, HIDDEN)
+        source_bias = torch.zeros(is_padding.shape, device=self.device)
+        source_bias.masked_fill_(is_padding, HIDDEN)
         return Ancestry(
             positions=none.new_full((count, 1), -1),
             places=none,
@@ -140,14 +143,16 @@ class Plain:
             begins = model.begins_word(symbols)
             begun = None
             if begins is not None:
-                begun = words[index].gather(1, parents) + (begins & alive)
+                of_parents = words[index].gather(1, parents)
+                begun = of_parents + (begins & alive)
                 words[index] = begun
             x = embed(model, symbols, rows, begun)
             after, y = self.decode(index, x, past, alive)
             caches.append(after)
             states.append(y)
+        rows = rows._replace(words=tuple(words))
         memory = past.memory._replace(caches=tuple(caches))
-        return Past(rows._replace(words=tuple(words)), memory), states
+        return Past(rows, memory), states
 
     def extend(self, past: Past, parents: Tensor, alive: Tensor) -> Past:
         """Replace hypotheses by those that `parents` (n, k) selects, and give each a place for its newest symbol."""
@@ -156,11 +161,14 @@ class Plain:
         of_parents = parents[:, :, None].expand(-1, -1, extent)
         bias = rows.bias[:, :, :extent].gather(1, of_parents)  # (n, k, extent)
         # Choose the first free places by sorting: taken places come after all free ones.
-        taken = F.pad(bias.amax(1) - HIDDEN, (0, self.beam))  # (n, extent + k): 0 where free
-        numbers = torch.arange(taken.size(1), dtype=torch.float32, device=taken.device)
+        seen = bias.amax(1) - HIDDEN  # (n, extent): 0 where free
+        taken = F.pad(seen, (0, self.beam))
+        numbers = torch.arange(taken.size(1), dtype=torch.float32, device=self.device)
         places = (numbers + taken).topk(self.beam, largest=False).indices  # (n, k)
-        last_taken = (taken.amax(0).clamp_max_(1.0) * numbers).amax().long()
-        extent = int(torch.maximum(places.amax(), last_taken)) + 1
+        is_taken = taken.amax(0).clamp_max_(1.0)  # by any row: 1, else 0
+        last_taken = (is_taken * numbers).amax().long()
+        last = torch.maximum(places.amax(), last_taken)
+        extent = int(last) + 1
         bias = with_room(bias, 2, extent, HIDDEN)
         bias.scatter_(2, places[:, :, None], 0.0)
         return with_newest(past, places, bias, extent)
@@ -195,13 +203,15 @@ def decoder_layers(model: Transformer) -> list[DecoderLayer]:
 
 def embed(model: Transformer, symbols: Tensor, rows: Any, words: Tensor | None) -> Tensor:
     """Return the decoder's inputs (n, k, d_model) for symbols (n, k), of which `words` (n, k) have begun before."""
-    x = model.target_embedding(symbols) * math.sqrt(model.config.d_model)
+    scale = math.sqrt(model.config.d_model)
+    x = model.target_embedding(symbols) * scale
     return x + model.target_positions.at(rows.positions, rows.end, words)  # type: ignore[no-any-return]
 
 
 def attend_to_places(attention: SelfAttention, cache: LayerCache, places: Tensor, bias: Tensor, y: Tensor) -> Tensor:
     """Store keys and values of y (n, k, d_model) at `places` (n, k); attend to all where `bias` (n, 1, k, c) is 0."""
-    query, key, value = split_heads(attention.qkv(y), attention.heads, attention.widths)  # (n, h, k, …)
+    projected = attention.qkv(y)
+    query, key, value = split_heads(projected, attention.heads, attention.widths)  # (n, h, k, …)
     n = len(bias)
     extent = bias.size(3)
     rows = torch.arange(n, device=y.device)[:, None]
@@ -215,7 +225,8 @@ def attend_to_places(attention: SelfAttention, cache: LayerCache, places: Tensor
 
 def attend_to_source(cross: CrossAttention, cache: LayerCache, bias: Tensor, y: Tensor) -> Tensor:
     """Attend from y (n, k, d_model) to the sources, where `bias` (n, 1, 1, s) is 0."""
-    (query,) = split_heads(cross.query(y), cross.heads, cross.widths[:1])
+    projected = cross.query(y)
+    (query,) = split_heads(projected, cross.heads, cross.widths[:1])
     n = len(bias)
     length = bias.size(3)
     keys = cache.memory_keys[:n, :, :length]

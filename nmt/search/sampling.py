@@ -71,10 +71,13 @@ def draw(log_probs: Tensor, bits: Tensor, decoding: Decoding) -> Tensor:
     noise = _gumbel(stream(bits, blocks + members))
     probabilities = scaled.exp().view(*bits.shape, members, blocks)
     of_blocks = probabilities.sum(2).log()  # (n, k, blocks)
-    block = (of_blocks + noise[:, :, :blocks]).argmax(-1, keepdim=True)
-    symbols = block + torch.arange(0, vocabulary, blocks, device=bits.device)  # (n, k, members)
+    noisy = of_blocks + noise[:, :, :blocks]
+    block = noisy.argmax(-1, keepdim=True)
+    numbers = torch.arange(0, vocabulary, blocks, device=bits.device)
+    symbols = block + numbers  # (n, k, members)
     of_members = scaled.gather(2, symbols)
-    chosen = (of_members + noise[:, :, blocks:]).argmax(-1, keepdim=True)
+    noisy = of_members + noise[:, :, blocks:]
+    chosen = noisy.argmax(-1, keepdim=True)
     return symbols.gather(2, chosen)[:, :, 0]
 
 
@@ -84,7 +87,7 @@ def _most_probable(scaled: Tensor, decoding: Decoding) -> Tensor:
     count = min(decoding.top_k or vocabulary, vocabulary)
     best, order = scaled.topk(count)
     share = best.double().softmax(-1)
-    before = share.cumsum(-1) - share
+    before = share.cumsum(-1) - share  # of those that are more probable
     kept = best.masked_fill(before >= decoding.top_p, -math.inf)
     nothing = torch.full_like(scaled, -math.inf)
     return nothing.scatter_(2, order, kept)
@@ -92,5 +95,6 @@ def _most_probable(scaled: Tensor, decoding: Decoding) -> Tensor:
 
 def _gumbel(bits: Tensor) -> Tensor:
     """Convert uniform random bits to standard Gumbel noise."""
-    uniform = (_shifted(bits, 11).double() + 0.5) * 2.0**-53
+    whole = _shifted(bits, 11).double()
+    uniform = (whole + 0.5) * 2.0**-53
     return uniform.log_().neg_().log_().neg_()
