@@ -410,7 +410,7 @@ class BeamSearch:
         results = []
         for row, source in enumerate(sources):
             finished = zip(ends[row], positions[row], scores[row], strict=True)
-            possible = [each for each in finished if each[2] > -math.inf]
+            possible = [each for each in finished if each[2] > -math.inf]  # others are empty slots
             hypotheses = [self._hypothesis(links[row], *each) for each in possible[: self._n_best]]
             if not self.is_sampling and self._engine.wants_others(source, hypotheses):
                 hypotheses += [self._hypothesis(links[row], *each) for each in possible[self._n_best :]]

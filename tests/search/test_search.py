@@ -21,7 +21,7 @@ from nmt.model.transformer import Transformer
 from nmt.recipe import Decoding, Model
 from nmt.search import choosing, way
 from nmt.search.beam import BeamSearch, SearchEngine
-from nmt.search.constraints import MinLength
+from nmt.search.constraints import MinLength, NoRepeat
 from nmt.search.in_c import InC, LayersInC
 from nmt.search.plain import Plain
 from nmt.search.sources import Source
@@ -192,10 +192,12 @@ def test_an_ensemble_averages_probabilities():
     assert sum(one[0].ids != other[0].ids for one, other in zip(alone, expected, strict=True)) > 10
 
 
-def test_no_output_is_shorter_than_min_length():
+@pytest.mark.parametrize("rules", [[], [partial(NoRepeat, 50)]], ids=["alone", "beside another rule"])
+def test_no_output_is_shorter_than_min_length(rules):
     model, sources = random_model(liking=1.0), random_sources(40)
     expected = plain([model], sources, beam=3, alpha=0.6, min_length=7)
-    found = search([model], sources, beam=3, alpha=0.6, min_length=7, batch_tokens=60)
+    engine = SearchEngine([model], Decoding(beam=3, alpha=0.6, min_length=7, batch_tokens=60), rules)
+    found = [hypotheses for _, hypotheses in sorted(engine.search(ListFeed(sources), 1))]
     assert_same(found, expected)
     lengths = [len(one[0].ids) for one in found]
     assert min(lengths) == 7
