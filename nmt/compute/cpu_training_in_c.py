@@ -101,7 +101,7 @@ class _AddNorm(torch.autograd.Function):
         ctx.functions = functions
         ctx.size = (rows, width)
         ctx.drops = p > 0.0
-        ctx.dropped = (*Mask.draw(p), 1.0 / (1.0 - p))
+        ctx.dropped = (*Mask.draw(p), 1.0 / (1.0 - p))  # seed, bound, and scale of what is kept
         total = torch.empty_like(x)
         norm = torch.empty_like(x)
         moments = x.new_empty((rows, 2))

@@ -24,21 +24,21 @@ from torch.library import triton_op, wrap_triton
 
 
 @triton.jit
-def _block(first, places, exists, stride, WIDTH: tl.constexpr, BLOCK: tl.constexpr):
+def _block(first, tokens, exists, stride, WIDTH: tl.constexpr, BLOCK: tl.constexpr):
     """Return where a head begins in a group's rows, the offsets (tile, block) from there, and which of them exist."""
     columns = tl.arange(0, BLOCK)
     inside = exists[:, None]
     if WIDTH < BLOCK:
         inside &= columns[None, :] < WIDTH
     begin = first.to(tl.int64) * stride + tl.program_id(0) * WIDTH
-    return begin, places[:, None] * stride + columns[None, :], inside
+    return begin, tokens[:, None] * stride + columns[None, :], inside
 
 
 @triton.jit
 def _weights(q, k, first, end, WIDTH: tl.constexpr, TILE: tl.constexpr):
-    """Return the weights (tile, tile) of keys; those from the place `first` to before `end` are visible to a query."""
-    places = tl.arange(0, TILE)[None, :]
-    visible = (places >= first[:, None]) & (places < end[:, None])
+    """Return the weights (tile, tile) of keys; those from token `first` to before `end` are visible to a query."""
+    tokens = tl.arange(0, TILE)[None, :]
+    visible = (tokens >= first[:, None]) & (tokens < end[:, None])
     scores = tl.dot(q, tl.trans(k)) * (1.4426950408889634 * WIDTH**-0.5)  # log₂ e, for powers of 2
     scores = tl.where(visible, scores, -float("inf"))
     highest = tl.max(scores, 1)
@@ -67,15 +67,15 @@ def _attention(
 ):
     group = tl.program_id(1)
     width = tl.num_programs(0) * WIDTH
-    places = tl.arange(0, TILE)
+    tokens = tl.arange(0, TILE)
     first = tl.load(groups + group)
     end = tl.load(groups + group + 1)
     if first == end:  # empty: one of those that make the number of groups round
         return
-    exists = first + places < end
-    row, row_at, inside = _block(first, places, exists, width, WIDTH, BLOCK)
+    exists = first + tokens < end
+    row, row_at, inside = _block(first, tokens, exists, width, WIDTH, BLOCK)
     if SELF:
-        begin, at, inside = _block(first, places, exists, 3 * width, WIDTH, BLOCK)
+        begin, at, inside = _block(first, tokens, exists, 3 * width, WIDTH, BLOCK)
         key_first = first
         key_at = at
         key_inside = inside
@@ -85,8 +85,8 @@ def _attention(
         begin = row
         at = row_at
         key_first = tl.load(key_groups + group)
-        key_exists = key_first + places < tl.load(key_groups + group + 1)
-        key_begin, key_at, key_inside = _block(key_first, places, key_exists, 2 * width, WIDTH, BLOCK)
+        key_exists = key_first + tokens < tl.load(key_groups + group + 1)
+        key_begin, key_at, key_inside = _block(key_first, tokens, key_exists, 2 * width, WIDTH, BLOCK)
         keys = memory + key_begin
         key_grads = memory_grad + key_begin
     q = tl.load(query + begin + at, inside, 0.0)
@@ -94,9 +94,9 @@ def _attention(
     v = tl.load(keys + width + key_at, key_inside, 0.0)
     if BACKWARD:
         grad = tl.load(mixed + row + row_at, inside, 0.0)
-    sentences = tl.load(segments + first + places, exists, 0)
+    sentences = tl.load(segments + first + tokens, exists, 0)
     low = tl.load(key_bounds + sentences) - key_first
-    high = tl.minimum(tl.load(key_bounds + sentences + 1) - key_first, places + after + 1)
+    high = tl.minimum(tl.load(key_bounds + sentences + 1) - key_first, tokens + after + 1)
     weights = _weights(q, k, low, tl.where(exists, high, 0), WIDTH, TILE)
     rounded = weights.to(q.dtype)
     if BACKWARD:
@@ -131,7 +131,7 @@ def group_attention(query: Tensor, memory: Tensor | None, lists: list[Tensor], n
     Without `memory`, `query` is (n, 3 · h · d) with queries, keys and values. With it, the keys and values of the other
     side (keys, 2 · h · d), `query` is (n, h · d). `lists` are int32: where groups of queries and of keys begin, each
     (groups + 1,); which sentence a query belongs to (n,); where a sentence's keys begin (sentences + 1,). `numbers` are
-    the heads, the size of a tile, and how far after its own place a query sees keys of its sentence; from the size on,
+    the heads, the size of a tile, and how far after itself a query sees keys of its sentence; from the size on,
     this is no limit.
     """
     heads, tile, after = numbers

@@ -157,10 +157,11 @@ _memories: WeakValueDictionary[tuple[int, int], _Memory] = WeakValueDictionary()
 def _memory_of(device: torch.device) -> _Memory:
     """Return the memory of all graphs of a stream, the current one of `device`, in which they are done one by one."""
     stream = torch.cuda.current_stream(device)
-    place = stream.device_index, stream.stream_id
-    memory = _memories.get(place)
+    owner = (stream.device_index, stream.stream_id)
+    memory = _memories.get(owner)
     if memory is None:
-        memory = _memories[place] = _Memory(device)
+        memory = _Memory(device)
+        _memories[owner] = memory
     return memory
 
 
