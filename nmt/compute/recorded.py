@@ -137,9 +137,7 @@ class _Memory:
 
     def _leave(self) -> None:
         """Leave a recording that failed, in which PyTorch's allocator and generator would remain."""
-        index = self._device.index
-        if index is None:
-            index = torch.cuda.current_device()
+        index = torch.cuda.current_device() if self._device.index is None else self._device.index
         end = torch_internals.find("torch:_C._cuda_endAllocateToPool")
         release = torch_internals.find("torch:_C._cuda_releasePool")
         if end and release:

@@ -103,7 +103,7 @@ def _output(model: Transformer) -> tuple[Tensor, Tensor | None]:
     Small vocabularies are padded to whole cache lines, others to whole blocks of `BeamOperations.best_extensions`.
     """
     weight = model.output_embedding.weight.detach()
-    bias = model.output_bias
+    bias: Tensor | None = model.output_bias
     block = COMPARED if len(weight) > AT_ONCE else CACHE_LINE
     beyond = -len(weight) % block
     if bias is not None:
