@@ -96,8 +96,8 @@ def _attention(
         own = pool + _slots(pages, first + place, exists, PAGE) * width + block
         key = _moved(query + keys + k_first, own + k_first, exists & k_inside)
         sums += _moved(query + keys + v_first, own + v_first, exists & v_inside)
-        products = q.to(tl.float32) * key.to(tl.float32)
-        highest = tl.sum(products, 1) * scale
+        with_own = q.to(tl.float32) * key.to(tl.float32)
+        highest = tl.sum(with_own, 1) * scale
         total += 1.0
     for start in range(0, end, TILE):
         numbers = start + tile
