@@ -36,8 +36,8 @@ class Pile:
     def __init__(self, sources: list[Source]) -> None:
         self._pool = Pool(sources)
 
-    def take(self, tokens: int, wait: bool) -> list[Source]:
-        return self._pool.take(tokens, at_least=int(wait))
+    def take_sources(self, tokens: int, wait: bool) -> list[Source]:
+        return self._pool.take_sources(tokens, at_least=int(wait))
 
 
 def ours(engine: Engine, sources: list[Source], alone: bool = False) -> Contestant:

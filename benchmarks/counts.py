@@ -21,7 +21,7 @@ from torch._dynamo.utils import counters, get_compilation_metrics
 from torch.profiler import ProfilerActivity, profile
 
 from nmt.compute.recorded import Recorded
-from nmt.search.beam import Search
+from nmt.search.beam import BeamSearch
 from nmt.system.device import Download
 from results import KERNELS, Results
 
@@ -113,7 +113,7 @@ def host_seconds(spent: dict[str, float]) -> Iterator[None]:
 
     with ExitStack() as stack:
         for method, work in WORK.items():
-            stack.enter_context(timed(Search, method, work))
+            stack.enter_context(timed(BeamSearch, method, work))
         stack.enter_context(timed(Recorded, "_record", "recording"))
         stack.enter_context(timed(Download, "read", "waits"))
         yield

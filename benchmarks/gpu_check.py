@@ -24,7 +24,7 @@ from dataclasses import replace
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
+from unittest.mock import Mock, patch
 
 import numpy as np
 import torch
@@ -41,6 +41,7 @@ from nmt.recipe import Decoding, Model, Training
 from nmt.search import on_gpu
 from nmt.search.beam import SearchEngine
 from nmt.search.constraints import MakeConstraint, MinLength, NoRepeat, PrefixConstraint, TreeConstraint
+from nmt.search.plain import Plain
 from nmt.search.sources import Prefix, Source
 from nmt.system.device import choose_device
 from nmt.text.vocabulary import EOS
@@ -315,17 +316,22 @@ def steps(device: torch.device) -> Iterator[Check]:
     nn.utils.vector_to_parameters(1.05 * nn.utils.parameters_to_vector(other.parameters()), other.parameters())
     settings = Decoding(precision="fp32", batch_tokens=150, beam=3)
 
-    def found(models: list[Transformer], times: int = 1) -> list[list[int]]:
+    def found(models: list[Transformer], how: str, times: int = 1) -> list[list[int]]:
         engine = SearchEngine(models, settings, [partial(MinLength, 4), partial(NoRepeat, 3)])
+        if how == "plainly":
+            engine.way = partial(Plain, engine.models)
         for _ in range(times):
             outputs = {number: best.ids for number, (best,) in engine.search(Pile(sources), 1)}
         return [outputs[source.number] for source in sources]
 
-    exact, single = found([model, other]), [copy.deepcopy(each).float().to(device) for each in (model, other)]
-    for way, widest in (("graphs", 4096), ("singly", 4096), ("graphs", 0), ("singly", 0), ("plainly", 0)):
-        with patch.multiple(on_gpu, STEPS=way, WIDEST=widest):
-            differ = sum(a != b for a, b in zip(found(single, 2), exact, strict=True))
-        yield (f"an ensemble's outputs that differ, steps {way}, kernel to {widest}", differ / len(exact), 0.1)
+    exact, single = (
+        found([model, other], "on a CPU"),
+        [copy.deepcopy(each).float().to(device) for each in (model, other)],
+    )
+    for how, widest in (("graphs", 4096), ("singly", 4096), ("graphs", 0), ("singly", 0), ("plainly", 0)):
+        with patch.multiple(on_gpu, by_graphs=Mock(return_value=how == "graphs"), WIDEST=widest):
+            differ = sum(a != b for a, b in zip(found(single, how, 2), exact, strict=True))
+        yield (f"an ensemble's outputs that differ, steps {how}, kernel to {widest}", differ / len(exact), 0.1)
 
 
 def rest(device: torch.device) -> Iterator[Check]:

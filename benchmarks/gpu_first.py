@@ -2,7 +2,7 @@
 
     python benchmarks/gpu_first.py [--minutes 8.5] [--parts base,search] [--out runs/gpu_first]
     python benchmarks/gpu_first.py --minutes 9.5 --parts machine,updates,base,big --vary base \\
-      --variants nmt.compute.gpu.SHORT_ATTENTION=none nmt.training.graphs.MOST=0
+      --variants nmt.compute.gpu.WIDEST=0 nmt.training.graphs.MOST=0
     python benchmarks/gpu_first.py --device cpu --minutes 4                  # whether the script itself works
 
 Each part runs in a process of its own, whose limit is its share of the time that is left; one that fails or hangs costs

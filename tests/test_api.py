@@ -154,12 +154,12 @@ def test_an_output_that_does_not_end_is_cut_at_its_cap_and_marked(tokenizer, mon
     rounds = SearchEngine.rounds
 
     def spy(engine, queue, n_best, sample):
-        def take(tokens, wait):
-            taken = queue.take(tokens, wait)
+        def take_sources(tokens, wait):
+            taken = queue.take_sources(tokens, wait)
             caps.extend(source.cap for source in taken)
             return taken
 
-        return rounds(engine, SimpleNamespace(take=take), n_best, sample)
+        return rounds(engine, SimpleNamespace(take_sources=take_sources), n_best, sample)
 
     monkeypatch.setattr(SearchEngine, "rounds", spy)
     model = random_model(tokenizer, liking=-60.0, positions=positions, max_positions=most or 1)

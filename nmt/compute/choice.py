@@ -51,10 +51,12 @@ def for_training(device: torch.device, dtype: torch.dtype, *, compiled: bool = F
         return GPU(compiled and has_triton(device))
     if compiled:
         return PLAIN
-    if (found := kernels()) is None:
+    found = kernels()
+    if found is None:
         return TrainingOnCPU()
-    is_faster = dtype == torch.float32 and fp32_multiplier() == NMT
-    return (TrainingByNmt if is_faster else TrainingInC)(found.functions)
+    if dtype == torch.float32 and fp32_multiplier() == NMT:
+        return TrainingByNmt(found.functions)
+    return TrainingInC(found.functions)
 
 
 def for_scoring(model: Transformer) -> Transformer:
@@ -66,16 +68,21 @@ def scoring_operations(weight: Tensor) -> Operations:
     """Return the operations of layers that are not trained, whose weights are like `weight`."""
     if weight.device.type != "cpu":
         return GPU()
-    is_faster = weight.dtype == torch.float32 and fp32_multiplier() == NMT
-    return ByNmt(found.functions) if is_faster and (found := kernels()) is not None else PLAIN
+    found = kernels()
+    if found is not None and weight.dtype == torch.float32 and fp32_multiplier() == NMT:
+        return ByNmt(found.functions)
+    return PLAIN
 
 
 @cache
 def fp32_multiplier() -> str:
     """Return what multiplies fp32 matrices in training on this CPU: nmt, our C kernel, on AMD, else mkl or pytorch."""
-    if _amd_family() and (found := kernels()) is not None and found.multiplies:
+    found = kernels()
+    if found is not None and found.multiplies and _amd_family():
         return NMT
-    return "mkl" if torch.backends.mkl.is_available() else "pytorch"
+    if torch.backends.mkl.is_available():
+        return "mkl"
+    return "pytorch"
 
 
 @cache
@@ -84,14 +91,18 @@ def narrowest_in_bf16() -> float:
     supported = torch_internals.find("torch.cpu:_is_avx512_bf16_supported")
     if not (supported and supported() and torch.backends.cpu.get_cpu_capability() == "AVX512"):
         return math.inf
-    return 128 if _amd_family() == ZEN_4 else 256
+    if _amd_family() == ZEN_4:
+        return 128
+    return 256
 
 
 def _amd_family() -> int:
     """Return the processor's family if it is AMD's, else 0."""
     text = CPUINFO.read_text(errors="replace") if CPUINFO.exists() else platform.processor()  # the latter on Windows
     family = re.search(r"family\s*:?\s*(\d+)", text, re.IGNORECASE)
-    return int(family[1]) if family and "AuthenticAMD" in text else 0
+    if family is None or "AuthenticAMD" not in text:
+        return 0
+    return int(family[1])
 
 
 def device_name(device: torch.device, with_threads: bool = True, dtype: torch.dtype = torch.float32) -> str:
@@ -101,9 +112,16 @@ def device_name(device: torch.device, with_threads: bool = True, dtype: torch.dt
     """
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
-    by = ", bf16" if dtype == torch.bfloat16 else ", C kernels" if fp32_multiplier() == NMT else ""
-    threads = torch.get_num_threads()
-    return f"CPU ({threads} thread{'s' if threads > 1 else ''}{by})" if with_threads else f"CPU{by}"
+    by = ""
+    if dtype == torch.bfloat16:
+        by = ", bf16"
+    elif fp32_multiplier() == NMT:
+        by = ", C kernels"
+    if not with_threads:
+        return f"CPU{by}"
+    count = torch.get_num_threads()
+    threads = "1 thread" if count == 1 else f"{count} threads"
+    return f"CPU ({threads}{by})"
 
 
 # --- precision of training --------------------------------------------------------------------------------------------
@@ -130,7 +148,9 @@ def muon_dtype(precision: str, device: torch.device, d_model: int) -> torch.dtyp
     On a CPU it is that of the weights, in which the gains measured for Muon were made.
     """
     if device.type == "cpu":
-        return torch.float64 if precision == "fp64" else torch.float32
+        if precision == "fp64":
+            return torch.float64
+        return torch.float32
     return product_dtype(precision, device, d_model)
 
 
@@ -152,9 +172,10 @@ def factors_rounded(precision: str) -> Iterator[None]:
 def set_precision(model: Transformer, precision: str, device: torch.device) -> None:
     """Convert the model to `training.precision`; raise UserError if the device does not support it."""
     only = {"tf32": ("cuda", "GPUs", "fp32, or bf32"), "bf32": ("cpu", "CPUs", "bf16, or tf32")}
-    kind, devices, others = only.get(precision, (device.type, "", ""))
-    if device.type != kind:
-        problem = f"training.precision: {precision} is for {devices}, not for {device.type}"
-        raise UserError(problem, f"--set training.precision={others}")
+    if precision in only:
+        kind, devices, others = only[precision]
+        if device.type != kind:
+            problem = f"training.precision: {precision} is for {devices}, not for {device.type}"
+            raise UserError(problem, f"--set training.precision={others}")
     if precision == "fp64":
         model.double()

@@ -6,7 +6,6 @@ then multiplies it by few rows again and again.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from ctypes import CDLL, Structure, byref
 from functools import cache
 from typing import Any
@@ -29,23 +28,35 @@ MIN_SCALE = 1e-12  # avoids division by 0 in rows of zeros
 
 def pointer(x: Tensor | None) -> int | None:
     """Return the address of x's data, or None for a null pointer."""
-    return None if x is None else x.data_ptr()
+    if x is None:
+        return None
+    return x.data_ptr()
+
+
+def pointers(*tensors: Tensor | None) -> list[int | None]:
+    """Return `pointer` of each tensor, for parameters of a C function that follow each other."""
+    return [None if x is None else x.data_ptr() for x in tensors]
 
 
 class _Linear(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, operations: Operations, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        ctx.operations, rows = operations, x.reshape(-1, x.size(-1))
+        rows = x.reshape(-1, x.size(-1))
+        ctx.operations = operations
         ctx.save_for_backward(rows, weight)
-        return operations.product(rows, weight.t(), bias=bias).view(*x.shape[:-1], len(weight))
+        y = operations.product(rows, weight.t(), bias=bias)
+        return y.view(*x.shape[:-1], len(weight))
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        (x, weight), operations, (_, needs_x, _, needs_bias) = ctx.saved_tensors, ctx.operations, ctx.needs_input_grad
+        x, weight = ctx.saved_tensors
+        _, needs_x, _, needs_bias = ctx.needs_input_grad
         rows = grad.reshape(-1, grad.size(-1)).contiguous()
-        x_grad = operations.product(rows, weight).view(*grad.shape[:-1], x.size(-1)) if needs_x else None
-        weight_grad, sums = operations.weight_gradient(rows, x)
+        x_grad = None
+        if needs_x:
+            x_grad = ctx.operations.product(rows, weight).view(*grad.shape[:-1], x.size(-1))
+        weight_grad, sums = ctx.operations.weight_gradient(rows, x)
         return None, x_grad, weight_grad, sums if needs_bias else None
 
 
@@ -62,8 +73,9 @@ class ByNmt(Operations):
         return _Linear.apply(self, x, weight, bias)  # type: ignore[no-any-return, no-untyped-call]
 
     def product(self, a: Tensor, b: Tensor, scale: float = 1.0, bias: Tensor | None = None) -> Tensor:
-        by = super().product if a.dtype != torch.float32 else self.multiply
-        return by(a, b, scale, bias)
+        if a.dtype != torch.float32:
+            return super().product(a, b, scale, bias)
+        return self.multiply(a, b, scale, bias)
 
     def add_product(self, total: Tensor, a: Tensor, b: Tensor) -> None:
         if a.dtype == total.dtype == torch.float32:
@@ -98,13 +110,30 @@ class ByNmt(Operations):
         sums: Tensor | None = None,  # to add the sums of a's rows to; a is transposed then
     ) -> Tensor:
         """Return scale · a b + bias for two fp32 matrices, without a gradient."""
-        a, b = (each if 1 in each.stride() else each.contiguous() for each in (a, b))
-        row, step = (1, a.stride(1)) if sums is not None or a.stride(1) != 1 else (a.stride(0), 1)
+        if 1 not in a.stride():
+            a = a.contiguous()
+        if 1 not in b.stride():
+            b = b.contiguous()
+        row, step = a.stride()
+        strips = None
+        if sums is not None or step != 1:  # a is transposed
+            row = 1
+            strips = a.new_empty(constant("STRIPS"))
         out = a.new_empty((len(a), b.size(1))) if total is None else total
-        strips = None if step == 1 and sums is None else a.new_empty(constant("STRIPS"))
         self.functions.nmt_multiply(
-            *(*a.shape, b.size(1), a.data_ptr(), row, step, b.data_ptr(), *b.stride(), scale, pointer(bias)),
-            *(total is not None, finish and byref(finish), pointer(sums), out.data_ptr(), pointer(strips), *threads()),
+            *a.shape,
+            b.size(1),
+            a.data_ptr(),
+            row,
+            step,
+            b.data_ptr(),
+            *b.stride(),
+            scale,
+            pointer(bias),
+            total is not None,
+            finish and byref(finish),
+            *pointers(sums, out, strips),
+            *threads(),
         )
         return out
 
@@ -133,7 +162,9 @@ class LaidOut(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         y = self.product(x)
-        return y if self.bias is None else y.add_(self.bias)
+        if self.bias is not None:
+            y.add_(self.bias)
+        return y
 
 
 class AsStored(LaidOut):
@@ -141,7 +172,8 @@ class AsStored(LaidOut):
 
     def __init__(self, operations: Operations, weight: Tensor, bias: Tensor | None) -> None:
         super().__init__(weight, bias)
-        self._operations, self._weight = operations, weight.detach()
+        self._operations = operations
+        self._weight = weight.detach()
 
     def product(self, x: Tensor) -> Tensor:
         return self._operations.linear(x, self._weight)
@@ -156,17 +188,18 @@ class Panels(LaidOut):
     def __init__(self, functions: CDLL, weight: Tensor, bias: Tensor | None) -> None:
         super().__init__(weight, bias)
         weight = weight.detach().contiguous()
-        self._functions, self._inputs = functions, weight.size(1)
-        self.matrix = weight.new_empty((-(-self.outputs // CACHE_LINE) * CACHE_LINE, self._inputs))
-        functions.nmt_pack(self.outputs, self._inputs, weight.data_ptr(), self.matrix.data_ptr())
+        self._functions = functions
+        self._inputs = weight.size(1)
+        beyond = -self.outputs % CACHE_LINE
+        self.matrix = weight.new_empty((self.outputs + beyond, self._inputs))
+        functions.nmt_pack(self.outputs, self._inputs, *pointers(weight, self.matrix))
 
     def forward(self, x: Tensor) -> Tensor:
-        x, bias = x.contiguous(), self.bias
+        x = x.contiguous()
         y = x.new_empty((*x.shape[:-1], self.outputs))
-        self._functions.nmt_product(
-            *(x.numel() // self._inputs, self._inputs, self.outputs, x.data_ptr(), self.matrix.data_ptr()),
-            *(pointer(bias), y.data_ptr(), *threads()),
-        )
+        rows = x.numel() // self._inputs
+        given = pointers(x, self.matrix, self.bias, y)
+        self._functions.nmt_product(rows, self._inputs, self.outputs, *given, *threads())
         return y
 
     def in_c(self) -> Structure:
@@ -178,16 +211,13 @@ class BFloat16(LaidOut):
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         super().__init__(weight, bias)
-        self.matrix = weight.detach().to(torch.bfloat16)
-        reorder = torch_internals.find("torch:ops.mkldnn._reorder_linear_weight")
-        multiply = torch_internals.find("torch:ops.mkldnn._linear_pointwise")
-        self._multiply: Callable[[Tensor, Tensor], Tensor] = F.linear  # where oneDNN has no bf16, as with AVX2 alone
-        if reorder and multiply:
-            self.matrix = reorder(self.matrix)  # into oneDNN's fastest layout
-            self._multiply = lambda x, matrix: multiply(x, matrix, None, "none", [], "")
+        reorder = torch_internals.require("torch:ops.mkldnn._reorder_linear_weight")
+        self._multiply = torch_internals.require("torch:ops.mkldnn._linear_pointwise")
+        self.matrix = reorder(weight.detach().to(torch.bfloat16))  # into oneDNN's fastest layout
 
     def product(self, x: Tensor) -> Tensor:
-        return self._multiply(x.to(torch.bfloat16), self.matrix).float()
+        y: Tensor = self._multiply(x.to(torch.bfloat16), self.matrix, None, "none", [], "")
+        return y.float()
 
 
 class Int8(LaidOut):
@@ -201,7 +231,8 @@ class Int8(LaidOut):
         super().__init__(weight, bias)
         weight = weight.detach()
         self.scales = (weight.abs().amax(1) / largest_exact_weight()).clamp_min(MIN_SCALE)
-        self.lay_out((weight / self.scales[:, None]).round_().to(torch.int8))
+        quantised = (weight / self.scales[:, None]).round_()
+        self.lay_out(quantised.to(torch.int8))
 
     def lay_out(self, quantised: Tensor) -> None:
         """Lay out the weight (out, in) int8, whose rows have `scales` (out,)."""
@@ -220,18 +251,21 @@ class Int8(LaidOut):
         """
         scales = x.abs().amax(1, keepdim=True).div_(127.0).clamp_min_(MIN_SCALE)
         # The conversion truncates: adding 128.5 instead of 128 makes it round.
-        return (x * scales.reciprocal()).add_(ZERO_POINT + 0.5).to(torch.uint8), scales
+        quantised = (x * scales.reciprocal()).add_(ZERO_POINT + 0.5)
+        return quantised.to(torch.uint8), scales
 
     def quantised_product(self, x: Tensor, row_scales: Tensor) -> Tensor:
         """Return the fp32 product (rows, out) of uint8 x (rows, in), whose rows have scales (rows, 1)."""
-        return _int8_product(x, ZERO_POINT, self.matrix, self.scales, self.zeros).mul_(row_scales)
+        y = _int8_product(x, ZERO_POINT, self.matrix, self.scales, self.zeros)
+        return y.mul_(row_scales)
 
 
 class Int8InC(Int8):
     """An 8-bit linear layer whose rows are quantised in C, and multiplied in C too unless AMX is faster."""
 
     def __init__(self, functions: CDLL, weight: Tensor, bias: Tensor | None) -> None:
-        self._functions, self._inputs = functions, weight.size(1)
+        self._functions = functions
+        self._inputs = weight.size(1)
         self._few = functions.nmt_int8_limit() >= largest_exact_weight() and self._inputs % 4 == 0
         super().__init__(weight, bias)
 
@@ -242,23 +276,23 @@ class Int8InC(Int8):
             beyond = -self.outputs % panel
             panels = F.pad(quantised, (0, 0, 0, beyond)).view(-1, panel, self._inputs // 4, 4)
             self._panels = panels.transpose(1, 2).contiguous()
-            self._shifts = F.pad(quantised.sum(1, dtype=torch.int32) * -ZERO_POINT, (0, beyond))
+            shifts = quantised.sum(1, dtype=torch.int32) * -ZERO_POINT
+            self._shifts = F.pad(shifts, (0, beyond))
             self._padded_scales = F.pad(self.scales, (0, beyond))
 
     def quantise_rows(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        x, quantised, scales = x.contiguous(), torch.empty(x.shape, dtype=torch.uint8), x.new_empty((len(x), 1))
-        self._functions.nmt_quantise_rows(*x.shape, x.data_ptr(), quantised.data_ptr(), scales.data_ptr())
+        x = x.contiguous()
+        quantised = torch.empty(x.shape, dtype=torch.uint8)
+        scales = x.new_empty((len(x), 1))
+        self._functions.nmt_quantise_rows(*x.shape, *pointers(x, quantised, scales))
         return quantised, scales
 
     def quantised_product(self, x: Tensor, row_scales: Tensor) -> Tensor:
         if not self._few or in_tiles(len(x) * self._inputs * self.outputs):
             return super().quantised_product(x, row_scales)
         y = row_scales.new_empty((len(x), self.outputs))
-        self._functions.nmt_int8_product(
-            *(len(x), self._inputs, self.outputs, x.data_ptr(), row_scales.data_ptr(), self._panels.data_ptr()),
-            *(self._shifts.data_ptr(), self._padded_scales.data_ptr(), y.data_ptr()),
-            *threads(),
-        )
+        given = pointers(x, row_scales, self._panels, self._shifts, self._padded_scales, y)
+        self._functions.nmt_int8_product(len(x), self._inputs, self.outputs, *given, *threads())
         return y
 
     def in_c(self) -> Structure | None:
@@ -287,12 +321,15 @@ def largest_exact_weight() -> int:
     Without VNNI, pairs of products are added in 16 bits and can saturate: 2 · 255 · 127 does not fit, 2 · 255 · 64
     does. oneDNN chooses its own instructions, so try the largest possible product.
     """
-    width, full = 64, 127
+    width = 64
+    full = 127
     pack = torch_internals.require("torch:ops.onednn.qlinear_prepack")
     matrix = pack(torch.full((width, width), full, dtype=torch.int8), None)
     x = torch.full((1, width), 255, dtype=torch.uint8)
-    found = _int8_product(x, 0, matrix, torch.ones(width), torch.zeros(width, dtype=torch.int64))
-    return full if bool(found.eq(width * 255 * full).all()) else 64
+    sums = _int8_product(x, 0, matrix, torch.ones(width), torch.zeros(width, dtype=torch.int64))
+    if bool(sums.eq(width * 255 * full).all()):
+        return full
+    return 64
 
 
 def in_tiles(multiplications: int) -> bool:

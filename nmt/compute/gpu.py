@@ -15,10 +15,9 @@ from nmt.model.operations import Attending, Operations, PackedMask, factor_dtype
 from nmt.recipe import Model
 from nmt.system import torch_internals
 
-SHORT_ATTENTION = "both"  # tiles that `group_attention` may use: both, narrow, wide; or none
-RELU = "fused"  # with the product before it in training, or "apart"
 LINEAR_RELU = torch_internals.find("torch:ops.aten._addmm_activation")
 OLDEST = (8, 0)  # GPU that Triton and its attention serve well: Ampere
+HOPPER = (9, 0)
 NARROW, WIDE = 64, 128  # tokens of a tile
 WIDEST = 128 * NARROW  # of a head times tokens of a tile
 
@@ -31,24 +30,24 @@ class GPU(Operations):
     def __init__(self, has_kernels: bool = False) -> None:
         """Start; with `has_kernels`, those in Triton serve the device well."""
         self._has_kernels = has_kernels
-        self._fuses_relu = RELU == "fused" and torch_internals.find("torch:ops.aten._addmm_activation") is not None
+        self._fuses_relu = torch_internals.find("torch:ops.aten._addmm_activation") is not None
 
     def projected_attention(
         self, queries: Tensor, keys_values: Tensor | None, heads: int, widths: Sequence[int], how: Attending
     ) -> Tensor:
         """Compute groups of packed sentences each in a tile of its own, in bf16 or fp16, without dropout."""
         mask = how.mask
-        groups = [side.groups for side in mask if side.groups is not None] if isinstance(mask, PackedMask) else []
-        if not isinstance(mask, PackedMask) or not groups:
+        if not isinstance(mask, PackedMask) or mask.queries.groups is None or mask.keys.groups is None:
             return super().projected_attention(queries, keys_values, heads, widths, how)
         from nmt.compute.group_attention import group_attention
 
         assert how.dropout == 0.0, "the kernel drops nothing"
-        tile = WIDE if groups[0].tile > NARROW else NARROW  # a constant of the kernel, and so of a compiled graph
-        query, memory = queries.squeeze(0), None if keys_values is None else keys_values.squeeze(0)
-        lists = [*(each.bounds for each in groups), groups[0].segments, mask.keys.bounds]
-        numbers = [heads, tile, 0 if how.causal else tile]
-        mixed: Tensor = group_attention(query, memory, lists, numbers)
+        groups = mask.queries.groups
+        tile = WIDE if groups.tile > NARROW else NARROW  # a constant of the kernel, and so of a compiled graph
+        after = 0 if how.causal else tile
+        memory = None if keys_values is None else keys_values.squeeze(0)
+        lists = [groups.bounds, mask.keys.groups.bounds, groups.segments, mask.keys.bounds]
+        mixed: Tensor = group_attention(queries.squeeze(0), memory, lists, [heads, tile, after])
         return mixed.unsqueeze(0)
 
     def packed_attention(self, query: Tensor, key: Tensor, value: Tensor, packed: PackedMask, how: Attending) -> Tensor:
@@ -59,8 +58,8 @@ class GPU(Operations):
         query, key, value = (x.squeeze(0).transpose(0, 1) for x in (query, key, value))  # (t or s, h, d)
         queries, keys = packed
         window = (-1, 0 if how.causal else -1)  # -1: no limit
-        limits = queries.bounds, keys.bounds, queries.longest, keys.longest
-        mixed = varlen_attn(query, key, value, *limits, window_size=window)
+        bounds = (queries.bounds, keys.bounds)
+        mixed = varlen_attn(query, key, value, *bounds, queries.longest, keys.longest, window_size=window)
         assert isinstance(mixed, Tensor)  # for the type checker: a tuple is returned only on request
         return mixed.transpose(0, 1).unsqueeze(0)
 
@@ -70,8 +69,9 @@ class GPU(Operations):
         if not self._fuses_relu or activation != "relu" or dtype == x.dtype:
             return super().feed_forward(x, inner, outer, activation, p)
         factors = (each.to(dtype) for each in (x.flatten(0, -2), inner.weight, inner.bias))
-        hidden: Tensor = _LinearReLU.apply(*factors, self._has_kernels)  # type: ignore[no-untyped-call]
-        return outer(self.dropout(hidden.view(*x.shape[:-1], -1), p))  # type: ignore[no-any-return]
+        rows: Tensor = _LinearReLU.apply(*factors, self._has_kernels)  # type: ignore[no-untyped-call]
+        hidden = rows.view(*x.shape[:-1], -1)
+        return outer(self.dropout(hidden, p))  # type: ignore[no-any-return]
 
     def encoded(self, states: Tensor) -> Tensor:
         """Round them once, under autocast, to what each layer of the decoder would round them to."""
@@ -101,9 +101,9 @@ def attention_tiles(model: Model, device: torch.device) -> list[int]:
     """
     if not has_triton(device):
         return []
-    narrow, wide = SHORT_ATTENTION in ("both", "narrow"), SHORT_ATTENTION in ("both", "wide")
-    wide = wide and torch.cuda.get_device_capability(device) >= (9, 0)
-    tiles = [NARROW] * narrow + [WIDE] * wide
+    tiles = [NARROW]
+    if torch.cuda.get_device_capability(device) >= HOPPER:
+        tiles.append(WIDE)
     return [tile for tile in tiles if model.key_width * tile <= WIDEST]
 
 
@@ -125,8 +125,10 @@ class _LinearReLU(torch.autograd.Function):
 
             grad, sums = relu_gradient(grad, y)
         else:
-            grad = sums = grad.where(y > 0.0, 0.0)
-        return grad @ weight, grad.t() @ x, sums.sum(0).to(grad.dtype), None
+            grad = grad.where(y > 0.0, 0.0)
+            sums = grad
+        bias_grad = sums.sum(0).to(grad.dtype)
+        return grad @ weight, grad.t() @ x, bias_grad, None
 
 
 class HalfPrecision(nn.Module):
@@ -163,5 +165,8 @@ class Logits(nn.Module):
         if x.dtype.itemsize > 2:
             y = x @ self.matrix
         else:
-            y = torch.mm(x.flatten(0, -2), self.matrix, out_dtype=torch.float32).view(*x.shape[:-1], -1)
-        return y if self.bias is None else y.add_(self.bias)
+            rows = torch.mm(x.flatten(0, -2), self.matrix, out_dtype=torch.float32)
+            y = rows.view(*x.shape[:-1], -1)
+        if self.bias is not None:
+            y.add_(self.bias)
+        return y

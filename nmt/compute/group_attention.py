@@ -24,21 +24,21 @@ from torch.library import triton_op, wrap_triton
 
 
 @triton.jit
-def _block(first, places, exists, stride, WIDTH: tl.constexpr, BLOCK: tl.constexpr):
+def _block(first, tokens, exists, stride, WIDTH: tl.constexpr, BLOCK: tl.constexpr):
     """Return where a head begins in a group's rows, the offsets (tile, block) from there, and which of them exist."""
     columns = tl.arange(0, BLOCK)
     inside = exists[:, None]
     if WIDTH < BLOCK:
         inside &= columns[None, :] < WIDTH
     begin = first.to(tl.int64) * stride + tl.program_id(0) * WIDTH
-    return begin, places[:, None] * stride + columns[None, :], inside
+    return begin, tokens[:, None] * stride + columns[None, :], inside
 
 
 @triton.jit
 def _weights(q, k, first, end, WIDTH: tl.constexpr, TILE: tl.constexpr):
-    """Return the weights (tile, tile) of keys; those from the place `first` to before `end` are visible to a query."""
-    places = tl.arange(0, TILE)[None, :]
-    visible = (places >= first[:, None]) & (places < end[:, None])
+    """Return the weights (tile, tile) of keys; those from token `first` to before `end` are visible to a query."""
+    tokens = tl.arange(0, TILE)[None, :]
+    visible = (tokens >= first[:, None]) & (tokens < end[:, None])
     scores = tl.dot(q, tl.trans(k)) * (1.4426950408889634 * WIDTH**-0.5)  # log₂ e, for powers of 2
     scores = tl.where(visible, scores, -float("inf"))
     highest = tl.max(scores, 1)
@@ -65,38 +65,53 @@ def _attention(
     BLOCK: tl.constexpr,
     TILE: tl.constexpr,
 ):
-    group, width, places = tl.program_id(1), tl.num_programs(0) * WIDTH, tl.arange(0, TILE)
-    first, end = tl.load(groups + group), tl.load(groups + group + 1)
+    group = tl.program_id(1)
+    width = tl.num_programs(0) * WIDTH
+    tokens = tl.arange(0, TILE)
+    first = tl.load(groups + group)
+    end = tl.load(groups + group + 1)
     if first == end:  # empty: one of those that make the number of groups round
         return
-    exists = first + places < end
-    row, row_at, inside = _block(first, places, exists, width, WIDTH, BLOCK)
+    exists = first + tokens < end
+    row, row_at, inside = _block(first, tokens, exists, width, WIDTH, BLOCK)
     if SELF:
-        begin, at, inside = _block(first, places, exists, 3 * width, WIDTH, BLOCK)
-        keys, key_grads = query + begin + width, query_grad + begin + width
-        key_first, key_at, key_inside = first, at, inside
+        begin, at, inside = _block(first, tokens, exists, 3 * width, WIDTH, BLOCK)
+        key_first = first
+        key_at = at
+        key_inside = inside
+        keys = query + begin + width
+        key_grads = query_grad + begin + width
     else:
-        begin, at, key_first = row, row_at, tl.load(key_groups + group)
-        key_exists = key_first + places < tl.load(key_groups + group + 1)
-        key_begin, key_at, key_inside = _block(key_first, places, key_exists, 2 * width, WIDTH, BLOCK)
-        keys, key_grads = memory + key_begin, memory_grad + key_begin
+        begin = row
+        at = row_at
+        key_first = tl.load(key_groups + group)
+        key_exists = key_first + tokens < tl.load(key_groups + group + 1)
+        key_begin, key_at, key_inside = _block(key_first, tokens, key_exists, 2 * width, WIDTH, BLOCK)
+        keys = memory + key_begin
+        key_grads = memory_grad + key_begin
     q = tl.load(query + begin + at, inside, 0.0)
     k = tl.load(keys + key_at, key_inside, 0.0)
     v = tl.load(keys + width + key_at, key_inside, 0.0)
     if BACKWARD:
         grad = tl.load(mixed + row + row_at, inside, 0.0)
-    sentences = tl.load(segments + first + places, exists, 0)
+    sentences = tl.load(segments + first + tokens, exists, 0)
     low = tl.load(key_bounds + sentences) - key_first
-    high = tl.minimum(tl.load(key_bounds + sentences + 1) - key_first, places + after + 1)
+    high = tl.minimum(tl.load(key_bounds + sentences + 1) - key_first, tokens + after + 1)
     weights = _weights(q, k, low, tl.where(exists, high, 0), WIDTH, TILE)
+    rounded = weights.to(q.dtype)
     if BACKWARD:
-        tl.store(key_grads + width + key_at, tl.dot(tl.trans(weights.to(q.dtype)), grad).to(q.dtype), key_inside)
+        v_grad = tl.dot(tl.trans(rounded), grad)
+        tl.store(key_grads + width + key_at, v_grad.to(q.dtype), key_inside)
         slopes = tl.dot(grad, tl.trans(v))
-        scores = (weights * (slopes - tl.sum(weights * slopes, 1)[:, None]) * WIDTH**-0.5).to(q.dtype)
-        tl.store(query_grad + begin + at, tl.dot(scores, k).to(q.dtype), inside)
-        tl.store(key_grads + key_at, tl.dot(tl.trans(scores), q).to(q.dtype), key_inside)
+        mean = tl.sum(weights * slopes, 1)[:, None]
+        scores = (weights * (slopes - mean) * WIDTH**-0.5).to(q.dtype)
+        q_grad = tl.dot(scores, k)
+        tl.store(query_grad + begin + at, q_grad.to(q.dtype), inside)
+        k_grad = tl.dot(tl.trans(scores), q)
+        tl.store(key_grads + key_at, k_grad.to(q.dtype), key_inside)
     else:
-        tl.store(mixed + row + row_at, tl.dot(weights.to(q.dtype), v).to(q.dtype), inside)
+        result = tl.dot(rounded, v)
+        tl.store(mixed + row + row_at, result.to(q.dtype), inside)
 
 
 # --- operators --------------------------------------------------------------------------------------------------------
@@ -116,16 +131,21 @@ def group_attention(query: Tensor, memory: Tensor | None, lists: list[Tensor], n
     Without `memory`, `query` is (n, 3 · h · d) with queries, keys and values. With it, the keys and values of the other
     side (keys, 2 · h · d), `query` is (n, h · d). `lists` are int32: where groups of queries and of keys begin, each
     (groups + 1,); which sentence a query belongs to (n,); where a sentence's keys begin (sentences + 1,). `numbers` are
-    the heads, the size of a tile, and how far after its own place a query sees keys of its sentence; from the size on,
+    the heads, the size of a tile, and how far after itself a query sees keys of its sentence; from the size on,
     this is no limit.
     """
-    (heads, tile, after), alone = numbers, memory is None
+    heads, tile, after = numbers
     query = query.contiguous()
-    keys = query if memory is None else memory.contiguous()
-    mixed = query.new_empty(query.size(0), query.size(1) // (3 if alone else 1))
-    wrap_triton(_attention)[heads, lists[0].size(0) - 1](
-        *(query, keys, mixed, query, keys, *lists, after), **_constants(alone, False, mixed.size(1) // heads, tile)
-    )
+    if memory is None:
+        keys = query
+        columns = query.size(1) // 3
+    else:
+        keys = memory.contiguous()
+        columns = query.size(1)
+    mixed = query.new_empty(query.size(0), columns)
+    constants = _constants(memory is None, False, columns // heads, tile)
+    kernel = wrap_triton(_attention)[heads, lists[0].size(0) - 1]
+    kernel(query, keys, mixed, query, keys, *lists, after, **constants)
     return mixed
 
 
@@ -134,14 +154,19 @@ def group_attention_backward(
     grad: Tensor, query: Tensor, memory: Tensor | None, lists: list[Tensor], numbers: list[int]
 ) -> list[Tensor]:
     """Return the gradients of `query` and, if given, `memory`, for that of the result of `group_attention`."""
-    (heads, tile, after), alone = numbers, memory is None
-    grad, query = grad.contiguous(), query.contiguous()
-    keys = query if memory is None else memory.contiguous()
-    grads = [torch.empty_like(x) for x in ([query] if alone else [query, keys])]
-    wrap_triton(_attention)[heads, lists[0].size(0) - 1](
-        *(query, keys, grad, grads[0], keys if alone else grads[1], *lists, after),
-        **_constants(alone, True, grad.size(1) // heads, tile),
-    )
+    heads, tile, after = numbers
+    grad = grad.contiguous()
+    query = query.contiguous()
+    grads = [torch.empty_like(query)]
+    keys = query
+    memory_grad = query  # unused
+    if memory is not None:
+        keys = memory.contiguous()
+        memory_grad = torch.empty_like(keys)
+        grads.append(memory_grad)
+    constants = _constants(memory is None, True, grad.size(1) // heads, tile)
+    kernel = wrap_triton(_attention)[heads, lists[0].size(0) - 1]
+    kernel(query, keys, grad, grads[0], memory_grad, *lists, after, **constants)
     return grads
 
 
@@ -152,8 +177,9 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 
 def _gradients(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
     query, memory, *lists = ctx.saved_tensors
-    grads = group_attention_backward(grad, query, memory, lists, ctx.numbers)
-    return grads[0], None if memory is None else grads[1], [None] * len(lists), None
+    query_grad, *others = group_attention_backward(grad, query, memory, lists, ctx.numbers)
+    memory_grad = None if memory is None else others[0]
+    return query_grad, memory_grad, [None] * len(lists), None
 
 
 group_attention.register_autograd(_gradients, setup_context=_save)

@@ -53,7 +53,9 @@ def declared() -> Declared:
 
 
 def _parameter(declaration: str) -> Any:
-    return c_void_p if "*" in declaration else NUMBERS[declaration.split()[0]]
+    if "*" in declaration:
+        return c_void_p
+    return NUMBERS[declaration.split()[0]]
 
 
 def _declare_structure(found: Declared, name: str, body: str) -> None:

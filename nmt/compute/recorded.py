@@ -30,7 +30,8 @@ class Recorded:
     def __init__(self, device: torch.device, say: Callable[[str], None], active: bool) -> None:
         """Record, if `active`, on `device`; report with `say` if that cannot be done."""
         self.active = active
-        self._device, self._say = device, say
+        self._device = device
+        self._say = say
         self._graphs: dict[Hashable, Any] = {}  # None for a size that came once
         self._known: list[Hashable] = []  # what graphs know: constants, and where they read
         self._memory: _Memory | None = None
@@ -54,7 +55,7 @@ class Recorded:
             return False
         known = [constants, _Memory.failures, *map(Tensor.data_ptr, weights)]
         for each in reads:
-            known += each.data_ptr(), each.stride()
+            known += [each.data_ptr(), each.stride()]
         if known != self._known:
             self._graphs.clear()
             self._known = known
@@ -78,7 +79,8 @@ class Recorded:
 
     def give_up(self, reason: str) -> bool:
         """Drop all graphs, record no more, and say so. Return whether this changes anything."""
-        was_active, self.active = self.active, False
+        was_active = self.active
+        self.active = False
         self._graphs.clear()
         self._memory = None
         if was_active:
@@ -98,7 +100,8 @@ class _Memory:
     failures = 0  # of recordings, after each of which the generator has another state than graphs know
 
     def __init__(self, device: torch.device) -> None:
-        self._device, self._pool = device, torch.cuda.graph_pool_handle()
+        self._device = device
+        self._pool = torch.cuda.graph_pool_handle()
         self._newest: torch.cuda.CUDAGraph | None = None  # memory that no graph has can no longer be shared
 
     def record(self, work: Callable[[], object]) -> torch.cuda.CUDAGraph:
@@ -128,13 +131,15 @@ class _Memory:
         """Wait for the device. Free what PyTorch keeps, which it cannot while recording, if that may be needed."""
         torch.cuda.synchronize(self._device)
         kept = torch.cuda.memory_reserved(self._device) - torch.cuda.memory_allocated(self._device)
-        if torch.cuda.mem_get_info(self._device)[0] < kept:  # the work has been done before, in memory that was kept
+        free, _ = torch.cuda.mem_get_info(self._device)
+        if free < kept:  # the work has been done before, in memory that was kept
             torch.cuda.empty_cache()
 
     def _leave(self) -> None:
         """Leave a recording that failed, in which PyTorch's allocator and generator would remain."""
         index = torch.cuda.current_device() if self._device.index is None else self._device.index
-        end, release = (torch_internals.find(f"torch:_C._cuda_{name}") for name in ("endAllocateToPool", "releasePool"))
+        end = torch_internals.find("torch:_C._cuda_endAllocateToPool")
+        release = torch_internals.find("torch:_C._cuda_releasePool")
         if end and release:
             with suppress(RuntimeError):  # of what has been left
                 end(index, self._pool)
@@ -150,10 +155,11 @@ _memories: WeakValueDictionary[tuple[int, int], _Memory] = WeakValueDictionary()
 def _memory_of(device: torch.device) -> _Memory:
     """Return the memory of all graphs of a stream, the current one of `device`, in which they are done one by one."""
     stream = torch.cuda.current_stream(device)
-    place = stream.device_index, stream.stream_id
-    memory = _memories.get(place)
+    owner = (stream.device_index, stream.stream_id)
+    memory = _memories.get(owner)
     if memory is None:
-        memory = _memories[place] = _Memory(device)
+        memory = _Memory(device)
+        _memories[owner] = memory
     return memory
 
 
@@ -165,4 +171,7 @@ def _stream(device: torch.device) -> torch.cuda.Stream:
 
 def _reason(error: Exception) -> str:
     known = memory_error(error)
-    return known.message if known else (str(error) or type(error).__name__).splitlines()[0]
+    if known is not None:
+        return known.message
+    text = str(error) or type(error).__name__
+    return text.splitlines()[0]

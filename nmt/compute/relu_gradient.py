@@ -11,7 +11,9 @@ import triton.language as tl
 from torch import Tensor
 from torch.library import triton_op, wrap_triton
 
-PART, TILE, BLOCK = 128, 16, 128  # rows of a program, rows that it reads at a time, and its columns
+PART = 128  # rows of a program
+TILE = 16  # rows that it reads at a time
+BLOCK = 128  # columns of a program
 
 
 @triton.jit(do_not_specialize=["rows"])
@@ -26,11 +28,13 @@ def _relu_gradient(
     TILE: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    columns, first = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK), tl.program_id(1) * PART
+    columns = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    first = tl.program_id(1) * PART
     total = tl.zeros((TILE, BLOCK), tl.float32)
     for start in range(0, PART, TILE):
         numbers = first + start + tl.arange(0, TILE)[:, None]
-        at, inside = numbers.to(tl.int64) * width + columns, (numbers < rows) & (columns < width)
+        at = numbers.to(tl.int64) * width + columns
+        inside = (numbers < rows) & (columns < width)
         passes = tl.load(output + at, inside, 0.0) > 0.0
         passed = tl.where(passes, tl.load(grad + at, inside, 0.0), 0.0)
         tl.store(result + at, passed, inside)
@@ -41,10 +45,12 @@ def _relu_gradient(
 @triton_op("nmt::relu_gradient", mutates_args={})
 def relu_gradient(grad: Tensor, output: Tensor) -> tuple[Tensor, Tensor]:
     """Return the gradient (rows, width) of what ReLU made `output` of, and its sums over 128 rows each, in fp32."""
-    grad, (rows, width) = grad.contiguous(), output.shape
+    rows, width = output.shape
+    grad = grad.contiguous()
     parts = (rows + PART - 1) // PART
-    result, sums = torch.empty_like(grad), grad.new_empty((parts, width), dtype=torch.float32)
-    wrap_triton(_relu_gradient)[(width + BLOCK - 1) // BLOCK, parts](
-        *(grad, output, result, sums, rows, width), PART=PART, TILE=TILE, BLOCK=BLOCK
-    )
+    blocks = (width + BLOCK - 1) // BLOCK
+    result = torch.empty_like(grad)
+    sums = grad.new_empty((parts, width), dtype=torch.float32)
+    kernel = wrap_triton(_relu_gradient)[blocks, parts]
+    kernel(grad, output, result, sums, rows, width, PART=PART, TILE=TILE, BLOCK=BLOCK)
     return result, sums

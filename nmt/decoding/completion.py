@@ -101,13 +101,13 @@ class _Waiting:
             tokens += sum(len(source.ids) + len(each.ids) for each in hypotheses)
         return bool(self.held) and (self._is_starved or tokens >= HELD)
 
-    def take(self, tokens: int, wait: bool) -> list[Source]:
+    def take_sources(self, tokens: int, wait: bool) -> list[Source]:
         """Remove and return sources as in `SourceQueue`; [] also ends a search after which results are completed."""
         if self.again:
-            return self.again.take(tokens, at_least=int(wait))
+            return self.again.take_sources(tokens, at_least=int(wait))
         if wait and self.held:
             return []
-        taken = self._queue.take(tokens, wait)
+        taken = self._queue.take_sources(tokens, wait)
         self._is_starved = not taken
         self.is_over = wait and not taken
         return taken

@@ -146,22 +146,22 @@ class ReadAhead:
                 self._changed.wait_for(lambda: self._ended or self._asked is not None)
 
     def begin_turn(self) -> None:
-        """Have `take` give sources, once at least before `pause` takes effect, so that every turn gets somewhere."""
+        """Have `take_sources` give sources, once at least before `pause` takes effect: every turn gets somewhere."""
         self._has_taken = self._pauses = False
 
     def pause(self) -> None:
-        """Have `take` give no more sources in this turn, so that the engine ends its search."""
+        """Have `take_sources` give no more sources in this turn, so that the engine ends its search."""
         with self._changed:
             self._pauses = True
             self._changed.notify_all()
 
-    def take(self, tokens: int, wait: bool) -> list[Source]:
+    def take_sources(self, tokens: int, wait: bool) -> list[Source]:
         """Remove and return sources, as in `SourceQueue`; with `wait`, also return [] when a line is ready."""
         with self._changed:
             while not (self._closed or (self._pauses and self._has_taken) or (wait and self._is_due())):
                 if self._windows:
                     self._has_taken = True
-                    taken = self._windows[0].take(tokens, at_least=int(wait))
+                    taken = self._windows[0].take_sources(tokens, at_least=int(wait))
                     if not self._windows[0]:
                         self._windows.popleft()
                     return taken

@@ -251,7 +251,7 @@ class Workers:
         for worker in sorted(asking, key=lambda each: each.load):
             if not self._pool:
                 is_idle = not any(each.busy for each in self._workers)
-                self._pool.add(queue.take(sys.maxsize, wait=is_idle))
+                self._pool.add(queue.take_sources(sys.maxsize, wait=is_idle))
                 if not self._pool:
                     if not is_idle:
                         return True
@@ -261,7 +261,7 @@ class Workers:
                     return False
             left = self._pool.tokens + sum(each.load for each in self._workers)
             share = min(worker.asks, left // len(self._workers) - worker.load)
-            sources = self._pool.take(share, at_least=int(not worker.busy))
+            sources = self._pool.take_sources(share, at_least=int(not worker.busy))
             if sources:
                 worker.send(sources)
                 for source in sources:
@@ -411,7 +411,7 @@ class _WorkerQueue:
         self._wants = 0  # largest request of the engine so far
         self._asked = self._over = False
 
-    def take(self, tokens: int, wait: bool) -> list[Source]:
+    def take_sources(self, tokens: int, wait: bool) -> list[Source]:
         """Remove and return sources as in `SourceQueue`, requesting more before the pool runs dry."""
         self._wants = max(self._wants, tokens)
         while True:
@@ -420,7 +420,7 @@ class _WorkerQueue:
                 self._pool.add(given)
                 self._asked = False
                 self._over = not given
-            taken = self._pool.take(tokens, at_least=int(wait))
+            taken = self._pool.take_sources(tokens, at_least=int(wait))
             if self._pool.tokens < self._wants and not self._asked and not self._over:
                 self._connection.send(("asks", self._wants))
                 self._asked = True

@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Generator, Iterator, Sequence
 from functools import partial
-from itertools import islice
+from operator import itemgetter
 from typing import Any
 from weakref import proxy
 
@@ -36,7 +36,7 @@ from nmt.search.plain import Plain
 from nmt.search.sampling import draw, key, random_bits
 from nmt.search.sources import Found, Hypothesis, Pool, Source, SourceQueue
 from nmt.search.state import Newest, Removal, State, joined, mapped, with_room
-from nmt.search.way import CPU_BEAM, Searched, batch_tokens, for_search, search_precision
+from nmt.search.way import CPU_BEAM, PreparedModels, batch_tokens, for_search, search_precision
 from nmt.system.device import Download, available_memory, check_room, upload
 from nmt.text.vocabulary import BOS, EOS
 
@@ -55,25 +55,32 @@ class SearchEngine:
         say: Callable[[str], None] = lambda line: None,
         wants_others: Callable[[Source, Sequence[Hypothesis]], bool] = lambda source, best: False,
     ) -> None:
-        """Prepare the models; the default constraint is `decoding.min_length` alone.
+        """Prepare the models; outputs satisfy `constraints` and have at least `decoding.min_length` symbols.
 
         `say` reports a change of precision or batch size, and missing C kernels. `wants_others` says of a source and
         its best hypotheses whether the other finished ones are to follow. Raise UserError if the machine does not
         support `decoding.precision` or lacks memory for even one sentence.
         """
-        self.decoding, self._say, self.wants_others = decoding, say, wants_others
-        self.constraints = constraints or [partial(MinLength, decoding.min_length)]
+        self.decoding = decoding
+        self.wants_others = wants_others
+        self.constraints = list(constraints)
+        if decoding.min_length > 0:
+            self.constraints.insert(0, partial(MinLength, decoding.min_length))
+        self._say = say
+        self._given = models
         self.device = models[0].output_embedding.weight.device
         self.vocabulary = len(models[0].output_embedding.weight)
+        numbers = sum(self.vocabulary + model.config.d_model for model in models)  # of a hypothesis
         check_room(  # a bundle may ask for more than any machine has
-            4 * decoding.beam * sum(self.vocabulary + model.config.d_model for model in models),
+            4 * decoding.beam * numbers,
             available_memory(self.device),
             f"decoding.beam: the logits of {decoding.beam} hypotheses over {self.vocabulary:,} symbols",
             "--set decoding.beam=4",
         )
-        self.precision, self._given = search_precision(decoding.precision, self.device, say), models
+        self.precision = search_precision(decoding.precision, self.device, say)
         self._use(for_search(models, self.precision, say))
-        self.batch_tokens, self._has_shrunk = batch_tokens(decoding, models), False
+        self.batch_tokens = batch_tokens(decoding, models)
+        self._has_shrunk = False
 
     def search(
         self, queue: SourceQueue, n_best: int, sample: bool = False
@@ -90,9 +97,10 @@ class SearchEngine:
         """
         if not self.models:
             self._use(for_search(self._given, self.precision, self._say))
-        kind = n_best, sample
-        new = partial(Sampling, self, n_best) if sample else partial(Search, self, self.decoding.beam, n_best)
-        search = self._kept.get(kind) or new()
+        kind = (n_best, sample)
+        search = self._kept.get(kind)
+        if search is None:
+            search = Sampling(self, n_best) if sample else BeamSearch(self, self.decoding.beam, n_best)
         self._kept.clear()
         yield from search.run(queue)
         if search.way.is_late:
@@ -100,11 +108,11 @@ class SearchEngine:
 
     def rest(self) -> None:
         """Free what the last search left; the next one takes the models' weights as they will be then."""
-        self._use(Searched([], [], BeamOperations(), partial(Plain, [])))
+        self._use(PreparedModels([], [], BeamOperations(), partial(Plain, [])))
 
-    def _use(self, searched: Searched) -> None:
-        self.models, self.logits, self.operations, self.way = searched
-        self._kept: dict[Any, Search] = {}  # the last search, if the next one may go on with it
+    def _use(self, prepared: PreparedModels) -> None:
+        self.models, self.logits, self.operations, self.way = prepared
+        self._kept: dict[Any, BeamSearch] = {}  # the last search, if the next one may go on with it
 
     def shrink(self, factor: float) -> None:
         """Scale the batch size of later searches by `factor` after an out-of-memory error; report it once."""
@@ -114,14 +122,15 @@ class SearchEngine:
         self._has_shrunk = True
 
 
-class Search:
-    """One beam search: the sentences in progress and the state of their hypotheses."""
+class BeamSearch:
+    """One search: the sentences in progress and the state of their hypotheses."""
 
     is_sampling = False
 
     def __init__(self, engine: SearchEngine, beam: int, n_best: int) -> None:
         self._engine: SearchEngine = proxy(engine)  # which may keep this
-        self._beam, self._n_best = beam, n_best
+        self._beam = beam
+        self._n_best = n_best
         self._batch_tokens = engine.batch_tokens
         self._again = Pool()  # sources in progress when memory ran out
         self._found: list[Found] = []  # finished but not yet yielded
@@ -130,14 +139,15 @@ class Search:
 
     def _reset(self) -> None:
         """Start from an empty batch."""
-        engine, device = self._engine, self._engine.device
+        engine = self._engine
         self.way = engine.way(self._beam)
-        self._rules = [make(self._beam, device) for make in engine.constraints]
+        self._rules = [make(self._beam, engine.device) for make in engine.constraints]
         for rule in self._rules:
             rule.in_use = True
         beams = self._empty([])
         links = beams.ends.new_zeros((0, ROOM_FOR_LINKS, self._beam))
-        self._state = State(beams, links, (), torch.empty(0, device=device), self.way.begin())
+        penalties = torch.empty(0, device=engine.device)
+        self._state = State(beams, links, (), penalties, self.way.begin())
         self._sources: NDArray[Any] = np.empty(0, dtype=object)  # (n,)
         self._widths = np.empty(0, dtype=np.int64)  # (n,): lengths of the sources
         self._caps = np.empty(0, dtype=np.int64)  # (n,): the caps, on the host
@@ -148,7 +158,8 @@ class Search:
     def run(self, queue: SourceQueue) -> Generator[list[Found], None, None]:
         """Search until the queue ends; halve the batch size whenever the GPU runs out of memory."""
         while True:
-            found, self._found = self._found, []
+            found = self._found
+            self._found = []
             yield found
             try:
                 self._admit(queue)
@@ -165,7 +176,8 @@ class Search:
         """Restart the sentences in progress with half the batch size; a failed step cannot be resumed."""
         self._found += self._results()
         self._again.add([*self._sources, *self._held])
-        before, self._batch_tokens = self._batch_tokens, max(1, min(self._batch_tokens, self._again.tokens) // 2)
+        before = self._batch_tokens
+        self._batch_tokens = max(1, min(before, self._again.tokens) // 2)
         self._engine.shrink(self._batch_tokens / before)
         self._reset()
         torch.cuda.empty_cache()
@@ -174,38 +186,48 @@ class Search:
 
     def _admit(self, queue: SourceQueue) -> None:
         """Refill the batch from the queue if enough of it is empty."""
-        budget, rows, width = self._batch_tokens, len(self._sources), int(self._widths.max(initial=0))
+        budget = self._batch_tokens
+        rows = len(self._sources)
+        width = int(self._widths.max(initial=0))
         room = budget - rows * width
         if rows and room < budget // REFILL:
             return
+        tokens = max(room, 1)
         if not self._held and self._again:
-            self._held = self._again.take(max(room, 1), at_least=int(not rows))
+            self._held = self._again.take_sources(tokens, at_least=int(not rows))
         elif not self._held:
-            self._held = queue.take(max(room, 1), wait=not rows)
-        longest = max((len(source.ids) + 1 for source in self._held), default=0)
+            self._held = queue.take_sources(tokens, wait=not rows)
+        if not self._held:
+            return
+        longest = max(len(source.ids) + 1 for source in self._held)
+        padded = (rows + len(self._held)) * max(width, longest)
         # Much longer sources would pad every sentence in progress to their own length.
-        if not self._held or (rows and (rows + len(self._held)) * max(width, longest) > budget):
+        if rows and padded > budget:
             return
         self._add(self._held)
         self._held = []
 
     @torch.inference_mode()
     def _add(self, sources: list[Source]) -> None:
-        device, state = self._engine.device, self._state
-        ids = upload(pad_ids([source.ids for source in sources], after=EOS), device)
+        state = self._state
+        ids = pad_ids([source.ids for source in sources], after=EOS)  # (m, s)
         lengths = [len(source.ids) + 1 for source in sources]
-        past = self.way.admit(state.past, ids, lengths, max(source.cap for source in sources))
+        caps = [source.cap for source in sources]
+        on_device = upload(ids, self._engine.device)
+        past = self.way.admit(state.past, on_device, lengths, max(caps))
         beams = joined(state.beams, self._empty(sources))
         links = F.pad(state.links, (0, 0, 0, 0, 0, len(sources)))
-        rules = tuple(rule.begin(sources, past.rows.end) for rule in self._rules)
+        rules = [rule.begin(sources, past.rows.end) for rule in self._rules]
         if len(self._sources):
             pairs = zip(self._rules, state.rules, rules, strict=True)
-            rules = tuple(joined(before, new, rule.padding) for rule, before, new in pairs)
-        self._sources = np.append(self._sources, np.array(sources, dtype=object))
+            rules = [joined(before, new, rule.padding) for rule, before, new in pairs]
+        new = np.array(sources, dtype=object)
+        self._sources = np.append(self._sources, new)
         self._widths = np.append(self._widths, lengths)
-        self._caps = np.append(self._caps, [source.cap for source in sources])
-        penalties = self._penalties(max(int(self._caps.max()), past.rows.end + 1) + 1, len(sources[0].first))
-        self._state = State(beams, links, rules, penalties, past)
+        self._caps = np.append(self._caps, caps)
+        longest = max(int(self._caps.max()), past.rows.end + 1)
+        penalties = self._penalties(longest + 1, len(sources[0].first))
+        self._state = State(beams, links, tuple(rules), penalties, past)
 
     def _penalties(self, size: int, first: int) -> Tensor:
         """Return `length_penalty` by length below `size`, where the `first` symbols do not count."""
@@ -213,17 +235,29 @@ class Search:
         if size <= len(before) and first == self._first:  # the first symbols of another search may be others
             return before
         self._first = first
-        counted = (torch.arange(size, device=self._engine.device) - first).clamp_min(0)
+        lengths = torch.arange(size, device=self._engine.device)
+        counted = (lengths - first).clamp_min(0)
         return length_penalty(counted, self._engine.decoding.alpha)
 
     def _empty(self, sources: list[Source]) -> Beams:
         """Return initial beams: all k hypotheses of a source would be the same, so only the first is alive."""
-        shape, device = (len(sources), self._beam), self._engine.device
-        caps = upload(torch.tensor([source.cap for source in sources], dtype=torch.int64), device)[:, None]
+        device = self._engine.device
+        shape = (len(sources), self._beam)
+        caps = torch.tensor([source.cap for source in sources], dtype=torch.int64)
+        caps = upload(caps, device)
         parents, ends, positions = torch.zeros((3, *shape), dtype=torch.int64, device=device)
-        none = torch.full(shape, -math.inf, device=device)
-        seeds = parents[:, :1]  # which samples alone replace and read
-        return Beams(caps, parents + BOS, parents, F.pad(none[:, 1:], (1, 0)), ends, positions, none, seeds)
+        scores = torch.full(shape, -math.inf, device=device)
+        totals = F.pad(scores[:, 1:], (1, 0))  # 0 for the first hypothesis
+        return Beams(
+            caps=caps[:, None],
+            symbols=parents + BOS,
+            parents=parents,
+            totals=totals,
+            ends=ends,
+            positions=positions,
+            scores=scores,
+            keys=parents[:, :1],  # which samples alone replace and read
+        )
 
     # --- steps
 
@@ -234,37 +268,55 @@ class Search:
         On a GPU, the host learns one step late which sentences are finished, while the device computes the next step,
         in which they have no alive hypothesis. There, they leave together once they are an eighth of the batch.
         """
-        newest, is_late = Download(self._steps()), self.way.is_late
+        is_late = self.way.is_late
+        newest = Download(self._steps())
         results = self._results()  # while the device computes
         rows = self._finished(self._unread if is_late else newest)
         self._unread = newest if is_late else None
-        if not rows or (is_late and REFILL * len(rows) < len(self._sources)):
+        are_few = REFILL * len(rows) < len(self._sources)
+        if not rows or (is_late and are_few):
             return results
         if is_late:
-            rows, self._unread = self._finished(newest), None
+            rows = self._finished(newest)
+            self._unread = None
         removal = Removal(rows, len(self._sources), self._engine.device)
         self._left = self._remove(removal)
         self._sources = removal.keep(self._sources)  # last: if memory runs out above, all restart
-        return results if is_late and len(self._sources) else results + self._results()
+        if not is_late or not len(self._sources):
+            results += self._results()
+        return results
 
     def _finished(self, report: Download | None) -> list[int]:
+        """Return the rows that a report, if there is one, says are finished."""
         past, rows = self.way.finished(self._state.past, report)
         self._state = self._state._replace(past=past)
         return rows
 
     def _steps(self) -> Tensor:
-        """Extend every hypothesis, in C by several symbols; return what `Plain.take` does."""
+        """Extend every hypothesis, in C by several symbols; return the report of `Plain.take_step`."""
+        way = self.way
         state = self._state
-        state = state._replace(links=with_room(state.links, 1, state.past.rows.end + 1))
-        leasts = [rule.least_length(of_rule) for rule, of_rule in zip(self._rules, state.rules, strict=True)]
-        way, count = self.way, state.beams.totals.numel()
-        if isinstance(way, InC) and not self.is_sampling and None not in leasts and way.takes_steps(count):
-            least = max(least or 0 for least in leasts)
-            self._state, report = way.steps(state, self._n_best, least)
+        end = state.past.rows.end
+        state = state._replace(links=with_room(state.links, 1, end + 1))
+        least = self._least_length(state)
+        count = state.beams.totals.numel()
+        if isinstance(way, InC) and not self.is_sampling and least is not None and way.can_take_steps(count):
+            self._state, report = way.take_steps(state, self._n_best, least)
             return report
-        on_device = all(rule.is_on_device(of_rule) for rule, of_rule in zip(self._rules, state.rules, strict=True))
-        self._state, report = way.take(self._step, state, on_device)
+        pairs = zip(self._rules, state.rules, strict=True)
+        on_device = all(rule.is_on_device(of_rule) for rule, of_rule in pairs)
+        self._state, report = way.take_step(self._step, state, on_device)
         return report
+
+    def _least_length(self, state: State) -> int | None:
+        """Return the least number of symbols before `</s>` if the rules now mean nothing else, else None."""
+        longest = 0
+        for rule, of_rule in zip(self._rules, state.rules, strict=True):
+            least = rule.least_length(of_rule)
+            if least is None:
+                return None
+            longest = max(longest, least)
+        return longest
 
     def _step(self, state: State) -> tuple[State, Tensor]:
         """Extend every hypothesis by one symbol; return the state and (n,), whether each sentence is finished."""
@@ -272,16 +324,19 @@ class Search:
         alive = ~beams.totals.isneginf()
         past, states = self.way.step(state.past, beams.parents, beams.symbols, alive)
         state, done = self._extend(state._replace(past=past), states)
-        newest = Newest(state.beams.parents, state.beams.symbols, past.rows.positions, past.rows.end)
-        rules = (rule.advance(of_rule, newest) for rule, of_rule in zip(self._rules, state.rules, strict=True))
+        beams = state.beams
+        newest = Newest(beams.parents, beams.symbols, past.rows.positions, past.rows.end)
+        pairs = zip(self._rules, state.rules, strict=True)
+        rules = [rule.advance(of_rule, newest) for rule, of_rule in pairs]
         return state._replace(rules=tuple(rules)), done
 
     def _extend(self, state: State, states: list[Tensor]) -> tuple[State, Tensor]:
         """Extend every hypothesis, given each model's states; return what `_step` does."""
-        beams, done = self._engine.operations.choose_(
-            *(state.beams, self._candidates(state, states), state.links, state.past.rows.positions, state.penalties),
-            *(self._n_best, self._engine.vocabulary),
-        )
+        candidates = self._candidates(state, states)
+        engine = self._engine
+        positions = state.past.rows.positions
+        given = (state.beams, candidates, state.links, positions, state.penalties)
+        beams, done = engine.operations.choose_(*given, self._n_best, engine.vocabulary)
         return state._replace(beams=beams), done
 
     def _candidates(self, state: State, states: list[Tensor]) -> Candidates:
@@ -290,56 +345,75 @@ class Search:
         Each model's states are (n, k, d_model); the returned log-probabilities, parents and symbols are (n, 2 · beam).
         """
         count = 2 * self._beam if self._beam > 1 else 1
-        found = [
-            self._engine.operations.best_extensions(log_probs, state.beams.totals[part], count)
-            for part, log_probs in self._allowed(state, states)
-        ]
-        totals, parents, symbols = found[0] if len(found) == 1 else map(torch.cat, zip(*found, strict=True))
+        found = []
+        for part, log_probs in self._allowed(state, states):
+            totals = state.beams.totals[part]
+            found.append(self._engine.operations.best_extensions(log_probs, totals, count))
+        best = found[0]
+        if len(found) > 1:
+            best = Candidates(*map(torch.cat, zip(*found, strict=True)))
         # Where all log-probabilities are -inf, a padding index may have been chosen.
-        return Candidates(totals, parents, symbols.clamp_max_(self._engine.vocabulary - 1))
+        best.symbols.clamp_max_(self._engine.vocabulary - 1)
+        return best
 
     def _allowed(self, state: State, states: list[Tensor]) -> Iterator[tuple[slice, Tensor]]:
         """Yield slices of rows and their log-probabilities (rows, k, padded vocabulary), -inf for forbidden symbols."""
-        engine, count = self._engine, len(state.beams.totals)
-        rows = max(1, engine.models[0].operations.chunk_logits // (self._beam * engine.vocabulary))
+        count = len(state.beams.totals)
+        logits = self._beam * self._engine.vocabulary  # of a row
+        at_once = self._engine.models[0].operations.chunk_logits
+        rows = max(1, at_once // logits)
         for start in range(0, count, rows):
             part = slice(start, start + rows)
-            logits = (output(x[part]).float() for output, x in zip(engine.logits, states, strict=True))
-            each = [engine.operations.log_softmax_(of_model, engine.vocabulary) for of_model in logits]
-            log_probs = each[0] if len(each) == 1 else torch.stack(each).logsumexp(0) - math.log(len(each))
+            log_probs = self._log_probs([x[part] for x in states])
             for rule, of_rule in zip(self._rules, state.rules, strict=True):
-                of_part = of_rule if rows >= count else mapped(lambda rows: rows[part], of_rule)  # noqa: B023
+                of_part = of_rule if rows >= count else mapped(itemgetter(part), of_rule)
                 rule.restrict(of_part, state.past.rows.positions[part], log_probs)
             yield part, log_probs
+
+    def _log_probs(self, states: list[Tensor]) -> Tensor:
+        """Return log-probabilities (rows, k, padded vocabulary) of symbols, given each model's states."""
+        engine = self._engine
+        found = []
+        for output, x in zip(engine.logits, states, strict=True):
+            logits = output(x).float()
+            found.append(engine.operations.log_softmax_(logits, engine.vocabulary))
+        if len(found) == 1:
+            return found[0]
+        total = torch.stack(found).logsumexp(0)
+        return total - math.log(len(found))
 
     # --- sentences leave
 
     def _remove(self, removal: Removal) -> tuple[NDArray[Any], Download]:
         """Remove finished rows; return their sources, and all that tells their hypotheses."""
-        state, rows = self._state, upload(removal.leaving, self._engine.device)
+        state = self._state
+        beams = state.beams
+        rows = upload(removal.leaving, self._engine.device)
         longest = int(state.past.rows.ages[removal.leaving].max())
-        ends, positions, scores = (each[rows] for each in (state.beams.ends, state.beams.positions, state.beams.scores))
-        left = self._sources[removal.leaving], Download(state.links[rows, :longest], ends, positions, scores)
-        self._state = state._replace(
-            beams=removal.remaining(state.beams),
-            links=removal.keep(state.links),
-            rules=removal.remaining(state.rules),
-            past=self.way.leave(state.past, removal),
-        )
-        self._widths, self._caps = removal.keep(self._widths), removal.keep(self._caps)
-        return left
+        told = Download(state.links[rows, :longest], beams.ends[rows], beams.positions[rows], beams.scores[rows])
+        sources = self._sources[removal.leaving]
+        links = removal.keep(state.links)
+        rules = removal.remaining(state.rules)
+        past = self.way.leave(state.past, removal)
+        self._state = state._replace(beams=removal.remaining(beams), links=links, rules=rules, past=past)
+        self._widths = removal.keep(self._widths)
+        self._caps = removal.keep(self._caps)
+        return sources, told
 
     def _results(self) -> list[Found]:
         """Return the sources that `_remove` removed last, with their hypotheses, best first. A CPU-GPU sync point."""
         if self._left is None:
             return []
-        (sources, download), self._left, results = self._left, None, []
-        links, *finished = (each.tolist() for each in download.read())
-        for source, links_of, *of_source in zip(sources, links, *finished, strict=True):
-            each = (self._hypothesis(links_of, *end) for end in zip(*of_source, strict=True) if end[2] > -math.inf)
-            hypotheses = list(islice(each, self._n_best))
+        sources, download = self._left
+        self._left = None
+        links, ends, positions, scores = (each.tolist() for each in download.read())
+        results = []
+        for row, source in enumerate(sources):
+            finished = zip(ends[row], positions[row], scores[row], strict=True)
+            possible = [each for each in finished if each[2] > -math.inf]  # others are empty slots
+            hypotheses = [self._hypothesis(links[row], *each) for each in possible[: self._n_best]]
             if not self.is_sampling and self._engine.wants_others(source, hypotheses):
-                hypotheses += each
+                hypotheses += [self._hypothesis(links[row], *each) for each in possible[self._n_best :]]
             results.append((source, hypotheses))
         return results
 
@@ -352,10 +426,12 @@ class Search:
             ids.append(symbol)
         ids.reverse()
         finished = ids[-1] == EOS
-        return Hypothesis(ids[:-1] if finished else ids, score, finished)
+        if finished:
+            ids.pop()
+        return Hypothesis(ids, score, finished)
 
 
-class Sampling(Search):
+class Sampling(BeamSearch):
     """Ancestral sampling, batched like a search: a source's samples form one row, but are independent."""
 
     is_sampling = True
@@ -364,28 +440,34 @@ class Sampling(Search):
         super().__init__(engine, beam=count, n_best=count)
         decoding = engine.decoding
         if decoding.batch_tokens == "auto":  # rescaled from the beam to `count`
-            self._batch_tokens = max(1, engine.batch_tokens * max(CPU_BEAM, decoding.beam) // max(CPU_BEAM, count))
+            numbers = engine.batch_tokens * max(CPU_BEAM, decoding.beam)
+            self._batch_tokens = max(1, numbers // max(CPU_BEAM, count))
 
     def _empty(self, sources: list[Source]) -> Beams:
         """Return `count` empty samples per source."""
-        keys = torch.tensor([key(self._engine.decoding.seed, source.ids) for source in sources], dtype=torch.int64)
+        seed = self._engine.decoding.seed
+        keys = torch.tensor([key(seed, source.ids) for source in sources], dtype=torch.int64)
         beams = super()._empty(sources)
-        own = torch.arange(self._beam, device=beams.parents.device).expand_as(beams.parents)
-        return beams._replace(
-            parents=own, totals=torch.zeros_like(beams.totals), keys=upload(keys, own.device)[:, None]
-        )
+        own = torch.arange(self._beam, device=beams.parents.device)
+        keys = upload(keys, own.device)[:, None]
+        totals = torch.zeros_like(beams.totals)
+        return beams._replace(parents=own.expand_as(beams.parents), totals=totals, keys=keys)
 
     def _extend(self, state: State, states: list[Tensor]) -> tuple[State, Tensor]:
-        beams, positions = state.beams, state.past.rows.positions
+        beams = state.beams
+        positions = state.past.rows.positions
         bits = random_bits(beams.keys[:, 0], self._beam, positions)
         drawn = []
+        steps = []  # log-probabilities of what is drawn
         for part, log_probs in self._allowed(state, states):
-            symbols = draw(log_probs, bits[part], self._engine.decoding)
-            drawn.append((symbols, log_probs.gather(2, symbols[:, :, None])[:, :, 0]))
-        symbols, chosen = (torch.cat(parts) for parts in zip(*drawn, strict=True))
+            of_part = draw(log_probs, bits[part], self._engine.decoding)
+            chosen = log_probs.gather(2, of_part[:, :, None])
+            drawn.append(of_part)
+            steps.append(chosen[:, :, 0])
         # Where all log-probabilities are -inf, a padding index may have been chosen.
-        symbols = symbols.clamp_max_(self._engine.vocabulary - 1)
-        totals = beams.totals + chosen  # -inf for samples that have already ended
+        symbols = torch.cat(drawn)
+        symbols.clamp_max_(self._engine.vocabulary - 1)
+        totals = beams.totals + torch.cat(steps)  # -inf for samples that have already ended
         links = beams.parents * self._engine.vocabulary + symbols
         ends = ends_at(symbols, positions, beams.caps) & ~totals.isneginf()
         scores = totals / state.penalties[positions + 1]
@@ -397,4 +479,5 @@ class Sampling(Search):
             positions=torch.where(ends, positions, beams.positions),
             scores=torch.where(ends, scores, beams.scores),
         )
-        return state._replace(beams=beams), beams.totals.isneginf().all(1)
+        done = beams.totals.isneginf().all(1)
+        return state._replace(beams=beams), done

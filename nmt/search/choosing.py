@@ -78,15 +78,23 @@ class BeamOperations:
         """
         n, k, width = log_probs.shape
         if width <= AT_ONCE:
-            best, chosen = (log_probs + alive[:, :, None]).flatten(1).topk(count)
+            totals = log_probs + alive[:, :, None]  # (n, k, vocabulary)
+            best, chosen = totals.flatten(1).topk(count)
             return Candidates(best, chosen // width, chosen % width)
         # A top-k over all values is slow, so it is restricted to the blocks with the largest maxima.
         blocks = width // COMPARED
-        maxima = (log_probs.view(n, k, blocks, COMPARED).amax(3) + alive[:, :, None]).flatten(1)
-        block = maxima.topk(min(count, k * blocks)).indices  # (n, c)
-        members = log_probs.view(n, -1, COMPARED).gather(1, block[:, :, None].expand(-1, -1, COMPARED))
-        best, at = (members + alive.gather(1, block // blocks)[:, :, None]).flatten(1).topk(count)
-        chosen = block.gather(1, at // COMPARED) * COMPARED + at % COMPARED
+        maxima = log_probs.view(n, k, blocks, COMPARED).amax(3)
+        highest = (maxima + alive[:, :, None]).flatten(1)  # (n, k · blocks)
+        compared = min(count, k * blocks)
+        block = highest.topk(compared).indices  # (n, c)
+        whole = block[:, :, None].expand(-1, -1, COMPARED)
+        all_blocks = log_probs.view(n, -1, COMPARED)
+        members = all_blocks.gather(1, whole)  # (n, c, COMPARED)
+        before = alive.gather(1, block // blocks)  # (n, c)
+        totals = members + before[:, :, None]
+        best, at = totals.flatten(1).topk(count)
+        of_best = block.gather(1, at // COMPARED)
+        chosen = of_best * COMPARED + at % COMPARED
         return Candidates(best, chosen // width, chosen % width)
 
     def choose_(
@@ -103,30 +111,46 @@ class BeamOperations:
 
         The tensors of `beams` may be overwritten.
         """
-        (totals, parents, symbols), beam = candidates, beams.totals.size(1)
+        totals, parents, symbols = candidates
+        beam = beams.totals.size(1)
         new_links = parents * vocabulary + symbols
         lengths = positions + 1
         ends = ends_at(symbols, positions, beams.caps)
 
         # 1. Candidates that end join the finished hypotheses if they are among the best `beam`.
-        scores = (totals / penalties[lengths]).masked_fill(~ends, -math.inf)[:, :beam]
-        scores, kept = torch.cat((beams.scores, scores), dim=1).topk(beam)
-        finished = torch.cat((beams.ends, new_links[:, :beam]), dim=1).gather(1, kept)
-        finished_at = torch.cat((beams.positions, positions.expand(-1, beam)), dim=1).gather(1, kept)
+        new_scores = (totals / penalties[lengths]).masked_fill(~ends, -math.inf)
+        new_positions = positions.expand(-1, beam)
+        all_scores = torch.cat((beams.scores, new_scores[:, :beam]), dim=1)  # (n, 2 · beam)
+        all_ends = torch.cat((beams.ends, new_links[:, :beam]), dim=1)
+        all_positions = torch.cat((beams.positions, new_positions), dim=1)
+        scores, kept = all_scores.topk(beam)
 
         # 2. The best `beam` of the other candidates stay alive.
-        alive, order = totals.masked_fill(ends, -math.inf).topk(beam)
+        going_on = totals.masked_fill(ends, -math.inf)
+        alive, order = going_on.topk(beam)
         record(links, positions, new_links.gather(1, order))
 
         # 3. Hypotheses that can no longer enter the n-best list are dropped. Since α ≥ 0, dividing by the largest
         # possible penalty bounds the scores of all descendants.
-        hopeless = cannot_enter(alive / penalties[beams.caps], scores[:, n_best - 1 : n_best])
+        bounds = alive / penalties[beams.caps]
+        worst = scores[:, n_best - 1 : n_best]
+        hopeless = cannot_enter(bounds, worst)
         alive = alive.masked_fill_(hopeless, -math.inf)
-        parents, symbols = parents.gather(1, order), symbols.gather(1, order)
-        beams = Beams(beams.caps, symbols, parents, alive, finished, finished_at, scores, beams.keys)
-        return beams, alive[:, 0].isneginf()
+        chosen = Beams(
+            caps=beams.caps,
+            symbols=symbols.gather(1, order),
+            parents=parents.gather(1, order),
+            totals=alive,
+            ends=all_ends.gather(1, kept),
+            positions=all_positions.gather(1, kept),
+            scores=scores,
+            keys=beams.keys,
+        )
+        return chosen, alive[:, 0].isneginf()
 
 
 def record(links: Tensor, positions: Tensor, new: Tensor) -> None:
     """Store the links (n, k) of a step at `positions` (n, 1) in `links` (at least n, positions, k)."""
-    links[: len(new)].scatter_(1, positions[:, :, None].expand(-1, -1, new.size(1)), new[:, None])
+    at = positions[:, :, None].expand(-1, -1, new.size(1))  # (n, 1, k)
+    of_rows = links[: len(new)]
+    of_rows.scatter_(1, at, new[:, None])

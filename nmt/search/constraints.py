@@ -118,7 +118,8 @@ class MinLength(Constraint[Nothing]):
         return Nothing()
 
     def restrict(self, state: Nothing, positions: Tensor, log_probs: Tensor) -> None:
-        log_probs[:, :, EOS].masked_fill_(positions < self._least, -math.inf)
+        is_short = positions < self._least
+        log_probs[:, :, EOS].masked_fill_(is_short, -math.inf)
 
     def least_length(self, state: Nothing) -> int | None:
         return self._least
@@ -144,20 +145,24 @@ class NoRepeat(Constraint[Ngrams]):
         self._n = n
 
     def begin(self, sources: Sequence[Source], end: int) -> Ngrams:
-        return Ngrams(torch.full((len(sources), self.beam, end), NONE, device=self.device))
+        shape = (len(sources), self.beam, end)
+        return Ngrams(torch.full(shape, NONE, device=self.device))
 
     def restrict(self, state: Ngrams, positions: Tensor, log_probs: Tensor) -> None:
         if state.newest.size(2) < self._n:
             return
         # A symbol is forbidden if an earlier occurrence of it follows the same n - 1 symbols.
         grams = state.newest.unfold(2, self._n, 1)  # (n, k, longest - n + 1, n)
+        symbols = grams[..., 0]
         newest = state.newest[:, :, None, : self._n - 1]
-        again = grams[..., 1:].eq(newest).all(-1) & grams[..., 0].ne(NONE)
-        forbid(log_probs, grams[..., 0], again)
+        follows = grams[..., 1:].eq(newest).all(-1)
+        forbid(log_probs, symbols, follows & symbols.ne(NONE))
 
     def advance(self, state: Ngrams, newest: Newest) -> Ngrams:
-        before = state.newest.gather(1, newest.parents[:, :, None].expand_as(state.newest))
-        return Ngrams(torch.cat((newest.symbols[:, :, None], before), dim=2)[:, :, : newest.end])
+        parents = newest.parents[:, :, None].expand_as(state.newest)
+        before = state.newest.gather(1, parents)
+        symbols = torch.cat((newest.symbols[:, :, None], before), dim=2)
+        return Ngrams(symbols[:, :, : newest.end])
 
 
 def forbid(log_probs: Tensor, symbols: Tensor, where: Tensor) -> None:
@@ -169,7 +174,8 @@ def forbid(log_probs: Tensor, symbols: Tensor, where: Tensor) -> None:
     values = log_probs.gather(2, symbols)
     log_probs.scatter_(2, symbols, -math.inf)
     nothing_left = log_probs.amax(2, keepdim=True).isneginf()
-    log_probs.scatter_(2, symbols, values.masked_fill(~nothing_left, -math.inf))
+    kept = values.masked_fill(~nothing_left, -math.inf)
+    log_probs.scatter_(2, symbols, kept)
 
 
 class OpenTrees(NamedTuple):
@@ -205,13 +211,16 @@ class TreeConstraint(Constraint[OpenTrees]):
     def __init__(self, vocabulary: TreeVocabulary, beam: int, device: torch.device) -> None:
         super().__init__(beam, device)
         self._run = vocabulary.longest_run
-        self._leaves, self._openers, self._closers = (
-            slice(ids.start, ids.stop) for ids in (vocabulary.leaves, vocabulary.openers, vocabulary.closers)
-        )
+        self._leaves = slice(vocabulary.leaves.start, vocabulary.leaves.stop)
+        self._openers = slice(vocabulary.openers.start, vocabulary.openers.stop)
+        self._closers = slice(vocabulary.closers.start, vocabulary.closers.stop)
         self._kinds = 1 + len(vocabulary.labels)  # kinds of head: no open bracket, or the innermost one's label
-        self._bias, self._spent = (table.to(device) for table in self._tables(len(vocabulary)))
-        # (kinds of words, tags)
-        self._unfit = torch.where(torch.tensor(vocabulary.fitting, dtype=torch.bool), 0.0, -math.inf).to(device)
+        bias, spent = self._tables(len(vocabulary))
+        self._bias = bias.to(device)
+        self._spent = spent.to(device)
+        fits = torch.tensor(vocabulary.fitting, dtype=torch.bool)  # (kinds of words, tags)
+        unfit = torch.where(fits, 0.0, -math.inf)
+        self._unfit = unfit.to(device)
 
     def _tables(self, vocabulary: int) -> tuple[Tensor, Tensor]:
         """Return the lookup tables of `restrict` and `advance`.
@@ -225,15 +234,21 @@ class TreeConstraint(Constraint[OpenTrees]):
         allowed[1:, :, self._leaves] = True
         allowed[2, :, self._openers] = True
         allowed[:, 1:, self._closers] = torch.eye(self._kinds - 1, dtype=torch.bool)
-        spent = torch.tensor([0, 0, -self._run]).repeat(vocabulary, 1)
+        of_others = torch.tensor([0, 0, -self._run])
+        spent = of_others.repeat(vocabulary, 1)
         spent[self._leaves, 0] = 1
         spent[self._openers, 1:] = 1
-        return torch.zeros(allowed.shape).masked_fill_(~allowed, -math.inf).flatten(0, 1), spent
+        bias = torch.zeros(allowed.shape).masked_fill_(~allowed, -math.inf)
+        return bias.flatten(0, 1), spent
 
     def begin(self, sources: Sequence[Source], end: int) -> OpenTrees:
-        left = [[source.words, (source.cap - source.words - 1) // 2, self._run] for source in sources]
+        left = []
+        kinds = []
+        for source in sources:
+            brackets = (source.cap - source.words - 1) // 2
+            left.append([source.words, brackets, self._run])
+            kinds.append(torch.tensor([ANY, *reversed(source.kinds)]))
         longest = max(end, *(source.cap for source in sources))
-        kinds = [torch.tensor([ANY, *reversed(source.kinds)]) for source in sources]
         none = torch.zeros((len(sources), self.beam), dtype=torch.int64, device=self.device)
         return OpenTrees(
             left=upload(left, self.device)[:, :, None].repeat(1, 1, self.beam),
@@ -246,21 +261,27 @@ class TreeConstraint(Constraint[OpenTrees]):
         left = state.left
         if self._unfit.numel():
             leaves = log_probs[:, :, self._leaves]
-            fit = leaves + F.embedding(state.kinds.gather(1, left[:, 0].clamp_min(0)), self._unfit)
-            leaves.copy_(fit.add_(leaves.logsumexp(2, keepdim=True) - fit.logsumexp(2, keepdim=True)))
+            kinds = state.kinds.gather(1, left[:, 0].clamp_min(0))  # (n, k)
+            fit = leaves + F.embedding(kinds, self._unfit)
+            lost = leaves.logsumexp(2, keepdim=True) - fit.logsumexp(2, keepdim=True)
+            leaves.copy_(fit.add_(lost))
         may_close = left[:, 2] == self._run  # otherwise the innermost bracket is still empty
-        which = left[:, 0].clamp(0, 1) + left.amin(1).clamp_(0, 1)
-        which = (state.head % self._kinds * may_close).add_(which, alpha=self._kinds)
-        log_probs[:, :, : self._bias.size(1)] += F.embedding(which, self._bias)
+        case = left[:, 0].clamp(0, 1) + left.amin(1).clamp_(0, 1)  # of three, as in `_tables`
+        kind = state.head % self._kinds * may_close
+        which = kind.add_(case, alpha=self._kinds)
+        bias = F.embedding(which, self._bias)  # (n, k, vocabulary)
+        log_probs[:, :, : bias.size(2)] += bias
 
     def advance(self, state: OpenTrees, newest: Newest) -> OpenTrees:
         parents, symbols, positions, _ = newest
         left = state.left.gather(2, parents[:, None].expand(-1, 3, -1))
-        left.transpose(1, 2).sub_(F.embedding(symbols, self._spent))
+        spent = F.embedding(symbols, self._spent)  # (n, k, 3)
+        left.transpose(1, 2).sub_(spent)
         left[:, 2].clamp_max_(self._run)
         head = state.head.gather(1, parents)
         # The slot of the next head. That of a finished row, whose position does not change, is written again and again.
-        slots = positions * self.beam + torch.arange(self.beam, device=self.device)
+        numbers = torch.arange(self.beam, device=self.device)
+        slots = positions * self.beam + numbers
         heads = state.heads.scatter_(1, slots, head)
         outer = heads.gather(1, head // self._kinds)
         inner = (slots * self._kinds).add_(symbols).sub_(self._openers.start - 1)
@@ -289,16 +310,22 @@ class SubwordIndex:
         """
         steps: list[dict[int, int]] = [{} for _ in text]
         for at in reversed(range(len(text))):
-            rest = text[at:]
-            for end in range(at + 1, min(len(text), at + self._longest) + 1):
+            last = min(len(text), at + self._longest)
+            for end in range(at + 1, last + 1):
                 if end == len(text) or steps[end]:
-                    steps[at].update({index: end for index in self._between(text[at:end], text[at:end] + "\0")})
-            steps[at].update({index: len(text) for index in self._between(rest, rest + LAST)})
+                    part = text[at:end]
+                    symbols = self._between(part, part + "\0")
+                    steps[at].update(dict.fromkeys(symbols, end))
+            rest = text[at:]
+            beyond = self._between(rest, rest + LAST)
+            steps[at].update(dict.fromkeys(beyond, len(text)))
         return steps if not text or steps[0] else None
 
     def _between(self, first: str, last: str) -> list[int]:
         """Return the symbols with `first` <= spelling < `last`."""
-        return self._ids[bisect_left(self._texts, first) : bisect_left(self._texts, last)]
+        start = bisect_left(self._texts, first)
+        end = bisect_left(self._texts, last)
+        return self._ids[start:end]
 
 
 class Spelling(NamedTuple):
@@ -345,16 +372,20 @@ class PrefixConstraint(Constraint[InPrefix]):
             return Spelling([], 0)
         prefix = source.prefix or Prefix([], "", [])
         spelled = self._index.steps(prefix.rest) if prefix.rest else []
-        ids = [*source.first, *prefix.ids] + (prefix.rest_ids if spelled is None else [])
-        steps: list[Mapping[int, int]] = [{index: at + 1} for at, index in enumerate(ids)]
-        steps += [{index: len(ids) + end for index, end in step.items()} for step in spelled or []]
-        ends = [{index: state for index, state in step.items() if state < len(steps)} for step in steps]
-        allowed = [torch.tensor(list(step), device=self.device) for step in steps]
-        return Spelling(list(zip(ends, allowed, strict=True)), len(source.first))
+        ids = [*source.first, *prefix.ids]
+        if spelled is None:
+            ids += prefix.rest_ids
+        steps = [{index: at + 1} for at, index in enumerate(ids)]
+        for step in spelled or []:
+            steps.append({index: len(ids) + end for index, end in step.items()})
+        states: list[tuple[Mapping[int, int], Tensor]] = []
+        for step in steps:
+            following = {index: state for index, state in step.items() if state < len(steps)}
+            allowed = torch.tensor(list(step), device=self.device)
+            states.append((following, allowed))
+        return Spelling(states, len(source.first))
 
     def restrict(self, state: InPrefix, positions: Tensor, log_probs: Tensor) -> None:
-        if self.is_on_device(state):
-            return
         for row, hypothesis in np.argwhere(state.states >= 0):
             at = state.states[row, hypothesis]
             plan: Spelling = state.plans[row]
@@ -367,8 +398,10 @@ class PrefixConstraint(Constraint[InPrefix]):
         """Advance the automata; a CPU-GPU sync point while any prefix is unfinished."""
         if self.is_on_device(state):
             return state
-        states = np.take_along_axis(state.states, newest.parents.cpu().numpy(), axis=1)
-        for (row, hypothesis), symbol in np.ndenumerate(newest.symbols.cpu().numpy()):
+        parents = newest.parents.cpu().numpy()
+        symbols = newest.symbols.cpu().numpy()
+        states = np.take_along_axis(state.states, parents, axis=1)
+        for (row, hypothesis), symbol in np.ndenumerate(symbols):
             at = states[row, hypothesis]
             if at >= 0:  # `get` returns -1 past the prefix, and for an empty slot's arbitrary symbol
                 following, _ = state.plans[row].states[at]  # type: ignore[attr-defined]

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, cast
 import torch
 from torch import Tensor, nn
 
-from nmt.compute.cpu_products import LaidOut, Panels, in_tiles, pointer
+from nmt.compute.cpu_products import LaidOut, Panels, in_tiles, pointer, pointers
 from nmt.compute.header import constant, structure
 from nmt.compute.native import threads
 from nmt.model.batch import PADDING
@@ -31,11 +31,11 @@ from nmt.search.state import (
     HIDDEN,
     Ancestry,
     Caches,
-    KeysValues,
     LayerCache,
     Past,
     Removal,
     State,
+    with_newest,
     with_places,
     with_room,
 )
@@ -59,8 +59,8 @@ class BeamOperationsInC(BeamOperations):
         n, k, width = log_probs.shape
         totals = alive.new_empty((n, count))
         parents, symbols = torch.empty((2, n, count), dtype=torch.int64)
-        found = (each.data_ptr() for each in (log_probs, alive, totals, parents, symbols))
-        self._functions.nmt_best_extensions(n, k, width, count, *found)
+        given = pointers(log_probs, alive, totals, parents, symbols)
+        self._functions.nmt_best_extensions(n, k, width, count, *given)
         return Candidates(totals, parents, symbols)
 
     def choose_(
@@ -75,15 +75,14 @@ class BeamOperationsInC(BeamOperations):
     ) -> tuple[Beams, Tensor]:
         n, count = candidates.totals.shape
         beam = beams.totals.size(1)
-        chosen, alive = torch.empty((2, n, beam), dtype=torch.int64), torch.empty_like(beams.totals)
+        parents, symbols = torch.empty((2, n, beam), dtype=torch.int64)
+        alive = torch.empty_like(beams.totals)
         done = torch.empty(n, dtype=torch.bool)
-        given = penalties, beams.caps, positions, *candidates, links
-        results = *chosen, alive, beams.ends, beams.positions, beams.scores, done
-        self._functions.nmt_choose(
-            *(n, beam, count, vocabulary, EOS, n_best, *(each.data_ptr() for each in given)),
-            *(links.stride(0), *(each.data_ptr() for each in results)),
-        )
-        return beams._replace(parents=chosen[0], symbols=chosen[1], totals=alive), done
+        sizes = (n, beam, count, vocabulary, EOS, n_best)
+        given = pointers(penalties, beams.caps, positions, *candidates, links)
+        results = pointers(parents, symbols, alive, beams.ends, beams.positions, beams.scores, done)
+        self._functions.nmt_choose(*sizes, *given, links.stride(0), *results)
+        return beams._replace(parents=parents, symbols=symbols, totals=alive), done
 
 
 # --- a model's layers -------------------------------------------------------------------------------------------------
@@ -111,8 +110,10 @@ class LayersInC:
         """Prepare the layers of `model`, which are laid out, as is `output`, the layer of its logits."""
         layers = decoder_layers(model)
         self.functions = functions
-        self.model, self._output = model, output  # kept, for C has pointers into them
-        self._heads, self._widths = layers[0].attention.heads, layers[0].attention.widths[1:]
+        self.model = model
+        self._output = output  # kept, for C has pointers into it
+        self._heads = layers[0].attention.heads
+        self._widths = layers[0].attention.widths[1:]  # of keys and values
         self._activate_in_place = _activation(functions, layers[0])
         # Collected once: looking up parts of modules takes as long as computing a few hypotheses.
         self._products = [cast("list[LaidOut]", _products(layer)) for layer in layers]
@@ -139,23 +140,25 @@ class LayersInC:
         if self._encoder is None or in_tiles(x.numel() * self._inner_width):
             return self.model.encode_embedded(x, self.model.operations.padding_mask(ids))
         rows, longest, _ = x.shape
-        lengths, y = ids.ne(PADDING).sum(1), torch.empty_like(x)
-        scratch = self._scratch(rows * longest, beyond=constant("PLACES_AT_ONCE") - 1)
-        self.functions.nmt_encode(
-            *(byref(self._encoder), self._epsilon, rows, longest, lengths.data_ptr(), x.data_ptr(), y.data_ptr()),
-            *(scratch.data_ptr(), *threads()),
-        )
+        lengths = ids.ne(PADDING).sum(1)
+        y = torch.empty_like(x)
+        beyond = constant("PLACES_AT_ONCE") - 1
+        scratch = self._scratch(rows * longest, beyond)
+        encoder = byref(self._encoder)
+        given = pointers(lengths, x, y, scratch)
+        self.functions.nmt_encode(encoder, self._epsilon, rows, longest, *given, *threads())
         return y
 
     def is_in_c(self, rows: int) -> bool:
         """Return whether C alone computes a step of `rows` hypotheses."""
-        return self._decoder is not None and not in_tiles(rows * self.model.config.d_model * self._inner_width)
+        multiplications = rows * self.model.config.d_model * self._inner_width
+        return self._decoder is not None and not in_tiles(multiplications)
 
     def search(self, beams: Structure, most: int) -> int:
         """Take up to `most` steps from `beams`, the structure nmt_beams; return their number."""
         assert self._decoder is not None
-        parallel = threads()
-        taken = self.functions.nmt_search(byref(self._decoder), self._epsilon, byref(beams), most, *parallel)
+        given = (byref(self._decoder), self._epsilon, byref(beams))
+        taken = self.functions.nmt_search(*given, most, *threads())
         if not taken:
             raise MemoryError("can't allocate memory for a step of the search")
         return int(taken)
@@ -168,62 +171,104 @@ class LayersInC:
         y: Tensor = self._first_norm(x) if self._first_norm else x
         for (qkv, out, query, cross_out, inner, outer), cache in zip(self._products, caches, strict=True):
             mixed = self._attend_to_places(qkv.forward(y), cache, seen)
-            x, y = self._add(x, out.product(mixed), out.bias, next(norms))
+            x, y = self._add(x, mixed, out, next(norms))
             mixed = self._attend_to_rows(query.forward(y), cache, seen)
-            x, y = self._add(x, cross_out.product(mixed), cross_out.bias, next(norms))
-            z = inner.product(y)
-            self._activate_in_place(*z.shape, z.data_ptr(), pointer(inner.bias))
-            x, y = self._add(x, outer.product(z), outer.bias, next(norms))
+            x, y = self._add(x, mixed, cross_out, next(norms))
+            hidden = inner.product(y)
+            self._activate_in_place(*hidden.shape, *pointers(hidden, inner.bias))
+            x, y = self._add(x, hidden, outer, next(norms))
         return y
 
     def _decode(self, x: Tensor, seen: Seen, caches: Array[Structure]) -> Tensor:
         """Compute `states` in a single call."""
         assert self._decoder is not None
-        x, y, scratch = x.clone(), torch.empty_like(x), self._scratch(len(x))
+        _, k, room = seen.places.shape
+        x = x.clone()
+        y = torch.empty_like(x)
+        scratch = self._scratch(len(x))
         self.functions.nmt_decode(
-            *(byref(self._decoder), self._epsilon, len(x), pointer(seen.which), seen.places.size(1)),
-            *(caches, seen.newest.data_ptr(), seen.places.data_ptr()),
-            *(seen.counts.data_ptr(), seen.places.size(2), seen.lengths.data_ptr(), x.data_ptr(), y.data_ptr()),
-            *(scratch.data_ptr(), *threads()),
+            byref(self._decoder),
+            self._epsilon,
+            len(x),
+            pointer(seen.which),
+            k,
+            caches,
+            *pointers(seen.newest, seen.places, seen.counts),
+            room,
+            *pointers(seen.lengths, x, y, scratch),
+            *threads(),
         )
         return y
 
     def _scratch(self, rows: int, beyond: int = 0) -> Tensor:
         """Return scratch space for the layers of `rows`, of which attention reads `beyond` more."""
         keys, values = (self._heads * width for width in self._widths)
-        of_row = 1 + 2 * self.model.config.d_model + 2 * keys + 3 * values + 2 * self._inner_width
-        return torch.empty(rows * of_row + beyond * (2 * keys + values))
+        projected = 2 * keys + values
+        attention = projected + 2 * values
+        of_row = 1 + 2 * self.model.config.d_model + attention + 2 * self._inner_width
+        return torch.empty(rows * of_row + beyond * projected)
 
     def _attend_to_places(self, projected: Tensor, cache: LayerCache, seen: Seen) -> Tensor:
         """Return self-attention (m, heads · d_v); `projected` holds queries, keys and values side by side."""
         _, k, room = seen.places.shape
-        out = projected.new_empty((len(projected), self._heads * self._widths[1]))
+        key_width, value_width = self._widths
+        keys = _pointer_and_strides(cache.keys)
+        values = _pointer_and_strides(cache.values)
+        out = projected.new_empty((len(projected), self._heads * value_width))
         self.functions.nmt_attend_to_places(
-            *(len(projected), pointer(seen.which), k, self._heads, *self._widths, projected.data_ptr()),
-            *(seen.newest.data_ptr(), *_pointer_and_strides(cache.keys), *_pointer_and_strides(cache.values)),
-            *(seen.places.data_ptr(), seen.counts.data_ptr(), room, self._widths[0] ** -0.5, out.data_ptr()),
+            len(projected),
+            pointer(seen.which),
+            k,
+            self._heads,
+            key_width,
+            value_width,
+            *pointers(projected, seen.newest),
+            *keys,
+            *values,
+            *pointers(seen.places, seen.counts),
+            room,
+            key_width**-0.5,
+            out.data_ptr(),
         )
         return out
 
     def _attend_to_rows(self, queries: Tensor, cache: LayerCache, seen: Seen) -> Tensor:
         """Return cross-attention (m, heads · d_v) of queries (m, heads · d_k) to their rows' sources."""
-        keys, values = cache.memory_keys, cache.memory_values
-        out = queries.new_empty((len(queries), self._heads * self._widths[1]))
+        rows, width = queries.shape
+        key_width, value_width = self._widths
+        keys = _pointer_and_strides(cache.memory_keys)
+        values = _pointer_and_strides(cache.memory_values)
+        out = queries.new_empty((rows, self._heads * value_width))
         self.functions.nmt_attend_to_rows(
-            *(len(queries), pointer(seen.which), seen.places.size(1), self._heads, *self._widths, queries.data_ptr()),
-            *(queries.size(1), *_pointer_and_strides(keys), *_pointer_and_strides(values)),
-            *(seen.lengths.data_ptr(), self._widths[0] ** -0.5, out.data_ptr()),
+            rows,
+            pointer(seen.which),
+            seen.places.size(1),
+            self._heads,
+            key_width,
+            value_width,
+            queries.data_ptr(),
+            width,
+            *keys,
+            *values,
+            seen.lengths.data_ptr(),
+            key_width**-0.5,
+            out.data_ptr(),
         )
         return out
 
-    def _add(self, x: Tensor, z: Tensor, bias: Tensor | None, norm: nn.LayerNorm) -> tuple[Tensor, Tensor]:
-        """Add a sublayer's output z + bias to the residual stream x; return it and the next sublayer's input."""
+    def _add(self, x: Tensor, inner: Tensor, last: LaidOut, norm: nn.LayerNorm) -> tuple[Tensor, Tensor]:
+        """Add the output of a sublayer, of which `last` is the last layer, to the residual stream x.
+
+        Return the stream and the next sublayer's input.
+        """
+        z = last.product(inner)
         y = torch.empty_like(x)
-        self.functions.nmt_add_norm(
-            *(*x.shape, x.data_ptr(), z.data_ptr(), pointer(bias), pointer(norm.weight), pointer(norm.bias)),
-            *(self._epsilon, z.data_ptr() if self._first_norm else None, y.data_ptr()),
-        )
-        return (z, y) if self._first_norm else (y, y)
+        total = z if self._first_norm else None  # the residual stream, where that is not the normalised sum
+        given = pointers(x, z, last.bias, norm.weight, norm.bias)
+        self.functions.nmt_add_norm(*x.shape, *given, self._epsilon, *pointers(total, y))
+        if total is None:
+            return y, y
+        return total, y
 
 
 def _stack(functions: CDLL, layers: Sequence[Any], last_norm: nn.Module, **symbols: Any) -> Structure | None:
@@ -232,27 +277,33 @@ def _stack(functions: CDLL, layers: Sequence[Any], last_norm: nn.Module, **symbo
     `symbols` are its members that a decoder has for its inputs and outputs.
     """
     attention = layers[0].attention
+    residual = layers[0].attention_residual
     first, norms = _in_order(layers, last_norm)
+    following = iter(norms)
     weights = []
     for layer in layers:
-        products = [product and product.in_c() for product in _products(layer)]
-        if any(product and found is None for product, found in zip(_products(layer), products, strict=True)):
-            return None
-        qkv, out, query, cross_out, inner, outer = (each or structure("nmt_linear")() for each in products)
-        after = [_norm(norms.pop(0)) if norm else _norm(None) for norm in _norms(layer)]
+        products = []
+        for product in _products(layer):
+            in_c = structure("nmt_linear")() if product is None else product.in_c()
+            if in_c is None:
+                return None
+            products.append(in_c)
+        qkv, out, query, cross_out, inner, outer = products
+        after = [None if norm is None else next(following) for norm in _norms(layer)]
         of_layer = structure("nmt_layer_weights")(
             qkv=qkv, out=out, query=query, cross_out=cross_out, inner=inner, outer=outer
         )
-        of_layer.norms[:] = after
+        of_layer.norms[:] = [_norm(norm) for norm in after]
         weights.append(of_layer)
+    activation = address_of(_activation(functions, layers[0]), c_void_p)
     stack = structure("nmt_stack", len(layers))(
         layers=len(layers),
         heads=attention.heads,
         key_width=attention.widths[1],
         value_width=attention.widths[2],
-        width=layers[0].attention_residual.norm.weight.numel(),
+        width=residual.norm.weight.numel(),
         inner_width=layers[0].feed_forward.inner.outputs,
-        activate=address_of(_activation(functions, layers[0]), c_void_p).value,
+        activate=activation.value,
         first_norm=_norm(first),
         **symbols,
     )
@@ -274,7 +325,8 @@ def _norm(norm: nn.LayerNorm | None) -> Structure:
 
 def _products(layer: Any) -> list[LaidOut | None]:
     """Return what multiplies in a layer, in the order of computation; None for what an encoder has not."""
-    own, feed_forward = layer.attention, layer.feed_forward
+    own = layer.attention
+    feed_forward = layer.feed_forward
     cross = [layer.cross.query, layer.cross.out] if isinstance(layer, DecoderLayer) else [None, None]
     return [own.qkv, own.out, *cross, feed_forward.inner, feed_forward.outer]
 
@@ -287,8 +339,11 @@ def _norms(layer: Any) -> list[nn.LayerNorm | None]:
 
 def _in_order(layers: Sequence[Any], last_norm: Any) -> tuple[nn.LayerNorm | None, list[nn.LayerNorm]]:
     """Return the norm before the first sublayer, if any, and the norms after each."""
-    norms = [norm for layer in layers for norm in _norms(layer) if norm]
-    return (norms[0], [*norms[1:], last_norm]) if layers[0].attention_residual.pre else (None, norms)
+    norms = [norm for layer in layers for norm in _norms(layer) if norm is not None]
+    if not layers[0].attention_residual.pre:
+        return None, norms
+    first, *others = norms
+    return first, [*others, last_norm]
 
 
 def _pointer_and_strides(buffer: Tensor) -> tuple[int, ...]:
@@ -319,79 +374,96 @@ class InC(Plain):
 
     def __init__(self, layers: Sequence[LayersInC], beam: int) -> None:
         super().__init__([each.model for each in layers], beam)
-        self._layers, self._functions = layers, layers[0].functions
+        self._layers = layers
+        self._functions = layers[0].functions
         self._caches: list[Caches] = [()] * len(layers)
         self._caches_in_c: list[Any] = [None] * len(layers)
 
-    def encode(self, index: int, ids: Tensor) -> list[KeysValues]:
-        states = self._layers[index].encode(ids)
-        return [layer.cross.keys_values(states) for layer in decoder_layers(self.models[index])]
+    def source_states(self, index: int, ids: Tensor) -> Tensor:
+        return self._layers[index].encode(ids)
 
     def move(self, removal: Removal, buffer: Tensor, used: int) -> None:
         if removal.holes:
             last, holes = removal.moves
-            self._functions.nmt_move_rows(
-                *(len(holes), last.data_ptr(), holes.data_ptr(), buffer.size(1), used),
-                *(buffer.data_ptr(), *buffer.stride()[:3]),
-            )
+            rows = pointers(last, holes)
+            heads = buffer.size(1)
+            self._functions.nmt_move_rows(len(holes), *rows, heads, used, *_pointer_and_strides(buffer))
 
     def extend(self, past: Past, parents: Tensor, alive: Tensor) -> Past:
-        rows, extent = past.rows, past.memory.extent
-        bias, parents = with_room(rows.bias, 2, extent + self.beam, HIDDEN), parents.contiguous()
-        places, before = torch.empty_like(parents), bias.new_empty((self.beam, extent))
-        extent = self._functions.nmt_extend(
-            *(len(bias), self.beam, extent, parents.data_ptr(), bias.data_ptr(), bias.stride(0), bias.stride(1)),
-            *(before.data_ptr(), places.data_ptr()),
-        )
-        rows = rows._replace(positions=rows.positions + 1, places=places, bias=bias, ages=rows.ages + 1)
-        return Past(rows, past.memory._replace(extent=extent))
+        rows: Ancestry = past.rows
+        extent = past.memory.extent
+        bias = with_room(rows.bias, 2, extent + self.beam, HIDDEN)
+        parents = parents.contiguous()
+        places = torch.empty_like(parents)
+        scratch = bias.new_empty((self.beam, extent))
+        sizes = (len(bias), self.beam, extent)
+        given = pointers(parents, bias)
+        strides = bias.stride()[:2]
+        extent = self._functions.nmt_extend(*sizes, *given, *strides, *pointers(scratch, places))
+        return with_newest(past, places, bias, extent)
 
     def decode(self, index: int, x: Tensor, past: Past, alive: Tensor) -> tuple[Caches, Tensor]:
-        caches, flat = with_places(past.memory.caches[index], len(x), past.memory.extent), x.flatten(0, 1)
-        both = caches, self._in_c(index, caches)
+        layers = self._layers[index]
+        memory = past.memory
+        caches = with_places(memory.caches[index], len(x), memory.extent)
+        in_c = self._in_c(index, caches)
+        flat = x.flatten(0, 1)  # (n · k, d_model)
         if bool(alive.all()):
-            return caches, self._layers[index].states(flat, self._seen(past, None), *both).view_as(x)
-        which = alive.flatten().nonzero()[:, 0]
+            seen = self._seen(past, None)
+            return caches, layers.states(flat, seen, caches, in_c).view_as(x)
+        which = alive.flatten().nonzero()[:, 0]  # (m,)
+        seen = self._seen(past, which)
+        of_living = layers.states(flat[which], seen, caches, in_c)
         states = torch.zeros_like(x)
-        states.flatten(0, 1)[which] = self._layers[index].states(flat[which], self._seen(past, which), *both)
+        states.flatten(0, 1)[which] = of_living
         return caches, states
 
     def _in_c(self, index: int, caches: Caches) -> Any:
         """Return an array of the structures nmt_layer_states, which is made anew only for other buffers."""
         if caches is not self._caches[index]:
             self._caches[index] = caches
-            self._caches_in_c[index] = (structure("nmt_layer_states") * len(caches))(*map(cache_in_c, caches))
+            array = structure("nmt_layer_states") * len(caches)
+            self._caches_in_c[index] = array(*map(cache_in_c, caches))
         return self._caches_in_c[index]
 
     def _seen(self, past: Past, which: Tensor | None) -> Seen:
         rows: Ancestry = past.rows
-        (n, k, _), extent, at_once = rows.bias.shape, past.memory.extent, constant("PLACES_AT_ONCE")
+        bias = rows.bias
+        n, k, _ = bias.shape
+        extent = past.memory.extent
+        at_once = constant("PLACES_AT_ONCE")
         room = -(-extent // at_once) * at_once
-        places, counts = torch.empty((n, k, room), dtype=torch.int32), torch.empty((n, k), dtype=torch.int32)
-        self._functions.nmt_seen_places(
-            *(n, k, extent, rows.bias.data_ptr(), rows.bias.stride(0), rows.bias.stride(1)),
-            *(room, places.data_ptr(), counts.data_ptr()),
-        )
-        return Seen(which, rows.places, places, counts, torch.from_numpy(rows.source_lengths))
+        places = torch.empty((n, k, room), dtype=torch.int32)
+        counts = torch.empty((n, k), dtype=torch.int32)
+        strides = bias.stride()[:2]
+        results = pointers(places, counts)
+        self._functions.nmt_seen_places(n, k, extent, bias.data_ptr(), *strides, room, *results)
+        lengths = torch.from_numpy(rows.source_lengths)
+        return Seen(which, rows.places, places, counts, lengths)
 
-    def takes_steps(self, rows: int) -> bool:
-        """Return whether `steps` takes steps of `rows` hypotheses."""
-        one = len(self._layers) == 1 and self.models[0].config.positions != "words"
-        return one and self._layers[0].is_in_c(rows)
+    def can_take_steps(self, rows: int) -> bool:
+        """Return whether `take_steps` takes steps of `rows` hypotheses."""
+        if len(self._layers) > 1 or self.models[0].config.positions == "words":
+            return False
+        return self._layers[0].is_in_c(rows)
 
-    def steps(self, state: State, n_best: int, least: int) -> tuple[State, Tensor]:
-        """Take steps until a sentence is finished or buffers are full; return what `take` does.
+    def take_steps(self, state: State, n_best: int, least: int) -> tuple[State, Tensor]:
+        """Take steps until a sentence is finished or buffers are full; return what `take_step` does.
 
         `n_best` is as for `BeamOperations.choose_`, `least` the least number of symbols before `</s>`. There is room
         for a link of one more step.
         """
-        (beams, links, _, penalties, past), layers = state, self._layers[0]
+        beams, links, _, penalties, past = state
         rows: Ancestry = past.rows
-        count, longest = len(rows.places), rows.end
-        places = past.memory.extent + self.beam * max(1, STEPS_AHEAD // count)
+        count = len(rows.places)
+        longest = rows.end
+        steps = max(1, STEPS_AHEAD // count)
+        places = past.memory.extent + self.beam * steps
         bias = with_room(rows.bias, 2, places, HIDDEN)
         caches = with_places(past.memory.caches[0], count, places)
-        newest, done = torch.empty_like(beams.parents), torch.empty(count, dtype=torch.bool)
+        keys, values, *_ = caches[0]
+        newest = torch.empty_like(beams.parents)
+        done = torch.empty(count, dtype=torch.bool)
         positions = self.models[0].target_positions
         positions.extend_to(longest + 1, self.device)
         given = structure("nmt_beams", len(caches))(
@@ -399,7 +471,7 @@ class InC(Plain):
             beam=self.beam,
             n_best=n_best,
             extent=past.memory.extent,
-            room=min(bias.size(2), caches[0].keys.size(2), caches[0].values.size(2)),
+            room=min(bias.size(2), keys.size(2), values.size(2)),
             bias=bias.data_ptr(),
             bias_row=bias.stride(0),
             bias_hypothesis=bias.stride(1),
@@ -422,7 +494,8 @@ class InC(Plain):
             least=least,
             caches=self._in_c(0, caches),
         )
-        taken = layers.search(given, min(links.size(1), len(positions.table)) - longest)
+        most = min(links.size(1), len(positions.table)) - longest
+        taken = self._layers[0].search(given, most)
         rows = rows._replace(places=newest, bias=bias, ages=rows.ages + taken)
         memory = past.memory._replace(extent=given.extent, caches=(caches,))
         return state._replace(past=Past(rows, memory)), done

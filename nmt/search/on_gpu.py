@@ -28,12 +28,12 @@ from nmt.compute.recorded import Recorded
 from nmt.model.operations import join_heads, split_heads
 from nmt.model.transformer import Transformer
 from nmt.search.plain import Plain, Step, decoder_layers
-from nmt.search.state import KeysValues, Past, Removal, State, hidden, joined, mapped, tensors_of, with_room
+from nmt.search.state import Past, Removal, State, hidden, joined, mapped, tensors_of, with_room
 from nmt.system.device import Download, upload
 
-STEPS = "graphs"  # how steps reach a GPU: by "graphs", kernels "singly", or "plainly", which is without pages, too
 PAGE = 16  # slots of a page
-PLACES, PAGES = 128, 15  # of a row, for which there is room at first; PLACES is a multiple of ROOM
+PLACES = 128  # of a row, for which there is room at first; a multiple of ROOM
+PAGES = 15  # of a row, for which there is room at first
 WIDEST = 64 * 64  # of a head times hypotheses; more would not fit the kernel's registers
 SLOTS = 1 << 14  # up to which graphs repeat steps without the kernel, which read all for which there is room
 SMALL = 2048  # tokens of a batch whose encoder is repeated by a graph
@@ -94,37 +94,45 @@ class OnGPU(Plain):
         """
         super().__init__(models, beam)
         self._encoders = encoders
-        widest = max(max(model.config.key_width, model.config.value_width) for model in models)
+        widest = 0  # of heads
+        for model in models:
+            widest = max(widest, model.config.key_width, model.config.value_width)
         self.has_kernel = beam * widest <= WIDEST and has_triton(self.device)
         self._is_whole = self.has_kernel  # whether a step is given all pages and places
         self._graphs = StepGraphs(models, logits, self.device, say)
 
     def begin(self) -> Past:
-        return Past(self._paged_rows([], 0, 1 + PAGES), Pools((), np.empty(0, dtype=np.int32), 1))
+        rows = self._paged_rows([], 0, 1 + PAGES)
+        pools = Pools(caches=(), free=np.empty(0, dtype=np.int32), pages=1)
+        return Past(rows, pools)
 
     # --- sentences come and go
 
-    def encode(self, index: int, ids: Tensor) -> list[KeysValues]:
-        states = self._encoders[index](ids)
-        return [layer.cross.keys_values(states) for layer in decoder_layers(self.models[index])]
+    def source_states(self, index: int, ids: Tensor) -> Tensor:
+        return self._encoders[index](ids)
 
     def admit(self, past: Past, ids: Tensor, lengths: Sequence[int], longest: int) -> Past:
         rows, pools = past
-        start, end = len(rows.places), max(rows.end, longest)
+        start = len(rows.places)
+        end = max(rows.end, longest)
         for model in self.models:  # before anything is recorded that reads the table of their encodings
             model.target_positions.reserve(end, self.device)
-        rows = joined(rows, self._paged_rows(lengths, end, rows.listed.shape[1]))
+        _, columns = rows.listed.shape
+        rows = joined(rows, self._paged_rows(lengths, end, columns))
         rows, pools = self._with_pages(Past(rows, pools))
         table = rows.table[start:]
-        numbers = torch.arange(ids.size(1), device=self.device).expand(len(table), -1)
-        slots = torch.where(numbers < table[:, :1], slots_of(table, numbers), 0)
+        numbers = _numbers(table, ids.size(1))  # (m, s)
+        is_token = numbers < table[:, :1]
+        slots = torch.where(is_token, slots_of(table, numbers), 0)
         layers = []
         for index in range(len(self.models)):
-            sources = [torch.cat(list(map(join_heads, states)), 2) for states in self.encode(index, ids)]
+            encoded = self.encode(index, ids)
+            sources = [torch.cat((join_heads(keys), join_heads(values)), 2) for keys, values in encoded]
             if pools.caches:
                 of_model = pools.caches[index]
             else:
-                of_model = tuple(states.new_zeros((pools.pages * PAGE, states.size(2))) for states in sources)
+                room = pools.pages * PAGE
+                of_model = tuple(states.new_zeros((room, states.size(2))) for states in sources)
             for pool, states in zip(of_model, sources, strict=True):
                 pool[slots] = states
             layers.append(of_model)
@@ -158,93 +166,122 @@ class OnGPU(Plain):
     def _with_pages(self, past: Past) -> Past:
         """Give each sentence the pages that it lacks for its source and its places, and say so in the table."""
         rows, pools = past
-        needed = -(-rows.listed[:, 0] // PAGE) - (-rows.bounds // PAGE)
+        of_sources = -(-rows.listed[:, 0] // PAGE)
+        of_places = -(-rows.bounds // PAGE)
+        needed = of_sources + of_places
         owned = np.count_nonzero(rows.listed[:, 1:], axis=1)
         if not (needed > owned).any():
             return past
-        listed = with_room(torch.from_numpy(rows.listed), 1, 1 + int(needed.max())).numpy()
+        columns = 1 + int(needed.max())
+        before = torch.from_numpy(rows.listed)
+        listed = with_room(before, 1, columns).numpy()
         numbers = np.arange(listed.shape[1] - 1)
-        lacking = (owned[:, None] <= numbers) & (numbers < needed[:, None])
+        is_free = owned[:, None] <= numbers
+        lacking = is_free & (numbers < needed[:, None])
         total = int(lacking.sum())
         if total > len(pools.free):
             pages = pools.pages + max(3 * total, pools.pages // 2)
-            free = np.append(pools.free, np.arange(pools.pages, pages, dtype=np.int32))
-            layers = tuple(tuple(with_room(pool, 0, pages * PAGE) for pool in model) for model in pools.caches)
-            pools = Pools(layers, free, pages)
+            more = np.arange(pools.pages, pages, dtype=np.int32)
+            free = np.append(pools.free, more)
+            caches = mapped(lambda pool: with_room(pool, 0, pages * PAGE), pools.caches)
+            pools = Pools(caches, free, pages)
         listed[:, 1:][lacking] = pools.free[:total]
         table = upload(listed, self.device)
         if table.shape == rows.table.shape:  # in place, where graphs read it
             table = rows.table.copy_(table)
-        seen = with_room(rows.seen, 1, int(rows.bounds.max()))
+        places = int(rows.bounds.max())
+        seen = with_room(rows.seen, 1, places)
         rows = rows._replace(listed=listed, table=table, seen=seen)
         return Past(rows, pools._replace(free=pools.free[total:]))
 
     # --- steps
 
-    def take(self, step: Step, state: State, is_on_device: bool) -> tuple[State, Tensor]:
+    def take_step(self, step: Step, state: State, is_on_device: bool) -> tuple[State, Tensor]:
         rows: PagedRows = state.past.rows
-        ages, bounds = np.minimum(rows.ages + 1, rows.end), rows.bounds + self.beam
-        past = self._with_pages(Past(rows._replace(ages=ages, bounds=bounds), state.past.memory))
+        ages = np.minimum(rows.ages + 1, rows.end)
+        rows = rows._replace(ages=ages, bounds=rows.bounds + self.beam)
+        past = self._with_pages(Past(rows, state.past.memory))
         state = state._replace(past=past)
-        count, room = len(rows.places), graph_rows(len(rows.places))
-        widest = max(past.rows.seen.size(1), PAGE * (past.rows.table.size(1) - 1))
+        count = len(rows.places)
+        room = graph_rows(count)
+        slots = PAGE * (past.rows.table.size(1) - 1)
+        widest = max(past.rows.seen.size(1), slots)
         is_light = self.has_kernel or room * widest <= SLOTS
         by_graph = self._graphs.active and is_light and is_on_device
         self._is_whole = self.has_kernel or by_graph
 
         def reported(before: State) -> tuple[State, Tensor]:
             after, done = step(before)
-            return after, torch.stack((done, after.past.rows.extents), 1)  # (n, 2)
+            told = (done, after.past.rows.extents)
+            return after, torch.stack(told, 1)  # (n, 2)
 
-        return self._graphs(reported, state, count, room) if by_graph else reported(state)
+        if by_graph:
+            return self._graphs(reported, state, count, room)
+        return reported(state)
 
     def finished(self, past: Past, report: Download | None) -> tuple[Past, list[int]]:
         if report is None:
             return past, []
-        done, extents = report.read()[0].numpy().T
+        (told,) = report.read()
+        done, extents = told.numpy().T
         bounds = past.rows.bounds.copy()
         bounds[: len(extents)] = extents + self.beam  # after one more step, which is under way
-        return past._replace(rows=past.rows._replace(bounds=bounds)), np.flatnonzero(done).tolist()
+        rows = past.rows._replace(bounds=bounds)
+        finished = np.flatnonzero(done)
+        return past._replace(rows=rows), finished.tolist()
 
     def extend(self, past: Past, parents: Tensor, alive: Tensor) -> Past:
         rows: PagedRows = past.rows
         before = rows.seen
-        seen = before.gather(2, parents[:, None].expand_as(before)) & alive[:, None]
+        of_parents = before.gather(2, parents[:, None].expand_as(before))
+        seen = of_parents & alive[:, None]  # (n, c, k)
         # Choose the first free places by sorting: taken places come after all free ones.
         numbers = torch.arange(before.size(1), device=parents.device)
-        places = (seen.any(2) * len(numbers) + numbers).topk(self.beam, largest=False).indices
-        before.copy_(seen.scatter_(1, places[:, None], True))
-        rows = rows._replace(
-            positions=(rows.positions + 1).masked_fill_(~alive.any(1, keepdim=True), rows.end),
-            places=places,
-            extents=(seen.any(2) * (numbers + 1)).amax(1).int(),
-        )
+        is_taken = seen.any(2)  # (n, c)
+        order = is_taken * len(numbers) + numbers
+        places = order.topk(self.beam, largest=False).indices
+        seen.scatter_(1, places[:, None], True)
+        before.copy_(seen)
+        is_finished = ~alive.any(1, keepdim=True)
+        positions = (rows.positions + 1).masked_fill_(is_finished, rows.end)
+        extents = (seen.any(2) * (numbers + 1)).amax(1)
+        rows = rows._replace(positions=positions, places=places, extents=extents.int())
         return Past(rows, past.memory)
 
     def decode(self, index: int, x: Tensor, past: Past, alive: Tensor) -> tuple[tuple[Any, ...], Tensor]:
+        model = self.models[index]
         rows: PagedRows = past.rows
+        table = rows.table
         layers = past.memory.caches[index]
-        seen = rows.seen if self._is_whole else rows.seen[:, : int(rows.bounds.max())]
-        own = rows.places, seen, rows.extents
-        ways: list[Any]
+        seen = rows.seen
+        if not self._is_whole:
+            seen = seen[:, : int(rows.bounds.max())]
+        own = (rows.places, seen, rows.extents)
+        over_places: Callable[..., Tensor]
+        over_source: Callable[..., Tensor]
         if self.has_kernel:
             from nmt.search.step_attention import step_attention
 
-            ways = [partial(step_attention, table=rows.table, own=each, page=PAGE) for each in (own, None)]
+            over_places = partial(step_attention, table=table, own=own, page=PAGE)
+            over_source = partial(step_attention, table=table, own=None, page=PAGE)
         else:
-            pages = rows.table.size(1) - 1 if self._is_whole else -(-int(rows.listed[:, 0].max()) // PAGE)
-            dtype = layers[0].dtype
-            ways = [gathered(rows.table, own, dtype), gathered(rows.table[:, : 1 + pages], None, dtype)]
-
-        def attend(compute: Any, pool: Tensor, attention: Any, project: Any, y: Tensor) -> Tensor:
-            mixed = compute(project(y), pool, heads=attention.heads, widths=attention.widths[-2:])
-            return attention.out(mixed)  # type: ignore[no-any-return]
-
-        model = self.models[index]
+            over_places = gathered(table, own, layers[0].dtype)
+            if not self._is_whole:
+                longest = int(rows.listed[:, 0].max())
+                table = table[:, : 1 + -(-longest // PAGE)]
+            over_source = gathered(table, None, layers[0].dtype)
         for layer, pool in zip(decoder_layers(model), layers, strict=True):
-            to_own = partial(attend, ways[0], pool, layer.attention, layer.attention.qkv)
-            x = layer.states(x, to_own, partial(attend, ways[1], pool, layer.cross, layer.cross.query))
+            to_places = partial(attend_to_pages, over_places, pool, layer.attention, layer.attention.qkv)
+            to_source = partial(attend_to_pages, over_source, pool, layer.cross, layer.cross.query)
+            x = layer.states(x, to_places, to_source)
         return layers, model.decoder_norm(x)
+
+
+def attend_to_pages(compute: Callable[..., Tensor], pool: Tensor, attention: Any, project: Any, y: Tensor) -> Tensor:
+    """Attend from y (n, k, d_model) to keys and values of a pool, by `compute`, of the projections of y."""
+    projected = project(y)
+    mixed = compute(projected, pool, heads=attention.heads, widths=attention.widths[-2:])
+    return attention.out(mixed)  # type: ignore[no-any-return]
 
 
 def gathered(table: Tensor, own: Any, dtype: torch.dtype) -> Callable[..., Tensor]:
@@ -252,31 +289,47 @@ def gathered(table: Tensor, own: Any, dtype: torch.dtype) -> Callable[..., Tenso
 
     All attentions of a step share it. Queries, keys and values have the given dtype.
     """
-    size = PAGE * (table.size(1) - 1) if own is None else own[1].size(1)
-    numbers, first, newest = torch.arange(size, device=table.device).expand(len(table), -1), table.new_zeros(()), None
-    visible = (numbers < table[:, :1])[:, :, None]
-    if own is not None:
-        first = -(-table[:, :1] // PAGE) * PAGE
-        newest, visible = slots_of(table, first + own[0]), own[1]
-    slots, unseen = slots_of(table, first + numbers), ~visible.any(2, keepdim=True)
-    visible = visible.transpose(1, 2)[:, None]
-    bias = torch.zeros(visible.shape, dtype=dtype, device=table.device).masked_fill_(~visible, hidden(dtype))
+    lengths = table[:, :1]  # of sources, (n, 1)
+    if own is None:
+        pages = table.size(1) - 1
+        numbers = _numbers(table, PAGE * pages)
+        visible = (numbers < lengths)[:, :, None]
+        slots = slots_of(table, numbers)
+        newest = None
+    else:
+        places, visible, _ = own
+        numbers = _numbers(table, visible.size(1))
+        first = -(-lengths // PAGE) * PAGE
+        slots = slots_of(table, first + numbers)
+        newest = slots_of(table, first + places)
+    unseen = ~visible.any(2, keepdim=True)
+    hides = ~visible.transpose(1, 2)[:, None]  # (n, 1, k or 1, places)
+    bias = torch.zeros(hides.shape, dtype=dtype, device=table.device)
+    bias.masked_fill_(hides, hidden(dtype))
 
     def attention(query: Tensor, pool: Tensor, heads: int, widths: Sequence[int]) -> Tensor:
         if newest is not None:
-            query, new = query.split([heads * widths[0], pool.size(1)], dim=-1)
+            parts = [heads * widths[0], pool.size(1)]  # queries; keys and values
+            query, new = query.split(parts, dim=-1)
             pool[newest] = new
         states = pool[slots].masked_fill_(unseen, 0.0)  # they may hold infinity, and 0 times that is not 0
         keys, values = split_heads(states, heads, widths)
         (queries,) = split_heads(query, heads, widths[:1])
-        return join_heads(F.scaled_dot_product_attention(queries, keys, values, bias))
+        mixed = F.scaled_dot_product_attention(queries, keys, values, bias)
+        return join_heads(mixed)
 
     return attention
 
 
+def _numbers(table: Tensor, count: int) -> Tensor:
+    """Return (n, count), the numbers from 0 for each row."""
+    return torch.arange(count, device=table.device).expand(len(table), -1)
+
+
 def slots_of(table: Tensor, places: Tensor) -> Tensor:
     """Return the slots (n, m) of rows' `places` (n, m); those beyond the table's pages are arbitrary."""
-    pages = table[:, 1:].gather(1, (places // PAGE).clamp_max(table.size(1) - 2))
+    of_places = (places // PAGE).clamp_max(table.size(1) - 2)
+    pages = table[:, 1:].gather(1, of_places)
     return pages.long() * PAGE + places % PAGE
 
 
@@ -285,12 +338,16 @@ def slots_of(table: Tensor, places: Tensor) -> Tensor:
 
 def by_graphs(device: torch.device) -> bool:
     """Return whether CUDA graphs repeat the work of a search."""
-    return STEPS == "graphs" and device.type == "cuda"
+    return device.type == "cuda"
 
 
 def tensors_in(parts: Iterable[nn.Module]) -> list[Tensor]:
     """Return the parameters and buffers of parts of a model."""
-    return [tensor for part in parts for tensor in (*part.parameters(), *part.buffers())]
+    found: list[Tensor] = []
+    for part in parts:
+        found += part.parameters()
+        found += part.buffers()
+    return found
 
 
 def graph_rows(count: int) -> int:
@@ -304,21 +361,26 @@ class EncoderGraphs:
 
     def __init__(self, model: Transformer, device: torch.device, say: Callable[[str], None]) -> None:
         """Compute on `device`; report with `say` if graphs cannot be recorded."""
-        self._model, self._weights = model, tensors_in([model.encoder, model.encoder_norm])
+        self._model = model
+        self._weights = tensors_in([model.encoder, model.encoder_norm])
         self._recorded = Recorded(device, say, by_graphs(device))
-        self._x, self._seen = torch.empty(0, device=device), torch.empty(0, dtype=torch.bool, device=device)
+        self._x = torch.empty(0, device=device)  # inputs, where graphs read them
+        self._seen = torch.empty(0, dtype=torch.bool, device=device)  # their mask
 
     def __call__(self, ids: Tensor) -> Tensor:
         """Return the states (n, s, d_model) of sources `ids` (n, s)."""
         model = self._model
-        x, seen = model.embed_source(ids), model.operations.padding_mask(ids)
+        x = model.embed_source(ids)
+        seen = model.operations.padding_mask(ids)
         assert seen is not None, "on a GPU there is always a mask, since finding out would make the host wait"
         n, s, width = x.shape
-        rows, length = graph_rows(n), graph_rows(s)
+        rows = graph_rows(n)
+        length = graph_rows(s)
         if not self._recorded.active or rows * length > SMALL:
             return model.encode_embedded(x, seen)
         if len(self._seen) < SMALL:
-            self._x, self._seen = x.new_empty(SMALL * width), seen.new_empty(SMALL)
+            self._x = x.new_empty(SMALL * width)
+            self._seen = seen.new_empty(SMALL)
         padded = self._x[: rows * length * width].view(rows, length, width)
         mask = self._seen[: rows * length].view(rows, 1, 1, length)
         padded.zero_()[:n, :s] = x  # hidden places may hold anything but NaN
@@ -327,7 +389,8 @@ class EncoderGraphs:
         def work() -> None:
             padded.copy_(model.encode_embedded(padded, mask))
 
-        if not self._recorded.replay((rows, length), work, [self._x, self._seen], weights=self._weights):
+        reads = [self._x, self._seen]
+        if not self._recorded.replay((rows, length), work, reads, weights=self._weights):
             work()
         return padded[:n, :s]
 
@@ -344,8 +407,10 @@ class StepGraphs:
     ) -> None:
         """Record steps of `models`, and of their output projections; report with `say` if it cannot be done."""
         self._models = models
-        decoders = [part for model in models for part in (model.target_embedding, model.decoder, model.decoder_norm)]
-        self._weights = tensors_in([*decoders, *logits])
+        parts = list(logits)
+        for model in models:
+            parts += [model.target_embedding, model.decoder, model.decoder_norm]
+        self._weights = tensors_in(parts)
         self._recorded = Recorded(device, say, by_graphs(device))
         self._kept: list[Tensor] = []  # the rows of states, where graphs read and write them
         self._loaded = (0, 0)  # rows of sentences, and of the step for which others were filled
@@ -359,10 +424,12 @@ class StepGraphs:
     def __call__(self, step: Step, state: State, count: int, rows: int) -> tuple[State, Tensor]:
         """Take a step of `rows` rows, of which `count` have sentences; return the state and the report of these."""
         self._load(state, count, rows)
-        tables = [table for model in self._models for table in model.tables()]
-        reads = [self._report, *self._kept, state.penalties, *tensors_of(state.past.memory), *tables]
+        past = state.past
+        reads = [self._report, *self._kept, state.penalties, *tensors_of(past.memory)]
+        for model in self._models:
+            reads += model.tables()
         work = partial(self._work, step, self._view(state, rows), rows)
-        if not self._recorded.replay(rows, work, reads, state.past.rows.end, self._weights):
+        if not self._recorded.replay(rows, work, reads, past.rows.end, self._weights):
             return step(self._view(state, count))
         return self._view(state, count), self._report[:count]
 
@@ -374,26 +441,32 @@ class StepGraphs:
     def _store(self, new: Sequence[Tensor], rows: int) -> None:
         """Copy tensors to the first rows of where graphs expect them."""
         kept = [each[:rows] for each in self._kept]
-        storages = {each.untyped_storage().data_ptr() for each in kept}
-        moving = [
-            (to, each.clone() if each.untyped_storage().data_ptr() in storages else each)
-            for to, each in zip(kept, new, strict=True)
-            if not _is_same(to, each)
-        ]
+        storages = {_storage(each) for each in kept}
+        moving = []
+        for to, each in zip(kept, new, strict=True):
+            if _is_same(to, each):
+                continue
+            if _storage(each) in storages:  # another tensor may be copied over it first
+                moving.append((to, each.clone()))
+            else:
+                moving.append((to, each))
         for to, each in moving:
             to.copy_(each)
 
     def _load(self, state: State, count: int, rows: int) -> None:
         """Bring the rows of a state to where graphs expect them; empty those without sentences."""
         found = list(tensors_of(_rows_of(state)))
-        known = self._kept if len(self._kept) == len(found) else [each[:0] for each in found]
-        self._kept = [_with_rows(kept, each, rows) for kept, each in zip(known, found, strict=True)]
+        known = self._kept
+        if len(known) != len(found):
+            known = [each[:0] for each in found]
+        pairs = zip(known, found, strict=True)
+        self._kept = [_with_rows(kept, each, rows) for kept, each in pairs]
         self._store(found, count)
         for before, kept in zip(known, self._kept, strict=True):
             if kept is not before or self._loaded != (count, rows):
                 kept[count:rows] = -math.inf if kept.is_floating_point() else 0
         self._report = with_room(self._report, 0, rows)
-        self._loaded = count, rows
+        self._loaded = (count, rows)
 
     def _view(self, state: State, rows: int) -> State:
         """Return a state whose rows are the first ones where graphs know them."""
@@ -403,7 +476,8 @@ class StepGraphs:
             return next(kept)[:rows] if isinstance(each, Tensor) else each
 
         beams, links, rules, of_past = mapped(moved, _rows_of(state))
-        return state._replace(beams=beams, links=links, rules=rules, past=state.past._replace(rows=of_past))
+        past = state.past._replace(rows=of_past)
+        return state._replace(beams=beams, links=links, rules=rules, past=past)
 
 
 def _rows_of(state: State) -> tuple[Any, ...]:
@@ -413,9 +487,17 @@ def _rows_of(state: State) -> tuple[Any, ...]:
 
 def _with_rows(kept: Tensor, new: Tensor, rows: int) -> Tensor:
     """Return a tensor with room for `rows` rows like those of `new`: `kept`, if it is one."""
-    alike = kept if kept.shape[1:] == new.shape[1:] else new.new_empty((0, *new.shape[1:]))
-    return with_room(alike, 0, rows)
+    if kept.shape[1:] != new.shape[1:]:
+        kept = new.new_empty((0, *new.shape[1:]))
+    return with_room(kept, 0, rows)
+
+
+def _storage(tensor: Tensor) -> int:
+    """Return where the memory of a tensor begins, of which others may be views."""
+    return tensor.untyped_storage().data_ptr()
 
 
 def _is_same(one: Tensor, other: Tensor) -> bool:
-    return one.data_ptr() == other.data_ptr() and one.shape == other.shape and one.stride() == other.stride()
+    if one.data_ptr() != other.data_ptr():
+        return False
+    return one.shape == other.shape and one.stride() == other.stride()

@@ -21,23 +21,28 @@ from torch import Tensor
 from nmt.recipe import Decoding
 
 SYMBOLS_PER_BLOCK = 64  # of a two-stage draw
-STEP, FIRST, SECOND = (signed - (1 << 64) for signed in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
+STEP = 0x9E3779B97F4A7C15 - (1 << 64)  # SplitMix64's constants, as signed numbers
+FIRST = 0xBF58476D1CE4E5B9 - (1 << 64)
+SECOND = 0x94D049BB133111EB - (1 << 64)
 
 
 def key(seed: int, ids: Sequence[int]) -> int:
     """Hash a seed and a source's subwords to 64 bits."""
     text = b"".join(number.to_bytes(8, "little") for number in (seed, *ids))
-    return int.from_bytes(blake2b(text, digest_size=8).digest(), "little", signed=True)
+    digest = blake2b(text, digest_size=8).digest()
+    return int.from_bytes(digest, "little", signed=True)
 
 
 def random_bits(keys: Tensor, count: int, positions: Tensor) -> Tensor:
     """Return (n, count), 64 random bits for each sample at positions (n, 1), given source keys (n,)."""
-    return stream(stream(keys, count) + STEP * positions, 1)[:, :, 0]
+    of_samples = stream(keys, count)  # (n, count)
+    return stream(of_samples + STEP * positions, 1)[:, :, 0]
 
 
 def stream(bits: Tensor, count: int) -> Tensor:
     """Return (…, count), the first `count` SplitMix64 outputs for seeds `bits` (…) (Steele et al. 2014)."""
-    bits = bits[..., None] + STEP * torch.arange(1, count + 1, device=bits.device)
+    numbers = torch.arange(1, count + 1, device=bits.device)
+    bits = bits[..., None] + STEP * numbers
     bits = (bits ^ _shifted(bits, 30)) * FIRST
     bits = (bits ^ _shifted(bits, 27)) * SECOND
     return bits ^ _shifted(bits, 31)
@@ -45,7 +50,8 @@ def stream(bits: Tensor, count: int) -> Tensor:
 
 def _shifted(bits: Tensor, by: int) -> Tensor:
     """Shift right, filling with zeros."""
-    return (bits >> by) & ((1 << (64 - by)) - 1)
+    low = (1 << (64 - by)) - 1
+    return (bits >> by) & low
 
 
 def draw(log_probs: Tensor, bits: Tensor, decoding: Decoding) -> Tensor:
@@ -54,7 +60,8 @@ def draw(log_probs: Tensor, bits: Tensor, decoding: Decoding) -> Tensor:
     First decoding.temperature flattens or sharpens the distribution. Then only the decoding.top_k most probable symbols
     are kept, and of these the smallest set with a total probability of at least decoding.top_p.
     """
-    scaled = (log_probs - log_probs.amax(-1, keepdim=True)) / decoding.temperature
+    highest = log_probs.amax(-1, keepdim=True)
+    scaled = (log_probs - highest) / decoding.temperature
     if decoding.top_k is not None or decoding.top_p < 1.0:
         scaled = _most_probable(scaled, decoding)
     # Draw a block, then one of its symbols: this takes far fewer random numbers.
@@ -62,24 +69,32 @@ def draw(log_probs: Tensor, bits: Tensor, decoding: Decoding) -> Tensor:
     members = math.gcd(vocabulary, SYMBOLS_PER_BLOCK)
     blocks = vocabulary // members
     noise = _gumbel(stream(bits, blocks + members))
-    of_blocks = scaled.exp().view(*bits.shape, members, blocks).sum(2).log()
-    block = (of_blocks + noise[:, :, :blocks]).argmax(-1, keepdim=True)
-    symbols = block + torch.arange(0, vocabulary, blocks, device=bits.device)
-    chosen = (scaled.gather(2, symbols) + noise[:, :, blocks:]).argmax(-1, keepdim=True)
+    probabilities = scaled.exp().view(*bits.shape, members, blocks)
+    of_blocks = probabilities.sum(2).log()  # (n, k, blocks)
+    noisy = of_blocks + noise[:, :, :blocks]
+    block = noisy.argmax(-1, keepdim=True)
+    numbers = torch.arange(0, vocabulary, blocks, device=bits.device)
+    symbols = block + numbers  # (n, k, members)
+    of_members = scaled.gather(2, symbols)
+    noisy = of_members + noise[:, :, blocks:]
+    chosen = noisy.argmax(-1, keepdim=True)
     return symbols.gather(2, chosen)[:, :, 0]
 
 
 def _most_probable(scaled: Tensor, decoding: Decoding) -> Tensor:
     """Return `scaled` (n, k, vocabulary) with -inf for all symbols except those that top_k and top_p keep."""
     vocabulary = scaled.size(-1)
-    best, order = scaled.topk(min(decoding.top_k or vocabulary, vocabulary))
+    count = min(decoding.top_k or vocabulary, vocabulary)
+    best, order = scaled.topk(count)
     share = best.double().softmax(-1)
-    before = share.cumsum(-1) - share
+    before = share.cumsum(-1) - share  # of those that are more probable
     kept = best.masked_fill(before >= decoding.top_p, -math.inf)
-    return torch.full_like(scaled, -math.inf).scatter_(2, order, kept)
+    nothing = torch.full_like(scaled, -math.inf)
+    return nothing.scatter_(2, order, kept)
 
 
 def _gumbel(bits: Tensor) -> Tensor:
     """Convert uniform random bits to standard Gumbel noise."""
-    uniform = (_shifted(bits, 11).double() + 0.5) * 2.0**-53
+    whole = _shifted(bits, 11).double()
+    uniform = (whole + 0.5) * 2.0**-53
     return uniform.log_().neg_().log_().neg_()

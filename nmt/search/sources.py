@@ -83,7 +83,7 @@ Found = tuple[Source, list[Hypothesis]]
 class SourceQueue(Protocol):
     """Thread-safe queue from which an engine takes its sources."""
 
-    def take(self, tokens: int, wait: bool) -> list[Source]:
+    def take_sources(self, tokens: int, wait: bool) -> list[Source]:
         """Remove and return sources, longest first, whose padded size, count × (longest + 1), is at most `tokens`.
 
         With `wait`, block until a source is available and return at least one; [] ends the search. Without `wait`, []
@@ -129,7 +129,7 @@ class Pool:
         self._sources += sources
         self._sources.sort(key=lambda source: (len(source.ids), -source.number))
 
-    def take(self, tokens: int, at_least: int) -> list[Source]:
+    def take_sources(self, tokens: int, at_least: int) -> list[Source]:
         """Remove and return the longest sources: as many as fit in `tokens` when padded, but at least `at_least`."""
         if not self._sources:
             return []

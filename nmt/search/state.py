@@ -105,6 +105,13 @@ class Past(NamedTuple):
     memory: Any
 
 
+def with_newest(past: Past, places: Tensor, bias: Tensor, extent: int) -> Past:
+    """Return a past whose hypotheses have one more symbol, at `places` (n, k), after which `bias` and `extent` hold."""
+    rows: Ancestry = past.rows
+    rows = rows._replace(positions=rows.positions + 1, places=places, bias=bias, ages=rows.ages + 1)
+    return Past(rows, past.memory._replace(extent=extent))
+
+
 class State(NamedTuple):
     """All that a step of a search reads or writes, but for the models' weights."""
 
@@ -139,7 +146,9 @@ class Removal:
 
     def __init__(self, leaving: Sequence[int], rows: int, device: torch.device = CPU) -> None:
         """Plan the removal of the rows `leaving`, in ascending order, from a batch of `rows` on `device`."""
-        self.leaving, self.count, self.device = leaving, rows - len(leaving), device
+        self.leaving = leaving
+        self.count = rows - len(leaving)
+        self.device = device
         gone = set(leaving)
         self.holes = [row for row in leaving if row < self.count]
         self.last = [row for row in range(self.count, rows) if row not in gone]  # rows that move into the holes
@@ -178,13 +187,18 @@ def mapped(change: Callable[[Any], Any], state: Rows) -> Rows:
     def of(part: Any) -> Any:
         if isinstance(part, (Tensor, np.ndarray)):
             return change(part)
-        return mapped(change, part) if isinstance(part, tuple) else part
+        if isinstance(part, tuple):
+            return mapped(change, part)
+        return part
 
     return _like(state, [of(part) for part in state])
 
 
 def _like(state: Rows, parts: Sequence[Any]) -> Rows:
-    return type(state)(parts) if type(state) is tuple else type(state)(*parts)
+    """Return a state of the same type that consists of `parts`."""
+    if type(state) is tuple:
+        return type(state)(parts)
+    return type(state)(*parts)
 
 
 def tensors_of(state: Any) -> Iterator[Tensor]:
@@ -207,19 +221,27 @@ def joined(before: Rows, new: Rows, padding: float = 0) -> Rows:
             return torch.cat(_equal_sizes(one, other, padding))
         if isinstance(one, np.ndarray):
             return np.concatenate((one, other))
-        return joined(one, other, padding) if isinstance(one, tuple) else other
+        if isinstance(one, tuple):
+            return joined(one, other, padding)
+        return other
 
     return _like(before, [of(one, other) for one, other in zip(before, new, strict=True)])
 
 
 def _equal_sizes(one: Tensor, other: Tensor, padding: float) -> list[Tensor]:
+    """Fill up two tensors so that all their dimensions but the first are equal."""
     sizes = [max(pair) for pair in zip(one.shape[1:], other.shape[1:], strict=True)]
-    padded = []
-    for each in (one, other):
-        beyond = [size - has for size, has in zip(sizes, each.shape[1:], strict=True)]
-        pads = [number for size in reversed(beyond) for number in (0, size)]
-        padded.append(F.pad(each, pads, value=padding) if any(pads) else each)
-    return padded
+    return [_filled_up(each, sizes, padding) for each in (one, other)]
+
+
+def _filled_up(rows: Tensor, sizes: Sequence[int], padding: float) -> Tensor:
+    """Fill up the dimensions after the first to `sizes`."""
+    pads: list[int] = []  # before and after the elements of a dimension, the last dimension first
+    for dim in range(rows.dim() - 1, 0, -1):
+        pads += [0, sizes[dim - 1] - rows.size(dim)]
+    if not any(pads):
+        return rows
+    return F.pad(rows, pads, value=padding)
 
 
 def with_room(buffer: Tensor, dim: int, size: int, fill: float = 0.0, beside: tuple[int, int] | None = None) -> Tensor:
@@ -231,9 +253,13 @@ def with_room(buffer: Tensor, dim: int, size: int, fill: float = 0.0, beside: tu
     """
     if size <= buffer.size(dim):
         return buffer
-    if beside is not None and 2 * beside[1] < buffer.size(beside[0]):
-        buffer = buffer.narrow(beside[0], 0, min(_with_margin(*beside), buffer.size(beside[0])))
-    shape, filled = list(buffer.shape), buffer.size(dim)
+    if beside is not None:
+        other, used = beside
+        if 2 * used < buffer.size(other):
+            kept = min(_with_margin(other, used), buffer.size(other))
+            buffer = buffer.narrow(other, 0, kept)
+    filled = buffer.size(dim)
+    shape = list(buffer.shape)
     shape[dim] = _with_margin(dim, max(size, filled * 3 // 2))
     larger = buffer.new_full(shape, fill)
     larger.narrow(dim, 0, filled).copy_(buffer)
@@ -242,7 +268,9 @@ def with_room(buffer: Tensor, dim: int, size: int, fill: float = 0.0, beside: tu
 
 def _with_margin(dim: int, size: int) -> int:
     """Round `size` up to a multiple of ROOM, except for rows (`dim` 0), each of which may take gigabytes."""
-    return -(-size // ROOM) * ROOM if dim else size
+    if dim == 0:
+        return size
+    return -(-size // ROOM) * ROOM
 
 
 def hidden(dtype: torch.dtype) -> float:
@@ -280,11 +308,13 @@ def no_cache(source: KeysValues) -> LayerCache:
 def with_sources(cache: LayerCache, source: KeysValues, before: Ancestry, extent: int) -> LayerCache:
     """Return a cache with the keys and values of more sources, as the rows after those that there are."""
     start = len(before.places)
-    end, width = start + len(source[0]), source[0].size(2)
+    end = start + len(source[0])
+    width = source[0].size(2)
     own = [with_room(buffer, 0, end, beside=(2, extent)) for buffer in (cache.keys, cache.values)]
     memory = []
     for buffer, states in zip((cache.memory_keys, cache.memory_values), source, strict=True):
-        wide = with_room(with_room(buffer, 0, end, beside=(2, before.longest)), 2, width, beside=(0, end))
+        long = with_room(buffer, 0, end, beside=(2, before.longest))
+        wide = with_room(long, 2, width, beside=(0, end))
         wide[start:end, :, :width] = states
         memory.append(wide)
     return LayerCache(*own, *memory)

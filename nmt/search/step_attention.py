@@ -21,7 +21,8 @@ TILE = tl.constexpr(64)  # places that a program reads at a time
 
 @triton.jit
 def _slots(pages, places, exists, PAGE: tl.constexpr):
-    return tl.load(pages + places // PAGE, exists, 0).to(tl.int64) * PAGE + places % PAGE
+    page = tl.load(pages + places // PAGE, exists, 0).to(tl.int64)
+    return page * PAGE + places % PAGE
 
 
 @triton.jit
@@ -37,9 +38,12 @@ def _add(scores, values, highest, total, sums):
     """Add a tile's scores, for powers of 2, to a softmax: to the highest one, and to sums of powers and of products."""
     higher = tl.maximum(highest, tl.max(scores, 1))
     base = tl.where(higher > -float("inf"), higher, 0.0)
-    powers, shrunk = tl.exp2(scores - base[:, None]), tl.exp2(highest - base)
+    powers = tl.exp2(scores - base[:, None])
+    shrunk = tl.exp2(highest - base)
     products = tl.dot(powers.to(values.dtype), values, input_precision="ieee")
-    return higher, total * shrunk + tl.sum(powers, 1), sums * shrunk[:, None] + products
+    total = total * shrunk + tl.sum(powers, 1)
+    sums = sums * shrunk[:, None] + products
+    return higher, total, sums
 
 
 @triton.jit(do_not_specialize=["beam", "columns", "places"])
@@ -61,45 +65,76 @@ def _attention(
     BLOCK: tl.constexpr,
     BEAM: tl.constexpr,
 ):
-    head, heads, row = tl.program_id(0), tl.num_programs(0), tl.program_id(1).to(tl.int64)
-    hypotheses, tile, block = tl.arange(0, BEAM)[:, None], tl.arange(0, TILE), tl.arange(0, BLOCK)
-    exists, k_inside, v_inside = hypotheses < beam, block < K_WIDTH, block < V_WIDTH
-    keys, width, scale = heads * K_WIDTH, heads * (K_WIDTH + V_WIDTH), 1.4426950408889634 * K_WIDTH**-0.5  # log₂ e
-    k_first, v_first, rows = head * K_WIDTH, keys + head * V_WIDTH, row * beam + hypotheses
+    head = tl.program_id(0)
+    heads = tl.num_programs(0)
+    row = tl.program_id(1).to(tl.int64)
+    hypotheses = tl.arange(0, BEAM)[:, None]
+    tile = tl.arange(0, TILE)
+    block = tl.arange(0, BLOCK)
+    exists = hypotheses < beam
+    k_inside = block < K_WIDTH
+    v_inside = block < V_WIDTH
+    keys = heads * K_WIDTH
+    width = heads * (K_WIDTH + V_WIDTH)
+    scale = 1.4426950408889634 * K_WIDTH**-0.5  # log₂ e, for powers of 2
+    k_first = head * K_WIDTH
+    v_first = keys + head * V_WIDTH
+    rows = row * beam + hypotheses
     query += rows * (keys + width if OWN else keys) + block
     q = tl.load(query + k_first, exists & k_inside, 0.0)
-    pages, length = table + row * columns + 1, tl.load(table + row * columns)
-    first, end, total = 0, length, tl.zeros((BEAM,), tl.float32)
-    highest, sums = total - float("inf"), tl.zeros((BEAM, BLOCK), tl.float32)
+    pages = table + row * columns + 1
+    length = tl.load(table + row * columns)
+    first = 0
+    end = length
+    total = tl.zeros((BEAM,), tl.float32)
+    highest = total - float("inf")
+    sums = tl.zeros((BEAM, BLOCK), tl.float32)
     if OWN:  # the newest keys and values stay in registers; nothing that is stored here is read here
-        first, end = (length + PAGE - 1) // PAGE * PAGE, tl.load(extents + row)
+        first = (length + PAGE - 1) // PAGE * PAGE
+        end = tl.load(extents + row)
         place = tl.load(newest + rows, exists, 0)
         own = pool + _slots(pages, first + place, exists, PAGE) * width + block
         key = _moved(query + keys + k_first, own + k_first, exists & k_inside)
         sums += _moved(query + keys + v_first, own + v_first, exists & v_inside)
-        highest, total = tl.sum(q.to(tl.float32) * key.to(tl.float32), 1) * scale, total + 1.0
+        with_own = q.to(tl.float32) * key.to(tl.float32)
+        highest = tl.sum(with_own, 1) * scale
+        total += 1.0
     for start in range(0, end, TILE):
         numbers = start + tile
         visible = exists & (numbers < end)
         if OWN:
-            visible &= tl.load(seen + (row * places + numbers) * beam + hypotheses, visible, 0) != 0
+            seen_at = seen + (row * places + numbers) * beam + hypotheses
+            visible &= tl.load(seen_at, visible, 0) != 0
             visible &= numbers != place
         used = tl.max(visible.to(tl.int32), 0) != 0  # others may hold infinity, and 0 times that is not 0
         slots = _slots(pages, first + numbers, used, PAGE) * width
-        k = tl.load(pool + slots + (k_first + block)[:, None], used & k_inside[:, None], 0.0)
-        v = tl.load(pool + slots[:, None] + v_first + block, used[:, None] & v_inside, 0.0)
-        scores = tl.where(visible, tl.dot(q, k, input_precision="ieee") * scale, -float("inf"))
+        k_at = pool + slots + (k_first + block)[:, None]
+        v_at = pool + slots[:, None] + v_first + block
+        k = tl.load(k_at, used & k_inside[:, None], 0.0)
+        v = tl.load(v_at, used[:, None] & v_inside, 0.0)
+        products = tl.dot(q, k, input_precision="ieee") * scale
+        scores = tl.where(visible, products, -float("inf"))
         highest, total, sums = _add(scores, v, highest, total, sums)
-    out = (sums / tl.where(total > 0.0, total, 1.0)[:, None]).to(q.dtype)  # 0 where there is no key
-    tl.store(mixed + rows * (width - keys) + head * V_WIDTH + block, out, exists & v_inside)
+    divisor = tl.where(total > 0.0, total, 1.0)  # the result is 0 where there is no key
+    out = sums / divisor[:, None]
+    at = rows * (width - keys) + head * V_WIDTH + block
+    tl.store(mixed + at, out.to(q.dtype), exists & v_inside)
 
 
 def constants(own: bool, page: int, widths: Sequence[int], beam: int) -> dict[str, int | bool]:
     """Return the constants of the kernel, whose every combination is compiled."""
-    blocks = [max(16, triton.next_power_of_2(each)) for each in (max(widths), beam)]
-    warps = 8 if blocks[0] * blocks[1] > 2048 else 4  # with fewer, registers would spill
-    names = ("OWN", "PAGE", "K_WIDTH", "V_WIDTH", "BLOCK", "BEAM", "num_warps")
-    return dict(zip(names, (own, page, *widths, *blocks, warps), strict=True))
+    k_width, v_width = widths
+    block = max(16, triton.next_power_of_2(max(widths)))
+    rows = max(16, triton.next_power_of_2(beam))
+    return {
+        "OWN": own,
+        "PAGE": page,
+        "K_WIDTH": k_width,
+        "V_WIDTH": v_width,
+        "BLOCK": block,
+        "BEAM": rows,
+        "num_warps": 8 if block * rows > 2048 else 4,  # with fewer, registers would spill
+    }
 
 
 def step_attention(
@@ -111,9 +146,10 @@ def step_attention(
     `extents`. The newest keys and values are stored, too. `widths` are d_k and d_v.
     """
     n, k, _ = query.shape
-    mixed, (newest, seen, extents) = query.new_empty(n, k, heads * widths[1]), own or (table, table, table)
-    _attention[heads, n](
-        *(query, pool, mixed, table, newest, seen, extents, k, table.size(1), seen.size(1)),
-        **constants(own is not None, page, widths, k),
-    )
+    mixed = query.new_empty(n, k, heads * widths[1])
+    newest, seen, extents = own or (table, table, table)
+    sizes = (k, table.size(1), seen.size(1))
+    kernel = _attention[heads, n]
+    compiled = constants(own is not None, page, widths, k)
+    kernel(query, pool, mixed, table, newest, seen, extents, *sizes, **compiled)
     return mixed

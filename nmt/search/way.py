@@ -37,12 +37,13 @@ from nmt.system.errors import UserError
 
 CPU_BEAM = 4  # on a CPU, a larger beam reduces automatic batch sizes in proportion
 MOST_BATCH_TOKENS = 1 << 15  # upper bound on automatic batch sizes on a GPU; larger ones gain nothing
+BF16 = ("torch:ops.mkldnn._reorder_linear_weight", "torch:ops.mkldnn._linear_pointwise")
 INT8 = ("torch:ops.onednn.qlinear_prepack", "torch:ops.onednn.qlinear_pointwise")
 HALVES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
-class Searched(NamedTuple):
-    """Models prepared for a search, and how it computes."""
+class PreparedModels(NamedTuple):
+    """What an engine searches with: models whose layers are laid out, and how it computes."""
 
     models: Sequence[Transformer]
     logits: Sequence[nn.Module]
@@ -52,7 +53,7 @@ class Searched(NamedTuple):
     """Make the way in which a search takes its steps, for a beam"""
 
 
-def for_search(models: Sequence[Transformer], precision: str, say: Callable[[str], None]) -> Searched:
+def for_search(models: Sequence[Transformer], precision: str, say: Callable[[str], None]) -> PreparedModels:
     """Prepare models for a search in `precision`, which is one that `search_precision` returns.
 
     Parameters that are not laid out anew are shared with `models`; models in fp64 stay so on a CPU. Report missing C
@@ -63,36 +64,37 @@ def for_search(models: Sequence[Transformer], precision: str, say: Callable[[str
     try:
         return _on_cpu(models, precision, say)
     except (AttributeError, NotImplementedError, RuntimeError) as error:
-        raise UserError(
-            f"precision {precision}: PyTorch cannot compute in it on this machine: {str(error).splitlines()[0]}",
-            "use --precision fp32, or auto",
-        ) from None
+        reason = str(error).splitlines()[0]
+        problem = f"precision {precision}: PyTorch cannot compute in it on this machine: {reason}"
+        raise UserError(problem, "use --precision fp32, or auto") from None
 
 
-def _on_gpu(models: Sequence[Transformer], precision: str, say: Callable[[str], None]) -> Searched:
-    device = models[0].output_embedding.weight.device
-    dtype = HALVES.get(precision, models[0].output_embedding.weight.dtype)
+def _on_gpu(models: Sequence[Transformer], precision: str, say: Callable[[str], None]) -> PreparedModels:
+    weight = models[0].output_embedding.weight
+    dtype = HALVES.get(precision, weight.dtype)
     linear = None if precision == "fp32" else partial(HalfPrecision, dtype=dtype)
     prepared = [computed_by(model, GPU(), linear).eval() for model in models]
     logits = [Logits(*_output(model), dtype) for model in models]
-    if on_gpu.STEPS == "plainly":
-        return Searched(prepared, logits, BeamOperations(), partial(Plain, prepared))
     say = cache(say)  # graphs of each model may say the same
-    encoders = [on_gpu.EncoderGraphs(model, device, say) for model in prepared]
-    return Searched(prepared, logits, BeamOperations(), partial(on_gpu.OnGPU, prepared, logits, encoders, say))
+    encoders = [on_gpu.EncoderGraphs(model, weight.device, say) for model in prepared]
+    way = partial(on_gpu.OnGPU, prepared, logits, encoders, say)
+    return PreparedModels(prepared, logits, BeamOperations(), way)
 
 
-def _on_cpu(models: Sequence[Transformer], precision: str, say: Callable[[str], None]) -> Searched:
-    layouts = [_layout(precision, model.output_embedding.weight) for model in models]
-    logits = [cast(LaidOut, layout(*_output(model))) for layout, model in zip(layouts, models, strict=True)]
-    prepared = [computed_by(model, PLAIN, layout).eval() for layout, model in zip(layouts, models, strict=True)]
+def _on_cpu(models: Sequence[Transformer], precision: str, say: Callable[[str], None]) -> PreparedModels:
+    logits = []
+    prepared = []
+    for model in models:
+        layout = _layout(precision, model.output_embedding.weight)
+        logits.append(cast(LaidOut, layout(*_output(model))))
+        prepared.append(computed_by(model, PLAIN, layout).eval())
     found = kernels()
     if found is None:
         say("C kernels are missing, which makes this slower: install a C compiler, then nmt again")
     if found is None or any(model.output_embedding.weight.dtype != torch.float32 for model in models):
-        return Searched(prepared, logits, BeamOperations(), partial(Plain, prepared))
+        return PreparedModels(prepared, logits, BeamOperations(), partial(Plain, prepared))
     layers = [LayersInC(model, found.functions, output) for model, output in zip(prepared, logits, strict=True)]
-    return Searched(prepared, logits, BeamOperationsInC(found.functions), partial(InC, layers))
+    return PreparedModels(prepared, logits, BeamOperationsInC(found.functions), partial(InC, layers))
 
 
 def _output(model: Transformer) -> tuple[Tensor, Tensor | None]:
@@ -100,9 +102,13 @@ def _output(model: Transformer) -> tuple[Tensor, Tensor | None]:
 
     Small vocabularies are padded to whole cache lines, others to whole blocks of `BeamOperations.best_extensions`.
     """
-    weight, bias = model.output_embedding.weight.detach(), model.output_bias
-    beyond = -len(weight) % (COMPARED if len(weight) > AT_ONCE else CACHE_LINE)
-    return F.pad(weight, (0, 0, 0, beyond)), None if bias is None else F.pad(bias.detach(), (0, beyond))
+    weight = model.output_embedding.weight.detach()
+    bias: Tensor | None = model.output_bias
+    block = COMPARED if len(weight) > AT_ONCE else CACHE_LINE
+    beyond = -len(weight) % block
+    if bias is not None:
+        bias = F.pad(bias.detach(), (0, beyond))
+    return F.pad(weight, (0, 0, 0, beyond)), bias
 
 
 def _layout(precision: str, weight: Tensor) -> MakeLinear:
@@ -143,9 +149,12 @@ def pays(precision: str) -> bool:
     where training is. Nothing is timed, so the answer is always the same.
     """
     if precision == "bf16":
-        return narrowest_in_bf16() < math.inf
-    has_avx2 = torch.backends.cpu.get_cpu_capability() in ("AVX2", "AVX512")
-    return has_avx2 and all(map(torch_internals.find, INT8))
+        operations = BF16
+        is_faster = narrowest_in_bf16() < math.inf
+    else:
+        operations = INT8
+        is_faster = torch.backends.cpu.get_cpu_capability() in ("AVX2", "AVX512")
+    return is_faster and all(map(torch_internals.find, operations))
 
 
 def batch_tokens(decoding: Decoding, models: Sequence[Transformer]) -> int:
@@ -158,5 +167,6 @@ def batch_tokens(decoding: Decoding, models: Sequence[Transformer]) -> int:
     graphs = 8 * GPU.chunk_logits  # bytes that those of steps keep for themselves, mostly logits
     free = max(0, (available_memory(weight.device) or 0) - graphs)
     # Numbers cached per source token, assuming that hypotheses are as long as the source.
-    values = sum(2 * model.config.decoder_depth * model.config.d_model * (1 + decoding.beam) for model in models)
-    return min(MOST_BATCH_TOKENS, max(1, free // 2 // (values * weight.element_size())))
+    states = sum(2 * model.config.decoder_depth * model.config.d_model for model in models)
+    fitting = free // 2 // (states * (1 + decoding.beam) * weight.element_size())
+    return min(MOST_BATCH_TOKENS, max(1, fitting))

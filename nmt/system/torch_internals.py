@@ -15,13 +15,14 @@ SLOWER_COMPILED = "compiled training is slower, because it has more graphs"
 SLOWER_NORMS = "gradients of norms on GPUs are slower, because their kernels wait for each load"
 HELD_MEMORY = "if a CUDA graph cannot be recorded, memory is held until the process ends"
 SILENT_NCCL = "NCCL may end a rank before gloo names the rank at fault"
+NO_BF16 = "--precision bf16 is fp32 on CPUs"
 NO_INT8 = "--precision int8 is an error, and auto chooses another precision"
 
 FALLBACKS = {
     "torch.cpu:_is_avx512_bf16_supported": "CPUs train in fp32 with training.precision: auto, and search in it",
     "torch.cpu:_is_amx_tile_supported": "large int8 products are computed by the C kernel, not in AMX",
-    "torch:ops.mkldnn._linear_pointwise": "bf16 products are slower, so searches are",
-    "torch:ops.mkldnn._reorder_linear_weight": "oneDNN reorders weights at each product, so searches are slower",
+    "torch:ops.mkldnn._linear_pointwise": NO_BF16,
+    "torch:ops.mkldnn._reorder_linear_weight": NO_BF16,
     "torch:ops.onednn.qlinear_prepack": NO_INT8,
     "torch:ops.onednn.qlinear_pointwise": NO_INT8,
     "torch:_C.__file__": "C kernels may compute on one core: PyTorch's OpenMP is looked for in the whole process",

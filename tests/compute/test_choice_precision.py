@@ -94,7 +94,7 @@ def test_precisions_are_what_they_say(precision: str, dtype: torch.dtype, cpu: s
 def test_a_precision_pays_by_what_the_processor_has(
     monkeypatch: pytest.MonkeyPatch, capability: str, has_bf16: bool, expected: tuple[bool, bool]
 ) -> None:
-    known = {"torch.cpu:_is_avx512_bf16_supported": lambda: has_bf16, **dict.fromkeys(way.INT8, print)}
+    known = {"torch.cpu:_is_avx512_bf16_supported": lambda: has_bf16, **dict.fromkeys((*way.BF16, *way.INT8), print)}
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
     monkeypatch.setattr(torch_internals, "find", known.get)
     monkeypatch.setattr(way, "narrowest_in_bf16", choice.narrowest_in_bf16.__wrapped__)  # without its cache

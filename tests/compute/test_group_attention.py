@@ -14,7 +14,6 @@ import torch
 from padded import padded
 from torch import Tensor
 
-from nmt.compute import gpu
 from nmt.compute.gpu import GPU, attention_tiles
 from nmt.model.operations import PLAIN
 from nmt.model.transformer import Transformer, computed_by
@@ -120,7 +119,7 @@ def test_tiles_are_for_heads_that_fit_them_and_for_new_gpus(monkeypatch: pytest.
     assert attention_tiles(Model(d_model=512, heads=4), there) == [64]
     assert attention_tiles(Model(d_model=512, heads=2), there) == []
     assert attention_tiles(Model(), torch.device("cpu")) == []
-    monkeypatch.setattr(gpu, "SHORT_ATTENTION", "wide")
-    assert attention_tiles(Model(d_model=512, heads=8), there) == [128]
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (8, 0))
+    assert attention_tiles(Model(d_model=512, heads=8), there) == [64]
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (7, 5))
     assert attention_tiles(Model(d_model=512, heads=8), there) == []

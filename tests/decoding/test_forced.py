@@ -289,7 +289,7 @@ def test_nothing_is_held_back_while_there_is_nothing_else() -> None:
     answered: list[int] = []
 
     class Conversation:
-        def take(self, tokens: int, wait: bool) -> list[Source]:
+        def take_sources(self, tokens: int, wait: bool) -> list[Source]:
             return [waiting.pop(0)] if waiting and len(answered) == 3 - len(waiting) else []
 
     for number, _ in engine_of(tiny().float()).search(Conversation(), 1):

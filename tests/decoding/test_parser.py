@@ -36,7 +36,7 @@ class Saying:
         self.sources: list[Source] = []
 
     def search(self, queue: SourceQueue, n_best: int, sample: bool = False) -> Generator[Found, None, None]:
-        while batch := queue.take(1000, wait=True):
+        while batch := queue.take_sources(1000, wait=True):
             self.sources += batch
             for source in batch:
                 found = [Hypothesis(ids_of(text), -1.0 - n, True) for n, text in enumerate(self.say(source)[:n_best])]

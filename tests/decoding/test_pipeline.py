@@ -192,13 +192,13 @@ class Stuck(Mirror):
         self.number, self.then = number, then
 
     def search(self, queue: SourceQueue, n_best: int, sample: bool = False) -> Generator[Found, None, None]:
-        (first, *others), taken = queue.take(10**6, wait=True), 1
+        (first, *others), taken = queue.take_sources(10**6, wait=True), 1
         while taken < self.number:
             yield from ((source.number, mirrored(source, n_best)) for source in others)
             taken += len(others)
-            others = queue.take(10**6, wait=False)
+            others = queue.take_sources(10**6, wait=False)
         self.then()
-        assert queue.take(10**6, wait=False) == []
+        assert queue.take_sources(10**6, wait=False) == []
         yield first.number, mirrored(first, n_best)
 
 
@@ -224,13 +224,13 @@ def test_without_waiting_nothing_is_given_that_does_not_fit() -> None:
     def sources() -> Pool:
         return Pool([Source(0, [1, 2, 3], 9), Source(1, [1], 9), Source(2, [1], 9)])
 
-    assert sources().take(3, at_least=0) == []
-    assert [source.number for source in sources().take(3, at_least=1)] == [0]
-    assert [source.number for source in sources().take(8, at_least=0)] == [0, 1]
+    assert sources().take_sources(3, at_least=0) == []
+    assert [source.number for source in sources().take_sources(3, at_least=1)] == [0]
+    assert [source.number for source in sources().take_sources(8, at_least=0)] == [0, 1]
     pool = sources()
-    assert [source.number for source in pool.take(1000, at_least=1)] == [0, 1, 2]
+    assert [source.number for source in pool.take_sources(1000, at_least=1)] == [0, 1, 2]
     assert not pool
-    assert pool.take(1000, at_least=1) == []
+    assert pool.take_sources(1000, at_least=1) == []
 
 
 # --- slow inputs --------------------------------------------------------------------------------------------
@@ -256,12 +256,12 @@ def test_a_search_under_way_admits_lines_as_they_come() -> None:
 
     class Patient(Mirror):
         def search(self, queue: SourceQueue, n_best: int, sample: bool = False) -> Generator[Found, None, None]:
-            (first,) = queue.take(1000, wait=True)
-            while not (second := queue.take(1000, wait=False)):
+            (first,) = queue.take_sources(1000, wait=True)
+            while not (second := queue.take_sources(1000, wait=False)):
                 admitted.set()
             yield second[0].number, mirrored(second[0], 1)
             yield first.number, mirrored(first, 1)
-            assert queue.take(1000, wait=True) == []
+            assert queue.take_sources(1000, wait=True) == []
 
     def lines() -> Iterator[str]:
         yield "ab"
@@ -279,7 +279,9 @@ def test_a_slow_input_is_not_read_further_ahead_than_a_fast_one(monkeypatch: pyt
     def trickle() -> Iterator[str]:
         begun.wait()
         for _ in range(1000):
-            taken.extend(ahead.take(1000, wait=False))  # by an engine that has room, while the input keeps it waiting
+            taken.extend(
+                ahead.take_sources(1000, wait=False)
+            )  # by an engine that has room, while the input keeps it waiting
             yield "a line"
         over.set()
 
@@ -289,7 +291,7 @@ def test_a_slow_input_is_not_read_further_ahead_than_a_fast_one(monkeypatch: pyt
         assert len(taken) <= 192
         given = 0
         while given < 1000:  # and then all is
-            taken.extend(ahead.take(1000, wait=False))
+            taken.extend(ahead.take_sources(1000, wait=False))
             while taken:
                 ahead.put(taken.pop().number, [])
             given += len(ahead.due())

@@ -179,7 +179,7 @@ def test_a_wide_beam_finds_every_tree_there_is_and_nothing_else(words, cap, long
     expected = all_outputs(words, cap, 2, longest_run)
     assert len(expected) < 60
     model, source = random_model(9, len(symbols)), Source(0, [5, 6], cap, [ANY] * words)
-    (found,) = search([model], [source], symbols, 60, beam=60, min_length=9)
+    (found,) = search([model], [source], symbols, 60, beam=60)
     assert {tuple(hypothesis.ids) for hypothesis in found} == expected
     assert len(found) == len(expected)
     assert all(hypothesis.finished for hypothesis in found)

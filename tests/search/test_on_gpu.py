@@ -20,6 +20,7 @@ from nmt.recipe import Decoding
 from nmt.search import on_gpu, way
 from nmt.search.beam import SearchEngine
 from nmt.search.constraints import Constraint, MinLength, NoRepeat
+from nmt.search.plain import Plain
 from nmt.search.sources import Hypothesis, Source
 from nmt.search.state import Newest
 from nmt.text.vocabulary import PAD
@@ -138,8 +139,10 @@ def test_a_search_goes_on_without_graphs_if_none_can_be_recorded(
     decoding, results = Decoding(beam=3, batch_tokens=52), []
     monkeypatch.setattr(Recorded, "_record", refuse)
     for steps in ("graphs", "plainly"):
-        monkeypatch.setattr(on_gpu, "STEPS", steps)
-        results.append(found_by(SearchEngine([model], decoding, [], said.append), "search", sources))
+        engine = SearchEngine([model], decoding, [], said.append)
+        if steps == "plainly":
+            engine.way = partial(Plain, engine.models)
+        results.append(found_by(engine, "search", sources))
     assert_same(*results)
     assert said == ["continuing without CUDA graphs: operation not permitted"]
 

@@ -20,8 +20,8 @@ from nmt.compute.native import INSTRUCTION_SETS, Kernels
 from nmt.model.transformer import Transformer
 from nmt.recipe import Decoding, Model
 from nmt.search import choosing, way
-from nmt.search.beam import Search, SearchEngine
-from nmt.search.constraints import MinLength
+from nmt.search.beam import BeamSearch, SearchEngine
+from nmt.search.constraints import MinLength, NoRepeat
 from nmt.search.in_c import InC, LayersInC
 from nmt.search.plain import Plain
 from nmt.search.sources import Source
@@ -58,7 +58,7 @@ class ListFeed:
         self.sources, self.most, self.random = list(sources), most, random.Random(seed)
         self.takes = []
 
-    def take(self, tokens, wait):
+    def take_sources(self, tokens, wait):
         self.takes.append((tokens, wait))
         taken = []
         if self.most and not wait and self.random.random() < 0.5:
@@ -136,7 +136,7 @@ def test_steps_taken_at_once_are_those_taken_one_by_one(monkeypatch, library, pr
     monkeypatch.setattr(way, "kernels", lambda: Kernels(compiled(library), INSTRUCTION_SETS[library]))
     decoding = Decoding(beam=beam, precision=precision, batch_tokens=70)
     engine = SearchEngine([random_model(**changes).float()], decoding, [partial(rule, 4)])
-    if not engine.way(beam).takes_steps(1):
+    if not engine.way(beam).can_take_steps(1):
         pytest.skip("this library has not all products")
     taken, search_in_c = [], LayersInC.search
     monkeypatch.setattr(LayersInC, "search", lambda *given: taken.append(search_in_c(*given)) or taken[-1])
@@ -144,7 +144,7 @@ def test_steps_taken_at_once_are_those_taken_one_by_one(monkeypatch, library, pr
     sources = [replace(source, ids=(source.ids * 12)[:12]) for source in random_sources(20, extra=30)]
     at_once = sorted(engine.search(ListFeed(sources, 3), beam), key=itemgetter(0))
     assert max(taken) > 1
-    monkeypatch.setattr(InC, "takes_steps", lambda self, rows: False)
+    monkeypatch.setattr(InC, "can_take_steps", lambda self, rows: False)
     assert sorted(engine.search(ListFeed(sources, 3), beam), key=itemgetter(0)) == at_once
 
 
@@ -192,10 +192,12 @@ def test_an_ensemble_averages_probabilities():
     assert sum(one[0].ids != other[0].ids for one, other in zip(alone, expected, strict=True)) > 10
 
 
-def test_no_output_is_shorter_than_min_length():
+@pytest.mark.parametrize("rules", [[], [partial(NoRepeat, 50)]], ids=["alone", "beside another rule"])
+def test_no_output_is_shorter_than_min_length(rules):
     model, sources = random_model(liking=1.0), random_sources(40)
     expected = plain([model], sources, beam=3, alpha=0.6, min_length=7)
-    found = search([model], sources, beam=3, alpha=0.6, min_length=7, batch_tokens=60)
+    engine = SearchEngine([model], Decoding(beam=3, alpha=0.6, min_length=7, batch_tokens=60), rules)
+    found = [hypotheses for _, hypotheses in sorted(engine.search(ListFeed(sources), 1))]
     assert_same(found, expected)
     lengths = [len(one[0].ids) for one in found]
     assert min(lengths) == 7
@@ -218,7 +220,7 @@ def test_it_waits_only_when_it_has_nothing_else_to_do():
     queue = ListFeed(random_sources(30), most=3)
     engine = SearchEngine([random_model()], Decoding(beam=2, batch_tokens=100))
     under_way = 0
-    take = queue.take
+    take = queue.take_sources
 
     def counting(tokens, wait):
         nonlocal under_way
@@ -227,7 +229,7 @@ def test_it_waits_only_when_it_has_nothing_else_to_do():
         under_way += len(taken)
         return taken
 
-    queue.take = counting
+    queue.take_sources = counting
     for _ in engine.search(queue, 1):
         under_way -= 1
     assert queue.takes[-1][1]  # it waited for the end
@@ -238,7 +240,7 @@ def test_a_long_source_does_not_pad_many_short_ones_to_its_length():
     long = Source(30, [7] * 80, cap=20)
     engine = SearchEngine([random_model()], Decoding(beam=2, batch_tokens=90))
     cells = []
-    advance = Search._advance
+    advance = BeamSearch._advance
 
     def spy(self):
         lengths = self._state.past.rows.source_lengths
@@ -246,7 +248,7 @@ def test_a_long_source_does_not_pad_many_short_ones_to_its_length():
         return advance(self)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Search, "_advance", spy)
+        patch.setattr(BeamSearch, "_advance", spy)
         found = dict(engine.search(ListFeed([*short, long]), 1))
     assert len(found) == 31
     assert max(cells) == 90

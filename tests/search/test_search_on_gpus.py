@@ -17,7 +17,7 @@ from nmt.model.transformer import Transformer, computed_by
 from nmt.recipe import Decoding, Model
 from nmt.search import beam as beam_module
 from nmt.search import on_gpu, way
-from nmt.search.beam import Sampling, Search, SearchEngine
+from nmt.search.beam import BeamSearch, Sampling, SearchEngine
 from nmt.search.constraints import MinLength, NoRepeat
 from nmt.search.on_gpu import OnGPU
 from nmt.search.plain import Plain, biased
@@ -122,7 +122,7 @@ def test_the_host_waits_once_in_a_step_and_twice_more_in_a_leave(monkeypatch, se
     model = random_model(**changes).float().to("meta")
     rules = [partial(MinLength, 3), partial(NoRepeat, 2)]
     engine = SearchEngine([model], Decoding(beam=3, precision="bf16", batch_tokens=500), rules)
-    under_way = Search(engine, 3, 1) if search == "search" else Sampling(engine, 3)
+    under_way = BeamSearch(engine, 3, 1) if search == "search" else Sampling(engine, 3)
     queue = Pile(random_sources(11))
     under_way._batch_tokens = 9 * 13
     under_way._admit(queue)
@@ -149,7 +149,7 @@ def test_recorded_work_takes_nothing_from_the_host_or_from_what_is_not_named(mon
     longer = 24 if changes == CAPPED else 1100  # than the tables of a new model
     rules = [partial(MinLength, 3), partial(NoRepeat, 2)]
     engine = SearchEngine(models, Decoding(beam=3, precision="bf16", batch_tokens=500), rules)
-    under_way = Search(engine, 3, 1) if search == "search" else Sampling(engine, 3)
+    under_way = BeamSearch(engine, 3, 1) if search == "search" else Sampling(engine, 3)
     under_way._admit(Pile(random_sources(4)))
     under_way._advance()  # without a graph, as whatever comes for the first time
     found = look_at_recordings(monkeypatch)

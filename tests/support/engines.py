@@ -97,7 +97,7 @@ class Mirror:
 
     def search(self, queue: SourceQueue, n_best: int, sample: bool = False) -> Generator[Found, None, None]:
         try:
-            while batch := queue.take(self.tokens, wait=True):
+            while batch := queue.take_sources(self.tokens, wait=True):
                 self.batches.append([Characters().decode(source.ids) for source in batch])
                 yield from ((source.number, mirrored(source, n_best)) for source in self.order(batch))
         finally:
@@ -117,7 +117,7 @@ class Shuffling(Mirror):
 
     def search(self, queue: SourceQueue, n_best: int, sample: bool = False) -> Generator[Found, None, None]:
         held: list[Source] = []
-        while batch := queue.take(self.random.randint(1, 300), wait=not held) or held:
+        while batch := queue.take_sources(self.random.randint(1, 300), wait=not held) or held:
             if batch is not held:
                 held += batch
             self.random.shuffle(held)

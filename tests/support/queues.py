@@ -13,6 +13,6 @@ class Pile:
     def __init__(self, sources: Sequence[Source]) -> None:
         self.pool = Pool(sources)
 
-    def take(self, tokens: int, wait: bool) -> list[Source]:
+    def take_sources(self, tokens: int, wait: bool) -> list[Source]:
         """The longest sources that fit into `tokens`; at least one if waited for."""
-        return self.pool.take(tokens, at_least=int(wait))
+        return self.pool.take_sources(tokens, at_least=int(wait))

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from functools import partial
 from importlib import import_module
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import torch
@@ -55,15 +55,12 @@ def int8_products_are_right(patch: Patch) -> None:
     multiplies(cpu_products.Int8, 0.02)
 
 
-def products_are_right(patch: Patch) -> None:
-    multiplies(cpu_products.BFloat16, 0.02)
-
-
-def int8_is_refused_or_not_chosen(patch: Patch) -> None:
+def is_refused_or_not_chosen(precision: Literal["bf16", "int8"], patch: Patch) -> None:
     model = random_model(40, 40).float()
-    with pytest.raises(UserError, match=r"precision int8: PyTorch cannot compute in it on this machine: .*qlinear"):
-        for_search([model], "int8", print)
-    assert SearchEngine([model], Decoding(precision="int8")).precision == "fp32"
+    problem = rf"precision {precision}: PyTorch cannot compute in it on this machine: .*linear"
+    with pytest.raises(UserError, match=problem):
+        for_search([model], precision, print)
+    assert SearchEngine([model], Decoding(precision=precision)).precision == "fp32"
 
 
 def kernels_multiply(patch: Patch) -> None:
@@ -143,10 +140,10 @@ def a_recording_is_left(patch: Patch) -> None:
 CHECKS: dict[str, Callable[[Patch], None]] = {
     "torch.cpu:_is_avx512_bf16_supported": training_is_in_fp32,
     "torch.cpu:_is_amx_tile_supported": int8_products_are_right,
-    "torch:ops.mkldnn._linear_pointwise": products_are_right,
-    "torch:ops.mkldnn._reorder_linear_weight": products_are_right,
-    "torch:ops.onednn.qlinear_prepack": int8_is_refused_or_not_chosen,
-    "torch:ops.onednn.qlinear_pointwise": int8_is_refused_or_not_chosen,
+    "torch:ops.mkldnn._linear_pointwise": partial(is_refused_or_not_chosen, "bf16"),
+    "torch:ops.mkldnn._reorder_linear_weight": partial(is_refused_or_not_chosen, "bf16"),
+    "torch:ops.onednn.qlinear_prepack": partial(is_refused_or_not_chosen, "int8"),
+    "torch:ops.onednn.qlinear_pointwise": partial(is_refused_or_not_chosen, "int8"),
     "torch:_C.__file__": kernels_multiply,
     "torch:ops.aten._addmm_activation": relu_is_computed_apart,
     "torch:_C._accelerator_setAllocatorSettings": a_gpu_is_chosen,

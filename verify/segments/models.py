@@ -138,7 +138,7 @@ class Fake:
 
     def rounds(self, queue: Any, n_best: int, sample: bool = False) -> Iterator[list[tuple[Any, list[Hypothesis]]]]:
         """Search as `SearchEngine.rounds` does."""
-        while batch := queue.take(4000, wait=True):
+        while batch := queue.take_sources(4000, wait=True):
             yield [(source, [self._search(source.ids)]) for source in batch]
 
     def rest(self) -> None:

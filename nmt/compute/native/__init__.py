@@ -40,16 +40,22 @@ def kernels() -> Kernels | None:
     """
     capability = torch.backends.cpu.get_cpu_capability()
     for name, instruction_set in INSTRUCTION_SETS.items():
-        if capability in NEEDED.get(name, {capability}) and (path := find(name)) is not None:
-            functions = open_library(path)
-            return None if functions is None else Kernels(functions, instruction_set)
+        path = find(name)
+        if path is None or capability not in NEEDED.get(name, {capability}):
+            continue
+        functions = open_library(path)
+        if functions is None:
+            return None
+        return Kernels(functions, instruction_set)
     return None
 
 
 def find(name: str) -> Path | None:
     """Return a library's path, or None if it was not compiled."""
     path = Path(__file__).with_name(f"{name}.so")
-    return path if path.exists() else None
+    if not path.exists():
+        return None
+    return path
 
 
 def open_library(path: Path) -> ctypes.CDLL | None:
@@ -58,17 +64,23 @@ def open_library(path: Path) -> ctypes.CDLL | None:
         functions = ctypes.CDLL(str(path))
         for name, (result, parameters) in declared().prototypes.items():
             function = getattr(functions, name)
-            function.restype, function.argtypes = result, parameters
+            function.restype = result
+            function.argtypes = parameters
     except (OSError, AttributeError):
         return None
-    return functions if functions.nmt_kernels_version() == constant("KERNELS_VERSION") else None
+    if functions.nmt_kernels_version() != constant("KERNELS_VERSION"):
+        return None
+    return functions
 
 
 @cache
 def gomp_parallel() -> int | None:
     """Return the address of GOMP_parallel, which runs a C function on PyTorch's own threads; None without OpenMP."""
-    function = getattr(ctypes.CDLL(torch_internals.find("torch:_C.__file__")), "GOMP_parallel", None)
-    return ctypes.cast(function, c_void_p).value if function else None
+    library = ctypes.CDLL(torch_internals.find("torch:_C.__file__"))
+    function = getattr(library, "GOMP_parallel", None)
+    if function is None:
+        return None
+    return ctypes.cast(function, c_void_p).value
 
 
 def threads() -> tuple[int | None, int]:
