@@ -17,14 +17,24 @@ from nmt.commands.command_line import refuse
 from nmt.commands.process import show
 from nmt.exchange.resolve import initial_bundle, resolve, with_model_of
 from nmt.system.console import Console
-from nmt.system.device import choose_device, cores, device_of, find_device
+from nmt.system.device import choose_device
 from nmt.system.files import check_replaceable
 from nmt.system.launchers import World, check_alone, find_world, nodes_of_script
+from nmt.system.placement import (
+    can_fork,
+    count_ranks,
+    device_of,
+    ranks_on_cpu,
+    threads_in_all,
+    threads_of_rank,
+    threads_of_torch,
+)
 
 if TYPE_CHECKING:
     import torch
 
     from nmt.commands.options import AverageOptions, PreprocessOptions, TrainOptions
+    from nmt.recipe import Recipe
     from nmt.training.budget import Budget
 
 
@@ -34,7 +44,8 @@ def preprocess(options: PreprocessOptions) -> None:
     from nmt.data.prepare import prepare
 
     initial = initial_bundle(recipe)
-    prepared = prepare(recipe, options.console, options.threads or cores(), initial.path if initial else None)
+    tokenizer_from = initial.path if initial else None
+    prepared = prepare(recipe, options.console, threads_in_all(options.threads), tokenizer_from)
     if not prepared.is_new:
         options.console.say(f"nothing to do: {prepared.path} is up to date")
 
@@ -45,49 +56,52 @@ def train(options: TrainOptions) -> None:
     With --plan, only print the run's plan, on rank 0.
     """
     recipe, base = recipes.load_with_base(options.recipe, options.overrides)
-    import torch
-
     from nmt.training import start
     from nmt.training.distributed import Group
-    from nmt.training.forked import ForkedGroup, forks, ranks_on_cpu
+    from nmt.training.forked import ForkedGroup
 
-    found, threads = find_world(os.environ), options.threads or cores()
-    computing = options.threads or min(torch.get_num_threads(), cores())
-    on_cpu = ranks_on_cpu(computing, recipe.training)
-    workers = start.count_workers(options.device, options.devices, on_cpu, found)
-    world = found or World()
+    settings = recipe.training
+    found = find_world(os.environ)
+    computing = threads_of_torch(options.threads)
+    on_cpu = ranks_on_cpu(computing, settings.batch_tokens, bool(settings.compile))
+    ranks = count_ranks(options.device, options.devices, on_cpu, found)
     if options.plan:
-        if world.rank == 0:
-            from nmt.data.pairs import check_packages
-            from nmt.training.cost import plan_run
-
-            check_packages(recipe.data)
-            recipe = with_model_of(recipe, initial_bundle(recipe))
-            device = choose_device(options.device, options.threads)
-            show(plan_run(recipe, device, world.size if found else workers))
+        if found is None or found.rank == 0:
+            _show_plan(recipe, options, found.size if found else ranks)
         return
-    if found is None and (nodes := nodes_of_script(os.environ)) > 1:
+    nodes = nodes_of_script(os.environ)
+    if found is None and nodes > 1:
         options.console.say(f"this job of Slurm has {nodes} nodes, of which one is used here: srun nmt train uses all")
+    world = found or World()
     group: Group
-    if workers > 1:
-        kind = find_device(options.device, torch.cuda.device_count())  # reports a missing device once
-        if kind != "cpu" or not forks():
-            start.launch(workers, sys.argv[1:], options.out, options.console)
+    if ranks > 1:
+        if not can_fork(options.device):  # reports a missing device once
+            start.launch(ranks, sys.argv[1:], options.out, options.console)
             return
         choose_device("cpu", 1)  # forks would not inherit other threads
-        group = ForkedGroup(workers, computing)
+        group = ForkedGroup(ranks, computing)
     else:
-        # At most one thread per core: waiting threads would slow down working ones.
-        own_threads = world.threads(threads) if world.size > 1 else options.threads
-        device = choose_device(device_of(options.device, world), own_threads)
-        group = Group(world, recipe.training.timeout_minutes, device, options.console.say)
+        device = choose_device(device_of(options.device, world), threads_of_rank(options.threads, world))
+        group = Group(world, settings.timeout_minutes, device, options.console.say)
     console = Console(options.console.quiet or world.rank > 0)
     with ExitStack() as held:
+        threads = threads_in_all(options.threads)
         budget = start.train(recipe, options.out, console, group, threads, base, held)
-        if recipe.training.minutes is not None and group.leads:
-            if workers > 1:
+        if settings.minutes is not None and group.leads:
+            if ranks > 1:
                 choose_device("cpu", computing)
-            _end(options.out, group.device, console, budget, recipe.training.report)
+            _end(options.out, group.device, console, budget, settings.report)
+
+
+def _show_plan(recipe: Recipe, options: TrainOptions, ranks: int) -> None:
+    """Print what the training will take, with this many ranks."""
+    from nmt.data.pairs import check_packages
+    from nmt.training.cost import plan_run
+
+    check_packages(recipe.data)
+    recipe = with_model_of(recipe, initial_bundle(recipe))
+    device = choose_device(options.device, options.threads)
+    show(plan_run(recipe, device, ranks))
 
 
 def _end(out: Path, device: torch.device, console: Console, budget: Budget, report: bool) -> None:

@@ -36,10 +36,6 @@ class World:
     has_own_cores: bool = False
     """Whether this rank's cores are exclusive, as Slurm may assign them, not shared by all ranks of the host"""
 
-    def threads(self, cores: int) -> int:
-        """Return the number of threads to use when limited to `cores` cores."""
-        return cores if self.has_own_cores else max(1, cores // self.local_size)
-
 
 class MeetingPoint(NamedTuple):
     """Where the ranks of a run find one another."""
