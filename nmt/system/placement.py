@@ -93,13 +93,13 @@ def count_ranks(device: str, devices: int | None, on_cpu: int = 1, found: World 
             raise UserError(problem, "leave --devices out, or start nmt train without a launcher")
         return 1
     on_gpu = device.startswith("cuda") or (device == "auto" and torch.cuda.is_available())
-    there = torch.cuda.device_count() if on_gpu else 0
     if devices is None:
         if not on_gpu:
             return on_cpu
-        return 1 if ":" in device else max(1, there)
+        return 1 if ":" in device else max(1, torch.cuda.device_count())
     if devices > 1 and ":" in device:
         raise UserError(f"--devices {devices}: --device {device} is one device", "use --device cuda, or no --devices")
+    there = torch.cuda.device_count()
     if on_gpu and devices > there:
         hint = f"use --devices {there}" if there else "use --device cpu"
         raise UserError(f"--devices {devices}: this machine has {there} CUDA devices", hint)
@@ -120,7 +120,9 @@ def count_workers(wanted: int | None, threads: int | None, are_forked: bool) -> 
     """Return the number of processes of a search; by default one per thread if they are forked, else one."""
     if wanted:
         return wanted
-    return min(threads_in_all(threads), MOST_PROCESSES) if are_forked else 1
+    if are_forked:
+        return min(threads_in_all(threads), MOST_PROCESSES)
+    return 1
 
 
 # --- threads ----------------------------------------------------------------------------------------------------
@@ -163,12 +165,16 @@ def threads_of_rank(wanted: int | None, world: World) -> int | None:
     if world.size == 1:
         return wanted
     threads = threads_in_all(wanted)
-    return threads if world.has_own_cores else share_of_threads(threads, world.local_size)
+    if world.has_own_cores:
+        return threads
+    return share_of_threads(threads, world.local_size)
 
 
 def threads_of_worker(wanted: int | None, workers: int) -> int | None:
     """Return the number of threads of each of a search's `workers`; for one alone, what is wanted."""
-    return wanted if workers == 1 else share_of_threads(threads_in_all(wanted), workers)
+    if workers == 1:
+        return wanted
+    return share_of_threads(threads_in_all(wanted), workers)
 
 
 def share_of_threads(threads: int, processes: int) -> int:
