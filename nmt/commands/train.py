@@ -20,7 +20,7 @@ from nmt.system.console import Console
 from nmt.system.device import choose_device
 from nmt.system.files import check_replaceable
 from nmt.system.launchers import World, check_alone, find_world, nodes_of_script
-from nmt.system.placement import (
+from nmt.system.parallelism import (
     can_fork,
     count_ranks,
     device_of,

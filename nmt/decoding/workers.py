@@ -31,7 +31,7 @@ from nmt.recipe import Model as ModelSettings
 from nmt.search.sources import Engine, Hypothesis, Pool, Source, SourceQueue
 from nmt.system.device import choose_device, known_error
 from nmt.system.errors import UserError
-from nmt.system.placement import can_fork, count_workers, threads_in_all, threads_of_worker
+from nmt.system.parallelism import can_fork, count_workers, threads_in_all, threads_of_worker
 from nmt.system.processes import ending, safe_path
 
 if TYPE_CHECKING:

@@ -1,6 +1,6 @@
 """Use a device: make it current, copy to and from it, know its memory, and tell its errors apart.
 
-Which device, and how many threads, `nmt/system/placement.py` answers.
+Which device, and how many threads, `nmt/system/parallelism.py` answers.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from nmt.system import torch_internals
 from nmt.system.cgroups import memory_limit
 from nmt.system.errors import UserError
-from nmt.system.placement import find_device, threads_of_torch
+from nmt.system.parallelism import find_device, threads_of_torch
 
 if TYPE_CHECKING:
     import torch

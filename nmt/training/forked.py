@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from nmt.system import torch_internals
 from nmt.system.device import known_error
 from nmt.system.launchers import World
-from nmt.system.placement import share_of_threads
+from nmt.system.parallelism import share_of_threads
 from nmt.system.processes import Forks
 from nmt.training.distributed import Group
 from nmt.training.optimizer import Optimizer

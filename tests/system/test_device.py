@@ -31,7 +31,7 @@ def test_operations_have_no_more_threads_than_cores(monkeypatch):
     before = torch.get_num_threads()
     try:
         torch.set_num_threads(4)
-        monkeypatch.setattr("nmt.system.placement.cores", lambda: 2)
+        monkeypatch.setattr("nmt.system.parallelism.cores", lambda: 2)
         choose_device("cpu", None)
         assert torch.get_num_threads() == 2
         choose_device("cpu", 3)  # what the user asks for counts

@@ -6,10 +6,10 @@ import sys
 import pytest
 import torch
 
-from nmt.system import placement
+from nmt.system import parallelism
 from nmt.system.errors import UserError
 from nmt.system.launchers import World
-from nmt.system.placement import cores, count_ranks, device_of, find_device, ranks_on_cpu, threads_of_rank
+from nmt.system.parallelism import cores, count_ranks, device_of, find_device, ranks_on_cpu, threads_of_rank
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_each_process_on_a_cpu_has_a_thread_and_enough_tokens(threads: int, batc
 
 def test_a_compiled_training_and_other_systems_have_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ranks_on_cpu(8, 25_000, is_compiled=True) == 1
-    monkeypatch.setattr(placement.sys, "platform", "darwin")
+    monkeypatch.setattr(parallelism.sys, "platform", "darwin")
     assert ranks_on_cpu(8, 25_000, is_compiled=False) == 1
 
 
@@ -112,8 +112,8 @@ def test_ranks_of_torchrun_share_the_cores_that_tasks_of_slurm_have_for_themselv
      (None, "8", 8), (None, "100", 64), (None, "0", 1), (None, "many", 64), (4.0, "8", 4)],
 )  # fmt: skip
 def test_cores_are_no_more_than_the_quota_and_what_slurm_reserves(monkeypatch, quota, cpus, expected):
-    monkeypatch.setattr(placement.os, "sched_getaffinity", lambda process: set(range(64)), raising=False)
-    monkeypatch.setattr(placement, "cpu_quota", lambda: quota)
+    monkeypatch.setattr(parallelism.os, "sched_getaffinity", lambda process: set(range(64)), raising=False)
+    monkeypatch.setattr(parallelism, "cpu_quota", lambda: quota)
     monkeypatch.setenv("SLURM_CPUS_PER_TASK", cpus)
     assert cores() == min(64, math.ceil(quota or 64))  # of a batch script, whose processes share its tasks' cores
     monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "2")
