@@ -126,10 +126,10 @@ def _end(out: Path, device: torch.device, console: Console, budget: Budget, repo
 
 def average(options: AverageOptions) -> None:
     """Average a run's checkpoints or several models, and write a bundle or an export."""
-    quantizable, licensable = ("ctranslate2", "argos"), ("huggingface", "argos")
-    refuse(options, "quantization", "needs --format ctranslate2 or argos", options.form not in quantizable)
-    refuse(options, "licence", "needs --format huggingface or argos", options.form not in licensable)
-    others = options.last or options.best or options.form != "nmt"
+    form = options.form
+    refuse(options, "quantization", "needs --format ctranslate2 or argos", form not in ("ctranslate2", "argos"))
+    refuse(options, "licence", "needs --format huggingface or argos", form not in ("huggingface", "argos"))
+    others = options.last or options.best or form != "nmt"
     refuse(options, "weights", "cannot be combined with --last, --best or --format", others)
     if len(options.ckpts) > 1 and not options.weights:
         raise click.UsageError("several CKPTS need --weights, one for each, such as --weights 0.3,0.7")
@@ -137,7 +137,7 @@ def average(options: AverageOptions) -> None:
     check_alone("average into the same place", "without torchrun or srun; if each rank has a run of its own, ")
     if options.weights:
         _mix(options, options.weights)
-    elif options.form == "nmt":
+    elif form == "nmt":
         _average_alone(options, options.out)
     else:
         export(options)
@@ -155,7 +155,10 @@ def _average(options: AverageOptions, out: Path | None) -> Bundle:
     """Average a run's checkpoints into a bundle, and report which updates were averaged."""
     from nmt.training.selection import average_by_score, average_newest, compare_with_one, score_average
 
-    ckpts, last, best, console = options.ckpts[0], options.last, options.best, options.console
+    ckpts = options.ckpts[0]
+    last = options.last
+    best = options.best
+    console = options.console
     device = choose_device(options.device, options.threads)
     if last == "auto":
         result = average_by_score(ckpts, out, device, console)
@@ -168,17 +171,31 @@ def _average(options: AverageOptions, out: Path | None) -> Bundle:
     result = score_average(result, ckpts, device, console)
     if out is None:
         refresh_report(ckpts, console)
-    steps, recipe = result.info["steps"], result.recipe
-    wanted = best or last or (None if recipe.training.falls else recipe.decoding.average_last)
-    listed = [f"{step:,}" for step in steps]
-    updates = ", ".join(listed) if best else " to ".join(dict.fromkeys((listed[0], listed[-1])))
-    there = f"only {len(steps)} {'have a dev score' if best else 'available'}"
-    fewer = f" ({there}, {wanted} requested)" if isinstance(wanted, int) and len(steps) < wanted else ""
-    scored = f", {result.described_score}" if result.described_score else ""
-    plural = "s" if len(steps) > 1 else ""
-    console.say(f"averaged {len(steps)} checkpoint{plural}, update{plural} {updates}{fewer}{scored}: {result.path}")
+    console.say(_described(result, options))
     compare_with_one(result, ckpts, device, console)
     return result
+
+
+def _described(average: Bundle, options: AverageOptions) -> str:
+    """Describe an average: its updates, whether there were fewer than requested, its dev score and its path."""
+    steps = average.info["steps"]
+    listed = [f"{step:,}" for step in steps]
+    plural = "s" if len(steps) > 1 else ""
+    if options.best:
+        updates = ", ".join(listed)
+        limit = "have a dev score"
+    else:
+        updates = listed[0] if listed[0] == listed[-1] else f"{listed[0]} to {listed[-1]}"
+        limit = "available"
+    text = f"averaged {len(steps)} checkpoint{plural}, update{plural} {updates}"
+    wanted = options.best or options.last
+    if not wanted and not average.recipe.training.falls:
+        wanted = average.recipe.decoding.average_last
+    if isinstance(wanted, int) and len(steps) < wanted:
+        text += f" (only {len(steps)} {limit}, {wanted} requested)"
+    if average.described_score:
+        text += f", {average.described_score}"
+    return f"{text}: {average.path}"
 
 
 def refresh_report(ckpts: Path, console: Console, wanted: bool = False) -> None:
@@ -186,7 +203,10 @@ def refresh_report(ckpts: Path, console: Console, wanted: bool = False) -> None:
     from nmt.report.page import attempt
     from nmt.training.run_files import PAGE
 
-    if (wanted or (ckpts / PAGE).exists()) and (problem := attempt(ckpts)) is not None:
+    if not wanted and not (ckpts / PAGE).exists():
+        return
+    problem = attempt(ckpts)
+    if problem is not None:
         console.say(f"{ckpts / PAGE} was not updated: {problem}")
 
 
@@ -194,15 +214,23 @@ def export(options: AverageOptions) -> None:
     """Export a bundle or a run's averaged checkpoints, and report how the exported model's search differs."""
     from nmt.exchange import ctranslate2, huggingface
 
-    ckpts, out, form, suffix = options.ckpts[0], options.out, options.form, ctranslate2.ARGOS_SUFFIX
-    if out is None or (form == "argos" and out.suffix != suffix):  # the suffix spares other files
-        wanted = f" FILE{suffix}" if form == "argos" else ", the folder to write"
-        raise click.UsageError(f"--format {form} needs --out{wanted}")
+    ckpts = options.ckpts[0]
+    out = options.out
+    form = options.form
+    suffix = ctranslate2.ARGOS_SUFFIX
+    if form == "argos" and (out is None or out.suffix != suffix):  # the suffix spares other files
+        raise click.UsageError(f"--format {form} needs --out FILE{suffix}")
+    if out is None:
+        raise click.UsageError(f"--format {form} needs --out, the folder to write")
     bundle, _ = resolve(ckpts)
     if bundle.path == ckpts and (options.last or options.best):
         raise click.UsageError(f"--last and --best need a run's directory, but {ckpts} is a bundle")
-    check = {"huggingface": huggingface.check_expressible, "argos": ctranslate2.check_packageable}
-    check.get(form, ctranslate2.check_expressible)(bundle)  # fail before computing the average
+    if form == "huggingface":  # fail before computing the average
+        huggingface.check_expressible(bundle)
+    elif form == "argos":
+        ctranslate2.check_packageable(bundle)
+    else:
+        ctranslate2.check_expressible(bundle)
     if form != "argos":
         check_replaceable(out, None)
     if bundle.path != ckpts:
@@ -227,7 +255,8 @@ def export(options: AverageOptions) -> None:
             "power of the length"
         )
     options.console.say(f"exported for {said}")
-    if new := bundle.tokenizer().new_languages:
+    new = bundle.tokenizer().new_languages
+    if new:
         others = "spells texts of all languages with them, and keeps no output from them"
         options.console.say(f"note: {', '.join(new)} came with pieces of their own; this format {others}")
 
@@ -245,4 +274,5 @@ def _mix(options: AverageOptions, shares: Sequence[float]) -> None:
     check_replaceable(out, MANIFEST)
     with alone(out, options.console):
         result = mix([bundle for bundle, _ in found], shares, out)
-    options.console.say(f"averaged {len(found)} model{'s' if len(found) > 1 else ''}: {result.path}")
+    plural = "s" if len(found) > 1 else ""
+    options.console.say(f"averaged {len(found)} model{plural}: {result.path}")
