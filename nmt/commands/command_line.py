@@ -157,7 +157,7 @@ def accepts(kind: type[Options]) -> Callable[[Callable[[Any], None]], Callable[.
 
 def _is_of(declared: Field[Any], command: str) -> bool:
     """Return whether a field is an option or argument of a command."""
-    return DECLARE in declared.metadata and declared.metadata[ONLY] in ("", command)
+    return declared.metadata.get(ONLY) in ("", command)
 
 
 def flags_of(options: Options) -> dict[str, str]:

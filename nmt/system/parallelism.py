@@ -56,13 +56,6 @@ def device_of(device: str, world: World) -> str:
     return find_device(device, there, 0 if there == 1 else world.local_rank)
 
 
-def is_cpu(name: str) -> bool:
-    """Return whether `find_device` resolves a device name to the CPU."""
-    import torch
-
-    return find_device(name, torch.cuda.device_count()) == "cpu"
-
-
 # --- processes --------------------------------------------------------------------------------------------------
 
 
@@ -76,7 +69,10 @@ def can_fork(device: str) -> bool:
 
     Raise UserError if there is no such device.
     """
-    return is_cpu(device) and forks()
+    import torch
+
+    found = find_device(device, torch.cuda.device_count())
+    return found == "cpu" and forks()
 
 
 def count_ranks(device: str, devices: int | None, on_cpu: int = 1, found: World | None = None) -> int:
