@@ -34,7 +34,7 @@ from nmt.checkpoint.reading import Bundle, checkpoint_path, checkpoints
 from nmt.data.prepare import prepare
 from nmt.recipe import Recipe
 from nmt.system.console import Console
-from nmt.system.device import cores
+from nmt.system.parallelism import cores
 from paper import TABLE3, Row
 
 WIDTHS = ("d_model", "d_ff", "d_k", "d_v")

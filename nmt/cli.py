@@ -11,7 +11,7 @@ from typing import NoReturn
 import click
 
 from nmt.commands import options, process
-from nmt.commands.command_line import CommandGroup, LineCommand, takes, version_option
+from nmt.commands.command_line import CommandGroup, LineCommand, accepts, version_option
 
 
 @click.group(
@@ -34,7 +34,7 @@ def cli() -> None:
     short_help="Train the tokenizer and encode every split.",
     examples=[("nmt preprocess my.yaml", "into data/NAME/, as the recipe names it")],
 )
-@takes(options.PreprocessOptions)
+@accepts(options.PreprocessOptions)
 def preprocess(given: options.PreprocessOptions) -> None:
     """Train the tokenizer of RECIPE on its training data and encode every split into data/NAME/."""
     from nmt.commands.train import preprocess as run
@@ -50,7 +50,7 @@ def preprocess(given: options.PreprocessOptions) -> None:
         ("nmt train my.yaml --set training.updates=20000 --out ckpts/long", "another length, elsewhere"),
     ],
 )
-@takes(options.TrainOptions)
+@accepts(options.TrainOptions)
 def train(given: options.TrainOptions) -> None:
     """Train RECIPE, or resume the run that --out holds. The data is preprocessed first if needed."""
     from nmt.commands.train import train as run
@@ -66,7 +66,7 @@ def train(given: options.TrainOptions) -> None:
         ("nmt average before after --weights 0.3,0.7", "two models of one shape"),
     ],
 )
-@takes(options.AverageOptions)
+@accepts(options.AverageOptions)
 def average(given: options.AverageOptions) -> None:
     """Average the newest or the best checkpoints of the run in CKPTS into one bundle, and score it on the dev set.
 
@@ -95,7 +95,7 @@ def average(given: options.AverageOptions) -> None:
         ("nmt translate --input big.en.gz --output big.de.gz --resume", "continue where it stopped"),
     ],
 )
-@takes(options.SearchOptions, without="pretty")
+@accepts(options.SearchOptions)
 def translate(given: options.SearchOptions) -> None:
     """Translate lines: one line out for each line in, in order; with --sample N, N lines; with --document, paragraphs.
 
@@ -114,7 +114,7 @@ def translate(given: options.SearchOptions) -> None:
         ("nmt parse --model parser --pretty", "type sentences, see their trees"),
     ],
 )
-@takes(options.SearchOptions, without="ledger document markup memory sample prefix terms keep")
+@accepts(options.SearchOptions)
 def parse(given: options.SearchOptions) -> None:
     """Parse sentences of space-separated Treebank tokens: one bracketed tree for each line in, in order.
 
@@ -136,7 +136,7 @@ def parse(given: options.SearchOptions) -> None:
         ("nmt score --runs ckpts/a ckpts/b", "dev score and cost of runs"),
     ],
 )
-@takes(options.ScoreOptions)
+@accepts(options.ScoreOptions)
 def score(given: options.ScoreOptions) -> None:
     """Score HYP, or stdin, against REF: detokenised text, one sentence per line.
 

@@ -122,7 +122,7 @@ def nmt(monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[byte
     """Runs the command line in this process: `nmt("score", "ref", "hyp", stdin=b"...")`."""
 
     # nmt translate forks workers only in a process of its own: this one has threads, which a fork would lack.
-    monkeypatch.setattr("nmt.decoding.workers.cores", lambda: 1)
+    monkeypatch.setattr("nmt.system.parallelism.cores", lambda: 1)
 
     def run(*argv: object, stdin: bytes = b"") -> Result:
         monkeypatch.setattr(sys, "argv", ["nmt", *map(str, argv)])

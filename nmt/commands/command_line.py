@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import Field, dataclass, field, fields
 from functools import partial, wraps
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,10 @@ from nmt import __version__
 from nmt.system.console import Console
 
 MORE = "More"  # section of options without one
-DECLARE, FLAG = "declare", "flag"  # field metadata keys: click decorator, flag's name
+# Keys of a field's metadata: click's decorator, the flag's name, and the one command that has the option, if not all
+DECLARE = "declare"
+FLAG = "flag"
+ONLY = "only"
 Examples = Sequence[tuple[str, str]]
 """Command lines, each with its explanation"""
 
@@ -35,7 +38,8 @@ class Text(click.ParamType[Any]):
     name = "text"
 
     def __init__(self, *words: str, read: Callable[[str], Any] = str) -> None:
-        self._words, self._read = words, read
+        self._words = words
+        self._read = read
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Return the converted value; raise a usage error for an empty string."""
@@ -63,10 +67,13 @@ class NumberOrAuto(click.IntRange):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Return the integer or `"auto"`; raise a usage error for anything else."""
-        return value if value == "auto" else super().convert(value, param, ctx)
+        if value == "auto":
+            return value
+        return super().convert(value, param, ctx)
 
 
-TEXT, FILE = Text(), FilePath(read=Path)
+TEXT = Text()
+FILE = FilePath(read=Path)
 BY_METAVAR = {"": None, "N": click.IntRange(min=1), "FILE": FILE, "FOLDER": FILE, "PATH": FILE}
 """The type of an option's value by the word for it in the help text; None for a flag, which has no value"""
 
@@ -81,11 +88,12 @@ class Option(click.Option):
         self.section = section
 
 
-def option(described: str, type: Any = None, section: str = MORE, **keywords: Any) -> Any:
+def option(described: str, type: Any = None, section: str = MORE, only: str = "", **keywords: Any) -> Any:
     """Declare a dataclass field as a command-line option in a section of the help text.
 
     `described` is a line of that text: the flag, a word for its value if it takes one, two spaces, and what it means,
-    such as `--beam N  Beam size`. `type` defaults to that of the word: `TEXT`, or what `BY_METAVAR` says.
+    such as `--beam N  Beam size`. `type` defaults to that of the word: `TEXT`, or what `BY_METAVAR` says. Of several
+    commands with these options, `only` one has this.
     """
     usage, _, help = described.partition("  ")
     flag, _, metavar = usage.partition(" ")
@@ -93,14 +101,19 @@ def option(described: str, type: Any = None, section: str = MORE, **keywords: An
     keywords |= {"help": help, "type": type, "metavar": metavar or None, "section": section}
     keywords["is_flag"] = type is None or None  # if False, click would accept the flag without its value
     keywords["show_default"] = "default" in keywords
-    unset = () if keywords.get("multiple") else None if type else False
+    if "default" in keywords:
+        unset = keywords["default"]
+    elif keywords.get("multiple"):
+        unset = ()
+    else:
+        unset = None if type else False
     declare = partial(click.option, flag, cls=Option, **keywords)
-    return field(default=keywords.get("default", unset), metadata={DECLARE: declare, FLAG: flag})
+    return field(default=unset, metadata={DECLARE: declare, FLAG: flag, ONLY: only})
 
 
 def argument(**keywords: Any) -> Any:
     """Declare a dataclass field as a positional argument; `keywords` are those of `click.argument`."""
-    return field(metadata={DECLARE: partial(click.argument, **keywords)})
+    return field(metadata={DECLARE: partial(click.argument, **keywords), ONLY: ""})
 
 
 version_option = click.version_option(__version__, message="nmt %(version)s")
@@ -114,28 +127,46 @@ class Options:
 
     console: Console
     """Shows messages and progress; quiet with --quiet"""
+    command: str
+    """The command's name"""
 
 
-def takes(kind: type[Options], without: str = "") -> Callable[[Callable[[Any], None]], Callable[..., None]]:
-    """Return a decorator that makes a command accept the options of dataclass `kind`, as one instance of it.
+def accepts(kind: type[Options]) -> Callable[[Callable[[Any], None]], Callable[..., None]]:
+    """Return a decorator that makes a command, named as its function, accept the options of dataclass `kind`.
 
-    `without` are the fields, separated by spaces, that are no options of this command and keep their defaults.
+    The function gets one instance of it. Fields that only another command has keep their defaults.
     """
 
     def decorate(function: Callable[[Any], None]) -> Callable[..., None]:
+        name = function.__name__
+
         @quiet_option
         @debug_option
         @version_option
         @wraps(function)
         def command(quiet: bool, **given: Any) -> None:
-            function(kind(console=Console(quiet), **given))
+            function(kind(console=Console(quiet), command=name, **given))
 
         for each in reversed(fields(kind)):  # reversed, as decorators apply bottom-up; --help keeps field order
-            if DECLARE in each.metadata and each.name not in without.split():
+            if _is_of(each, name):
                 command = each.metadata[DECLARE](each.name)(command)
         return command
 
     return decorate
+
+
+def _is_of(declared: Field[Any], command: str) -> bool:
+    """Return whether a field is an option or argument of a command."""
+    return declared.metadata.get(ONLY) in ("", command)
+
+
+def flags_of(options: Options) -> dict[str, str]:
+    """Return the flags of a command's options by the names of their fields."""
+    flags = {}
+    for each in fields(options):
+        if FLAG in each.metadata and _is_of(each, options.command):
+            flags[each.name] = each.metadata[FLAG]
+    return flags
 
 
 def refuse(options: Options, names: str, why: str, when: object = True) -> None:
@@ -143,9 +174,25 @@ def refuse(options: Options, names: str, why: str, when: object = True) -> None:
 
     Do nothing unless `when` is true.
     """
-    for each in fields(options):
-        if when and each.name in names.split() and getattr(options, each.name):
-            raise click.UsageError(f"{each.metadata[FLAG]} {why}")
+    refused = names.split()
+    _check_names(options, refused)
+    if not when:
+        return
+    for name, flag in flags_of(options).items():
+        if name in refused and getattr(options, name):
+            raise click.UsageError(f"{flag} {why}")
+
+
+def values_without(options: Options, names: Sequence[str]) -> dict[str, Any]:
+    """Return the values of a command's options by flag, without those of the fields in `names`."""
+    _check_names(options, names)
+    return {flag: getattr(options, name) for name, flag in flags_of(options).items() if name not in names}
+
+
+def _check_names(options: Options, names: Sequence[str]) -> None:
+    """Assert that all names are those of options, of this command or of another one of its kind."""
+    known = [each.name for each in fields(options) if FLAG in each.metadata]
+    assert set(names).issubset(known), f"no such options: {', '.join(names)}"
 
 
 # --- help texts -------------------------------------------------------------------------------------------------
@@ -178,7 +225,8 @@ class Command(click.Command):
         """Write the options, section by section."""
         sections: dict[str, list[tuple[str, str]]] = {}
         for parameter in self.get_params(context):
-            if isinstance(parameter, click.Option) and (record := parameter.get_help_record(context)):
+            record = parameter.get_help_record(context) if isinstance(parameter, click.Option) else None
+            if record:
                 sections.setdefault(getattr(parameter, "section", MORE), []).append(record)
         for name, records in sections.items():
             with formatter.section(name):
@@ -200,8 +248,9 @@ class LineCommand(Command):
         """Parse the options; raise BadArgumentUsage, which names --input, if there are positional arguments."""
         extra = super().parse_args(ctx, args)
         if extra and not ctx.resilient_parsing:
-            quoted = ", which takes a pattern in quotes" if "--input" in args else ""
-            what = f"{extra[0]!r} is an argument, but lines come from stdin or --input{quoted}"
+            what = f"{extra[0]!r} is an argument, but lines come from stdin or --input"
+            if "--input" in args:
+                what += ", which takes a pattern in quotes"
             raise click.BadArgumentUsage(what, ctx)
         return extra
 

@@ -20,7 +20,9 @@ class Ledger:
 
     def __init__(self, path: Path | None, say: Callable[[str], None], held: ExitStack) -> None:
         """Open the table, tab-separated, if there is a path; it is complete when `held` is closed."""
-        self._path, self._say, self._counts = path, say, Counter[str]()
+        self._path = path
+        self._say = say
+        self._counts = Counter[str]()
         self.first = dict[str, str]()
         """Where the first defect of each kind is"""
         self._write = open_output(path, held) if path else None
@@ -32,15 +34,20 @@ class Ledger:
         self.first.setdefault(kind, f"{file}, {unit}")
         self._add_row((file, unit, kind, source, translation))
         if self._counts[kind] <= MOST_SHOWN:
-            becomes = f" -> {translation[:LONGEST]!r}" if translation else ""
-            self._say(f"{file}: {unit}: {kind}: {source[:LONGEST]!r}{becomes}")
+            line = f"{file}: {unit}: {kind}: {source[:LONGEST]!r}"
+            if translation:
+                line += f" -> {translation[:LONGEST]!r}"
+            self._say(line)
 
     def end(self) -> None:
         """Say how many more there are than were shown."""
-        more = {kind: count - MOST_SHOWN for kind, count in self._counts.items() if count > MOST_SHOWN}
+        more = []
+        for kind, count in self._counts.items():
+            if count > MOST_SHOWN:
+                more.append(f"{kind} {count - MOST_SHOWN:,}")
         if more:
             where = f"{self._path} has all" if self._path else "--ledger FILE lists all"
-            self._say(f"and more: {', '.join(f'{kind} {count:,}' for kind, count in more.items())}; {where}")
+            self._say(f"and more: {', '.join(more)}; {where}")
 
     def _add_row(self, row: tuple[str, ...]) -> None:
         if self._write:

@@ -9,21 +9,23 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import click
 
-from nmt.commands.command_line import FILE, NumberOrAuto, Options, Text, argument, option, refuse
+from nmt.commands.command_line import FILE, NumberOrAuto, Options, Text, argument, option, refuse, values_without
 from nmt.metrics import METRICS
 
 WORKERS = click.IntRange(1, 256)  # above any host's number of GPUs, and any useful number of CPU workers
 
-in_run, in_averaged, in_output, in_machine = (
-    partial(option, section=name) for name in ("Run", "What is averaged", "Output", "Machine")
-)
-in_files, in_search, in_scored, in_by_model = (
-    partial(option, section=name) for name in ("Input and output", "Search", "What is scored", "By a model")
-)
+in_run = partial(option, section="Run")
+in_averaged = partial(option, section="What is averaged")
+in_output = partial(option, section="Output")
+in_machine = partial(option, section="Machine")
+in_files = partial(option, section="Input and output")
+in_search = partial(option, section="Search")
+in_scored = partial(option, section="What is scored")
+in_by_model = partial(option, section="By a model")
 recipe_argument = partial(argument, type=FILE)
 threads_option = partial(in_machine, "--threads N  CPU threads; default: all.", click.IntRange(1, 1024))
 device_option = partial(
@@ -106,6 +108,12 @@ class AverageOptions(Options):
     threads: int | None = threads_option()
 
 
+# Options of a search that are not in `SearchOptions.identity`
+INPUTS = ("models", "source", "prefix", "terms", "memory")  # identified by their contents
+DECODING = ("beam", "alpha", "overrides", "precision", "batch_tokens", "document")  # identified as decoding settings
+IRRELEVANT = ("output", "resume", "attention", "ledger", "strict", "device", "devices", "threads")
+
+
 @dataclass(frozen=True)
 class SearchOptions(Options):
     """Options of the commands that search with a model: `nmt translate` and `nmt parse`."""
@@ -146,37 +154,46 @@ class SearchOptions(Options):
     )
     ledger: Path | None = in_files(
         "--ledger FILE  Also write a table of the strings of files with warnings, and of those left empty: file, unit, "
-        "kind, source, translation."
+        "kind, source, translation.",
+        only="translate",
     )
     strict: bool = option("--strict  Exit with 1 if the summary counts any warnings.")
     threads: int | None = threads_option()
 
-    # Of `nmt translate` alone, all but the last
-    to: str | None = in_search("--to CODE  Language to translate to, of a model with several.", Text())
-    source_language: str | None = in_search("--from CODE  Language of the input, of a model with several.", Text())
+    to: str | None = in_search(
+        "--to CODE  Language to translate to, of a model with several.", Text(), only="translate"
+    )
+    source_language: str | None = in_search(
+        "--from CODE  Language of the input, of a model with several.", Text(), only="translate"
+    )
     sample: int | None = in_search(
         "--sample N  Sample N translations of each line, one per output line, instead of searching for the best.",
         click.IntRange(1, 1000),
+        only="translate",
     )
-    prefix: Path | None = in_search("--prefix FILE  Begin translation N with line N of this file.")
+    prefix: Path | None = in_search("--prefix FILE  Begin translation N with line N of this file.", only="translate")
     terms: Path | None = in_search(
         "--terms FILE  Table of source term, tab, target term: translations of lines with the source term have the "
-        "target term."
+        "target term.",
+        only="translate",
     )
     keep: tuple[str, ...] = in_search(
-        "--keep PATTERN  Copy what this regular expression matches; repeatable.", multiple=True
+        "--keep PATTERN  Copy what this regular expression matches; repeatable.", multiple=True, only="translate"
     )
     memory: tuple[Path, ...] = in_files(
-        "--memory FILE  Take the translations that this file has, such as .po, .tmx or .tsv; repeatable.", multiple=True
+        "--memory FILE  Take the translations that this file has, such as .po, .tmx or .tsv; repeatable.",
+        multiple=True,
+        only="translate",
     )
     document: bool = in_files(
-        "--document  Translate a whole text: join broken lines into paragraphs, and keep the layout."
+        "--document  Translate a whole text: join broken lines into paragraphs, and keep the layout.", only="translate"
     )
     markup: bool = in_files(
         "--markup  Keep HTML or XML tags: translate the text without them, and put them around the words that stand "
-        "for theirs."
+        "for theirs.",
+        only="translate",
     )
-    pretty: bool = in_files("--pretty  Draw each tree over several lines, followed by an empty one.")
+    pretty: bool = in_files("--pretty  Draw each tree over several lines, followed by an empty one.", only="parse")
 
     @property
     def paths(self) -> tuple[Path, ...]:
@@ -188,7 +205,13 @@ class SearchOptions(Options):
         """Decoding overrides in increasing precedence: implied by --document, from --set, from flags"""
         flags = {"beam": self.beam, "alpha": self.alpha, "precision": self.precision, "batch_tokens": self.batch_tokens}
         given = [f"decoding.{key}={value}" for key, value in flags.items() if value is not None]
-        return [*(["decoding.split=sentences"] if self.document else []), *self.overrides, *given]
+        implied = ["decoding.split=sentences"] if self.document else []
+        return [*implied, *self.overrides, *given]
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """Values of all options on which an output depends, beside inputs and decoding settings, by flag"""
+        return values_without(self, (*INPUTS, *DECODING, *IRRELEVANT))
 
     def check(self) -> None:
         """Raise UsageError for incompatible options."""

@@ -42,7 +42,8 @@ def run(group: click.Group) -> NoReturn:
             signal.signal(number, stop)
     let_waiting_threads_sleep()
     try:
-        if instruction := os.environ.get(COMPLETE):
+        instruction = os.environ.get(COMPLETE)
+        if instruction:
             raise click.exceptions.Exit(shell_complete(group, {}, "nmt", COMPLETE, instruction))
         with group.make_context("nmt", sys.argv[1:]) as context:  # group.main treats a closed pipe as an error
             group.invoke(context)
@@ -52,8 +53,7 @@ def run(group: click.Group) -> NoReturn:
     except BaseException as error:
         _restore_signals()
         ending = ending_of(error)
-        lines = (f"error: {ending.message}", f"hint: {ending.hint}") if ending.hint else ending.message.splitlines()
-        for line in lines:
+        for line in ending.lines:
             with suppress(OSError):  # stderr may be closed
                 click.echo(shown(line, sys.stderr), err=True)
         if "--debug" in sys.argv and ending.code in (1, TRY_AGAIN):
@@ -78,6 +78,13 @@ class Ending(NamedTuple):
     code: int
     message: str = ""
     hint: str = ""
+
+    @property
+    def lines(self) -> list[str]:
+        """Lines to print"""
+        if self.hint:
+            return [f"error: {self.message}", f"hint: {self.hint}"]
+        return self.message.splitlines()
 
 
 def ending_of(error: BaseException) -> Ending:
@@ -105,16 +112,19 @@ def ending_of(error: BaseException) -> Ending:
             return Ending(1, "stdout is closed, so the result has nowhere to go", hint)
         case UnicodeEncodeError() if error.encoding == sys.getfilesystemencoding() != "utf-8":
             return ending_of(unwritable_name(error.object))
-        case OSError() if missing := no_temporary_directory(error):
-            return ending_of(missing)
         case OSError():  # such as a full disk
-            full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-            hint = "free some space" if full else "check the path and its permissions; --debug shows the traceback"
+            missing = no_temporary_directory(error)
+            if missing:
+                return ending_of(missing)
+            hint = "check the path and its permissions; --debug shows the traceback"
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                hint = "free some space"
             return Ending(1, f"{error.filename or 'input or output'}: {error.strerror or error}", hint)
         case Exception():
             from nmt.system.device import device_error, memory_error
 
-            if known := memory_error(error) or device_error(error):
+            known = memory_error(error) or device_error(error)
+            if known:
                 return ending_of(known)
             hint = "this is a bug in nmt: run it with --debug and report the traceback"
             return Ending(1, f"{type(error).__name__}: {error}", hint)
@@ -124,19 +134,39 @@ def ending_of(error: BaseException) -> Ending:
 def _usage(error: click.UsageError) -> tuple[str, str]:
     """Return message and hint for wrong usage: the nearest name, an option's help, an example, or where to read."""
     near = getattr(error, "possibilities", None)
-    text = (error.message if near else error.format_message()).removesuffix(".")
-    message = text[:1].lower() + text[1:]
+    if near:
+        return _as_clause(error.message), f"did you mean {near[0]}?"
+    message = _as_clause(error.format_message())
     context = error.ctx
-    if near or context is None:
-        return message, f"did you mean {near[0]}?" if near else "nmt --help lists the commands"
-    name = getattr(error, "option_name", None) or getattr(error, "param_hint", None)
-    option = getattr(error, "param", None) or next((o for o in context.command.params if name in o.opts), None)
-    if isinstance(option, click.Option) and (record := option.get_help_record(context)):
-        return message, f"{record[0]}: {' '.join(record[1].split())}"
+    if context is None:
+        return message, "nmt --help lists the commands"
+    option = _option_of(error, context)
+    record = option.get_help_record(context) if isinstance(option, click.Option) else None
+    if record:
+        usage, help = record
+        return message, f"{usage}: {' '.join(help.split())}"
     hint = f"{context.command_path} --help shows examples and all options"
     if isinstance(error, click.BadParameter | click.BadArgumentUsage) and isinstance(context.command, Command):
         hint = f"for example {context.command.examples[0][0]}; {hint}"
     return message, hint
+
+
+def _as_clause(sentence: str) -> str:
+    """Return a sentence without capital and full stop, as it follows `error:`."""
+    text = sentence.removesuffix(".")
+    return text[:1].lower() + text[1:]
+
+
+def _option_of(error: click.UsageError, context: click.Context) -> click.Parameter | None:
+    """Return the option that was used wrongly, if the error names one."""
+    parameter: click.Parameter | None = getattr(error, "param", None)
+    if parameter:
+        return parameter
+    name = getattr(error, "option_name", None) or getattr(error, "param_hint", None)
+    for parameter in context.command.params:
+        if name in parameter.opts:
+            return parameter
+    return None
 
 
 def stop(number: int, frame: FrameType | None) -> None:
@@ -155,8 +185,10 @@ def open_standard_streams() -> None:
     Output to stderr is then discarded, and writing to stdout fails. Descriptors 0 to 2 are opened on /dev/null;
     otherwise the next opened file could become descriptor 2 and receive libraries' warnings.
     """
-    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
+    descriptor = os.open(os.devnull, os.O_RDWR)
+    while descriptor <= 2:
         os.set_inheritable(descriptor, True)  # worker processes inherit them
+        descriptor = os.open(os.devnull, os.O_RDWR)
     os.close(descriptor)
     if sys.stderr is None:
         sys.stderr = open(2, "w", closefd=False)  # noqa: SIM115
@@ -217,7 +249,9 @@ def open_output(path: Path | None, held: ExitStack) -> Callable[[str], None]:
     flushes = path is None or (path.exists() and not path.is_file())  # a pipe's reader may wait for each line
 
     def write(lines: str) -> None:
-        stream.write((printable_lines(lines) if is_shown else lines).encode() + b"\n")
+        if is_shown:
+            lines = printable_lines(lines)
+        stream.write(lines.encode() + b"\n")
         if flushes:
             stream.flush()
 
@@ -226,4 +260,6 @@ def open_output(path: Path | None, held: ExitStack) -> Callable[[str], None]:
 
 def show(text: str) -> None:
     """Write text to stdout; a terminal breaks its lines between words, unless it is a JSON object."""
-    click.echo(text if text.startswith("{") else "\n".join(shown(line, sys.stdout) for line in text.split("\n")))
+    if not text.startswith("{"):
+        text = "\n".join(shown(line, sys.stdout) for line in text.split("\n"))
+    click.echo(text)

@@ -36,7 +36,8 @@ from nmt.system.processes import exclusive
 if TYPE_CHECKING:
     from nmt.decoding.pipeline import LineResult
 
-PLAN, LOCK = "blocks.json", ".lock"
+PLAN = "blocks.json"
+LOCK = ".lock"
 FORMAT = 1  # version of blocks.json
 BLOCK_LINES = 10_000  # a killed process loses at most one block; smaller blocks leave the device idle more often
 
@@ -71,13 +72,16 @@ class Statistics:
         self.counts = Counts()
         self._advance: Advance = unseen
         self.before = 0  # input lines that precede those of `counts`
-        self._doing, self._warnings, self._noun = doing, warnings, noun
+        self._doing = doing
+        self._warnings = warnings
+        self._noun = noun
         self._tokens = 0  # since `_began`
         self._began: float | None = None
 
     def begin(self, before: int) -> Counts:
         """Reset and return the counts; from now on they cover the input after its first `before` lines."""
-        self.counts, self.before = Counts(), before
+        self.counts = Counts()
+        self.before = before
         return self.counts
 
     @contextmanager
@@ -114,28 +118,46 @@ class Statistics:
 
     def occurring(self, result: LineResult) -> dict[str, int]:
         """Return how often each warning occurs in a result, without those that do not."""
-        counts = {warning: occurs(result) for warning, occurs in self._warnings.items()}
-        return {warning: count for warning, count in counts.items() if count}
+        found = {}
+        for warning, occurs in self._warnings.items():
+            count = occurs(result)
+            if count:
+                found[warning] = count
+        return found
 
     def speed(self) -> str:
         """Return the target symbols per second since the first line, as text."""
-        seconds = 0.0 if self._began is None else time.monotonic() - self._began
+        seconds = 0.0
+        if self._began is not None:
+            seconds = time.monotonic() - self._began
         return f"{self._tokens / max(seconds, 1e-9):,.0f} tokens/s"
 
     def summary(self, typed: bool) -> str:
         """Format lines, speed and the warnings that occurred on one line; no speed if the lines were typed."""
-        counts, known = self.counts, self.counts.warnings
-        lines = f"{counts.lines:,} {self._noun}{'' if counts.lines == 1 else 's'}"
-        found = ", ".join(f"{name} {known[name][0]:,}" for name in self._warnings if name in known)
-        return lines + ("" if typed else f", {self.speed()}") + (found and f"; {found}")
+        text = f"{self.counts.lines:,} {self._noun}"
+        if self.counts.lines != 1:
+            text += "s"
+        if not typed:
+            text += f", {self.speed()}"
+        found = ", ".join(f"{name} {count:,}" for name, count, _ in self._occurred())
+        if found:
+            text += f"; {found}"
+        return text
 
-    def check(self, places: Mapping[str, str] = MappingProxyType({})) -> None:
-        """Raise UserError if any warning occurred, with the place of the first one, or else the number of its line."""
-        known = {name: self.counts.warnings[name] for name in self._warnings if name in self.counts.warnings}
-        firsts = {name: places.get(name, f"line {line:,}") for name, (_, line) in known.items()}
-        found = [f"{name} {count:,} (first in {firsts[name]})" for name, (count, _) in known.items()]
+    def check(self, first: Mapping[str, str] = MappingProxyType({})) -> None:
+        """Raise UserError if any warning occurred; say where it was `first`, or else the number of its line."""
+        found = []
+        for name, count, line in self._occurred():
+            where = first.get(name, f"line {line:,}")
+            found.append(f"{name} {count:,} (first in {where})")
         if found:
             raise UserError(f"--strict: {', '.join(found)}", "use the output, which is complete, or leave out --strict")
+
+    def _occurred(self) -> Iterator[tuple[str, int, int]]:
+        """Yield each warning that occurred, with how often, and the number of its first line."""
+        for name in self._warnings:
+            if name in self.counts.warnings:
+                yield name, *self.counts.warnings[name]
 
 
 # --- blocks ------------------------------------------------------------------------------------------------------
@@ -170,7 +192,8 @@ class Job:
         if record.get("output") != hash_file(self.output):
             hint = "keep it, or remove it to have it made again"
             raise UserError(f"{self.output}: has changed since it was made", hint)
-        if differences := _differences(record.get("job", {}), _described(self.settings, self.files())):
+        differences = _differences(record.get("job", {}), _described(self.settings, self.files()))
+        if differences:
             say(f"{self.output}: was made with other settings or files, so it is made again: {', '.join(differences)}")
         return not differences
 
@@ -183,7 +206,8 @@ class Blocks:
         self.lines: int = plan["lines"]
         self._size: int = plan["block_lines"]
         self._numbers = range(-(-self.lines // self._size))
-        self._output, self._folder = job.output, folder_of(job.output)
+        self._output = job.output
+        self._folder = folder_of(job.output)
         self._record = {"job": _described(plan["settings"], plan["files"]), HASHES: {}}
         self._files = {path: plan["files"][option] for option, path in job.inputs.items()}
         self._finished: dict[int, tuple[Counts, str]] = {}  # counts and text hash by block number
@@ -296,14 +320,17 @@ def _agree_on_plan(path: Path, job: Job, count: Callable[[], int]) -> dict[str, 
     folder = path.parent
     plan: dict[str, Any] = {"files": job.files(), "settings": job.settings}
     if not os.path.lexists(path):
-        if others := sorted(file.name for file in folder.glob("[!.]*")):
+        others = sorted(file.name for file in folder.glob("[!.]*"))
+        if others:
             hint = "move it away, or name another --output"
             raise UserError(f"{folder}: holds {others[0]}, but no blocks of this output", hint)
         plan = {"format": FORMAT, "lines": count(), "block_lines": BLOCK_LINES, **plan, HASHES: {}}
         replace_manifest(path, plan)
         return plan
     before = _read_plan(path)
-    if differences := _differences(*(_described(each["settings"], each["files"]) for each in (before, plan))):
+    there = _described(before["settings"], before["files"])
+    differences = _differences(there, _described(plan["settings"], plan["files"]))
+    if differences:
         problem = f"{folder}: holds blocks made with other settings or files: {', '.join(differences)}"
         raise UserError(problem, f"repeat the command that made them, or remove {folder} to start over")
     return {**before, **plan}
@@ -320,14 +347,22 @@ def _read_plan(path: Path) -> dict[str, Any]:
 
 def _described(settings: Mapping[str, Any], files: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
     """Return everything that an output depends on, by name; `files` are the inputs by `identify`."""
-    return {**json.loads(json.dumps(settings)), **{option: stamp[-1:] for option, stamp in files.items()}}
+    described: dict[str, Any] = json.loads(json.dumps(settings))
+    for option, stamp in files.items():
+        described[option] = stamp[-1:]
+    return described
 
 
 def _differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> list[str]:
     """Return the names of settings that differ, with both values unless they are lists or dicts."""
-    pairs = {name: (there.get(name), here.get(name)) for name in {**there, **here}}
-    return [
-        name if any(isinstance(value, list | dict) for value in pair) else "{} ({} there, {} here)".format(name, *pair)
-        for name, pair in pairs.items()
-        if pair[0] != pair[1]
-    ]
+    differences = []
+    for name in {**there, **here}:
+        before = there.get(name)
+        now = here.get(name)
+        if before == now:
+            continue
+        if isinstance(before, list | dict) or isinstance(now, list | dict):
+            differences.append(name)
+        else:
+            differences.append(f"{name} ({before} there, {now} here)")
+    return differences

@@ -36,14 +36,18 @@ def score(options: ScoreOptions) -> None:
         raise click.BadArgumentUsage(f"score takes REF and at most one HYP, but got {len(options.files)} files")
     metrics = _metrics(options)
     of_texts = set(metrics) & set(METRICS)
-    others = "baseline lowercase" if options.models else "baseline lowercase language"
+    others = "baseline lowercase"
+    if not options.models:
+        others += " language"
     refuse(options, others, f"needs --metric {', '.join(METRICS)}", not of_texts)
     if options.models:
         refuse(options, "more_references", "cannot be combined with --model")
         return _score_by_model(options, metrics)
     refuse(options, "source overrides", "needs --model")
-    refuse(options, "more_references", "cannot be combined with --metric brackets", "brackets" in metrics)
-    (_score_trees if "brackets" in metrics else _score_translations)(options, metrics)
+    if "brackets" in metrics:
+        refuse(options, "more_references", "cannot be combined with --metric brackets")
+        return _score_trees(options, metrics)
+    return _score_translations(options, metrics)
 
 
 def _score_runs(options: ScoreOptions) -> None:
@@ -60,8 +64,10 @@ def _score_runs(options: ScoreOptions) -> None:
     device = choose_device(options.device, options.threads)
     with options.console.progress("reading", len(options.files), "runs") as advance:
         found = [summarise(path, device, options.console) for path in _counted(options.files, advance)]
-    as_json, width = options.as_json, width_of(sys.stdout)
-    show(json.dumps({"runs": [run.as_dict() for run in found]}) if as_json else table(found, width))
+    if options.as_json:
+        show(json.dumps({"runs": [run.as_dict() for run in found]}))
+    else:
+        show(table(found, width_of(sys.stdout)))
     if options.html:
         write_page([read_summarised(run, options.console) for run in found], options.html)
         options.console.say(f"page: {options.html}")
@@ -82,24 +88,30 @@ def _score_translations(options: ScoreOptions, metrics: Sequence[str]) -> None:
     language = options.language or language_of(options.reference)
     moses = Moses(language) if counts_words else None
     texts = [list(read_lines(path)) for path in (options.reference, *options.more_references)]
-    other = None if options.baseline is None else list(read_lines(options.baseline))
+    other = list(read_lines(options.baseline)) if options.baseline else None
     hypotheses = list(read_input(options.hypothesis, options.console))
-    if metrics != ["chrf"] and (warning := unknown_words(language, texts[0])):
-        options.console.say(f"{warning}; give --language CODE, such as zh, ja or th")
+    if metrics != ["chrf"]:
+        warning = unknown_words(language, texts[0])
+        if warning:
+            options.console.say(f"{warning}; give --language CODE, such as zh, ja or th")
     results: dict[str, Score] = {}
     with options.console.progress("scoring", len(metrics), "metrics") as advance:
         for metric in _counted(metrics, advance):
             advance(0, LABELS[metric])
             results |= scores_of(hypotheses, texts, [metric], other, moses, options.lowercase, language)
-    found, explained = as_dict(results), ""
+    found = as_dict(results)
+    explained = ""
     if other is not None:
         explained = COMPARED
     elif "bleu" in results and len(hypotheses) <= FEW_LINES:
         low, high = score_interval("bleu", hypotheses, texts, options.lowercase, language)
-        found["bleu"]["interval"] = low, high
+        found["bleu"]["interval"] = (low, high)
         explained = f"BLEU of all lines is {low:.2f} to {high:.2f} in 95% of bootstrap samples"
-    show(json.dumps(found) if options.as_json else report(results))
-    if explained and not options.as_json:
+    if options.as_json:
+        show(json.dumps(found))
+        return
+    show(report(results))
+    if explained:
         options.console.say(explained)
 
 
@@ -125,7 +137,8 @@ def _score_trees(options: ScoreOptions, metrics: Sequence[str]) -> None:
 def _progress(options: ScoreOptions, path: Path | None, unit: str, garbles: bool) -> AbstractContextManager[Advance]:
     """Show progress through a file or stdin, unless it `garbles` output on the terminal."""
     shown = Console(options.console.quiet or garbles)
-    return shown.progress("scoring", None if shown.quiet else count_input(path), unit)
+    total = None if shown.quiet else count_input(path)
+    return shown.progress("scoring", total, unit)
 
 
 def _counted(items: Iterable[Item], advance: Advance) -> Iterator[Item]:
@@ -146,7 +159,8 @@ def _score_by_model(options: ScoreOptions, metrics: Sequence[str]) -> None:
     decoder = _forced_decoder(options, options.source)  # checks the files before loading a model
     from nmt.decoding.forced import PairScores
 
-    totals, lines = PairScores(), []
+    totals = PairScores()
+    lines = []
     reference = options.reference
     pairs = read_parallel(options.source, reference)
     by_line = metrics == ["logprob"]
@@ -170,8 +184,13 @@ def _perplexity(totals: PairScores, lines: list[dict[str, float]], options: Scor
         problem = "nothing to score: source and reference have no lines"
         raise UserError(problem, "name a REF with a sentence on each line")
     if options.as_json:
-        result = {"score": totals.perplexity, "subwords": totals.subwords}
-        return json.dumps({"perplexity": result | {"log_probability": totals.log_probability, "lines": lines}})
+        result = {
+            "score": totals.perplexity,
+            "subwords": totals.subwords,
+            "log_probability": totals.log_probability,
+            "lines": lines,
+        }
+        return json.dumps({"perplexity": result})
     signature = f"subwords:{totals.subwords}|lines:{totals.pairs}|logprob:{totals.log_probability:.1f}"
     return f"PPL {figure(totals.perplexity)}\n  {signature}"
 
@@ -187,19 +206,22 @@ def _report_truncation(decoder: ForcedDecoder, totals: PairScores, console: Cons
 
 def _metrics(options: ScoreOptions) -> list[str]:
     """Return the names of the metrics to compute; raise BadParameter for an unknown one."""
-    by_model = bool(options.models)
-    allowed, default = (("perplexity", "logprob"), "perplexity") if by_model else ((*METRICS, "brackets"), "bleu,chrf")
-    wanted = options.metric or default
+    allowed: Sequence[str]
+    if options.models:
+        allowed = ("perplexity", "logprob")
+        wanted = options.metric or "perplexity"
+    else:
+        allowed = (*METRICS, "brackets")
+        wanted = options.metric or "bleu,chrf"
     names = [name.strip() for name in wanted.split(",") if name.strip()]
     if options.paper and "paper" not in names:
         names.append("paper")
     unknown = [name for name in names if name not in allowed]
     if unknown or not names:
-        raise click.BadParameter(
-            f"{(unknown or [wanted])[0]!r} is none of {', '.join(allowed)}, the metrics "
-            f"{'with' if by_model else 'without'} --model",
-            param_hint="--metric",
-        )
+        wrong = unknown[0] if unknown else wanted
+        kind = "with" if options.models else "without"
+        problem = f"{wrong!r} is none of {', '.join(allowed)}, the metrics {kind} --model"
+        raise click.BadParameter(problem, param_hint="--metric")
     return names
 
 
@@ -214,6 +236,8 @@ def _forced_decoder(options: ScoreOptions, source: Path) -> ForcedDecoder:
     from nmt.system.device import choose_device
 
     bundles, decoding = find_models(options.models, options.overrides, "translate", options.console)
-    tokenizer, device = common_tokenizer(bundles), choose_device(options.device, options.threads)
+    tokenizer = common_tokenizer(bundles)
+    device = choose_device(options.device, options.threads)
     direction = tokenizer.complete((None, options.language), bundles[0].recipe.data.directions)
-    return ForcedDecoder([bundle.model(device) for bundle in bundles], tokenizer, decoding, direction)
+    models = [bundle.model(device) for bundle in bundles]
+    return ForcedDecoder(models, tokenizer, decoding, direction)

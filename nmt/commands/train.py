@@ -17,14 +17,24 @@ from nmt.commands.command_line import refuse
 from nmt.commands.process import show
 from nmt.exchange.resolve import initial_bundle, resolve, with_model_of
 from nmt.system.console import Console
-from nmt.system.device import choose_device, cores, device_of, find_device
+from nmt.system.device import choose_device
 from nmt.system.files import check_replaceable
 from nmt.system.launchers import World, check_alone, find_world, nodes_of_script
+from nmt.system.parallelism import (
+    can_fork,
+    count_ranks,
+    device_of,
+    ranks_on_cpu,
+    threads_in_all,
+    threads_of_rank,
+    threads_of_torch,
+)
 
 if TYPE_CHECKING:
     import torch
 
     from nmt.commands.options import AverageOptions, PreprocessOptions, TrainOptions
+    from nmt.recipe import Recipe
     from nmt.training.budget import Budget
 
 
@@ -34,7 +44,8 @@ def preprocess(options: PreprocessOptions) -> None:
     from nmt.data.prepare import prepare
 
     initial = initial_bundle(recipe)
-    prepared = prepare(recipe, options.console, options.threads or cores(), initial.path if initial else None)
+    tokenizer_from = initial.path if initial else None
+    prepared = prepare(recipe, options.console, threads_in_all(options.threads), tokenizer_from)
     if not prepared.is_new:
         options.console.say(f"nothing to do: {prepared.path} is up to date")
 
@@ -45,49 +56,52 @@ def train(options: TrainOptions) -> None:
     With --plan, only print the run's plan, on rank 0.
     """
     recipe, base = recipes.load_with_base(options.recipe, options.overrides)
-    import torch
-
     from nmt.training import start
     from nmt.training.distributed import Group
-    from nmt.training.forked import ForkedGroup, forks, ranks_on_cpu
+    from nmt.training.forked import ForkedGroup
 
-    found, threads = find_world(os.environ), options.threads or cores()
-    computing = options.threads or min(torch.get_num_threads(), cores())
-    on_cpu = ranks_on_cpu(computing, recipe.training)
-    workers = start.count_workers(options.device, options.devices, on_cpu, found)
-    world = found or World()
+    settings = recipe.training
+    found = find_world(os.environ)
+    computing = threads_of_torch(options.threads)
+    on_cpu = ranks_on_cpu(computing, settings.batch_tokens, bool(settings.compile))
+    ranks = count_ranks(options.device, options.devices, on_cpu, found)
     if options.plan:
-        if world.rank == 0:
-            from nmt.data.pairs import check_packages
-            from nmt.training.plan import plan_run
-
-            check_packages(recipe.data)
-            recipe = with_model_of(recipe, initial_bundle(recipe))
-            device = choose_device(options.device, options.threads)
-            show(plan_run(recipe, device, world.size if found else workers))
+        if found is None or found.rank == 0:
+            _show_plan(recipe, options, found.size if found else ranks)
         return
-    if found is None and (nodes := nodes_of_script(os.environ)) > 1:
+    nodes = nodes_of_script(os.environ)
+    if found is None and nodes > 1:
         options.console.say(f"this job of Slurm has {nodes} nodes, of which one is used here: srun nmt train uses all")
+    world = found or World()
     group: Group
-    if workers > 1:
-        kind = find_device(options.device, torch.cuda.device_count())  # reports a missing device once
-        if kind != "cpu" or not forks():
-            start.launch(workers, sys.argv[1:], options.out, options.console)
+    if ranks > 1:
+        if not can_fork(options.device):  # reports a missing device once
+            start.launch(ranks, sys.argv[1:], options.out, options.console)
             return
         choose_device("cpu", 1)  # forks would not inherit other threads
-        group = ForkedGroup(workers, computing)
+        group = ForkedGroup(ranks, computing)
     else:
-        # At most one thread per core: waiting threads would slow down working ones.
-        own_threads = world.threads(threads) if world.size > 1 else options.threads
-        device = choose_device(device_of(options.device, world), own_threads)
-        group = Group(world, recipe.training.timeout_minutes, device, options.console.say)
+        device = choose_device(device_of(options.device, world), threads_of_rank(options.threads, world))
+        group = Group(world, settings.timeout_minutes, device, options.console.say)
     console = Console(options.console.quiet or world.rank > 0)
     with ExitStack() as held:
+        threads = threads_in_all(options.threads)
         budget = start.train(recipe, options.out, console, group, threads, base, held)
-        if recipe.training.minutes is not None and group.leads:
-            if workers > 1:
+        if settings.minutes is not None and group.leads:
+            if ranks > 1:
                 choose_device("cpu", computing)
-            _end(options.out, group.device, console, budget, recipe.training.report)
+            _end(options.out, group.device, console, budget, settings.report)
+
+
+def _show_plan(recipe: Recipe, options: TrainOptions, ranks: int) -> None:
+    """Print what the training will take, with this many ranks."""
+    from nmt.data.pairs import check_packages
+    from nmt.training.plan import plan_run
+
+    check_packages(recipe.data)
+    recipe = with_model_of(recipe, initial_bundle(recipe))
+    device = choose_device(options.device, options.threads)
+    show(plan_run(recipe, device, ranks))
 
 
 def _end(out: Path, device: torch.device, console: Console, budget: Budget, report: bool) -> None:
@@ -112,10 +126,10 @@ def _end(out: Path, device: torch.device, console: Console, budget: Budget, repo
 
 def average_or_export(options: AverageOptions) -> None:
     """Average a run's checkpoints or several models, and write a bundle or an export."""
-    quantizable, licensable = ("ctranslate2", "argos"), ("huggingface", "argos")
-    refuse(options, "quantization", "needs --format ctranslate2 or argos", options.form not in quantizable)
-    refuse(options, "licence", "needs --format huggingface or argos", options.form not in licensable)
-    others = options.last or options.best or options.form != "nmt"
+    form = options.form
+    refuse(options, "quantization", "needs --format ctranslate2 or argos", form not in ("ctranslate2", "argos"))
+    refuse(options, "licence", "needs --format huggingface or argos", form not in ("huggingface", "argos"))
+    others = options.last or options.best or form != "nmt"
     refuse(options, "weights", "cannot be combined with --last, --best or --format", others)
     if len(options.ckpts) > 1 and not options.weights:
         raise click.UsageError("several CKPTS need --weights, one for each, such as --weights 0.3,0.7")
@@ -143,7 +157,10 @@ def _write_average(options: AverageOptions, out: Path | None) -> Bundle:
     from nmt.checkpoint.writing import average
     from nmt.training import selection
 
-    ckpts, last, best, console = options.ckpts[0], options.last, options.best, options.console
+    ckpts = options.ckpts[0]
+    last = options.last
+    best = options.best
+    console = options.console
     device = choose_device(options.device, options.threads)
     if last == "auto":
         result = selection.write_best_average(ckpts, out, device, console)
@@ -154,17 +171,31 @@ def _write_average(options: AverageOptions, out: Path | None) -> Bundle:
     result = selection.score_and_choose_split(result, ckpts, device, console)
     if out is None:
         refresh_report(ckpts, console)
-    steps, recipe = result.info["steps"], result.recipe
-    wanted = best or last or (None if recipe.training.falls else recipe.decoding.average_last)
-    listed = [f"{step:,}" for step in steps]
-    updates = ", ".join(listed) if best else " to ".join(dict.fromkeys((listed[0], listed[-1])))
-    there = f"only {len(steps)} {'have a dev score' if best else 'available'}"
-    fewer = f" ({there}, {wanted} requested)" if isinstance(wanted, int) and len(steps) < wanted else ""
-    scored = f", {result.described_score}" if result.described_score else ""
-    plural = "s" if len(steps) > 1 else ""
-    console.say(f"averaged {len(steps)} checkpoint{plural}, update{plural} {updates}{fewer}{scored}: {result.path}")
+    console.say(_described(result, options))
     selection.compare_with_one(result, ckpts, device, console)
     return result
+
+
+def _described(average: Bundle, options: AverageOptions) -> str:
+    """Describe an average: its updates, whether there were fewer than requested, its dev score and its path."""
+    steps = average.info["steps"]
+    listed = [f"{step:,}" for step in steps]
+    plural = "s" if len(steps) > 1 else ""
+    if options.best:
+        updates = ", ".join(listed)
+        limit = "have a dev score"
+    else:
+        updates = listed[0] if listed[0] == listed[-1] else f"{listed[0]} to {listed[-1]}"
+        limit = "available"
+    text = f"averaged {len(steps)} checkpoint{plural}, update{plural} {updates}"
+    wanted = options.best or options.last
+    if not wanted and not average.recipe.training.falls:
+        wanted = average.recipe.decoding.average_last
+    if isinstance(wanted, int) and len(steps) < wanted:
+        text += f" (only {len(steps)} {limit}, {wanted} requested)"
+    if average.described_score:
+        text += f", {average.described_score}"
+    return f"{text}: {average.path}"
 
 
 def refresh_report(ckpts: Path, console: Console, wanted: bool = False) -> None:
@@ -172,7 +203,10 @@ def refresh_report(ckpts: Path, console: Console, wanted: bool = False) -> None:
     from nmt.report.page import attempt
     from nmt.training.directory import PAGE
 
-    if (wanted or (ckpts / PAGE).exists()) and (problem := attempt(ckpts)) is not None:
+    if not wanted and not (ckpts / PAGE).exists():
+        return
+    problem = attempt(ckpts)
+    if problem is not None:
         console.say(f"{ckpts / PAGE} was not updated: {problem}")
 
 
@@ -180,15 +214,23 @@ def export(options: AverageOptions) -> None:
     """Export a bundle or a run's averaged checkpoints, and report how the exported model's search differs."""
     from nmt.exchange import ctranslate2, huggingface
 
-    ckpts, out, form, suffix = options.ckpts[0], options.out, options.form, ctranslate2.ARGOS_SUFFIX
-    if out is None or (form == "argos" and out.suffix != suffix):  # the suffix spares other files
-        wanted = f" FILE{suffix}" if form == "argos" else ", the folder to write"
-        raise click.UsageError(f"--format {form} needs --out{wanted}")
+    ckpts = options.ckpts[0]
+    out = options.out
+    form = options.form
+    suffix = ctranslate2.ARGOS_SUFFIX
+    if form == "argos" and (out is None or out.suffix != suffix):  # the suffix spares other files
+        raise click.UsageError(f"--format {form} needs --out FILE{suffix}")
+    if out is None:
+        raise click.UsageError(f"--format {form} needs --out, the folder to write")
     bundle, _ = resolve(ckpts)
     if bundle.path == ckpts and (options.last or options.best):
         raise click.UsageError(f"--last and --best need a run's directory, but {ckpts} is a bundle")
-    check = {"huggingface": huggingface.check_expressible, "argos": ctranslate2.check_packageable}
-    check.get(form, ctranslate2.check_expressible)(bundle)  # fail before computing the average
+    if form == "huggingface":  # fail before computing the average
+        huggingface.check_expressible(bundle)
+    elif form == "argos":
+        ctranslate2.check_packageable(bundle)
+    else:
+        ctranslate2.check_expressible(bundle)
     if form != "argos":
         check_replaceable(out, None)
     if bundle.path != ckpts:
@@ -213,7 +255,8 @@ def export(options: AverageOptions) -> None:
             "power of the length"
         )
     options.console.say(f"exported for {said}")
-    if new := bundle.tokenizer().new_languages:
+    new = bundle.tokenizer().new_languages
+    if new:
         others = "spells texts of all languages with them, and keeps no output from them"
         options.console.say(f"note: {', '.join(new)} came with pieces of their own; this format {others}")
 
@@ -231,4 +274,5 @@ def _mix(options: AverageOptions, shares: Sequence[float]) -> None:
     check_replaceable(out, MANIFEST)
     with alone(out, options.console):
         result = mix([bundle for bundle, _ in found], shares, out)
-    options.console.say(f"averaged {len(found)} model{'s' if len(found) > 1 else ''}: {result.path}")
+    plural = "s" if len(found) > 1 else ""
+    options.console.say(f"averaged {len(found)} model{plural}: {result.path}")

@@ -59,40 +59,41 @@ def translate(options: SearchOptions) -> None:
     refuse(options, "ledger", FOR_FILES, not search.files)
     others = "n_best as_json resume sample prefix document markup"
     refuse(options, others, "cannot be combined with --memory", options.memory and not search.files)
-    bundles, decoding = search.bundles, search.decoding
-    has_names = bool(search.files) and decoding.keep
-    terms = Terms(read_terms(options.terms) if options.terms else (), options.keep, decoding.keep, has_names)
-    tokenizer, lengths, directions = common_tokenizer(bundles), bundles[0].lengths, search.data.directions
-    direction = options.source_language, options.to
-    source, to = tokenizer.complete(direction, directions)
+    table = read_terms(options.terms) if options.terms else ()
+    keeps = search.decoding.keep
+    terms = Terms(table, options.keep, common=keeps, names=keeps and bool(search.files))
+    bundles = search.bundles
+    tokenizer = common_tokenizer(bundles)
+    directions = search.data.directions
+    direction = (options.source_language, options.to)
+    source, target = tokenizer.complete(direction, directions)
     search.data = search.data.model_copy(
-        update={"source": source or search.data.source, "target": to or search.data.target}
+        update={"source": source or search.data.source, "target": target or search.data.target}
     )
-    if tokenizer.source.languages and not tokenizer.lossy and (source, to) not in directions:
-        search.say(f"no training set has the direction {source}-{to}")
+    if tokenizer.source.languages and not tokenizer.lossy and (source, target) not in directions:
+        search.say(f"no training set has the direction {source}-{target}")
     warnings = dict(Translator.warnings)
     if options.document or search.files:
         del warnings["inputs split"]  # paragraphs are split at every sentence, and long strings are no fault
+    statistics = Statistics("translating", warnings, "line" if options.document else "sentence")
 
-    search.run(
-        lambda models: Translator(models, tokenizer, decoding, lengths, options.as_json, terms, directions, direction),
-        Statistics("translating", warnings, "line" if options.document else "sentence"),
-        {
-            **{"--keep": options.keep, "--sample": options.sample, "--markup": options.markup},
-            **{"--from": options.source_language, "--to": options.to},
-        },
-    )
+    def make(models: Saved) -> Translator:
+        return Translator(
+            models, tokenizer, search.decoding, bundles[0].lengths, options.as_json, terms, directions, direction
+        )
+
+    search.run(make, statistics, options.identity)
 
 
 def parse(options: SearchOptions) -> None:
     """Parse lines with the models named by the options."""
     search = LineSearch(options, "parse")
-    tokenizer, decoding = common_tokenizer(search.bundles), search.decoding
-    search.run(
-        lambda models: Parser(models, tokenizer, decoding),
-        Statistics("parsing", Parser.warnings),
-        {"--pretty": options.pretty},
-    )
+    tokenizer = common_tokenizer(search.bundles)
+
+    def make(models: Saved) -> Parser:
+        return Parser(models, tokenizer, search.decoding)
+
+    search.run(make, Statistics("parsing", Parser.warnings), options.identity)
 
 
 def find_models(
@@ -338,8 +339,6 @@ class LineSearch:
             "nmt": __version__,
             "--model": [bundle.content() for bundle in self.bundles],
             **{f"decoding.{key}": value for key, value in decoding.items()},
-            "--json": self.options.as_json,
-            "--n-best": self.options.n_best,
             **own,
         }
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import signal
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from glob import glob
@@ -77,26 +77,36 @@ def find_files(
         return []
     if not files:
         raise _no_files(source, found)
-    if others := [path for path in found if ending_of(path) == ".ts" and path not in files]:
+    others = [path for path in found if ending_of(path) == ".ts" and path not in files]
+    if others:
         say(left_out(others, "for they are no files of Qt Linguist"))
-    if translations := [path for path in files if ending_of(path) != ".pot"]:
+    translations = [path for path in files if ending_of(path) != ".pot"]
+    if translations:
         files = translations  # beside which templates are nothing to fill
     if output is None:
         raise click.UsageError("files of translators need --output: a file, or a folder for several")
-    jobs = [(source, output)]
-    if output.is_dir() or files != [source]:
-        names = [Path(path.name) if root == path else path.relative_to(root) for path in files]
-        jobs = [(path, output / _catalog_name(name)) for path, name in zip(files, names, strict=True)]
+    jobs = []
+    if files == [source] and not output.is_dir():
+        jobs.append((source, output))
+    else:
+        for path in files:
+            name = Path(path.name) if root == path else path.relative_to(root)
+            jobs.append((path, output / _catalog_name(name)))
     for path, out in jobs:
-        if _format_of(out) != _format_of(path):
-            ending = ending_of(Path(_catalog_name(path)))
-            raise UserError(f"--output {out}: does not end in {ending}", "an output has the format of its input")
-        if out.exists() and out.samefile(path) and (ending_of(path) == ".pot" or kind_of(path) == ".xml"):
-            problem = f"--output {out}: is also the input, in which translations would replace the sources"
-            raise UserError(problem, "give --output another file or folder")
-        if out.is_symlink():
-            check_place(out)
+        _check_output(path, out)
     return jobs
+
+
+def _check_output(path: Path, out: Path) -> None:
+    """Raise UserError if an output is of another format than its input, is that one, or cannot be written."""
+    if _format_of(out) != _format_of(path):
+        ending = ending_of(Path(_catalog_name(path)))
+        raise UserError(f"--output {out}: does not end in {ending}", "an output has the format of its input")
+    if out.exists() and out.samefile(path) and (ending_of(path) == ".pot" or kind_of(path) == ".xml"):
+        problem = f"--output {out}: is also the input, in which translations would replace the sources"
+        raise UserError(problem, "give --output another file or folder")
+    if out.is_symlink():
+        check_place(out)
 
 
 def _named(source: Path, output: Path | None) -> tuple[Path, list[Path]]:
@@ -109,17 +119,23 @@ def _named(source: Path, output: Path | None) -> tuple[Path, list[Path]]:
     beginning, *wildcards = re.split(r"[*?\[]", str(source))
     if source.exists() or not wildcards:
         return source, [source]
-    root, matches = Path(beginning + "x").parent, sorted(map(Path, glob(str(source), recursive=True)))
-    return root, list(dict.fromkeys(path for match in matches for path in _within(match, output, root)))
+    root = Path(beginning + "x").parent
+    found: list[Path] = []
+    for match in sorted(map(Path, glob(str(source), recursive=True))):
+        found += _within(match, output, root)
+    return root, list(dict.fromkeys(found))
 
 
 def _within(path: Path, output: Path | None, root: Path) -> list[Path]:
     """Return a file, or the files of a folder, without those of an output folder that is inside `root`."""
     paths = sorted(path.rglob("*")) if path.is_dir() else [path]
-    written = output.resolve() if output else None
-    if written is None or root.resolve().is_relative_to(written):
-        return [each for each in paths if each.is_file()]
-    return [each for each in paths if each.is_file() and not each.resolve().is_relative_to(written)]
+    files = [each for each in paths if each.is_file()]
+    if output is None:
+        return files
+    written = output.resolve()
+    if root.resolve().is_relative_to(written):
+        return files
+    return [each for each in files if not each.resolve().is_relative_to(written)]
 
 
 def _is_written(path: Path) -> bool:
@@ -129,8 +145,10 @@ def _is_written(path: Path) -> bool:
 
 def _catalog_name(name: Path) -> str:
     """Return the name that a filled template has, .po for .pot; other names are as they are."""
+    if ending_of(name) != ".pot":
+        return str(name)
     stem, compression = split_suffix(name)
-    return f"{stem[:-1]}{compression}" if ending_of(name) == ".pot" else str(name)
+    return f"{stem[:-1]}{compression}"
 
 
 def _format_of(path: Path) -> str:
@@ -160,22 +178,31 @@ def _in_languages(
 
     Raise UserError if none is in them, or if an output is in a folder of Android's for another language.
     """
-    fitting, others = list[tuple[Path, Path]](), list[str]()
+    fitting = list[tuple[Path, Path]]()
+    others = list[str]()
     for path, output in files:
-        content, kind = content_of(path), kind_of(path)
-        if other := other_language(path, content, kind, languages):
+        content = content_of(path)
+        kind = kind_of(path)
+        other = other_language(path, content, kind, languages)
+        if other:
             others.append(f"{path} ({other[1]})")
             if len(others) == len(files):
                 check_language(path, content, kind, languages)
             continue
         fitting.append((path, output))
-        folder = of_android(output.absolute().parent.name) if kind == ".xml" else ""
-        if folder and not Language.of(folder).is_same(Language.of(languages[-1])):
-            problem = f"--output {output}: is in a folder for {folder}, not for {languages[-1]}"
-            raise UserError(problem, "name another folder, or the language by --to")
+        if kind == ".xml":
+            _check_folder(output, languages[-1])
     if others:
         say(left_out(others, "for they are in other languages"))
     return fitting
+
+
+def _check_folder(output: Path, target: str) -> None:
+    """Raise UserError if an output is in a folder of Android's for another language than the target."""
+    folder = of_android(output.absolute().parent.name)
+    if folder and not Language.of(folder).is_same(Language.of(target)):
+        problem = f"--output {output}: is in a folder for {folder}, not for {target}"
+        raise UserError(problem, "name another folder, or the language by --to")
 
 
 class _Found(NamedTuple):
@@ -225,7 +252,9 @@ class _Job:
 
     def __init__(self, source: Path, output: Path, languages: Sequence[str]) -> None:
         """Read a file; raise UserError if it is unreadable."""
-        self.source, self.output, self._languages = source, output, languages
+        self.source = source
+        self.output = output
+        self._languages = languages
         self.is_in_place = output.exists() and output.samefile(source)
         self.texts = list[str]()  # what is to be searched for, and no earlier file has
         self.gaps = list[_Gap]()
@@ -244,15 +273,19 @@ class _Job:
         Return these units, each with the forms that stay, and whether they need review. What a person has done in an
         existing output, its record says. Raise UserError if the output is unreadable.
         """
-        self.record, self.old = Written.of(self.output), _content(self.output)
-        self.kept, self.theirs = list[_Kept](), set[str]()
-        self.both, self.gone = list[Unit](), list[Unit]()
-        is_merged = not self.is_in_place and self.old.strip() != b""
-        self.older = self.file.other(self.output, self.old) if is_merged else None
-        wanted = list[tuple[Unit, Sequence[str], bool]]()
-        if self.older:
+        self.record = Written.of(self.output)
+        self.old = _content(self.output)
+        self.kept = list[_Kept]()
+        self.theirs = set[str]()
+        self.both = list[Unit]()
+        self.gone = list[Unit]()
+        self.older: BilingualFile | None = None
+        pairs: Sequence[tuple[str, Unit] | None] = []
+        if not self.is_in_place and self.old.strip() != b"":
+            self.older = self.file.other(self.output, self.old)
             self.file.divide_as(self.older)
-        pairs = matched(self.file, self.older) if self.older else []
+            pairs = matched(self.file, self.older)
+        wanted = list[tuple[Unit, Sequence[str], bool]]()
         for (name, unit), pair in zip_longest(names_of(self.file), pairs):
             kept = self._keep(name, unit) if pair is None else self._keep_older(name, unit, *pair)
             forms: Sequence[str] = unit.filled
@@ -261,14 +294,22 @@ class _Job:
             elif everything:
                 forms = [""] * len(unit.sources)
             if "" in forms and len(forms) == len(unit.sources) and unit not in self.file.headers:
-                wanted.append((unit, forms, any(forms) and (kept.other if kept else unit).needs_review))
+                origin = kept.other if kept else unit
+                wanted.append((unit, forms, any(forms) and origin.needs_review))
         if self.older:
             found = {pair[0] for pair in pairs if pair}
-            lost = (
-                (name, each) for name, each in names_of(self.older) if name not in found and any(self.forms_of(each))
-            )
-            self.gone = [each for name, each in lost if not self.record.wrote(name, self.older, each)]
+            self.gone = self._lost(self.older, found)
         return wanted
+
+    def _lost(self, older: BilingualFile, found: Collection[str]) -> list[Unit]:
+        """Return what people have translated in an older output, and the input no longer has; `found` are others."""
+        lost = []
+        for name, unit in names_of(older):
+            if name in found or not any(self.forms_of(unit)):
+                continue
+            if not self.record.wrote(name, older, unit):
+                lost.append(unit)
+        return lost
 
     @property
     def corrected(self) -> list[_Kept]:
@@ -343,8 +384,14 @@ class _Job:
             return None
         if self.is_in_place:
             return free_copy(self.output, self.record.backup)
-        is_lost = self.gone or self.older is None or self.record.rest != rest_of(self.older)
-        return free_copy(self.output, "") if is_lost else None
+        if self.gone or self.older is None or self.record.rest != rest_of(self.older):
+            return free_copy(self.output, "")
+        return None
+
+
+def _missing(job: _Job, unit: Unit, forms: Sequence[str]) -> dict[int, ProgramString]:
+    """Return the sources of a unit's empty forms, by the number of the form."""
+    return {form: job.file.string(unit, form) for form, text in enumerate(forms) if not text}
 
 
 def _content(path: Path) -> bytes:
@@ -374,9 +421,19 @@ class FileTranslation:
         from the same input. What the memory translates in another way than `terms` is named and counted. Outputs are
         locked until `held` is closed. Raise UserError if another process has locked them.
         """
-        self._decoding, self._say, self._known, self._jobs = decoding, say, defaultdict[str, str](str), list[_Job]()
-        self._ledger, self._settings, self._defects = ledger, settings, dict[str, Mapping[str, int]]()
-        self._outputs = dict[str, str]()  # of the model, by what it was given
+        self._decoding = decoding
+        self._say = say
+        self._ledger = ledger
+        self._settings = settings
+        self._terms = terms
+        self._jobs = list[_Job]()
+        # Of the model, by what it was given: outputs, those that are used, and their defects
+        self._outputs = dict[str, str]()
+        self._known = defaultdict[str, str](str)
+        self._defects = dict[str, Mapping[str, int]]()
+        self.otherwise = 0
+        self.empty = 0
+        self.left = 0
         for path, output in _in_languages(files, data.languages, say):
             job = _Job(path, output, data.languages)
             has_texts = job.file.units or job.file.unfilled
@@ -388,20 +445,17 @@ class FileTranslation:
         self._lock(held)
         wanted = [job.merge(decoding.all) for job in self._jobs]
         self.done = [job for job in self._jobs if resume and job.is_done(self._hash(job))]
-        strings = (
-            job.file.string(unit, form)
-            for job, units in zip(self._jobs, wanted, strict=True)
-            for unit, forms, _ in units
-            for form, text in enumerate(forms)
-            if not text
-        )
-        self._memory = TranslationMemory(strings, named, data, trained)
-        self._terms, self.otherwise = terms, 0
-        self.empty, self.left = 0, 0
+        self._memory = TranslationMemory(self._strings(wanted), named, data, trained)
         for job, units in zip(self._jobs, wanted, strict=True):
             if job not in self.done:
                 self._recall(job, units)
         self._jobs = [job for job in self._jobs if job not in self.done]
+
+    def _strings(self, wanted: Sequence[list[tuple[Unit, Sequence[str], bool]]]) -> Iterator[ProgramString]:
+        """Yield the sources of all empty forms; `wanted` are each file's units to fill."""
+        for job, units in zip(self._jobs, wanted, strict=True):
+            for unit, forms, _ in units:
+                yield from _missing(job, unit, forms).values()
 
     def _lock(self, held: ExitStack) -> None:
         """Lock an output, or the folders of several."""
@@ -420,12 +474,16 @@ class FileTranslation:
         """Find what the memory has for the gaps of a file, and what is to be searched for."""
         job.gaps = []
         for unit, forms, is_marked in units:
-            strings = {form: job.file.string(unit, form) for form, text in enumerate(forms) if not text}
+            strings = _missing(job, unit, forms)
             found = {form: self._find(job, unit, form, string) for form, string in strings.items()}
             job.gaps.append(_Gap(unit, forms, strings, found, is_marked))
-        texts = (text for gap in job.gaps for string in gap.searched for text in string.texts)
-        job.texts = [text for text in dict.fromkeys(texts) if text not in self._known]
-        self._known |= dict.fromkeys(job.texts, "")
+        job.texts = []
+        for gap in job.gaps:
+            for string in gap.searched:
+                for text in string.texts:
+                    if text not in self._known:
+                        self._known[text] = ""
+                        job.texts.append(text)
 
     def _find(self, job: _Job, unit: Unit, form: int, string: ProgramString) -> _Found:
         """Return the translation in the memory."""
@@ -473,17 +531,19 @@ class FileTranslation:
         for gap in job.gaps:
             said += self._fill(gap, statistics)
         written = job.write(self._hash(job))
-        found = dict(names_of(written))
-        places = {unit: found.get(name, unit) for name, unit in names_of(job.file)}
+        by_name = dict(names_of(written))
+        now = {unit: by_name.get(name) for name, unit in names_of(job.file)}
         for kind, unit, source, text in said:
-            file = written if places[unit] is not unit else job.file
-            self._ledger.add(kind, str(job.output), file.place_of(places[unit]), source, text)
+            in_output = now[unit]
+            place = written.place_of(in_output) if in_output else job.file.place_of(unit)
+            self._ledger.add(kind, str(job.output), place, source, text)
         for source in job.file.unfilled:
             self.empty += 1
             self._ledger.add("left empty", str(job.output), "without a source", source, "")
         for each in job.gone:
             assert job.older is not None
-            place, text = job.older.place_of(each), job.forms_of(each)[0]
+            place = job.older.place_of(each)
+            text = job.forms_of(each)[0]
             self._ledger.add("no longer in the input", str(job.copy), place, each.sources[0], text)
         if job.corrected and not job.record:
             self._say(f"{job.output}: no record says what nmt wrote, so what was translated there stays")
@@ -537,9 +597,14 @@ class FileTranslation:
     @property
     def summary(self) -> str:
         """What became of the strings, for the last line."""
-        found = [each for job in self._jobs for gap in job.gaps for each in gap.found.values()]
-        otherwise = f" ({self.otherwise:,} not as in --terms)" if self.otherwise else ""
-        done = f"{sum(each.text != '' for each in found):,} from memory{otherwise}, {self.empty:,} left empty"
+        remembered = 0
+        for job in self._jobs:
+            for gap in job.gaps:
+                remembered += len(gap.strings) - len(gap.searched)
+        done = f"{remembered:,} from memory"
+        if self.otherwise:
+            done += f" ({self.otherwise:,} not as in --terms)"
+        done += f", {self.empty:,} left empty"
         if self.left:
             done += f", {self.left:,} with ICU messages left as they are"
         kept = sum(len(job.corrected) for job in self._jobs)

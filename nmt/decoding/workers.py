@@ -28,8 +28,9 @@ from typing import TYPE_CHECKING, Any, Self
 from nmt.checkpoint.reading import Bundle
 from nmt.recipe import Model as ModelSettings
 from nmt.search.sources import Engine, Hypothesis, Pool, Source, SourceQueue
-from nmt.system.device import choose_device, cores, is_cpu, known_error
+from nmt.system.device import choose_device, known_error
 from nmt.system.errors import UserError
+from nmt.system.parallelism import can_fork, count_workers, threads_in_all, threads_of_worker
 from nmt.system.processes import ending, safe_path
 
 if TYPE_CHECKING:
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
     from nmt.model.transformer import Transformer
     from nmt.search.beam import SearchEngine
 
-MOST_WORKERS = 16  # cap on the default number of CPU workers
 LOOK = 0.05  # seconds between polls of the queue while a worker waits for sources
 
 MakeSearch = Callable[["Sequence[Transformer]", Callable[[str], None]], "SearchEngine | Completion"]
@@ -88,8 +88,7 @@ class Saved:
     device: str
     """auto, cpu, cuda or cuda:N; with several workers, each has its own GPU."""
     workers: int | None
-    """Number of processes; 1 means this process. None means one per thread, up to MOST_WORKERS, where `forks` applies,
-    otherwise one."""
+    """Number of processes; 1 means this process. None means one per thread where `forks` applies, otherwise one."""
     threads: int | None
     """Total CPU threads of all workers; None leaves the choice to the engine."""
     forks: bool
@@ -111,8 +110,8 @@ class Saved:
         Raise UserError if the engine cannot be made.
         """
         of_worker: MakeEngine = partial(self._make, make)
-        forks = self.forks and sys.platform == "linux" and is_cpu(self.device)
-        count = self.workers or (min(self.threads or cores(), MOST_WORKERS) if forks else 1)
+        forks = self.forks and can_fork(self.device)
+        count = count_workers(self.workers, self.threads, forks)
         if count == 1:
             yield of_worker(0, 1)
             return
@@ -138,8 +137,7 @@ class Saved:
     def _make(self, make: MakeSearch, number: int, count: int) -> Engine:
         """Make the engine for worker `number`, 0-based, of `count`."""
         worker = number if count > 1 else None
-        threads = max(1, (self.threads or cores()) // count)
-        device = choose_device(self.device, threads if self.threads or count > 1 else None, worker)
+        device = choose_device(self.device, threads_of_worker(self.threads, count), worker)
         return make(self._models(device), self.say)
 
     def _shared(self, make: MakeEngine) -> MakeEngine:
@@ -148,11 +146,10 @@ class Saved:
         The threads are divided among the workers, because small operations run faster on one thread each than split
         across threads that have to synchronise.
         """
-        threads = self.threads or cores()
-        engine = make(0, threads)  # on one thread: forked workers would not inherit others
+        engine = make(0, threads_in_all(self.threads))  # on one thread: forked workers would not inherit others
 
         def share(number: int, count: int) -> Engine:
-            choose_device("cpu", max(1, threads // count))
+            choose_device("cpu", threads_of_worker(self.threads, count))
             return engine
 
         return share

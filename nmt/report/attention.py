@@ -10,7 +10,7 @@ import base64
 import zlib
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from nmt.report.page import render
 from nmt.system.errors import UserError
 
 if TYPE_CHECKING:
-    from nmt.decoding.forced import Attention
+    from nmt.decoding.forced import Attention, Tokens
     from nmt.decoding.pipeline import LineResult
     from nmt.model.transformer import Transformer
 
@@ -31,38 +31,58 @@ LONGEST = 200  # maximum symbols per side; the number of weights grows quadratic
 
 def page(attentions: Iterable[Attention], title: str, note: str) -> str:
     """Render several sentences as an HTML page; `note` describes them."""
-    sentences, weights = [], []
+    sentences = []
+    weights = []
     for attention in attentions:
-        arrays = {kind: getattr(attention, kind) for kind in KINDS}
-        shapes = {kind: array.shape for kind, array in arrays.items()}
-        sides = {}
-        for side in ("source", "target_in", "target_out"):
-            each = getattr(attention, side)
-            sides[side] = {"tokens": each.tokens, "words": each.words, "wordOf": each.word_of, "text": each.text}
-        probabilities = np.exp(attention.log_probabilities).round(3).tolist()
-        sentences.append({"shapes": shapes, **sides, "probabilities": probabilities})
-        rounded = np.rint(np.concatenate([array.ravel() for array in arrays.values()]) * LEVELS).astype(np.uint8)
-        weights.append(base64.b64encode(zlib.compress(rounded.tobytes(), 9)).decode())
+        sentences.append(_described(attention))
+        weights.append(_packed(attention))
     content = {"sentences": sentences, "levels": LEVELS}
     parts = ["colours", "attention", "views"]
     return render("attention.html", parts, title=title, note=note, content=content, weights=weights)
+
+
+def _described(attention: Attention) -> dict[str, Any]:
+    """Return a sentence's values for attention.js, all but its weights."""
+    probabilities = np.exp(attention.log_probabilities).round(3)
+    return {
+        "shapes": {kind: getattr(attention, kind).shape for kind in KINDS},
+        "source": _side(attention.source),
+        "target_in": _side(attention.target_in),
+        "target_out": _side(attention.target_out),
+        "probabilities": probabilities.tolist(),
+    }
+
+
+def _side(side: Tokens) -> dict[str, Any]:
+    return {"tokens": side.tokens, "words": side.words, "wordOf": side.word_of, "text": side.text}
+
+
+def _packed(attention: Attention) -> str:
+    """Return a sentence's weights, rounded and compressed, as base64."""
+    weights = np.concatenate([getattr(attention, kind).ravel() for kind in KINDS])
+    levels = np.rint(weights * LEVELS).astype(np.uint8)
+    compressed = zlib.compress(levels.tobytes(), 9)
+    return base64.b64encode(compressed).decode()
 
 
 class AttentionView:
     """Collector of a search's first sentences; writes a page of the model's attention."""
 
     def __init__(self, stream: IO[bytes], path: Path, bundle: Bundle) -> None:
-        self._stream, self._path, self._bundle = stream, path, bundle
+        self._stream = stream
+        self._path = path
+        self._bundle = bundle
         self._kept: list[tuple[list[int], list[int]]] = []
-        self._sentences = self._long = 0
+        self._sentences = 0
+        self._long = 0
 
     def add(self, result: LineResult) -> None:
         """Collect a line's parts, each with its best output or first sample, up to the maximum number and length."""
         for pair in result.pairs:
             self._sentences += 1
-            fits = max(map(len, pair)) <= LONGEST
-            self._long += not fits
-            if fits and len(self._kept) < MOST_SENTENCES:
+            if max(map(len, pair)) > LONGEST:
+                self._long += 1
+            elif len(self._kept) < MOST_SENTENCES:
                 self._kept.append(pair)
 
     def write(self, load: Callable[[], Transformer]) -> None:
@@ -75,7 +95,8 @@ class AttentionView:
             raise UserError(problem, "the output is whole; leave out --attention, or give it other lines")
         from nmt.decoding.forced import attend
 
-        model, tokenizer = load(), self._bundle.tokenizer()
+        model = load()
+        tokenizer = self._bundle.tokenizer()
         attended = (attend(model, tokenizer, *pair) for pair in self._kept)
         made = page(attended, "What the model attends to", f"{self._bundle.path}: {self.shown}")
         self._stream.write(made.encode())
@@ -85,5 +106,8 @@ class AttentionView:
         """Description of the sentences shown"""
         count = len(self._kept)
         named = "the first sentence" if count == 1 else f"the first {count} sentences"
-        of = f" of {self._sentences:,}" if count < self._sentences else ""
-        return named + of + (f", without {self._long:,} of more than {LONGEST} subwords" if self._long else "")
+        if count < self._sentences:
+            named += f" of {self._sentences:,}"
+        if self._long:
+            named += f", without {self._long:,} of more than {LONGEST} subwords"
+        return named

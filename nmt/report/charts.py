@@ -75,15 +75,27 @@ class Curve:
     """Whether a moving average is drawn in front of it: not of dev, short and smooth curves"""
 
 
-def curve(record: RunRecord, run: int, chart: Chart, part: str) -> Curve | None:
+def curve_of(record: RunRecord, run: int, chart: Chart, part: str) -> Curve | None:
     """Return a run's curve in a chart; None if it has no finite value."""
-    figures, key = (record.validated, chart.validated) if part == "dev" else (record.logged, chart.logged)
+    if part == "dev":
+        figures = record.validated
+        key = chart.validated
+    else:
+        figures = record.logged
+        key = chart.logged
     if key not in figures or not np.isfinite(figures[key]).any():
         return None
-    values = figures[key] * (100 if chart.percent else 1)
-    points = {"updates": figures["step"], "tokens": figures["tokens"] / 1e6, "hours": figures["seconds"] / 3600}
+    values = figures[key]
+    if chart.percent:
+        values = values * 100
+    points = {
+        "updates": figures["step"],
+        "tokens": figures["tokens"] / 1e6,
+        "hours": figures["seconds"] / 3600,
+        "values": values,
+    }
     is_smoothed = chart.noisy and part == "training" and len(values) >= SMOOTHED_FROM
-    return Curve(run, part, {**points, "values": values}, is_smoothed)
+    return Curve(run, part, points, is_smoothed)
 
 
 def thinned(values: Column, most: int = POINTS) -> NDArray[np.intp]:
@@ -94,12 +106,14 @@ def thinned(values: Column, most: int = POINTS) -> NDArray[np.intp]:
     if len(values) <= most:
         return np.arange(len(values))
     edges = np.linspace(0, len(values), most // 2).astype(np.intp)[:-1]
-    bucket = np.searchsorted(edges, np.arange(len(values)), side="right")
+    bucket = np.searchsorted(edges, np.arange(len(values)), side="right")  # (values,), from 1
     ascending = np.lexsort((values, bucket))  # by bucket, then by value; NaN sorts last
-    counts = np.bincount(bucket, minlength=len(edges) + 1)[1:]
-    finite = np.bincount(bucket[np.isfinite(values)], minlength=len(edges) + 1)[1:]
+    end = len(edges) + 1
+    counts = np.bincount(bucket, minlength=end)[1:]  # (buckets,)
+    finite = np.bincount(bucket[np.isfinite(values)], minlength=end)[1:]
     starts = np.cumsum(counts) - counts
-    lowest, highest = ascending[starts], ascending[starts + np.maximum(finite - 1, 0)]
+    lowest = ascending[starts]
+    highest = ascending[starts + np.maximum(finite - 1, 0)]
     return np.unique([0, len(values) - 1, *lowest, *highest]).astype(np.intp)
 
 
@@ -112,31 +126,40 @@ def smoothed(values: Column) -> Column:
     """Return the centred moving average of the finite values, truncated at both ends; NaN where a window has none."""
     half = window(len(values)) // 2
     finite = np.isfinite(values)
-    sums = np.cumsum(np.concatenate([[0.0], np.where(finite, values, 0.0)]))
+    sums = np.cumsum(np.concatenate([[0.0], np.where(finite, values, 0.0)]))  # (points + 1,): sums of all before
     counts = np.cumsum(np.concatenate([[0], finite]))
     position = np.arange(len(values))
-    first, end = np.maximum(position - half, 0), np.minimum(position + half + 1, len(values))
+    first = np.maximum(position - half, 0)
+    end = np.minimum(position + half + 1, len(values))
     with np.errstate(invalid="ignore", divide="ignore"):
         return np.asarray((sums[end] - sums[first]) / (counts[end] - counts[first]))
 
 
-def summary(found: Curve, chart: Chart) -> str:
+def summary(curve: Curve, chart: Chart) -> str:
     """Describe a curve's first, best and last value."""
-    finite = np.isfinite(found.points["values"])
-    values, steps = found.points["values"][finite], found.points["updates"][finite]
+    finite = np.isfinite(curve.points["values"])
+    values = curve.points["values"][finite]
+    steps = curve.points["updates"][finite]
+
+    def describe(row: int) -> str:
+        return f"{written_value(values[row], chart)} at {steps[row]:,.0f}"
+
+    first = describe(0).replace("at", "at update")
+    last = len(values) - 1
     best = int(values.argmin() if chart.best == "lowest" else values.argmax())
-    told = [f"{written_value(values[row], chart)} at {steps[row]:,.0f}" for row in (0, best, -1)]
-    first = told[0].replace("at", "at update")
-    if len(values) == 1:
+    if last == 0:
         return first
-    if best == len(values) - 1:
-        return f"{first}, {chart.best} and last {told[2]}"
-    return f"{first}, {chart.best} {told[1]}, last {told[2]}"
+    if best == last:
+        return f"{first}, {chart.best} and last {describe(last)}"
+    return f"{first}, {chart.best} {describe(best)}, last {describe(last)}"
 
 
 def written_value(value: float, chart: Chart) -> str:
     """Format a value for the page."""
-    return "–" if not np.isfinite(value) else f"{value:{chart.digits}}" + (" %" if chart.percent else "")
+    if not np.isfinite(value):
+        return "–"
+    text = f"{value:{chart.digits}}"
+    return f"{text} %" if chart.percent else text
 
 
 def table(curves: Sequence[Curve], chart: Chart) -> list[list[str]]:
@@ -144,18 +167,25 @@ def table(curves: Sequence[Curve], chart: Chart) -> list[list[str]]:
 
     A training curve's value is the last one logged by then. A run that ended earlier has a dash.
     """
-    dev = [found.points["updates"] for found in curves if found.part == "dev"]
-    steps = np.unique(np.concatenate(dev or [found.points["updates"] for found in curves]))
+    dev = [curve for curve in curves if curve.part == "dev"]
+    steps = np.unique(np.concatenate([curve.points["updates"] for curve in dev or curves]))
     if len(steps) > ROWS:
         steps = steps[spaced(len(steps), ROWS)]
-    return [[f"{step:,.0f}", *(written_value(_value_at(found, step), chart) for found in curves)] for step in steps]
+    rows = []
+    for step in steps:
+        values = [written_value(_value_at(curve, step), chart) for curve in curves]
+        rows.append([f"{step:,.0f}", *values])
+    return rows
 
 
-def _value_at(found: Curve, step: float) -> float:
-    steps = found.points["updates"]
+def _value_at(curve: Curve, step: float) -> float:
+    steps = curve.points["updates"]
     row = int(np.searchsorted(steps, step, side="right")) - 1
-    missing = row < 0 or step > steps[-1] or (found.part == "dev" and steps[row] != step)
-    return float("nan") if missing else float(found.points["values"][row])
+    if row < 0 or step > steps[-1]:
+        return float("nan")
+    if curve.part == "dev" and steps[row] != step:
+        return float("nan")
+    return float(curve.points["values"][row])
 
 
 def spaced(count: int, most: int) -> NDArray[np.intp]:
@@ -171,56 +201,98 @@ LONG = 2  # hours from which on time is in hours, else in minutes
 def content(records: Sequence[RunRecord]) -> Mapping[str, Any] | None:
     """Return the values for the section's template; None if there are no curves."""
     names = labels(records)
-    kinds = [(run, record, part) for run, record in enumerate(records) for part in ("training", "dev")]
-    shown: dict[Chart, list[Curve]] = {}
+    charts = []
+    drawn: list[Curve] = []
     for chart in CHARTS:
-        for run, record, part in kinds:
-            if found := curve(record, run, chart, part):
-                shown.setdefault(chart, []).append(found)
-    if not shown:
+        curves = _curves(records, chart)
+        if curves:
+            charts.append(_described(chart, curves, records, names))
+            drawn += curves
+    if not drawn:
         return None
-    drawn = [found for curves in shown.values() for found in curves]
-    hours = max(float(np.nanmax(found.points["hours"], initial=0.0)) for found in drawn)
+    hours = 0.0
+    windows = set()
+    for curve in drawn:
+        hours = max(hours, float(np.nanmax(curve.points["hours"], initial=0.0)))
+        if curve.is_smoothed:
+            windows.add(window(len(curve.points["values"])))
     return {
         "time": "hours" if hours >= LONG else "minutes",
-        "charts": [_described(chart, curves, records, names) for chart, curves in shown.items()],
+        "charts": charts,
         "runs": names,
         "without": [name for record, name in zip(records, names, strict=True) if not record.step],
-        "windows": sorted({window(len(found.points["values"])) for found in drawn if found.is_smoothed}),
+        "windows": sorted(windows),
     }
+
+
+def _curves(records: Sequence[RunRecord], chart: Chart) -> list[Curve]:
+    """Return the curves of all runs in a chart."""
+    curves = []
+    for run, record in enumerate(records):
+        for part in ("training", "dev"):
+            curve = curve_of(record, run, chart, part)
+            if curve is not None:
+                curves.append(curve)
+    return curves
 
 
 def _described(
     chart: Chart, curves: Sequence[Curve], records: Sequence[RunRecord], names: Sequence[str]
 ) -> dict[str, Any]:
     """Return a chart's values for the template, `figures` for curves.js; `names` are the runs' labels."""
-    form = "{1}" if len(records) == 1 else "{0}, {1}" if len({found.part for found in curves}) > 1 else "{0}"
-    headings = [form.format(names[found.run], found.part) for found in curves]
-    measures = dict.fromkeys(records[found.run].task.label for found in curves)
-    named = list(zip(headings, curves, strict=True))
-    lines = [line for heading, found in named for line in _lines(found, heading)]
+    headings = _headings(curves, names)
+    title = chart.title
+    if chart.name == "score":
+        measures = dict.fromkeys(records[curve.run].task.label for curve in curves)
+        title = f"Dev {' and '.join(measures)}"
+    summaries = []
+    lines: list[dict[str, Any]] = []
+    for curve, heading in zip(curves, headings, strict=True):
+        summaries.append((curve.run, heading, summary(curve, chart)))
+        lines += _lines(curve, heading)
     return {
         "name": chart.name,
-        "title": f"Dev {' and '.join(measures)}" if chart.name == "score" else chart.title,
+        "title": title,
         "about": chart.about,
-        "summaries": [(found.run, heading, summary(found, chart)) for heading, found in named],
+        "summaries": summaries,
         "headings": headings,
         "rows": table(curves, chart),
         "figures": {"name": chart.name, "axis": chart.axis, "digits": chart.digits, "lines": lines},
     }
 
 
-def _lines(found: Curve, name: str) -> Iterator[dict[str, Any]]:
-    """Yield a curve's lines for curves.js, back to front: a smoothed line is drawn in front of a faint one.
+def _headings(curves: Sequence[Curve], names: Sequence[str]) -> list[str]:
+    """Name each curve of a chart by what tells it apart: its run, its part, or both."""
+    has_both_parts = len({curve.part for curve in curves}) > 1
+    headings = []
+    for curve in curves:
+        if len(names) == 1:
+            headings.append(curve.part)
+        elif has_both_parts:
+            headings.append(f"{names[curve.run]}, {curve.part}")
+        else:
+            headings.append(names[curve.run])
+    return headings
+
+
+def _lines(curve: Curve, name: str) -> Iterator[dict[str, Any]]:
+    """Yield a curve's lines for curves.js, back to front: a smoothed line is drawn in front of a faint one."""
+    values = curve.points["values"]
+    if curve.is_smoothed:
+        yield _line(curve, name, "faint", values, thinned(values))
+        yield _line(curve, name, "smooth", smoothed(values), spaced(len(values), POINTS // 4))
+    else:
+        yield _line(curve, name, "", values, thinned(values))
+
+
+def _line(curve: Curve, name: str, style: str, values: Column, rows: NDArray[np.intp]) -> dict[str, Any]:
+    """Return a line through these rows of `values`, with a curve's other columns.
 
     Columns are base64 of single precision: shorter than digits, and precise enough for a screen.
     """
-    values = found.points["values"]
-    lines = [("", values, thinned(values))]
-    if found.is_smoothed:
-        lines = [("faint", *lines[0][1:]), ("smooth", smoothed(values), spaced(len(values), POINTS // 4))]
-    for style, drawn, rows in lines:
+    packed = {}
+    for key, column in {**curve.points, "values": values}.items():
         with np.errstate(over="ignore"):
-            columns = {k: column[rows].astype("<f4") for k, column in {**found.points, "values": drawn}.items()}
-        packed = {key: base64.b64encode(column.tobytes()).decode() for key, column in columns.items()}
-        yield {"run": found.run, "name": name, "dev": found.part == "dev", "style": style, **packed}
+            single = column[rows].astype("<f4")
+        packed[key] = base64.b64encode(single.tobytes()).decode()
+    return {"run": curve.run, "name": name, "dev": curve.part == "dev", "style": style, **packed}

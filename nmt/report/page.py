@@ -56,8 +56,11 @@ def write_page(records: Sequence[RunRecord], path: Path) -> None:
 
     Raise UserError if `path` cannot be written.
     """
-    contents = {name: (title, content(records)) for name, (title, content) in SECTIONS.items()}
-    shown = {name: section for name, section in contents.items() if section[1] is not None}
+    shown = {}
+    for name, (title, content_of) in SECTIONS.items():
+        content = content_of(records)
+        if content is not None:
+            shown[name] = (title, content)
     parts = ["colours", "page", "brackets", "words", *shown]
     html = render("page.html", parts, overview=overview(records), sections=shown, written=datetime.now(UTC))
     with whole_file(path) as stream:
@@ -66,12 +69,27 @@ def write_page(records: Sequence[RunRecord], path: Path) -> None:
 
 def render(template: str, parts: Sequence[str], **values: Any) -> str:
     """Render a template with `values` and with the styles and scripts of `parts`; the page can run no other scripts."""
-    paths = ([(TEMPLATES / part).with_suffix(suffix) for part in parts] for suffix in (".css", ".js"))
-    styles, scripts = ([path.read_text("utf-8") for path in each if path.exists()] for each in paths)
-    digests = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts]
-    allowed = " ".join(f"'sha256-{digest}'" for digest in digests)
+    styles = _read_parts(parts, ".css")
+    scripts = _read_parts(parts, ".js")
+    allowed = " ".join(map(_policy_source, scripts))
     policy = f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; img-src data: blob:; font-src data:"
     return JINJA.get_template(template).render(styles=styles, scripts=scripts, policy=policy, **values)
+
+
+def _read_parts(parts: Sequence[str], suffix: str) -> list[str]:
+    """Return the text of each part that has a file with this suffix."""
+    texts = []
+    for part in parts:
+        path = TEMPLATES / f"{part}{suffix}"
+        if path.exists():
+            texts.append(path.read_text("utf-8"))
+    return texts
+
+
+def _policy_source(script: str) -> str:
+    """Return the expression by which a security policy allows exactly this script."""
+    digest = hashlib.sha256(script.encode()).digest()
+    return f"'sha256-{base64.b64encode(digest).decode()}'"
 
 
 def attempt(out: Path) -> str | None:
@@ -93,61 +111,106 @@ RELOAD = 30  # seconds after which the page of a run that is under way loads its
 def overview(records: Sequence[RunRecord]) -> Mapping[str, Any]:
     """Return the values for the overview, the top of the page."""
     names = labels(records)
-    runs = [_run(record, name) for record, name in zip(records, names, strict=True)]
-    signatures = dict.fromkeys(f"Dev {r.task.labels.get(n, n)}: {s}" for r in records for n, s in r.signatures.items())
+    runs = list(map(_run, records, names))
+    is_under_way = "Under way" in [run["progress"] for run in runs]
     return {
         "title": names[0] if len(names) == 1 else f"{len(names)} runs compared",
         "runs": runs,
-        "signatures": signatures,
-        "reload": RELOAD if any(run["progress"] == "Under way" for run in runs) else None,
+        "signatures": _signatures(records),
+        "reload": RELOAD if is_under_way else None,
     }
+
+
+def _signatures(records: Sequence[RunRecord]) -> list[str]:
+    """Describe how the dev scores were computed, without repetition."""
+    found: list[str] = []
+    for record in records:
+        for name, signature in record.signatures.items():
+            label = record.task.labels.get(name, name)
+            text = f"Dev {label}: {signature}"
+            if text not in found:
+                found.append(text)
+    return found
 
 
 def _run(record: RunRecord, name: str) -> Mapping[str, Any]:
     """Return a run's values for the overview."""
-    recipe, about, cost = record.recipe, record.about, record.cost
-    best, left = _best(record), seconds_left(record)
-    taken, tokens = (_latest(record, name) for name in ("seconds", "tokens"))
-    updates, budget = recipe.training.updates, 60 * (recipe.training.minutes or math.inf)
-    finished = about.finished is not None or record.step >= updates
-    share = max(record.step / updates, (taken or 0.0) / budget)
-    examples = about.data["train"].kept if "train" in about.data else None
-    facts = {
-        "Time taken": None if taken is None else clock(taken),
-        "Time left": None if finished or not left else f"about {clock(left)}",
-        "Trained on": None if examples is None else f"{examples:,} pairs",
-        "Target tokens seen": None if tokens is None else short(tokens),
-        "FLOPs": None if cost.get("flops") is None else f"{cost['flops']:.2g}",
-        "Devices": ", ".join(cost.get("devices", ())),
-        "Seed": str(recipe.training.seed),
-        "Version": about.version and f"nmt {about.version}",
-    }
+    training = record.recipe.training
+    parameters = record.about.parameters
+    best = _best(record)
+    taken = _latest(record, "seconds")
+    budget = 60 * (training.minutes or math.inf)  # seconds
+    is_finished = record.about.finished is not None or record.step >= training.updates
+    if is_finished:
+        progress = "Finished"
+        share = 1.0
+    else:
+        progress = "Under way" if record.step else "Not yet begun"
+        share = min(1.0, max(record.step / training.updates, (taken or 0.0) / budget))
+    goal = f"of {training.updates:,}"
+    if budget < math.inf:
+        goal = f"in {clock(taken or 0.0)} of {clock(budget)}"
     return {
         "name": name,
         "record": record,
         "model": _model(record),
-        "parameters": None if about.parameters is None else short(about.parameters),
-        "goal": f"of {updates:,}" if budget == math.inf else f"in {clock(taken or 0.0)} of {clock(budget)}",
-        "share": 1.0 if finished else min(1.0, share),
-        "progress": "Finished" if finished else "Under way" if record.step else "Not yet begun",
+        "parameters": None if parameters is None else short(parameters),
+        "goal": goal,
+        "share": share,
+        "progress": progress,
         "headline": _headline(record, best),
-        "facts": {term: text for term, text in facts.items() if text},
+        "facts": _facts(record, taken, is_finished),
         "cells": _cells(record, best, taken),
     }
 
 
+def _facts(record: RunRecord, taken: float | None, is_finished: bool) -> dict[str, str]:
+    """Return what is known of a run's time, data, cost and origin, by term."""
+    about = record.about
+    facts: dict[str, str] = {}
+    if taken is not None:
+        facts["Time taken"] = clock(taken)
+    left = seconds_left(record)
+    if left and not is_finished:
+        facts["Time left"] = f"about {clock(left)}"
+    if "train" in about.data:
+        facts["Trained on"] = f"{about.data['train'].kept:,} pairs"
+    tokens = _latest(record, "tokens")
+    if tokens is not None:
+        facts["Target tokens seen"] = short(tokens)
+    flops = record.cost.get("flops")
+    if flops is not None:
+        facts["FLOPs"] = f"{flops:.2g}"
+    devices = _devices(record)
+    if devices:
+        facts["Devices"] = devices
+    facts["Seed"] = str(record.recipe.training.seed)
+    if about.version:
+        facts["Version"] = f"nmt {about.version}"
+    return facts
+
+
 def _headline(record: RunRecord, best: tuple[float, int] | None) -> tuple[float, str, str] | None:
     """Return the dev score of the model that `nmt translate` uses, its name and details; None without scores."""
-    label, average = record.task.label, record.average
+    task = record.task
+    average = record.average
     if average is None or average.dev_score is None:
-        return best and (best[0], f"best dev {label}, at update {best[1]:,}", "")
-    steps, interval = average.info["steps"], average.info.get("interval")
+        if best is None:
+            return None
+        score, step = best
+        return score, f"best dev {task.label}, at update {step:,}", ""
+    steps = average.info["steps"]
     of = f"the average of {len(steps)} checkpoints" if len(steps) > 1 else f"update {steps[0]:,}"
-    more = [f"95% interval {interval[0]:.2f} to {interval[1]:.2f}"] if interval else []
-    more += [f"{name} {average.scores[key]:.2f}" for key, name in record.task.others.items() if key in average.scores]
+    details = []
+    interval = average.info.get("interval")
+    if interval:
+        details.append(f"95% interval {interval[0]:.2f} to {interval[1]:.2f}")
+    for key, name in task.others.items():
+        if key in average.scores:
+            details.append(f"{name} {average.scores[key]:.2f}")
     if best and steps != [best[1]]:
-        more.append(f"best checkpoint: {best[0]:.2f}, update {best[1]:,}")
-    return average.dev_score, f"dev {label} of {of}", "; ".join(more)
+        details.append(f"best checkpoint: {best[0]:.2f}, update {best[1]:,}")
+    return average.dev_score, f"dev {task.label} of {of}", "; ".join(details)
 
 
 Cell = tuple[str, float | str]
@@ -156,21 +219,34 @@ Cell = tuple[str, float | str]
 
 def _cells(record: RunRecord, best: tuple[float, int] | None, taken: float | None) -> dict[str, Cell]:
     """Return a run's cells in the table that compares runs, by column."""
-    cost, task, average = record.cost, record.task, record.average
-    averaged, single = average.dev_score if average else None, best[0] if best else None
-    numbers: dict[str, tuple[float | None, Callable[[float], str]]] = {
-        "Averaged model": (averaged, lambda score: f"{task.label} {score:.2f}"),
-        "Best checkpoint": (single, lambda score: f"{task.label} {score:.2f}"),
-        "Updates": (record.step or int(record.validated["step"].max(initial=0)), "{:,}".format),
-        "Time": (taken, clock),
-        "FLOPs counted": (cost.get("flops"), "{:.1e}".format),
-        "FLOPs by the paper": (cost.get("estimated_flops"), "{:.1e}".format),
-        "Target tokens": (cost.get("tokens"), short),
-        "Parameters": (record.about.parameters, short),
+    cost = record.cost
+
+    def scored(score: float) -> str:
+        return f"{record.task.label} {score:.2f}"
+
+    averaged = record.average.dev_score if record.average else None
+    newest = int(record.validated["step"].max(initial=0))
+    model = _model(record)
+    devices = _devices(record) or UNKNOWN
+    return {
+        "Averaged model": _cell(averaged, scored),
+        "Best checkpoint": _cell(best and best[0], scored),
+        "Updates": _cell(record.step or newest, "{:,}".format),
+        "Time": _cell(taken, clock),
+        "FLOPs counted": _cell(cost.get("flops"), "{:.1e}".format),
+        "FLOPs by the paper": _cell(cost.get("estimated_flops"), "{:.1e}".format),
+        "Target tokens": _cell(cost.get("tokens"), short),
+        "Parameters": _cell(record.about.parameters, short),
+        "Model": (model, model),
+        "Devices": (devices, devices),
     }
-    texts = {"Model": _model(record), "Devices": ", ".join(cost.get("devices", ())) or UNKNOWN}
-    cells = {name: (UNKNOWN, -1.0) if n is None else (write(n), n) for name, (n, write) in numbers.items()}
-    return cells | {name: (text, text) for name, text in texts.items()}
+
+
+def _cell(number: float | None, write: Callable[[float], str]) -> Cell:
+    """Return the cell of a number, by which it is sorted; None sorts before all others."""
+    if number is None:
+        return UNKNOWN, -1.0
+    return write(number), number
 
 
 def _model(record: RunRecord) -> str:
@@ -180,17 +256,30 @@ def _model(record: RunRecord) -> str:
     return f"{layers}, d_model {model.d_model:,}, d_ff {model.d_ff:,}, {model.heads} heads"
 
 
+def _devices(record: RunRecord) -> str:
+    """List the devices used; empty if unknown."""
+    return ", ".join(record.cost.get("devices", ()))
+
+
 def _best(record: RunRecord) -> tuple[float, int] | None:
     """Return the best dev score, the latest in a tie, with its update; None if there is none."""
+
+    def rank(point: tuple[float, float]) -> tuple[float, float]:
+        score, step = point
+        return record.task.rank(score), step
+
     scored = zip(record.validated["score"], record.validated["step"], strict=True)
-    score, step = max(scored, key=lambda point: (record.task.rank(point[0]), point[1]), default=(math.nan, 0))
+    score, step = max(scored, key=rank, default=(math.nan, 0))
     return (float(score), int(step)) if math.isfinite(score) else None
 
 
 def _latest(record: RunRecord, name: str) -> float | None:
     """Return the last logged `seconds` or `tokens`, or the newest checkpoint's; None if unknown."""
-    logged = record.logged[name][-1] if record.step else np.nan
-    return float(logged) if np.isfinite(logged) else record.cost.get(name)
+    if record.step:
+        logged = record.logged[name][-1]
+        if np.isfinite(logged):
+            return float(logged)
+    return record.cost.get(name)
 
 
 def seconds_left(record: RunRecord) -> float | None:
@@ -198,13 +287,16 @@ def seconds_left(record: RunRecord) -> float | None:
 
     What is left of training.minutes includes averaging and scoring at the end.
     """
+    training = record.recipe.training
     known = np.isfinite(record.logged["seconds"])
-    steps, seconds = (record.logged[name][known][-RECENT:] for name in ("step", "seconds"))
+    steps = record.logged["step"][known][-RECENT:]
+    seconds = record.logged["seconds"][known][-RECENT:]
     if len(steps) < 2 or steps[-1] <= steps[0]:
         return None
-    remaining = max(0, record.recipe.training.updates - record.step)
-    in_time = max(0.0, 60 * (record.recipe.training.minutes or math.inf) - seconds[-1])
-    return float(min(in_time, remaining * (seconds[-1] - seconds[0]) / (steps[-1] - steps[0])))
+    updates = max(0, training.updates - record.step)
+    by_updates = updates * (seconds[-1] - seconds[0]) / (steps[-1] - steps[0])
+    by_budget = max(0.0, 60 * (training.minutes or math.inf) - seconds[-1])
+    return float(min(by_budget, by_updates))
 
 
 def short(number: float) -> str:
@@ -218,7 +310,8 @@ def short(number: float) -> str:
 def main(out: Path) -> None:
     """Write the page at low priority; send the parent any error message as JSON."""
     os.nice(NICENESS)
-    Connection(0).send_bytes(json.dumps(attempt(out)).encode())
+    problem = json.dumps(attempt(out))
+    Connection(0).send_bytes(problem.encode())
 
 
 if __name__ == "__main__":

@@ -93,13 +93,17 @@ class RunRecord:
     @property
     def step(self) -> int:
         """Last logged update; 0 before the first"""
-        return int(self.logged["step"][-1]) if len(self.logged["step"]) else 0
+        steps = self.logged["step"]
+        return int(steps[-1]) if len(steps) else 0
 
 
 def labels(records: Sequence[RunRecord]) -> list[str]:
     """Return a name for each run, unique on the page."""
     names = [record.recipe.name for record in records]
-    return [name if names.count(name) == 1 else str(record.path) for name, record in zip(names, records, strict=True)]
+    unique = []
+    for name, record in zip(names, records, strict=True):
+        unique.append(name if names.count(name) == 1 else str(record.path))
+    return unique
 
 
 def read_run(path: Path) -> RunRecord:
@@ -108,34 +112,70 @@ def read_run(path: Path) -> RunRecord:
     Damaged checkpoints and lines are skipped.
     """
     found, _ = survey(path)
-    recipe, about, average = _recipe(path, found), About(), _read_average(path, found)
-    with suppress(UserError, ValidationError):
-        about = About.model_validate(read_json(path / ABOUT))
-    base = None
-    with suppress(UserError):
-        base = about.base and recipes.validated(about.base, ABOUT)
-    curve, metric = average.info.get("curve", []) if average else [], recipe.task.metric
+    recipe = _recipe(path, found)
+    about = _about(path)
+    base = _base(about)
+    average = _read_average(path, found)
+    in_use = average
+    if average and found and average.step < found[-1].step:
+        in_use = None
     logged, validated = read_figures(path / LOG, recipe.task)
-    scored = zip(map(recipe.task.rank, validated["score"]), validated["step"], strict=True)
-    best = int(max(scored, default=(0, 0))[1])
-    sources, references, outputs = read_samples(path / SAMPLES, lambda sizes: choose(sizes, best))
-    now, before = plain(recipe), plain(base or recipes.without_settings(recipe))
+    ranks = map(recipe.task.rank, validated["score"])
+    _, best = max(zip(ranks, validated["step"], strict=True), default=(0, 0))
+    sources, references, outputs = read_samples(path / SAMPLES, lambda sizes: choose(sizes, int(best)))
     return RunRecord(
         path=path,
         recipe=recipe,
         validated=validated,
         logged=logged,
-        base={key: value for key, value in before.items() if "." in key and value != now[key]},
+        base=_changed(plain(base or recipes.without_settings(recipe)), plain(recipe)),
         base_name=base.name if base else None,
         about=about,
-        average=average if average and (not found or average.step >= found[-1].step) else None,
-        signatures=next((bundle.signatures for bundle in reversed(found) if bundle.signatures), {}),
+        average=in_use,
+        signatures=_newest_signatures(found),
         sources=sources,
         references=references,
         dev_outputs=outputs,
         cost=found[-1].cost if found else {},
-        averages=[(point["last"], point[metric]) for point in curve if {"last", metric} <= point.keys()],
+        averages=_tried(average, recipe.task),
     )
+
+
+def _about(path: Path) -> About:
+    """Read a run's run.json; return an empty one if it is missing or damaged."""
+    with suppress(UserError, ValidationError):
+        return About.model_validate(read_json(path / ABOUT))
+    return About()
+
+
+def _base(about: About) -> Recipe | None:
+    """Return the recipe from which a run's recipe differs; None if that is unknown."""
+    with suppress(UserError):
+        if about.base:
+            return recipes.validated(about.base, ABOUT)
+    return None
+
+
+def _changed(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the earlier values of changed keys of sections."""
+    return {key: value for key, value in before.items() if "." in key and value != now[key]}
+
+
+def _newest_signatures(found: Sequence[Bundle]) -> Mapping[str, str]:
+    """Return the signatures of the newest checkpoint that has some."""
+    for bundle in reversed(found):
+        if bundle.signatures:
+            return bundle.signatures
+    return {}
+
+
+def _tried(average: Bundle | None, task: Task) -> list[tuple[int, float]]:
+    """Return the averages that were compared to choose this one: how many checkpoints, and the dev score."""
+    tried = []
+    for point in average.info.get("curve", []) if average else []:
+        if {"last", task.metric} <= point.keys():
+            tried.append((point["last"], point[task.metric]))
+    return tried
 
 
 def read_summarised(run: RunSummary, console: Console) -> RunRecord:
@@ -144,8 +184,13 @@ def read_summarised(run: RunSummary, console: Console) -> RunRecord:
         return read_run(run.path)
     except UserError as error:
         console.say(f"{error.message}: the page has its dev score and cost, but no curves")
-    seconds, tokens = run.cost.get("seconds"), run.cost.get("tokens")
-    point = {"step": run.updates, "seconds": seconds, "tokens": tokens, "score": run.score, "perplexity": None}
+    point = {
+        "step": run.updates,
+        "seconds": run.cost.get("seconds"),
+        "tokens": run.cost.get("tokens"),
+        "score": run.score,
+        "perplexity": None,
+    }
     validated = {name: np.array([value], dtype=np.float64) for name, value in point.items()}
     return RunRecord(run.path, run.bundle.recipe, validated, signatures=run.bundle.signatures, cost=run.cost)
 
@@ -185,7 +230,8 @@ def choose(sizes: Mapping[int, int], best: int) -> list[int]:
     If there are too many, keep the first, `best`, the last, and others at even distances.
     """
     steps = sorted(sizes)
-    room = max(3, min(MOST_SHOWN, MOST_BYTES * len(sizes) // max(1, sum(sizes.values()))))
+    in_bytes = MOST_BYTES * len(sizes) // max(1, sum(sizes.values()))  # as many as fit if all were of mean size
+    room = max(3, min(MOST_SHOWN, in_bytes))
     if len(steps) <= room:
         return steps
     always = {steps[0], best, steps[-1]} & sizes.keys()
@@ -196,19 +242,28 @@ def choose(sizes: Mapping[int, int], best: int) -> list[int]:
 def _recipe(path: Path, found: Sequence[Bundle]) -> Recipe:
     """Read the resolved recipe of a run; raise UserError if `path` holds no run."""
     kept = path / "recipe.yaml"
+    if found and not kept.exists():
+        return found[-1].recipe
     if found or (path / LOG).exists() or (path / ABOUT).exists():
-        return recipes.load(kept, alone=True) if kept.exists() or not found else found[-1].recipe
-    what = "is a bundle and no run" if os.path.lexists(path / MANIFEST) else "holds no run"
-    problem = f"{path}: {what if path.is_dir() else 'no such directory'}"
-    raise UserError(problem, "name the directory of a run; nmt train RECIPE writes one to ckpts/")
+        return recipes.load(kept, alone=True)
+    if not path.is_dir():
+        what = "no such directory"
+    elif os.path.lexists(path / MANIFEST):
+        what = "is a bundle and no run"
+    else:
+        what = "holds no run"
+    raise UserError(f"{path}: {what}", "name the directory of a run; nmt train RECIPE writes one to ckpts/")
 
 
 def plain(recipe: Recipe) -> dict[str, Any]:
     """Return a recipe's values as plain types, keyed by `section.key`; data sets without their defaults."""
     found: dict[str, Any] = {}
     for section, values in recipe.model_dump(mode="json").items():
-        is_section = isinstance(values, dict)
-        found |= {f"{section}.{key}": value for key, value in values.items()} if is_section else {section: values}
+        if isinstance(values, dict):
+            for key, value in values.items():
+                found[f"{section}.{key}"] = value
+        else:
+            found[section] = values
     for split, sets in recipe.data.splits.items():
         found[f"data.{split}"] = [each.model_dump(mode="json", exclude_defaults=True) for each in sets]
     return found

@@ -29,26 +29,35 @@ def packed_sentences(records: Sequence[RunRecord]) -> Mapping[str, Any] | None:
         return None
     sets: dict[tuple[tuple[str, ...], tuple[str, ...]], int] = {}
     runs = []
+    units = set()
     for name, record in zip(labels(shown), shown, strict=True):
-        texts = tuple(record.sources), tuple(record.references)
-        runs.append({"set": sets.setdefault(texts, len(sets)), "name": name, **_run(record)})
+        texts = (tuple(record.sources), tuple(record.references))
+        number = sets.setdefault(texts, len(sets))
+        runs.append({"set": number, "name": name, **_run(record)})
+        units.add("constituents" if record.task.has_trees else "words")
     distinct = [{"sources": sources, "references": references} for sources, references in sets]
     values = {"sets": distinct, "runs": runs, "unscored": sorted(DELETED)}
     written = json.dumps(values, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
-    parts = sorted({"constituents" if record.task.has_trees else "words" for record in shown})
-    return {"packed": base64.b64encode(zlib.compress(written)).decode(), "parts": " or ".join(parts)}
+    packed = base64.b64encode(zlib.compress(written)).decode()
+    return {"packed": packed, "parts": " or ".join(sorted(units))}
 
 
 def _run(record: RunRecord) -> dict[str, Any]:
-    task, data = record.task, record.recipe.data
+    task = record.task
+    source = record.recipe.data.source
+    target = record.recipe.data.target
+    measure = "chrF"
+    if task.has_trees:
+        target = source
+        measure = "F1"
     scored = zip(record.validated["step"], record.validated["score"], strict=True)
     dev_scores = {step: round(float(score), 2) for step, score in scored if math.isfinite(score)}
     steps = [checkpoint.step for checkpoint in record.dev_outputs]
     return {
-        "languages": [data.source, data.source if task.has_trees else data.target],
+        "languages": [source, target],
         "trees": task.has_trees,
         "metric": task.label,
-        "measure": "F1" if task.has_trees else "chrF",
+        "measure": measure,
         "steps": steps,
         "devScores": [dev_scores.get(step) for step in steps],
         "sentences": [_sentence(record, number) for number in range(len(record.sources))],
@@ -57,38 +66,47 @@ def _run(record: RunRecord) -> dict[str, Any]:
 
 def _sentence(record: RunRecord, number: int) -> list[list[Any]]:
     """Return a sentence's distinct outputs, their scores, and the index of each checkpoint's output."""
-    outputs = [checkpoint.outputs[number] for checkpoint in record.dev_outputs]
-    distinct = list(dict.fromkeys(outputs))
-    given = [distinct.index(output) for output in outputs]
-    scores = [record.dev_outputs[outputs.index(output)].scores[number] for output in distinct]
-    return [distinct, [round(score, 1) for score in scores], given]
+    scores: dict[str, float] = {}
+    for checkpoint in record.dev_outputs:
+        scores.setdefault(checkpoint.outputs[number], round(checkpoint.scores[number], 1))
+    distinct = list(scores)
+    given = [distinct.index(checkpoint.outputs[number]) for checkpoint in record.dev_outputs]
+    return [distinct, list(scores.values()), given]
 
 
 # --- recipe and cost ----------------------------------------------------------------------------------------------
 
 
 def recipes_and_costs(records: Sequence[RunRecord]) -> Mapping[str, Any]:
-    """Return each run's recipe, changed keys, cost and averages, and the keys in which the recipes differ.
+    """Return each run's recipe, changed keys, cost and averages, and the keys in which the recipes differ."""
+    recipes = [plain(record.recipe) for record in records]
+    runs = list(map(_recipe_and_cost, labels(records), records, recipes))
+    return {"runs": runs, "differences": _differences(recipes)}
 
-    The best average is marked; in a tie, it is the one of the fewest checkpoints.
-    """
-    runs, recipes = [], [plain(record.recipe) for record in records]
-    for name, record, recipe in zip(labels(records), records, recipes, strict=True):
-        tried = sorted(record.averages)
-        best = max(tried, key=lambda average: record.task.rank(average[1]), default=None)
-        runs.append(
-            {
-                "name": name,
-                "base": record.base_name or "the defaults",
-                "changes": [(key, _one_line(recipe[key]), _one_line(value)) for key, value in record.base.items()],
-                "lines": list(_recipe_lines(recipe, record.base)),
-                "cost": _cost_facts(record.cost),
-                "label": record.task.label,
-                "averages": [(*average, average == best) for average in tried],
-            }
-        )
-    cells = {key: [_one_line(recipe[key]) for recipe in recipes] for key in recipes[0] if key != "name"}
-    return {"runs": runs, "differences": [(key, values) for key, values in cells.items() if len(set(values)) > 1]}
+
+def _recipe_and_cost(name: str, record: RunRecord, recipe: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a run's values; the best average is marked, in a tie the one of the fewest checkpoints."""
+    tried = sorted(record.averages)
+    best = max(tried, key=lambda average: record.task.rank(average[1]), default=None)
+    return {
+        "name": name,
+        "base": record.base_name or "the defaults",
+        "changes": [(key, _one_line(recipe[key]), _one_line(value)) for key, value in record.base.items()],
+        "lines": list(_recipe_lines(recipe, record.base)),
+        "cost": _cost_facts(record.cost),
+        "label": record.task.label,
+        "averages": [(*average, average == best) for average in tried],
+    }
+
+
+def _differences(recipes: Sequence[Mapping[str, Any]]) -> list[tuple[str, list[str]]]:
+    """Return the keys in which recipes differ, beside their names, each with all values."""
+    differences = []
+    for key in recipes[0]:
+        values = [_one_line(recipe[key]) for recipe in recipes]
+        if key != "name" and len(set(values)) > 1:
+            differences.append((key, values))
+    return differences
 
 
 def _recipe_lines(recipe: Mapping[str, Any], base: Mapping[str, Any]) -> Iterator[tuple[str, bool]]:
@@ -109,8 +127,11 @@ def _one_line(value: Any) -> str:
 
 def _cost_facts(cost: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     """Return the name, value and note of each known field of `nmt.training.run_state.COST`."""
+    facts = []
     devices = cost.get("devices", {})
-    facts = [("Hardware", name, f"for {clock(used)}" if len(devices) > 1 else "") for name, used in devices.items()]
+    for name, used in devices.items():
+        note = f"for {clock(used)}" if len(devices) > 1 else ""
+        facts.append(("Hardware", name, note))
     estimate = "time × devices × what such a device sustains in single precision"
     for key, name, write, note in (
         ("seconds", "Time", clock, "training and validation, over all resumptions"),
@@ -118,12 +139,17 @@ def _cost_facts(cost: Mapping[str, Any]) -> list[tuple[str, str, str]]:
         ("estimated_flops", "FLOPs, the paper's estimate", scientific, estimate),
         ("flops", "FLOPs, counted", scientific, "matrix products of the forward and backward passes"),
     ):
-        if cost.get(key) is not None:
-            facts.append((name, write(cost[key]), note))
+        figure = cost.get(key)
+        if figure is not None:
+            facts.append((name, write(figure), note))
     return facts
+
+
+SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 def scientific(figure: float) -> str:
     """Format a number as 6.89 × 10¹³."""
     mantissa, exponent = f"{figure:.2e}".split("e")
-    return f"{mantissa} × 10{str(int(exponent)).translate(str.maketrans('-0123456789', '⁻⁰¹²³⁴⁵⁶⁷⁸⁹'))}"
+    power = str(int(exponent)).translate(SUPERSCRIPTS)
+    return f"{mantissa} × 10{power}"

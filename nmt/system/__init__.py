@@ -1,1 +1,1 @@
-"""Shared utilities: console, devices, errors and files."""
+"""What all other packages build on: files and processes, devices and their memory, the console, errors."""

@@ -15,7 +15,7 @@ import re
 import struct
 import zlib
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
@@ -46,13 +46,18 @@ def open_input(path: str | os.PathLike[str]) -> io.BufferedReader:
 def split_suffix(name: str | os.PathLike[str]) -> tuple[str, str]:
     """Split a name before its suffix of compression, which is returned in lower case, or empty if there is none."""
     stem, suffix = os.path.splitext(name)
-    return (stem, suffix.lower()) if suffix.lower() in FORMATS else (os.fspath(name), "")
+    suffix = suffix.lower()
+    if suffix in FORMATS:
+        return stem, suffix
+    return os.fspath(name), ""
 
 
 def suffix_of(head: bytes) -> str:
     """Return the suffix for the format of a file that begins with `head`; an empty string if it is not compressed."""
     found = MAGIC.match(head)
-    return [*FORMATS][found.lastindex - 1] if found and found.lastindex else ""
+    if found is None or found.lastindex is None:
+        return ""
+    return list(FORMATS)[found.lastindex - 1]
 
 
 def _open(stream: IO[bytes], mode: str, suffix: str, name: str | os.PathLike[str]) -> IO[bytes]:
@@ -68,11 +73,13 @@ def _open(stream: IO[bytes], mode: str, suffix: str, name: str | os.PathLike[str
 @contextmanager
 def decompressed(stream: io.BufferedReader, name: str | os.PathLike[str]) -> Iterator[io.BufferedReader]:
     """Yield a stream's content, decompressed if it is compressed; raise UserError if it is not, but `name` says so."""
-    if suffix := suffix_of(stream.peek(1)):
+    suffix = suffix_of(stream.peek(1))
+    _, claimed = split_suffix(name)
+    if suffix:
         stream = io.BufferedReader(cast(io.RawIOBase, _open(stream, "rb", suffix, name)))
-    elif suffix := split_suffix(name)[1]:
+    elif claimed:
         hint = "rename it if it is plain text; else copy or download it again"
-        raise UserError(f"{name}: ends in {suffix}, but is not compressed, or is damaged", hint)
+        raise UserError(f"{name}: ends in {claimed}, but is not compressed, or is damaged", hint)
     with stream:
         yield stream
 
@@ -80,8 +87,11 @@ def decompressed(stream: io.BufferedReader, name: str | os.PathLike[str]) -> Ite
 @contextmanager
 def compressed(stream: IO[bytes], path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
     """Yield a stream that writes to `stream`, compressed if the suffix of `path` says so."""
-    suffix = split_suffix(path)[1]
-    with _open(stream, "wb", suffix, path) if suffix else nullcontext(stream) as file:
+    _, suffix = split_suffix(path)
+    if not suffix:
+        yield stream
+        return
+    with _open(stream, "wb", suffix, path) as file:
         yield file
 
 
@@ -124,10 +134,9 @@ def members(archive: Path, endings: Sequence[str]) -> tuple[Member, ...]:
         of_ending = [name for name in names if name.endswith(f".{ending}")]
         if len(of_ending) != 1:
             listed = ", ".join((of_ending or names)[:LISTED]) or "it is empty"
-            raise UserError(
-                f"{archive}: has {len(of_ending)} files whose names end in .{ending}, not one ({listed})",
-                f"pack one text file for each language, such as {' and '.join(f'text.{each}' for each in endings)}",
-            )
+            problem = f"{archive}: has {len(of_ending)} files whose names end in .{ending}, not one ({listed})"
+            examples = " and ".join(f"text.{each}" for each in endings)
+            raise UserError(problem, f"pack one text file for each language, such as {examples}")
         found.append(Member(archive, *of_ending))
     return tuple(found)
 

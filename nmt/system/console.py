@@ -28,10 +28,12 @@ if TYPE_CHECKING:
 PLAIN_SECONDS = 60.0  # between progress lines in logs
 REDRAWS = 5  # per second
 BEYOND = 1e300  # perplexities above it are not measured, but the highest that a float can tell
-NARROWEST, GAP = 10, "  "  # minimum width of a progress bar; separator of a line's parts
+NARROWEST = 10  # minimum width of a progress bar
+GAP = "  "  # separator of a line's parts
 BAR = "magenta"
 COLOURS = {"error:": "\x1b[1;31m", "hint:": "\x1b[1;35m"}  # bold red and magenta
-BEST, PLAIN = "\x1b[1;32m", "\x1b[0m"  # bold green; the terminal's default
+BEST = "\x1b[1;32m"  # bold green
+PLAIN = "\x1b[0m"  # the terminal's default
 DUMB = ("dumb", "unknown")  # values of TERM for terminals that show escape sequences as they are
 
 
@@ -57,8 +59,10 @@ def clock(seconds: float) -> str:
     if seconds < 90:
         return f"{seconds:.0f}s"
     hours, minutes = divmod(round(seconds / 60), 60)
+    if hours == 0:
+        return f"{minutes}m"
     if hours < 48:
-        return f"{hours}h{minutes:02}m" if hours else f"{minutes}m"
+        return f"{hours}h{minutes:02}m"
     return f"{hours // 24}d{hours % 24:02}h"
 
 
@@ -78,7 +82,8 @@ def can_redraw() -> bool:
 def width_of(stream: IO[str]) -> int:
     """Return the width of the terminal behind a stream, in columns; 0 if there is none or it is unknown."""
     with suppress(OSError):
-        return os.get_terminal_size(stream.fileno()).columns if stream.isatty() else 0
+        if stream.isatty():
+            return os.get_terminal_size(stream.fileno()).columns
     return 0
 
 
@@ -96,17 +101,28 @@ def shown(text: str, stream: IO[str], best: bool = False) -> str:
     text = printable(text)
     if not stream.isatty():
         return text
-    label = re.match(r" *(\S.{0,24}?  +)?", text)
-    if label and (width := width_of(stream)) and re.search("[ |]", text[label.end() :]):  # a path, or Chinese, has none
-        indent = " " * (label.end() + (0 if label[1] else 2))
-        wrapper = Wrapper(width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
-        text = "\n".join(wrapper.wrap(text))
+    width = width_of(stream)
+    if width:
+        text = _wrapped(text, width)
     if os.environ.get("NO_COLOR") or os.environ.get("TERM") in DUMB:
         return text
     word = text.partition(" ")[0]
     if word in COLOURS:
         return COLOURS[word] + word + PLAIN + text.removeprefix(word)
     return BEST + text + PLAIN if best else text
+
+
+def _wrapped(text: str, width: int) -> str:
+    """Break a line between words, unless it has none after its label, as a path, or Chinese."""
+    label = re.match(r" *(\S.{0,24}?  +)?", text)
+    assert label is not None
+    if not re.search("[ |]", text[label.end() :]):
+        return text
+    indent = label.end()
+    if label[1] is None:
+        indent += 2
+    wrapper = Wrapper(width, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False)
+    return "\n".join(wrapper.wrap(text))
 
 
 class Console:
@@ -147,7 +163,8 @@ class Console:
         work = Work(task, total, unit, done)
         if not self.live:
             if every is not None:
-                work.say, work.every = self.say, every
+                work.say = self.say
+                work.every = every
             yield work.advance
             return
         from rich.console import Console as RichConsole
@@ -177,11 +194,14 @@ class Console:
         from rich.table import Table
         from rich.text import Text
 
-        rows, line = (Table.grid(padding=(0, len(GAP), 0, 0), expand=True) for _ in range(2))
-        rows.width = line.width = width
+        padding = (0, len(GAP), 0, 0)
+        rows = Table.grid(padding=padding, expand=True)
+        rows.width = width
         rows.add_column(style="bold", no_wrap=True)
         for label, text in self._pinned:
             rows.add_row(label, Text(text, no_wrap=True, overflow="ellipsis"))
+        line = Table.grid(padding=padding, expand=True)
+        line.width = width
         line.add_column(style="bold", no_wrap=True)
         line.add_column(ratio=1, width=NARROWEST)
         line.add_column(no_wrap=True)
@@ -197,10 +217,15 @@ class Work:
     """State of a task: amount done, speed and remaining time."""
 
     def __init__(self, task: str, total: int | None, unit: str, done: int = 0) -> None:
-        self.task, self.total, self.done = task, total, done
-        self._unit, self._first, self._began = unit, done, time.monotonic()
+        self.task = task
+        self.total = total
+        self.done = done
+        self._unit = unit
+        self._first = done
+        self._began = time.monotonic()
         self.say: Callable[[str], None] | None = None  # gets a progress line every `every` seconds
-        self.every, self._said = PLAIN_SECONDS, self._began
+        self.every = PLAIN_SECONDS
+        self._said = self._began
         self._figures: list[str] | None = None
         self._end: float | None = None  # completion time estimated by the caller
 
@@ -238,16 +263,23 @@ class Work:
         if self._figures is not None:
             return self._figures
         speed = (self.done - self._first) / max(time.monotonic() - self._began, 1e-9)
-        return [f"{speed:,.0f} {self._unit}/s"] if speed >= 10 else []
+        if speed < 10:
+            return []
+        return [f"{speed:,.0f} {self._unit}/s"]
 
     def time(self) -> list[str]:
         """Return the time left, if known yet; without a total, the elapsed time."""
-        now, did = time.monotonic(), self.done - self._first
+        now = time.monotonic()
         if self._end is not None:
             return [f"{clock(max(self._end - now, 0))} left"]
+        elapsed = now - self._began
         if self.total is None:
-            return [f"{clock(now - self._began)} so far"]
-        return [f"{clock((now - self._began) / did * max(self.total - self.done, 0))} left"] if did else []
+            return [f"{clock(elapsed)} so far"]
+        did = self.done - self._first
+        if did == 0:
+            return []
+        left = elapsed / did * max(self.total - self.done, 0)
+        return [f"{clock(left)} left"]
 
 
 class JsonLines:
@@ -255,15 +287,19 @@ class JsonLines:
 
     def __init__(self, path: Path, say: Callable[[str], None], head: Any = None) -> None:
         """Append to `path`; `say` reports a failure. An empty file gets the line `head` first, unless it is None."""
-        self.path, self.head = path, b"" if head is None else _line(head)
-        self._say, self._failed = say, False
+        self.path = path
+        self.head = b"" if head is None else _line(head)
+        self._say = say
+        self._failed = False
 
     def append(self, value: Any) -> None:
         """Append a whole line or, if the disk is full for example, nothing."""
         try:
             with self.path.open("ab", buffering=0) as file:
                 end = file.tell()
-                text = _line(value) if end else self.head + _line(value)
+                text = _line(value)
+                if end == 0:
+                    text = self.head + text
                 if file.write(text) < len(text):  # the disk or a quota is full, or the file as large as may be
                     file.truncate(end)
                     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

@@ -13,7 +13,6 @@ import sys
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from glob import escape
-from itertools import count
 from pathlib import Path
 from typing import IO, Any
 
@@ -37,18 +36,22 @@ def writing(path: Path, codes: Collection[int] | None = None) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if missing := no_temporary_directory(error):
+        missing = no_temporary_directory(error)
+        if missing:
             raise missing from None
         if codes is not None and error.errno not in codes:
             raise
-        name, place = str(path), path.parent
+        name = str(path)
+        target = path
         if path.is_symlink():
             target = Path(os.path.realpath(path))
-            name, place = f"{path}, a link to {target}", target.parent
-        problem, hint = "the disk is full", "free some space and run the same command again"
-        if error.errno not in FULL:
+            name = f"{path}, a link to {target}"
+        if error.errno in FULL:
+            problem = "the disk is full"
+            hint = "free some space and run the same command again"
+        else:
             problem = f"cannot be written: {error.strerror or error}"
-            hint = f"check {place} and its permissions, or name another place"
+            hint = f"check {target.parent} and its permissions, or name another place"
         raise UserError(f"{name}: {problem}", hint) from None
 
 
@@ -108,7 +111,8 @@ def whole_directory(path: Path, replaceable: str | None) -> Iterator[Path]:
     """
     if os.path.islink(path):
         path = Path(os.path.realpath(path))
-    part, old = _part(path), path.with_name(f".{path.name}@old.tmp")
+    part = _part(path)
+    old = path.with_name(f".{path.name}@old.tmp")
     try:
         with writing(path):
             clear_parts(path.parent, escape(path.name))
@@ -211,8 +215,11 @@ def set_aside(path: Path) -> Path:
 
     Raise UserError if it cannot be renamed.
     """
-    names = (f"damaged-{path.name}" + (f"-{number}" if number > 1 else "") for number in count(1))
-    free = next(other for other in map(path.with_name, names) if not os.path.lexists(other))
+    free = path.with_name(f"damaged-{path.name}")
+    number = 1
+    while os.path.lexists(free):
+        number += 1
+        free = path.with_name(f"damaged-{path.name}-{number}")
     with writing(free):
         path.rename(free)
     return free
@@ -279,7 +286,8 @@ def remedy(path: Path) -> str:
 def read_whole(path: Path) -> bytes:
     """Read a regular file; raise UserError naming it if it is unreadable or larger than LARGEST bytes."""
     with reading(path, remedy(path)):
-        if (size := regular(path).stat().st_size) <= LARGEST:
+        size = regular(path).stat().st_size
+        if size <= LARGEST:
             return path.read_bytes()
     raise UserError(f"{path}: damaged: has {size:,} bytes, more than {LARGEST:,}", remedy(path))
 
@@ -320,7 +328,9 @@ def stamp(path: Path) -> list[int]:
 def identify(path: Path, before: list[Any] | None) -> list[Any]:
     """Return a file's stamp and SHA-256 (None for a pipe), or `before` if its stamp is unchanged."""
     now = stamp(path)
-    return before if before and before[:-1] == now else [*now, sha256(path) if path.is_file() else None]
+    if before and before[:-1] == now:
+        return before
+    return [*now, sha256(path) if path.is_file() else None]
 
 
 def _sync(path: Path) -> None:

@@ -60,11 +60,15 @@ def checked(kind: type[M], given: object, name: str | Path, hint: str | None = N
     `name` is the file's name; `hint` defaults to its `remedy`.
     """
     try:
-        return kind.model_validate_json(given) if isinstance(given, bytes) else kind.model_validate(given)
+        if isinstance(given, bytes):
+            return kind.model_validate_json(given)
+        return kind.model_validate(given)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
     where = "".join(f"{part}: " for part in first["loc"])[:200]
-    problem = "is not a JSON object" if first["type"] == "model_type" else first["msg"].replace("Input should", "must")
+    problem = first["msg"].replace("Input should", "must")
+    if first["type"] == "model_type":
+        problem = "is not a JSON object"
     raise UserError(f"{name}: damaged: {where}{problem}", hint or remedy(Path(name)))
 
 
@@ -83,13 +87,21 @@ def intact(path: Path) -> Path:
     Raise UserError if it is damaged, missing or not a regular file. A process hashes a file once unless it changes.
     """
     now = stamp(regular(path))
-    expected = next((_hashes(path.parent / name) for name in MANIFESTS if os.path.lexists(path.parent / name)), {})
+    expected = _expected(path.parent)
     if path.name in expected:
         known = (path.absolute(), str(expected[path.name]), tuple(now))
         if known not in _unchanged and hash_file(path) != expected[path.name]:
             raise _damaged(path)
         _unchanged.add(known)
     return path
+
+
+def _expected(folder: Path) -> dict[str, Any]:
+    """Return the hashes in a directory's manifest, by name; none without a manifest."""
+    for name in MANIFESTS:
+        if os.path.lexists(folder / name):
+            return _hashes(folder / name)
+    return {}
 
 
 def content(path: Path) -> bytes:
@@ -101,8 +113,12 @@ def content(path: Path) -> bytes:
 
 def known_files(folder: Path) -> set[str]:
     """Return the names of files that are in a directory or listed by its manifest."""
-    there = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
-    return there.union(*(_hashes(folder / name) for name in there.intersection(MANIFESTS)))
+    if not folder.is_dir():
+        return set()
+    names = {path.name for path in folder.iterdir()}
+    for manifest in names.intersection(MANIFESTS):
+        names.update(_hashes(folder / manifest))
+    return names
 
 
 def check_files(manifest: Path) -> None:
@@ -128,6 +144,7 @@ def _hash_values(path: Path, values: Mapping[str, Any]) -> str:
 
 
 def _damaged(path: Path) -> UserError:
-    edited = "; or, if somebody edited it, delete `hashes` from the .json file that has them"
-    hint = remedy(path) + (edited if path.suffix in (".json", ".yaml") else "")
+    hint = remedy(path)
+    if path.suffix in (".json", ".yaml"):
+        hint += "; or, if somebody edited it, delete `hashes` from the .json file that has them"
     return UserError(f"{path}: damaged: its content is not what was written", hint)

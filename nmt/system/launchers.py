@@ -18,10 +18,13 @@ from nmt.system.errors import UserError
 TASKS = "SLURM_STEP_NUM_TASKS"  # of the step that this process is in; unset in batch scripts and under salloc
 BY_TORCHRUN = "TORCHELASTIC_RUN_ID"
 BY_MPI = {"OMPI_COMM_WORLD_SIZE": "OMPI_COMM_WORLD_RANK", "PMI_SIZE": "PMI_RANK"}  # of Open MPI; of MPICH and Slurm
-MOST_RANKS, MOST_PORTS = 1 << 20, 65_535
+MOST_RANKS = 1 << 20
+MOST_PORTS = 65_535
 # Rendezvous ports of Slurm steps: below those that Linux gives to connections. Steps of a job are a prime apart, and so
 # have ports of their own; jobs of one step have the same only if they are PORTS jobs apart.
-FIRST_PORT, PORTS, BETWEEN_STEPS = 20_000, 12_768, 1_009
+FIRST_PORT = 20_000
+PORTS = 12_768
+BETWEEN_STEPS = 1_009
 STARTED = "start all ranks by torchrun or srun, which set it, or unset it if this process is no rank"
 
 
@@ -35,10 +38,6 @@ class World:
     local_size: int = 1
     has_own_cores: bool = False
     """Whether this rank's cores are exclusive, as Slurm may assign them, not shared by all ranks of the host"""
-
-    def threads(self, cores: int) -> int:
-        """Return the number of threads to use when limited to `cores` cores."""
-        return cores if self.has_own_cores else max(1, cores // self.local_size)
 
 
 class MeetingPoint(NamedTuple):
@@ -78,7 +77,8 @@ def find_world(environment: Mapping[str, str]) -> World | None:
         _check_alike(given, task)
         return task
     if "RANK" in given or given.get("WORLD_SIZE", "1") != "1":
-        name, other = ("RANK", "WORLD_SIZE") if "RANK" in given else ("WORLD_SIZE", "RANK")
+        name = "RANK" if "RANK" in given else "WORLD_SIZE"
+        other = "WORLD_SIZE" if "RANK" in given else "RANK"
         raise UserError(f"{name}={given[name]} is set, but {other} is not", STARTED)
     return None
 
@@ -98,11 +98,14 @@ def meeting_point(environment: Mapping[str, str]) -> MeetingPoint:
     UserError if a variable is missing or has no meaning.
     """
     given = _given(environment)
-    host, port, run = given.get("MASTER_ADDR", ""), 0, given.get(BY_TORCHRUN, "")
+    host = given.get("MASTER_ADDR", "")
+    port = 0
+    run = given.get(BY_TORCHRUN, "")
     if "MASTER_PORT" in given:
         port = _number(given, "MASTER_PORT", 1, MOST_PORTS)
     if given.get(TASKS, "1") == "1":
-        if missing := [name for name in ("MASTER_ADDR", "MASTER_PORT") if name not in given]:
+        missing = [name for name in ("MASTER_ADDR", "MASTER_PORT") if name not in given]
+        if missing:
             unset = f"{' and '.join(missing)} {'are' if len(missing) > 1 else 'is'} not set"
             hint = (
                 "set both, the same for all ranks, to the host of rank 0 and a free port there; torchrun does it itself"
@@ -120,13 +123,19 @@ def meeting_point(environment: Mapping[str, str]) -> MeetingPoint:
 def stated_rank(environment: Mapping[str, str]) -> str:
     """Return this process's rank as its launcher states it, unchecked; empty for a process alone."""
     given = _given(environment)
-    return given.get("RANK") or (given.get("SLURM_PROCID", "") if given.get(TASKS, "1") != "1" else "")
+    if "RANK" in given:
+        return given["RANK"]
+    if given.get(TASKS, "1") != "1":
+        return given.get("SLURM_PROCID", "")
+    return ""
 
 
 def nodes_of_script(environment: Mapping[str, str]) -> int:
     """Return the number of nodes of the Slurm job whose script this process is of; 1 for what srun has started."""
-    nodes = "" if environment.get(TASKS) else environment.get("SLURM_JOB_NUM_NODES", "")
-    return int(nodes) if re.fullmatch(r"[0-9]+", nodes) else 1
+    nodes = environment.get("SLURM_JOB_NUM_NODES", "")
+    if environment.get(TASKS) or not re.fullmatch(r"[0-9]+", nodes):
+        return 1
+    return int(nodes)
 
 
 def cores_of_task(environment: Mapping[str, str]) -> int | None:
@@ -135,7 +144,8 @@ def cores_of_task(environment: Mapping[str, str]) -> int | None:
     Batch scripts are no tasks: they may use the cores of all.
     """
     with suppress(KeyError, ValueError):
-        return int(environment["SLURM_CPUS_PER_TASK"]) if environment.get(TASKS) else None
+        if environment.get(TASKS):
+            return int(environment["SLURM_CPUS_PER_TASK"])
     return None
 
 

@@ -57,7 +57,9 @@ def command(module: str, *arguments: str) -> list[str]:
 
 def ending(code: int) -> str:
     """Describe how a child ended; `code` is negative after a signal."""
-    return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+    if code < 0:
+        return f"was killed by {signal.Signals(-code).name}"
+    return f"ended with exit code {code}"
 
 
 class Child(Popen[bytes]):
@@ -69,7 +71,8 @@ class Child(Popen[bytes]):
 
     def __init__(self, module: str, *arguments: str, **variables: str) -> None:
         """Start the process, with additional environment variables; raise UserError if it cannot be started."""
-        run, env = command(module, *arguments), {**os.environ, SAFE: "1", **variables}
+        run = command(module, *arguments)
+        env = {**os.environ, SAFE: "1", **variables}
         try:
             self.connection, theirs = Pipe()
             with theirs:
@@ -93,7 +96,8 @@ class Forks:
 
     def __init__(self, size: int) -> None:
         """Configure `size` ranks, this process included, which must be single-threaded; PyTorch's threads count too."""
-        self.rank, self.size = 0, size
+        self.rank = 0
+        self.size = size
         self._parent = os.getpid()
         self._forks: dict[int, Connection] = {}  # by process
         self._to_parent: Connection | None = None
@@ -105,7 +109,8 @@ class Forks:
         try:
             while self.rank == 0 and len(self._forks) < self.size - 1:
                 ours, theirs = Pipe()
-                if process := os.fork():
+                process = os.fork()
+                if process:
                     theirs.close()
                     self._forks[process] = ours
                 else:
@@ -117,7 +122,9 @@ class Forks:
 
     def _become(self, rank: int, connection: Connection, of_parent: list[Connection]) -> None:
         """Make this process a fork."""
-        self.rank, self._to_parent, self._forks = rank, connection, {}
+        self.rank = rank
+        self._to_parent = connection
+        self._forks = {}
         for number in STOPS:
             signal.signal(number, signal.SIG_IGN)
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -230,10 +237,12 @@ def claimed(path: Path, alone: bool) -> Iterator[bool]:
     """
     with ExitStack() as held:
         try:
+            access = os.O_RDWR if alone else os.O_RDONLY
+            lock = fcntl.LOCK_EX if alone else fcntl.LOCK_SH
             # Without waiting for somebody to write, if a pipe stands in its place.
-            file = os.open(path, (os.O_RDWR if alone else os.O_RDONLY) | os.O_NONBLOCK)
+            file = os.open(path, access | os.O_NONBLOCK)
             held.callback(os.close, file)
-            fcntl.flock(file, (fcntl.LOCK_EX if alone else fcntl.LOCK_SH) | fcntl.LOCK_NB)
+            fcntl.flock(file, lock | fcntl.LOCK_NB)
             is_free = True
         except OSError as error:
             is_free = not alone and not isinstance(error, BlockingIOError)

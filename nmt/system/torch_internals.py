@@ -58,7 +58,8 @@ def find(name: str) -> Any:
 
 def require(name: str) -> Any:
     """Return what `find` finds; raise NotImplementedError if this PyTorch lacks it."""
-    if (found := find(name)) is None:
+    found = find(name)
+    if found is None:
         raise NotImplementedError(f"this version has no {name.replace(':', '.')}")
     return found
 

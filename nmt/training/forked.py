@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import mmap
 import os
-import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -18,30 +17,16 @@ from typing import Any, Self, TypeVar
 import torch
 from torch import Tensor, nn
 
-from nmt.recipe import Training
 from nmt.system import torch_internals
 from nmt.system.device import known_error
 from nmt.system.launchers import World
+from nmt.system.parallelism import share_of_threads
 from nmt.system.processes import Forks
 from nmt.training.distributed import Group
 from nmt.training.optimizer import Optimizer
 
 Result = TypeVar("Result")
-MOST = 16  # processes by default
-LEAST_SHARE = 500  # tokens of an update and side from which on a process of its own is faster than a thread
 ALIGNED = 64  # bytes, a cache line
-
-
-def forks() -> bool:
-    """Return whether ranks on a CPU are forked here."""
-    return sys.platform == "linux"
-
-
-def ranks_on_cpu(threads: int, settings: Training) -> int:
-    """Return the default number of processes that train on a CPU with this many threads."""
-    if not forks() or settings.compile:
-        return 1
-    return max(1, min(threads, MOST, settings.batch_tokens // LEAST_SHARE))
 
 
 class ForkedGroup(Group):
@@ -57,7 +42,7 @@ class ForkedGroup(Group):
         """Configure ranks that share this many threads."""
         super().__init__(World(0, size, 0, size), timeout_minutes=0.0)
         self._forks = Forks(size)
-        self._threads = max(1, threads // size)
+        self._threads = share_of_threads(threads, size)
         self._memory = os.memfd_create("nmt")
         self._given = list[tuple[Tensor, Tensor]]()  # parameters of other ranks, and where this one puts gradients
         self._taken = list[tuple[Tensor, Tensor]]()  # own parameters, and where others put gradients, by rank

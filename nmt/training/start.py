@@ -32,7 +32,6 @@ from nmt.system.console import Console
 from nmt.system.device import GIB, available_memory
 from nmt.system.errors import TRY_AGAIN, GroupError, Interrupted, UserError
 from nmt.system.files import set_aside
-from nmt.system.launchers import World
 from nmt.system.processes import STOPS, command, safe_path, wait_for
 from nmt.text.tokenizer import Tokenizer
 from nmt.text.vocabulary import BOS, EOS, SPACE_MARK, Vocabulary
@@ -233,31 +232,6 @@ def check_memory(model: Transformer, settings: Training, device: torch.device, c
 RESTARTS = 3  # maximum number of consecutive restarts without a new checkpoint
 OUTLIVED = (128 + signal.SIGTERM, -signal.SIGTERM)  # exit codes of workers that got SIGTERM because another one ended
 TO_SAVE = 300  # seconds for workers to save a checkpoint after a signal; PyTorch's default is 30
-
-
-def count_workers(device: str, devices: int | None, on_cpu: int = 1, found: World | None = None) -> int:
-    """Return the number of workers for `--device` and `--devices` on this host.
-
-    The default is one per visible GPU, or `on_cpu`. A rank that a launcher has started, `found`, is one.
-    """
-    if found is not None:
-        if devices not in (None, found.size, found.local_size):
-            problem = f"--devices {devices}: a launcher has started {found.size:,} ranks, each for one device"
-            raise UserError(problem, "leave --devices out, or start nmt train without a launcher")
-        return 1
-    on_gpu = device.startswith("cuda") or (device == "auto" and torch.cuda.is_available())
-    is_one = ":" in device
-    if devices is None and not on_gpu:
-        return on_cpu
-    if devices is None:
-        return 1 if is_one else max(1, torch.cuda.device_count())
-    if devices > 1 and is_one:
-        raise UserError(f"--devices {devices}: --device {device} is one device", "use --device cuda, or no --devices")
-    there = torch.cuda.device_count() if on_gpu else devices
-    if devices > there:
-        hint = f"use --devices {there}" if there else "use --device cpu"
-        raise UserError(f"--devices {devices}: this machine has {there} CUDA devices", hint)
-    return devices
 
 
 def launch(workers: int, arguments: Sequence[str], out: Path, console: Console) -> None:

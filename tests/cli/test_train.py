@@ -60,7 +60,7 @@ def test_a_small_model_learns_to_reverse_through_the_command_line(reverse_run: P
 def test_workers_of_a_host_share_its_threads(nmt, monkeypatch) -> None:
     before, seen = torch.get_num_threads(), []
     monkeypatch.setattr("nmt.training.start.train", lambda *_: seen.append(torch.get_num_threads()))
-    monkeypatch.setattr("nmt.commands.train.cores", lambda: 6)
+    monkeypatch.setattr("nmt.system.parallelism.cores", lambda: 6)
     for name, value in (("RANK", 1), ("WORLD_SIZE", 4), ("LOCAL_RANK", 1), ("LOCAL_WORLD_SIZE", 2)):
         monkeypatch.setenv(name, str(value))
     try:

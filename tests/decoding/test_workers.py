@@ -243,7 +243,7 @@ def test_a_search_on_a_cpu_has_a_forked_worker_for_each_thread_unless_told(
     monkeypatch: pytest.MonkeyPatch, forks: bool, workers: int | None, threads: int | None, expected: int
 ) -> None:
     counts: list[int] = []
-    monkeypatch.setattr(workers_module, "cores", lambda: 6)
+    monkeypatch.setattr("nmt.system.parallelism.cores", lambda: 6)
     monkeypatch.setattr(workers_module, "choose_device", lambda *arguments: "cpu")
 
     def several(make: Any, count: int, fork: bool) -> AbstractContextManager[str]:

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 from synthetic_run import just_begun, synthetic_run
 
-from nmt.report.charts import CHARTS, POINTS, Chart, Curve, curve, smoothed, summary, table, thinned
+from nmt.report.charts import CHARTS, POINTS, Chart, Curve, curve_of, smoothed, summary, table, thinned
 
 BY_NAME = {chart.name: chart for chart in CHARTS}
 
 
 def found(chart: Chart, part: str = "training", **wanted: int) -> Curve:
-    result = curve(synthetic_run(**wanted), 0, chart, part)
+    result = curve_of(synthetic_run(**wanted), 0, chart, part)
     assert result is not None
     return result
 
@@ -60,5 +60,5 @@ def test_a_table_has_the_figures_of_the_checkpoints() -> None:
 def test_a_figure_without_finite_values_has_no_curve() -> None:
     run = synthetic_run()
     run.validated["score"][:] = np.nan
-    assert curve(run, 0, BY_NAME["score"], "dev") is None
-    assert curve(just_begun(run), 0, BY_NAME["loss"], "training") is None
+    assert curve_of(run, 0, BY_NAME["score"], "dev") is None
+    assert curve_of(just_begun(run), 0, BY_NAME["loss"], "training") is None

@@ -79,7 +79,7 @@ def way(request: pytest.FixtureRequest, task: Path, monkeypatch: pytest.MonkeyPa
     """How ranks are started."""
     folder = task / "injected"
     folder.mkdir()
-    launched = "import nmt.training.forked\nnmt.training.forked.forks = lambda: False\n"
+    launched = "import nmt.system.parallelism\nnmt.system.parallelism.forks = lambda: False\n"
     (folder / "sitecustomize.py").write_text(launched if request.param == "launched" else "")
     monkeypatch.setenv("PYTHONPATH", f"{folder}{os.pathsep}{os.environ['PYTHONPATH']}")
     return str(request.param)

@@ -1,4 +1,4 @@
-"""How many workers a host starts, and how often it starts them again."""
+"""How often a host starts its workers again."""
 
 from __future__ import annotations
 
@@ -14,40 +14,9 @@ from torch.distributed.launcher import api
 from nmt.checkpoint.reading import checkpoint_path
 from nmt.system.console import Console
 from nmt.system.errors import TRY_AGAIN, GroupError, Interrupted, UserError
-from nmt.system.launchers import World
 from nmt.system.processes import SAFE, command
 from nmt.training import start as launcher
-from nmt.training.start import count_workers, launch
-
-
-def test_every_visible_gpu_is_used_unless_told(gpus: int) -> None:
-    assert count_workers("auto", None) == max(1, gpus)
-    assert count_workers("cuda", None) == max(1, gpus)
-    assert count_workers("cuda:0", None) == 1
-    assert count_workers("cpu", None) == 1
-
-
-def test_as_many_devices_are_used_as_asked_for(gpus: int) -> None:
-    assert count_workers("cpu", 7) == 7
-    assert count_workers("cuda:1", 1) == 1 if gpus else True
-    for device in ("cuda",) if gpus == 0 else ("auto", "cuda"):
-        for devices in range(1, gpus + 1):
-            assert count_workers(device, devices) == devices
-        with pytest.raises(UserError, match=f"--devices {gpus + 1}: this machine has {gpus} CUDA devices"):
-            count_workers(device, gpus + 1)
-    if gpus == 0:
-        assert count_workers("auto", 3) == 3
-
-
-def test_a_rank_of_a_launcher_starts_no_workers_and_refuses_other_numbers_of_devices() -> None:
-    for devices in (None, 4, 2):
-        assert count_workers("cpu", devices, on_cpu=8, found=World(0, 4, 0, 2)) == 1
-    for devices, found in ((8, World(0, 4, 0, 2)), (2, World(0, 1, 0, 1))):
-        with pytest.raises(UserError, match=f"--devices {devices}: a launcher has started {found.size} ranks"):
-            count_workers("cpu", devices, found=found)
-
-
-# --- restarts -----------------------------------------------------------------------------------------------
+from nmt.training.start import launch
 
 KILLED, BROKEN, NOTHING = {1: -9}, {0: TRY_AGAIN, 1: -15}, None
 
