@@ -22,7 +22,7 @@ from nmt.checkpoint.reading import Bundle, survey
 from nmt.compute.choice import device_name, factors_rounded, for_training, fp32_multiplier, product_dtype
 from nmt.data.corpus import Ids
 from nmt.data.data_report import mean_lengths, training_pairs
-from nmt.data.folders import directory, identify
+from nmt.data.folders import directory, look_up
 from nmt.exchange.resolve import initial_bundle, resolve
 from nmt.model.transformer import Transformer, parameter_groups
 from nmt.parsing.linearization import load_tokenizer
@@ -62,7 +62,7 @@ def make_plan(recipe: Recipe, device: torch.device, devices: int = 1) -> Plan:
     """Estimate what training the recipe on `devices` devices requires."""
     initial = initial_bundle(recipe)
     # The folder of the data or, if it is not up to date, that of the same name
-    current = identify(recipe, initial.path if initial else None)[0]
+    current = look_up(recipe, initial.path if initial else None)[0]
     prepared = current or directory(recipe)
     lengths = mean_lengths(prepared)
     source, target = lengths or ASSUMED_LENGTHS[recipe.task.name]

@@ -21,7 +21,7 @@ from nmt.checkpoint.reading import MANIFEST, Bundle, checkpoint_folders, load_we
 from nmt.compute.choice import set_precision
 from nmt.data.corpus import Corpus
 from nmt.data.epochs import remove_plans
-from nmt.data.folders import directory, fingerprints, fingerprints_of, identify
+from nmt.data.folders import directory, fingerprints, fingerprints_of, look_up
 from nmt.data.prepare import prepare
 from nmt.exchange.resolve import initial_bundle, other_directions, unused_tokenizer, with_model_of
 from nmt.model.transformer import Transformer, part_of
@@ -86,7 +86,7 @@ def _open(
     recipe, tokenizer_from = with_model_of(recipe, origin), origin.path if origin else None
     data: dict[str, str] = {}
     if resumed is not None:
-        data = fingerprints(identify(recipe, tokenizer_from)[1])
+        data = fingerprints(look_up(recipe, tokenizer_from)[1])
         for line in changes(resumed, recipe, data):
             console.say(line)
     prepared = prepare(recipe, console, threads, tokenizer_from, held)
