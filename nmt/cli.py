@@ -114,7 +114,7 @@ def translate(given: options.SearchOptions) -> None:
         ("nmt parse --model parser --pretty", "type sentences, see their trees"),
     ],
 )
-@takes(options.SearchOptions, without="ledger document markup memory sample prefix terms keep")
+@takes(options.SearchOptions, without="ledger document markup everything memory sample prefix terms keep")
 def parse(given: options.SearchOptions) -> None:
     """Parse sentences of space-separated Treebank tokens: one bracketed tree for each line in, in order.
 

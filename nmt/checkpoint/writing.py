@@ -173,11 +173,11 @@ def average(
 ) -> Bundle:
     """Write the average of a run's newest `last` checkpoints, or its `best` by dev score, as a bundle.
 
-    `out` defaults to DIRECTORY/averaged, `last` to the recipe's decoding.average_last. If there are fewer checkpoints,
+    `out` defaults to DIRECTORY/averaged, `last` to the recipe's training.average_last. If there are fewer checkpoints,
     average all. `console` shows progress. Raise UserError if there are none, or if they are from different runs.
     """
     found, path = averageable(directory, out)
-    chosen = reading.ranked(found)[-best:] if best else found[-(last or found[-1].recipe.decoding.average_last) :]
+    chosen = reading.ranked(found)[-best:] if best else found[-(last or found[-1].recipe.training.average_last) :]
     if not chosen:
         problem = f"{directory}: none of its checkpoints has a dev score"
         raise UserError(problem, "use --last N, which averages the newest; only runs with data.valid have dev scores")

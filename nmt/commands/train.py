@@ -155,7 +155,7 @@ def _average(options: AverageOptions, out: Path | None) -> Bundle:
     if out is None:
         refresh_report(ckpts, console)
     steps, recipe = result.info["steps"], result.recipe
-    wanted = best or last or (None if recipe.training.falls else recipe.decoding.average_last)
+    wanted = best or last or (None if recipe.training.falls else recipe.training.average_last)
     listed = [f"{step:,}" for step in steps]
     updates = ", ".join(listed) if best else " to ".join(dict.fromkeys((listed[0], listed[-1])))
     there = f"only {len(steps)} {'have a dev score' if best else 'available'}"

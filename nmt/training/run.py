@@ -99,7 +99,7 @@ class Run:
         if training.minutes is not None and scorer is not None:
             budget.lines, budget.batches = len(scorer.sources), scorer.tokens / training.batch_tokens
             budget.validations = 1.0
-            budget.averages = resumed is not None and self.recipe.decoding.average_last > 1
+            budget.averages = resumed is not None and self.recipe.training.average_last > 1
         return budget
 
     def train(self) -> Budget:
@@ -258,7 +258,7 @@ class Run:
         if validate:
             is_frequent = self.recipe.training.checkpoint_updates is not None
             self._score(path, progress, self.budget.last_pace() if self._is_over() else self.budget.pace(is_frequent))
-        self.budget.averages = self.recipe.decoding.average_last > 1  # with the checkpoint that is to come
+        self.budget.averages = self.recipe.training.average_last > 1  # with the checkpoint that is to come
 
     def _score(self, path: Path, progress: Progress, pace: Pace | None) -> None:
         """Score the model on the development set, and add the scores to its checkpoint at `path`.

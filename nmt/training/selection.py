@@ -32,7 +32,7 @@ UNLIMITED = Budget(None, lambda: 0.0)
 def average_newest(
     directory: Path, out: Path | None, device: torch.device, console: Console, budget: Budget = UNLIMITED
 ) -> Bundle:
-    """Average a run's newest `decoding.average_last` checkpoints.
+    """Average a run's newest `training.average_last` checkpoints.
 
     Once the learning rate has fallen almost to zero, the last checkpoint is usually the best, and older ones may do
     harm. Then average only as many as help on the development set or, if its scores are not here, the newest alone.
@@ -43,7 +43,7 @@ def average_newest(
         with suppress(UserError):
             is_here = bool(newest.scores) and find_prepared(newest, directory).exists()
         if is_here:
-            return average_by_score(directory, out, device, console, recipe.decoding.average_last, budget)
+            return average_by_score(directory, out, device, console, recipe.training.average_last, budget)
         if not from_before_the_end([newest]):
             console.say("the learning rate has fallen: without dev scores, the newest checkpoint is kept alone")
             return average(directory, 1, out, console=console)
