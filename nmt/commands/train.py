@@ -154,7 +154,7 @@ def _average(options: AverageOptions, out: Path | None) -> Bundle:
     result = score_average(result, ckpts, device, console)
     if out is None:
         refresh_report(ckpts, console)
-    steps, recipe = result.info["steps"], result.recipe
+    steps, recipe = result.info.steps, result.recipe
     wanted = best or last or (None if recipe.training.falls else recipe.training.average_last)
     listed = [f"{step:,}" for step in steps]
     updates = ", ".join(listed) if best else " to ".join(dict.fromkeys((listed[0], listed[-1])))

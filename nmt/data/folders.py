@@ -95,8 +95,8 @@ def _pattern(out: Path) -> str:
     return f"{escape(out.name)}-{'[0-9a-f]' * DIGITS}"
 
 
-def find(out: Path, data: Mapping[str, Any]) -> Path | None:
-    """Return the folder, `out` or beside it, with the training data and development set of a bundle's info `data`.
+def find(out: Path, train_data: str, dev_set: str) -> Path | None:
+    """Return the folder, `out` or beside it, with the training data and development set of these fingerprints.
 
     Return None if there is no such folder.
     """
@@ -104,7 +104,7 @@ def find(out: Path, data: Mapping[str, Any]) -> Path | None:
         if not manifest:
             continue
         found = fingerprints(manifest)
-        if found["train_data"] == data.get("train_data") and found["dev_set"] == data.get("dev_set"):
+        if found["train_data"] == train_data and found["dev_set"] == dev_set:
             return path
     return None
 

@@ -336,7 +336,7 @@ def _figures(bundle: Bundle) -> Iterator[tuple[str, str]]:
         if datasets:
             yield f"{split} data", "; ".join(map(_described, datasets))
     yield "updates", f"{bundle.step:,}"
-    steps = bundle.info.get("steps")
+    steps = bundle.info.steps
     if steps:
         listed = ", ".join(f"{step:,}" for step in steps)
         yield "average of the checkpoints after", f"{listed} updates"

@@ -77,7 +77,7 @@ def _resolve_run(path: Path) -> tuple[Bundle, str]:
         average = Bundle.read(path / AVERAGED)
         reason = _reason_against(average, found)
         if reason is None:
-            count = len(average.info.get("steps", []))
+            count = len(average.info.steps)
             checkpoints = "checkpoint" if count == 1 else "checkpoints"
             return average, f"model: {average.path} (average of {count} {checkpoints}){note}"
         note += f"; {average.path} is not used, since it {reason}: nmt average {path} renews it"
@@ -97,7 +97,7 @@ def _reason_against(average: Bundle, checkpoints: Sequence[Bundle]) -> str | Non
     if not checkpoints:
         return None
     newest = checkpoints[-1]
-    if average.info["run"] != newest.info["run"]:
+    if average.info.run != newest.info.run:
         return "is of another run than the checkpoints"
     if average.step < newest.step:
         return "is older than the newest checkpoint"

@@ -141,7 +141,7 @@ def _headline(record: RunRecord, best: tuple[float, int] | None) -> tuple[float,
     label, average = record.task.label, record.average
     if average is None or average.dev_score is None:
         return best and (best[0], f"best dev {label}, at update {best[1]:,}", "")
-    steps, interval = average.info["steps"], average.info.get("interval")
+    steps, interval = average.info.steps, average.info.interval
     of = f"the average of {len(steps)} checkpoints" if len(steps) > 1 else f"update {steps[0]:,}"
     more = [f"95% interval {interval[0]:.2f} to {interval[1]:.2f}"] if interval else []
     more += [f"{name} {average.scores[key]:.2f}" for key, name in record.task.others.items() if key in average.scores]

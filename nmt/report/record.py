@@ -113,7 +113,7 @@ def read_run(path: Path) -> RunRecord:
     base = None
     with suppress(UserError):
         base = about.base and recipes.validated(about.base, ABOUT)
-    curve, metric = average.info.get("curve", []) if average else [], recipe.task.metric
+    curve, metric = average.info.curve if average else [], recipe.task.metric
     logged, validated = read_figures(path / METRICS, recipe.task)
     scored = zip(map(recipe.task.rank, validated["score"]), validated["step"], strict=True)
     best = int(max(scored, default=(0, 0))[1])
@@ -222,6 +222,6 @@ def _average(path: Path, found: Sequence[Bundle]) -> Bundle | None:
     with suppress(UserError):
         average = Bundle.read(path / AVERAGED)
         newest = (found or [average])[-1]
-        if average.info["run"] == newest.info["run"] and average.is_scored_on(newest.info):
+        if average.info.run == newest.info.run and average.is_scored_on(newest.info.dev_set):
             return average
     return None

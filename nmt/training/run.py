@@ -72,10 +72,10 @@ class Run:
         self.epochs = EpochPlans(out, data["train_data"], corpus, mixture, recipe.training, leads)
         self.page = Page(out, self.console, wanted=leads and recipe.training.report)
         self.checkpoints = Checkpoints(out, recipe, tokenizer)
-        self.mark = {"new_dev_set": True} if resumed and not resumed.is_scored_on(data) else {}
+        self.mark = {"new_dev_set": True} if resumed and not resumed.is_scored_on(data["dev_set"]) else {}
         # The run may have been killed before it scored the checkpoint, or have another development set now.
         self.lacks_scores = bool(resumed and recipe.data.valid and not resumed.scores)
-        is_due = resumed is not None and bool(recipe.data.valid and (resumed.info["unscored"] or self.mark))
+        is_due = resumed is not None and bool(recipe.data.valid and (resumed.info.unscored or self.mark))
         self.unscored = resumed.path if resumed and is_due else None
         self.sample: DevExample | None = None  # of the newest checkpoint's outputs
         self.info: dict[str, Any] = data | {"run": resumed.info["run"] if resumed else uuid4().hex[:12]}

@@ -149,9 +149,9 @@ class BestScore:
     @classmethod
     def of(cls, found: Sequence[Bundle], data: Mapping[str, str]) -> Self:
         """Return that of a run's checkpoints, newest first, by their scores on the development set of `data`."""
-        scored = [each for each in found if each.scores and each.is_scored_on(data)]
+        scored = [each for each in found if each.scores and each.is_scored_on(data["dev_set"])]
         top = best(scored)
-        return cls(top.scores, scored[0].info["without_improvement"]) if top else cls()
+        return cls(top.scores, scored[0].info.without_improvement) if top else cls()
 
     def add(self, scores: dict[str, float], task: Task) -> bool:
         """Add the next checkpoint's dev scores; return whether it is the best so far."""
@@ -223,7 +223,7 @@ def changes(checkpoint: Bundle, recipe: Recipe, data: Mapping[str, str]) -> Iter
     """
     from nmt.data.pairs import check_inputs
 
-    run, is_same = checkpoint.path.parent, checkpoint.info["train_data"] == data["train_data"]
+    run, is_same = checkpoint.path.parent, checkpoint.info.train_data == data["train_data"]
     for section in ("model",) if is_same else ("model", "tokenizer"):
         for key, before, now in _differences(section, checkpoint.recipe, recipe):
             raise UserError(f"{key}: is {now}, but the run in {run} was started with {before}", ELSEWHERE)
@@ -237,7 +237,7 @@ def changes(checkpoint: Bundle, recipe: Recipe, data: Mapping[str, str]) -> Iter
                 falls = key in ("training.updates", "training.minutes") and recipe.training.falls
                 end = ", at whose end the learning rate is zero now" if falls else ""
                 yield f"changed: {key} from {before} to {now}{end}"
-    if not checkpoint.is_scored_on(data):
+    if not checkpoint.is_scored_on(data["dev_set"]):
         yield "changed: data.valid; scores of earlier checkpoints are not compared with those from now on"
 
 

@@ -96,7 +96,7 @@ def average_by_score(
         scores = tried[count]["scores"]
         return task.rank(scores[task.metric]), -scores["perplexity"]
 
-    known = _scores_of(newest) if most and "interval" in newest.info else None
+    known = _scores_of(newest) if most and "interval" in newest.written else None
     score = partial(_info, validation, budget=budget, console=console)
     with console.progress("scoring", len(sizes), "averages") as advance:
         for count, oldest, weights, info in _averages(found, sizes, mean, device, known, score):
@@ -143,7 +143,7 @@ def _averages(
 
 def _scores_of(checkpoint: Bundle) -> dict[str, Any]:
     """Return what bundle.json tells of the scores of a checkpoint; of a run's last one, with an interval."""
-    return {key: checkpoint.info[key] for key in SCORED if key in checkpoint.info}
+    return {key: checkpoint.written[key] for key in SCORED if key in checkpoint.written}
 
 
 def _info(validation: Validation, model: Transformer, *, budget: Budget, console: Console) -> dict[str, Any] | None:
@@ -188,9 +188,9 @@ def compare_with_one(average: Bundle, run: Path, device: torch.device, console: 
     The newest one is scored unless that is done. Without the development set, say only which checkpoints are from too
     early in the training.
     """
-    found, steps, task = checkpoints(run), average.info["steps"], average.task
+    found, steps, task = checkpoints(run), average.info.steps, average.task
     newest, top = found[-1], best(found)
-    if steps == [newest.step] or "curve" in average.info:
+    if steps == [newest.step] or "curve" in average.written:
         return
     out = ["--out", str(average.path)] if average.path != run / AVERAGED else []
 
@@ -261,7 +261,7 @@ def choose_split(
     if not better:
         return average
     recipe = recipe.model_copy(update={"decoding": recipe.decoding.model_copy(update={"split": "sentences"})})
-    info = {key: value for key, value in average.info.items() if key not in ("format", "task", "lossy", "hashes")}
+    info = {key: value for key, value in average.written.items() if key not in ("format", "task", "lossy", "hashes")}
     save_bundle(average.path, average.weights(), recipe, average.tokenizer(), info)
     return _scored(Bundle.read(average.path), validation.with_split("sentences"), device)
 
@@ -276,8 +276,8 @@ def average_and_score(directory: Path, device: torch.device, console: Console, b
     newest, top = found[-1], best(found)
     if (path / MANIFEST).exists():
         there = Bundle.read(path)
-        is_same = (there.info["run"], there.step) == (newest.info["run"], newest.step)
-        if is_same and there.is_scored_on(newest.info) and (there.dev_score is not None or top is None):
+        is_same = (there.info.run, there.step) == (newest.info.run, newest.step)
+        if is_same and there.is_scored_on(newest.info.dev_set) and (there.dev_score is not None or top is None):
             return
     command = shlex.join(["nmt", "average", str(directory)])
     later = f"not averaged: training.minutes leaves no time for it; later: {command}"
@@ -285,7 +285,7 @@ def average_and_score(directory: Path, device: torch.device, console: Console, b
         console.say(later)
         return
     result = average_newest(directory, None, device, console, budget)
-    steps = result.info["steps"]
+    steps = result.info.steps
     averaged = f"averaged {len(steps)} checkpoint{'s' if len(steps) > 1 else ''}"
     said = f"{averaged}: {path}"
     if newest.recipe.data.valid:

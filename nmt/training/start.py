@@ -94,7 +94,7 @@ def _open(
         console.say(f"data: {prepared.path} was missing or out of date, and is prepared now")
     for path, problem in damaged.items():
         console.say(f"damaged checkpoint: {problem}; kept as {set_aside(path)}")
-    name, info = (resumed.path.name, resumed.info) if resumed else (None, {})
+    name, info = (resumed.path.name, resumed.written) if resumed else (None, {})
     return name, info, asdict(BestScore.of(found, data)), str(prepared.path)
 
 

@@ -297,8 +297,10 @@ def find_prepared(bundle: Bundle, run: Path) -> Path:
     places = [directory(bundle.recipe)]
     with suppress(UserError, KeyError, TypeError):  # no run.json, or a damaged one
         places.append((run / read_json(run / ABOUT)["prepared"]).resolve())
-    if found := next(filter(None, (find(place, bundle.info) for place in places)), None):
-        return found
+    for place in places:
+        found = find(place, bundle.info.train_data, bundle.info.dev_set)
+        if found is not None:
+            return found
     problem = "was prepared from other data or settings" if places[0].exists() else "holds no prepared data"
     hint = f"run this where the model was trained, or prepare the data: nmt preprocess {bundle.path / 'recipe.yaml'}"
     raise UserError(f"{places[0]}: {problem}, but the development set of {bundle.path} is needed", hint)

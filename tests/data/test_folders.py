@@ -125,12 +125,13 @@ def test_a_run_is_tied_to_its_training_data_and_scores_to_their_dev_set(
 
 
 def test_data_with_another_test_set_serves_a_bundle_and_with_another_dev_set_does_not() -> None:
-    info = fingerprints(look_up(recipe(), None)[1])
+    hashes = fingerprints(look_up(recipe(), None)[1])
+    wanted = (hashes["train_data"], hashes["dev_set"])
     prepare(recipe(data={"test": []}), QUIET, 1)
-    assert find(OUT, info) == OUT
+    assert find(OUT, *wanted) == OUT
     shutil.rmtree(OUT)
     prepare(recipe(data={"valid": []}), QUIET, 1)
-    assert find(OUT, info) is None
+    assert find(OUT, *wanted) is None
 
 
 @pytest.mark.parametrize("root", ["/elsewhere", "~/elsewhere"])
