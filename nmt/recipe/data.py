@@ -19,7 +19,12 @@ PAIRS = (".tsv", ".jsonl", ".parquet", ".zip", *UNITS)
 COMPRESSED = (".tsv", ".jsonl", *UNITS)  # formats of pairs that may be compressed
 SIDES_GO_TOGETHER = "source and target go together: one text file for each side"
 
-FieldName = Annotated[str, BeforeValidator(lambda name: str(name) if type(name) is int else name, str | int)]
+
+def _name_of_field(given: Any) -> Any:
+    return str(given) if type(given) is int else given
+
+
+FieldName = Annotated[str, BeforeValidator(_name_of_field, str | int)]
 """Name of a field, or number of a column"""
 
 
@@ -103,11 +108,12 @@ class Dataset(Settings):
     @classmethod
     def _named_by_sides(cls, given: Any) -> Any:
         """Read `source` and `target` as languages where something else holds the texts."""
-        if not isinstance(given, dict) or all(given.get(key) is None for key in ("file", "sacrebleu", "hub")):
+        if not isinstance(given, dict):
             return given
+        has_texts = any(given.get(key) is not None for key in ("file", "sacrebleu", "hub"))
         source = given.get("source")
         target = given.get("target")
-        if target is None or given.get("languages") is not None:
+        if not has_texts or target is None or given.get("languages") is not None:
             return given
         others = {key: value for key, value in given.items() if key not in ("source", "target")}
         return others | {"languages": [target] if source is None else [source, target]}
@@ -132,9 +138,11 @@ class Dataset(Settings):
             raise Refusal("fields: goes with hub, .tsv, .jsonl and .parquet; other data has none", "remove fields")
         if self.file is not None and self.format is None and not self.may_be_several:
             raise _unknown_format(self.file)
-        if self.fields and self.format == ".tsv" and not all(re.fullmatch("[1-9][0-9]*", each) for each in self.fields):
-            problem = f"fields: of a .tsv are column numbers counted from 1 (got {list(self.fields)})"
-            raise Refusal(problem, "give numbers, such as [1, 2]")
+        if self.fields is not None and self.format == ".tsv":
+            for column in self.fields:
+                if not re.fullmatch("[1-9][0-9]*", column):
+                    problem = f"fields: of a .tsv are column numbers counted from 1 (got {list(self.fields)})"
+                    raise Refusal(problem, "give numbers, such as [1, 2]")
         return self
 
     @property
@@ -145,7 +153,8 @@ class Dataset(Settings):
     @property
     def may_be_several(self) -> bool:
         """Whether `file` is a pattern, or may be a folder."""
-        return re.search(r"[*?\[]", str(self.file)) is not None or not Path(str(self.file)).suffix
+        file = str(self.file)
+        return re.search(r"[*?\[]", file) is not None or not Path(file).suffix
 
 
 def _unknown_format(file: str) -> Refusal:
@@ -218,7 +227,8 @@ class Data(Settings):
                     problem = f"train.{index}.take: is for valid and test (got {dataset.take})"
                     raise Refusal(problem, "name a file of training pairs, such as {file: train.tsv}")
             taken = [dataset.languages for dataset in datasets if dataset.take is not None]
-            if len(taken) > len(set(taken)) or (None in taken and len(taken) > 1):
+            has_twice = len(taken) > len(set(taken))
+            if has_twice or (None in taken and len(taken) > 1):
                 raise Refusal(f"{split}: take stands more than once", "take the sum of both")
         return self
 
@@ -269,12 +279,16 @@ class Data(Settings):
         if dataset.languages is None:
             return self
         *source, target = dataset.languages
-        return self.model_copy(update={"source": source[0] if source else self.source, "target": target})
+        own = {"target": target}
+        if source:
+            own["source"] = source[0]
+        return self.model_copy(update=own)
 
     @property
     def directions(self) -> tuple[tuple[str, str], ...]:
         """The `languages` of the training sets, each once."""
-        return tuple(dict.fromkeys(self.of(each).languages for each in self.train))
+        all_directions = (self.of(each).languages for each in self.train)
+        return tuple(dict.fromkeys(all_directions))
 
     @property
     def symbols(self) -> tuple[str, ...]:
@@ -298,7 +312,8 @@ class Data(Settings):
         """Return the names of the files with the texts that a split takes of a direction, one for each side."""
         if len(self.directions) == 1:
             return [f"{split}.{ending}" for ending in self.endings]
-        return [f"{split}.{'-'.join(languages)}.{ending}" for ending in languages]
+        direction = "-".join(languages)
+        return [f"{split}.{direction}.{ending}" for ending in languages]
 
     def path(self, name: str) -> Path:
         """Return a data file's path: `name` relative to `root`, unless it is absolute."""

@@ -74,8 +74,9 @@ class Recipe(Settings):
             section, name = key.split(".")
             given = getattr(getattr(self, section), name)
             if given != value:
-                needed = f"{json.dumps(value)} {self.task.condition}, since {reason} (got {json.dumps(given)})"
-                raise Refusal(f"{key}: must be {needed}", f"--set {key}={json.dumps(value)}")
+                needed = json.dumps(value)
+                problem = f"must be {needed} {self.task.condition}, since {reason} (got {json.dumps(given)})"
+                raise Refusal(f"{key}: {problem}", f"--set {key}={needed}")
         if self.model.tie_embeddings == "all" and not self.tokenizer.shared:
             problem = "model.tie_embeddings: all needs one vocabulary; with tokenizer.shared: false use target or none"
             raise Refusal(problem, "--set model.tie_embeddings=target")
@@ -187,7 +188,8 @@ def _read(path: Path, extended_by: tuple[Path, ...] = (), alone: bool = False) -
     if not isinstance(base_name, str):
         hint = "name one recipe, relative to this file, as in extends: base.yaml"
         raise UserError(f"{where}: must be a file name (got {base_name!r})", hint)
-    base, base_origins, _ = _read(find_recipe(path.parent / base_name, base_name), (*extended_by, real))
+    base_path = find_recipe(path.parent / base_name, base_name)
+    base, base_origins, _ = _read(base_path, (*extended_by, real))
     _name_data(base, tree)
     return _merged(base, tree), base_origins | origins, base
 
@@ -219,7 +221,10 @@ def _merged(base: Any, changes: Any) -> Any:
         return deepcopy(changes)
     if changes.get(MINUTES) is not None:
         base = {key: value for key, value in base.items() if key != UPDATES}
-    return deepcopy(base) | {key: _merged(base.get(key), value) for key, value in changes.items()}
+    merged = deepcopy(base)
+    for key, value in changes.items():
+        merged[key] = _merged(base.get(key), value)
+    return merged
 
 
 def without_settings(recipe: Recipe) -> Recipe:
@@ -239,7 +244,8 @@ def validated(values: object, where: str, origins: Origins | None = None) -> Rec
     path, text, hint = _explain(first, tuple(map(str, first["loc"])))
     key = f"{'.'.join(path)}: " if path else ""
     more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
-    raise UserError(f"{_origin(path, origins or {}) or where}: {key}{text}{more}", hint)
+    place = _origin(path, origins or {}) or where
+    raise UserError(f"{place}: {key}{text}{more}", hint)
 
 
 def _origin(path: tuple[str, ...], origins: Origins) -> str | None:
@@ -289,7 +295,8 @@ def _explain(problem: ErrorDetails, path: tuple[str, ...]) -> tuple[tuple[str, .
         case "model_type":
             example = "{source: train.en, target: train.de}" if len(path) > 1 else "{key: value}"
             return path, f"must be keys with their values (got {given})", f"write them like {example}"
-    allowed = re.findall(r"'([^']+)'", problem.get("ctx", {}).get("expected", ""))
+    expected = problem.get("ctx", {}).get("expected", "")
+    allowed = re.findall(r"'([^']+)'", expected)
     near = difflib.get_close_matches(str(problem["input"]), allowed, n=1, cutoff=0.5)
     hint = f"did you mean {near[0]}?" if near else "correct the value, or remove the key where it has a default"
     message = problem["msg"].replace("Input should be", "must be")

@@ -133,7 +133,8 @@ class Model(Settings):
         multiple = {"sinusoidal": 2, "fairseq": 4, "learned": 1, "words": 4}[self.positions]
         if self.d_model % multiple:
             problem = f"d_model: must be a multiple of {multiple} with positions: {self.positions} (got {self.d_model})"
-            raise Refusal(problem, f"--set model.d_model={-(-self.d_model // multiple) * multiple}")
+            next_multiple = -(-self.d_model // multiple) * multiple
+            raise Refusal(problem, f"--set model.d_model={next_multiple}")
         if self.d_model % self.heads and (self.d_k is None or self.d_v is None):
             fitting = max(h for h in range(1, self.heads) if self.d_model % h == 0)
             problem = f"heads: must divide d_model {self.d_model} unless d_k and d_v are given (got {self.heads})"

@@ -50,17 +50,18 @@ for _tag, _pattern, _first in (
     ("float", r"[-+]?(\.[0-9]+|[0-9][0-9_]*(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)", "-+.0123456789"),
     ("null", r"~|null|Null|NULL|", ["~", "n", "N", ""]),
 ):
-    Loader.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(f"^(?:{_pattern})$"), list(_first))
+    _whole = re.compile(f"^(?:{_pattern})$")
+    Loader.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", _whole, list(_first))
 
 
 class Dumper(yaml.SafeDumper):
     """YAML dumper that quotes any string that `Loader` would not read as a string."""
 
 
-Dumper.yaml_implicit_resolvers = {
-    first: [*yaml.SafeDumper.yaml_implicit_resolvers.get(first, []), *Loader.yaml_implicit_resolvers.get(first, [])]
-    for first in {*yaml.SafeDumper.yaml_implicit_resolvers, *Loader.yaml_implicit_resolvers}
-}
+Dumper.yaml_implicit_resolvers = dict(yaml.SafeDumper.yaml_implicit_resolvers)
+for _first_character, _resolvers in Loader.yaml_implicit_resolvers.items():
+    _usual = Dumper.yaml_implicit_resolvers.get(_first_character, [])
+    Dumper.yaml_implicit_resolvers[_first_character] = [*_usual, *_resolvers]
 
 
 def dump(values: Mapping[str, Any]) -> str:
@@ -126,7 +127,8 @@ def _locate(node: yaml.Node, file: str, path: tuple[str, ...] = (), found: Origi
         line = marked.start_mark.line + 1
         if key in found:
             _, _, earlier = found[key].rpartition(":")
-            problem = f"{file}:{line}: {'.'.join(key)}: is already in line {earlier}"
+            dotted = ".".join(key)
+            problem = f"{file}:{line}: {dotted}: is already in line {earlier}"
             raise UserError(problem, "keep one of the two, with what belongs to both")
         found[key] = f"{file}:{line}"
         _locate(value, file, key, found)
@@ -169,7 +171,11 @@ def shipped_recipes() -> dict[str, Path]:
     folder = installed
     if not installed.is_dir():
         folder = installed.parents[1] / "recipes"  # beside nmt/ in a clone
-    return {path.relative_to(folder).with_suffix("").as_posix(): path for path in sorted(folder.rglob("*.yaml"))}
+    found = {}
+    for path in sorted(folder.rglob("*.yaml")):
+        name = path.relative_to(folder).with_suffix("")
+        found[name.as_posix()] = path
+    return found
 
 
 def find_recipe(path: Path, name: str) -> Path:
