@@ -82,6 +82,8 @@ class Recipe(Settings):
             raise Refusal(problem, "--set model.tie_embeddings=target")
         self._check_new_languages()
         self._check_lengths()
+        if self.training.patience is not None and not self.data.valid:
+            raise Refusal("training.patience: needs data.valid", "add data.valid, or remove training.patience")
         return self
 
     def _check_lengths(self) -> None:
@@ -92,8 +94,6 @@ class Recipe(Settings):
             problem = f"must be at least {longest}, data.max_length and one end symbol (got {tokens})"
             hint = f"--set training.batch_tokens={longest}, or lower data.max_length"
             raise Refusal(f"training.batch_tokens: {problem}", hint)
-        if self.training.patience is not None and not self.data.valid:
-            raise Refusal("training.patience: needs data.valid", "add data.valid, or remove training.patience")
         limits = {"data.max_length": self.data.max_length, "decoding.max_source": self.decoding.max_source}
         longest = max(limits.values()) + 1
         if self.model.positions == "learned" and longest > self.model.max_positions:
