@@ -323,8 +323,10 @@ def read_tensors(path: Path, dtypes: Sequence[str] = WEIGHT_DTYPES) -> dict[str,
         if dtype not in dtypes:
             problem = f"holds numbers of type {dtype}, not {' or '.join(dtypes)}"
             raise UserError(f"{path}: tensor {name}: {problem}", files.remedy(path))
-        extremes = tensor.aminmax() if tensor.numel() else ()  # one pass, no copy
-        if not all(abs(float(extreme)) <= FP32_MAX for extreme in extremes):  # false for NaN
+        if not tensor.numel():
+            continue
+        least, greatest = tensor.aminmax()  # one pass, no copy
+        if not (float(least) >= -FP32_MAX and float(greatest) <= FP32_MAX):  # both are NaN if one number is
             problem = "holds values that are infinite or not a number"
             raise UserError(f"{path}: tensor {name}: {problem}", files.remedy(path))
     return tensors

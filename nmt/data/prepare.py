@@ -177,9 +177,10 @@ class _Preparation:
         self._held_out: dict[SplitDirection, list[Pair]] = self._pairs_of_files()
         for languages, sizes in self._data.taken.items():
             counts = {split: size for split, size in sizes.items() if isinstance(size, int)}
-            found = choose_held_out(self._pairs("train", languages), counts) if counts else {}
-            for split, pairs in found.items():
-                self._held_out[split, languages] = pairs
+            if counts:
+                found = choose_held_out(self._pairs("train", languages), counts)
+                for split, pairs in found.items():
+                    self._held_out[split, languages] = pairs
         self._sources = self._held_out_sources()
         self._check_taken()
         self._texts = {split: self._evaluation_pairs(split) for split in ("valid", "test")}
