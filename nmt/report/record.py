@@ -133,7 +133,7 @@ def read_run(path: Path) -> RunRecord:
         references=references,
         dev_outputs=outputs,
         cost=found[-1].cost if found else {},
-        averages=[(point["last"], point[metric]) for point in curve if {"last", metric} <= point.keys()],
+        averages=[(int(point["last"]), point[metric]) for point in curve if {"last", metric} <= point.keys()],
     )
 
 
