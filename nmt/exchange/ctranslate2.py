@@ -198,9 +198,7 @@ def export_package(bundle: Bundle, path: Path, quantization: str, licence: str |
     positions = max(positions_for(recipe), ARGOS_LONGEST)
     parameters = sum(each.numel() for each in bundle.weights().values())
     card = model_card(bundle, name, parameters, licence, "argos_card.md")
-    sentencepiece = tokenizer.source.serialized
-    if tokenizer.lossy:
-        sentencepiece = tokenizer.files()[SPM[0]]
+    sentencepiece = tokenizer.files()[SPM[0]] if tokenizer.lossy else tokenizer.source.serialized
     with TemporaryDirectory() as folder, whole_file(path) as stream, ZipFile(stream, "w", ZIP_DEFLATED) as package:
         specification(bundle, positions, quantization).save(folder)
         for file in sorted(Path(folder).iterdir()):
