@@ -78,7 +78,7 @@ class Run:
         is_due = resumed is not None and bool(recipe.data.valid and (resumed.info.unscored or self.mark))
         self.unscored = resumed.path if resumed and is_due else None
         self.sample: DevExample | None = None  # of the newest checkpoint's outputs
-        self.info: dict[str, Any] = data | {"run": resumed.info.run if resumed else uuid4().hex[:12]}
+        self.info: dict[str, Any] = {**data, "run": resumed.info.run if resumed else uuid4().hex[:12]}
         self.info |= {"lengths": lengths.model_dump()} if lengths else {}
         parameters = sum(parameter.numel() for parameter in learner.model.parameters())
         self.budget = self._budget(resumed, parameters)
