@@ -68,7 +68,7 @@ def extended(old: Bundle, path: Path, language: str, texts: list[str] = NEW_TEXT
     settings = TokenizerSettings(new_languages=(language,), new_vocab_size=new_vocab_size)
     pieces = learn(before.source, iter(texts * 9), settings, lambda line: None, None)
     tokenizer = before.with_languages(Added(languages=[language], pieces=pieces))
-    info = {key: value for key, value in old.info.items() if key in ("run", "step", "data", "scores")}
+    info = {key: value for key, value in old.written.items() if key in ("run", "step", "data", "scores")}
     save_bundle(path, with_new_rows(old.weights(), before, tokenizer), old.recipe, tokenizer, info)
     return Bundle.read(path)
 

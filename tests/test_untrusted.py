@@ -76,7 +76,7 @@ def read_all(path: Path) -> None:
 @pytest.mark.parametrize("name", ["bundle.json", "tokenizer.model", "recipe.yaml"])
 def test_a_file_that_is_read_whole_has_a_limit(hostile: Bundle, name: str) -> None:
     """It may be sparse: a terabyte that takes no place on a disk, and hours to hash."""
-    manifest = {key: value for key, value in hostile.info.items() if key != "hashes"}
+    manifest = {key: value for key, value in hostile.written.items() if key != "hashes"}
     (hostile.path / "bundle.json").write_text(json.dumps(manifest))
     os.truncate(hostile.path / name, 1 << 40)
     refused(lambda: read_all(hostile.path), rf"{name}: (damaged: )?has (more than 1,000,000 char|{1 << 40:,} bytes)")

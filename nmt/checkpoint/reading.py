@@ -40,7 +40,9 @@ CHECKPOINT = re.compile(r"step-[0-9]{8,}")
 MANIFEST = "bundle.json"
 AVERAGED = "averaged"  # default name of an average, inside the run's directory
 WEIGHTS = "model.safetensors"
-MOMENTS, POSITION = "training.safetensors", "training.json"  # in checkpoints only
+MOMENTS = "training.safetensors"  # in checkpoints only, as is the next
+POSITION = "training.json"
+CONTENT = (".safetensors", ".yaml", ".model", ".spm", ".json")  # suffixes of the files that determine outputs
 WEIGHT_DTYPES = ("float32", "float16", "bfloat16", "float64")
 FP32_MAX = 3.4028234663852886e38
 LARGEST_FIGURE = 1e30  # no run takes more FLOPs, seconds or tokens
@@ -65,28 +67,43 @@ class _Cost(BaseModel):
     devices: dict[str, Figure | None] = {}
 
 
-class _Info(BaseModel):
-    """The validated keys of bundle.json."""
+class BundleInfo(BaseModel):
+    """The members of bundle.json that nmt reads."""
 
-    model_config = ConfigDict(strict=True)
+    model_config = ConfigDict(strict=True, frozen=True)
 
     format: Literal[1]
     task: TaskName
     run: str
+    """Identifier of the run that the model is from"""
     step: Natural
+    """Number of updates; for an average, those of its newest checkpoint"""
     data: str
+    """Fingerprint of all of the prepared data"""
     train_data: str = ""  # of a model of transformers, training and development data are unknown
+    """Fingerprint of what ties a run: its training data, limits, languages and tokenizer"""
     dev_set: str = ""
+    """Fingerprint of the development set"""
     scores: dict[str, float] = {}  # infinite or NaN if training diverged
+    """Dev scores by name: chrf and bleu, or f1, and perplexity; empty without a development set"""
     signatures: dict[str, str] = {}
+    """How the dev scores were computed, by name"""
     interval: tuple[float, float] | None = Field(None, strict=False)
+    """95% interval of the score that ranks"""
     steps: list[Natural] = []
-    curve: list[dict[str, float]] = []
+    """Of an average: the updates of its checkpoints"""
+    curve: list[dict[str, int | float]] = []
+    """Of an average: the dev scores of every number of checkpoints tried, which is `last`"""
     cost: _Cost = _Cost()
+    """The cost of training so far"""
     lossy: bool = False
+    """Whether the tokenizer cannot represent every text, as in models that Marian trained"""
     unscored: bool = False
+    """Whether a checkpoint is yet to be scored"""
     lengths: TrainedLengths | None = None
+    """Lengths of a translator's training pairs"""
     without_improvement: Natural = 0
+    """Number of checkpoints since the best one"""
 
 
 @dataclass(frozen=True)
@@ -94,38 +111,42 @@ class Bundle:
     """A bundle's metadata; recipe, tokenizer and weights are read on demand."""
 
     path: Path
-    info: dict[str, Any]
-    """Contents of bundle.json: format, task, run, step, averaged steps, fingerprints of the data, lengths of training
-    pairs, scores, their signatures, the 95% interval of the one that ranks, cost"""
+    written: dict[str, Any]
+    """bundle.json as it was written, to be copied into other bundles; `info` has its members"""
+
+    @cached_property
+    def info(self) -> BundleInfo:
+        """The members of bundle.json."""
+        return integrity.checked(BundleInfo, self.written, self.path / MANIFEST)
 
     @property
     def step(self) -> int:
         """Number of updates; for an average, those of its newest checkpoint."""
-        return int(self.info["step"])
+        return self.info.step
 
     @property
     def task(self) -> Task:
         """The model's task."""
-        return TASKS[self.info["task"]]
+        return TASKS[self.info.task]
 
     @property
     def scores(self) -> dict[str, float]:
         """Dev scores by name: chrf and bleu, or f1, and perplexity; empty without a development set."""
-        return dict(self.info.get("scores", {}))
+        return self.info.scores
 
     @property
     def signatures(self) -> dict[str, str]:
         """How the dev scores were computed, by name."""
-        return dict(self.info.get("signatures", {}))
+        return self.info.signatures
 
     @property
     def dev_score(self) -> float | None:
         """The dev score that ranks checkpoints, or None."""
         return self.scores.get(self.task.metric)
 
-    def is_scored_on(self, data: Mapping[str, Any]) -> bool:
-        """Return whether scores are of the development set of `data`, the fingerprints in another bundle's info."""
-        return self.info.get("dev_set") == data.get("dev_set")
+    def is_scored_on(self, dev_set: str) -> bool:
+        """Return whether scores are of the development set with this fingerprint."""
+        return self.info.dev_set == dev_set
 
     @property
     def is_poor(self) -> bool:
@@ -137,42 +158,43 @@ class Bundle:
         """The dev score with its 95% interval, such as `dev chrF2 96.40 (95.20–97.30)`; empty if there is none."""
         if self.dev_score is None:
             return ""
-        interval = self.info.get("interval")
-        bounds = f" ({interval[0]:.2f}–{interval[1]:.2f})" if interval else ""
-        return f"dev {self.task.label} {figure(self.dev_score)}{bounds}"
+        described = f"dev {self.task.label} {figure(self.dev_score)}"
+        if self.info.interval is None:
+            return described
+        low, high = self.info.interval
+        return f"{described} ({low:.2f}–{high:.2f})"
 
     @property
     def cost(self) -> dict[str, Any]:
         """The cost of training so far; empty if unknown."""
-        return dict(self.info.get("cost", {}))
+        return dict(self.written.get("cost", {}))
 
     @property
     def lossy(self) -> bool:
         """Whether the tokenizer cannot represent every text, as in models that Marian trained."""
-        return bool(self.info.get("lossy", False))
+        return self.info.lossy
 
     @property
     def lengths(self) -> TrainedLengths | None:
         """Lengths of a translator's training pairs; None if unknown."""
-        given = self.info.get("lengths")
-        return None if given is None else TrainedLengths(**given)
+        return self.info.lengths
 
     def check_task(self, task: TaskName) -> None:
         """Raise UserError unless the model is for `task`."""
-        if self.info["task"] != task:
+        if self.info.task != task:
             problem = f"{self.path}: is {self.task.noun}, but {TASKS[task].noun} is needed"
             raise UserError(problem, f"{self.task.command} --model {self.path} runs it")
 
     @classmethod
     def read(cls, path: Path) -> Bundle:
         """Read a bundle's metadata; raise UserError if `path` is not a bundle or its format is newer."""
-        info = integrity.read_manifest(path / MANIFEST)
-        known = info.get("format")
+        written = integrity.read_manifest(path / MANIFEST)
+        known = written.get("format")
         if type(known) is int and known > FORMAT:
             problem = f"{path}: has bundle format {known}, but this version reads {FORMAT}"
             raise NewerFormat(problem, "install a newer version of nmt")
-        integrity.checked(_Info, info, path / MANIFEST)
-        return cls(path, info)
+        integrity.checked(BundleInfo, written, path / MANIFEST)
+        return cls(path, written)
 
     @cached_property
     def recipe(self) -> Recipe:
@@ -210,8 +232,8 @@ class Bundle:
 
     def moments(self) -> dict[str, Tensor]:
         """Memory-map a checkpoint's Adam moments, by name; raise UserError as `weights` does."""
-        double = self.recipe.training.precision == "fp64"
-        return read_tensors(self.path / MOMENTS, ("float64" if double else "float32",))
+        dtype = "float64" if self.recipe.training.precision == "fp64" else "float32"
+        return read_tensors(self.path / MOMENTS, (dtype,))
 
     def position(self) -> Any:
         """Read a checkpoint's training.json."""
@@ -219,9 +241,11 @@ class Bundle:
 
     def content(self) -> dict[str, Any]:
         """Return the values that determine outputs: file hashes by name, and the lengths at which lines are split."""
-        kinds, others = (".safetensors", ".yaml", ".model", ".spm", ".json"), (MANIFEST, MOMENTS, POSITION)
-        kept = [file for file in sorted(self.path.iterdir()) if file.suffix in kinds and file.name not in others]
-        return {"lengths": self.info.get("lengths"), **{file.name: integrity.hash_file(file) for file in kept}}
+        found: dict[str, Any] = {"lengths": self.written.get("lengths")}
+        for file in sorted(self.path.iterdir()):
+            if file.suffix in CONTENT and file.name not in (MANIFEST, MOMENTS, POSITION):
+                found[file.name] = integrity.hash_file(file)
+        return found
 
     def check(self) -> None:
         """Read all files, including a checkpoint's training state; raise UserError naming the first damaged one.
@@ -240,7 +264,9 @@ def new_model(recipe: Recipe, tokenizer: Tokenizer) -> Transformer:
     """Return an untrained model for `recipe` and the vocabularies of `tokenizer`."""
     from nmt.model.transformer import Transformer
 
-    starts = (tokenizer.source.starts(), tokenizer.target.starts()) if recipe.model.positions == "words" else None
+    starts = None
+    if recipe.model.positions == "words":
+        starts = (tokenizer.source.starts(), tokenizer.target.starts())
     return Transformer(recipe.model, len(tokenizer.source), len(tokenizer.target), starts)
 
 
@@ -256,10 +282,11 @@ def load_weights(model: Transformer, weights: Mapping[str, Tensor], origin: Path
 def _matching_parameters(model: Transformer, weights: Mapping[str, Tensor], origin: Path) -> dict[str, Parameter]:
     """Return the model's parameters by name; raise UserError unless `weights` have the same names and shapes."""
     parameters = dict(model.named_parameters())
-    ours, theirs = ({name: list(each.shape) for name, each in some.items()} for some in (parameters, weights))
-    for name in sorted(ours.keys() | theirs.keys()):
-        if ours.get(name) != theirs.get(name):
-            shapes = f"{theirs.get(name, 'none')}, but {ours.get(name, 'none')} by the recipe"
+    for name in sorted(parameters.keys() | weights.keys()):
+        ours = list(parameters[name].shape) if name in parameters else "none"
+        theirs = list(weights[name].shape) if name in weights else "none"
+        if ours != theirs:
+            shapes = f"{theirs}, but {ours} by the recipe"
             hint = "give the recipe the model and tokenizer sections that these weights were trained with"
             raise UserError(f"{origin}: weight {name} has shape {shapes}", hint)
     return parameters
@@ -292,11 +319,14 @@ def read_tensors(path: Path, dtypes: Sequence[str] = WEIGHT_DTYPES) -> dict[str,
     with tensors_of(path) as file:
         tensors = load_file(file)
     for name, tensor in tensors.items():
-        if (dtype := str(tensor.dtype).removeprefix("torch.")) not in dtypes:
+        dtype = str(tensor.dtype).removeprefix("torch.")
+        if dtype not in dtypes:
             problem = f"holds numbers of type {dtype}, not {' or '.join(dtypes)}"
             raise UserError(f"{path}: tensor {name}: {problem}", files.remedy(path))
-        extremes = tensor.aminmax() if tensor.numel() else ()  # one pass, no copy
-        if not all(abs(float(extreme)) <= FP32_MAX for extreme in extremes):  # false for NaN
+        if not tensor.numel():
+            continue
+        least, greatest = tensor.aminmax()  # one pass, no copy
+        if not (float(least) >= -FP32_MAX and float(greatest) <= FP32_MAX):  # both are NaN if one number is
             problem = "holds values that are infinite or not a number"
             raise UserError(f"{path}: tensor {name}: {problem}", files.remedy(path))
     return tensors
@@ -315,7 +345,8 @@ def checkpoint_folders(directory: Path) -> list[Path]:
 
 def survey(directory: Path) -> tuple[list[Bundle], list[UserError]]:
     """Return a run's readable checkpoints, oldest first, and an error for each unreadable one."""
-    found, wrong = [], []
+    found = []
+    wrong = []
     for path in checkpoint_folders(directory):
         try:
             found.append(Bundle.read(path))
@@ -331,20 +362,26 @@ def checkpoints(directory: Path) -> list[Bundle]:
 
 def ranked(bundles: Sequence[Bundle]) -> list[Bundle]:
     """Return the bundles that have a score on the newest bundle's dev set, best last; equal ones in order of step."""
-    newest = max(bundles, key=lambda bundle: bundle.step, default=None)
-    scored = [b for b in bundles if newest and b.is_scored_on(newest.info) and b.dev_score is not None]
+    if not bundles:
+        return []
+    newest = max(bundles, key=lambda bundle: bundle.step)
+    scored = [each for each in bundles if each.dev_score is not None and each.is_scored_on(newest.info.dev_set)]
     return sorted(scored, key=lambda bundle: (bundle.task.rank(bundle.dev_score or 0.0), bundle.step))
 
 
 def best(bundles: Sequence[Bundle]) -> Bundle | None:
     """Return the bundle with the best dev score (the latest of equals), or None if no bundle has one."""
-    return next(reversed(ranked(bundles)), None)
+    in_order = ranked(bundles)
+    return in_order[-1] if in_order else None
 
 
 def prune(directory: Path, keep_last: int) -> None:
     """Remove a run's checkpoints except the newest `keep_last` and the best."""
     found, _ = survey(directory)  # damaged ones stay: they may be worth repairing
-    keep = {bundle.path for bundle in (*found[-keep_last:], best(found)) if bundle}
+    keep = {bundle.path for bundle in found[-keep_last:]}
+    top = best(found)
+    if top is not None:
+        keep.add(top.path)
     for bundle in found:
         if bundle.path not in keep:
             files.remove_directory(bundle.path)

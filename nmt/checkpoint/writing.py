@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import uuid4
 
 import torch
@@ -44,8 +44,10 @@ def save_bundle(
             tensors, values = training
             save_tensors(part / reading.MOMENTS, tensors, path)
             files.write_json(part / POSITION, values)
-        lossy = {"lossy": True} if tokenizer.lossy else {}
-        integrity.write_manifest(part / MANIFEST, {"format": reading.FORMAT, "task": recipe.task.name, **lossy, **info})
+        about: dict[str, Any] = {"format": reading.FORMAT, "task": recipe.task.name}
+        if tokenizer.lossy:
+            about["lossy"] = True
+        integrity.write_manifest(part / MANIFEST, {**about, **info})
 
 
 def save_tensors(file: Path, tensors: Tensors, directory: Path) -> None:
@@ -67,6 +69,16 @@ def add_info(path: Path, info: Values) -> None:
     integrity.replace_manifest(path / MANIFEST, integrity.read_manifest(path / MANIFEST) | dict(info))
 
 
+class _Write(NamedTuple):
+    """A file that is being or yet to be written."""
+
+    written: Future[None]
+    then: Callable[[], None]
+    """What is to be called once it has been written"""
+    holds: bool
+    """Whether it holds copies of the tensors"""
+
+
 PENDING = 2  # maximum checkpoints that are being or yet to be written, each with a copy of its tensors in memory
 
 
@@ -77,11 +89,13 @@ class Checkpoints:
     """
 
     def __init__(self, out: Path, recipe: Recipe, tokenizer: Tokenizer) -> None:
-        self._out, self._recipe, self._tokenizer = out, recipe, tokenizer
+        self._out = out
+        self._recipe = recipe
+        self._tokenizer = tokenizer
         self.seconds = 0.0
         """Seconds that the last checkpoint took to write, once there is one"""
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
-        self._waiting: list[tuple[Future[None], Callable[[], None], bool]] = []  # the last: whether it holds copies
+        self._waiting: list[_Write] = []
 
     def write(self, path: Path, weights: Tensors, training: State, info: Values, then: Callable[[], None]) -> None:
         """Start writing a checkpoint and pruning old ones; the tensors may be modified once this returns.
@@ -90,12 +104,14 @@ class Checkpoints:
         `path` is replaced. `check`, `wait` or a later `write` calls `then` after the checkpoint has been written. While
         `PENDING` others have not been, wait for the first; raise the error of one that failed.
         """
-        while sum(holds and not written.done() for written, _, holds in self._waiting) >= PENDING:
+        while sum(each.holds and not each.written.done() for each in self._waiting) >= PENDING:
             self._complete_next()
         device = next(iter(weights.values())).device
-        copies = [{name: _on_host(tensor) for name, tensor in part.items()} for part in (weights, training[0])]
-        copied = torch.cuda.Event() if device.type == "cuda" else None
-        if copied is not None:
+        moments, position = training
+        copies = [_all_on_host(weights), _all_on_host(moments)]
+        copied = None
+        if device.type == "cuda":
+            copied = torch.cuda.Event()
             copied.record()
 
         def work() -> None:
@@ -103,7 +119,7 @@ class Checkpoints:
             if copied is not None:
                 torch.cuda.set_device(device)  # per thread; the default would allocate memory on cuda:0
                 copied.synchronize()
-            save_bundle(path, copies[0], self._recipe, self._tokenizer, info, (copies[1], training[1]))
+            save_bundle(path, copies[0], self._recipe, self._tokenizer, info, (copies[1], position))
             copies.clear()
             reading.prune(self._out, self._recipe.training.keep_last)
             self.seconds = time.perf_counter() - began
@@ -116,7 +132,7 @@ class Checkpoints:
 
     def check(self) -> None:
         """Call `then` for each write finished by now; raise the error of a failed one."""
-        while self._waiting and self._waiting[0][0].done():
+        while self._waiting and self._waiting[0].written.done():
             self._complete_next()
 
     def wait(self) -> None:
@@ -125,22 +141,27 @@ class Checkpoints:
             self._complete_next()
 
     def _submit(self, work: Callable[[], None], then: Callable[[], None], holds: bool = False) -> None:
-        before = self._waiting[-1][0] if self._waiting else None
+        before = self._waiting[-1].written if self._waiting else None
 
         def unless_failed() -> None:
             if before is not None:
                 before.result()  # raises its error
             work()
 
-        self._waiting.append((self._thread.submit(unless_failed), then, holds))
+        self._waiting.append(_Write(self._thread.submit(unless_failed), then, holds))
 
     def _complete_next(self) -> None:
-        written, then, _ = self._waiting[0]
-        if error := written.exception():  # if this is interrupted, a later `wait` still completes it
+        first = self._waiting[0]
+        error = first.written.exception()  # if this is interrupted, a later `wait` still completes it
+        if error:
             self._waiting.clear()  # later writes fail with the same error
             raise error
         del self._waiting[0]
-        then()
+        first.then()
+
+
+def _all_on_host(tensors: Tensors) -> dict[str, Tensor]:
+    return {name: _on_host(tensor) for name, tensor in tensors.items()}
 
 
 def _on_host(tensor: Tensor) -> Tensor:
@@ -173,15 +194,20 @@ def average(
 ) -> Bundle:
     """Write the average of a run's newest `last` checkpoints, or its `best` by dev score, as a bundle.
 
-    `out` defaults to DIRECTORY/averaged, `last` to the recipe's decoding.average_last. If there are fewer checkpoints,
+    `out` defaults to DIRECTORY/averaged, `last` to the recipe's training.average_last. If there are fewer checkpoints,
     average all. `console` shows progress. Raise UserError if there are none, or if they are from different runs.
     """
     found, path = plan_average(directory, out)
-    chosen = reading.ranked(found)[-best:] if best else found[-(last or found[-1].recipe.decoding.average_last) :]
+    newest = found[-1]
+    if best:
+        chosen = reading.ranked(found)[-best:]
+    else:
+        count = last or newest.recipe.training.average_last
+        chosen = found[-count:]
     if not chosen:
         problem = f"{directory}: none of its checkpoints has a dev score"
         raise UserError(problem, "use --last N, which averages the newest; only runs with data.valid have dev scores")
-    mean = Mean(found[-1])
+    mean = Mean(newest)
     with (console or Console(quiet=True)).progress("averaging", len(chosen), "checkpoints") as advance:
         for bundle in reversed(chosen):
             mean.add(bundle)
@@ -216,25 +242,29 @@ class Mean:
         """Start an empty mean; `newest` is the run's newest checkpoint."""
         self.newest = newest
         self.steps: list[int] = []
-        self._sums, self._total = dict[str, Tensor](), 0.0
+        self._sums = dict[str, Tensor]()
+        self._total = 0.0
 
     def add(self, bundle: Bundle, share: float | None = None) -> None:
         """Add a checkpoint, or a model with its `share`, which is not negative.
 
         Raise UserError if a checkpoint is from another run, or if the weights' shapes differ.
         """
-        newest, runs = self.newest, [each.info["run"] for each in (bundle, self.newest)]
-        if share is None and runs[0] != runs[1]:
-            problem = f"{bundle.path} and {newest.path} are of different runs, {' and '.join(runs)}"
+        newest = self.newest
+        if share is None and bundle.info.run != newest.info.run:
+            problem = f"{bundle.path} and {newest.path} are of different runs, {bundle.info.run} and {newest.info.run}"
             raise UserError(problem, f"move the checkpoints of one run out of {newest.path.parent}")
         weights = {name: tensor.float() for name, tensor in bundle.weights().items()}
-        sums = self._sums or {name: weight.new_zeros(weight.shape) for name, weight in weights.items()}
+        if not self._sums:
+            self._sums = {name: weight.new_zeros(weight.shape) for name, weight in weights.items()}
+        sums = self._sums
+        alpha = 1.0 if share is None else share
         for name in sorted(sums.keys() | weights.keys()):
             if name not in sums or name not in weights or sums[name].shape != weights[name].shape:
                 problem = f"{bundle.path}: weight {name} is missing or of another shape than in {newest.path}"
                 raise UserError(problem, f"move {bundle.path} away, and average the others")
-            sums[name].add_(weights[name], alpha=1.0 if share is None else share)
-        self._sums, self._total = sums, self._total + (1.0 if share is None else share)
+            sums[name].add_(weights[name], alpha=alpha)
+        self._total += alpha
         self.steps.append(bundle.step)
 
     def weights(self) -> dict[str, Tensor]:
@@ -243,7 +273,7 @@ class Mean:
 
     def save(self, path: Path, weights: Tensors, count: int | None = None, **more: Any) -> Bundle:
         """Write `weights`, the mean of the first `count` checkpoints (default: all), with `more` in bundle.json."""
-        about = self.newest.info
+        about = self.newest.written
         info: dict[str, Any] = {key: about[key] for key in ("run", *KEPT) if key in about}
         info |= {"steps": sorted(self.steps[:count]), **more}
         save_bundle(path, weights, self.newest.recipe, self.newest.tokenizer(), info)
@@ -257,16 +287,19 @@ def mix(models: Sequence[Bundle], shares: Sequence[float], out: Path) -> Bundle:
     tasks, tokenizers or weight shapes differ.
     """
     files.check_replaceable(out, MANIFEST)
-    last, mean, parts = models[-1], Mean(models[-1]), list(zip(models, shares, strict=True))
+    last = models[-1]
+    others = resolved(last.recipe.model)
     for model in models[:-1]:
-        model.check_task(last.info["task"])
-        others = resolved(last.recipe.model)
+        model.check_task(last.info.task)
         for key, value in resolved(model.recipe.model).items():
-            if key not in reading.MAY_VARY and value != (other := others[key]):
+            if key not in reading.MAY_VARY and value != others[key]:
+                problem = f"{model.path} and {last.path} differ in model.{key}: {value} and {others[key]}"
                 hint = "average models of which one was trained from the other, by training.init_from"
-                raise UserError(f"{model.path} and {last.path} differ in model.{key}: {value} and {other}", hint)
+                raise UserError(problem, hint)
     reading.common_tokenizer(models)
-    for model, share in parts:
+    mean = Mean(last)
+    mixed = []
+    for model, share in zip(models, shares, strict=True):
         mean.add(model, share)
-    mixed = [{"run": model.info["run"], "step": model.step, "weight": share / sum(shares)} for model, share in parts]
+        mixed.append({"run": model.info.run, "step": model.step, "weight": share / sum(shares)})
     return mean.save(out, mean.weights(), run=uuid4().hex[:12], steps=[], mixed=mixed)

@@ -81,7 +81,7 @@ class AverageOptions(Options):
     ckpts: tuple[Path, ...] = argument(type=FILE, nargs=-1, required=True)
     last: int | Literal["auto"] | None = in_averaged(
         "--last N|auto  Average the newest N; auto: as many as score best on the development set. Default: "
-        "decoding.average_last.",
+        "training.average_last.",
         NumberOrAuto(min=1),
     )
     best: int | None = in_averaged("--best N  Average the N with the best dev scores instead.")
@@ -192,6 +192,9 @@ class SearchOptions(Options):
         "--markup  Keep HTML or XML tags: translate the text without them, and put them around the words that stand "
         "for theirs.",
         only="translate",
+    )
+    everything: bool = in_files(
+        "--all  In files of translators, translate also what has a translation.", only="translate"
     )
     pretty: bool = in_files("--pretty  Draw each tree over several lines, followed by an empty one.", only="parse")
 

@@ -178,7 +178,7 @@ def _write_average(options: AverageOptions, out: Path | None) -> Bundle:
 
 def _described(average: Bundle, options: AverageOptions) -> str:
     """Describe an average: its updates, whether there were fewer than requested, its dev score and its path."""
-    steps = average.info["steps"]
+    steps = average.info.steps
     listed = [f"{step:,}" for step in steps]
     plural = "s" if len(steps) > 1 else ""
     if options.best:
@@ -190,7 +190,7 @@ def _described(average: Bundle, options: AverageOptions) -> str:
     text = f"averaged {len(steps)} checkpoint{plural}, update{plural} {updates}"
     wanted = options.best or options.last
     if not wanted and not average.recipe.training.falls:
-        wanted = average.recipe.decoding.average_last
+        wanted = average.recipe.training.average_last
     if isinstance(wanted, int) and len(steps) < wanted:
         text += f" (only {len(steps)} {limit}, {wanted} requested)"
     if average.described_score:

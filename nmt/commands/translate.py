@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 MOST_COMPLAINTS = 20  # maximum complaints about outputs to print
 FOR_FILES = "is for files of translators, and does not go with lines"
 NO_LINES = "is for lines, and does not go with files of translators"
-WITHOUT_EFFECT = {"batch_tokens", "average_last"}  # decoding settings that do not change outputs
+WITHOUT_EFFECT = {"batch_tokens"}  # decoding settings that do not change outputs
 
 
 def translate(options: SearchOptions) -> None:
@@ -56,7 +56,7 @@ def translate(options: SearchOptions) -> None:
     search = LineSearch(options, "translate")
     search.files = find_files(options.source, options.output, options.document or options.markup, search.say)
     refuse(options, "n_best as_json attention sample prefix document", NO_LINES, search.files)
-    refuse(options, "ledger", FOR_FILES, not search.files)
+    refuse(options, "ledger everything", FOR_FILES, not search.files)
     others = "n_best as_json resume sample prefix document markup"
     refuse(options, others, "cannot be combined with --memory", options.memory and not search.files)
     table = read_terms(options.terms) if options.terms else ()
@@ -186,6 +186,7 @@ class LineSearch:
                 settings,
                 options.resume,
                 terms,
+                options.everything,
             )
             if translation.is_done:
                 self.say(f"{options.output}: already up to date; without --resume, it is translated again")

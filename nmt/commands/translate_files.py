@@ -414,6 +414,7 @@ class FileTranslation:
         settings: Mapping[str, Any] = MappingProxyType({}),
         resume: bool = False,
         terms: Terms | None = None,
+        everything: bool = False,
     ) -> None:
         """Read the files, and recall what the memory has: files `named` as such and what the model was `trained` on.
 
@@ -439,11 +440,12 @@ class FileTranslation:
             has_texts = job.file.units or job.file.unfilled
             if has_texts or len(files) == 1 or ending_of(path) != ".xml":  # Android's resources may be colours alone
                 self._jobs.append(job)
-            if job.is_in_place and decoding.all:
-                problem = f"--output {output}: is also the input, whose translations decoding.all would replace"
+            if job.is_in_place and everything:
+                problem = f"--output {output}: is also the input, whose translations --all would replace"
                 raise UserError(problem, "give --output another file or folder")
         self._lock(held)
-        wanted = [job.merge(decoding.all) for job in self._jobs]
+        self._everything = everything
+        wanted = [job.merge(everything) for job in self._jobs]
         self.done = [job for job in self._jobs if resume and job.is_done(self._hash(job))]
         self._memory = TranslationMemory(self._strings(wanted), named, data, trained)
         for job, units in zip(self._jobs, wanted, strict=True):
@@ -523,7 +525,7 @@ class FileTranslation:
         make_directory(job.output.parent)
         if job.has_changed:  # somebody has saved it meanwhile
             job.read()
-            self._recall(job, job.merge(self._decoding.all))
+            self._recall(job, job.merge(self._everything))
         theirs = {each.unit: job.forms_of(each.other)[0] for each in job.kept}
         said = [("both changed", each, each.sources[0], theirs[each]) for each in job.both]
         for unit, other, is_reviewed in job.kept:

@@ -26,11 +26,15 @@ from nmt.system.files import not_read, regular, remedy
 from nmt.text.vocabulary import TargetVocabulary
 
 EXAMPLES = 3  # dropped pairs shown for each reason
-REPEATED, DUPLICATE = "pairs that repeat an earlier one", "dropped as duplicates"
+REPEATED = "pairs that repeat an earlier one"
+DUPLICATE = "dropped as duplicates"
 HELD_OUT = "set aside for valid and test, duplicates included"
-NO_LANGUAGE, TWO_LANGUAGES = "sources without a target language", "sources with a second target language"
+NO_LANGUAGE = "sources without a target language"
+TWO_LANGUAGES = "sources with a second target language"
 Ids = NDArray[np.int32]
 Rows = NDArray[np.int64]
+Numbered = tuple[int, Pair]
+"""A pair after its 1-based line number in its split"""
 
 
 class Chunk(NamedTuple):
@@ -62,23 +66,23 @@ class EncodedChunk:
 
     dataset: int
     read: int
-    sides: Sequence[Sentences]
-    """Source and target"""
+    source: Sentences
+    target: Sentences
     lines: NDArray[np.int64]
     """(pairs,) 1-based line number of each pair in its split"""
     texts: list[Pair] | None
     """Texts of the pairs; None in the training split"""
     counts: Counter[str]
     """Counts of dropped pairs by reason, of overlaps with evaluation splits and of targets that are not spelled"""
-    examples: dict[str, list[tuple[int, Pair]]]
-    """The first dropped pairs by reason, each with its line number in the split"""
+    examples: dict[str, list[Numbered]]
+    """The first dropped pairs by reason"""
 
 
 @dataclass(frozen=True)
 class PairEncoder:
     """Encoder and filter for chunks of pairs, with a vocabulary per side."""
 
-    vocabularies: Sequence[TargetVocabulary]
+    vocabularies: tuple[TargetVocabulary, TargetVocabulary]
     data: Data
     keep_all: bool = False
     """Whether to keep all pairs and their texts, so that evaluation splits stay aligned and comparable"""
@@ -86,83 +90,127 @@ class PairEncoder:
     """Evaluation pairs to count in the training split"""
     held_out: frozenset[str] = frozenset()
     """Sources of pairs that `valid` and `test` take from the training split"""
-    symbols: Sequence[Sequence[Sequence[int]]] = ()
+    symbols: Sequence[tuple[Sequence[int], Sequence[int]]] = ()
     """Symbols of languages that begin each side, by data set; by default none"""
-    older: Sequence[Sequence[TargetVocabulary]] = ()
+    older: Sequence[tuple[TargetVocabulary, TargetVocabulary]] = ()
     """Vocabularies that encode each side, by data set, where `vocabularies` have languages added to them"""
     typed: frozenset[int] = frozenset()
     """Symbols of which users type one at the beginning of each source, only in data sets without `symbols`"""
 
     @cached_property
     def _evaluation_sources(self) -> frozenset[str]:
-        return frozenset(pair[0] for pair in self.evaluation)
+        return frozenset(pair.source for pair in self.evaluation)
 
     def encode(self, chunk: Chunk) -> EncodedChunk:
         """Encode and filter a chunk; thread-safe."""
-        dropped: dict[str, list[tuple[int, Pair]]] = defaultdict(list)
-        usable: list[tuple[int, Pair]] = []
-        drops = self.data.duplicates == "drop" and not self.keep_all
-        for numbered, is_repeated in zip(enumerate(chunk.pairs, chunk.first), chunk.repeated.tolist(), strict=True):
-            if reason := self._defect(numbered[1]) or (DUPLICATE if drops and is_repeated else None):
-                dropped[reason].append(numbered)
-            if self.keep_all or not reason:
-                usable.append(numbered)
-        lines, pairs = np.array([line for line, _ in usable], dtype=np.int64), [pair for _, pair in usable]
-        counts = Counter(self._leak(pair) for pair in pairs if pair[0] in self._evaluation_sources)
-        columns = zip(*pairs, strict=True) if pairs else [()] * len(self.vocabularies)
-        vocabularies = self.older[chunk.dataset] if self.older else self.vocabularies
-        rows = [vocabulary.encode_all(texts) for vocabulary, texts in zip(vocabularies, columns, strict=True)]
-        if reason := self.vocabularies[-1].UNSEEN:
-            spells = self.vocabularies[-1].spells
-            counts[reason] = sum(not spells(pair[-1], ids) for pair, ids in zip(pairs, rows[-1], strict=True))
-        symbols = self.symbols[chunk.dataset] if self.symbols else [()] * len(rows)
-        if self.typed:
-            typed = sum(not self.typed.isdisjoint(ids[:1]) for ids in rows[0])
-            counts.update({TWO_LANGUAGES: typed} if symbols[0] else {NO_LANGUAGE: len(rows[0]) - typed})
-        sides = [_concatenate(side, first) for side, first in zip(rows, symbols, strict=True)]
-        if not self.keep_all and not (kept := self._fitting(sides, usable, dropped)).all():
-            sides, lines = [side.only(kept) for side in sides], lines[kept]
-        counts.update({reason: len(found) for reason, found in dropped.items()})
-        kept_rows = lines - chunk.first
-        again = [row for row in kept_rows[chunk.repeated[kept_rows]].tolist() if all(chunk.pairs[row])]
-        counts[REPEATED] = len(again)
-        dropped[REPEATED] = [(chunk.first + row, chunk.pairs[row]) for row in again[:EXAMPLES]]
-        some = sorted((reason, found[:EXAMPLES]) for reason, found in dropped.items() if reason != HELD_OUT)
-        examples = {reason: found for reason, found in some if found}
+        dropped: dict[str, list[Numbered]] = defaultdict(list)
+        numbers, pairs = self._usable(chunk, dropped)
+        counts = self._leaks(pairs)
+        source, target = self._sides(chunk.dataset, pairs, counts)
+        lines = np.array(numbers, dtype=np.int64)
+        if not self.keep_all:
+            is_long, is_uneven = self._misfits(source.lengths, target.lengths)
+            for reason, mask in (("dropped as too long", is_long), ("dropped for their length ratio", is_uneven)):
+                for row in np.flatnonzero(mask).tolist():
+                    dropped[reason].append((numbers[row], pairs[row]))
+            kept = ~(is_long | is_uneven)
+            if not kept.all():
+                source = source.only(kept)
+                target = target.only(kept)
+                lines = lines[kept]
+        for reason, found in dropped.items():
+            counts[reason] = len(found)
+        repeated = _repeated(chunk, lines)
+        counts[REPEATED] = len(repeated)
+        dropped[REPEATED] = repeated
+        examples = {}
+        for reason in sorted(dropped):
+            if dropped[reason] and reason != HELD_OUT:
+                examples[reason] = dropped[reason][:EXAMPLES]
         texts = pairs if self.keep_all else None
-        return EncodedChunk(chunk.dataset, len(chunk.pairs), sides, lines, texts, +counts, examples)
+        return EncodedChunk(chunk.dataset, len(chunk.pairs), source, target, lines, texts, +counts, examples)
+
+    def _usable(self, chunk: Chunk, dropped: dict[str, list[Numbered]]) -> tuple[list[int], list[Pair]]:
+        """Return the line numbers of the pairs that are encoded, and these; add those with a defect to `dropped`."""
+        lines = list[int]()
+        pairs = list[Pair]()
+        drops_repeated = self.data.duplicates == "drop" and not self.keep_all
+        numbers = range(chunk.first, chunk.first + len(chunk.pairs))
+        for line, pair, is_repeated in zip(numbers, chunk.pairs, chunk.repeated.tolist(), strict=True):
+            reason = self._defect(pair)
+            if reason is None and drops_repeated and is_repeated:
+                reason = DUPLICATE
+            if reason is not None:
+                dropped[reason].append((line, pair))
+            if self.keep_all or reason is None:
+                lines.append(line)
+                pairs.append(pair)
+        return lines, pairs
 
     def _defect(self, pair: Pair) -> str | None:
         """Return the defect of a pair's texts, if any, for which a training pair is not used."""
         what = "pairs kept though" if self.keep_all else "dropped as"
-        if not all(pair):
+        if not (pair.source and pair.target):
             return f"{what} empty"
-        if "\ufffd" in "".join(pair):  # what bytes that are not UTF-8 become; few texts have it
+        if "\ufffd" in pair.source or "\ufffd" in pair.target:  # what bytes become that are not UTF-8
             return f"{what} not UTF-8 or with U+FFFD"
-        return HELD_OUT if pair[0] in self.held_out else None
+        return HELD_OUT if pair.source in self.held_out else None
 
-    def _leak(self, pair: Pair) -> str:
-        """Return what is counted of a pair whose source occurs in an evaluation split."""
-        return f"{'pairs' if pair in self.evaluation else 'source sentences'} also in valid or test"
+    def _leaks(self, pairs: Sequence[Pair]) -> Counter[str]:
+        """Count the pairs whose sources occur in an evaluation split."""
+        counts = Counter[str]()
+        sources = self._evaluation_sources
+        for pair in pairs:
+            if pair.source not in sources:
+                continue
+            if pair in self.evaluation:
+                counts["pairs also in valid or test"] += 1
+            else:
+                counts["source sentences also in valid or test"] += 1
+        return counts
 
-    def _fitting(
-        self, sides: Sequence[Sentences], usable: Sequence[tuple[int, Pair]], dropped: dict[str, list[tuple[int, Pair]]]
-    ) -> NDArray[np.bool_]:
-        """Return a mask (pairs,) of the pairs within the length limits; drop the others."""
-        lengths = [side.lengths for side in sides]
-        shorter, longer = (extreme.reduce(lengths) for extreme in (np.minimum, np.maximum))
+    def _sides(self, dataset: int, pairs: Sequence[Pair], counts: Counter[str]) -> tuple[Sentences, Sentences]:
+        """Encode both sides of pairs of a data set; add to `counts` which cannot be spelled or lack a language."""
+        source_vocabulary, target_vocabulary = self.older[dataset] if self.older else self.vocabularies
+        sources = source_vocabulary.encode_all([pair.source for pair in pairs])
+        targets = target_vocabulary.encode_all([pair.target for pair in pairs])
+        newest = self.vocabularies[1]
+        if newest.UNSEEN:
+            spelled = [newest.spells(pair.target, ids) for pair, ids in zip(pairs, targets, strict=True)]
+            counts[newest.UNSEEN] = len(spelled) - sum(spelled)
+        before_source, before_target = self.symbols[dataset] if self.symbols else ((), ())
+        if self.typed:
+            with_language = [ids for ids in sources if not self.typed.isdisjoint(ids[:1])]
+            if before_source:
+                counts[TWO_LANGUAGES] = len(with_language)
+            else:
+                counts[NO_LANGUAGE] = len(sources) - len(with_language)
+        return _concatenate(sources, before_source), _concatenate(targets, before_target)
+
+    def _misfits(self, source: Ids, target: Ids) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+        """Return masks (pairs,) of the pairs that are too long, and of others too uneven, given lengths (pairs,)."""
+        shorter = np.minimum(source, target)
+        longer = np.maximum(source, target)
         is_long = longer > self.data.max_length
         is_uneven = ~is_long & (longer > self.data.max_ratio * shorter)
-        for reason, found in (("dropped as too long", is_long), ("dropped for their length ratio", is_uneven)):
-            if found.any():
-                dropped[reason] += [usable[row] for row in np.flatnonzero(found).tolist()]
-        kept: NDArray[np.bool_] = ~(is_long | is_uneven)
-        return kept
+        return is_long, is_uneven
+
+
+def _repeated(chunk: Chunk, lines: NDArray[np.int64]) -> list[Numbered]:
+    """Return the pairs of a chunk at `lines` that have come before, without empty ones."""
+    rows = lines - chunk.first
+    repeated = []
+    for row in rows[chunk.repeated[rows]].tolist():
+        pair = chunk.pairs[row]
+        if pair.source and pair.target:
+            repeated.append((chunk.first + row, pair))
+    return repeated
 
 
 def _concatenate(rows: Sequence[Sequence[int]], first: Sequence[int]) -> Sentences:
     """Join the ids of sentences, each after the `first` symbols."""
-    rows = [[*first, *ids] for ids in rows] if first else rows
+    if first:
+        rows = [[*first, *ids] for ids in rows]
     lengths = np.fromiter(map(len, rows), np.int32, len(rows))
     return Sentences(np.fromiter(chain.from_iterable(rows), np.int32, int(lengths.sum())), lengths)
 
@@ -184,23 +232,32 @@ def encode_chunks(encoder: PairEncoder, chunks: Iterable[Chunk], threads: int) -
         gc.enable()
 
 
-SIDES = ("source", "target")  # columns of ids
-
 END = b"\xff\xff\xff\xff\0\0\0\0"  # end-of-stream marker of Arrow's IPC format
 READ_AHEAD = 1 << 20  # bytes per read
 
 
-_COLUMNS = [*((side, pa.list_(pa.int32())) for side in SIDES), ("line", pa.int64())]
-SCHEMA = pa.schema([*_COLUMNS, *((f"{side}_text", pa.string()) for side in SIDES)])
+SCHEMA = pa.schema(
+    [
+        ("source", pa.list_(pa.int32())),
+        ("target", pa.list_(pa.int32())),
+        ("line", pa.int64()),
+        ("source_text", pa.string()),
+        ("target_text", pa.string()),
+    ]
+)
 """Arrow schema of a split"""
 
 
 def table_of(chunk: EncodedChunk) -> pa.Table:
     """Convert a chunk to an Arrow table with `SCHEMA`."""
-    texts = [pa.nulls(len(chunk.lines), pa.string())] * len(chunk.sides)
-    if chunk.texts is not None:
-        texts = [pa.array([pair[side] for pair in chunk.texts], pa.string()) for side in range(len(chunk.sides))]
-    return pa.Table.from_arrays([*map(_lists, chunk.sides), pa.array(chunk.lines), *texts], schema=SCHEMA)
+    if chunk.texts is None:
+        sources = pa.nulls(len(chunk.lines), pa.string())
+        targets = sources
+    else:
+        sources = pa.array([pair.source for pair in chunk.texts], pa.string())
+        targets = pa.array([pair.target for pair in chunk.texts], pa.string())
+    columns = [_lists(chunk.source), _lists(chunk.target), pa.array(chunk.lines), sources, targets]
+    return pa.Table.from_arrays(columns, schema=SCHEMA)
 
 
 def _lists(sentences: Sentences) -> pa.ListArray:
@@ -238,11 +295,14 @@ class Corpus:
             if pages[-len(END) :] != END:  # Arrow accepts a file truncated between record batches
                 raise OSError("it is cut short")
             mapped = pa.py_buffer(pages)
-            self._table = table = pa.ipc.open_stream(mapped).read_all()
+            table = pa.ipc.open_stream(mapped).read_all()
             if not table.schema.equals(SCHEMA):
-                raise ValueError(f"its columns are {', '.join(f'{each.name} ({each.type})' for each in table.schema)}")
+                columns = ", ".join(f"{each.name} ({each.type})" for each in table.schema)
+                raise ValueError(f"its columns are {columns}")
             table.validate(full=True)  # also checks list offsets, which later index the mapped file unchecked
-            self._source, self._target = (_Column(table[side], mapped) for side in SIDES)
+            self._table = table
+            self._source = _Column(table["source"], mapped)
+            self._target = _Column(table["target"], mapped)
         except OSError as error:
             raise not_read(path, error, remedy(path)) from None
         except (ValueError, pa.ArrowException) as error:  # mmap raises ValueError for an empty file
@@ -264,7 +324,9 @@ class Corpus:
 
     def longest(self) -> int:
         """Return the maximum sentence length on either side, in subwords."""
-        return int(max(self.source_lengths.max(initial=0), self.target_lengths.max(initial=0)))
+        source = self.source_lengths.max(initial=0)
+        target = self.target_lengths.max(initial=0)
+        return int(max(source, target))
 
     def lengths(self, rows: Rows) -> Lengths:
         """Return the lengths of the pairs at `rows`."""
@@ -291,11 +353,18 @@ class _Column:
     """A column of id lists across record batches, read as 32-bit words of the mapped file."""
 
     def __init__(self, column: pa.ChunkedArray, mapped: pa.Buffer) -> None:
-        chunks = [chunk for chunk in column.chunks if len(chunk)]
+        first_rows = [0]
+        offsets = list[int]()
+        values = list[int]()
+        for chunk in column.chunks:
+            if len(chunk):
+                first_rows.append(first_rows[-1] + len(chunk))
+                offsets.append(_word(chunk.offsets, mapped))
+                values.append(_word(chunk.values, mapped))
         self._words = np.frombuffer(mapped, dtype=np.int32, count=mapped.size // 4)
-        self._first_rows = np.cumsum([0, *(len(chunk) for chunk in chunks)])
-        self._offsets = np.array([_word(chunk.offsets, mapped) for chunk in chunks], dtype=np.int64)
-        self._values = np.array([_word(chunk.values, mapped) for chunk in chunks], dtype=np.int64)
+        self._first_rows = np.array(first_rows, dtype=np.int64)
+        self._offsets = np.array(offsets, dtype=np.int64)
+        self._values = np.array(values, dtype=np.int64)
 
     def all_lengths(self) -> Ids:
         """Return the length of every row: (rows,)."""
@@ -308,7 +377,8 @@ class _Column:
         """Return the word offsets of the ids at `rows`, and their lengths: (rows,) each."""
         chunk = np.searchsorted(self._first_rows, rows, side="right") - 1
         offset = self._offsets[chunk] + (rows - self._first_rows[chunk])
-        begin, end = self._words[offset], self._words[offset + 1]
+        begin = self._words[offset]
+        end = self._words[offset + 1]
         return self._values[chunk] + begin, end - begin
 
     def gather(self, rows: Rows) -> tuple[Rows, Ids]:
@@ -317,7 +387,8 @@ class _Column:
         columns = np.arange(lengths.max(initial=0))
         inside = columns < lengths[:, None]
         ids = np.zeros(inside.shape, dtype=np.int64)
-        ids[inside] = self._words[(begin[:, None] + columns)[inside]]
+        places = begin[:, None] + columns  # (rows, longest)
+        ids[inside] = self._words[places[inside]]
         return ids, lengths
 
 
@@ -333,6 +404,7 @@ def _word(array: pa.Array, mapped: pa.Buffer) -> int:
     buffer = array.buffers()[1]
     if buffer is None or len(array) == 0:  # an empty array's buffer may lie outside the file
         return 0
-    if not 0 <= buffer.address - mapped.address < mapped.size:
+    begin = buffer.address - mapped.address
+    if not 0 <= begin < mapped.size:
         raise ValueError("it is compressed")
-    return int(buffer.address - mapped.address) // 4 + int(array.offset)
+    return int(begin) // 4 + int(array.offset)

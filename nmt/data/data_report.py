@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from pydantic import RootModel
 
-from nmt.data.corpus import NO_LANGUAGE, SIDES, TWO_LANGUAGES, Corpus
+from nmt.data.corpus import NO_LANGUAGE, TWO_LANGUAGES, Corpus, Ids
 from nmt.recipe import Data
 from nmt.system.errors import printable
 from nmt.system.files import read_json
@@ -19,6 +18,20 @@ from nmt.text.tokenizer import Tokenizer
 
 REPORT = "report.json"
 """Counts of pairs read, kept and dropped, and mean lengths, by split"""
+MEAN_SOURCE = "mean length of sources"
+MEAN_TARGET = "mean length of targets"
+TOLD = (
+    "dropped",
+    "set aside",
+    "pairs",
+    "source sentences",
+    "trees",
+    "targets",
+    "units",
+    NO_LANGUAGE,
+    TWO_LANGUAGES,
+)
+"""Beginnings of the names of figures that the summary tells"""
 
 
 class _Report(RootModel[dict[str, dict[str, Any]]]):
@@ -27,75 +40,86 @@ class _Report(RootModel[dict[str, dict[str, Any]]]):
 
 def read_report(prepared: Path) -> dict[str, Any]:
     """Read report.json, which counts pairs read, kept and dropped; raise UserError if it is missing or damaged."""
-    return checked(_Report, read_json(intact(prepared / REPORT)), prepared / REPORT).root
+    path = prepared / REPORT
+    return checked(_Report, read_json(intact(path)), path).root
 
 
 def figures_of(report: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
     """Return the figures of each split, without texts."""
-    return {split: {k: f for k, f in figures.items() if k != "examples"} for split, figures in report.items()}
+    found = {}
+    for split, figures in report.items():
+        found[split] = {name: figure for name, figure in figures.items() if name != "examples"}
+    return found
 
 
 def training_pairs(prepared: Path) -> int | None:
     """Return the number of training pairs kept; None if nothing is prepared."""
-    return int(read_report(prepared)["train"]["kept"]) if (prepared / REPORT).exists() else None
+    if not (prepared / REPORT).exists():
+        return None
+    return int(read_report(prepared)["train"]["kept"])
 
 
 def mean_lengths(prepared: Path) -> tuple[float, float] | None:
     """Return the mean source and target length of the training split; None if nothing is prepared."""
-    train = read_report(prepared)["train"] if (prepared / REPORT).exists() else {}
-    source, target = (train.get(f"mean length of {side}s") for side in SIDES)
+    if not (prepared / REPORT).exists():
+        return None
+    train = read_report(prepared)["train"]
+    source = train.get(MEAN_SOURCE)
+    target = train.get(MEAN_TARGET)
     return (source, target) if source and target else None
 
 
 def length_figures(corpus: Corpus) -> dict[str, float]:
     """Return the mean length of each side of a split, by name."""
-    sides = zip(SIDES, (corpus.source_lengths, corpus.target_lengths), strict=True)
-    return {f"mean length of {side}s": float(np.round(n.sum() / max(1, len(n)), 2)) for side, n in sides}
+    return {MEAN_SOURCE: _mean(corpus.source_lengths), MEAN_TARGET: _mean(corpus.target_lengths)}
+
+
+def _mean(lengths: Ids) -> float:
+    return float(np.round(lengths.sum() / max(1, len(lengths)), 2))
 
 
 def summary(out: Path, report: dict[str, dict[str, Any]], tokenizer: Tokenizer, data: Data) -> Iterator[str]:
     """Yield the summary of a report, line by line; `out` is the directory of the prepared data."""
-    task, train = data.task, report["train"]
+    has_trees = data.task.has_trees
+    train = report["train"]
     pieces = f"{len(tokenizer.source):,} pieces"
     if not tokenizer.shared:
-        pieces += f" and {len(tokenizer.target):,} {'tree symbols' if task.has_trees else 'pieces'}"
+        pieces += f" and {len(tokenizer.target):,} {'tree symbols' if has_trees else 'pieces'}"
     yield f"prepared {out}: {pieces}"
-    told = (
-        "dropped",
-        "set aside",
-        "pairs",
-        "source sentences",
-        "trees",
-        "targets",
-        "units",
-        NO_LANGUAGE,
-        TWO_LANGUAGES,
-    )
     for split, figures in report.items():
-        if not figures["read"]:
-            continue
-        symbols = "tree symbols" if task.has_trees else "subwords"
-        source, target = (figures[f"mean length of {side}s"] for side in SIDES)
-        notes = [f"{source} subwords in, {target} {symbols} out"]
-        if len(figures["kept by set"]) > 1:
-            notes.append(f"by set {' + '.join(f'{kept:,}' for kept in figures['kept by set'])}")
-        notes += [f"{value:,} {name}" for name, value in figures.items() if name.startswith(told)]
-        read = f"{figures['read']:,} {'trees' if task.has_trees else 'pairs'}"
-        yield f"  {split}: {figures['kept']:,} of {read}, {', '.join(notes)}"
-    for reason, examples in chain.from_iterable(figures["examples"].items() for figures in report.values()):
-        places = ", ".join(example.partition(": ")[0] for example in examples[1:])
-        also = f"; also {places}" if places else ""
-        yield f"  {reason}: {printable(examples[0] + also)}"
-    if several := train.get("sources with several sentences"):
+        if figures["read"]:
+            yield f"  {split}: {_described(figures, has_trees)}"
+    for figures in report.values():
+        for reason, examples in figures["examples"].items():
+            places = ", ".join(example.partition(": ")[0] for example in examples[1:])
+            also = f"; also {places}" if places else ""
+            yield f"  {reason}: {printable(examples[0] + also)}"
+    several = train.get("sources with several sentences")
+    if several:
         yield f"  train sources with several sentences: {several / train['kept']:.0%}"
     if any(NO_LANGUAGE in figures for figures in report.values()):
         known = tokenizer.source.languages
         language = data.target if data.target in known else next(iter(known))
         name = f"{{file: pairs.tsv, target: {language}}}"
         yield f"  warning: sources without a language, such as >>{language}<<, which data sets can name: {name}"
-    if leaked := train.get("pairs also in valid or test"):
+    leaked = train.get("pairs also in valid or test")
+    if leaked:
         yield f"  warning: {leaked:,} training pairs are in valid or test word for word, so scores there are too high"
     for languages, sizes in data.taken.items():
         for split in sizes:
             files = ", ".join(str(out / name) for name in data.taken_files(split, languages))
             yield f"  {split} taken from train: {files}"
+
+
+def _described(figures: Mapping[str, Any], has_trees: bool) -> str:
+    """Return the line of the summary about a split."""
+    symbols = "tree symbols" if has_trees else "subwords"
+    notes = [f"{figures[MEAN_SOURCE]} subwords in, {figures[MEAN_TARGET]} {symbols} out"]
+    by_set = figures["kept by set"]
+    if len(by_set) > 1:
+        notes.append(f"by set {' + '.join(map('{:,}'.format, by_set))}")
+    for name, value in figures.items():
+        if name.startswith(TOLD):
+            notes.append(f"{value:,} {name}")
+    read = f"{figures['read']:,} {'trees' if has_trees else 'pairs'}"
+    return f"{figures['kept']:,} of {read}, {', '.join(notes)}"

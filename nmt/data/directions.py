@@ -11,8 +11,10 @@ from nmt.text.tokenizer import Tokenizer, unknown_language
 
 def dataset_direction(data: Data, dataset: Dataset, tokenizer: Tokenizer) -> tuple[str, ...]:
     """Return a data set's languages; none if the model has one direction, or if texts may begin with typed symbols."""
-    is_open = tokenizer.source.languages and not (tokenizer.typed and dataset.languages is None)
-    return data.of(dataset).languages if is_open else ()
+    is_typed = tokenizer.typed and dataset.languages is None
+    if not tokenizer.source.languages or is_typed:
+        return ()
+    return data.of(dataset).languages
 
 
 def check_directions(data: Data, tokenizer: Tokenizer | None, new: Collection[str], say: Callable[[str], None]) -> None:
@@ -28,12 +30,14 @@ def check_directions(data: Data, tokenizer: Tokenizer | None, new: Collection[st
     if not known:
         _check_the_only_direction(data)
         return
-    is_typed, is_forced = (tokenizer.typed, tokenizer.forced) if tokenizer else (False, False)
+    is_typed = tokenizer is not None and tokenizer.typed
+    is_forced = tokenizer is not None and tokenizer.forced
     for where, dataset in _named(data):
         if dataset.languages is None and (is_typed or dataset.take is not None):
             continue  # texts may begin with a symbol, or are of each direction
         direction = data.of(dataset).languages
-        for language in direction if is_forced else direction[-1:]:
+        source, target = direction
+        for language in (source, target) if is_forced else (target,):
             if language not in known:
                 extensible = tokenizer is not None and not is_typed and dataset in data.train
                 raise unknown_language(language, known, f"{where}: ", extensible)

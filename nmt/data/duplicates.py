@@ -37,7 +37,8 @@ class SeenPairs:
             place = np.searchsorted(run, new)
             is_there = run[np.minimum(place, len(run) - 1)] == new
             repeated[first[is_there]] = True
-            new, first = new[~is_there], first[~is_there]
+            new = new[~is_there]
+            first = first[~is_there]
         if len(new):
             self._runs.append(new)
         while len(self._runs) > 1 and len(self._runs[-2]) < 2 * len(self._runs[-1]):

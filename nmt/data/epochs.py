@@ -24,7 +24,8 @@ from nmt.system.files import whole_directory
 from nmt.system.processes import wait_for
 
 AHEAD = 2  # number of updates to prefetch
-ORDER, BOUNDS = "order.npy", "bounds.npy"
+ORDER = "order.npy"
+BOUNDS = "bounds.npy"
 SLICE = 1 << 20  # pairs at a time; bounds the memory of intermediate arrays
 
 
@@ -55,11 +56,13 @@ def mixture_of(sizes: Sequence[int], data: Data) -> Mixture:
     """Return the mixture of training sets of these `sizes` by their weights and `data.temperature`."""
     scaled = [size ** (1 / data.temperature) for size in sizes]
     factor = sum(sizes) / max(sum(scaled), 1)  # an epoch stays as large
-    passes = [factor * part / max(size, 1) for part, size in zip(scaled, sizes, strict=True)]
-    weights = [
-        each.weight * (often if data.temperature > 1 else 1) for each, often in zip(data.train, passes, strict=True)
-    ]
-    return list(zip(sizes, weights, strict=True))
+    mixture = []
+    for size, part, dataset in zip(sizes, scaled, data.train, strict=True):
+        weight = dataset.weight
+        if data.temperature > 1:
+            weight *= factor * part / max(size, 1)
+        mixture.append((size, weight))
+    return mixture
 
 
 def _draw(mixture: Mixture, random: np.random.Generator) -> Rows | None:
@@ -69,11 +72,13 @@ def _draw(mixture: Mixture, random: np.random.Generator) -> Rows | None:
     """
     if all(weight == 1.0 for _, weight in mixture):
         return None
-    parts, first = list[Rows](), 0
+    parts = list[Rows]()
+    first = 0
     for size, weight in mixture:
         whole = int(weight)
+        rest = round((weight - whole) * size)
         parts += [np.arange(first, first + size)] * whole
-        parts.append(first + random.choice(size, round((weight - whole) * size), replace=False))
+        parts.append(first + random.choice(size, rest, replace=False))
         first += size
     rows = np.concatenate(parts)
     if not len(rows):
@@ -104,7 +109,9 @@ def _sort(
     source_lengths: Ids, target_lengths: Ids, rows: Rows | None, random: np.random.Generator
 ) -> NDArray[np.int32]:
     """Sort rows by length: key, random tie-breaker and row are packed into 64 bits and sorted in place."""
-    longest = int(max(source_lengths.max(initial=0), target_lengths.max(initial=0))) + 1
+    longest_source = source_lengths.max(initial=0)
+    longest_target = target_lengths.max(initial=0)
+    longest = int(max(longest_source, longest_target)) + 1
     span = 2 * longest + 1
     count = len(source_lengths) if rows is None else len(rows)
     row_bits = max(1, (len(source_lengths) - 1).bit_length())
@@ -112,9 +119,13 @@ def _sort(
     assert row_bits < 32, "too many pairs: rows are 32-bit numbers"
     packed = np.empty(count, dtype=np.uint64)
     for begin in range(0, count, SLICE):
-        part = np.arange(begin, min(begin + SLICE, count)) if rows is None else rows[begin : begin + SLICE]
-        source, target = source_lengths[part].astype(np.int64), target_lengths[part].astype(np.int64)
-        longer, difference = np.maximum(source, target), source - target
+        part = np.arange(begin, min(begin + SLICE, count))
+        if rows is not None:
+            part = rows[part]
+        source = source_lengths[part].astype(np.int64)
+        target = target_lengths[part].astype(np.int64)
+        longer = np.maximum(source, target)
+        difference = source - target
         key = longer * span + longest + np.where(longer % 2 == 0, difference, -difference)
         tie = random.integers(0, 1 << random_bits, len(part), dtype=np.uint64)
         high = key.astype(np.uint64) << np.uint64(row_bits + random_bits) | tie << np.uint64(row_bits)
@@ -126,20 +137,31 @@ def _sort(
 
 def _cuts(order: NDArray[np.int32], source_lengths: Ids, target_lengths: Ids, batch_tokens: int) -> Rows:
     """Fill updates with pairs up to `batch_tokens`; return their boundaries in `order`: (updates + 1,)."""
-    cuts, size = [0], max(SLICE, batch_tokens + 1)  # a slice holds any update, as a pair has at least one token
-    while (first := cuts[-1]) < len(order):
+    cuts = [0]
+    first = 0
+    size = max(SLICE, batch_tokens + 1)  # a slice holds any update, as a pair has at least one token
+    while first < len(order):
         part = order[first : first + size]
-        tokens = [np.append(0, lengths[part].astype(np.int64) + 1) for lengths in (source_lengths, target_lengths)]
-        sums = [np.cumsum(side) for side in tokens]
-        is_last, begin = first + len(part) == len(order), 0
+        source_sums = _sums(source_lengths[part])
+        target_sums = _sums(target_lengths[part])
+        is_last = first + len(part) == len(order)
+        begin = 0
         while begin < len(part):
-            ends = [int(np.searchsorted(side, side[begin] + batch_tokens, side="right")) - 1 for side in sums]
-            end = max(min(ends), begin + 1)
+            source_end = int(np.searchsorted(source_sums, source_sums[begin] + batch_tokens, side="right")) - 1
+            target_end = int(np.searchsorted(target_sums, target_sums[begin] + batch_tokens, side="right")) - 1
+            end = max(min(source_end, target_end), begin + 1)
             if end == len(part) and not is_last:
                 break  # the update may continue in the next slice
             begin = end
             cuts.append(first + end)
+        first = cuts[-1]
     return np.array(cuts, dtype=np.int64)
+
+
+def _sums(lengths: Ids) -> NDArray[np.int64]:
+    """Return how many tokens the first 0, 1, … sentences have together, with `</s>`: (pairs + 1,)."""
+    tokens = np.append(0, lengths.astype(np.int64) + 1)
+    return np.cumsum(tokens)
 
 
 @dataclass(frozen=True)
@@ -162,7 +184,8 @@ def updates_from(epoch: int, offset: int, plan: Callable[[int], EpochPlan], corp
         for number in range(offset, len(planned)):
             rows = planned.rows(number)
             yield Update(epoch, number, rows, corpus.lengths(rows))
-        epoch, offset = epoch + 1, 0
+        epoch += 1
+        offset = 0
 
 
 @dataclass(frozen=True)
@@ -182,19 +205,21 @@ class EpochPlans:
 
     def plan(self, epoch: int) -> EpochPlan:
         """Return an epoch's plan; raise UserError if the leading rank does not write it in time."""
+        settings = self.settings
         weights = [weight for _, weight in self.mixture]
-        shaping = [self.data, weights, self.settings.batch_tokens, self.settings.seed, epoch]
+        shaping = [self.data, weights, settings.batch_tokens, settings.seed, epoch]
         key = hashlib.sha256(json.dumps(shaping).encode()).hexdigest()[:12]
         folder = self.out / f".epoch-{epoch}-{key}"
         if self.leads and not (folder / ORDER).exists():
             remove_plans(self.out, range(epoch - AHEAD, epoch))  # other ranks may lag by up to AHEAD updates
-            lengths = self.corpus.source_lengths, self.corpus.target_lengths
-            made = plan_epoch(*lengths, self.settings.batch_tokens, self.settings.seed, epoch, self.mixture)
+            sources = self.corpus.source_lengths
+            targets = self.corpus.target_lengths
+            made = plan_epoch(sources, targets, settings.batch_tokens, settings.seed, epoch, self.mixture)
             with whole_directory(folder, ORDER) as part:
                 np.save(part / ORDER, made.order)
                 np.save(part / BOUNDS, made.bounds)
-        wait_for(folder / ORDER, 60 * self.settings.timeout_minutes, self.check)
-        return EpochPlan(*(np.load(folder / name, mmap_mode="r") for name in (ORDER, BOUNDS)))
+        wait_for(folder / ORDER, 60 * settings.timeout_minutes, self.check)
+        return EpochPlan(np.load(folder / ORDER, mmap_mode="r"), np.load(folder / BOUNDS, mmap_mode="r"))
 
 
 def remove_plans(out: Path, keep: Collection[int] = ()) -> None:

@@ -19,10 +19,13 @@ class Findings:
     """What is found in a split, which is read once."""
 
     def __init__(self, data: Data, split: str, judge: LanguageJudge | None) -> None:
-        self._data, self._datasets, self._judge = data, data.splits[split], judge
+        self._data = data
+        self._datasets = data.splits[split]
+        self._judge = judge
         self.samples = [LanguageSample() for _ in self._datasets]
         self.examples: dict[str, list[str]] = defaultdict(list)
-        self._read = self._lacking = 0
+        self._read = 0  # pairs
+        self._lacking = 0  # units
         self._begins: list[int] = []  # numbers of pairs before each part
         self._parts: list[Part] = []
 
@@ -36,17 +39,22 @@ class Findings:
                 yield pair
             if part.lacking:
                 self._lacking += part.lacking
-                self.examples[LACKING].append(f"{part.name}: {part.lacking:,} units; languages {', '.join(part.codes)}")
-                del self.examples[LACKING][EXAMPLES:]
+                if len(self.examples[LACKING]) < EXAMPLES:
+                    codes = ", ".join(part.codes)
+                    self.examples[LACKING].append(f"{part.name}: {part.lacking:,} units; languages {codes}")
 
     def show(self, reason: str, line: int, pair: Pair, note: str = "") -> None:
         """Add an example, with its file and line, unless there are enough; `line` is 1-based in the split."""
-        if len(self.examples[reason]) < EXAMPLES:
-            place = bisect_right(self._begins, line - 1) - 1
-            part = self._parts[place]
-            in_file, text = part.find(line - 1 - self._begins[place])
-            shown = _shown(pair) if any(pair) or not text else _shown((text,))
-            self.examples[reason].append(f"{part.name}:{in_file}: {note}{shown}")
+        if len(self.examples[reason]) == EXAMPLES:
+            return
+        index = bisect_right(self._begins, line - 1) - 1
+        part = self._parts[index]
+        place, tree = part.find(line - 1 - self._begins[index])
+        texts: tuple[str, ...] = pair
+        if tree and not any(pair):
+            texts = (tree,)
+        shown = " ||| ".join(map(_shortened, texts))
+        self.examples[reason].append(f"{part.name}:{place}: {note}{shown}")
 
     def of_units(self) -> dict[str, int]:
         """Return how many units of translators' files have no text in one of the languages, if some have none."""
@@ -59,17 +67,22 @@ class Findings:
         """
         if self._judge is None:
             return {}
-        judged, others = list[int](), list[int]()
+        judged = list[int]()
+        others = list[int]()
         for dataset, sample in zip(self._datasets, self.samples, strict=True):
             languages = self._data.of(dataset).languages
-            count, odd = sample.judged(self._judge, languages) if dataset.take is None else (0, [])
+            if dataset.take is not None:
+                judged.append(0)
+                others.append(0)
+                continue
+            count, odd = sample.judged(self._judge, languages)
             judged.append(count)
             others.append(len(odd))
             found = f"{len(odd):,} of {count:,} pairs judged look like another language than {'-'.join(languages)}"
-            for line, pair, why in odd:
-                self.show(f"{name_of(dataset)}: {found}", line, pair, f"{why}: ")
+            for each in odd:
+                self.show(f"{name_of(dataset)}: {found}", each.line, each.pair, f"{each.why}: ")
         return {"judged by language": judged, "looking like another language": others}
 
 
-def _shown(pair: Pair) -> str:
-    return " ||| ".join(text if len(text) <= SHOWN else f"{text[:SHOWN]} …" for text in pair)
+def _shortened(text: str) -> str:
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]} …"

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from fnmatch import fnmatchcase
 from glob import escape
@@ -22,7 +22,7 @@ from nmt.data.data_report import REPORT
 from nmt.data.pairs import describe, input_files
 from nmt.formats.bilingual import READING
 from nmt.parsing.linearization import load_tokenizer
-from nmt.recipe import Recipe
+from nmt.recipe import Data, Dataset, Recipe
 from nmt.recipe.data import UNITS, format_of
 from nmt.system import files
 from nmt.system.errors import UserError
@@ -49,7 +49,9 @@ def beside(out: Path, fingerprint: str) -> Path:
 
 def read_fingerprint(folder: Path) -> dict[str, Any]:
     """Read fingerprint.json, with each input's stamp and hash under `files`; return {} if missing or outdated."""
-    found = read_manifest(folder / MANIFEST) if os.path.lexists(folder / MANIFEST) else {}
+    if not os.path.lexists(folder / MANIFEST):
+        return {}
+    found = read_manifest(folder / MANIFEST)
     return found if found.get("format") == FORMAT else {}
 
 
@@ -60,10 +62,15 @@ def fingerprints(manifest: Mapping[str, Any]) -> dict[str, str]:
     and tokenizer; `dev_set` of the development set, as scores on another one are not comparable.
     """
     contents = manifest["contents"]
-    taken = {split: [dataset for dataset in sets if "take" in dataset[0]] for split, sets in contents.items()}
-    ties = [manifest[key] for key in ("languages", "limits", "tokenizer")]
-    train = _digest([*ties, contents["train"], taken])
-    return {"data": manifest["fingerprint"], "train_data": train, "dev_set": _digest(contents["valid"])}
+    taken = {}
+    for split, sets in contents.items():
+        taken[split] = [(settings, hashes) for settings, hashes in sets if "take" in settings]
+    ties = [manifest["languages"], manifest["limits"], manifest["tokenizer"], contents["train"], taken]
+    return {
+        "data": manifest["fingerprint"],
+        "train_data": _digest(ties),
+        "dev_set": _digest(contents["valid"]),
+    }
 
 
 def fingerprints_of(folder: Path) -> dict[str, str]:
@@ -88,18 +95,21 @@ def _pattern(out: Path) -> str:
     return f"{escape(out.name)}-{'[0-9a-f]' * DIGITS}"
 
 
-def find(out: Path, data: Mapping[str, Any]) -> Path | None:
-    """Return the folder, `out` or beside it, with the training data and development set of a bundle's info `data`.
+def find(out: Path, train_data: str, dev_set: str) -> Path | None:
+    """Return the folder, `out` or beside it, with the training data and development set of these fingerprints.
 
     Return None if there is no such folder.
     """
     for path, manifest in manifests(out):
-        if manifest and all(fingerprints(manifest)[key] == data.get(key) for key in ("train_data", "dev_set")):
+        if not manifest:
+            continue
+        found = fingerprints(manifest)
+        if found["train_data"] == train_data and found["dev_set"] == dev_set:
             return path
     return None
 
 
-def identify(recipe: Recipe, tokenizer_from: Path | None) -> tuple[Path | None, dict[str, Any]]:
+def look_up(recipe: Recipe, tokenizer_from: Path | None) -> tuple[Path | None, dict[str, Any]]:
     """Return the folder with the recipe's data, if any, and the recipe's inputs and settings with their fingerprint."""
     first: dict[str, Any] = {}
     for path, before in manifests(directory(recipe)):
@@ -119,39 +129,72 @@ def _inputs(recipe: Recipe, tokenizer_from: Path | None, before: Mapping[str, An
     Files are read again only if their stamp has changed. A missing one counts as unchanged if `before` has a
     file of its name, perhaps in another folder, since training needs only the prepared data.
     """
-    data, known, stamps = recipe.data, before.get("files", {}), dict[str, list[Any]]()
-    contents: dict[str, list[Any]] = {split: [] for split in data.splits}
+    data = recipe.data
+    known = before.get("files", {})
+    stamps = dict[str, list[Any]]()
+    contents: dict[str, list[Any]] = {}
     for split, datasets in data.splits.items():
+        contents[split] = []
         older = chain(before.get("contents", {}).get(split, ()), repeat((None, [])))
         for dataset, (settings, hashes_before) in zip(datasets, older, strict=False):
-            described, hashes = describe(dataset, data), list[Any]()
+            described = describe(dataset, data)
             unchanged = hashes_before if settings == described else []
-            for number, path in enumerate(input_files(dataset, data.of(dataset))):
-                name = str(path)
-                end = f"*/{PurePath(name).name}"  # with wildcards, if the data set is a pattern of trees
-                if path.exists():
-                    key = path.absolute()
-                    stamps[name] = _stamps[key] = files.identify(path, _stamps.get(key) or known.get(name))
-                    reading = f"-{READING}" if format_of(path) in UNITS else ""
-                    hashes.append(stamps[name][-1] + reading)
-                elif any(fnmatchcase(f"/{old}", end) or fnmatchcase(f"/{old}", f"{end}/*") for old in known):
-                    hashes += unchanged[number : number + 1] if dataset.target else unchanged
-            contents[split].append([described, hashes])
-    own = recipe.tokenizer.model_dump(mode="json")
-    new = {key: own.pop(key) for key in ("new_languages", "new_vocab_size")}
-    given: dict[str, Any] = {}
-    if tokenizer_from:
-        origin = load_tokenizer(tokenizer_from).before(recipe.tokenizer.new_languages)  # of a resumed run, too
-        given = {name: hashlib.sha256(content).hexdigest() for name, content in origin.files().items()}
-        given |= new if recipe.tokenizer.new_languages else {}
+            contents[split].append([described, _hashes(dataset, data, known, unchanged, stamps)])
+    limits: list[Any] = [data.max_length, data.max_ratio]
+    if data.duplicates == "drop":
+        limits.append("drop duplicates")
     what = {
         "format": FORMAT,
         "languages": data.languages,
         "contents": contents,
-        "limits": [data.max_length, data.max_ratio, *(["drop duplicates"] if data.duplicates == "drop" else [])],
-        "tokenizer": given or own,
+        "limits": limits,
+        "tokenizer": _tokenizer(recipe, tokenizer_from),
     }
     return {"fingerprint": _digest(what), **what, "files": stamps}
+
+
+def _hashes(
+    dataset: Dataset,
+    data: Data,
+    known: Mapping[str, list[Any]],
+    unchanged: Sequence[str],
+    stamps: dict[str, list[Any]],
+) -> list[str]:
+    """Return the hashes of a data set's files, and add their stamps to `stamps`.
+
+    `known` are the stamps of prepared data; `unchanged` are its hashes of this data set, for files that are missing.
+    """
+    hashes = list[str]()
+    for number, path in enumerate(input_files(dataset, data.of(dataset))):
+        name = str(path)
+        if path.exists():
+            key = path.absolute()
+            stamp = files.identify(path, _stamps.get(key) or known.get(name))
+            _stamps[key] = stamp
+            stamps[name] = stamp
+            reading = f"-{READING}" if format_of(path) in UNITS else ""
+            hashes.append(stamp[-1] + reading)
+        elif _has_file(known, f"*/{PurePath(name).name}"):  # with wildcards, if the data set is a pattern of trees
+            hashes += unchanged[number : number + 1] if dataset.target else unchanged
+    return hashes
+
+
+def _has_file(names: Iterable[str], end: str) -> bool:
+    """Return whether a pattern matches the end of one of these names, or of the folder it is in."""
+    return any(fnmatchcase(f"/{name}", end) or fnmatchcase(f"/{name}", f"{end}/*") for name in names)
+
+
+def _tokenizer(recipe: Recipe, tokenizer_from: Path | None) -> dict[str, Any]:
+    """Return what determines the tokenizer: its settings or, of one that is there, its files and new languages."""
+    settings = recipe.tokenizer.model_dump(mode="json")
+    new = {"new_languages": settings.pop("new_languages"), "new_vocab_size": settings.pop("new_vocab_size")}
+    if not tokenizer_from:
+        return settings
+    origin = load_tokenizer(tokenizer_from).before(recipe.tokenizer.new_languages)  # of a resumed run, too
+    given: dict[str, Any] = {name: hashlib.sha256(content).hexdigest() for name, content in origin.files().items()}
+    if recipe.tokenizer.new_languages:
+        given |= new
+    return given
 
 
 def _digest(what: object) -> str:
@@ -170,14 +213,17 @@ def promote(folder: Path, out: Path) -> Path:
     The caller holds the lock for writing.
     """
     before = read_fingerprint(out).get("fingerprint")
-    if folder != out and (before or not out.exists()):
-        with ExitStack() as held, suppress(OSError):
-            both = [folder, out] if before else [folder]
-            if all([held.enter_context(claimed(each / REPORT, alone=True)) for each in both]):
-                if before:
-                    out.rename(beside(out, before))
-                folder.rename(out)
-                return out
+    if folder == out or (out.exists() and not before):
+        return folder
+    with ExitStack() as held, suppress(OSError):
+        is_free = held.enter_context(claimed(folder / REPORT, alone=True))
+        if before:
+            is_free &= held.enter_context(claimed(out / REPORT, alone=True))
+        if is_free:
+            if before:
+                out.rename(beside(out, before))
+            folder.rename(out)
+            return out
     return folder
 
 
@@ -185,7 +231,9 @@ def remove_unused(out: Path) -> None:
     """Remove the folders of `out` that nobody uses, except the newest; the caller holds the lock for writing."""
     clear_parts(out.parent, _pattern(out))
     free = 0
-    for folder in sorted(dict(manifests(out)), key=lambda path: (path / MANIFEST).stat().st_mtime_ns, reverse=True):
+    folders = list(dict(manifests(out)))
+    folders.sort(key=lambda folder: (folder / MANIFEST).stat().st_mtime_ns, reverse=True)
+    for folder in folders:
         with claimed(folder / REPORT, alone=True) as is_free:
             free += is_free
             if is_free and free > KEPT:

@@ -18,7 +18,8 @@ from nmt.text.language_codes import Language
 JUDGED = 1000  # pairs of each data set
 LONGEST = 1000  # characters of a text that are looked at
 SHORTEST = 15  # bytes of letters in UTF-8: 15 letters of English, 8 of Russian, 5 of Chinese
-LIKELY, UNLIKELY = 0.5, 0.02  # minimum probability of the other language, and maximum of the one declared
+LIKELY = 0.5  # minimum probability of the other language
+UNLIKELY = 0.02  # maximum probability of the one declared
 NO_LANGUAGE = "zxx"  # numbers, markup, names of files
 WIDER = {"arz": "ar", "ary": "ar", "nn": "no", "sdh": "ku", "uzs": "uz", "wuu": "zh", "yue": "zh"}
 """Languages that are also written under the code of another"""
@@ -58,15 +59,18 @@ class LanguageJudge:
 
     def can_judge(self, text: str, code: str) -> bool:
         """Return whether the language is known and the text is long enough."""
-        return label_of(code) in self._known and len("".join(filter(str.isalpha, text)).encode()) >= SHORTEST
+        letters = "".join(filter(str.isalpha, text))
+        return label_of(code) in self._known and len(letters.encode()) >= SHORTEST
 
     def other_language(self, text: str, code: str) -> str | None:
         """Return the language that a text looks like, if that is not the one with this code."""
         declared = label_of(code)
         best, probability = self._identifier.classify(text)
-        if WIDER.get(best, best) == WIDER.get(declared, declared) or best == NO_LANGUAGE or probability < LIKELY:
+        is_same = WIDER.get(best, best) == WIDER.get(declared, declared)
+        if is_same or best == NO_LANGUAGE or probability < LIKELY:
             return None
-        return str(best) if dict(self._identifier.rank(text))[declared] <= UNLIKELY else None
+        probabilities = dict(self._identifier.rank(text))
+        return str(best) if probabilities[declared] <= UNLIKELY else None
 
 
 class LanguageSample:
@@ -86,14 +90,20 @@ class LanguageSample:
 
     def judged(self, judge: LanguageJudge, languages: Sequence[str]) -> tuple[int, list[Odd]]:
         """Return how many pairs were judged on either side, and those that look like other languages, by line."""
-        count, odd = 0, list[Odd]()
+        source, target = languages
+        count = 0
+        odd = list[Odd]()
         for line, pair in sorted(self._chosen.values()):
-            texts = [text[:LONGEST] for text in pair]
-            sides = [*zip(("source", "target"), texts, languages, strict=True)]
-            known = [each for each in sides if judge.can_judge(*each[1:])]
-            found = [(side, judge.other_language(text, code), code) for side, text, code in known]
-            why = ", ".join(f"{side} looks like {other}, not {code}" for side, other, code in found if other)
-            count += bool(known)
-            if why:
-                odd.append(Odd(line, pair, why))
+            sides = (("source", pair.source[:LONGEST], source), ("target", pair.target[:LONGEST], target))
+            is_judged = False
+            reasons = list[str]()
+            for side, text, code in sides:
+                if judge.can_judge(text, code):
+                    is_judged = True
+                    other = judge.other_language(text, code)
+                    if other:
+                        reasons.append(f"{side} looks like {other}, not {code}")
+            count += is_judged
+            if reasons:
+                odd.append(Odd(line, pair, ", ".join(reasons)))
         return count, odd

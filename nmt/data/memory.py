@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -53,9 +54,7 @@ class Remembered(NamedTuple):
         return not self.numbers or (telling_number(numbers) in self.numbers and is_whole)
 
     def nearness(self, source: str, context: str, file: str, numbers: Numbers) -> tuple[bool, ...]:
-        """Return what it has in common with a source, being a plural, context, accelerator, end and file, and if it is
-        named.
-        """
+        """Return whether it has these in common with a source: plural, context, being named, accelerator, end, file."""
         is_of_kind = bool(self.numbers) == bool(numbers)
         has_mark = (self.target != self.bare) == (self.source.strip() != self.key)
         has_end = bool(_END.search(self.bare)) == bool(_END.search(source))
@@ -73,15 +72,25 @@ class TranslationMemory:
         trained: Sequence[Dataset] = (),
     ) -> None:
         """Read what data sets have for `wanted`, those named as memory and those of the training; None means all."""
-        keys = None if wanted is None else {key for each in wanted for key in (each.body.strip(), each.text.strip())}
         self._found = defaultdict[str, list[Remembered]](list)
-        for number, dataset in enumerate([*named, *trained]):
-            for each in _read(dataset, data):
-                if each.key and each.target.strip():
-                    known = each._replace(is_named=number < len(named))
-                    for key in {each.key, each.source.strip()}:
-                        if keys is None or key in keys:
-                            self._found[key].append(known)
+        keys = None
+        if wanted is not None:
+            keys = set[str]()
+            for string in wanted:
+                keys |= {string.body.strip(), string.text.strip()}
+        for dataset in named:
+            self._remember(dataset, data, keys, is_named=True)
+        for dataset in trained:
+            self._remember(dataset, data, keys, is_named=False)
+
+    def _remember(self, dataset: Dataset, data: Data, keys: Collection[str] | None, is_named: bool) -> None:
+        """Keep the translations of a data set under their keys and sources, if these are among `keys`."""
+        for each in _read(dataset, data):
+            if each.key and each.target.strip():
+                known = each._replace(is_named=is_named)
+                for key in {each.key, each.source.strip()}:
+                    if keys is None or key in keys:
+                        self._found[key].append(known)
 
     def recall(
         self, key: str, source: str, context: str = "", file: str = "", numbers: Numbers = ()
@@ -92,14 +101,15 @@ class TranslationMemory:
         end if the source has them; else in a file of this name; else the most frequent one. Of plurals, it is the form
         for these numbers.
         """
-        same = [each for each in self._found.get(source.strip(), ()) if each.source == source and each.fits(numbers)]
-        found = same or [each for each in self._found.get(key, ()) if each.key == key and each.fits(numbers)]
+        found = [each for each in self._found.get(source.strip(), ()) if each.source == source and each.fits(numbers)]
+        if not found:
+            found = [each for each in self._found.get(key, ()) if each.key == key and each.fits(numbers)]
         counts = Counter(each.target for each in found)
 
-        def nearness(each: Remembered) -> tuple[bool | int, ...]:
+        def rank(each: Remembered) -> tuple[bool | int, ...]:
             return *each.nearness(source, context, file, numbers), counts[each.target]
 
-        return max(found, key=nearness, default=None)
+        return max(found, key=rank, default=None)
 
     def recall_form(self, unit: Unit, form: int, string: ProgramString, file: str) -> tuple[Remembered, str] | None:
         """Return what is known of a form of a unit, which `string` is, and its translation; None if nothing fits."""
@@ -123,17 +133,31 @@ class TranslationMemory:
             return None
         before, _, after = line.partition(text)
         known = self.recall(text, line)
-        if known:
-            found = known.target if known.source.strip() == text else known.bare
+        if known is None:
+            found = self._recall_alike(text)
         else:
-            found = next(filter(None, (_dressed(each, text) for each in self._alike(text))), "")
+            found = known.target if known.source.strip() == text else known.bare
         return before + found.strip() + after if found else None
+
+    def _recall_alike(self, text: str) -> str:
+        """Return a translation of a source that differs in case and end, given those of the text; empty if none."""
+        for each in self._alike(text):
+            dressed = _dressed(each, text)
+            if dressed:
+                return dressed
+        return ""
 
     def _alike(self, text: str) -> list[Remembered]:
         """Return the translations of sources that differ in case and end: those with this end first, then by count."""
         found = self._by_words[_words(text)]
-        counts, end = Counter(each.target for each in found), _parted(text)[1]
-        return sorted(found, key=lambda each: (_parted(each.key)[1] != end, -counts[each.target]))
+        counts = Counter(each.target for each in found)
+        _, end = _parted(text)
+
+        def rank(each: Remembered) -> tuple[bool, int]:
+            has_other_end = _parted(each.key)[1] != end
+            return has_other_end, -counts[each.target]
+
+        return sorted(found, key=rank)
 
     @cached_property
     def _by_words(self) -> defaultdict[str, list[Remembered]]:
@@ -150,12 +174,15 @@ def _words(text: str) -> str:
 def _parted(text: str) -> tuple[str, str]:
     """Return a text without its end, and the end."""
     end = _END.search(text)
-    return (text[: end.start()], end[0]) if end and end.start() else (text, "")
+    if end is None or end.start() == 0:
+        return text, ""
+    return text[: end.start()], end[0]
 
 
 def _dressed(known: Remembered, line: str) -> str:
     """Return a translation with the capitals and the end of a line; empty if it has others that cannot be undone."""
-    (source, source_end), (target, target_end) = _parted(known.key), _parted(known.bare.strip())
+    source, source_end = _parted(known.key)
+    target, target_end = _parted(known.bare.strip())
     body, end = _parted(line)
     if body != source and _is_in_capitals(source):
         return ""
@@ -163,14 +190,20 @@ def _dressed(known: Remembered, line: str) -> str:
         target = _in_capitals(target)
     elif body[0].isupper() and not source[0].isupper():
         target = capitalised(target)
-    if end == source_end:
-        end = target_end
-    elif end and is_wide(target[-1]):
-        end = _WIDE_ENDS.get(end, end)
-    elif (own := _END.search(target_end)) and end in (":", "!"):
-        end = own[1] + end  # after a space in French
     dressed = ProgramString(body, Accelerators(())).dressed(target)
-    return dressed and dressed + end
+    return dressed and dressed + _end_of_translation(target, end, source_end, target_end)
+
+
+def _end_of_translation(target: str, end: str, source_end: str, target_end: str) -> str:
+    """Return the end of a translation in place of its own, `target_end`, where the source ends in another way."""
+    if end == source_end:
+        return target_end
+    if end and is_wide(target[-1]):
+        return _WIDE_ENDS.get(end, end)
+    own = _END.search(target_end)
+    if own and end in (":", "!"):
+        return own[1] + end  # after a space in French
+    return end
 
 
 def _is_in_capitals(text: str) -> bool:
@@ -179,11 +212,13 @@ def _is_in_capitals(text: str) -> bool:
 
 def _in_capitals(text: str) -> str:
     """Return a text in capitals, but for what is to be kept as it is."""
-    parts, last = list[str](), 0
+    parts = list[str]()
+    last = 0
     for start, end in _KEPT.spans(text):
         parts += [text[last:start].upper(), text[start:end]]
         last = end
-    return "".join([*parts, text[last:].upper()])
+    parts.append(text[last:].upper())
+    return "".join(parts)
 
 
 def _read(dataset: Dataset, data: Data) -> Iterator[Remembered]:
@@ -219,16 +254,18 @@ def say_foreign(datasets: Iterable[Dataset], data: Data, say: Callable[[str], No
 
 def say_missing(datasets: Iterable[Dataset], data: Data, say: Callable[[str], None]) -> None:
     """Say which files of data sets that a model was trained on are not here, so that the memory lacks them."""
-    files = [path for dataset in datasets for path in input_files(dataset, data)]
+    files = list(chain.from_iterable(input_files(dataset, data) for dataset in datasets))
     missing = [path for path in files if not path.exists()]
     if missing:
-        named = ", ".join(map(str, missing[:NAMED])) + ("…" if len(missing) > NAMED else "")
+        named = ", ".join(map(str, missing[:NAMED]))
+        if len(missing) > NAMED:
+            named += "…"
         hint = f"run this where the model was trained, not in {Path.cwd()}, or name them by --memory"
         say(f"memory: {len(missing):,} of {len(files):,} training files are not here ({named}); {hint}")
 
 
 def _of_pair(pair: Pair) -> Remembered:
-    return Remembered(pair[0].strip(), pair[0], pair[-1], pair[-1])
+    return Remembered(pair.source.strip(), pair.source, pair.target, pair.target)
 
 
 def _of_file(file: BilingualFile, name: str) -> Iterator[Remembered]:
@@ -245,5 +282,9 @@ def _of_file(file: BilingualFile, name: str) -> Iterator[Remembered]:
 
 def _has_placeholders(unit: Unit, target: str) -> bool:
     """Return whether a form of a plural has all placeholders of its unit, whatever their order."""
-    kinds = [sorted(_POSITION.sub("%", each) for each in placeholders(text)) for text in (*unit.sources, target)]
-    return kinds[-1] == max(kinds[:-1], key=len)
+    of_sources = [_kinds_of_placeholders(source) for source in unit.sources]
+    return _kinds_of_placeholders(target) == max(of_sources, key=len)
+
+
+def _kinds_of_placeholders(text: str) -> list[str]:
+    return sorted(_POSITION.sub("%", placeholder) for placeholder in placeholders(text))

@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
-from itertools import islice
+from itertools import chain, islice, starmap
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,15 +29,25 @@ from nmt.system.errors import UserError
 from nmt.system.files import check_name
 from nmt.text.lines import REALIGN, count_lines, one_line, read_lines, read_parallel, stripped
 
-Pair = tuple[str, ...]
-"""One sentence for each of `Data.languages`"""
 ABSENT = object()
 KINDS = {bytes: "bytes", bool: "true or false", int: "a number", float: "a number", list: "a list", dict: "an object"}
 """What a record may hold in place of text"""
 WILDCARD = r"\*\*/|\*+|\?|\[(?:![^/]|[^/][^]/])[^]/]*\]"  # not [x], which is x alone
 WILDCARDS = f"((?:{WILDCARD})+)"
+ANY_TEXT = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*"}
+"""What wildcards stand for, as regular expressions; the others stand for one character"""
 SHOWN = 3  # names of files in an error
+WITHOUT_EFFECT = ("source", "target", "file", "trees", "weight")
+"""Keys of a data set that do not change its pairs: names of files count by their content"""
 ONE_OBJECT = 'write one JSON object on each line, such as {"en": "Hello.", "de": "Hallo."}'
+NAME_FIELDS = "name fields that hold text: fields: [SOURCE, TARGET]"
+
+
+class Pair(NamedTuple):
+    """A sentence and its translation or, for a parser, its words and its tree."""
+
+    source: str
+    target: str
 
 
 def input_files(dataset: Dataset, data: Data) -> list[Path]:
@@ -45,68 +55,80 @@ def input_files(dataset: Dataset, data: Data) -> list[Path]:
 
     Raise UserError if a folder holds none, or if a file that a pattern of one side matches has no partner.
     """
-    names = (dataset.file, dataset.trees)
-    files = [path for name in names if name is not None for path in _matches(name, data, name is dataset.trees)]
-    return [path for side in _sides(dataset, data) for path in side] + files
+    sources, targets = _sides(dataset, data)
+    files = [*sources, *targets]
+    if dataset.file is not None:
+        files += _matches(dataset.file, data, pair_files)
+    if dataset.trees is not None:
+        files += _matches(dataset.trees, data, tree_files)
+    return files
 
 
-def _sides(dataset: Dataset, data: Data) -> list[list[Path]]:
+def _sides(dataset: Dataset, data: Data) -> tuple[list[Path], list[Path]]:
     """Return the text files of source and target, if they are named: file N of one is the partner of file N of the
     other where both are patterns that match files.
 
     Those are partners for whom the wildcards stand for the same. Raise UserError if a file has none.
     """
-    names = [name for name in (dataset.source, dataset.target) if name is not None]
-    found = [_matches(name, data, False) for name in names]
-    patterns = [_pattern(name, data) for name in names]
-    if not all(re.search(WILDCARDS, name) and each[0].exists() for name, each in zip(names, found, strict=True)):
-        return found
-    keys = [{_stands_for(pattern, path): path for path in side} for pattern, side in zip(patterns, found, strict=True)]
-    alone = [path for side in keys for key, path in side.items() if not all(key in each for each in keys)]
+    if dataset.source is None or dataset.target is None:
+        return [], []
+    sources = _matches(dataset.source, data, pair_files)
+    targets = _matches(dataset.target, data, pair_files)
+    is_paired = re.search(WILDCARDS, dataset.source) and re.search(WILDCARDS, dataset.target)
+    if not is_paired or not sources[0].exists() or not targets[0].exists():
+        return sources, targets
+    source_by_key = {_stands_for(dataset.source, data, path): path for path in sources}
+    target_by_key = {_stands_for(dataset.target, data, path): path for path in targets}
+    alone = [path for key, path in source_by_key.items() if key not in target_by_key]
+    alone += [path for key, path in target_by_key.items() if key not in source_by_key]
     if alone:
         more = f" and {len(alone) - SHOWN:,} more" if len(alone) > SHOWN else ""
-        problem = f"{', '.join(map(str, alone[:SHOWN]))}{more}: no partner among the files of {' and '.join(names)}"
+        those = f"{', '.join(map(str, alone[:SHOWN]))}{more}"
+        problem = f"{those}: no partner among the files of {dataset.source} and {dataset.target}"
         hint = "partners have the same in place of the wildcards, such as a.en and a.de for *.en and *.de: rename them"
         raise UserError(problem, hint)
-    return [[side[key] for key in keys[0]] for side in keys]
+    return list(source_by_key.values()), [target_by_key[key] for key in source_by_key]
 
 
-def _stands_for(pattern: str, path: Path) -> tuple[str, ...]:
-    """Return what each run of wildcards of a pattern stands for in a path that it matches."""
-    parts = re.split(WILDCARDS, pattern)
-    kinds = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*"}
+def _stands_for(name: str, data: Data, path: Path) -> tuple[str, ...]:
+    """Return what each run of wildcards of the pattern `name` stands for in a path that it matches."""
+    parts = re.split(WILDCARDS, _pattern(name, data))
     for number, part in enumerate(parts):
         if number % 2:
-            every = (kinds.get(each, "[^/]") for each in re.findall(WILDCARD, part))
+            every = [ANY_TEXT.get(wildcard, "[^/]") for wildcard in re.findall(WILDCARD, part)]
             parts[number] = f"({''.join(every)})"
         else:
-            parts[number] = re.escape(re.sub(r"\[(.)\]", r"\1", part))
+            plain = re.sub(r"\[(.)\]", r"\1", part)
+            parts[number] = re.escape(plain)
     found = re.fullmatch("".join(parts), str(path), re.DOTALL)
     return found.groups() if found else (str(path),)  # of a folder that the pattern matches
 
 
 def _pattern(name: str, data: Data) -> str:
     """Return the pattern of paths that a name is, beside the root, which is none."""
-    return str(data.model_copy(update={"root": glob.escape(data.root)}).path(name))
+    escaped = data.model_copy(update={"root": glob.escape(data.root)})
+    return str(escaped.path(name))
 
 
-def _matches(name: str, data: Data, has_trees: bool) -> list[Path]:
-    """Return the files that a name or a pattern stands for, in order."""
-    path, files_of = data.path(name), tree_files if has_trees else pair_files
+def _matches(name: str, data: Data, files_of: Callable[[Path], list[Path]]) -> list[Path]:
+    """Return the files that a name or a pattern stands for, in order; `files_of` lists those of a folder."""
+    path = data.path(name)
     if path.exists():
         return files_of(path)
-    found = glob.glob(_pattern(name, data), recursive=True)
-    return sorted({file for match in found for file in files_of(match)}) or [path]
+    found = set[Path]()
+    for match in glob.glob(_pattern(name, data), recursive=True):
+        found.update(files_of(Path(match)))
+    return sorted(found) or [path]
 
 
-def pair_files(path: str | os.PathLike[str]) -> list[Path]:
+def pair_files(path: Path) -> list[Path]:
     """Return a file, or the files of pairs of a folder and of those in it.
 
     Raise UserError if there are none.
     """
-    found = [Path(path)]
-    if Path(path).is_dir():
-        found = sorted(each for each in Path(path).rglob("*") if _is_of_pairs(each) and each.is_file())
+    if not path.is_dir():
+        return [path]
+    found = sorted(each for each in path.rglob("*") if _is_of_pairs(each) and each.is_file())
     if not found:
         raise UserError(f"{path}: holds no files that end in {', '.join(PAIRS)}", "name another folder")
     return found
@@ -126,39 +148,71 @@ def check_inputs(datasets: Sequence[Dataset], data: Data) -> int | None:
     """
     for dataset in datasets:
         for path in input_files(dataset, data.of(dataset)):
-            check_name(path)
-            if not path.exists():
-                root = "" if path.is_absolute() else f" (data.root is {data.root})"
-                raise UserError(f"{path}: no such file{root}", "--set data.root=FOLDER says where relative names begin")
-            if not path.is_file():
-                raise UserError(f"{path}: is not a regular file, but data is read several times", "write it to a file")
-            if dataset.file is not None and dataset.fields is None and format_of(path) == ".tsv":
-                check_columns(path, data.of(dataset).languages)
-    sizes = list[int | None]()
+            _check_file(path, dataset, data)
+    total = 0
+    is_known = True
     for dataset in datasets:
-        if (groups := _text_files(dataset, data.of(dataset))) is None:
-            sizes.append(dataset.take if isinstance(dataset.take, int) else None)
-        for files in groups or ():
-            counts = [count_lines(path) for path in files]
-            if counts[0] != counts[-1]:
-                problem = f"{files[0]} has {counts[0]:,} lines and {files[-1]} has {counts[-1]:,}"
-                raise UserError(f"{problem}: line N of one must translate line N of the other", REALIGN)
-            sizes.append(counts[0])
-    known = [size for size in sizes if size is not None]
-    return sum(known) if len(known) == len(sizes) else None
+        size = _count_lines(dataset, data.of(dataset))
+        if size is None:
+            is_known = False
+        else:
+            total += size
+    return total if is_known else None
 
 
-def _text_files(dataset: Dataset, data: Data) -> Sequence[tuple[os.PathLike[str], ...]] | None:
-    """Return a data set's line-aligned text files, one per side, in groups; None if it has another format."""
+def _check_file(path: Path, dataset: Dataset, data: Data) -> None:
+    """Raise UserError unless a data set's file exists and, of a table, its first columns hold sentences."""
+    check_name(path)
+    if not path.exists():
+        root = "" if path.is_absolute() else f" (data.root is {data.root})"
+        raise UserError(f"{path}: no such file{root}", "--set data.root=FOLDER says where relative names begin")
+    if not path.is_file():
+        raise UserError(f"{path}: is not a regular file, but data is read several times", "write it to a file")
+    if dataset.file is not None and dataset.fields is None and format_of(path) == ".tsv":
+        check_columns(path, data.of(dataset).languages)
+
+
+def _count_lines(dataset: Dataset, data: Data) -> int | None:
+    """Return the number of pairs of a data set of line-aligned text, or that it takes; None if it is of another kind.
+
+    Raise UserError if two files have not equally many lines.
+    """
+    groups = _text_files(dataset, data)
+    if groups is None:
+        return dataset.take if isinstance(dataset.take, int) else None
+    total = 0
+    for source, target in groups:
+        lines = count_lines(source)
+        translations = count_lines(target)
+        if lines != translations:
+            problem = f"{source} has {lines:,} lines and {target} has {translations:,}"
+            raise UserError(f"{problem}: line N of one must translate line N of the other", REALIGN)
+        total += lines
+    return total
+
+
+TextFile = str | os.PathLike[str]
+
+
+def _text_files(dataset: Dataset, data: Data) -> Sequence[tuple[TextFile, TextFile]] | None:
+    """Return a data set's line-aligned text files, of source and target; None if it has another format."""
     if dataset.sacrebleu is not None:
         return [find_test_set(dataset.sacrebleu, data.source, data.target)]
     if dataset.format == ".zip":
-        return [members(path, data.endings) for path in input_files(dataset, data)]
-    sides = _sides(dataset, data)
-    if sides and len(sides[0]) != len(sides[-1]):
-        problem = f"{dataset.source} stands for {len(sides[0])} files and {dataset.target} for {len(sides[-1])}"
+        groups = list[tuple[TextFile, TextFile]]()
+        for path in input_files(dataset, data):
+            source, target = members(path, data.endings)
+            groups.append((source, target))
+        return groups
+    sources, targets = _sides(dataset, data)
+    if len(sources) != len(targets):
+        problem = f"{dataset.source} stands for {len(sources)} files and {dataset.target} for {len(targets)}"
         raise UserError(f"{problem}: file N of one must translate file N of the other", "name equally many")
-    return list(zip(*sides, strict=True)) or None
+    return list(zip(sources, targets, strict=True)) or None
+
+
+def _place_of_line(number: int) -> tuple[int, str]:
+    return number + 1, ""
 
 
 class Part(NamedTuple):
@@ -167,7 +221,7 @@ class Part(NamedTuple):
     name: str
     """The data set's name in the recipe or, of several files, the path of this one"""
     pairs: Iterator[Pair]
-    find: Callable[[int], tuple[int, str]] = lambda number: (number + 1, "")
+    find: Callable[[int], tuple[int, str]] = _place_of_line
     """Reads the line of a pair, which is counted from 0, and what to show for a tree that left no pair"""
     lacking: int = 0
     """Number of units of a translators' file that lack one of the languages"""
@@ -200,28 +254,39 @@ def read_pairs(dataset: Dataset, data: Data, files: Iterable[Path] | None = None
 
 def read_parts(dataset: Dataset, data: Data, files: Iterable[Path] | None = None) -> Iterator[Part]:
     """Yield what `read_pairs` reads, file by file; each part is to be read before the next is asked for."""
-
-    def named(path: str | os.PathLike[str]) -> str:
-        return name_of(dataset) if str(path) == str(data.path(name_of(dataset))) else str(path)
-
-    if (groups := _text_files(dataset, data)) is not None:
-        for group in groups:
-            yield Part(dataset.sacrebleu or named(group[0]), read_parallel(*group))
+    groups = _text_files(dataset, data)
+    if groups is not None:
+        for source, target in groups:
+            name = dataset.sacrebleu or _named(source, dataset, data)
+            yield Part(name, starmap(Pair, read_parallel(source, target)))
     elif dataset.trees is not None:
         for path in input_files(dataset, data):
-            yield Part(named(path), _read_trees(path, data), partial(_find_tree, path))
+            yield Part(_named(path, dataset, data), _read_trees(path, data), partial(_find_tree, path))
     elif dataset.file is not None:
-        paths = [*(input_files(dataset, data) if files is None else files)]
-        foreign = list[Part]()
-        for path in paths:
-            part = _read_file(path, named(path), dataset, data)
-            foreign += [part._replace(pairs=iter(()))] if part.is_foreign else []
-            yield part
-        if foreign and len(foreign) == len(paths):
-            raise _without_pair(foreign, data)
+        yield from _read_files(input_files(dataset, data) if files is None else files, dataset, data)
     else:
         records = _read_hub(dataset, data)
         yield Part(name_of(dataset), _read_records(f"{dataset.hub} ({dataset.split})", records, dataset, data))
+
+
+def _read_files(files: Iterable[Path], dataset: Dataset, data: Data) -> Iterator[Part]:
+    """Yield the pairs of files of `dataset.file`; raise UserError at the end if none of them has both languages."""
+    foreign = list[Part]()
+    count = 0
+    for path in files:
+        part = _read_file(path, _named(path, dataset, data), dataset, data)
+        count += 1
+        if part.is_foreign:
+            foreign.append(part._replace(pairs=iter(())))
+        yield part
+    if foreign and len(foreign) == count:
+        raise _without_pair(foreign, data)
+
+
+def _named(path: TextFile, dataset: Dataset, data: Data) -> str:
+    """Return the name of a file: the data set's if that is this file, else its path."""
+    name = name_of(dataset)
+    return name if str(path) == str(data.path(name)) else str(path)
 
 
 def name_of(dataset: Dataset) -> str:
@@ -234,7 +299,10 @@ def _read_trees(path: Path, data: Data) -> Iterator[Pair]:
     """Yield the words and the prepared form of each tree of a file."""
     for tree in read_trees(path):
         prepared = prepare_tree(tree, data.functional_tags, data.traces)
-        yield ("", "") if prepared is None else (" ".join(prepared.leaves()), str(prepared))
+        if prepared is None:
+            yield Pair("", "")
+        else:
+            yield Pair(" ".join(prepared.leaves()), str(prepared))
 
 
 def _find_tree(path: Path, number: int) -> tuple[int, str]:
@@ -249,19 +317,27 @@ def _find_record(path: Path, number: int) -> tuple[int, str]:
 
 def _read_file(path: Path, name: str, dataset: Dataset, data: Data) -> Part:
     """Return the pairs of one file of `dataset.file`; raise UserError if it is the only one, in another language."""
-    if (form := format_of(path)) in UNITS:
-        file = BilingualFile(path, data.languages)
-        if (code := foreign_language(path, data)) and dataset.may_be_several:
-            return Part(name, iter(()), lacking=len(file.units), codes=(code,), is_foreign=True)
-        file.check_language()
-        is_foreign = bool(file.lacking) and not file.complete
-        return Part(name, file.pairs(), lacking=file.lacking, codes=tuple(file.codes), is_foreign=is_foreign)
+    form = format_of(path)
+    if form in UNITS:
+        return _read_units(path, name, dataset, data)
     if form == ".tsv":
-        return Part(name, read_table(path, dataset.fields or ("1", "2")))
+        return Part(name, starmap(Pair, read_table(path, dataset.fields or ("1", "2"))))
     if form == ".parquet":
         return Part(name, _read_records(str(path), _read_parquet(path), dataset, data))
     records = _read_records(str(path), _read_json_lines(path), dataset, data)
     return Part(name, records, partial(_find_record, path))
+
+
+def _read_units(path: Path, name: str, dataset: Dataset, data: Data) -> Part:
+    """Return the pairs of a translators' file."""
+    file = BilingualFile(path, data.languages)
+    code = foreign_language(path, data)
+    if code and dataset.may_be_several:
+        return Part(name, iter(()), lacking=len(file.units), codes=(code,), is_foreign=True)
+    file.check_language()
+    is_foreign = bool(file.lacking) and not file.complete
+    pairs = starmap(Pair, file.pairs())
+    return Part(name, pairs, lacking=file.lacking, codes=tuple(file.codes), is_foreign=is_foreign)
 
 
 def foreign_language(path: Path, data: Data) -> str:
@@ -274,24 +350,26 @@ def foreign_language(path: Path, data: Data) -> str:
 
 def _without_pair(parts: Sequence[Part], data: Data) -> UserError:
     """Return the error for files of translators none of whose units has both languages."""
-    codes = [*dict.fromkeys(code for part in parts for code in part.codes)]
-    names = ", ".join(part.name for part in parts[:SHOWN]) + (" and others" if len(parts) > SHOWN else "")
+    codes = list(dict.fromkeys(chain.from_iterable(part.codes for part in parts)))
+    names = ", ".join(part.name for part in parts[:SHOWN])
+    if len(parts) > SHOWN:
+        names += " and others"
     problem = f"{names}: no unit has both {' and '.join(data.languages)}, the languages are {', '.join(codes)}"
-    return UserError(
-        problem, f"name two of these, such as {{file: {parts[0].name}, languages: [{', '.join(codes[:2])}]}}"
-    )
+    example = f"{{file: {parts[0].name}, languages: [{', '.join(codes[:2])}]}}"
+    return UserError(problem, f"name two of these, such as {example}")
 
 
 def _read_records(where: str, records: Iterator[dict[str, Any]], dataset: Dataset, data: Data) -> Iterator[Pair]:
-    fields, number = dataset.fields or data.languages, 0
+    source, target = dataset.fields or data.languages
+    number = 0
     for number, record in enumerate(records, 1):
         if isinstance(record.get("translation"), dict):
             record = record["translation"]  # WMT's data sets nest the languages here
-        for field in fields:
+        for field in (source, target):
             value = record.get(field, ABSENT)
             if not isinstance(value, str | None):
                 raise _no_text(f"{where}: record {number:,}", field, value, record)
-        yield tuple(_text(record[field]) for field in fields)
+        yield Pair(_text(record[source]), _text(record[target]))
     if not number:
         raise UserError(f"{where}: holds no records", "name a data set that has some, or leave this one out")
 
@@ -300,12 +378,12 @@ def _no_text(where: str, field: str, value: Any, record: dict[str, Any]) -> User
     """Return the error for a field that is missing, or that holds something else than text."""
     if value is ABSENT:
         problem = f"{where} has no text field {field!r}, it has {', '.join(map(str, record))}"
-        return UserError(problem, "name fields that hold text: fields: [SOURCE, TARGET]")
-    problem = f"{where} has no text in field {field!r}, but {KINDS.get(type(value), type(value).__name__)}"
-    hint = "name fields that hold text: fields: [SOURCE, TARGET]"
+        return UserError(problem, NAME_FIELDS)
+    kind = KINDS.get(type(value), type(value).__name__)
+    hint = NAME_FIELDS
     if isinstance(value, bytes):
         hint = f"make it a column of text, with pyarrow: table[{field!r}].cast('string'); or {hint}"
-    return UserError(problem, hint)
+    return UserError(f"{where} has no text in field {field!r}, but {kind}", hint)
 
 
 def _text(value: str | None) -> str:
@@ -368,9 +446,11 @@ def _reason(error: Exception) -> str:
 def describe(dataset: Dataset, data: Data) -> dict[str, Any]:
     """Return the settings that determine a data set's pairs, excluding file names and weight."""
     given = json.loads(dataset.model_dump_json(exclude_defaults=True))
-    told = {key: value for key, value in given.items() if key not in ("source", "target", "file", "trees", "weight")}
+    told = {key: value for key, value in given.items() if key not in WITHOUT_EFFECT}
     if dataset.trees is not None:
-        told |= {key: getattr(data, key) for key in ("functional_tags", "traces", "pos_tags")}
+        told["functional_tags"] = data.functional_tags
+        told["traces"] = data.traces
+        told["pos_tags"] = data.pos_tags
     return told
 
 
@@ -387,12 +467,14 @@ def find_test_set(name: str, source: str, target: str) -> tuple[Path, Path]:
         near = difflib.get_close_matches(name, DATASETS, n=3, cutoff=0.4)
         hint = f"did you mean {' or '.join(near)}?" if near else "name one that sacrebleu --list shows"
         raise UserError(f"{name}: sacreBLEU knows no such test set", hint)
-    pairs, pair = DATASETS[name].langpairs, f"{source}-{target}"
+    pairs = DATASETS[name].langpairs
+    pair = f"{source}-{target}"
     if pair not in pairs:
         problem = f"{name}: sacreBLEU does not have this test set for {pair}"
         raise UserError(problem, f"take one of {', '.join(sorted(pairs))}")
     stem = Path(SACREBLEU_DIR) / name / f"{name.replace('/', '_')}.{pair}"
-    sources, references = Path(f"{stem}.src"), Path(f"{stem}.ref")
+    sources = Path(f"{stem}.src")
+    references = Path(f"{stem}.ref")
     if sources.exists() and references.exists():  # sacreBLEU would also require files that we do not need
         return sources, references
     try:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import heapq
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack, suppress
 from functools import partial
 from itertools import chain, islice
@@ -42,7 +42,10 @@ from nmt.text.tokenizer import Tokenizer
 LENGTHS = "lengths.json"
 SAMPLE = 10_000  # number of pairs whose sentences are counted
 MOST_STRINGS = 1000  # of a file, among which one is looked for that no other file has
-CHUNK, CHUNK_TEXT = 10_000, 1 << 24  # pairs and approximate characters per `Chunk` and record batch
+CHUNK = 10_000  # pairs per `Chunk` and record batch
+CHUNK_TEXT = 1 << 24  # and approximate characters
+SplitDirection = tuple[str, tuple[str, ...]]
+"""A split, `valid` or `test`, and a direction of the training sets that it takes pairs of"""
 
 
 class Prepared(NamedTuple):
@@ -63,15 +66,17 @@ def prepare(
     if input files are missing or misaligned, or if existing prepared data is damaged. An error leaves existing prepared
     data unchanged.
     """
-    out, is_new = directory(recipe), False
+    out = directory(recipe)
+    is_new = False
     while True:
-        path, inputs = folders.identify(recipe, tokenizer_from)
+        path, inputs = folders.look_up(recipe, tokenizer_from)
         if path is None:
             is_new |= _write(recipe, console, threads, tokenizer_from)
             continue
         if path != out:
             with claimed(_lock(out), alone=True) as is_alone:
-                path = folders.promote(path, out) if is_alone else path
+                if is_alone:
+                    path = folders.promote(path, out)
         with ExitStack() as used:
             if not folders.use(path, inputs["fingerprint"], used):  # another process has renamed it
                 continue
@@ -93,19 +98,21 @@ def _lock(out: Path) -> Path:
 
 def _write(recipe: Recipe, console: Console, threads: int, tokenizer_from: Path | None) -> bool:
     """Prepare the recipe's data unless another process has just done it; return whether this one did."""
-    out, data = directory(recipe), recipe.data
+    data = recipe.data
+    out = directory(recipe)
     files.check_replaceable(out, MANIFEST)
     start = load_tokenizer(tokenizer_from) if tokenizer_from else None
     check_directions(data, start, recipe.tokenizer.new_languages, console.say)
     totals = {split: check_inputs(datasets, data) for split, datasets in data.splits.items()}
     with exclusive(_lock(out), str(out), console.say, wait=True):
-        path, inputs = folders.identify(recipe, tokenizer_from)
+        path, inputs = folders.look_up(recipe, tokenizer_from)
         if path is not None:
             return False
         path = folders.beside(out, inputs["fingerprint"]) if read_fingerprint(out) else out
         with files.whole_directory(path, MANIFEST) as part:
             report, tokenizer = _Preparation(recipe, console, threads, totals).write(part, tokenizer_from)
-            _check_unchanged(inputs, folders.identify(recipe, tokenizer_from)[1])
+            _, now = folders.look_up(recipe, tokenizer_from)
+            _check_unchanged(inputs, now)
             integrity.write_manifest(part / MANIFEST, inputs)
         path = folders.promote(path, out)
         folders.remove_unused(out)
@@ -116,12 +123,15 @@ def _write(recipe: Recipe, console: Console, threads: int, tokenizer_from: Path 
 
 def _check_unchanged(inputs: dict[str, Any], now: dict[str, Any]) -> None:
     """Raise UserError if an input is not what it was when preparing began: it is read several times."""
-    before, after = ({(name, stamp[-1]) for name, stamp in each["files"].items()} for each in (inputs, now))
-    for name, _ in before ^ after:
+    for name, _ in _hashes(inputs) ^ _hashes(now):
         raise UserError(f"{name}: has changed while it was read", "run this again once nothing writes to it")
 
 
-def take(pairs: Iterable[Pair], sizes: Mapping[str, int]) -> dict[str, list[Pair]]:
+def _hashes(inputs: dict[str, Any]) -> set[tuple[str, str]]:
+    return {(name, stamp[-1]) for name, stamp in inputs["files"].items()}
+
+
+def choose_held_out(pairs: Iterable[Pair], sizes: Mapping[str, int]) -> dict[str, list[Pair]]:
     """Return as many pairs as each split takes, of distinct sources, in the order of the training data.
 
     The sources with the smallest hashes are taken, first for the last split, so that adding a split or more pairs to an
@@ -132,17 +142,20 @@ def take(pairs: Iterable[Pair], sizes: Mapping[str, int]) -> dict[str, list[Pair
     heap: list[tuple[int, int, Pair]] = []  # the smallest hashes so far, negated, with pair number and pair
     inside: set[int] = set()
     for number, pair in enumerate(pairs):
-        key = int.from_bytes(hashlib.blake2b(pair[0].encode(), digest_size=8).digest(), "big")
+        digest = hashlib.blake2b(pair.source.encode(), digest_size=8).digest()
+        key = int.from_bytes(digest, "big")
         if all(pair) and "\ufffd" not in "".join(pair) and key not in inside:
             inside.add(key)
             heapq.heappush(heap, (-key, number, pair))
             if len(heap) > wanted:
-                inside.remove(-heapq.heappop(heap)[0])
-    ordered = [entry[1:] for entry in sorted(heap, reverse=True)]
+                largest = heapq.heappop(heap)
+                inside.remove(-largest[0])
+    by_hash = [(number, pair) for _, number, pair in sorted(heap, reverse=True)]
     found = {}
     for split in reversed(list(sizes)):
-        found[split] = [pair for _, pair in sorted(ordered[: sizes[split]])]
-        ordered = ordered[sizes[split] :]
+        own = by_hash[: sizes[split]]
+        by_hash = by_hash[sizes[split] :]
+        found[split] = [pair for _, pair in sorted(own)]
     return found
 
 
@@ -154,89 +167,121 @@ class _Preparation:
 
         Raise UserError if they cannot be scored, or if the training data has too few sources for what they take.
         """
-        self._recipe, self._data, self._console, self._threads = recipe, recipe.data, console, threads
+        self._recipe = recipe
+        self._data = recipe.data
+        self._console = console
+        self._threads = threads
         self._totals = totals
         self._judge = LanguageJudge.load()
-        self._held_files = self._take_files()
-        self._held_out: dict[tuple[str, tuple[str, ...]], Sequence[Pair]] = self._pairs_of_files()
+        self._held_files = self._choose_files()
+        self._held_out: dict[SplitDirection, list[Pair]] = self._pairs_of_files()
         for languages, sizes in self._data.taken.items():
             counts = {split: size for split, size in sizes.items() if isinstance(size, int)}
-            found = take(self._pairs("train", languages), counts) if counts else {}
-            self._held_out |= {(split, languages): pairs for split, pairs in found.items()}
-        # Where several directions have a pair, its target may be a source.
-        sides = slice(None if len(self._data.directions) > 1 else 1)
-        self._sources = frozenset(text for pairs in self._held_out.values() for pair in pairs for text in pair[sides])
+            if counts:
+                found = choose_held_out(self._pairs("train", languages), counts)
+                for split, pairs in found.items():
+                    self._held_out[split, languages] = pairs
+        self._sources = self._held_out_sources()
         self._check_taken()
         self._texts = {split: self._evaluation_pairs(split) for split in ("valid", "test")}
+
+    def _held_out_sources(self) -> frozenset[str]:
+        """Return the sources that no training pair may have; where several directions have a pair, also the targets."""
+        has_several = len(self._data.directions) > 1
+        found = set[str]()
+        for pair in chain.from_iterable(self._held_out.values()):
+            found.add(pair.source)
+            if has_several:
+                found.add(pair.target)
+        return frozenset(found)
 
     def _check_taken(self) -> None:
         """Raise UserError if there are fewer sources to take than asked for, or none to train on."""
         taken = self._data.taken
-        sizes = {(split, way): each for way, all_sizes in taken.items() for split, each in all_sizes.items()}
-        wanted = sum(size for size in sizes.values() if isinstance(size, int))
-        found = sum(len(self._held_out[key]) for key, size in sizes.items() if isinstance(size, int))
-        if found < wanted or (taken and all(pair[0] in self._sources for pair in self._pairs("train"))):
-            those = " and ".join(dict.fromkeys(f"data.{split}" for sizes in taken.values() for split in sizes))
+        wanted = 0
+        found = 0
+        for languages, sizes in taken.items():
+            for split, size in sizes.items():
+                if isinstance(size, int):
+                    wanted += size
+                    found += len(self._held_out[split, languages])
+        if found < wanted or (taken and all(pair.source in self._sources for pair in self._pairs("train"))):
+            splits = dict.fromkeys(chain.from_iterable(taken.values()))
             problem = f"take {wanted:,} sources, but data.train has only {found:,}, some of which are to train on"
-            raise UserError(f"{those}: {problem}", "take fewer of them")
+            raise UserError(f"{_keys(splits)}: {problem}", "take fewer of them")
 
-    def _take_files(self) -> dict[Path, str]:
+    def _choose_files(self) -> dict[Path, str]:
         """Return the training files set aside, with their splits, and name them; raise UserError if there are too few.
 
         Files are chosen by a string that no other has, so that a new name or place changes nothing.
         """
         chosen = dict[Path, str]()
         for languages, sizes in self._data.taken.items():
-            counts = {split: int(each.split()[0]) for split, each in sizes.items() if isinstance(each, str)}
-            splits = [split for split in reversed(counts) for _ in range(counts[split])]
-            sets = [each for each in self._data.train if self._data.of(each).languages == languages and each.file]
-            named = {path: each for each in sets if splits for path in input_files(each, self._data)}
-            files = {path: each for path, each in named.items() if not foreign_language(path, self._data.of(each))}
-            if splits and len(splits) >= len(files):
+            counts = {split: int(size.split()[0]) for split, size in sizes.items() if isinstance(size, str)}
+            if not counts:
+                continue
+            splits = list[str]()
+            for split in reversed(counts):
+                splits += [split] * counts[split]
+            files = self._files_of(languages)
+            if len(splits) >= len(files):
                 problem = f"take {len(splits)} files, but data.train has {len(files)}, one of which is to train on"
-                raise UserError(f"{' and '.join(f'data.{split}' for split in counts)}: {problem}", "take fewer of them")
-            if splits:
-                self._console.say(f"reading {len(files):,} files, of which {len(splits)} are set aside")
-                chosen |= dict(zip(self._by_own_strings(files), splits, strict=False))
+                raise UserError(f"{_keys(counts)}: {problem}", "take fewer of them")
+            self._console.say(f"reading {len(files):,} files, of which {len(splits)} are set aside")
+            chosen |= zip(self._by_own_strings(files), splits, strict=False)
         for split in dict.fromkeys(chosen.values()):
-            names = ", ".join(sorted(path.name for path, of in chosen.items() if of == split))
-            self._console.say(f"data.{split}: set aside {names}")
+            names = sorted(path.name for path, of in chosen.items() if of == split)
+            self._console.say(f"data.{split}: set aside {', '.join(names)}")
         return chosen
+
+    def _files_of(self, languages: tuple[str, ...]) -> dict[Path, Dataset]:
+        """Return the training files of a direction, each with its data set, without those that declare another."""
+        found = dict[Path, Dataset]()
+        for dataset in self._data.train:
+            data = self._data.of(dataset)
+            if dataset.file and data.languages == languages:
+                for path in input_files(dataset, self._data):
+                    if not foreign_language(path, data):
+                        found[path] = dataset
+        return found
 
     def _by_own_strings(self, files: Mapping[Path, Dataset]) -> list[Path]:
         """Return files in the order of the hash of a string that no other has; those without one come last."""
-        strings = {
-            path: {pair[0] for pair in islice(read_pairs(each, self._data.of(each), files=[path]), MOST_STRINGS)}
-            for path, each in files.items()
-        }
-        counts = Counter(text for own in strings.values() for text in own)
-        keys = dict[Path, tuple[bool, bytes]]()
+        strings = dict[Path, set[str]]()
+        for path, dataset in files.items():
+            pairs = islice(read_pairs(dataset, self._data.of(dataset), files=[path]), MOST_STRINGS)
+            strings[path] = {pair.source for pair in pairs}
+        counts = Counter(chain.from_iterable(strings.values()))
+        keys = dict[Path, tuple[bool, bytes, Path]]()
         for path, texts in strings.items():
             own = min((text for text in texts if counts[text] == 1), default="")
-            keys[path] = own == "", hashlib.blake2b((own or path.name).encode()).digest()
-        return sorted(files, key=lambda path: (keys[path], path))
+            digest = hashlib.blake2b((own or path.name).encode()).digest()
+            keys[path] = (own == "", digest, path)
+        return sorted(files, key=keys.__getitem__)
 
-    def _pairs_of_files(self) -> dict[tuple[str, tuple[str, ...]], Sequence[Pair]]:
+    def _pairs_of_files(self) -> dict[SplitDirection, list[Pair]]:
         """Return the pairs of the files that are set aside whose sources no other file has; of equal ones the first."""
-        found: dict[tuple[str, tuple[str, ...]], dict[str, Pair]] = {
-            (split, languages): {}
-            for languages, sizes in self._data.taken.items()
-            for split, each in sizes.items()
-            if isinstance(each, str)
-        }
-        for dataset in self._data.train if found else ():
+        found = dict[SplitDirection, dict[str, Pair]]()
+        for languages, sizes in self._data.taken.items():
+            for split, size in sizes.items():
+                if isinstance(size, str):
+                    found[split, languages] = {}
+        if not found:
+            return {}
+        for dataset in self._data.train:
             data = self._data.of(dataset)
             for path in input_files(dataset, data):
-                if (pairs := found.get((self._held_files.get(path, ""), data.languages))) is not None:
-                    for pair in read_pairs(dataset, data, files=[path]):
-                        clean = tuple(map(stripped, pair))
-                        pairs.setdefault(clean[0], clean)
-        known = {pair[0] for pair in self._pairs("train")} if found else set()
+                key = (self._held_files.get(path, ""), data.languages)
+                if key in found:
+                    for pair in _clean(read_pairs(dataset, data, files=[path])):
+                        found[key].setdefault(pair.source, pair)
+        known = {pair.source for pair in self._pairs("train")}
         return {key: [pairs[source] for source in pairs if source not in known] for key, pairs in found.items()}
 
     def write(self, part: Path, tokenizer_from: Path | None) -> tuple[dict[str, Any], Tokenizer]:
         """Write all files but the manifest to a directory; return the report and the tokenizer."""
-        tokenizer, data = self._tokenizer(tokenizer_from), self._data
+        data = self._data
+        tokenizer = self._tokenizer(tokenizer_from)
         for name, content in tokenizer.files().items():
             (part / name).write_bytes(content)
         report = {split: self._write_split(split, part, tokenizer) for split in data.splits}
@@ -246,8 +291,9 @@ class _Preparation:
             files.write_json(part / LENGTHS, lengths.model_dump())
             report["train"]["sources with several sentences"] = round(several * report["train"]["kept"])
         for (split, languages), pairs in self._held_out.items():
-            for name, side in zip(data.taken_files(split, languages), zip(*pairs, strict=True), strict=True):
-                (part / name).write_text("".join(f"{text}\n" for text in side), encoding="utf-8")
+            source, target = data.taken_files(split, languages)
+            _write_lines(part / source, (pair.source for pair in pairs))
+            _write_lines(part / target, (pair.target for pair in pairs))
         files.write_json(part / REPORT, report)
         return report, tokenizer
 
@@ -260,30 +306,37 @@ class _Preparation:
 
     def _tokenizer(self, tokenizer_from: Path | None) -> Tokenizer:
         """Load the tokenizer of a bundle, with its new languages, or train one."""
-        symbols, settings = self._data.symbols, self._recipe.tokenizer
-        if tokenizer_from is not None:
-            self._console.say(f"tokenizer: from {tokenizer_from}")
-            tokenizer = load_tokenizer(tokenizer_from)
-            if (new := settings.new_languages) and tokenizer.before(new) is tokenizer:  # else its run is resumed
-                tokenizer.check_extensible(new, self._console.say)
-                pieces = learn(tokenizer.source, self._texts_in(new), settings, self._console.say, self._threads)
-                tokenizer = tokenizer.with_languages(Added(languages=list(new), pieces=pieces))
+        settings = self._recipe.tokenizer
+        say = self._console.say
+        if tokenizer_from is None:
+            trees = None
+            if self._data.task.has_trees:
+                trees = partial(TreeVocabulary.train, pos_tags=self._data.pos_tags)
+            return Tokenizer.train(self, settings, say, trees, self._threads, self._data.symbols)
+        say(f"tokenizer: from {tokenizer_from}")
+        tokenizer = load_tokenizer(tokenizer_from)
+        new = settings.new_languages
+        if not new or tokenizer.before(new) is not tokenizer:  # if it has them, its run is resumed
             return tokenizer
-        trees = partial(TreeVocabulary.train, pos_tags=self._data.pos_tags) if self._data.task.has_trees else None
-        return Tokenizer.train(self, settings, self._console.say, trees, self._threads, symbols)
+        tokenizer.check_extensible(new, say)
+        pieces = learn(tokenizer.source, self._texts_in(new), settings, say, self._threads)
+        return tokenizer.with_languages(Added(languages=list(new), pieces=pieces))
 
     def _texts_in(self, languages: Collection[str]) -> Iterator[str]:
         """Yield the texts of the training pairs in some languages."""
         for chunk in self._chunks("train"):
-            own = self._data.of(self._data.train[chunk.dataset]).languages
-            chosen = [side for side, language in enumerate(own) if language in languages]
-            yield from (pair[side] for pair in self._trained_on(chunk) for side in chosen)
+            source, target = self._data.of(self._data.train[chunk.dataset]).languages
+            for pair in self._trained_on(chunk):
+                if source in languages:
+                    yield pair.source
+                if target in languages:
+                    yield pair.target
 
     def _trained_on(self, chunk: Chunk) -> Iterator[Pair]:
         """Yield a chunk's pairs without those set aside and, where they are dropped, duplicates."""
-        is_left_out = chunk.repeated if self._data.duplicates == "drop" else np.zeros_like(chunk.repeated)
-        for pair, left_out in zip(chunk.pairs, is_left_out.tolist(), strict=True):
-            if not left_out and pair[0] not in self._sources:
+        drops_repeated = self._data.duplicates == "drop"
+        for pair, is_repeated in zip(chunk.pairs, chunk.repeated.tolist(), strict=True):
+            if not (drops_repeated and is_repeated) and pair.source not in self._sources:
                 yield pair
 
     def _evaluation_pairs(self, split: str) -> list[Pair]:
@@ -296,10 +349,11 @@ class _Preparation:
 
     def _chunks(self, split: str, findings: Findings | None = None) -> Iterator[Chunk]:
         """Yield a split's pairs and, if `findings` are to be made or duplicates dropped, which have come before."""
-        first, seen = 1, SeenPairs()
+        first = 1
+        seen = SeenPairs()
         for index, dataset in enumerate(self._data.splits[split]):
             parts = self._parts(split, dataset)
-            pairs = chain.from_iterable(part.pairs for part in parts) if findings is None else findings.read(parts)
+            pairs = _pairs_of(parts) if findings is None else findings.read(parts)
             for group in in_groups(pairs, CHUNK, CHUNK_TEXT):
                 repeated = np.zeros(len(group), np.bool_)
                 if findings is not None or self._data.duplicates == "drop":
@@ -321,23 +375,31 @@ class _Preparation:
             return
         files = [path for path in input_files(dataset, data) if path not in self._held_files]
         for part in read_parts(dataset, data, files):
-            is_text = not self._data.task.has_trees
-            yield part._replace(pairs=_clean(part.pairs)) if is_text else part
+            if self._data.task.has_trees:
+                yield part
+            else:
+                yield part._replace(pairs=_clean(part.pairs))
 
     def _pairs(self, split: str, only: tuple[str, ...] = ()) -> Iterator[Pair]:
         """Yield a split's pairs; with `only`, those of a direction."""
         for dataset in self._data.splits[split]:
             if not only or self._data.of(dataset).languages == only:
-                yield from chain.from_iterable(part.pairs for part in self._parts(split, dataset))
+                yield from _pairs_of(self._parts(split, dataset))
 
     def _encoder(self, split: str, tokenizer: Tokenizer) -> PairEncoder:
         """Return a split's encoder; that of the training split counts overlaps with the others."""
-        sides = tokenizer.source, tokenizer.target
-        directions = (dataset_direction(self._data, each, tokenizer) for each in self._data.splits[split])
-        symbols = [tokenizer.first(direction) for direction in directions]
-        ways = [self._data.of(each).languages for each in self._data.splits[split]]
-        older = [[tokenizer.of(code).source for code in way] for way in ways] if tokenizer.older else ()
-        typed = frozenset(tokenizer.source.languages.values() if tokenizer.typed else ())
+        typed = frozenset[int]()
+        if tokenizer.typed:
+            typed = frozenset(tokenizer.source.languages.values())
+        symbols = []
+        older = []
+        for dataset in self._data.splits[split]:
+            direction = dataset_direction(self._data, dataset, tokenizer)
+            symbols.append(tokenizer.first(direction))
+            if tokenizer.older:
+                source, target = self._data.of(dataset).languages
+                older.append((tokenizer.of(source).source, tokenizer.of(target).source))
+        sides = (tokenizer.source, tokenizer.target)
         encoder = partial(PairEncoder, sides, self._data, symbols=symbols, older=older, typed=typed)
         if split != "train":
             return encoder(keep_all=True)
@@ -348,8 +410,10 @@ class _Preparation:
         """Write a split; return its section of the report."""
         from datasets.arrow_writer import ArrowWriter  # takes seconds to import
 
-        counts, findings = Counter[str](), Findings(self._data, split, self._judge)
-        read, kept = [0] * len(findings.samples), [0] * len(findings.samples)
+        findings = Findings(self._data, split, self._judge)
+        counts = Counter[str]()
+        read = [0] * len(findings.samples)  # pairs of each data set
+        kept = [0] * len(findings.samples)
         path = part / f"{split}.arrow"
         chunks = encode_chunks(self._encoder(split, tokenizer), self._chunks(split, findings), self._threads)
         with (
@@ -380,23 +444,44 @@ class _Preparation:
         }
 
 
+def _keys(splits: Iterable[str]) -> str:
+    return " and ".join(f"data.{split}" for split in splits)
+
+
 def _clean(pairs: Iterable[Pair]) -> Iterator[Pair]:
     """Strip the texts of pairs."""
-    return (tuple(map(stripped, pair)) for pair in pairs)
+    for pair in pairs:
+        source = stripped(pair.source)
+        target = stripped(pair.target)
+        is_clean = source is pair.source and target is pair.target  # as most are, and no new pair is made
+        yield pair if is_clean else Pair(source, target)
+
+
+def _pairs_of(parts: Iterable[Part]) -> Iterator[Pair]:
+    return chain.from_iterable(part.pairs for part in parts)
+
+
+def _write_lines(path: Path, lines: Iterable[str]) -> None:
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
 
 
 def _check_some_kept(train: dict[str, Any], data: Data) -> None:
     """Raise UserError if no training pair was kept."""
     if not train["kept"]:
-        reasons = ", ".join(f"{count:,} {name}" for name, count in train.items() if name.startswith("dropped"))
+        reasons = []
+        for name, count in train.items():
+            if name.startswith("dropped"):
+                reasons.append(f"{count:,} {name}")
         hint = f"raise data.max_length {data.max_length} or data.max_ratio {data.max_ratio:g}, or name other files"
-        raise UserError(f"data.train: none of the {train['read']:,} pairs read is usable: {reasons}", hint)
+        raise UserError(f"data.train: none of the {train['read']:,} pairs read is usable: {', '.join(reasons)}", hint)
 
 
 def trained_lengths(prepared: Path) -> TrainedLengths | None:
     """Return the lengths of the prepared training pairs; None unless they are a translator's."""
     path = prepared / LENGTHS
-    return integrity.checked(TrainedLengths, files.read_json(integrity.intact(path)), path) if path.exists() else None
+    if not path.exists():
+        return None
+    return integrity.checked(TrainedLengths, files.read_json(integrity.intact(path)), path)
 
 
 def _measure_lengths(recipe: Recipe, corpus: Corpus, tokenizer: Tokenizer) -> tuple[TrainedLengths | None, float]:
@@ -404,9 +489,13 @@ def _measure_lengths(recipe: Recipe, corpus: Corpus, tokenizer: Tokenizer) -> tu
     if recipe.task.name != "translate" or not len(corpus):
         return None, 0.0
     rows = np.unique(np.linspace(0, len(corpus) - 1, SAMPLE).astype(np.int64))
-    sources, targets = corpus.lengths(rows)
+    lengths = corpus.lengths(rows)
     splitter = SentenceSplitter(recipe.data.source)
-    texts = (tokenizer.source.decode(corpus.sources(row)[0][0]) for row in rows[:, None])
-    sentences = [len(splitter.split(text)) for text in texts]
-    lengths = TrainedLengths.of(recipe.data.source, sources.tolist(), targets.tolist(), sentences)
-    return lengths, sum(count > 1 for count in sentences) / len(sentences)
+    sentences = []  # numbers of sentences of each source
+    for row in rows:
+        ids, _ = corpus.sources(row[None])  # (1, subwords)
+        text = tokenizer.source.decode(ids[0])
+        sentences.append(len(splitter.split(text)))
+    several = sum(count > 1 for count in sentences)
+    measured = TrainedLengths.of(recipe.data.source, lengths.source.tolist(), lengths.target.tolist(), sentences)
+    return measured, several / len(sentences)

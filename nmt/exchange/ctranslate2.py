@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nmt.checkpoint.reading import MANIFEST, Bundle
-from nmt.exchange.opus_mt import modules
+from nmt.exchange.opus_mt import Module, modules
 from nmt.recipe import Model, Recipe
 from nmt.system.device import check_room, host_memory
 from nmt.system.errors import UserError
@@ -50,20 +50,25 @@ def check_expressible(bundle: Bundle) -> None:
         problem = f"{bundle.path}: is a model of transformers, and only bundles are converted for CTranslate2"
         raise UserError(problem, f"nmt average {bundle.path} --weights 1 --out NAME makes a bundle of it")
     model = bundle.recipe.model
-    for key, lacks in (("positions", model.positions == "words"), ("d_v", model.value_width != model.key_width)):
-        if lacks:
-            value = getattr(model, key)
-            raise UserError(f"{bundle.path}: CTranslate2 has nothing like model.{key} {value}", "use nmt itself")
+    if model.positions == "words":
+        raise _nothing_like(bundle, "positions", model.positions)
+    if model.value_width != model.key_width:
+        raise _nothing_like(bundle, "d_v", model.d_v)
     try:
         import ctranslate2  # noqa: F401
     except ImportError as error:
         raise UserError(f"CTranslate2 is not installed: {error}", "pip install ctranslate2") from None
 
 
+def _nothing_like(bundle: Bundle, key: str, value: object) -> UserError:
+    return UserError(f"{bundle.path}: CTranslate2 has nothing like model.{key} {value}", "use nmt itself")
+
+
 def positions_for(recipe: Recipe) -> int:
     """Return the number of rows of the position encoding tables, for the longest source and output."""
-    config, decoding = recipe.model, recipe.decoding
-    longest = config.max_positions if config.positions == "learned" else decoding.max_source + decoding.max_extra
+    longest = recipe.decoding.max_source + recipe.decoding.max_extra
+    if recipe.model.positions == "learned":
+        longest = recipe.model.max_positions
     return -(-longest // MULTIPLE) * MULTIPLE
 
 
@@ -83,7 +88,8 @@ def specification(bundle: Bundle, positions: int, quantization: str) -> Any:
         f"decoding.max_source and max_extra: encodings of {positions:,} positions",
         "--set decoding.max_source=1024 --set decoding.max_extra=50",
     )
-    config, tokenizer = bundle.recipe.model, bundle.tokenizer()
+    config = bundle.recipe.model
+    tokenizer = bundle.tokenizer()
     model = bundle.model(torch.device("cpu"))
     weights: dict[str, Array] = {name: weight.detach().numpy() for name, weight in model.named_parameters()}
     spec = specs.TransformerSpec.from_config(
@@ -92,31 +98,55 @@ def specification(bundle: Bundle, positions: int, quantization: str) -> Any:
         pre_norm=config.norm == "pre",
         activation=specs.common_spec.Activation[ACTIVATIONS[config.activation]],
     )
-    encoder, decoder = spec.encoder, spec.decoder
     for module in modules(config):
-        part = specs.model_spec.index_spec(spec, module.ctranslate2)
-        weight, bias = ("gamma", "beta") if module.name.endswith("norm") else ("weight", "bias")
-        setattr(part, weight, weights[f"{module.name}.weight"])
-        if module.has_bias:
-            setattr(part, bias, weights[f"{module.name}.bias"])
-    attentions = [layer.self_attention for layer in (*encoder.layer, *decoder.layer)]
-    for attention in (*attentions, *(layer.attention for layer in decoder.layer)):
-        attention.queries_scale = np.float32(config.key_width**-0.5)
-
-    tied, source = config.tie_embeddings, weights["source_embedding.weight"]
-    target = source if tied == "all" else weights["target_embedding.weight"]
-    encoder.embeddings[0].weight, decoder.embeddings.weight = source, target
-    decoder.projection.weight = weights["output_embedding.weight"] if tied == "none" else target
-    if config.output_bias:
-        decoder.projection.bias = weights["output_bias"]
-    for side, stack in (("source", encoder), ("target", decoder)):
-        stack.position_encodings.encodings = _position_table(weights, side, config, positions)
+        _fill(specs.model_spec.index_spec(spec, module.ctranslate2), module, weights)
+    for layer in spec.encoder.layer:
+        _scale_queries(layer.self_attention, config)
+    for layer in spec.decoder.layer:
+        _scale_queries(layer.self_attention, config)
+        _scale_queries(layer.attention, config)
+    _fill_embeddings(spec, weights, config)
+    spec.encoder.position_encodings.encodings = _position_table(weights, "source", config, positions)
+    spec.decoder.position_encodings.encodings = _position_table(weights, "target", config, positions)
     spec.register_source_vocabulary(tokenizer.source.listing())
     spec.register_target_vocabulary(tokenizer.target.listing())
-    spec.config.add_source_eos, spec.config.layer_norm_epsilon = True, config.norm_epsilon
+    spec.config.add_source_eos = True
+    spec.config.layer_norm_epsilon = config.norm_epsilon
     spec.validate()
     spec.optimize(quantization)  # also stores tied weights once
     return spec
+
+
+def _fill(part: Any, module: Module, weights: Mapping[str, Array]) -> None:
+    """Give a part of a specification the weight and the bias of a module."""
+    weight = weights[f"{module.name}.weight"]
+    if module.name.endswith("norm"):
+        part.gamma = weight
+        part.beta = weights[f"{module.name}.bias"]
+        return
+    part.weight = weight
+    if module.has_bias:
+        part.bias = weights[f"{module.name}.bias"]
+
+
+def _scale_queries(attention: Any, config: Model) -> None:
+    attention.queries_scale = np.float32(config.key_width**-0.5)
+
+
+def _fill_embeddings(spec: Any, weights: Mapping[str, Array], config: Model) -> None:
+    """Give a specification its embeddings and its output projection, of which some may be one matrix."""
+    source = weights["source_embedding.weight"]
+    target = source
+    if config.tie_embeddings != "all":
+        target = weights["target_embedding.weight"]
+    output = target
+    if config.tie_embeddings == "none":
+        output = weights["output_embedding.weight"]
+    spec.encoder.embeddings[0].weight = source
+    spec.decoder.embeddings.weight = target
+    spec.decoder.projection.weight = output
+    if config.output_bias:
+        spec.decoder.projection.bias = weights["output_bias"]
 
 
 def _position_table(weights: Mapping[str, Array], side: str, config: Model, positions: int) -> Array:
@@ -151,9 +181,11 @@ def export_package(bundle: Bundle, path: Path, quantization: str, licence: str |
     from nmt.exchange.huggingface import model_card
 
     check_packageable(bundle)
-    recipe, tokenizer = bundle.recipe, bundle.tokenizer()
-    codes, names = LANGUAGES["codes"], LANGUAGES["names"]
-    source, target = (codes.get(code.lower(), code.lower()) for code in recipe.data.languages)
+    recipe = bundle.recipe
+    tokenizer = bundle.tokenizer()
+    names = LANGUAGES["names"]
+    source = _argos_code(recipe.data.source)
+    target = _argos_code(recipe.data.target)
     name = re.sub(r"[^\w.-]", "_", f"nmt-{source}_{target}-{recipe.name}")
     metadata = {
         "package_version": f"{date.today():%Y.%m.%d}",  # above the versions of official packages, which start at 1.0
@@ -164,24 +196,32 @@ def export_package(bundle: Bundle, path: Path, quantization: str, licence: str |
         "to_name": names.get(target, target),
     }
     positions = max(positions_for(recipe), ARGOS_LONGEST)
-    card = model_card(bundle, name, sum(each.numel() for each in bundle.weights().values()), licence, "argos_card.md")
+    parameters = sum(each.numel() for each in bundle.weights().values())
+    card = model_card(bundle, name, parameters, licence, "argos_card.md")
+    sentencepiece = tokenizer.files()[SPM[0]] if tokenizer.lossy else tokenizer.source.serialized
     with TemporaryDirectory() as folder, whole_file(path) as stream, ZipFile(stream, "w", ZIP_DEFLATED) as package:
         specification(bundle, positions, quantization).save(folder)
         for file in sorted(Path(folder).iterdir()):
-            shared = file.name == "shared_vocabulary.json"
-            for written in ("source_vocabulary.json", "target_vocabulary.json") if shared else (file.name,):
-                package.write(file, f"{name}/model/{written}")
-        package.writestr(
-            f"{name}/sentencepiece.model", tokenizer.files()[SPM[0]] if tokenizer.lossy else tokenizer.source.serialized
-        )
+            if file.name == "shared_vocabulary.json":
+                package.write(file, f"{name}/model/source_vocabulary.json")
+                package.write(file, f"{name}/model/target_vocabulary.json")
+            else:
+                package.write(file, f"{name}/model/{file.name}")
+        package.writestr(f"{name}/sentencepiece.model", sentencepiece)
         package.writestr(f"{name}/metadata.json", json.dumps(metadata, indent=2))
         package.writestr(f"{name}/README.md", card)
+
+
+def _argos_code(code: str) -> str:
+    """Return the code of a language in packages, such as pb for pt-BR."""
+    return str(LANGUAGES["codes"].get(code.lower(), code.lower()))
 
 
 def check_packageable(bundle: Bundle) -> None:
     """Raise UserError if CTranslate2 is not installed, or it or Argos Translate does not support the model."""
     check_expressible(bundle)
-    model, tokenizer = bundle.recipe.model, bundle.tokenizer()
+    model = bundle.recipe.model
+    tokenizer = bundle.tokenizer()
     if tokenizer.source.languages and not tokenizer.typed:
         problem = f"has several target languages, {', '.join(tokenizer.source.languages)}"
         hint = "--format ctranslate2 or huggingface takes it"

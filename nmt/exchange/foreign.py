@@ -46,15 +46,23 @@ def explain(name: str, origin: str, files: Collection[str]) -> UserError | None:
     Users call it `name`, and transformers calls it `origin`.
     """
     for patterns, what, hint in KINDS:
-        if found := sorted(file for file in files if any(fnmatch(file, pattern) for pattern in patterns)):
-            place, out = os.path.join(origin, os.path.dirname(found[-1])), f"{Path(origin).name}-safetensors"
+        found = [file for file in files if _matches_any(file, patterns)]
+        if found:
+            place = os.path.join(origin, os.path.dirname(max(found)))
+            out = f"{Path(origin).name}-safetensors"
             return UserError(f"{name}: {what}", hint.format(origin=origin, found=place, out=out))
     return None
+
+
+def _matches_any(file: str, patterns: Collection[str]) -> bool:
+    return any(fnmatch(file, pattern) for pattern in patterns)
 
 
 def explain_path(path: Path) -> UserError | None:
     """Return an error that says what the model of another program at a path is; None if unknown."""
     if path.is_file():
-        return None if path.name == WHOLE else explain(str(path), str(path), [path.name])
+        if path.name == WHOLE:
+            return None
+        return explain(str(path), str(path), [path.name])
     found = [*path.glob("*"), *path.glob("checkpoint-*/config.json"), *path.glob("snapshots/*/config.json")]
     return explain(str(path), str(path), [str(file.relative_to(path)) for file in found])

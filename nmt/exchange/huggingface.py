@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from nmt import __version__
 from nmt.checkpoint.reading import WEIGHTS, Bundle
 from nmt.checkpoint.writing import save_tensors
-from nmt.exchange.opus_mt import DROPOUTS, M2M_100, SIZES, modules, sines_first
+from nmt.exchange.opus_mt import DROPOUTS, M2M_100, SIZES, Module, modules, sines_first
 from nmt.recipe import Dataset, Decoding, Recipe
 from nmt.recipe.yaml_files import dump
 from nmt.system.errors import UserError
@@ -47,9 +47,11 @@ def export(bundle: Bundle, path: Path, licence: str | None = None) -> None:
     import torch
 
     check_expressible(bundle)
-    tokenizer, recipe = bundle.tokenizer(), bundle.recipe
+    recipe = bundle.recipe
+    tokenizer = bundle.tokenizer()
     weights = dict(bundle.model(torch.device("cpu")).named_parameters())
-    card = model_card(bundle, path.resolve().name, sum(weight.numel() for weight in weights.values()), licence)
+    parameters = sum(weight.numel() for weight in weights.values())
+    card = model_card(bundle, path.resolve().name, parameters, licence)
     with torch.no_grad(), whole_directory(path, None) as part:
         save_tensors(part / WEIGHTS, dict(_tensors(weights, recipe, tokenizer)), path)
         write_json(part / "config.json", _model_config(recipe, tokenizer))
@@ -62,10 +64,11 @@ def export(bundle: Bundle, path: Path, licence: str | None = None) -> None:
 def check_expressible(bundle: Bundle) -> None:
     """Raise UserError naming the recipe's key if `transformers` does not support the model."""
     bundle.check_task("translate")
-    model, forced = bundle.recipe.model, bundle.tokenizer().forced
+    model = bundle.recipe.model
+    needed = "fairseq" if bundle.tokenizer().forced else "sinusoidal"
     width = model.d_model / model.heads
     lacking = {
-        "positions": model.positions != ("fairseq" if forced else "sinusoidal"),
+        "positions": model.positions != needed,
         "d_k": model.key_width != width,
         "d_v": model.value_width != width,
         "norm_epsilon": model.norm_epsilon > LARGEST_EPSILON,
@@ -88,46 +91,63 @@ def _tensors(weights: Mapping[str, Tensor], recipe: Recipe, tokenizer: Tokenizer
     from nmt.model.layers import sinusoids
 
     config = recipe.model
-    order = torch.arange(config.d_model) if tokenizer.forced else sines_first(config.d_model)
+    order = sines_first(config.d_model)
+    if tokenizer.forced:
+        order = torch.arange(config.d_model)  # M2M-100 keeps our order: sines first already
     for module in modules(config):
-        weight = weights[f"{module.name}.weight"]
-        bias = weights.get(f"{module.name}.bias", weight.new_zeros(len(weight)))
-        both = (weight[:, order], bias) if module.reads else (weight[order], bias[order])
-        for kind, tensor in zip(("weight", "bias"), both, strict=True):
-            for name, part in zip(module.transformers, tensor.chunk(len(module.transformers)), strict=True):
-                yield f"{name}.{kind}", part
-    # Marian and M2M-100 compute their tables on loading.
-    for side in ("encoder", "decoder") if config.norm == "pre" and not tokenizer.forced else ():
-        yield f"model.{side}.embed_positions.weight", sinusoids(_longest(recipe.decoding), config.d_model)[:, order]
-    names = {"source": "model.encoder.embed_tokens", "target": "model.decoder.embed_tokens", "output": "lm_head"}
-    if config.tie_embeddings == "all":
-        names["source"] = "model.shared"
+        yield from _tensors_of(module, weights, order)
+    if config.norm == "pre" and not tokenizer.forced:  # Marian and M2M-100 compute their tables on loading
+        table = sinusoids(_longest(recipe.decoding), config.d_model)[:, order]  # (positions, d_model)
+        yield "model.encoder.embed_positions.weight", table
+        yield "model.decoder.embed_positions.weight", table.clone()
+    source = "model.shared" if config.tie_embeddings == "all" else "model.encoder.embed_tokens"
+    names = {"source": source, "target": "model.decoder.embed_tokens", "output": "lm_head"}
     for ours, name in names.items():
         if f"{ours}_embedding.weight" in weights:
             rows = _rows(tokenizer.source if ours == "source" else tokenizer.target, start=True)
-            yield f"{name}.weight", weights[f"{ours}_embedding.weight"][rows][:, order]
-    bias = weights.get("output_bias", torch.zeros(len(tokenizer.target)))
+            yield f"{name}.weight", weights[f"{ours}_embedding.weight"][rows][:, order]  # (vocabulary, d_model)
     if tokenizer.forced:  # only `<s>` of ours has a bias, and it is not exported
         return
-    yield "final_logits_bias", bias[_rows(tokenizer.target, start=False)][None]
+    bias = weights.get("output_bias", torch.zeros(len(tokenizer.target)))
+    yield "final_logits_bias", bias[_rows(tokenizer.target, start=False)][None]  # (1, vocabulary)
+
+
+def _tensors_of(module: Module, weights: Mapping[str, Tensor], order: Tensor) -> Iterator[tuple[str, Tensor]]:
+    """Yield the weights and biases of the modules of transformers that form one of ours."""
+    weight = weights[f"{module.name}.weight"]
+    bias = weights.get(f"{module.name}.bias", weight.new_zeros(len(weight)))
+    if module.reads:
+        weight = weight[:, order]
+    else:
+        weight = weight[order]
+        bias = bias[order]
+    count = len(module.transformers)
+    for kind, whole in (("weight", weight), ("bias", bias)):
+        for name, part in zip(module.transformers, whole.chunk(count), strict=True):
+            yield f"{name}.{kind}", part
 
 
 def _rows(side: TargetVocabulary, start: bool) -> list[int]:
     """Return our id for each id of transformers; with `start`, `<s>` for the `<pad>` that begins Marian's outputs."""
     origins = origins_of(side)
-    rows = sorted((origin, index) for index, origin in enumerate(origins) if origin != NO_ID)
+    ids = [index for index, origin in enumerate(origins) if origin != NO_ID]
+    ids.sort(key=origins.__getitem__)
     is_marian = origins[BOS] == NO_ID and not isinstance(side, M2MVocabulary)
-    replaced = {PAD: BOS} if start and is_marian else {}
-    return [replaced.get(index, index) for _, index in rows]
+    if start and is_marian:
+        return [BOS if index == PAD else index for index in ids]
+    return ids
 
 
 def _ids(tokenizer: Tokenizer) -> dict[str, int | None]:
     """Return the ids of control symbols, which config.json and generation_config.json share."""
     pad, _, begin, end = origins_of(tokenizer.target)[: EOS + 1]
-    start = end if tokenizer.forced else pad if begin == NO_ID else begin
+    bos = None if begin == NO_ID else begin
+    start = pad if bos is None else bos
+    if tokenizer.forced:
+        start = end
     return {
         "pad_token_id": min(pad, origins_of(tokenizer.source)[PAD]),  # both sides share it in transformers
-        "bos_token_id": None if begin == NO_ID else begin,
+        "bos_token_id": bos,
         "eos_token_id": end,
         "decoder_start_token_id": start,
         "forced_eos_token_id": None,
@@ -139,17 +159,24 @@ def _ids(tokenizer: Tokenizer) -> dict[str, int | None]:
 
 def _model_config(recipe: Recipe, tokenizer: Tokenizer) -> dict[str, Any]:
     """Return the contents of config.json with all keys, since the defaults suit other models."""
-    model, post, tied = recipe.model, recipe.model.norm == "post", recipe.model.tie_embeddings
-    kind, name = ("marian", "MarianMTModel") if post else ("pegasus", "PegasusForConditionalGeneration")
+    model = recipe.model
+    target: dict[str, Any] = {}
+    kind = "pegasus"
+    name = "PegasusForConditionalGeneration"
+    if model.norm == "post":
+        kind = "marian"
+        name = "MarianMTModel"
+        target["decoder_vocab_size"] = len(_rows(tokenizer.target, start=False))
+        target["share_encoder_decoder_embeddings"] = model.tie_embeddings == "all"
     if tokenizer.forced:
-        kind, name = M2M_100, "M2M100ForConditionalGeneration"
-    target_size = len(_rows(tokenizer.target, start=False))
+        kind = M2M_100
+        name = "M2M100ForConditionalGeneration"
     return {
         "architectures": [name],
         "model_type": kind,
         "vocab_size": len(_rows(tokenizer.source, start=False)),
-        **({"decoder_vocab_size": target_size, "share_encoder_decoder_embeddings": tied == "all"} if post else {}),
-        "tie_word_embeddings": tied != "none",
+        **target,
+        "tie_word_embeddings": model.tie_embeddings != "none",
         **{theirs: getattr(model, ours) for theirs, ours in SIZES.items()},
         "decoder_layers": model.decoder_depth,
         "activation_function": model.activation,
@@ -164,13 +191,15 @@ def _model_config(recipe: Recipe, tokenizer: Tokenizer) -> dict[str, Any]:
 
 def generation_config(decoding: Decoding, tokenizer: Tokenizer) -> dict[str, Any]:
     """Return the contents of generation_config.json that best approximate our search."""
+    suppressed = [origin for origin in origins_of(tokenizer.target)[:EOS] if origin != NO_ID]
+    if tokenizer.shared and not tokenizer.lossy:
+        suppressed += tokenizer.source.languages.values()
     config: dict[str, Any] = {
         "num_beams": decoding.beam,
         "max_length": _longest(decoding),
         "min_length": decoding.min_length + 1,  # transformers' min_length includes the start symbol
         "no_repeat_ngram_size": decoding.no_repeat or 0,
-        "suppress_tokens": [origin for origin in origins_of(tokenizer.target)[:EOS] if origin != NO_ID]
-        + [*tokenizer.source.languages.values()] * (tokenizer.shared and not tokenizer.lossy),
+        "suppress_tokens": suppressed,
         **_ids(tokenizer),
     }
     if decoding.beam > 1:  # transformers warns about these in greedy search
@@ -185,20 +214,14 @@ def _longest(decoding: Decoding) -> int:
 
 
 def _tokenizer_files(recipe: Recipe, tokenizer: Tokenizer) -> dict[str, bytes]:
-    """Return the contents of `MarianTokenizer`'s files by name."""
+    """Return the contents of the files of transformers' tokenizer by name."""
     if tokenizer.forced:
-        assert isinstance(tokenizer.source, M2MVocabulary)
-        tokens = {str(index): {"content": name, "special": True} for name, index in tokenizer.source.added.items()}
-        kind: dict[str, Any] = {"tokenizer_class": "M2M100Tokenizer"}
-        if VOCAB[0] not in tokenizer.merged_files():
-            kind = {"tokenizer_class": "NllbTokenizer", "added_tokens_decoder": tokens}
-            kind |= {"additional_special_tokens": list(tokenizer.source.languages)}
-        elif new := {f"__{code}__" for code in tokenizer.new_languages}:  # it has all others itself
-            kind["added_tokens_decoder"] = {index: each for index, each in tokens.items() if each["content"] in new}
-        return tokenizer.merged_files() | {TOKENIZER_CONFIG: json.dumps(kind).encode()}
+        config = _config_of_forced(tokenizer)
+        return tokenizer.merged_files() | {TOKENIZER_CONFIG: json.dumps(config).encode()}
     if tokenizer.lossy:
         return tokenizer.files()  # those of the original Marian model
-    config = {
+    assert isinstance(tokenizer.target, Vocabulary)
+    marians = {
         "tokenizer_class": "MarianTokenizer",
         "source_lang": recipe.data.source,
         "target_lang": recipe.data.target,
@@ -211,15 +234,41 @@ def _tokenizer_files(recipe: Recipe, tokenizer: Tokenizer) -> dict[str, bytes]:
         "split_special_tokens": True,
         "clean_up_tokenization_spaces": False,
     }
-    assert isinstance(tokenizer.target, Vocabulary)
-    sides = [tokenizer.source] if tokenizer.shared else [tokenizer.source, tokenizer.target]
-    ids = {name: {piece: i for i, piece in enumerate(side.listing())} for name, side in zip(VOCAB, sides, strict=False)}
-    files = {"tokenizer_config.json": config, **ids}
-    return {
+    files = {
         "source.spm": tokenizer.source.serialized,
         "target.spm": tokenizer.target.serialized,
-        **{name: json.dumps(values, ensure_ascii=False, indent=1).encode() for name, values in files.items()},
+        TOKENIZER_CONFIG: _indented(marians),
+        VOCAB[0]: _indented(_ids_of_pieces(tokenizer.source)),
     }
+    if not tokenizer.shared:
+        files[VOCAB[1]] = _indented(_ids_of_pieces(tokenizer.target))
+    return files
+
+
+def _config_of_forced(tokenizer: Tokenizer) -> dict[str, Any]:
+    """Return the tokenizer's configuration of a model that is forced to begin with a language, M2M-100 or NLLB-200."""
+    source = tokenizer.source
+    assert isinstance(source, M2MVocabulary)
+    tokens = {str(index): {"content": name, "special": True} for name, index in source.added.items()}
+    if VOCAB[0] not in tokenizer.merged_files():
+        return {
+            "tokenizer_class": "NllbTokenizer",
+            "added_tokens_decoder": tokens,
+            "additional_special_tokens": list(source.languages),
+        }
+    config: dict[str, Any] = {"tokenizer_class": "M2M100Tokenizer"}
+    new = {f"__{code}__" for code in tokenizer.new_languages}
+    if new:  # it has all others itself
+        config["added_tokens_decoder"] = {index: each for index, each in tokens.items() if each["content"] in new}
+    return config
+
+
+def _ids_of_pieces(vocabulary: Vocabulary) -> dict[str, int]:
+    return {piece: index for index, piece in enumerate(vocabulary.listing())}
+
+
+def _indented(values: Mapping[str, Any]) -> bytes:
+    return json.dumps(values, ensure_ascii=False, indent=1).encode()
 
 
 SECTIONS = ("tokenizer", "model", "training", "decoding")  # recipe sections to publish; `data` names local directories
@@ -232,37 +281,49 @@ def model_card(bundle: Bundle, name: str, parameters: int, licence: str | None, 
     `template` is a file beside this module. Without a known `licence`, none is named.
     """
     recipe = bundle.recipe
-    figures = [*_figures(bundle), *([("licence", licence)] if licence else [])]
+    figures = list(_figures(bundle))
+    if licence:
+        figures.append(("licence", licence))
+    sources, targets = zip(*recipe.data.directions, strict=True)
+    rows = []
+    for fact, value in figures:
+        escaped = value.replace("|", BAR)
+        rows.append(f"| {fact} | {escaped} |")
+    published = recipe.model_dump(mode="json", include=set(SECTIONS))
     text = Path(__file__).with_name(template).read_text(encoding="utf-8")
     return text.format(
         metadata=dump(_metadata(bundle, licence)),
         name=name,
         parameters=parameters,
-        source=" and ".join(dict.fromkeys(source for source, _ in recipe.data.directions)),
-        target=" and ".join(dict.fromkeys(target for _, target in recipe.data.directions)),
+        source=" and ".join(dict.fromkeys(sources)),
+        target=" and ".join(dict.fromkeys(targets)),
         **_usage(bundle),
         version=__version__,
-        figures="\n".join(f"| {name} | {value.replace('|', BAR)} |" for name, value in figures),
+        figures="\n".join(rows),
         epsilon=recipe.model.norm_epsilon,
-        recipe=dump(recipe.model_dump(mode="json", include=set(SECTIONS))),
+        recipe=dump(published),
     )
 
 
 def _usage(bundle: Bundle) -> dict[str, str]:
     """Return how the model card's code names the languages of a model that has several."""
-    tokenizer, (source, target) = bundle.tokenizer(), bundle.recipe.data.directions[0]
-    pieces = {language: tokenizer.source.pieces([index])[0] for language, index in tokenizer.source.languages.items()}
-    if not tokenizer.forced:
-        return {"text": f"{pieces[target]} …" if target in pieces else "…", "own": "", "forced": ""}
-    forced = f', forced_bos_token_id=tokenizer.convert_tokens_to_ids("{pieces.get(target, target)}")'
-    return {"text": "…", "own": f', src_lang="{source}"', "forced": forced}
+    tokenizer = bundle.tokenizer()
+    source, target = bundle.recipe.data.directions[0]
+    piece = None
+    if target in tokenizer.source.languages:
+        piece = tokenizer.source.pieces([tokenizer.source.languages[target]])[0]
+    if tokenizer.forced:
+        forced = f', forced_bos_token_id=tokenizer.convert_tokens_to_ids("{piece or target}")'
+        return {"text": "…", "own": f', src_lang="{source}"', "forced": forced}
+    return {"text": f"{piece} …" if piece else "…", "own": "", "forced": ""}
 
 
 def _metadata(bundle: Bundle, licence: str | None) -> dict[str, Any]:
     """Return what the Hugging Face hub reads in the YAML at the beginning of a model card."""
     data = bundle.recipe.data
     metadata: dict[str, Any] = {"library_name": "transformers", "pipeline_tag": "translation", "tags": ["translation"]}
-    if languages := [language for language in data.languages if language.isalpha() and len(language) in (2, 3)]:
+    languages = [language for language in data.languages if language.isalpha() and len(language) in (2, 3)]
+    if languages:
         metadata["language"] = languages
     if licence:
         metadata["license"] = licence
@@ -275,14 +336,18 @@ def _figures(bundle: Bundle) -> Iterator[tuple[str, str]]:
         if datasets:
             yield f"{split} data", "; ".join(map(_described, datasets))
     yield "updates", f"{bundle.step:,}"
-    if steps := bundle.info.get("steps"):
-        yield "average of the checkpoints after", f"{', '.join(f'{step:,}' for step in steps)} updates"
-    signatures = bundle.signatures
+    steps = bundle.info.steps
+    if steps:
+        listed = ", ".join(f"{step:,}" for step in steps)
+        yield "average of the checkpoints after", f"{listed} updates"
     for score, value in bundle.scores.items():
-        yield f"dev {score}", f"{value:.2f}" + (f" ({signatures[score]})" if score in signatures else "")
+        signature = bundle.signatures.get(score)
+        note = "" if signature is None else f" ({signature})"
+        yield f"dev {score}", f"{value:.2f}{note}"
     cost = bundle.cost
     if "seconds" in cost:
-        yield "training time", f"{cost['seconds'] / 3600:.1f} hours on {', '.join(cost.get('devices', ())) or '?'}"
+        devices = ", ".join(cost.get("devices", ())) or "?"
+        yield "training time", f"{cost['seconds'] / 3600:.1f} hours on {devices}"
     if "tokens" in cost:
         yield "target tokens", f"{cost['tokens']:,}"
     if "flops" in cost:
@@ -291,9 +356,13 @@ def _figures(bundle: Bundle) -> Iterator[tuple[str, str]]:
 
 def _described(dataset: Dataset) -> str:
     """Describe a data set by its file, corpus or hub names, and its weight unless it is 1."""
+    if isinstance(dataset.take, int):
+        return f"{dataset.take:,} sources set aside from the training data"
     if dataset.take is not None:
-        what = dataset.take if isinstance(dataset.take, str) else f"{dataset.take:,} sources"
-        return f"{what} set aside from the training data"
+        return f"{dataset.take} set aside from the training data"
     files = [Path(name).name for name in (dataset.source, dataset.target, dataset.file) if name]
     names = [*files, *filter(None, (dataset.sacrebleu, dataset.hub, dataset.config))]
-    return ", ".join(f"`{name}`" for name in names) + (f" × {dataset.weight:g}" if dataset.weight != 1 else "")
+    described = ", ".join(f"`{name}`" for name in names)
+    if dataset.weight != 1:
+        described += f" × {dataset.weight:g}"
+    return described

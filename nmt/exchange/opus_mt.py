@@ -7,7 +7,7 @@ are converted on reading. Weights are read from safetensors only, never unpickle
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -23,23 +23,40 @@ from nmt.text.added_tokens import CONFIG as TOKENIZER
 from nmt.text.added_tokens import VOCAB
 from nmt.text.marian import NO_ID, origins_of
 from nmt.text.tokenizer import M2M, SPM, Tokenizer
+from nmt.text.vocabulary import TargetVocabulary
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 M2M_100 = "m2m_100"  # `model_type` of M2M-100 and NLLB-200
-CONFIG, GENERATION = "config.json", "generation_config.json"
-NORMS = {"marian": "post", "pegasus": "pre", M2M_100: "pre"}  # the recipe's model.norm by `model_type`
+CONFIG = "config.json"
+GENERATION = "generation_config.json"
+NORM_BY_TYPE = {"marian": "post", "pegasus": "pre", M2M_100: "pre"}  # the recipe's model.norm by `model_type`
 ACTIVATIONS = {"relu": "relu", "swish": "silu", "silu": "silu", "gelu": "gelu"}
-SIZES = {"d_model": "d_model", "encoder_layers": "layers", "decoder_layers": "decoder_layers"}
-SIZES |= {f"{side}_attention_heads": "heads" for side in ("encoder", "decoder")}
-SIZES |= {f"{side}_ffn_dim": "d_ff" for side in ("encoder", "decoder")}
-DROPOUTS = {name: name for name in ("dropout", "attention_dropout")} | {"activation_dropout": "feed_forward_dropout"}
+SIZES = {
+    "d_model": "d_model",
+    "encoder_layers": "layers",
+    "decoder_layers": "decoder_layers",
+    "encoder_attention_heads": "heads",
+    "decoder_attention_heads": "heads",
+    "encoder_ffn_dim": "d_ff",
+    "decoder_ffn_dim": "d_ff",
+}
+DROPOUTS = {
+    "dropout": "dropout",
+    "attention_dropout": "attention_dropout",
+    "activation_dropout": "feed_forward_dropout",
+}
 """Keys of the recipe's model section by those of config.json"""
-REFUSED = dict.fromkeys(("normalize_before", "normalize_embedding", "add_final_layer_norm"), True)
-REFUSED |= {"static_position_embeddings": False}
+REFUSED = {
+    "normalize_before": True,
+    "normalize_embedding": True,
+    "add_final_layer_norm": True,
+    "static_position_embeddings": False,
+}
 """Unsupported values in a post-norm model's config.json"""
-HEAD, OUTPUT_BIAS = "lm_head.weight", "final_logits_bias"
+HEAD = "lm_head.weight"
+OUTPUT_BIAS = "final_logits_bias"
 TIED = "tie_word_embeddings"
 BIAS = re.compile(r"_attn\.[qvo]\w*_proj\.bias$|^" + OUTPUT_BIAS)
 MARIANS_EPSILON = 1e-5  # LayerNorm's ε in Marian models, whatever config.json says; that of our exports is right
@@ -60,8 +77,10 @@ class MarianBundle(Bundle):
     def read(cls, path: Path) -> MarianBundle:
         """Read the metadata; raise UserError if a file is missing or the model is not supported."""
         config = read_manifest(path / CONFIG)
-        if (kind := config.get("model_type")) not in list(NORMS):  # a list: `kind` may be unhashable
-            problem = f"{path}: is a model of transformers of the type {kind}, and nmt reads {', '.join(NORMS)}"
+        kind = config.get("model_type")
+        if kind not in list(NORM_BY_TYPE):  # a list: `kind` may be unhashable
+            known = ", ".join(NORM_BY_TYPE)
+            problem = f"{path}: is a model of transformers of the type {kind}, and nmt reads {known}"
             hint = "use one of the OPUS-MT collection, such as hf:Helsinki-NLP/opus-mt-en-de, or NLLB-200 or M2M-100"
             raise UserError(problem, hint)
         if not (path / WEIGHTS).is_file():
@@ -69,30 +88,28 @@ class MarianBundle(Bundle):
         if config.get("quantization_config"):
             hint = "use the model from before; or in transformers: model.dequantize(), and save it again"
             raise UserError(f"{path}: is quantised, by the quantization_config of {CONFIG}", hint)
-        wrong = [key for key, value in REFUSED.items() if NORMS[kind] == "post" and config.get(key) is value]
-        if config.get("activation_function") not in list(ACTIVATIONS):
-            wrong.append("activation_function")
-        if not config.get("scale_embedding"):
-            wrong.append("scale_embedding")
-        sides = ("attention_heads", "ffn_dim")
-        wrong += [f"decoder_{key}" for key in sides if config.get(f"decoder_{key}") != config.get(f"encoder_{key}")]
-        if wrong:
-            problem = f"{path / CONFIG}: nmt has no model with {wrong[0]} {config.get(wrong[0], False)}"
+        wrong = _unsupported(config)
+        if wrong is not None:
+            problem = f"{path / CONFIG}: nmt has no model with {wrong} {config.get(wrong, False)}"
             raise UserError(problem, "use another model, or run this one by transformers")
         return cls(path, {"format": FORMAT, "task": "translate", "run": _name(path), "step": 0, "data": "unknown"})
 
     @cached_property
     def recipe(self) -> Recipe:
         """Recipe that describes the model; its training data is unknown."""
-        config, tokenizer = self._config, self._tokenizer
-        positions = config.get("max_position_embeddings", LONGEST)
+        config = self._config
+        tokenizer = self._tokenizer
+        longest = config.get("max_position_embeddings", LONGEST)
+        if type(longest) is int:
+            longest = min(longest, LONGEST)
         size = max(LEAST_VOCABULARY, len(tokenizer.source), len(tokenizer.target))
         known = _optional(self.path / TOKENIZER)  # OPUS-MT names the languages here
         values = {
             "name": _name(self.path),
             "data": {
                 "name": _name(self.path),
-                **{side: str(known.get(f"{side}_lang") or side) for side in ("source", "target")},
+                "source": str(known.get("source_lang") or "source"),
+                "target": str(known.get("target_lang") or "target"),
                 "train": [{"source": "unknown", "target": "unknown"}],
             },
             "tokenizer": {"vocab_size": size, "shared": tokenizer.shared},
@@ -100,7 +117,7 @@ class MarianBundle(Bundle):
             "decoding": {
                 "beam": config.get("num_beams", 1),
                 "alpha": config.get("length_penalty", 1.0),
-                "max_source": min(positions, LONGEST) if type(positions) is int else positions,
+                "max_source": longest,
             },
         }
         return validated(values, str(self.path / CONFIG))
@@ -119,8 +136,10 @@ class MarianBundle(Bundle):
 
         Raise UserError if weights are missing, misshapen, invalid or unexpected.
         """
-        config, start = self.recipe.model, self._config.get("decoder_start_token_id")
-        source, target = origins_of(self._tokenizer.source), origins_of(self._tokenizer.target)
+        config = self.recipe.model
+        source = origins_of(self._tokenizer.source)
+        target = origins_of(self._tokenizer.target)
+        start = self._config.get("decoder_start_token_id")
         if type(start) is not int or not 0 <= start < len(target):
             problem = f"{self.path / CONFIG}: decoder_start_token_id {start} is no symbol of the target"
             raise UserError(problem, remedy(self.path / CONFIG))
@@ -140,24 +159,30 @@ class MarianBundle(Bundle):
     @cached_property
     def _tokenizer(self) -> Tokenizer:
         config = self._config
-        if config["model_type"] == M2M_100 and not (self.path / M2M).is_file():
+        is_m2m = config["model_type"] == M2M_100
+        if is_m2m and not (self.path / M2M).is_file():
             hint = "copy it from the model that this one was trained from, such as facebook/nllb-200-distilled-600M"
             raise UserError(f"{self.path}: lacks {M2M}, which the newest transformers do not save", hint)
-        if config["model_type"] != M2M_100 and not (self.path / SPM[0]).is_file():
+        if not is_m2m and not (self.path / SPM[0]).is_file():
             hint = f"copy {', '.join(SPM)} and {VOCAB[0]} from the model that this one was trained from"
             raise UserError(f"{self.path}: lacks {SPM[0]}", hint)
         tokenizer = Tokenizer.load(self.path)
-        source = config.get("vocab_size")
-        sizes = source, source if tokenizer.shared else config.get("decoder_vocab_size")
-        for side, size in zip((tokenizer.source, tokenizer.target), sizes, strict=True):
-            found = sorted(set(origins_of(side)) - {NO_ID})
-            if found != list(range(len(found))):
-                gap = next(number for number, index in enumerate(found) if number != index)
-                hint = f"take {VOCAB[0]} and the rest of the tokenizer from where the model comes from"
-                raise UserError(f"{self.path}: its vocabulary has no symbol with the id {gap:,}, but later ones", hint)
-            if size != len(found):
-                raise self._other_size(len(found), size)
+        source_rows = config.get("vocab_size")
+        target_rows = source_rows if tokenizer.shared else config.get("decoder_vocab_size")
+        self._check_size(tokenizer.source, source_rows)
+        self._check_size(tokenizer.target, target_rows)
         return tokenizer
+
+    def _check_size(self, side: TargetVocabulary, rows: object) -> None:
+        """Raise UserError unless the ids of a vocabulary have no gap, and its embeddings as many rows."""
+        found = sorted(set(origins_of(side)) - {NO_ID})
+        for number, index in enumerate(found):
+            if number != index:
+                hint = f"take {VOCAB[0]} and the rest of the tokenizer from where the model comes from"
+                problem = f"its vocabulary has no symbol with the id {number:,}, but later ones"
+                raise UserError(f"{self.path}: {problem}", hint)
+        if rows != len(found):
+            raise self._other_size(len(found), rows)
 
     def _other_size(self, symbols: int, rows: object) -> UserError:
         """Return an error about a model whose matrix of embeddings is not of the size of its vocabulary."""
@@ -171,17 +196,25 @@ class MarianBundle(Bundle):
     def _shape(self) -> dict[str, Any]:
         """Return the recipe's `model` section."""
         config = self._config
-        shared = config.get("share_encoder_decoder_embeddings", True)
-        tied = config.get(TIED, True)
+        is_m2m = config["model_type"] == M2M_100
+        epsilon = MARIANS_EPSILON
+        if not self._tokenizer.lossy:
+            epsilon = config.get("layer_norm_eps", MARIANS_EPSILON)
+        tied = "target"
+        if not config.get(TIED, True):
+            tied = "none"
+        elif config.get("share_encoder_decoder_embeddings", True):
+            tied = "all"
+        usual = {"dropout": 0.1}  # of the others, 0
         biased = self._biased()
         return {
             **{ours: config.get(theirs) for theirs, ours in SIZES.items()},
-            **{ours: config.get(theirs, 0.1 if theirs == "dropout" else 0.0) for theirs, ours in DROPOUTS.items()},
+            **{ours: config.get(theirs, usual.get(theirs, 0.0)) for theirs, ours in DROPOUTS.items()},
             "activation": ACTIVATIONS[config["activation_function"]],
-            "norm": NORMS[config["model_type"]],
-            "positions": "fairseq" if config["model_type"] == M2M_100 else "sinusoidal",
-            "norm_epsilon": MARIANS_EPSILON if self._tokenizer.lossy else config.get("layer_norm_eps", MARIANS_EPSILON),
-            "tie_embeddings": "none" if not tied else "all" if shared else "target",
+            "norm": NORM_BY_TYPE[config["model_type"]],
+            "positions": "fairseq" if is_m2m else "sinusoidal",
+            "norm_epsilon": epsilon,
+            "tie_embeddings": tied,
             "attention_bias": bool(biased - {OUTPUT_BIAS}),
             "output_bias": self._tokenizer.lossy or OUTPUT_BIAS in biased,
         }
@@ -190,9 +223,28 @@ class MarianBundle(Bundle):
         """Return the names of nonzero attention and output biases; our exports write zeros for missing ones."""
         from safetensors import safe_open
 
+        found: set[str] = set()
         with tensors_of(self.path / WEIGHTS) as path, safe_open(path, framework="pt") as file:
-            names = [name for name in file.keys() if BIAS.search(name)]  # noqa: SIM118  # it is no mapping
-            return {name for name in names if bool(file.get_tensor(name).any())}
+            for name in file.keys():  # noqa: SIM118  # it is no mapping
+                if BIAS.search(name) and bool(file.get_tensor(name).any()):
+                    found.add(name)
+        return found
+
+
+def _unsupported(config: Mapping[str, Any]) -> str | None:
+    """Return the first key of config.json whose value nmt has no model for; None if there is none."""
+    if NORM_BY_TYPE[config["model_type"]] == "post":
+        for key, value in REFUSED.items():
+            if config.get(key) is value:
+                return key
+    if config.get("activation_function") not in list(ACTIVATIONS):
+        return "activation_function"
+    if not config.get("scale_embedding"):
+        return "scale_embedding"
+    for key in ("attention_heads", "ffn_dim"):
+        if config.get(f"decoder_{key}") != config.get(f"encoder_{key}"):
+            return f"decoder_{key}"
+    return None
 
 
 def _optional(path: Path) -> dict[str, Any]:
@@ -202,8 +254,11 @@ def _optional(path: Path) -> dict[str, Any]:
 
 def _name(folder: Path) -> str:
     """Return a run name: the directory's or, in the hub's cache, the model's."""
+    name = folder.absolute().name
     cached = re.search(r"models--.+?--([^/]+)/snapshots/", f"{folder.absolute()}/")
-    return re.sub(r"[^A-Za-z0-9._-]", "-", cached[1] if cached else folder.absolute().name).lstrip("._-") or "marian"
+    if cached:
+        name = cached[1]
+    return re.sub(r"[^A-Za-z0-9._-]", "-", name).lstrip("._-") or "marian"
 
 
 # --- weights ----------------------------------------------------------------------------------------------------
@@ -219,18 +274,20 @@ NEVER = -100.0  # output bias of a symbol that must not be generated: e^-100 is 
 
 
 class _Tensors:
-    """Tensors of a file, each to be taken once."""
+    """Tensors of a file, each to be popped once."""
 
     def __init__(self, path: Path) -> None:
-        self._path, self._tensors = path, read_tensors(path)
-        if adapters := [name for name in self._tensors if ".lora_" in name]:
-            problem = f"{path}: holds {adapters[0]}, a matrix of LoRA that is not merged"
-            raise UserError(problem, "with peft: model.merge_and_unload(), and save what that returns")
+        self._path = path
+        self._tensors = read_tensors(path)
+        for name in self._tensors:
+            if ".lora_" in name:
+                problem = f"{path}: holds {name}, a matrix of LoRA that is not merged"
+                raise UserError(problem, "with peft: model.merge_and_unload(), and save what that returns")
 
     def __contains__(self, name: str) -> bool:
         return name in self._tensors
 
-    def take(self, name: str, *shape: int) -> Tensor:
+    def pop(self, name: str, *shape: int) -> Tensor:
         """Pop a tensor in its stored dtype; raise UserError if it is missing or misshapen."""
         if name not in self._tensors:
             raise UserError(f"{self._path}: lacks the weight {name}", remedy(self._path))
@@ -240,18 +297,17 @@ class _Tensors:
             raise UserError(problem, "take both files from the same copy of the model")
         return tensor
 
-    def take_one(self, names: Sequence[str], *shape: int) -> Tensor:
+    def pop_tied(self, names: Sequence[str], *shape: int) -> Tensor:
         """Pop a tied matrix stored under one or more of `names`; raise UserError if its copies differ."""
-        stored = [name for name in names if name in self] or [names[0]]
-        matrix, *others = [self.take(name, *shape) for name in stored]
-        for name, other in zip(stored[1:], others, strict=True):
-            if not bool((matrix == other).all()):
-                problem = f"{self._path}: {stored[0]} and {name} differ, but are one matrix by {CONFIG}"
+        first, *others = [name for name in names if name in self] or [names[0]]
+        matrix = self.pop(first, *shape)
+        for name in others:
+            if not bool((matrix == self.pop(name, *shape)).all()):
+                problem = f"{self._path}: {first} and {name} differ, but are one matrix by {CONFIG}"
                 hint = "versions of transformers read them differently: run it by the one that trained it"
                 if name == HEAD:
-                    hint = (
-                        f'transformers 4 reads the first alone; to read both as 5 does, set "{TIED}": false in {CONFIG}'
-                    )
+                    setting = f'set "{TIED}": false in {CONFIG}'
+                    hint = f"transformers 4 reads the first alone; to read both as 5 does, {setting}"
                 raise UserError(problem, hint)
         return matrix
 
@@ -279,7 +335,10 @@ def _are_sinusoids(table: Tensor, width: int) -> bool:
     from nmt.model.layers import sinusoids
 
     expected = sinusoids(len(table), width)[:, sines_first(width)]
-    return table.shape == expected.shape and bool((table.float() - expected).abs().max() < ROUNDED)
+    if table.shape != expected.shape:
+        return False
+    difference = (table.float() - expected).abs().max()
+    return bool(difference < ROUNDED)
 
 
 def _ordered(weight: Tensor, config: Model, dim: int) -> Tensor:
@@ -288,7 +347,8 @@ def _ordered(weight: Tensor, config: Model, dim: int) -> Tensor:
 
     if config.positions == "fairseq":
         return weight
-    return weight.index_select(dim, torch.arange(config.d_model).view(2, -1).T.flatten())
+    order = torch.arange(config.d_model).view(2, -1).T.flatten()
+    return weight.index_select(dim, order)
 
 
 def _embeddings(
@@ -298,20 +358,32 @@ def _embeddings(
 
     `source` and `target` hold the Marian row for each of our ids, or NO_ID; `start` is the start symbol's row.
     """
-    both, softmax, width, tied = "model.shared.weight", HEAD, config.d_model, config.tie_embeddings
-    encoder, decoder = (f"model.{side}.embed_tokens.weight" for side in ("encoder", "decoder"))
-    rows = [sum(origin != NO_ID for origin in side) for side in (source, target)]
-    if tied == "all" or both in theirs:
-        sources = targets = theirs.take_one([both, encoder, decoder, *[softmax] * (tied == "all")], rows[0], width)
+    width = config.d_model
+    tied = config.tie_embeddings
+    source_rows = sum(origin != NO_ID for origin in source)
+    target_rows = sum(origin != NO_ID for origin in target)
+    both = "model.shared.weight"
+    encoder = "model.encoder.embed_tokens.weight"
+    decoder = "model.decoder.embed_tokens.weight"
+    if tied == "all":
+        sources = theirs.pop_tied([both, encoder, decoder, HEAD], source_rows, width)
+        targets = sources
+    elif both in theirs:
+        sources = theirs.pop_tied([both, encoder, decoder], source_rows, width)
+        targets = sources
     else:
-        sources = theirs.take_one([encoder], rows[0], width)
-        targets = theirs.take_one([decoder, *[softmax] * (tied == "target")], rows[1], width)
+        sources = theirs.pop_tied([encoder], source_rows, width)
+        targets = theirs.pop_tied([decoder, HEAD] if tied == "target" else [decoder], target_rows, width)
     found = {"source_embedding.weight": _select(sources, source, start, config)}
     if tied != "all":
         found["target_embedding.weight"] = _select(targets, target, start, config)
     if tied == "none":
-        found["output_embedding.weight"] = _select(theirs.take(softmax, rows[1], width), target, start, config)
-    bias = (theirs.take(OUTPUT_BIAS, 1, rows[1])[0] if OUTPUT_BIAS in theirs else targets.new_zeros(rows[1])).float()
+        outputs = theirs.pop(HEAD, target_rows, width)
+        found["output_embedding.weight"] = _select(outputs, target, start, config)
+    if OUTPUT_BIAS in theirs:
+        bias = theirs.pop(OUTPUT_BIAS, 1, target_rows)[0].float()
+    else:
+        bias = targets.new_zeros(target_rows).float()
     if config.output_bias:
         added = bias.new_tensor([NEVER if origin == NO_ID else 0.0 for origin in target])
         found["output_bias"] = bias[_rows(target, start)] + added
@@ -325,23 +397,31 @@ def _rows(origins: Sequence[int], start: int) -> list[int]:
 
 def _select(matrix: Tensor, origins: Sequence[int], start: int, config: Model) -> Tensor:
     """Return an embedding matrix in the order of our ids and states."""
-    return _ordered(matrix[_rows(origins, min(start, len(matrix) - 1))], config, 1)
+    rows = _rows(origins, min(start, len(matrix) - 1))
+    return _ordered(matrix[rows], config, 1)
 
 
 def _weights(theirs: _Tensors, module: Module, config: Model) -> dict[str, Tensor]:
     """Return a module's weight and bias, concatenated from the corresponding modules of transformers."""
-    import torch
-
     rows = module.shape[0] // len(module.transformers)
-    weights = [theirs.take(f"{name}.weight", rows, *module.shape[1:]) for name in module.transformers]
-    biases = [theirs.take(f"{name}.bias", rows) for name in module.transformers]
-    # A single matrix stays mapped.
-    weight, bias = (torch.cat(each) if len(each) > 1 else each[0] for each in (weights, biases))
+    weight = _joined([theirs.pop(f"{name}.weight", rows, *module.shape[1:]) for name in module.transformers])
+    bias = _joined([theirs.pop(f"{name}.bias", rows) for name in module.transformers])
     if module.reads:
         weight = _ordered(weight, config, 1)
     else:
-        weight, bias = _ordered(weight, config, 0), _ordered(bias, config, 0)
-    return {f"{module.name}.weight": weight, **({f"{module.name}.bias": bias} if module.has_bias else {})}
+        weight = _ordered(weight, config, 0)
+        bias = _ordered(bias, config, 0)
+    found = {f"{module.name}.weight": weight}
+    if module.has_bias:
+        found[f"{module.name}.bias"] = bias
+    return found
+
+
+def _joined(parts: Sequence[Tensor]) -> Tensor:
+    """Concatenate tensors by rows; a single one stays mapped."""
+    import torch
+
+    return torch.cat(list(parts)) if len(parts) > 1 else parts[0]
 
 
 # --- our modules and their names in transformers and CTranslate2 ---------------------------------------------------
@@ -358,6 +438,9 @@ LAYER = (  # for each module of a layer: the modules of transformers that form i
     ("feed_forward.outer", ("fc2",), "ffn/linear_1"),
     ("feed_forward_residual.norm", ("final_layer_norm",), "ffn/layer_norm"),
 )
+
+
+READERS = ("qkv", "query", "key_value", "inner")  # modules of a layer whose columns read the residual stream
 
 
 class Module(NamedTuple):
@@ -377,17 +460,31 @@ class Module(NamedTuple):
 
 def modules(config: Model) -> Iterator[Module]:
     """Yield the modules of encoder and decoder."""
-    width, keys, values = config.d_model, config.heads * config.key_width, config.heads * config.value_width
-    rows = {"qkv": 2 * keys + values, "query": keys, "key_value": keys + values, "inner": config.d_ff}
-    shapes: dict[str, tuple[int, ...]] = {kind: (count, width) for kind, count in rows.items()}
-    shapes |= {"out": (width, values), "outer": (width, config.d_ff), "norm": (width,)}
+    width = config.d_model
+    keys = config.heads * config.key_width
+    values = config.heads * config.value_width
+    shapes: dict[str, tuple[int, ...]] = {
+        "qkv": (2 * keys + values, width),
+        "query": (keys, width),
+        "key_value": (keys + values, width),
+        "out": (width, values),
+        "inner": (config.d_ff, width),
+        "outer": (width, config.d_ff),
+        "norm": (width,),
+    }
     for side, depth in (("encoder", config.layers), ("decoder", config.decoder_depth)):
         for index in range(depth):
             for name, theirs, scope in LAYER:
-                if side == "decoder" or not name.startswith("cross"):
-                    paths = [f"model.{side}.layers.{index}.{each}" for each in theirs]
-                    has_bias = config.attention_bias or name.endswith("norm") or name.startswith("feed_forward")
-                    kind, place = name.rpartition(".")[2], f"{side}/layer_{index}/{scope}"
-                    yield Module(f"{side}.{index}.{name}", paths, place, shapes[kind], kind in rows, has_bias)
+                if side == "encoder" and name.startswith("cross"):
+                    continue
+                kind = name.rpartition(".")[2]
+                yield Module(
+                    f"{side}.{index}.{name}",
+                    [f"model.{side}.layers.{index}.{each}" for each in theirs],
+                    f"{side}/layer_{index}/{scope}",
+                    shapes[kind],
+                    reads=kind in READERS,
+                    has_bias=config.attention_bias or kind == "norm" or name.startswith("feed_forward"),
+                )
         if config.norm == "pre":
             yield Module(f"{side}_norm", [f"model.{side}.layer_norm"], f"{side}/layer_norm", (width,), False, True)

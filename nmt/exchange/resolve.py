@@ -9,23 +9,30 @@ import json
 import os
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from nmt.checkpoint.reading import AVERAGED, MANIFEST, MAY_VARY, Bundle, best, survey
 from nmt.exchange.foreign import explain, explain_path
 from nmt.exchange.opus_mt import MarianBundle, is_marian
-from nmt.recipe import Recipe, validated
+from nmt.recipe import Model, Recipe, validated
 from nmt.system.errors import UserError
 from nmt.system.files import OutOfResources
+
+if TYPE_CHECKING:
+    from huggingface_hub import HfApi
 
 NAME = re.compile(r"hf:(?P<model>[\w.-]+/[\w.-]+)(?:@(?P<revision>\S+))?")
 FILES = ["*.json", "*.spm", "sentencepiece.bpe.model", "README.md", "model.safetensors"]
 """Glob patterns of the files to download"""
-CONVERTER, PICKLED = "SFconvertbot", "pytorch_model.bin"
-"""Hub account that proposes safetensors versions of pickled weights, and the pickled file's name"""
+CONVERTER = "SFconvertbot"
+"""Hub account that proposes safetensors versions of pickled weights"""
+PICKLED = "pytorch_model.bin"
+NEW = {"new_languages", "new_vocab_size"}
+"""Keys of `tokenizer` that add to the tokenizer of training.init_from"""
 OTHER = "use another model, such as hf:Helsinki-NLP/opus-mt-en-de"
 
 
@@ -37,31 +44,42 @@ def resolve(path: Path) -> tuple[Bundle, str]:
     Marian model of transformers, or a hub name, hf:ORG/NAME. Raise UserError if there is no bundle.
     """
     found, note = _resolve(path)
-    return found, note + ("; its tokenizer cannot spell every character" if found.lossy else "")
+    if found.lossy:
+        note += "; its tokenizer cannot spell every character"
+    return found, note
 
 
 def _resolve(path: Path) -> tuple[Bundle, str]:
     if os.path.lexists(path / MANIFEST):
         return Bundle.read(path), f"model: {path}"
-    folder = fetch(path) if str(path).startswith("hf:") else path
+    folder = path
+    commit = ""
+    if str(path).startswith("hf:"):
+        folder = fetch(path)
+        commit = f", commit {folder.name[:12]}"
     if is_marian(folder):
-        commit = f", commit {folder.name[:12]}" if folder != path else ""
         return MarianBundle.read(folder), f"model: {path}{commit} (of transformers{_licence(folder)})"
-    if not path.is_dir():
-        is_what = "is a file, and a model is a folder" if path.is_file() else "no such model"
-        hint = "name a bundle or a run's directory; nmt train RECIPE writes one to ckpts/"
-        raise explain_path(path) or UserError(f"{path}: {is_what}", hint)
+    if path.is_dir():
+        return _resolve_run(path)
+    is_what = "is a file, and a model is a folder" if path.is_file() else "no such model"
+    hint = "name a bundle or a run's directory; nmt train RECIPE writes one to ckpts/"
+    raise explain_path(path) or UserError(f"{path}: {is_what}", hint)
+
+
+def _resolve_run(path: Path) -> tuple[Bundle, str]:
+    """Resolve a run's directory to its average, best or newest checkpoint, with a sentence about it."""
     found, wrong = survey(path)
-    if unsure := [error for error in wrong if isinstance(error, OutOfResources)]:
-        raise unsure[0]
+    for error in wrong:
+        if isinstance(error, OutOfResources):  # the checkpoint may be the best
+            raise error
     note = "".join(f"; skipped: {error.message}" for error in wrong)
     if os.path.lexists(path / AVERAGED / MANIFEST):
         average = Bundle.read(path / AVERAGED)
-        same_run = not found or average.info["run"] == found[-1].info["run"]
-        if same_run and (not found or average.step >= found[-1].step):
-            count = len(average.info.get("steps", []))
-            return average, f"model: {average.path} (average of {count} checkpoint{'' if count == 1 else 's'}){note}"
-        reason = "is older than the newest checkpoint" if same_run else "is of another run than the checkpoints"
+        reason = _reason_against(average, found)
+        if reason is None:
+            count = len(average.info.steps)
+            checkpoints = "checkpoint" if count == 1 else "checkpoints"
+            return average, f"model: {average.path} (average of {count} {checkpoints}){note}"
         note += f"; {average.path} is not used, since it {reason}: nmt average {path} renews it"
     if not found:
         if wrong:
@@ -74,10 +92,24 @@ def _resolve(path: Path) -> tuple[Bundle, str]:
     return chosen, f"model: {chosen.path} (best dev {chosen.task.label}, {chosen.dev_score:.2f}){note}"
 
 
+def _reason_against(average: Bundle, checkpoints: Sequence[Bundle]) -> str | None:
+    """Return why an average does not stand for a run with these checkpoints, oldest first; None if it does."""
+    if not checkpoints:
+        return None
+    newest = checkpoints[-1]
+    if average.info.run != newest.info.run:
+        return "is of another run than the checkpoints"
+    if average.step < newest.step:
+        return "is older than the newest checkpoint"
+    return None
+
+
 def _licence(folder: Path) -> str:
     """Return the licence that a model's card names, after a comma; NLLB-200's forbids commercial use."""
-    card = (folder / "README.md").read_text("utf-8", "replace") if (folder / "README.md").is_file() else ""
-    found = re.match(r"---\n(?:.*\n)*?license: *[\"']?([\w.-]+)", card)
+    card = folder / "README.md"
+    if not card.is_file():
+        return ""
+    found = re.match(r"---\n(?:.*\n)*?license: *[\"']?([\w.-]+)", card.read_text("utf-8", "replace"))
     return f", licence {found[1]}" if found else ""
 
 
@@ -90,21 +122,29 @@ def initial_bundle(recipe: Recipe) -> Bundle | None:
         return None
     found = resolve(Path(recipe.training.init_from))[0]
     found.check_task(recipe.task.name)
-    known = found.tokenizer().source.languages if recipe.tokenizer.new_languages else {}
-    for language in known.keys() & recipe.tokenizer.new_languages:
-        problem = f"tokenizer.new_languages: {language} is a language of {found.path} already"
-        raise UserError(problem, "remove it, and training goes on with what the model has for it")
-    before, given = found.recipe.model, recipe.model
-    names = {"d_k": "key_width", "d_v": "value_width", "decoder_layers": "decoder_depth"}  # with their defaults
-    for key in sorted(given.model_fields_set - MAY_VARY):
-        has, wants = (getattr(of, names.get(key, key)) for of in (before, given))
+    new = recipe.tokenizer.new_languages
+    known = found.tokenizer().source.languages if new else {}
+    for language in new:
+        if language in known:
+            problem = f"tokenizer.new_languages: {language} is a language of {found.path} already"
+            raise UserError(problem, "remove it, and training goes on with what the model has for it")
+    for key in sorted(recipe.model.model_fields_set - MAY_VARY):
+        has = _with_default(found.recipe.model, key)
+        wants = _with_default(recipe.model, key)
         if wants != has:
+            written = has if isinstance(has, str) else json.dumps(has)
             raise UserError(
                 f"training.init_from: {found.path} has model.{key} {has}, but the recipe has {wants}",
                 f"remove model.{key} from the recipe, whose model is then that of training.init_from, or "
-                f"--set model.{key}={has if isinstance(has, str) else json.dumps(has)}",
+                f"--set model.{key}={written}",
             )
     return found
+
+
+def _with_default(model: Model, key: str) -> Any:
+    """Return the value of a key of a `model` section; of an optional key, what follows from the others."""
+    properties = {"d_k": "key_width", "d_v": "value_width", "decoder_layers": "decoder_depth"}
+    return getattr(model, properties.get(key, key))
 
 
 def other_directions(recipe: Recipe, origin: Bundle) -> Iterator[str]:
@@ -113,19 +153,24 @@ def other_directions(recipe: Recipe, origin: Bundle) -> Iterator[str]:
     Of a model with a choice of languages they may be. Codes of Marian models are compared only if they are reversed,
     since theirs may be eng and deu where ours are en and de.
     """
-    before, now = set(origin.recipe.data.directions), set(recipe.data.directions)
-    reversed_ones = {way[::-1] for way in before}
-    is_other = bool(now & reversed_ones) if origin.lossy else not now & before
+    before = set(origin.recipe.data.directions)
+    now = set(recipe.data.directions)
+    is_other = not now & before
+    if origin.lossy:
+        is_other = any(way[::-1] in before for way in now)
     if is_other and not origin.tokenizer().source.languages:
-        those, these = (" and ".join(sorted(map("-".join, ways))) for ways in (before, now))
+        those = " and ".join(sorted(map("-".join, before)))
+        these = " and ".join(sorted(map("-".join, now)))
         yield f"training.init_from: {origin.path} translates {those}, and data.train has {these}"
 
 
 def unused_tokenizer(recipe: Recipe, origin: Bundle) -> Iterator[str]:
     """Yield a note if the recipe asks for another tokenizer than that of the model that training starts from."""
-    given, before = recipe.tokenizer, origin.recipe.tokenizer
-    keys = sorted(given.model_fields_set - {"new_languages", "new_vocab_size"})
-    if others := [f"tokenizer.{key}" for key in keys if getattr(given, key) != getattr(before, key)]:
+    given = recipe.tokenizer
+    before = origin.recipe.tokenizer
+    keys = sorted(given.model_fields_set - NEW)
+    others = [f"tokenizer.{key}" for key in keys if getattr(given, key) != getattr(before, key)]
+    if others:
         yield f"{', '.join(others)}: not used, since the tokenizer is that of training.init_from, {origin.path}"
 
 
@@ -133,10 +178,11 @@ def with_model_of(recipe: Recipe, origin: Bundle | None) -> Recipe:
     """Return the recipe with the tokenizer and model of `origin`, except for the `model` keys that the recipe sets."""
     if origin is None or recipe.training.init_from is None:
         return recipe
-    values, before = recipe.model_dump(), origin.recipe
+    before = origin.recipe
     given = {key: getattr(recipe.model, key) for key in recipe.model.model_fields_set}
-    new = recipe.tokenizer.model_dump(include={"new_languages", "new_vocab_size"})
-    values |= {"model": {**before.model.model_dump(), **given}, "tokenizer": before.tokenizer.model_dump() | new}
+    values = recipe.model_dump()
+    values["model"] = before.model.model_dump() | given
+    values["tokenizer"] = before.tokenizer.model_dump() | recipe.tokenizer.model_dump(include=NEW)
     return validated(values, recipe.name)
 
 
@@ -152,12 +198,15 @@ def fetch(path: Path) -> Path:
     if given is None:
         problem = f"{path}: is not the name of a model on the Hugging Face hub"
         raise UserError(problem, "write hf:ORG/NAME or hf:ORG/NAME@REVISION, such as hf:Helsinki-NLP/opus-mt-en-de")
-    model, revision = given["model"], given["revision"]
+    model = given["model"]
+    revision = given["revision"]
     folder = _download(model, revision, str(path))
     if (folder / "model.safetensors").exists():
         return folder
-    if revision is None and (proposed := _proposed(model)):
-        return _download(model, proposed, str(path))
+    if revision is None:
+        proposed = _proposed(model)
+        if proposed:
+            return _download(model, proposed, str(path))
     raise explain(str(path), model, _names(model, revision)) or UserError(f"{path}: has no model.safetensors", OTHER)
 
 
@@ -175,8 +224,9 @@ def _download(model: str, revision: str | None, name: str) -> Path:
         problem = f"{name}: the hub has no such model, or none that you may read"
         raise UserError(problem, f"look for it at {constants.ENDPOINT}; for a private one: hf auth login") from None
     except (OSError, errors.EntryNotFoundError) as error:
-        offline = constants.HF_HUB_OFFLINE
-        reason = "HF_HUB_OFFLINE is set" if offline else " ".join(str(error.__cause__ or error).split())
+        reason = " ".join(str(error.__cause__ or error).split())
+        if constants.HF_HUB_OFFLINE:
+            reason = "HF_HUB_OFFLINE is set"
         raise UserError(
             f"{name}: is not in {constants.HF_HUB_CACHE}, and cannot be downloaded: {reason}",
             f"where there is a network: hf download {model}; then copy models--{model.replace('/', '--')} there, "
@@ -204,12 +254,20 @@ def _proposed(model: str) -> str | None:
     api = HfApi()
     try:
         for change in api.get_repo_discussions(model, author=CONVERTER, discussion_type="pull_request"):
-            if change.author == CONVERTER and change.is_pull_request and (revision := change.git_reference):
-                files = [file for r in (revision, None) for file in api.get_paths_info(model, PICKLED, revision=r)]
-                if len(files) == 2 and len({getattr(file, "blob_id", "") for file in files}) == 1:
-                    return revision
+            is_proposal = change.author == CONVERTER and change.is_pull_request
+            if is_proposal and change.git_reference and _is_of_main(api, model, change.git_reference):
+                return change.git_reference
     except Exception:  # errors of the HTTP library, which depends on huggingface_hub's version
         references = Path(constants.HF_HUB_CACHE) / f"models--{model.replace('/', '--')}" / "refs/refs/pr"
         with suppress(OSError):
-            return next((f"refs/pr/{number}" for number in sorted(os.listdir(references))), None)
+            numbers = sorted(os.listdir(references))
+            return f"refs/pr/{numbers[0]}" if numbers else None
     return None
+
+
+def _is_of_main(api: HfApi, model: str, revision: str) -> bool:
+    """Return whether the pickled weights of a revision are those of main, so that the converted ones are, too."""
+    there = api.get_paths_info(model, PICKLED, revision=revision)
+    main = api.get_paths_info(model, PICKLED, revision=None)
+    hashes = {getattr(file, "blob_id", "") for file in (*there, *main)}
+    return len(there) == 1 and len(main) == 1 and len(hashes) == 1

@@ -26,9 +26,7 @@ _WORD = re.compile(r"[^\W_]+")
 GAP = re.compile(r"\s{2,}|[\t\r\v\f\n]")  # white space that a program lays out
 _TERM = re.compile(r"[^\W\d_]{2}")  # in the left one of two columns
 _BULLET = re.compile(r"[•‣◦▪▫·●○■□–—→►✓✔✗✘★☆*+-]\s+(?=\S)")
-_WORDS_ALONE = re.compile(
-    r"(?=[^\W\d_])[^\W_]+(?:[,;:.!?)»”]*[ ][(«„“]?[^\W_]+|[-/’.][^\W_]+)*(?:\.{3}|[.:…!?)»”]+)?"
-)
+_WORDS_ALONE = re.compile(r"(?=[^\W\d_])[^\W_]+(?:[,;:.!?)»”]*[ ][(«„“]?[^\W_]+|[-/’.][^\W_]+)*(?:\.{3}|[.:…!?)»”]+)?")
 """Two of three strings: in words with single spaces and usual punctuation there is nothing to take out."""
 _LINE_BREAK = re.compile(r"\n")
 _BLANK_LINE = re.compile(r"\n[^\S\n]*\n")

@@ -19,16 +19,23 @@ PAIRS = (".tsv", ".jsonl", ".parquet", ".zip", *UNITS)
 COMPRESSED = (".tsv", ".jsonl", *UNITS)  # formats of pairs that may be compressed
 SIDES_GO_TOGETHER = "source and target go together: one text file for each side"
 
-FieldName = Annotated[str, BeforeValidator(lambda name: str(name) if type(name) is int else name, str | int)]
+
+def _name_of_field(given: Any) -> Any:
+    return str(given) if type(given) is int else given
+
+
+FieldName = Annotated[str, BeforeValidator(_name_of_field, str | int)]
 """Name of a field, or number of a column"""
 
 
-MOST_TAKEN, TAKEN_FILES = 10_000_000, "^[1-9][0-9]{0,4} files?$"
+MOST_TAKEN = 10_000_000
+TAKEN_FILES = "^[1-9][0-9]{0,4} files?$"
 
 
 def _taken(given: Any) -> Any:
     """Refuse what is neither a number of sources nor one of files."""
-    if not ((type(given) is int and 1 <= given <= MOST_TAKEN) or re.fullmatch(TAKEN_FILES, str(given))):
+    is_number = type(given) is int and 1 <= given <= MOST_TAKEN
+    if not is_number and not re.fullmatch(TAKEN_FILES, str(given)):
         problem = f"must be a number of sources from 1 to {MOST_TAKEN:,}, or of files, such as 5 files (got {given!r})"
         raise Refusal(problem, "write {take: 500}, or {take: 5 files}")
     return given
@@ -46,7 +53,8 @@ def format_of(name: str | os.PathLike[str]) -> str | None:
     """
     stem, compression = split_suffix(name)
     suffix = Path(stem).suffix.lower()
-    return suffix if suffix in (COMPRESSED if compression else PAIRS) else None
+    known = COMPRESSED if compression else PAIRS
+    return suffix if suffix in known else None
 
 
 class Dataset(Settings):
@@ -100,12 +108,15 @@ class Dataset(Settings):
     @classmethod
     def _named_by_sides(cls, given: Any) -> Any:
         """Read `source` and `target` as languages where something else holds the texts."""
-        if not isinstance(given, dict) or all(given.get(key) is None for key in ("file", "sacrebleu", "hub")):
+        if not isinstance(given, dict):
             return given
-        sides = [given[side] for side in ("source", "target") if given.get(side) is not None]
-        if not sides or given.get("target") is None or given.get("languages") is not None:
+        has_texts = any(given.get(key) is not None for key in ("file", "sacrebleu", "hub"))
+        source = given.get("source")
+        target = given.get("target")
+        if not has_texts or target is None or given.get("languages") is not None:
             return given
-        return {key: value for key, value in given.items() if key not in ("source", "target")} | {"languages": sides}
+        others = {key: value for key, value in given.items() if key not in ("source", "target")}
+        return others | {"languages": [target] if source is None else [source, target]}
 
     @model_validator(mode="after")
     def _one_origin(self) -> Self:
@@ -115,26 +126,23 @@ class Dataset(Settings):
             if not re.fullmatch(NAME, language):
                 raise Refusal(f"languages: must be codes, such as en (got {language})", "name a language, such as fr")
         origins = ("target", "file", "sacrebleu", "hub", "trees", "take")
-        if sum(getattr(self, key) is not None for key in origins) != 1:
+        given = [key for key in origins if getattr(self, key) is not None]
+        if len(given) != 1:
             problem = "needs exactly one of: source and target, file, sacrebleu, hub, trees, take"
             raise Refusal(problem, "keep one of them, such as {source: train.en, target: train.de}")
         for key in ("config", "revision", "data_files"):
             if getattr(self, key) is not None and self.hub is None:
                 raise Refusal(f"{key}: goes with hub", f"remove {key}, or add hub, such as wmt/wmt14")
-        if self.fields is not None and (self.file is None or self.format == ".zip") and self.hub is None:
+        has_fields = self.hub is not None or (self.file is not None and self.format != ".zip")
+        if self.fields is not None and not has_fields:
             raise Refusal("fields: goes with hub, .tsv, .jsonl and .parquet; other data has none", "remove fields")
         if self.file is not None and self.format is None and not self.may_be_several:
-            endings = f"{', '.join(PAIRS)}; all but .parquet and .zip may be followed by one of {', '.join(FORMATS)}"
-            problem = f"file: must end in one of {endings} (got {self.file})"
-            hint = "rename the file to what it is, or name two text files by source and target"
-            if ".json" in Path(self.file).suffixes:
-                hint = "write one JSON object on each line, and end the name in .jsonl"
-            elif ".tar" in Path(self.file).suffixes or self.file.endswith(".tgz"):
-                hint = f"extract its files, and name one of them: tar -xf {self.file}"
-            raise Refusal(problem, hint)
-        if self.fields and self.format == ".tsv" and not all(re.fullmatch("[1-9][0-9]*", each) for each in self.fields):
-            problem = f"fields: of a .tsv are column numbers counted from 1 (got {list(self.fields)})"
-            raise Refusal(problem, "give numbers, such as [1, 2]")
+            raise _unknown_format(self.file)
+        if self.fields is not None and self.format == ".tsv":
+            for column in self.fields:
+                if not re.fullmatch("[1-9][0-9]*", column):
+                    problem = f"fields: of a .tsv are column numbers counted from 1 (got {list(self.fields)})"
+                    raise Refusal(problem, "give numbers, such as [1, 2]")
         return self
 
     @property
@@ -145,7 +153,18 @@ class Dataset(Settings):
     @property
     def may_be_several(self) -> bool:
         """Whether `file` is a pattern, or may be a folder."""
-        return re.search(r"[*?\[]", str(self.file)) is not None or not Path(str(self.file)).suffix
+        file = str(self.file)
+        return re.search(r"[*?\[]", file) is not None or not Path(file).suffix
+
+
+def _unknown_format(file: str) -> Refusal:
+    endings = f"{', '.join(PAIRS)}; all but .parquet and .zip may be followed by one of {', '.join(FORMATS)}"
+    hint = "rename the file to what it is, or name two text files by source and target"
+    if ".json" in Path(file).suffixes:
+        hint = "write one JSON object on each line, and end the name in .jsonl"
+    elif ".tar" in Path(file).suffixes or file.endswith(".tgz"):
+        hint = f"extract its files, and name one of them: tar -xf {file}"
+    return Refusal(f"file: must end in one of {endings} (got {file})", hint)
 
 
 class Data(Settings):
@@ -208,7 +227,8 @@ class Data(Settings):
                     problem = f"train.{index}.take: is for valid and test (got {dataset.take})"
                     raise Refusal(problem, "name a file of training pairs, such as {file: train.tsv}")
             taken = [dataset.languages for dataset in datasets if dataset.take is not None]
-            if len(taken) > len(set(taken)) or (None in taken and len(taken) > 1):
+            has_twice = len(taken) > len(set(taken))
+            if has_twice or (None in taken and len(taken) > 1):
                 raise Refusal(f"{split}: take stands more than once", "take the sum of both")
         return self
 
@@ -242,30 +262,38 @@ class Data(Settings):
     @property
     def splits(self) -> dict[str, tuple[Dataset, ...]]:
         """Data sets by split; what takes pairs of each direction is a set for each."""
-        several = self.directions if len(self.directions) > 1 else (None,)
+        directions = self.directions
         splits: dict[str, tuple[Dataset, ...]] = {"train": self.train}
         for split, sets in (("valid", self.valid), ("test", self.test)):
-            splits[split] = tuple(
-                each.model_copy(update={"languages": languages})
-                for each in sets
-                for languages in (several if each.take is not None and each.languages is None else (each.languages,))
-            )
+            found = list[Dataset]()
+            for each in sets:
+                if each.take is not None and each.languages is None and len(directions) > 1:
+                    found += [each.model_copy(update={"languages": languages}) for languages in directions]
+                else:
+                    found.append(each)
+            splits[split] = tuple(found)
         return splits
 
     def of(self, dataset: Dataset) -> Data:
         """Return these settings for one data set: with its languages as source and target."""
-        own = dataset.languages or ()
-        return self.model_copy(update=dict(zip(("source", "target")[-len(own) :], own, strict=False)))
+        if dataset.languages is None:
+            return self
+        *source, target = dataset.languages
+        own = {"target": target}
+        if source:
+            own["source"] = source[0]
+        return self.model_copy(update=own)
 
     @property
-    def directions(self) -> tuple[tuple[str, ...], ...]:
+    def directions(self) -> tuple[tuple[str, str], ...]:
         """The `languages` of the training sets, each once."""
-        return tuple(dict.fromkeys(self.of(each).languages for each in self.train))
+        all_directions = (self.of(each).languages for each in self.train)
+        return tuple(dict.fromkeys(all_directions))
 
     @property
     def symbols(self) -> tuple[str, ...]:
         """Target languages, if there are several: a source begins with the symbol of one."""
-        found = tuple(dict.fromkeys(target for *_, target in self.directions))
+        found = tuple(dict.fromkeys(target for _, target in self.directions))
         return found if len(found) > 1 else ()
 
     @property
@@ -276,12 +304,16 @@ class Data(Settings):
     @property
     def endings(self) -> tuple[str, ...]:
         """Endings of the names of text files, one for each side."""
-        return self.languages if self.source != self.target else ("source", "target")
+        if self.source == self.target:
+            return "source", "target"
+        return self.languages
 
     def taken_files(self, split: str, languages: tuple[str, ...]) -> list[str]:
         """Return the names of the files with the texts that a split takes of a direction, one for each side."""
-        stem = f"{split}.{'-'.join(languages)}" if len(self.directions) > 1 else split
-        return [f"{stem}.{ending}" for ending in (languages if len(self.directions) > 1 else self.endings)]
+        if len(self.directions) == 1:
+            return [f"{split}.{ending}" for ending in self.endings]
+        direction = "-".join(languages)
+        return [f"{split}.{direction}.{ending}" for ending in languages]
 
     def path(self, name: str) -> Path:
         """Return a data file's path: `name` relative to `root`, unless it is absolute."""

@@ -13,6 +13,7 @@ import re
 from collections.abc import Sequence
 from contextlib import suppress
 from copy import deepcopy
+from itertools import chain
 from pathlib import Path
 from typing import Any, Self
 
@@ -26,10 +27,10 @@ from nmt.recipe.yaml_files import Origins, Tree, dump, find_recipe, override, re
 from nmt.system.errors import UserError
 from nmt.system.files import remedy
 
-MINUTES, UPDATES = "checkpoint_minutes", "checkpoint_updates"  # of which the one given last counts
-GONE = ("source_embeddings", "target_embeddings", "freeze_embeddings", "init_state", "opus")
-"""Keys that the recipes of older models have; they say only how training began, and of a corpus of OPUS its name"""
-NO_WINDOW = ("attention_window", None)  # the same, of models without one
+MINUTES = "checkpoint_minutes"
+UPDATES = "checkpoint_updates"  # of the two, the one given last counts
+MOVED = ("all", "average_last")
+"""Keys of `decoding` in the recipes of older models, which are no settings of a search"""
 
 
 class Recipe(Settings):
@@ -47,15 +48,20 @@ class Recipe(Settings):
     @classmethod
     def _with_defaults(cls, given: Any) -> Any:
         """Fill in task-dependent defaults and `data.name`."""
-        if not isinstance(given, dict) or not isinstance(data := given.get("data"), dict):
+        if not isinstance(given, dict) or not isinstance(given.get("data"), dict):
             return given
+        data = given["data"]
         given = given | {"data": {"name": given.get("name"), **data}}
         training = given.get("training")
-        if isinstance(training, dict) and isinstance(minutes := training.get("minutes"), int | float) and minutes > 0:
-            given["training"] = {MINUTES: min(10.0, minutes / 15), **training}
-        defaults = TASKS[task_of(data.get("target"))].defaults
-        sections = {name: given.get(name, {}) for name in defaults}
-        return given | {name: {**defaults[name], **own} for name, own in sections.items() if isinstance(own, dict)}
+        if isinstance(training, dict):
+            minutes = training.get("minutes")
+            if isinstance(minutes, int | float) and minutes > 0:
+                given["training"] = {MINUTES: min(10.0, minutes / 15), **training}
+        for section, defaults in TASKS[task_of(data.get("target"))].defaults.items():
+            own = given.get(section, {})
+            if isinstance(own, dict):
+                given[section] = {**defaults, **own}
+        return given
 
     @property
     def task(self) -> Task:
@@ -66,20 +72,28 @@ class Recipe(Settings):
     def _sections_agree(self) -> Self:
         for key, (value, reason) in self.task.fixed.items():
             section, name = key.split(".")
-            if (given := getattr(getattr(self, section), name)) != value:
-                needed = f"{json.dumps(value)} {self.task.condition}, since {reason} (got {json.dumps(given)})"
-                raise Refusal(f"{key}: must be {needed}", f"--set {key}={json.dumps(value)}")
+            given = getattr(getattr(self, section), name)
+            if given != value:
+                needed = json.dumps(value)
+                problem = f"must be {needed} {self.task.condition}, since {reason} (got {json.dumps(given)})"
+                raise Refusal(f"{key}: {problem}", f"--set {key}={needed}")
         if self.model.tie_embeddings == "all" and not self.tokenizer.shared:
             problem = "model.tie_embeddings: all needs one vocabulary; with tokenizer.shared: false use target or none"
             raise Refusal(problem, "--set model.tie_embeddings=target")
         self._check_new_languages()
-        longest, tokens = self.data.max_length + 1, self.training.batch_tokens
+        self._check_lengths()
+        if self.training.patience is not None and not self.data.valid:
+            raise Refusal("training.patience: needs data.valid", "add data.valid, or remove training.patience")
+        return self
+
+    def _check_lengths(self) -> None:
+        """Refuse batches and tables of positions that are too small for the longest sequences."""
+        longest = self.data.max_length + 1
+        tokens = self.training.batch_tokens
         if tokens < longest:
             problem = f"must be at least {longest}, data.max_length and one end symbol (got {tokens})"
             hint = f"--set training.batch_tokens={longest}, or lower data.max_length"
             raise Refusal(f"training.batch_tokens: {problem}", hint)
-        if self.training.patience is not None and not self.data.valid:
-            raise Refusal("training.patience: needs data.valid", "add data.valid, or remove training.patience")
         limits = {"data.max_length": self.data.max_length, "decoding.max_source": self.decoding.max_source}
         longest = max(limits.values()) + 1
         if self.model.positions == "learned" and longest > self.model.max_positions:
@@ -87,11 +101,11 @@ class Recipe(Settings):
             problem = f"must be at least {longest} for {those} with one end symbol (got {self.model.max_positions})"
             hint = f"--set model.max_positions={longest}, or lower {' and '.join(limits)}"
             raise Refusal(f"model.max_positions: {problem}", hint)
-        return self
 
     def _check_new_languages(self) -> None:
         """Refuse new languages without texts, or that cannot be learnt."""
-        training, known = self.training, {language for way in self.data.directions for language in way}
+        training = self.training
+        known = set(chain.from_iterable(self.data.directions))
         for language in self.tokenizer.new_languages:
             if language not in known:
                 problem = f"tokenizer.new_languages: no training set has {language}, only {', '.join(sorted(known))}"
@@ -133,16 +147,23 @@ def load_with_base(
     tree, origins, base = _read(find_recipe(Path(path), str(path)), alone=alone)
     for setting in overrides:
         override(tree, origins, setting)
-    minutes, updates = ("training", MINUTES), ("training", UPDATES)
-    last = [key for key in origins if key in (minutes, updates)][-1:]  # overridden keys come last, in their order
-    if last == [minutes] and origins[minutes].startswith("--set ") and tree["training"][MINUTES] is not None:
-        tree["training"].pop(UPDATES, None)
+    _prefer_minutes_of_set(tree, origins)
     recipe = validated(tree, str(path), origins)
     if base is None:
         return recipe, None
     with suppress(UserError):  # a base need not be valid, nor have name and data
-        return recipe, validated(_merged({"name": recipe.name, "data": recipe.data.model_dump()}, base), str(path))
+        own = {"name": recipe.name, "data": recipe.data.model_dump()}
+        return recipe, validated(_merged(own, base), str(path))
     return recipe, None
+
+
+def _prefer_minutes_of_set(tree: Tree, origins: Origins) -> None:
+    """Remove training.checkpoint_updates if checkpoint_minutes, of which it takes the place, is in a later --set."""
+    minutes = ("training", MINUTES)
+    given = [key for key in origins if key in (minutes, ("training", UPDATES))]  # those of --set last, in their order
+    is_by_set = bool(given) and given[-1] == minutes and origins[minutes].startswith("--set ")
+    if is_by_set and tree["training"][MINUTES] is not None:
+        tree["training"].pop(UPDATES, None)
 
 
 def _read(path: Path, extended_by: tuple[Path, ...] = (), alone: bool = False) -> tuple[Tree, Origins, Tree | None]:
@@ -157,7 +178,8 @@ def _read(path: Path, extended_by: tuple[Path, ...] = (), alone: bool = False) -
         raise UserError(f"{path}: extends itself through {names}", "remove `extends` from one of them")
     tree, origins = read_file(path)
     base_name = tree.pop("extends", None)
-    tree = _without_gone(tree) if alone else tree
+    if alone:
+        _remove_moved(tree)
     if base_name is None:
         return tree, origins, None
     where = f"{origins[('extends',)]}: extends"
@@ -166,19 +188,18 @@ def _read(path: Path, extended_by: tuple[Path, ...] = (), alone: bool = False) -
     if not isinstance(base_name, str):
         hint = "name one recipe, relative to this file, as in extends: base.yaml"
         raise UserError(f"{where}: must be a file name (got {base_name!r})", hint)
-    base, base_origins, _ = _read(find_recipe(path.parent / base_name, base_name), (*extended_by, real))
+    base_path = find_recipe(path.parent / base_name, base_name)
+    base, base_origins, _ = _read(base_path, (*extended_by, real))
     _name_data(base, tree)
     return _merged(base, tree), base_origins | origins, base
 
 
-def _without_gone(given: Any) -> Any:
-    """Return the values of an older model's recipe without keys that are gone."""
-    if isinstance(given, list):
-        return list(map(_without_gone, given))
-    if not isinstance(given, dict):
-        return given
-    given = given | {"file": f"{given['opus']}.zip"} if given.get("opus") else given
-    return {key: _without_gone(value) for key, value in given.items() if key not in GONE and (key, value) != NO_WINDOW}
+def _remove_moved(tree: Tree) -> None:
+    """Remove from an older model's recipe what `decoding` had that is no setting of a search."""
+    decoding = tree.get("decoding")
+    if isinstance(decoding, dict):
+        for key in MOVED:
+            decoding.pop(key, None)
 
 
 def _name_data(base: Tree, tree: Tree) -> None:
@@ -200,7 +221,10 @@ def _merged(base: Any, changes: Any) -> Any:
         return deepcopy(changes)
     if changes.get(MINUTES) is not None:
         base = {key: value for key, value in base.items() if key != UPDATES}
-    return deepcopy(base) | {key: _merged(base.get(key), value) for key, value in changes.items()}
+    merged = deepcopy(base)
+    for key, value in changes.items():
+        merged[key] = _merged(base.get(key), value)
+    return merged
 
 
 def without_settings(recipe: Recipe) -> Recipe:
@@ -215,13 +239,21 @@ def validated(values: object, where: str, origins: Origins | None = None) -> Rec
         return Recipe.model_validate(values)
     except ValidationError as error:
         problems = error.errors(include_url=False)
-    problem = next((p for p in problems if p["type"] == "extra_forbidden"), problems[0])
-    path, text, hint = _explain(problem, tuple(map(str, problem["loc"])))
-    lengths, origins = range(len(path), 0, -1), origins or {}
-    where = next((origins[path[:length]] for length in lengths if path[:length] in origins), where)
+    unknown = [problem for problem in problems if problem["type"] == "extra_forbidden"]
+    first = (unknown or problems)[0]
+    path, text, hint = _explain(first, tuple(map(str, first["loc"])))
     key = f"{'.'.join(path)}: " if path else ""
     more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
-    raise UserError(f"{where}: {key}{text}{more}", hint)
+    place = _origin(path, origins or {}) or where
+    raise UserError(f"{place}: {key}{text}{more}", hint)
+
+
+def _origin(path: tuple[str, ...], origins: Origins) -> str | None:
+    """Return what gave the value of a key or, if nothing did, of the nearest section around it; None if unknown."""
+    for length in range(len(path), 0, -1):
+        if path[:length] in origins:
+            return origins[path[:length]]
+    return None
 
 
 def override_decoding(recipe: Recipe, overrides: Sequence[str]) -> Decoding:
@@ -236,13 +268,16 @@ def override_decoding(recipe: Recipe, overrides: Sequence[str]) -> Decoding:
         if "." in key and not key.startswith("decoding."):
             known = ", ".join(f"decoding.{name}" for name in Decoding.model_fields)
             raise UserError(f"--set {setting}: only keys of decoding can be set here", f"use one of {known}")
-        override(tree, origins, setting if "." in key else f"decoding.{setting}")
+        if "." not in key:
+            setting = f"decoding.{setting}"
+        override(tree, origins, setting)
     return validated(tree, "--set", origins).decoding
 
 
 def _explain(problem: ErrorDetails, path: tuple[str, ...]) -> tuple[tuple[str, ...], str, str]:
     """Return a problem's key path, message and hint."""
-    refusal, given = problem.get("ctx", {}).get("error"), repr(problem["input"])
+    given = repr(problem["input"])
+    refusal = problem.get("ctx", {}).get("error")
     if isinstance(refusal, Refusal):  # its message may start with a key relative to `path`
         key, colon, text = str(refusal).partition(": ")
         if colon and " " not in key:
@@ -260,20 +295,32 @@ def _explain(problem: ErrorDetails, path: tuple[str, ...]) -> tuple[tuple[str, .
         case "model_type":
             example = "{source: train.en, target: train.de}" if len(path) > 1 else "{key: value}"
             return path, f"must be keys with their values (got {given})", f"write them like {example}"
-    allowed = re.findall(r"'([^']+)'", problem.get("ctx", {}).get("expected", ""))
+    expected = problem.get("ctx", {}).get("expected", "")
+    allowed = re.findall(r"'([^']+)'", expected)
     near = difflib.get_close_matches(str(problem["input"]), allowed, n=1, cutoff=0.5)
     hint = f"did you mean {near[0]}?" if near else "correct the value, or remove the key where it has a default"
-    return path, f"{problem['msg'].replace('Input should be', 'must be')} (got {given})", hint
+    message = problem["msg"].replace("Input should be", "must be")
+    return path, f"{message} (got {given})", hint
 
 
 def _nearest_key(path: tuple[str, ...]) -> str:
     """Return a hint for an unknown key: a similar key of its section, else the same key elsewhere, else all keys."""
     *outer, key = path
-    sections = {name: field.annotation for name, field in Recipe.model_fields.items()}
-    kinds = {name: kind for name, kind in sections.items() if isinstance(kind, type) and issubclass(kind, Settings)}
-    owner = Dataset if len(outer) > 1 else kinds.get(outer[0], Settings) if outer else Recipe
+    if (*outer, key) == ("decoding", "all"):
+        return "nmt translate --all translates what has a translation; a recipe has no key for it"
+    sections = dict[str, type[Settings]]()
+    for name, field in Recipe.model_fields.items():
+        if isinstance(field.annotation, type) and issubclass(field.annotation, Settings):
+            sections[name] = field.annotation
+    owner: type[Settings] = Recipe
+    if len(outer) == 1:
+        owner = sections.get(outer[0], Settings)
+    elif outer:
+        owner = Dataset
     near = difflib.get_close_matches(key, owner.model_fields, n=1, cutoff=0.6)
     if near:
         return f"did you mean {'.'.join((*outer, near[0]))}?"
-    elsewhere = [f"{name}.{key}" for name, kind in kinds.items() if key in kind.model_fields]
-    return f"did you mean {' or '.join(elsewhere)}?" if elsewhere else f"use one of {', '.join(owner.model_fields)}"
+    elsewhere = [f"{name}.{key}" for name, section in sections.items() if key in section.model_fields]
+    if elsewhere:
+        return f"did you mean {' or '.join(elsewhere)}?"
+    return f"use one of {', '.join(owner.model_fields)}"

@@ -1,6 +1,6 @@
 """The recipe sections for tokenizer, model, training and decoding: keys, types, defaults and limits.
 
-All their defaults are defined here, except the task-dependent ones in `nmt/recipe/data.py`.
+All their defaults are defined here, except the task-dependent ones in `nmt/recipe/tasks.py`.
 """
 
 from __future__ import annotations
@@ -133,7 +133,8 @@ class Model(Settings):
         multiple = {"sinusoidal": 2, "fairseq": 4, "learned": 1, "words": 4}[self.positions]
         if self.d_model % multiple:
             problem = f"d_model: must be a multiple of {multiple} with positions: {self.positions} (got {self.d_model})"
-            raise Refusal(problem, f"--set model.d_model={-(-self.d_model // multiple) * multiple}")
+            next_multiple = -(-self.d_model // multiple) * multiple
+            raise Refusal(problem, f"--set model.d_model={next_multiple}")
         if self.d_model % self.heads and (self.d_k is None or self.d_v is None):
             fitting = max(h for h in range(1, self.heads) if self.d_model % h == 0)
             problem = f"heads: must divide d_model {self.d_model} unless d_k and d_v are given (got {self.heads})"
@@ -164,7 +165,7 @@ class Training(Settings):
     minutes: float | None = Field(None, gt=0, le=10_000_000)
     """Time budget of the command, from its start to its end, over all resumptions, unless `updates` come first. It
     includes preparing the data, which `nmt preprocess` does apart, and at the end an average of the last
-    `decoding.average_last` checkpoints and its score. If time does not suffice, updates and the last checkpoint come
+    `average_last` checkpoints and its score. If time does not suffice, updates and the last checkpoint come
     before scores; what is left out is said. A validation is left out if it takes over about a tenth of the time."""
     batch_tokens: int = Field(25_000, ge=1, le=MOST_TOKENS)
     """Maximum tokens on each side of an update, including `</s>` but not padding."""
@@ -219,6 +220,8 @@ class Training(Settings):
     """Updates between checkpoints."""
     keep_last: int = Field(20, ge=1, le=MOST_UPDATES)
     """Number of latest checkpoints to keep, besides the best by dev score."""
+    average_last: int = Field(5, ge=1, le=MOST_UPDATES)
+    """Number of latest checkpoints that are averaged at the end of `minutes`, and by `nmt average` by default."""
     log_updates: int = Field(50, ge=1, le=MOST_UPDATES)
     """Updates between lines of metrics.jsonl."""
     valid_beam: int | None = Field(None, ge=1, le=1000)
@@ -260,7 +263,9 @@ class Training(Settings):
     @property
     def decay(self) -> float:
         """Weight decay, given or by default."""
-        return (0.1 if self.optimizer == "muon" else 0.0) if self.weight_decay is None else self.weight_decay
+        if self.weight_decay is not None:
+            return self.weight_decay
+        return 0.1 if self.optimizer == "muon" else 0.0
 
     @property
     def falls(self) -> bool:
@@ -284,7 +289,7 @@ class Decoding(Settings):
     inputs or is longer than 99% of those; and after a clause, in a sentence longer than 99.9% of those; between all
     sentences if the lengths of the training inputs are unknown, as of OPUS-MT's models. sentences: between all of them.
     length: only beyond max_source. none: never; an input beyond max_source is an error. `nmt average` replaces auto by
-    sentences or length in the model that it writes, if that improves dev chrF."""
+    sentences in the model that it writes, if that improves dev chrF."""
     keep: bool = True
     """Copy URLs, e-mail addresses and placeholders such as {name} and %s unchanged, as often as they occur."""
     min_length: int = Field(0, ge=0, le=MOST_EXTRA)
@@ -306,13 +311,9 @@ class Decoding(Settings):
     precision: Literal["auto", "fp32", "bf16", "fp16", "int8"] = "auto"
     """Precision of matrix multiplications. auto is fp32 on a CPU, bf16 on a GPU, and fp16 on GPUs that only emulate
     bf16, such as V100 and T4. fp16 requires a GPU, int8 a CPU."""
-    all: bool = False
-    """In files of translators: translate also what has a translation."""
     review: bool | Literal["model"] = True
     """In files of translators: mark translations for review. model: but for those of exactly the same string in the
     same context of the memory."""
-    average_last: int = Field(5, ge=1, le=MOST_UPDATES)
-    """Number of checkpoints that `nmt average` averages by default."""
 
     @model_validator(mode="after")
     def _lengths(self) -> Self:
@@ -326,8 +327,12 @@ def resolved(section: Settings) -> dict[str, Any]:
     """Return a section's values by key, with those that follow from others, and None for what is ignored."""
     values = dict(section)
     if isinstance(section, Model):
-        values |= {"decoder_layers": section.decoder_depth, "d_k": section.key_width, "d_v": section.value_width}
+        values["decoder_layers"] = section.decoder_depth
+        values["d_k"] = section.key_width
+        values["d_v"] = section.value_width
     if isinstance(section, Training):
-        values |= {"weight_decay": section.decay, "freeze": tuple(sorted(section.freeze))}
-        values["checkpoint_minutes"] = None if section.checkpoint_updates else section.checkpoint_minutes
+        values["weight_decay"] = section.decay
+        values["freeze"] = tuple(sorted(section.freeze))
+        if section.checkpoint_updates:
+            values["checkpoint_minutes"] = None
     return values

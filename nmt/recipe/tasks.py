@@ -47,44 +47,45 @@ class Task:
 
 _NO_SAMPLES = "trees are not drawn at random"
 
-TASKS: Mapping[TaskName, Task] = {
-    "translate": Task(
-        name="translate",
-        noun="a translator",
-        command="nmt translate",
-        condition="with a language as data.target",
-        metric="chrf",
-        label="chrF2",
-        others={"bleu": "BLEU"},
-    ),
-    "parse": Task(
-        name="parse",
-        noun="a parser",
-        command="nmt parse",
-        condition=f"with data.target: {TREE}",
-        metric="f1",
-        label="F1",
-        has_trees=True,
-        # Section 6.3 of the paper gives the search settings. A tree has about three symbols per word, so length limits
-        # must be higher than for translation.
-        defaults={
-            "data": {"max_length": 512, "max_ratio": 20.0},
-            "tokenizer": {"shared": False},
-            "model": {"tie_embeddings": "target"},
-            "decoding": {"beam": 21, "alpha": 0.3, "max_extra": 300},
-        },
-        fixed={
-            "tokenizer.shared": (False, "words and trees have no symbols in common"),
-            "decoding.min_length": (0, "the words of a sentence determine how long its tree can be"),
-            "decoding.split": ("auto", "a tree is over one sentence"),
-            "decoding.no_repeat": (None, "a tree repeats its brackets"),
-            "decoding.temperature": (1.0, _NO_SAMPLES),
-            "decoding.top_k": (None, _NO_SAMPLES),
-            "decoding.top_p": (1.0, _NO_SAMPLES),
-            "decoding.seed": (1, _NO_SAMPLES),
-        },
-    ),
-}
+_TRANSLATE = Task(
+    name="translate",
+    noun="a translator",
+    command="nmt translate",
+    condition="with a language as data.target",
+    metric="chrf",
+    label="chrF2",
+    others={"bleu": "BLEU"},
+)
+
+_PARSE = Task(
+    name="parse",
+    noun="a parser",
+    command="nmt parse",
+    condition=f"with data.target: {TREE}",
+    metric="f1",
+    label="F1",
+    has_trees=True,
+    # Section 6.3 of the paper gives the search settings. A tree has about three symbols per word, so length limits
+    # must be higher than for translation.
+    defaults={
+        "data": {"max_length": 512, "max_ratio": 20.0},
+        "tokenizer": {"shared": False},
+        "model": {"tie_embeddings": "target"},
+        "decoding": {"beam": 21, "alpha": 0.3, "max_extra": 300},
+    },
+    fixed={
+        "tokenizer.shared": (False, "words and trees have no symbols in common"),
+        "decoding.min_length": (0, "the words of a sentence determine how long its tree can be"),
+        "decoding.split": ("auto", "a tree is over one sentence"),
+        "decoding.no_repeat": (None, "a tree repeats its brackets"),
+        "decoding.temperature": (1.0, _NO_SAMPLES),
+        "decoding.top_k": (None, _NO_SAMPLES),
+        "decoding.top_p": (1.0, _NO_SAMPLES),
+        "decoding.seed": (1, _NO_SAMPLES),
+    },
+)
+
+TASKS: Mapping[TaskName, Task] = {"translate": _TRANSLATE, "parse": _PARSE}
 
 
 def task_of(target: object) -> TaskName:

@@ -36,7 +36,8 @@ class Loader(yaml.SafeLoader):
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         """Compose a key or value; raise ConstructorError for a tag."""
         event: Any = self.peek_event()  # type: ignore[no-untyped-call]
-        if tag := getattr(event, "tag", None):
+        tag = getattr(event, "tag", None)
+        if tag:
             problem = f"recipes have no tags, such as {tag}"
             raise yaml.constructor.ConstructorError(problem=problem, problem_mark=event.start_mark)
         return super().compose_node(parent, index)
@@ -49,17 +50,18 @@ for _tag, _pattern, _first in (
     ("float", r"[-+]?(\.[0-9]+|[0-9][0-9_]*(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)", "-+.0123456789"),
     ("null", r"~|null|Null|NULL|", ["~", "n", "N", ""]),
 ):
-    Loader.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(f"^(?:{_pattern})$"), list(_first))
+    _whole = re.compile(f"^(?:{_pattern})$")
+    Loader.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", _whole, list(_first))
 
 
 class Dumper(yaml.SafeDumper):
     """YAML dumper that quotes any string that `Loader` would not read as a string."""
 
 
-Dumper.yaml_implicit_resolvers = {
-    first: [*yaml.SafeDumper.yaml_implicit_resolvers.get(first, []), *Loader.yaml_implicit_resolvers.get(first, [])]
-    for first in {*yaml.SafeDumper.yaml_implicit_resolvers, *Loader.yaml_implicit_resolvers}
-}
+Dumper.yaml_implicit_resolvers = dict(yaml.SafeDumper.yaml_implicit_resolvers)
+for _first_character, _resolvers in Loader.yaml_implicit_resolvers.items():
+    _usual = Dumper.yaml_implicit_resolvers.get(_first_character, [])
+    Dumper.yaml_implicit_resolvers[_first_character] = [*_usual, *_resolvers]
 
 
 def dump(values: Mapping[str, Any]) -> str:
@@ -93,7 +95,8 @@ def read_file(path: Path) -> tuple[Tree, Origins]:
 def _parse(text: str) -> tuple[Any, yaml.Node]:
     """Parse YAML; return its value and its root node. Raise one of NOT_YAML if it is invalid."""
     loader = Loader(text)  # a SafeLoader: plain values only
-    node = loader.get_single_node() or yaml.ScalarNode("tag:yaml.org,2002:null", "")
+    nothing = yaml.ScalarNode("tag:yaml.org,2002:null", "")
+    node = loader.get_single_node() or nothing
     return loader.construct_document(node), node
 
 
@@ -109,19 +112,23 @@ def _locate(node: yaml.Node, file: str, path: tuple[str, ...] = (), found: Origi
 
     Raise UserError for too many values, deep nesting, or a duplicate key, which YAML would accept silently.
     """
-    found = {} if found is None else found
+    if found is None:
+        found = {}
     if len(path) > MOST_LEVELS or len(found) > MOST_VALUES:
         problem = f"nested too deeply, or more than {MOST_VALUES:,} values, each alias counted as what it stands for"
         raise UserError(f"{file}: {problem}", "remove what is not a key of a recipe")
-    items: list[tuple[str, yaml.Node, yaml.Node]] = []
+    items: list[tuple[str, yaml.Node, yaml.Node]] = []  # name, node that has its line, value
     if isinstance(node, yaml.MappingNode):
         items = [(key.value, key, value) for key, value in node.value]
     elif isinstance(node, yaml.SequenceNode):
         items = [(str(index), item, item) for index, item in enumerate(node.value)]
     for name, marked, value in items:
-        key, line = (*path, name), marked.start_mark.line + 1
+        key = (*path, name)
+        line = marked.start_mark.line + 1
         if key in found:
-            problem = f"{file}:{line}: {'.'.join(key)}: is already in line {found[key].rpartition(':')[2]}"
+            _, _, earlier = found[key].rpartition(":")
+            dotted = ".".join(key)
+            problem = f"{file}:{line}: {dotted}: is already in line {earlier}"
             raise UserError(problem, "keep one of the two, with what belongs to both")
         found[key] = f"{file}:{line}"
         _locate(value, file, key, found)
@@ -131,7 +138,7 @@ def _locate(node: yaml.Node, file: str, path: tuple[str, ...] = (), found: Origi
 def override(tree: Tree, origins: Origins, setting: str) -> None:
     """Apply a `section.key=value` setting, whose value is YAML; raise UserError if it is malformed."""
     key, equals, text = setting.partition("=")
-    parts = key.strip().split(".")
+    parts = tuple(key.strip().split("."))
     shown = setting if len(setting) <= 200 else f"{setting[:200]}…"
     if not is_utf8(setting):
         problem = f"--set {shown}: has bytes that are not UTF-8, or that are beyond ASCII in a locale that has no more"
@@ -142,38 +149,49 @@ def override(tree: Tree, origins: Origins, setting: str) -> None:
         value, node = _parse(text)
     except NOT_YAML:
         raise UserError(f"--set {shown}: the value is not valid YAML", "quote it: --set 'name=\"a: b\"'") from None
-    _locate(node, f"--set {shown}", tuple(parts))
+    _locate(node, f"--set {shown}", parts)
     for depth, part in enumerate(parts[:-1], 1):
         if part not in tree:
-            origins[tuple(parts[:depth])] = f"--set {setting}"
+            origins[parts[:depth]] = f"--set {setting}"
         child = tree.setdefault(part, {})
         if not isinstance(child, dict):
             whole = ".".join(parts[:depth])
             raise UserError(f"--set {shown}: {whole} has no keys", f"set all of it: --set '{whole}=VALUE'")
         tree = child
     tree[parts[-1]] = value
-    for replaced in [path for path in origins if path[: len(parts)] == tuple(parts)]:
-        del origins[replaced]
-    origins[tuple(parts)] = f"--set {setting}"
+    for path in list(origins):
+        if path[: len(parts)] == parts:
+            del origins[path]
+    origins[parts] = f"--set {setting}"
 
 
 def shipped_recipes() -> dict[str, Path]:
     """Return the recipes that come with nmt by name, such as `laptop` and `table3/big`."""
     installed = Path(__file__).parents[1] / "recipes"
-    folder = installed if installed.is_dir() else installed.parents[1] / "recipes"  # beside nmt/ in a clone
-    return {path.relative_to(folder).with_suffix("").as_posix(): path for path in sorted(folder.rglob("*.yaml"))}
+    folder = installed
+    if not installed.is_dir():
+        folder = installed.parents[1] / "recipes"  # beside nmt/ in a clone
+    found = {}
+    for path in sorted(folder.rglob("*.yaml")):
+        name = path.relative_to(folder).with_suffix("")
+        found[name.as_posix()] = path
+    return found
 
 
 def find_recipe(path: Path, name: str) -> Path:
     """Return `path` if it is a file, else the path of nmt's recipe `name`, or `path` if there is none."""
-    return path if os.path.lexists(path) and not path.is_dir() else shipped_recipes().get(name, path)
+    if os.path.lexists(path) and not path.is_dir():
+        return path
+    return shipped_recipes().get(name, path)
 
 
 def _known_recipes(path: Path) -> str:
     """Return a hint that names similar recipes beside `path` or, if there are none, those that come with nmt."""
-    found = sorted(p.name for p in path.parent.glob("*.yaml")) if path.parent.is_dir() else []
-    if near := difflib.get_close_matches(path.name, found, n=3, cutoff=0.5):
+    found = sorted(other.name for other in path.parent.glob("*.yaml"))
+    near = difflib.get_close_matches(path.name, found, n=3, cutoff=0.5)
+    if near:
         return f"name a recipe that is in {path.parent}: {', '.join(near)}"
     folder = "table3" if path.parent.name == "table3" else ""
-    shipped = ", ".join(name for name in shipped_recipes() if name.rpartition("/")[0] == folder)
-    return f"name a file, such as {', '.join(found[:3]) or 'my.yaml'}, or a recipe that comes with nmt: {shipped}"
+    shipped = [name for name in shipped_recipes() if name.rpartition("/")[0] == folder]
+    examples = ", ".join(found[:3]) or "my.yaml"
+    return f"name a file, such as {examples}, or a recipe that comes with nmt: {', '.join(shipped)}"

@@ -199,10 +199,10 @@ def _headline(record: RunRecord, best: tuple[float, int] | None) -> tuple[float,
             return None
         score, step = best
         return score, f"best dev {task.label}, at update {step:,}", ""
-    steps = average.info["steps"]
+    steps = average.info.steps
     of = f"the average of {len(steps)} checkpoints" if len(steps) > 1 else f"update {steps[0]:,}"
     details = []
-    interval = average.info.get("interval")
+    interval = average.info.interval
     if interval:
         details.append(f"95% interval {interval[0]:.2f} to {interval[1]:.2f}")
     for key, name in task.others.items():

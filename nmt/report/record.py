@@ -172,9 +172,9 @@ def _newest_signatures(found: Sequence[Bundle]) -> Mapping[str, str]:
 def _tried(average: Bundle | None, task: Task) -> list[tuple[int, float]]:
     """Return the averages that were compared to choose this one: how many checkpoints, and the dev score."""
     tried = []
-    for point in average.info.get("curve", []) if average else []:
+    for point in average.info.curve if average else []:
         if {"last", task.metric} <= point.keys():
-            tried.append((point["last"], point[task.metric]))
+            tried.append((int(point["last"]), point[task.metric]))
     return tried
 
 
@@ -277,6 +277,6 @@ def _read_average(path: Path, found: Sequence[Bundle]) -> Bundle | None:
     with suppress(UserError):
         average = Bundle.read(path / AVERAGED)
         newest = (found or [average])[-1]
-        if average.info["run"] == newest.info["run"] and average.is_scored_on(newest.info):
+        if average.info.run == newest.info.run and average.is_scored_on(newest.info.dev_set):
             return average
     return None

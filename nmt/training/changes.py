@@ -23,7 +23,7 @@ def changes(checkpoint: Bundle, recipe: Recipe, data: Mapping[str, str]) -> Iter
     from nmt.data.pairs import check_inputs
 
     run = checkpoint.path.parent
-    is_same = checkpoint.info["train_data"] == data["train_data"]
+    is_same = checkpoint.info.train_data == data["train_data"]
     for section in ("model",) if is_same else ("model", "tokenizer"):
         for key, before, now in _differences(section, checkpoint.recipe, recipe):
             raise UserError(f"{key}: is {now}, but the run in {run} was started with {before}", ELSEWHERE)
@@ -39,7 +39,7 @@ def changes(checkpoint: Bundle, recipe: Recipe, data: Mapping[str, str]) -> Iter
             if key in ("training.updates", "training.minutes") and recipe.training.falls:
                 line += ", at whose end the learning rate is zero now"
             yield line
-    if not checkpoint.is_scored_on(data):
+    if not checkpoint.is_scored_on(data["dev_set"]):
         yield "changed: data.valid; scores of earlier checkpoints are not compared with those from now on"
 
 

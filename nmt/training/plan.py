@@ -15,7 +15,7 @@ import torch
 
 from nmt.compute.choice import for_training, fp32_multiplier, product_dtype
 from nmt.data.data_report import mean_lengths, training_pairs
-from nmt.data.folders import directory, identify
+from nmt.data.folders import directory, look_up
 from nmt.exchange.resolve import initial_bundle
 from nmt.model.transformer import Transformer, parameter_groups
 from nmt.parsing.linearization import load_tokenizer
@@ -55,7 +55,7 @@ def make_plan(recipe: Recipe, device: torch.device, devices: int = 1) -> Plan:
     on_cpu = device.type == "cpu"
     initial = initial_bundle(recipe)
     # The folder of the data or, if it is not up to date, that of the same name
-    current, _ = identify(recipe, initial.path if initial else None)
+    current, _ = look_up(recipe, initial.path if initial else None)
     prepared = current or directory(recipe)
     lengths = mean_lengths(prepared)
     source, target = lengths or ASSUMED_LENGTHS[recipe.task.name]

@@ -94,13 +94,13 @@ class Run:
         if resumed is None:
             self.info["run"] = uuid4().hex[:12]
         else:
-            self.info["run"] = resumed.info["run"]
-            if not resumed.is_scored_on(data):
+            self.info["run"] = resumed.info.run
+            if not resumed.is_scored_on(data["dev_set"]):
                 self.mark = {"new_dev_set": True}
             if recipe.data.valid:
                 # The run may have been killed before it scored the checkpoint, or have another development set now.
                 self.lacks_scores = not resumed.scores
-                if resumed.info["unscored"] or self.mark:
+                if resumed.info.unscored or self.mark:
                     self.unscored = resumed.path
         if lengths:
             self.info["lengths"] = lengths.model_dump()
@@ -127,7 +127,7 @@ class Run:
             budget.lines = len(scorer.sources)
             budget.batches = scorer.tokens / training.batch_tokens
             budget.validations = 1.0
-            budget.averages = resumed is not None and self.recipe.decoding.average_last > 1
+            budget.averages = resumed is not None and self.recipe.training.average_last > 1
         return budget
 
     def train(self) -> Budget:
@@ -295,7 +295,7 @@ class Run:
             is_frequent = self.recipe.training.checkpoint_updates is not None
             pace = self.budget.last_pace() if self._is_over() else self.budget.pace(is_frequent)
             self._score(path, progress, pace)
-        self.budget.averages = self.recipe.decoding.average_last > 1  # with the checkpoint that is to come
+        self.budget.averages = self.recipe.training.average_last > 1  # with the checkpoint that is to come
 
     def _score(self, path: Path, progress: Progress, pace: Pace | None) -> None:
         """Score the model on the development set, and add the scores to its checkpoint at `path`.

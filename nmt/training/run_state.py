@@ -124,11 +124,11 @@ class BestScore:
     @classmethod
     def of(cls, found: Sequence[Bundle], data: Mapping[str, str]) -> Self:
         """Return that of a run's checkpoints, newest first, by their scores on the development set of `data`."""
-        scored = [each for each in found if each.scores and each.is_scored_on(data)]
+        scored = [each for each in found if each.scores and each.is_scored_on(data["dev_set"])]
         top = best(scored)
         if top is None:
             return cls()
-        return cls(top.scores, scored[0].info["without_improvement"])
+        return cls(top.scores, scored[0].info.without_improvement)
 
     def add(self, scores: dict[str, float], task: Task) -> bool:
         """Add the next checkpoint's dev scores; return whether it is the best so far."""

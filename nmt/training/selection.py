@@ -32,7 +32,7 @@ UNLIMITED = Budget(None, lambda: 0.0)
 def write_default_average(
     directory: Path, out: Path | None, device: torch.device, console: Console, budget: Budget = UNLIMITED
 ) -> Bundle:
-    """Average a run's newest `decoding.average_last` checkpoints.
+    """Average a run's newest `training.average_last` checkpoints.
 
     Once the learning rate has fallen almost to zero, the last checkpoint is usually the best, and older ones may do
     harm. Then average only as many as help on the development set or, if its scores are not here, the newest alone.
@@ -44,7 +44,7 @@ def write_default_average(
         with suppress(UserError):
             is_here = bool(newest.scores) and find_prepared(newest, directory).exists()
         if is_here:
-            most = newest.recipe.decoding.average_last
+            most = newest.recipe.training.average_last
             return write_best_average(directory, out, device, console, most, budget)
         if not from_before_the_end([newest]):
             console.say("the learning rate has fallen: without dev scores, the newest checkpoint is kept alone")
@@ -113,7 +113,7 @@ def write_best_average(
             if not chosen:
                 chosen = count
                 best_weights = weights
-            if most and count == 1 and "interval" in newest.info:
+            if most and count == 1 and "interval" in newest.written:
                 info: dict[str, Any] | None = _scores_of(newest)
             else:
                 load_weights(model, weights, oldest.path)
@@ -136,7 +136,7 @@ def write_best_average(
 
 def _scores_of(checkpoint: Bundle) -> dict[str, Any]:
     """Return what bundle.json tells of the scores of a checkpoint; of a run's last one, with an interval."""
-    return {key: checkpoint.info[key] for key in SCORED if key in checkpoint.info}
+    return {key: checkpoint.written[key] for key in SCORED if key in checkpoint.written}
 
 
 def _info(validation: Validation, model: Transformer, budget: Budget, console: Console) -> dict[str, Any] | None:
@@ -183,11 +183,11 @@ def compare_with_one(average: Bundle, run: Path, device: torch.device, console: 
     early in the training.
     """
     found = checkpoints(run)
-    steps = average.info["steps"]
+    steps = average.info.steps
     task = average.task
     newest = found[-1]
     top = best(found)
-    if steps == [newest.step] or "curve" in average.info:
+    if steps == [newest.step] or "curve" in average.written:
         return
 
     def alone(option: str) -> str:
@@ -272,7 +272,7 @@ def choose_split(
         return average
     decoding = recipe.decoding.model_copy(update={"split": "sentences"})
     recipe = recipe.model_copy(update={"decoding": decoding})
-    info = {key: value for key, value in average.info.items() if key not in ("format", "task", "lossy", "hashes")}
+    info = {key: value for key, value in average.written.items() if key not in ("format", "task", "lossy", "hashes")}
     save_bundle(average.path, average.weights(), recipe, average.tokenizer(), info)
     return _scored(Bundle.read(average.path), validation.with_split("sentences"), device)
 
@@ -289,8 +289,8 @@ def write_final_average(directory: Path, device: torch.device, console: Console,
     top = best(found)
     if (path / MANIFEST).exists():
         there = Bundle.read(path)
-        is_same = (there.info["run"], there.step) == (newest.info["run"], newest.step)
-        if is_same and there.is_scored_on(newest.info) and (there.dev_score is not None or top is None):
+        is_same = (there.info.run, there.step) == (newest.info.run, newest.step)
+        if is_same and there.is_scored_on(newest.info.dev_set) and (there.dev_score is not None or top is None):
             return
     command = shlex.join(["nmt", "average", str(directory)])
     later = f"not averaged: training.minutes leaves no time for it; later: {command}"
@@ -298,7 +298,7 @@ def write_final_average(directory: Path, device: torch.device, console: Console,
         console.say(later)
         return
     result = write_default_average(directory, None, device, console, budget)
-    steps = result.info["steps"]
+    steps = result.info.steps
     averaged = "averaged 1 checkpoint" if len(steps) == 1 else f"averaged {len(steps)} checkpoints"
     said = f"{averaged}: {path}"
     if newest.recipe.data.valid:

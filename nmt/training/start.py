@@ -21,7 +21,7 @@ from nmt.checkpoint.reading import MANIFEST, Bundle, checkpoint_folders, load_we
 from nmt.compute.choice import set_precision
 from nmt.data.corpus import Corpus
 from nmt.data.epochs import remove_plans
-from nmt.data.folders import directory, fingerprints, fingerprints_of, identify
+from nmt.data.folders import directory, fingerprints, fingerprints_of, look_up
 from nmt.data.prepare import prepare
 from nmt.exchange.resolve import initial_bundle, other_directions, unused_tokenizer, with_model_of
 from nmt.model.transformer import Transformer, part_of
@@ -91,7 +91,7 @@ def _open(
     tokenizer_from = origin.path if origin else None
     data: dict[str, str] = {}
     if resumed is not None:
-        _, inputs = identify(recipe, tokenizer_from)
+        _, inputs = look_up(recipe, tokenizer_from)
         data = fingerprints(inputs)
         for line in changes(resumed, recipe, data):
             console.say(line)
@@ -103,7 +103,7 @@ def _open(
     best_score = asdict(BestScore.of(found, data))
     if resumed is None:
         return None, {}, best_score, str(prepared.path)
-    return resumed.path.name, resumed.info, best_score, str(prepared.path)
+    return resumed.path.name, resumed.written, best_score, str(prepared.path)
 
 
 def make_learner(recipe: Recipe, prepared: Path, group: Group, console: Console, checkpoint: Bundle | None) -> Learner:

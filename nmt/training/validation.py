@@ -337,7 +337,7 @@ def find_prepared(bundle: Bundle, run: Path) -> Path:
     with suppress(UserError, KeyError, TypeError):  # no run.json, or a damaged one
         places.append((run / read_json(run / ABOUT)["prepared"]).resolve())
     for place in places:
-        found = find(place, bundle.info)
+        found = find(place, bundle.info.train_data, bundle.info.dev_set)
         if found is not None:
             return found
     problem = "was prepared from other data or settings" if places[0].exists() else "holds no prepared data"

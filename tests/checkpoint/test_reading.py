@@ -61,8 +61,8 @@ def test_an_average_is_the_mean_in_fp32_and_names_its_checkpoints(ckpts: Path) -
     for name, tensor in read_tensors(result.path / "model.safetensors").items():
         mean = torch.stack([part[name].double() for part in parts]).mean(0)
         torch.testing.assert_close(tensor.double(), mean, rtol=1e-6, atol=1e-7)
-    assert result.info["steps"] == [400, 600, 800]
-    assert result.info["run"] == Bundle.read(ckpts / "step-00000800").info["run"]
+    assert result.info.steps == [400, 600, 800]
+    assert result.info.run == Bundle.read(ckpts / "step-00000800").info.run
     assert not (result.path / "training.safetensors").exists()
 
 
@@ -71,7 +71,7 @@ def test_an_average_of_another_run_is_not_used(ckpts: Path) -> None:
     bundle, note = resolve(ckpts)
     assert bundle.path.name.startswith("step-")
     assert "is of another run than the checkpoints" in note
-    edit(ckpts / "averaged", run=bundle.info["run"])
+    edit(ckpts / "averaged", run=bundle.info.run)
     edit(ckpts / "step-00000800", run="a third")  # it is the newest that counts
     assert "is of another run than the checkpoints" in resolve(ckpts)[1]
 
@@ -82,7 +82,7 @@ def test_the_best_by_dev_score_are_averaged_and_used(ckpts: Path) -> None:
             chrf = scores.get(int(path.name[5:]))
             edit(path, scores={} if chrf is None else {"chrf": chrf, "perplexity": 2.0})
         result = average(ckpts, best=best)
-        assert result.info["steps"] == steps  # of equals the later
+        assert result.info.steps == steps  # of equals the later
         assert resolve(ckpts)[0].path == result.path  # as no checkpoint is newer than the choice
     edit(ckpts / "step-00000400", scores={})
     with pytest.raises(UserError, match="none of its checkpoints has a dev score"):
@@ -133,7 +133,7 @@ def test_checkpoints_of_different_runs_are_not_averaged(ckpts: Path) -> None:
     edit(ckpts / "step-00000600", run="another")
     with pytest.raises(UserError, match="of different runs, another and"):
         average(ckpts, last=2)
-    assert average(ckpts, last=1).info["steps"] == [800]
+    assert average(ckpts, last=1).info.steps == [800]
 
 
 def test_half_precision_weights_are_summed_in_single(ckpts: Path) -> None:
@@ -198,7 +198,7 @@ def test_two_averages_of_one_name_are_written_one_after_the_other(nmt, ckpts: Pa
     first.join(60)
     assert (done.code, there) == (0, [False])
     assert f"{tmp_path / 'out'}: another nmt is writing there; waiting until it ends\n" in done.err
-    assert len(Bundle.read(tmp_path / "out").info["steps"]) == 2
+    assert len(Bundle.read(tmp_path / "out").info.steps) == 2
 
 
 def test_a_folder_whose_name_is_not_utf8_is_to_be_renamed(ckpts: Path) -> None:
@@ -215,7 +215,7 @@ def test_an_average_is_of_as_many_checkpoints_as_the_recipe_of_the_newest_says(c
         changed = re.sub("average_last: [0-9]+", f"average_last: {number}", recipe)
         (folder / "recipe.yaml").write_text(changed)
         edit(folder, hashes={})
-    assert average(ckpts).info["steps"] == [400, 600, 800]
+    assert average(ckpts).info.steps == [400, 600, 800]
 
 
 def test_an_average_is_refused_its_place_before_anything_is_computed(nmt, ckpts: Path, monkeypatch) -> None:

@@ -147,8 +147,8 @@ def test_training_goes_on_meanwhile_and_saved_and_scored_is_said_once_it_is(
     written.wait()
     assert said == [path.name, "scores"]
     info = Bundle.read(path).info
-    assert (info["run"], info["step"], info["data"], info["unscored"]) == ("r", 1, "d", False)
-    assert info["scores"] == {"chrf": 3.0}
+    assert (info.run, info.step, info.data, info.unscored) == ("r", 1, "d", False)
+    assert info.scores == {"chrf": 3.0}
 
 
 class Slow:

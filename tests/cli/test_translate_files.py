@@ -134,7 +134,7 @@ def test_an_icu_message_that_stays_is_named_and_counted(nmt, ready: tuple[object
 
 
 def test_all_units_without_review_if_asked(nmt, ready: tuple[object, ...]) -> None:
-    settings = ("--set", "decoding.all=true", "--set", "decoding.review=false")
+    settings = ("--all", "--set", "decoding.review=false")
     done = nmt(*ready, "--input", "in/*.po", "--output", "out", *settings)
     assert done.code == 0, done.err
     assert read(Path("out/a.po"))["f g h"] == "h g f"
@@ -146,7 +146,8 @@ def test_all_units_without_review_if_asked(nmt, ready: tuple[object, ...]) -> No
     [
         (("--input", "in"), "need --output"),
         (("--input", "in/a.po", "--output", "a.xlf"), "--output a.xlf: does not end in .po"),
-        (("--input", "in/a.po", "--output", "in/a.po", "--set", "decoding.all=true"), "is also the input"),
+        (("--input", "in/a.po", "--output", "in/a.po", "--all"), "is also the input"),
+        (("--all",), "--all is for files of translators"),
         (("--ledger", "a.tsv"), "--ledger is for files of translators"),
         (("--input", "page.html", "--output", "b.po"), "page.html: none of the formats that are"),
         (("--input", "empty", "--output", "b.po"), "empty: this folder has no files"),

@@ -12,6 +12,7 @@ from prepared import OUT, QUIET, recipe, sentences, write
 
 from nmt.data import prepare as preparation
 from nmt.data.corpus import Chunk, Corpus, PairEncoder, encode_chunks
+from nmt.data.pairs import Pair
 from nmt.system.errors import UserError
 from nmt.text.tokenizer import Tokenizer
 
@@ -130,6 +131,6 @@ def test_chunks_come_in_order_whichever_is_ready_first(given: Path) -> None:
     encoder = PairEncoder((tokenizer.source, tokenizer.target), recipe().data)
     sizes = [400, 1, 300, 1, 1, 200]
     chunks = [
-        Chunk(n, 1, [("q " * size, "q " * size)] * size, np.zeros(size, np.bool_)) for n, size in enumerate(sizes)
+        Chunk(n, 1, [Pair("q " * size, "q " * size)] * size, np.zeros(size, np.bool_)) for n, size in enumerate(sizes)
     ]
     assert [(chunk.dataset, chunk.read) for chunk in encode_chunks(encoder, chunks, 3)] == list(enumerate(sizes))

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from prepared import OUT, QUIET, fingerprint, recipe, snapshot
 
-from nmt.data.folders import beside, find, fingerprints, identify
+from nmt.data.folders import beside, find, fingerprints, look_up
 from nmt.data.prepare import prepare
 from nmt.recipe import Recipe
 from nmt.system.errors import UserError
@@ -120,17 +120,18 @@ def test_several_at_once_wait_for_one_and_use_its_data() -> None:
 def test_a_run_is_tied_to_its_training_data_and_scores_to_their_dev_set(
     change: dict[str, Any], differ: list[str]
 ) -> None:
-    before, after = (fingerprints(identify(each, None)[1]) for each in (recipe(), recipe(**change)))
+    before, after = (fingerprints(look_up(each, None)[1]) for each in (recipe(), recipe(**change)))
     assert [key for key in before if before[key] != after[key]] == differ
 
 
 def test_data_with_another_test_set_serves_a_bundle_and_with_another_dev_set_does_not() -> None:
-    info = fingerprints(identify(recipe(), None)[1])
+    hashes = fingerprints(look_up(recipe(), None)[1])
+    wanted = (hashes["train_data"], hashes["dev_set"])
     prepare(recipe(data={"test": []}), QUIET, 1)
-    assert find(OUT, info) == OUT
+    assert find(OUT, *wanted) == OUT
     shutil.rmtree(OUT)
     prepare(recipe(data={"valid": []}), QUIET, 1)
-    assert find(OUT, info) is None
+    assert find(OUT, *wanted) is None
 
 
 @pytest.mark.parametrize("root", ["/elsewhere", "~/elsewhere"])
@@ -149,8 +150,8 @@ def test_files_of_translators_that_are_read_in_another_way_are_other_data(monkey
     header = 'msgid ""\nmsgstr "Content-Type: text/plain; charset=UTF-8\\n"\n\n'
     Path("a.po").write_text(header + 'msgid "one"\nmsgstr "eins"\n')
     ours = [recipe(data={"train": [{"file": "a.po"}]}), recipe()]
-    before = [identify(each, None)[1]["fingerprint"] for each in ours]
+    before = [look_up(each, None)[1]["fingerprint"] for each in ours]
     monkeypatch.setattr("nmt.data.folders.READING", 0)
-    after = [identify(each, None)[1]["fingerprint"] for each in ours]
+    after = [look_up(each, None)[1]["fingerprint"] for each in ours]
     assert before[0] != after[0]
     assert before[1] == after[1]

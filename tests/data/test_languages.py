@@ -11,6 +11,7 @@ from prepared import recipe, report, write
 from nmt.data import languages
 from nmt.data.duplicates import hash_pairs
 from nmt.data.languages import JUDGED, LanguageJudge, LanguageSample, label_of
+from nmt.data.pairs import Pair
 from nmt.data.prepare import prepare
 from nmt.system.console import Console
 
@@ -36,7 +37,7 @@ def judge() -> LanguageJudge:
 
 def found(judge: LanguageJudge, pairs: list[tuple[str, str]], *ways: str) -> tuple[int, list[str]]:
     sample = LanguageSample()
-    sample.add(1, pairs, hash_pairs(pairs, ways))
+    sample.add(1, [Pair(*pair) for pair in pairs], hash_pairs(pairs, ways))
     count, odd = sample.judged(judge, ways)
     return count, [f"{line}: {why}" for line, _, why in odd]
 
@@ -77,7 +78,7 @@ def test_codes_of_three_letters_are_known() -> None:
 
 
 def test_a_sample_has_each_pair_once_in_any_order() -> None:
-    pairs = [(f"source {number % 3000}", "target") for number in range(6000)]
+    pairs = [Pair(f"source {number % 3000}", "target") for number in range(6000)]
     hashes = hash_pairs(pairs, ("en", "de"))
     whole, shuffled = LanguageSample(), LanguageSample()
     for first in range(0, 6000, 500):

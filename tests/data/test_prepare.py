@@ -13,7 +13,8 @@ from prepared import OUT, QUIET, WORDS, recipe, report, sentences, snapshot, tab
 from nmt.data import prepare as preparation
 from nmt.data.corpus import HELD_OUT
 from nmt.data.data_report import read_report
-from nmt.data.prepare import prepare, take, trained_lengths
+from nmt.data.pairs import Pair
+from nmt.data.prepare import choose_held_out, prepare, trained_lengths
 from nmt.decoding.splitter import LineSplitter
 from nmt.formats.sentences import TrainedLengths
 from nmt.recipe import Decoding
@@ -309,21 +310,22 @@ def test_sizes_that_are_not_said_are_a_user_error(content: str | None) -> None:
 
 # --- pairs set aside ----------------------------------------------------------------------------------------
 
-PAIRS = [(f"source {number % 80}", f"target {number}") for number in range(100)]  # 20 sources come twice
+PAIRS = [Pair(f"source {number % 80}", f"target {number}") for number in range(100)]  # 20 sources come twice
 
 
 def test_taken_pairs_have_distinct_sources_that_no_order_changes() -> None:
-    found = take(PAIRS, {"valid": 10, "test": 20})
+    found = choose_held_out(PAIRS, {"valid": 10, "test": 20})
     sources = [pair[0] for split in found.values() for pair in split]
     assert len(set(sources)) == 30
     assert all(pair == next(each for each in PAIRS if each[0] == pair[0]) for pair in found["test"])
     shuffled = random.Random(1).sample(PAIRS, len(PAIRS))
-    again = take(shuffled, {"valid": 10, "test": 20})
+    again = choose_held_out(shuffled, {"valid": 10, "test": 20})
     assert {pair[0] for pair in again["test"]} == {pair[0] for pair in found["test"]}
-    one_more = take([*PAIRS, ("new", "neu")], {"test": 20})
+    one_more = choose_held_out([*PAIRS, Pair("new", "neu")], {"test": 20})
     assert {pair[0] for pair in one_more["test"]} <= {"new", *(pair[0] for pair in found["test"])}
-    assert take(PAIRS, {"valid": 5, "test": 20})["test"] == found["test"]  # whatever valid takes
-    assert len(take([*PAIRS, ("", "x"), ("x", ""), ("\ufffd", "x")], {"test": 100})["test"]) == 80
+    assert choose_held_out(PAIRS, {"valid": 5, "test": 20})["test"] == found["test"]  # whatever valid takes
+    unusable = [Pair("", "x"), Pair("x", ""), Pair("\ufffd", "x")]
+    assert len(choose_held_out([*PAIRS, *unusable], {"test": 100})["test"]) == 80
 
 
 def test_what_valid_and_test_take_is_not_trained_on() -> None:

@@ -217,7 +217,7 @@ def test_many_languages_are_those_of_transformers(many: tuple[bool, Path, Any], 
     is_nllb, folder, theirs = many
     imported, _ = resolve(folder)
     ours = nmt.load(folder, device="cpu", beam=beam, alpha=0.0, max_extra=9, split="none", keep=False)
-    save_bundle(folder / "bundle", imported.weights(), imported.recipe, imported.tokenizer(), imported.info)
+    save_bundle(folder / "bundle", imported.weights(), imported.recipe, imported.tokenizer(), imported.written)
     export(Bundle.read(folder / "bundle"), folder / "out")
     before, after = theirs.state_dict(), transformers.AutoModelForSeq2SeqLM.from_pretrained(folder / "out").state_dict()
     assert all(torch.equal(after[name], weight) for name, weight in before.items())
@@ -256,7 +256,7 @@ def test_many_languages_are_those_of_transformers(many: tuple[bool, Path, Any], 
 def test_tokens_that_transformers_adds_are_refused_by_name(many: tuple[bool, Path, Any]) -> None:
     _, folder, model = many
     imported, _ = resolve(folder)
-    save_bundle(folder / "bundle", imported.weights(), imported.recipe, imported.tokenizer(), imported.info)
+    save_bundle(folder / "bundle", imported.weights(), imported.recipe, imported.tokenizer(), imported.written)
     export(Bundle.read(folder / "bundle"), folder / "out")
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder / "out")
     tokenizer.save_pretrained(folder)

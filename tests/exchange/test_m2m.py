@@ -183,7 +183,7 @@ def test_ctranslate2_is_given_the_target_first(kind: str, folder: Path) -> None:
     ctranslate2 = pytest.importorskip("ctranslate2")
     source, to, *_ = KINDS[kind]
     imported = MarianBundle.read(folder)
-    save_bundle(folder.parent / "bundle", imported.weights(), imported.recipe, imported.tokenizer(), imported.info)
+    save_bundle(folder.parent / "bundle", imported.weights(), imported.recipe, imported.tokenizer(), imported.written)
     from nmt.exchange.ctranslate2 import export as export_ctranslate2
 
     export_ctranslate2(Bundle.read(folder.parent / "bundle"), folder.parent / "ct2", "float32")

@@ -172,10 +172,16 @@ def test_decoding_settings_can_be_overridden_alone(write: Write) -> None:
     assert changed == recipes.Decoding(beam=7, alpha=1.0, max_extra=3)
 
 
-def test_a_model_may_have_keys_of_earlier_versions_and_a_recipe_may_not(write: Write) -> None:
-    path = write(BASE + "training: {updates: 7, source_embeddings: null, freeze_embeddings: false}\n")
-    assert load(path, alone=True).training.updates == 7
-    assert "training.source_embeddings: unknown key" in refusal(path).message
+def test_a_model_may_have_keys_that_decoding_had_and_a_recipe_is_told_where_they_are(write: Write) -> None:
+    path = write(BASE + "decoding: {beam: 7, all: false, average_last: 3}\n")
+    model = load(path, alone=True)
+    assert (model.decoding.beam, model.training.average_last) == (7, 5)
+    one = refusal(write(BASE + "decoding: {average_last: 3}\n"))
+    assert "decoding.average_last: unknown key" in one.message
+    assert one.hint == "did you mean training.average_last?"
+    other = refusal(write(BASE), ["decoding.all=true"])
+    assert "decoding.all: unknown key" in other.message
+    assert "--all" in other.hint
 
 
 @pytest.mark.parametrize(

@@ -18,9 +18,9 @@ PAPER = {
     | {"positions": "sinusoidal", "tie_embeddings": "all"},
     "training": {"updates": 100000, "batch_tokens": 25000, "warmup": 4000, "learning_rate_scale": 1.0}
     | {"adam_betas": (0.9, 0.98), "adam_epsilon": 1e-09, "label_smoothing": 0.1, "clip_norm": None}
-    | {"checkpoint_minutes": 10, "keep_last": 20},
+    | {"checkpoint_minutes": 10, "keep_last": 20, "average_last": 5},
     "decoding": {"beam": 4, "alpha": 0.6, "max_extra": 50, "max_source": 1024, "min_length": 0}
-    | {"batch_tokens": "auto", "precision": "auto", "average_last": 5},
+    | {"batch_tokens": "auto", "precision": "auto"},
 }
 
 

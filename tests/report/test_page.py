@@ -54,6 +54,9 @@ def test_the_first_screen_tells_what_is_trained_and_how_far(demo: str) -> None:
 )
 def test_the_headline_is_the_model_that_translates(tmp_path: Path, steps: list[int], told: str) -> None:
     info = {
+        "format": 1,
+        "run": "r",
+        "data": "d",
         "task": "translate",
         "step": 3200,
         "steps": steps,

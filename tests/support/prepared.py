@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from nmt.data.folders import identify
+from nmt.data.folders import look_up
 from nmt.recipe import Recipe
 from nmt.system.console import Console
 
@@ -60,4 +60,4 @@ def report(split: str) -> dict[str, Any]:
 
 def fingerprint(recipe: Recipe) -> str:
     """The hash of a recipe's current inputs and settings."""
-    return str(identify(recipe, None)[1]["fingerprint"])
+    return str(look_up(recipe, None)[1]["fingerprint"])

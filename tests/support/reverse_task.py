@@ -112,7 +112,7 @@ training:
   checkpoint_updates: 200
   valid_beam: 1
   report: false
-decoding: {average_last: 2}
+  average_last: 2
 """
 
 

@@ -229,7 +229,7 @@ def test_a_run_uses_all_its_minutes_for_updates_scores_and_an_average(command: A
     assert said.splitlines()[-1] == "next: nmt translate --model ckpts"
     found, averaged = checkpoints(task / "ckpts"), Bundle.read(task / "ckpts/averaged")
     assert all(bundle.dev_score is not None for bundle in found)
-    assert found[-1].info["interval"] is not None
+    assert found[-1].info.interval is not None
     assert averaged.step == found[-1].step
     # if the average is worse, the best checkpoint is taken
     assert averaged.dev_score is not None

@@ -140,9 +140,9 @@ def test_weights_are_those_of_one_device(
     assert said_twice(said) == set()
     assert said.count("finished: 20 of 20 updates") == 1
     assert_near(task / "ckpts", alone[precision], tolerance)
-    cost = checkpoints(task / "ckpts")[-1].info["cost"]
+    cost = checkpoints(task / "ckpts")[-1].cost
     assert cost["device_seconds"] == pytest.approx(devices * cost["seconds"])
-    assert cost["flops"] == pytest.approx(checkpoints(alone[precision])[-1].info["cost"]["flops"])
+    assert cost["flops"] == pytest.approx(checkpoints(alone[precision])[-1].cost["flops"])
 
 
 @launched

@@ -70,7 +70,7 @@ def test_the_best_average_is_written_with_the_curve(nmt: Callable[..., Any], ckp
     assert header == "averaged  dev chrF2  dev BLEU  dev ppl  updates"
     assert [row.split()[0] for row in rows] == ["1", "2", "3", "4"]
     result = Bundle.read(ckpts / "averaged")
-    curve = result.info["curve"]
+    curve = result.info.curve
     assert [[f"{point[name]:.2f}" for name in ("chrf", "bleu")] for point in curve] == [r.split()[1:3] for r in rows]
     newest = checkpoints(ckpts)[-1]
     assert curve[0]["chrf"] == newest.scores["chrf"]
@@ -78,8 +78,9 @@ def test_the_best_average_is_written_with_the_curve(nmt: Callable[..., Any], ckp
     best = max(curve, key=lambda point: (point["chrf"], -point["perplexity"]))
     assert result.scores == {name: best[name] for name in ("chrf", "bleu", "perplexity")}
     assert result.signatures == newest.signatures
-    assert len(result.info["steps"]) == best["last"]
-    low, high = result.info["interval"]
+    assert len(result.info.steps) == best["last"]
+    assert result.info.interval is not None
+    low, high = result.info.interval
     assert low - 0.01 < best["chrf"] < high + 0.01
     assert last.endswith(f", dev chrF2 {best['chrf']:.2f} ({low:.2f}–{high:.2f}): ckpts/averaged")
     assert {path: path.read_bytes() for path in ckpts.glob("step-*/*")} == before
@@ -99,10 +100,10 @@ def test_what_is_written_is_what_last_gives(ckpts: Path, scored, scores: list[tu
     given = average(ckpts, last=best, out=Path("given"))
     weights, same = (read_tensors(bundle.path / "model.safetensors") for bundle in (auto, given))
     assert [name for name in weights if not torch.equal(weights[name], same[name])] == []
-    assert auto.info["steps"] == given.info["steps"]
-    assert [(point["chrf"], point["perplexity"]) for point in auto.info["curve"]] == scores
-    assert {key: auto.info[key] for key in ("run", "step", "data", "cost")} == {
-        key: given.info[key] for key in ("run", "step", "data", "cost")
+    assert auto.info.steps == given.info.steps
+    assert [(point["chrf"], point["perplexity"]) for point in auto.info.curve] == scores
+    assert {key: auto.written[key] for key in ("run", "step", "data", "cost")} == {
+        key: given.written[key] for key in ("run", "step", "data", "cost")
     }
 
 
@@ -123,7 +124,7 @@ def test_once_the_rate_has_fallen_to_zero_only_checkpoints_that_help_are_average
         integrity.replace_manifest(ckpts / "step-00000800/bundle.json", newest)
     scored(*([other] if is_last else scores))
     found = write_default_average(ckpts, None, CPU, Console(quiet=True))
-    assert (len(found.info["steps"]), len(found.info["curve"])) == (helped, len(scores))
+    assert (len(found.info.steps), len(found.info.curve)) == (helped, len(scores))
 
 
 @pytest.mark.parametrize(
@@ -166,7 +167,7 @@ def test_one_checkpoint_stands_beside_an_average_that_was_asked_for(
         "averaged 3 checkpoints, updates 400 to 800, dev chrF2 40.00: ckpts/averaged",
         *said,
     ]
-    assert Bundle.read(ckpts / "averaged").info["steps"] == [400, 600, 800]
+    assert Bundle.read(ckpts / "averaged").info.steps == [400, 600, 800]
 
 
 def test_without_the_development_set_the_last_of_a_falling_rate_stays_alone(
@@ -176,13 +177,13 @@ def test_without_the_development_set_the_last_of_a_falling_rate_stays_alone(
     Path("data").unlink()
     (ckpts / "run.json").unlink()  # which says where else the data may be
     assert "without dev scores, the newest checkpoint is kept alone" in nmt("average", "ckpts").err
-    assert Bundle.read(ckpts / "averaged").info["steps"] == [800]
+    assert Bundle.read(ckpts / "averaged").info.steps == [800]
     *_, early, better = nmt("average", "ckpts", "--best", "2", "--out", "two").err.splitlines()
     assert early.startswith("  from before the last tenth of the falling learning rate: ")
     assert better == "  the newest checkpoint alone is usually better then: nmt average ckpts --last 1 --out two"
     shutil.rmtree(ckpts / "step-00000800")  # as if the run were under way
     nmt("average", "ckpts")
-    assert Bundle.read(ckpts / "averaged").info["steps"] == [400, 600]
+    assert Bundle.read(ckpts / "averaged").info.steps == [400, 600]
 
 
 def test_ways_of_splitting_are_compared_on_the_lines_that_they_cut_differently(ckpts: Path) -> None:
@@ -238,7 +239,7 @@ def test_the_best_checkpoint_replaces_an_average_that_is_worse(
     scored((score, 4.0), (50.0, 4.0))
     write_final_average(ckpts, CPU, Console(quiet=True))
     written = Bundle.read(ckpts / "averaged")
-    assert written.info["steps"] == steps
+    assert written.info.steps == steps
     assert written.dev_score == max(score, 50.0)
     write_final_average(ckpts, CPU, Console(quiet=True))  # does nothing: there is no further score
 

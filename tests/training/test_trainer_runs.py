@@ -263,7 +263,7 @@ def test_the_checkpoints_of_a_run_have_the_lengths_of_the_prepared_data(train, t
     train("training.updates=3", *BARE)
     train("training.updates=6", *BARE)
     (content,) = {path.read_text() for path in task.glob("data/*/lengths.json")}  # of all data with this training set
-    assert [each.info["lengths"] for each in checkpoints(task / "ckpts")] == [json.loads(content)] * 2
+    assert [each.written["lengths"] for each in checkpoints(task / "ckpts")] == [json.loads(content)] * 2
 
 
 def test_a_full_disk_ends_a_run_in_one_line_and_spoils_nothing(
@@ -359,7 +359,8 @@ def test_settings_that_change_are_told_as_they_apply(tmp_path: Path, before: str
     (tmp_path / "recipe.yaml").write_text(REVERSE_RECIPE.replace("checkpoint_updates: 200", ""))
     old, new = (load(tmp_path / "recipe.yaml", settings.split()) for settings in (before, now))
     data = {"train_data": "a", "dev_set": "b"}
-    checkpoint: Any = SimpleNamespace(path=tmp_path, info=data, recipe=old, is_scored_on=lambda _: True)
+    info = SimpleNamespace(**data)
+    checkpoint: Any = SimpleNamespace(path=tmp_path, info=info, recipe=old, is_scored_on=lambda _: True)
     assert [*changes(checkpoint, new, data)] == [f"changed: {each}" for each in said.split("; ") if each]
 
 

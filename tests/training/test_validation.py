@@ -172,7 +172,7 @@ def test_the_papers_recipe_runs_on_any_folder_of_a_treebank(
     assert all(reference.startswith("(TOP ") for reference in references)
     assert all(0 <= score <= 100 for outputs in kept for score in outputs.scores)
     for bundle in checkpoints(tmp_path / "ckpts"):
-        assert bundle.info["task"] == "parse"
+        assert bundle.info.task == "parse"
         assert bundle.scores == {name: rows[bundle.step][f"valid_{name}"] for name in ("f1", "perplexity")}
         assert bundle.recipe.task.name == "parse"
     assert "(best dev F1, " in resolve(Path("ckpts"))[1]
@@ -182,7 +182,7 @@ def test_the_papers_recipe_runs_on_any_folder_of_a_treebank(
     assert "resuming at update 6" in again.err
     averaged = nmt("average", "ckpts")
     assert averaged.code == 0, averaged.err
-    assert Bundle.read(Path("ckpts/averaged")).info["task"] == "parse"
+    assert Bundle.read(Path("ckpts/averaged")).info.task == "parse"
 
 
 # --- which lines count, and what a word is ---------------------------------------------------------------------
