@@ -12,7 +12,7 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import accumulate, repeat
-from typing import TYPE_CHECKING, ClassVar, NoReturn, cast
+from typing import TYPE_CHECKING, ClassVar, NoReturn, cast, overload
 
 from nmt.decoding.engine import Request, SplitLine, read_tagged
 from nmt.decoding.pipeline import NOTHING, LineResult, Pipeline
@@ -131,6 +131,7 @@ class Translator(Pipeline[Translation]):
         super().__init__(own, tokenizer, decoding, make)
         self._engines = {older: self.engine}  # made as needed
 
+    @overload
     def translate(
         self,
         texts: Sequence[str],
@@ -140,7 +141,30 @@ class Translator(Pipeline[Translation]):
         markup: bool = False,
         to: str | None = None,
         source: str | None = None,
-    ) -> list[str]:
+    ) -> list[str]: ...
+
+    @overload
+    def translate(
+        self,
+        texts: Sequence[str],
+        prefix: Sequence[str] | None = None,
+        *,
+        to: str | None = None,
+        source: str | None = None,
+        sample: int,
+    ) -> list[list[str]]: ...
+
+    def translate(
+        self,
+        texts: Sequence[str],
+        prefix: Sequence[str] | None = None,
+        terms: Iterable[tuple[str, str]] = (),
+        keep: Iterable[str] = (),
+        markup: bool = False,
+        to: str | None = None,
+        source: str | None = None,
+        sample: int | None = None,
+    ) -> list[str] | list[list[str]]:
         """Translate raw sentences; return their translations, in order. A blank sentence has a blank translation;
         the indentation of others is kept. The lines of a text with newlines are translated one by one.
 
@@ -148,8 +172,9 @@ class Translator(Pipeline[Translation]):
         a sentence contains the source term, its translation must contain the target term; pairs with the same one are
         alternatives. Matches of the regular expressions `keep` are copied. With `markup`, tags of HTML or XML are put
         around the words that stand for theirs. A model of several languages translates `to` one of them, from the
-        language `source`, by default one that it was trained on for `to`. For scores, n-best lists and samples, see
-        `stream`.
+        language `source`, by default one that it was trained on for `to`. With `sample`, return a list of that many
+        random translations for each text; `terms`, `keep` and `markup` do not go with it. For scores and n-best lists,
+        see `stream`.
         """
         if isinstance(texts, str) or isinstance(prefix, str):
             raise TypeError("translate takes a list of sentences; for one: translate([sentence])")
@@ -157,6 +182,10 @@ class Translator(Pipeline[Translation]):
             raise TypeError("keep takes a list of regular expressions; for one: keep=[pattern]")
         if prefix is not None and len(prefix) != len(texts):
             raise ValueError(f'there are {len(prefix)} prefixes and {len(texts)} texts: give one, or "", for each')
+        terms = list(terms)
+        keep = list(keep)
+        if sample is not None and (terms or keep or markup):
+            raise ValueError("sample cannot be combined with terms, keep or markup: they are not forced into samples")
         direction = self._asked(source, to)
         asked = Terms(map(_term, terms), keep, self.decoding.keep)
         prefixes = repeat("", len(texts)) if prefix is None else prefix
@@ -168,8 +197,15 @@ class Translator(Pipeline[Translation]):
             for request in requests
             for number, line in enumerate(LINE_END.split(request.text))
         ]
-        found = iter(list(self.stream(read_tagged(lines) if markup else lines)))
-        return ["".join(next(found).texts[0] + end for end in [*LINE_END.findall(text), ""]) for text in texts]
+        found = iter(list(self.stream(read_tagged(lines) if markup else lines, sample=sample)))
+        samples = list[list[str]]()
+        for text in texts:
+            ends = [*LINE_END.findall(text), ""]
+            results = [next(found) for _ in ends]
+            samples.append([_with_ends(results, rank, ends) for rank in range(sample or 1)])
+        if sample is None:
+            return [best for (best,) in samples]
+        return samples
 
     def stream(
         self,
@@ -394,6 +430,11 @@ class Translator(Pipeline[Translation]):
             hypotheses.append({"text": text, "score": score, "tokens": tokens} | (annotation if self.annotated else {}))
         own = {name: getattr(translation, name) for name in JSON_FIELDS}
         return self._json(number, translation, hypotheses, **own | {"missing": list(map(str, translation.missing))})
+
+
+def _with_ends(lines: Sequence[Translation], rank: int, ends: Sequence[str]) -> str:
+    """Join the translations of this `rank` of a text's lines, each followed by the end of its line."""
+    return "".join(line.texts[rank] + end for line, end in zip(lines, ends, strict=True))
 
 
 def _one_line(text: str, copies: Sequence[str]) -> str:
