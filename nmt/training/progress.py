@@ -28,6 +28,7 @@ from nmt.system.files import clear_parts
 from nmt.system.processes import Child
 from nmt.training.cost import sustained_flops
 from nmt.training.distributed import Group
+from nmt.training.peak import peak_flops
 from nmt.training.run_files import METRICS, PAGE, BestScore, DevExample, RunState
 
 FEW_UPDATES = 20  # which hardly change what a run goes on from
@@ -49,6 +50,8 @@ class Progress:
         self.record(figures)
         loss, perplexity = f"loss {figures['loss']:.3f}", f"ppl {figure(figures['perplexity'])}"
         rate, speed = f"lr {figures['learning_rate']:.2e}", f"{figures['tokens_per_second']:,.0f} tok/s"
+        if "mfu" in figures:
+            speed += f"{GAP}MFU {figures['mfu']:.1%}"
         if self._console.live:
             self._figures = GAP.join([loss, speed, perplexity, rate])
             self.advance(0, self._figures, seconds_left)
@@ -107,6 +110,7 @@ class Meter:
         """Start the clock of a run whose devices multiply in `dtype`."""
         self._state, self._group = state, group
         self._sustained = sustained_flops(group.device)
+        self._peak = peak_flops(group.device)
         self._place = f"{group.size} × {device_name(group.device, dtype=dtype)}"
         self._last = self._began = time.perf_counter()
         self._waited = 0.0  # seconds
@@ -157,6 +161,8 @@ class Meter:
             "memory_bytes": memory,
             "flops_per_second": flops / seconds,
         }
+        if self._peak is not None:
+            figures["mfu"] = flops / seconds / (self._group.size * self._peak)
         self._updates, self._waited, self._began = [], 0.0, time.perf_counter()
         return figures
 
