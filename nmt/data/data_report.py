@@ -95,6 +95,9 @@ def summary(out: Path, report: dict[str, dict[str, Any]], tokenizer: Tokenizer, 
         yield f"  warning: sources without a language, such as >>{language}<<, which data sets can name: {name}"
     if leaked := train.get("pairs also in valid or test"):
         yield f"  warning: {leaked:,} training pairs are in valid or test word for word, so scores there are too high"
+    for split, figures in report.items():
+        for address, path in figures.get("downloaded", {}).items():
+            yield f"  {split} downloaded from {address}: {path}"
     for languages, sizes in data.taken.items():
         for split in sizes:
             files = ", ".join(str(out / name) for name in data.taken_files(split, languages))

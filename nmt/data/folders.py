@@ -19,6 +19,7 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from nmt.data.data_report import REPORT
+from nmt.data.downloads import check_hash
 from nmt.data.pairs import describe, input_files
 from nmt.formats.bilingual import READING
 from nmt.parsing.linearization import load_tokenizer
@@ -132,6 +133,7 @@ def _inputs(recipe: Recipe, tokenizer_from: Path | None, before: Mapping[str, An
                 if path.exists():
                     key = path.absolute()
                     stamps[name] = _stamps[key] = files.identify(path, _stamps.get(key) or known.get(name))
+                    check_hash(dataset, name, stamps[name][-1])
                     reading = f"-{READING}" if format_of(path) in UNITS else ""
                     hashes.append(stamps[name][-1] + reading)
                 elif any(fnmatchcase(f"/{old}", end) or fnmatchcase(f"/{old}", f"{end}/*") for old in known):

@@ -23,6 +23,7 @@ from nmt.formats.bilingual import BilingualFile, check_toolkit
 from nmt.formats.declared import content_of, kind_of, other_language
 from nmt.parsing.tree import prepare_tree, read_trees, read_trees_of, tree_files
 from nmt.recipe import Data, Dataset
+from nmt.recipe.addresses import is_address
 from nmt.recipe.data import PAIRS, UNITS, format_of
 from nmt.system.compression import members
 from nmt.system.errors import UserError
@@ -128,6 +129,8 @@ def check_inputs(datasets: Sequence[Dataset], data: Data) -> int | None:
         for path in input_files(dataset, data.of(dataset)):
             check_name(path)
             if not path.exists():
+                if is_address(dataset.file):
+                    raise UserError(f"{dataset.file}: is not downloaded yet", "nmt preprocess RECIPE downloads it")
                 root = "" if path.is_absolute() else f" (data.root is {data.root})"
                 raise UserError(f"{path}: no such file{root}", "--set data.root=FOLDER says where relative names begin")
             if not path.is_file():
@@ -365,10 +368,13 @@ def _reason(error: Exception) -> str:
     return " ".join(str(error).split())[:200] or type(error).__name__
 
 
+UNTOLD = ("source", "target", "file", "sha256", "trees", "weight")  # keys that say nothing of a data set's pairs
+
+
 def describe(dataset: Dataset, data: Data) -> dict[str, Any]:
     """Return the settings that determine a data set's pairs, excluding file names and weight."""
     given = json.loads(dataset.model_dump_json(exclude_defaults=True))
-    told = {key: value for key, value in given.items() if key not in ("source", "target", "file", "trees", "weight")}
+    told = {key: value for key, value in given.items() if key not in UNTOLD}
     if dataset.trees is not None:
         told |= {key: getattr(data, key) for key in ("functional_tags", "traces", "pos_tags")}
     return told
