@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from nmt import __version__
 from nmt.checkpoint.reading import WEIGHTS, Bundle
 from nmt.checkpoint.writing import save_tensors
+from nmt.exchange.model_index import dataset_names, model_index
 from nmt.exchange.opus_mt import DROPOUTS, M2M_100, SIZES, modules, sines_first
 from nmt.recipe import Dataset, Decoding, Recipe
 from nmt.recipe.yaml_files import dump
@@ -235,7 +236,7 @@ def model_card(bundle: Bundle, name: str, parameters: int, licence: str | None, 
     figures = [*_figures(bundle), *([("licence", licence)] if licence else [])]
     text = Path(__file__).with_name(template).read_text(encoding="utf-8")
     return text.format(
-        metadata=dump(_metadata(bundle, licence)),
+        metadata=dump(_metadata(bundle, name, licence)),
         name=name,
         parameters=parameters,
         source=" and ".join(dict.fromkeys(source for source, _ in recipe.data.directions)),
@@ -258,7 +259,7 @@ def _usage(bundle: Bundle) -> dict[str, str]:
     return {"text": "…", "own": f', src_lang="{source}"', "forced": forced}
 
 
-def _metadata(bundle: Bundle, licence: str | None) -> dict[str, Any]:
+def _metadata(bundle: Bundle, name: str, licence: str | None) -> dict[str, Any]:
     """Return what the Hugging Face hub reads in the YAML at the beginning of a model card."""
     data = bundle.recipe.data
     metadata: dict[str, Any] = {"library_name": "transformers", "pipeline_tag": "translation", "tags": ["translation"]}
@@ -266,6 +267,9 @@ def _metadata(bundle: Bundle, licence: str | None) -> dict[str, Any]:
         metadata["language"] = languages
     if licence:
         metadata["license"] = licence
+    scores = model_index(bundle, name)
+    if scores:
+        metadata["model-index"] = scores
     return metadata
 
 
@@ -291,9 +295,7 @@ def _figures(bundle: Bundle) -> Iterator[tuple[str, str]]:
 
 def _described(dataset: Dataset) -> str:
     """Describe a data set by its file, corpus or hub names, and its weight unless it is 1."""
+    names = dataset_names(dataset)
     if dataset.take is not None:
-        what = dataset.take if isinstance(dataset.take, str) else f"{dataset.take:,} sources"
-        return f"{what} set aside from the training data"
-    files = [Path(name).name for name in (dataset.source, dataset.target, dataset.file) if name]
-    names = [*files, *filter(None, (dataset.sacrebleu, dataset.hub, dataset.config))]
+        return names[0]
     return ", ".join(f"`{name}`" for name in names) + (f" × {dataset.weight:g}" if dataset.weight != 1 else "")
