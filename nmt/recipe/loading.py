@@ -27,7 +27,7 @@ from nmt.system.errors import UserError
 from nmt.system.files import remedy
 
 MINUTES, UPDATES = "checkpoint_minutes", "checkpoint_updates"  # of which the one given last counts
-GONE = ("source_embeddings", "target_embeddings", "freeze_embeddings", "init_state", "opus")
+GONE = ("init_state", "opus")
 """Keys that the recipes of older models have; they say only how training began, and of a corpus of OPUS its name"""
 NO_WINDOW = ("attention_window", None)  # the same, of models without one
 

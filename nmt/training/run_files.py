@@ -39,6 +39,8 @@ OF_STEP = re.compile(rb'\{"step": ([0-9]+), ')
 # Fields of `RunState` under `cost` in bundle.json: sums over all resumptions, and a validation's seconds
 COST = ("seconds", "device_seconds", "tokens", "flops", "estimated_flops", "devices", "scoring", "spent")
 BY_MACHINE = ("device_tokens", "compile")  # keys of `training` whose defaults depend on the device
+ONLY_AT_START = ("training.init_from", "training.source_embeddings", "training.target_embeddings")
+"""Keys that say only how a run begins"""
 ELSEWHERE = "train into another directory: --out OTHER"
 
 T = TypeVar("T")
@@ -233,7 +235,7 @@ def changes(checkpoint: Bundle, recipe: Recipe, data: Mapping[str, str]) -> Iter
         raise UserError(problem, f"go on from its model in another folder: --out OTHER --set training.init_from={run}")
     for section in ("training", "decoding"):
         for key, before, now in _differences(section, checkpoint.recipe, recipe):
-            if key != "training.init_from":  # which says only how the run began
+            if key not in ONLY_AT_START:
                 falls = key in ("training.updates", "training.minutes") and recipe.training.falls
                 end = ", at whose end the learning rate is zero now" if falls else ""
                 yield f"changed: {key} from {before} to {now}{end}"

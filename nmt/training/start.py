@@ -43,6 +43,7 @@ from nmt.training.learner import Learner
 from nmt.training.optimizer import count_moments
 from nmt.training.run import Run
 from nmt.training.run_files import ELSEWHERE, BestScore, RunState, changes, find_checkpoints, incomplete, lock_directory
+from nmt.training.word_vectors import begin_with_vectors, check_dimensions
 
 
 def train(
@@ -78,6 +79,8 @@ def _open(
     remove_plans(out)  # which an interruption may have damaged, before other ranks map them
     found, damaged = find_checkpoints(out)
     resumed = found[0] if found else None
+    if resumed is None:
+        check_dimensions(recipe)
     # A resumed run needs only its own checkpoint, not the bundle of training.init_from.
     origin = initial_bundle(recipe) if resumed is None else resumed if resumed.recipe.training.init_from else None
     if resumed is None and origin is not None:
@@ -116,6 +119,9 @@ def make_learner(recipe: Recipe, prepared: Path, group: Group, console: Console,
         loaded = initial.weights()
         load_weights(model, with_new_rows(loaded, initial.tokenizer(), tokenizer), initial.path)
         console.say(f"weights: from {initial.path}")
+    else:
+        loaded = begin_with_vectors(model, tokenizer, settings, console.say)
+        learner.optimizer.note_given(loaded)
     if tokenizer.older is not None:
         learner.objective.limit(tokenizer.sizes(), symbols_first=tokenizer.forced)
     if tokenizer.forced and "embeddings" not in settings.freeze:

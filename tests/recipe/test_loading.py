@@ -173,9 +173,9 @@ def test_decoding_settings_can_be_overridden_alone(write: Write) -> None:
 
 
 def test_a_model_may_have_keys_of_earlier_versions_and_a_recipe_may_not(write: Write) -> None:
-    path = write(BASE + "training: {updates: 7, source_embeddings: null, freeze_embeddings: false}\n")
+    path = write(BASE + "training: {updates: 7, init_state: false}\n")
     assert load(path, alone=True).training.updates == 7
-    assert "training.source_embeddings: unknown key" in refusal(path).message
+    assert "training.init_state: unknown key" in refusal(path).message
 
 
 @pytest.mark.parametrize(
