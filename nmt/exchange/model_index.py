@@ -42,9 +42,9 @@ def _development_set(bundle: Bundle) -> dict[str, str]:
     data = bundle.recipe.data
     names = [name for dataset in data.valid for name in dataset_names(dataset)]
     found = {"type": data.name, "name": ", ".join(dict.fromkeys(names)) or "development set"}
-    only = data.valid[0] if len(data.valid) == 1 else None
-    if only is None or only.hub is None:
+    if len(data.valid) != 1 or data.valid[0].hub is None:
         return found
+    only = data.valid[0]
     more = {"type": only.hub, "config": only.config, "split": only.split, "revision": only.revision}
     return found | {key: value for key, value in more.items() if value is not None}
 
