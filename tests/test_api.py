@@ -185,6 +185,11 @@ def test_an_output_that_does_not_end_is_cut_at_its_cap_and_marked(tokenizer, mon
         ({"texts": "a string"}, TypeError, r"translate\(\[sentence\]\)"),
         ({"prefix": ["a", "b"]}, ValueError, "there are 2 prefixes and 1 texts"),
         ({"keep": "dog"}, TypeError, "a list of regular expressions"),
+        ({"sample": 0}, UserError, "sample: must be at least 1"),
+        *(
+            ({"sample": 2, key: value}, ValueError, "sample cannot be combined with terms, keep or markup")
+            for key, value in (("terms", [("dog", "Hund")]), ("keep", ["dog"]), ("markup", True))
+        ),
     ],
 )
 def test_what_is_asked_wrongly_is_named(asked, error, problem, tokenizer):
@@ -205,6 +210,19 @@ def test_samples_of_a_line_in_parts_join_samples_of_the_parts_by_number(tokenize
     for number, ids in enumerate(whole.ids):
         assert ids == [symbol for part in found for symbol in part.ids[number]]
     assert whole.scores == pytest.approx([sum(scores) for scores in zip(*(part.scores for part in found), strict=True)])
+
+
+def test_translate_draws_samples_of_texts_that_begin_with_their_prefixes(tokenizer):
+    translator = random_translator(tokenizer, random_model(tokenizer, liking=0.0), max_extra=3)
+    texts = ["the dog\n\nthe cat\r\n", "the dog", ""]
+    whole, dog, blank = translator.translate(texts, sample=3)
+    one, other = (found.texts for found in translator.stream(["the dog", "the cat"], sample=3))
+    assert whole == [f"{first}\n\n{second}\r\n" for first, second in zip(one, other, strict=True)]
+    assert (dog, blank) == (one, [""] * 3)
+    assert len(set(dog)) == 3
+    assert translator.translate(texts, sample=1) == [[samples[0]] for samples in (whole, dog, blank)]
+    (begun,) = translator.translate(["the dog"], ["xy"], sample=2)
+    assert [text[:2] for text in begun] == ["xy", "xy"]
 
 
 # --- repetitions --------------------------------------------------------------------------------------------

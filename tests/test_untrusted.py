@@ -216,15 +216,23 @@ def test_a_manifest_names_no_files_of_other_folders(hostile: Bundle, name: str) 
     refused(lambda: Bundle.read(hostile.path), "bundle.json: damaged: hashes: .*String should match pattern")
 
 
-def test_a_bundle_reaches_no_network(nmt: Callable[..., Any], hostile: Bundle, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bundle_reaches_no_network(
+    nmt: Callable[..., Any], hostile: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its recipe may name models and data of the hub, which only training would ask for."""
     values = hostile.recipe.model_dump()
     values["training"] |= {"init_from": "hf:stranger/model"}
-    values["data"]["train"] = [{"hub": "stranger/data", "split": "train"}]
+    values["data"]["train"] = [{"hub": "stranger/data", "split": "train"}, {"file": "https://stranger.org/a.tsv"}]
     (hostile.path / "recipe.yaml").write_text(validated(values, "recipe.yaml").to_yaml())
     reseal(hostile.path)
     asked: list[object] = []
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("socket.socket.connect", lambda self, address: asked.append(address))
     monkeypatch.setattr("socket.getaddrinfo", lambda host, *others, **more: asked.append(host))
     done = nmt("translate", "--model", hostile.path, "--device", "cpu", stdin=b"the dog sees the cat .\n")
     assert (done.code, done.out.count(b"\n"), asked) == (0, 1, [])
+    # For files of translators, its training files are a memory, if they are here.
+    Path("app.po").write_text('msgid ""\nmsgstr "Language: de\\n"\n\nmsgid "the dog"\nmsgstr ""\n')
+    done = nmt("translate", "--model", hostile.path, "--device", "cpu", "--input", "app.po", "--output", "de.po")
+    assert (done.code, asked) == (0, []), done.err
+    assert "1 of 1 training files are not here (data/_downloads/" in done.err

@@ -105,6 +105,9 @@ def summary(out: Path, report: dict[str, dict[str, Any]], tokenizer: Tokenizer, 
     leaked = train.get("pairs also in valid or test")
     if leaked:
         yield f"  warning: {leaked:,} training pairs are in valid or test word for word, so scores there are too high"
+    for split, figures in report.items():
+        for address, path in figures.get("downloaded", {}).items():
+            yield f"  {split} downloaded from {address}: {path}"
     for languages, sizes in data.taken.items():
         for split in sizes:
             files = ", ".join(str(out / name) for name in data.taken_files(split, languages))

@@ -19,6 +19,7 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from nmt.data.data_report import REPORT
+from nmt.data.downloads import check_hash
 from nmt.data.pairs import describe, input_files
 from nmt.formats.bilingual import READING
 from nmt.parsing.linearization import load_tokenizer
@@ -172,6 +173,7 @@ def _hashes(
             stamp = files.identify(path, _stamps.get(key) or known.get(name))
             _stamps[key] = stamp
             stamps[name] = stamp
+            check_hash(dataset, name, stamp[-1])
             reading = f"-{READING}" if format_of(path) in UNITS else ""
             hashes.append(stamp[-1] + reading)
         elif _has_file(known, f"*/{PurePath(name).name}"):  # with wildcards, if the data set is a pattern of trees

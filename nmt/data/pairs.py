@@ -23,6 +23,7 @@ from nmt.formats.bilingual import BilingualFile, check_toolkit
 from nmt.formats.declared import content_of, kind_of, other_language
 from nmt.parsing.tree import prepare_tree, read_trees, read_trees_of, tree_files
 from nmt.recipe import Data, Dataset
+from nmt.recipe.addresses import is_address
 from nmt.recipe.data import PAIRS, UNITS, format_of
 from nmt.system.compression import members
 from nmt.system.errors import UserError
@@ -37,7 +38,7 @@ WILDCARDS = f"((?:{WILDCARD})+)"
 ANY_TEXT = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*"}
 """What wildcards stand for, as regular expressions; the others stand for one character"""
 SHOWN = 3  # names of files in an error
-WITHOUT_EFFECT = ("source", "target", "file", "trees", "weight")
+WITHOUT_EFFECT = ("source", "target", "file", "sha256", "trees", "weight")
 """Keys of a data set that do not change its pairs: names of files count by their content"""
 ONE_OBJECT = 'write one JSON object on each line, such as {"en": "Hello.", "de": "Hallo."}'
 NAME_FIELDS = "name fields that hold text: fields: [SOURCE, TARGET]"
@@ -164,6 +165,8 @@ def _check_file(path: Path, dataset: Dataset, data: Data) -> None:
     """Raise UserError unless a data set's file exists and, of a table, its first columns hold sentences."""
     check_name(path)
     if not path.exists():
+        if is_address(dataset.file):
+            raise UserError(f"{dataset.file}: is not downloaded yet", "nmt preprocess RECIPE downloads it")
         root = "" if path.is_absolute() else f" (data.root is {data.root})"
         raise UserError(f"{path}: no such file{root}", "--set data.root=FOLDER says where relative names begin")
     if not path.is_file():

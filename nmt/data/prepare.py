@@ -23,6 +23,7 @@ from nmt.data import folders
 from nmt.data.corpus import SCHEMA, Chunk, Corpus, PairEncoder, encode_chunks, table_of
 from nmt.data.data_report import REPORT, length_figures, summary
 from nmt.data.directions import check_directions, dataset_direction
+from nmt.data.downloads import download_all, downloaded
 from nmt.data.duplicates import SeenPairs, hash_pairs
 from nmt.data.findings import Findings
 from nmt.data.folders import MANIFEST, directory, read_fingerprint
@@ -103,6 +104,7 @@ def _write(recipe: Recipe, console: Console, threads: int, tokenizer_from: Path 
     files.check_replaceable(out, MANIFEST)
     start = load_tokenizer(tokenizer_from) if tokenizer_from else None
     check_directions(data, start, recipe.tokenizer.new_languages, console.say)
+    download_all(chain.from_iterable(data.splits.values()), console)
     totals = {split: check_inputs(datasets, data) for split, datasets in data.splits.items()}
     with exclusive(_lock(out), str(out), console.say, wait=True):
         path, inputs = folders.look_up(recipe, tokenizer_from)
@@ -290,6 +292,10 @@ class _Preparation:
         if lengths is not None:
             files.write_json(part / LENGTHS, lengths.model_dump())
             report["train"]["sources with several sentences"] = round(several * report["train"]["kept"])
+        for split, datasets in data.splits.items():
+            addresses = downloaded(datasets)
+            if addresses:
+                report[split]["downloaded"] = addresses
         for (split, languages), pairs in self._held_out.items():
             source, target = data.taken_files(split, languages)
             _write_lines(part / source, (pair.source for pair in pairs))

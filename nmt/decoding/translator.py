@@ -12,7 +12,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import repeat
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, cast
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, cast, overload
 
 from nmt.decoding.engine import Request, SplitLine, read_tagged
 from nmt.decoding.pipeline import NOTHING, LineResult, Pipeline
@@ -143,6 +143,7 @@ class Translator(Pipeline[Translation]):
         super().__init__(narrowed, tokenizer, decoding, make)
         self._engines = {own: self.engine}  # by tokenizer, made as needed
 
+    @overload
     def translate(
         self,
         texts: Sequence[str],
@@ -152,7 +153,30 @@ class Translator(Pipeline[Translation]):
         markup: bool = False,
         to: str | None = None,
         source: str | None = None,
-    ) -> list[str]:
+    ) -> list[str]: ...
+
+    @overload
+    def translate(
+        self,
+        texts: Sequence[str],
+        prefix: Sequence[str] | None = None,
+        *,
+        to: str | None = None,
+        source: str | None = None,
+        sample: int,
+    ) -> list[list[str]]: ...
+
+    def translate(
+        self,
+        texts: Sequence[str],
+        prefix: Sequence[str] | None = None,
+        terms: Iterable[tuple[str, str]] = (),
+        keep: Iterable[str] = (),
+        markup: bool = False,
+        to: str | None = None,
+        source: str | None = None,
+        sample: int | None = None,
+    ) -> list[str] | list[list[str]]:
         """Translate raw sentences; return their translations, in order. A blank sentence has a blank translation;
         the indentation of others is kept. The lines of a text with newlines are translated one by one.
 
@@ -160,8 +184,9 @@ class Translator(Pipeline[Translation]):
         a sentence contains the source term, its translation must contain the target term; pairs with the same one are
         alternatives. Matches of the regular expressions `keep` are copied. With `markup`, tags of HTML or XML are put
         around the words that stand for theirs. A model of several languages translates `to` one of them, from the
-        language `source`, by default one that it was trained on for `to`. For scores, n-best lists and samples, see
-        `stream`.
+        language `source`, by default one that it was trained on for `to`. With `sample`, return a list of that many
+        random translations for each text; `terms`, `keep` and `markup` do not go with it. For scores and n-best lists,
+        see `stream`.
         """
         if isinstance(texts, str) or isinstance(prefix, str):
             raise TypeError("translate takes a list of sentences; for one: translate([sentence])")
@@ -169,6 +194,10 @@ class Translator(Pipeline[Translation]):
             raise TypeError("keep takes a list of regular expressions; for one: keep=[pattern]")
         if prefix is not None and len(prefix) != len(texts):
             raise ValueError(f'there are {len(prefix)} prefixes and {len(texts)} texts: give one, or "", for each')
+        terms = list(terms)
+        keep = list(keep)
+        if sample is not None and (terms or keep or markup):
+            raise ValueError("sample cannot be combined with terms, keep or markup: they are not forced into samples")
         direction = self._asked(source, to)
         asked = Terms(map(_term, terms), keep, self.decoding.keep)
         prefixes = repeat("", len(texts)) if prefix is None else prefix
@@ -179,11 +208,16 @@ class Translator(Pipeline[Translation]):
             for line, end in zip(LINE_END.split(whole.text), ends, strict=True):
                 lines.append(replace(whole, text=line, prefix=beginning, origin=(number, end)))
                 beginning = ""  # it is that of the first line
-        translations: list[list[str]] = [[] for _ in texts]  # lines and line ends
-        for result in self.stream(read_tagged(lines) if markup else lines):
-            number, end = result.origin
-            translations[number] += [result.texts[0], end]
-        return ["".join(pieces) for pieces in translations]
+        found: list[list[Translation]] = [[] for _ in texts]  # of each text's lines
+        for result in self.stream(read_tagged(lines) if markup else lines, sample=sample):
+            number, _ = result.origin
+            found[number].append(result)
+        if sample is None:
+            return [_joined(results, 0) for results in found]
+        samples = list[list[str]]()
+        for results in found:
+            samples.append([_joined(results, rank) for rank in range(sample)])
+        return samples
 
     def stream(
         self,
@@ -475,6 +509,15 @@ def _phrases_of(line: SplitLine) -> list[Phrase]:
     for part in line.parts:
         phrases += part.phrases
     return phrases
+
+
+def _joined(lines: Sequence[Translation], rank: int) -> str:
+    """Join the translations of this `rank` of a text's lines, each followed by the end of its line."""
+    text = ""
+    for line in lines:
+        _, end = line.origin
+        text += line.texts[rank] + end
+    return text
 
 
 def _one_line(text: str, copies: Sequence[str]) -> str:

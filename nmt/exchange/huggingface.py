@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from nmt import __version__
 from nmt.checkpoint.reading import WEIGHTS, Bundle
 from nmt.checkpoint.writing import save_tensors
+from nmt.exchange.model_index import dataset_names, model_index
 from nmt.exchange.opus_mt import DROPOUTS, M2M_100, SIZES, Module, modules, sines_first
 from nmt.recipe import Dataset, Decoding, Recipe
 from nmt.recipe.yaml_files import dump
@@ -292,7 +293,7 @@ def model_card(bundle: Bundle, name: str, parameters: int, licence: str | None, 
     published = recipe.model_dump(mode="json", include=set(SECTIONS))
     text = Path(__file__).with_name(template).read_text(encoding="utf-8")
     return text.format(
-        metadata=dump(_metadata(bundle, licence)),
+        metadata=dump(_metadata(bundle, name, licence)),
         name=name,
         parameters=parameters,
         source=" and ".join(dict.fromkeys(sources)),
@@ -318,7 +319,7 @@ def _usage(bundle: Bundle) -> dict[str, str]:
     return {"text": f"{piece} …" if piece else "…", "own": "", "forced": ""}
 
 
-def _metadata(bundle: Bundle, licence: str | None) -> dict[str, Any]:
+def _metadata(bundle: Bundle, name: str, licence: str | None) -> dict[str, Any]:
     """Return what the Hugging Face hub reads in the YAML at the beginning of a model card."""
     data = bundle.recipe.data
     metadata: dict[str, Any] = {"library_name": "transformers", "pipeline_tag": "translation", "tags": ["translation"]}
@@ -327,6 +328,9 @@ def _metadata(bundle: Bundle, licence: str | None) -> dict[str, Any]:
         metadata["language"] = languages
     if licence:
         metadata["license"] = licence
+    scores = model_index(bundle, name)
+    if scores:
+        metadata["model-index"] = scores
     return metadata
 
 
@@ -356,12 +360,9 @@ def _figures(bundle: Bundle) -> Iterator[tuple[str, str]]:
 
 def _described(dataset: Dataset) -> str:
     """Describe a data set by its file, corpus or hub names, and its weight unless it is 1."""
-    if isinstance(dataset.take, int):
-        return f"{dataset.take:,} sources set aside from the training data"
+    names = dataset_names(dataset)
     if dataset.take is not None:
-        return f"{dataset.take} set aside from the training data"
-    files = [Path(name).name for name in (dataset.source, dataset.target, dataset.file) if name]
-    names = [*files, *filter(None, (dataset.sacrebleu, dataset.hub, dataset.config))]
+        return names[0]
     described = ", ".join(f"`{name}`" for name in names)
     if dataset.weight != 1:
         described += f" × {dataset.weight:g}"

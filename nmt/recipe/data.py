@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
+from nmt.recipe.addresses import SHA256, check_address, is_address, kept_at, path_in
 from nmt.recipe.settings import MOST_SUBWORDS, Refusal, Settings
 from nmt.recipe.tasks import TASKS, TREE, Task, task_of
 from nmt.system.compression import FORMATS, split_suffix
@@ -71,7 +72,9 @@ class Dataset(Settings):
     """File of pairs: .tsv or .jsonl, .parquet, a .zip with one text file for each language, whose name ends in
     .LANGUAGE, or a file of translators, .po, .mo, .tmx, .xliff, .xlf or .ts, of which finished translations are read.
     All but .parquet and .zip may be compressed like a text file. Or several: a glob pattern, such as memory/*.po, or a
-    folder."""
+    folder. Or the address of such a file, which begins with https:// and is downloaded once, to data/_downloads."""
+    sha256: str | None = None
+    """SHA-256 of `file`, which is refused if it has another. An address of http:// needs it."""
     trees: str | None = None
     """Bracketed trees, for `data.target: tree`: a file, plain or compressed; a folder, searched for .mrg files; or a
     glob pattern of files and folders, such as wsj/0[2-9]."""
@@ -133,6 +136,7 @@ class Dataset(Settings):
         for key in ("config", "revision", "data_files"):
             if getattr(self, key) is not None and self.hub is None:
                 raise Refusal(f"{key}: goes with hub", f"remove {key}, or add hub, such as wmt/wmt14")
+        self._check_addresses()
         has_fields = self.hub is not None or (self.file is not None and self.format != ".zip")
         if self.fields is not None and not has_fields:
             raise Refusal("fields: goes with hub, .tsv, .jsonl and .parquet; other data has none", "remove fields")
@@ -145,9 +149,26 @@ class Dataset(Settings):
                     raise Refusal(problem, "give numbers, such as [1, 2]")
         return self
 
+    def _check_addresses(self) -> None:
+        """Refuse an address where only files may be named, one that is not safe, and a hash of what is not one file."""
+        for key in ("source", "target", "trees"):
+            if is_address(getattr(self, key)):
+                problem = f"{key}: must be a file; only file takes an address (got {getattr(self, key)})"
+                raise Refusal(problem, "download it, or pack both texts into one .zip or .tsv")
+        if is_address(self.file):
+            check_address(self.file, self.sha256)
+        if self.sha256 is None:
+            return
+        if self.file is None or self.may_be_several:
+            raise Refusal("sha256: goes with file, if that is one file and no pattern or folder", "remove sha256")
+        if not re.fullmatch(SHA256, self.sha256):
+            raise Refusal(f"sha256: must be 64 hexadecimal digits (got {self.sha256})", "sha256sum FILE prints them")
+
     @property
     def format(self) -> str | None:
         """Format of `file`, see `format_of`; None if unknown, or of several files."""
+        if is_address(self.file):
+            return format_of(path_in(self.file))
         return format_of(self.file or "")
 
     @property
@@ -316,5 +337,7 @@ class Data(Settings):
         return [f"{split}.{direction}.{ending}" for ending in languages]
 
     def path(self, name: str) -> Path:
-        """Return a data file's path: `name` relative to `root`, unless it is absolute."""
+        """Return a data file's path: `name` relative to `root`, unless it is absolute, or where an address is kept."""
+        if is_address(name):
+            return kept_at(name)
         return Path(os.path.expanduser(self.root)) / os.path.expanduser(name)

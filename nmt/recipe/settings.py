@@ -189,7 +189,8 @@ class Training(Settings):
     """ε of Adam."""
     weight_decay: float | None = Field(None, ge=0, lt=1)
     """Decoupled weight decay, as in AdamW: each update multiplies matrices by 1 - learning rate · weight_decay. Biases,
-    LayerNorms do not decay. Default: 0 with adam, as in the paper, and 0.1 with muon, which learns more by it."""
+    LayerNorms and, with `freeze_embeddings`, embeddings do not decay. Default: 0 with adam, as in the paper, and 0.1
+    with muon, which learns more by it."""
     label_smoothing: float = Field(0.1, ge=0, lt=1)
     """ε_ls (section 5.4): probability that is spread uniformly over the vocabulary."""
     clip_norm: float | None = Field(None, gt=0)
@@ -231,6 +232,14 @@ class Training(Settings):
     init_from: str | None = None
     """Model to fine-tune: a bundle, a run's directory, a folder with a Marian model, or hf:ORG/NAME on the hub. Its
     tokenizer is used, and its `model` keys unless the recipe sets them."""
+    source_embeddings: str | None = None
+    """File of word vectors, in the text format of word2vec and fastText, with which the embeddings of source subwords
+    that are whole words begin. It has `model.d_model` numbers for each word, and may be compressed."""
+    target_embeddings: str | None = None
+    """The same for target subwords. Where one matrix serves both sides, its vectors replace those of the source."""
+    freeze_embeddings: bool = False
+    """Keep the vectors of `source_embeddings` and `target_embeddings` as they are, and train all others. On resuming,
+    it may be changed."""
     freeze: tuple[Literal["embeddings", "encoder", "decoder"], ...] = Field((), strict=False)
     """Parts of the model that keep the weights of `init_from`: they need no gradients and moments, and so less memory.
     Output embeddings and biases belong to embeddings. On resuming, they may be others."""
@@ -250,6 +259,16 @@ class Training(Settings):
                 warmup = max(1, self.updates // 10)
                 hint = f"--set training.warmup={warmup}, or more updates"
                 raise Refusal(problem, hint if warmup < self.updates else "--set training.updates=2, or more")
+        vectors = self.source_embeddings or self.target_embeddings
+        if vectors and self.init_from is not None:
+            key = "source_embeddings" if self.source_embeddings else "target_embeddings"
+            raise Refusal(
+                f"{key}: do not go with init_from, whose model has its own (got {vectors})",
+                f"--set training.{key}=null",
+            )
+        if self.freeze_embeddings and not vectors:
+            problem = "freeze_embeddings: needs source_embeddings or target_embeddings"
+            raise Refusal(problem, "name word vectors, or remove freeze_embeddings")
         if len(set(self.freeze)) < len(self.freeze):
             raise Refusal(f"freeze: names a part twice (got {', '.join(self.freeze)})", "name each part once")
         if len(self.freeze) > 2:

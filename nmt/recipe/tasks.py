@@ -75,6 +75,7 @@ _PARSE = Task(
     },
     fixed={
         "tokenizer.shared": (False, "words and trees have no symbols in common"),
+        "training.target_embeddings": (None, "the symbols of trees are not words"),
         "decoding.min_length": (0, "the words of a sentence determine how long its tree can be"),
         "decoding.split": ("auto", "a tree is over one sentence"),
         "decoding.no_repeat": (None, "a tree repeats its brackets"),

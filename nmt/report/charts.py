@@ -53,6 +53,8 @@ CHARTS = (
           logged="learning_rate", best="highest"),
     Chart("speed", "Tokens per second", "Target tokens, on all devices", ",.0f",
           logged="tokens_per_second", best="highest", noisy=True),
+    Chart("mfu", "Share of the peak", "The model's FLOPs, of those that the GPUs could do in 16 bits (MFU)", ".1f",
+          logged="mfu", best="highest", noisy=True, axis="linear", percent=True),
     Chart("padding", "Padding", "Share of the cells of batches that hold no token, in %", ".1f",
           logged="padding", best="highest", noisy=True, axis="linear", percent=True),
     Chart("gradient_norm", "Gradient norm", "Before clipping, mean over each log interval", ".3f",

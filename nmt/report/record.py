@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 Column = NDArray[np.float64]
 LOGGED = ("step", "epoch", "seconds", "tokens", "loss", "perplexity", "learning_rate", "gradient_norm",
-          "tokens_per_second", "padding")  # fmt: skip
+          "tokens_per_second", "mfu", "padding")  # fmt: skip
 """Training metrics shown on pages"""
 MOST_SHOWN, MOST_BYTES = 20, 3_500_000  # maximum checkpoints with outputs on the page, and bytes of these outputs
 Count = Annotated[int, Field(strict=True, ge=0, lt=2**63)]

@@ -11,6 +11,8 @@ from nmt.recipe.settings import resolved
 from nmt.system.errors import UserError
 
 BY_MACHINE = ("device_tokens", "compile")  # keys of `training` whose defaults depend on the device
+ONLY_AT_START = ("training.init_from", "training.source_embeddings", "training.target_embeddings")
+"""Keys that say only how a run begins"""
 ELSEWHERE = "train into another directory: --out OTHER"
 
 
@@ -33,7 +35,7 @@ def changes(checkpoint: Bundle, recipe: Recipe, data: Mapping[str, str]) -> Iter
         raise UserError(problem, f"go on from its model in another folder: --out OTHER --set training.init_from={run}")
     for section in ("training", "decoding"):
         for key, before, now in _differences(section, checkpoint.recipe, recipe):
-            if key == "training.init_from":  # which says only how the run began
+            if key in ONLY_AT_START:
                 continue
             line = f"changed: {key} from {before} to {now}"
             if key in ("training.updates", "training.minutes") and recipe.training.falls:

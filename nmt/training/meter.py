@@ -16,6 +16,7 @@ from nmt.data.corpus import Lengths
 from nmt.model.operations import perplexity
 from nmt.training.distributed import Group
 from nmt.training.flops import sustained_flops
+from nmt.training.peak import peak_flops
 from nmt.training.run_state import RunState
 
 T = TypeVar("T")
@@ -31,6 +32,7 @@ class Meter:
         self._state = state
         self._group = group
         self._sustained = sustained_flops(group.device)
+        self._peak = peak_flops(group.device)
         self._place = f"{group.size} × {device_name(group.device, dtype=dtype)}"
         self._last = self._began = time.perf_counter()
         self._waited = 0.0  # seconds
@@ -79,6 +81,8 @@ class Meter:
             "memory_bytes": _peak_memory(self._group.device),
             "flops_per_second": flops / seconds,
         }
+        if self._peak is not None:
+            figures["mfu"] = flops / seconds / (self._group.size * self._peak)
         self._updates = []
         self._waited = 0.0
         self._began = time.perf_counter()

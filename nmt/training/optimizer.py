@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -20,6 +20,7 @@ from nmt.system import torch_internals
 
 MOMENTS = ("exp_avg", "exp_avg_sq")  # keys in the state of PyTorch's Adam
 MOMENTUM = "momentum"  # that of Muon
+GIVEN = "given"  # rows of an embedding that began as word vectors: 1, the others 0
 MOMENTUM_DECAY = 0.95
 # a, b, c of a x + b x³ + c x⁵, one after the other: of all such polynomials they bring [0.04, 1] nearest to 1, within
 # 0.29 (Amsel et al. 2025)
@@ -74,10 +75,11 @@ class Optimizer:
         self._muon = Muon(layers, settings.decay, muon_dtype(settings.precision, device, d_model))
         decayed: list[Tensor] = []
         others: list[Tensor] = []
-        for parameter in self._parameters.values():
+        for name, parameter in self._parameters.items():
             if parameter in self._muon.momenta:
                 continue
-            if parameter.dim() > 1:
+            is_fixed = settings.freeze_embeddings and part_of(name) == "embeddings"
+            if parameter.dim() > 1 and not is_fixed:
                 decayed.append(parameter)
             else:
                 others.append(parameter)
@@ -90,6 +92,17 @@ class Optimizer:
         self._d_model = d_model
         self._settings = settings
         self._keeps = False
+        self._given: dict[str, Tensor] = {}
+
+    def note_given(self, given: Mapping[str, Tensor]) -> None:
+        """Note which rows of embeddings began as word vectors: 1, the others 0, by the name of the parameter.
+
+        With training.freeze_embeddings, they get no gradient from now on.
+        """
+        self._given |= given
+        if self._settings.freeze_embeddings:
+            for name, rows in given.items():
+                self._parameters[name].register_hook((1.0 - rows)[:, None].mul)
 
     def rate(self, step: int, spent: float = 0.0) -> float:
         """Return the learning rate of 1-based update `step` when `spent` of training.minutes is used up."""
@@ -136,8 +149,8 @@ class Optimizer:
                 weight.grad.zero_()
 
     def state(self) -> dict[str, Tensor]:
-        """Return Adam's moments and Muon's momenta, keyed `parameter:moment`."""
-        state = dict[str, Tensor]()
+        """Return Adam's moments, Muon's momenta and rows of word vectors, keyed `parameter:moment`."""
+        state = {f"{name}:{GIVEN}": rows for name, rows in self._given.items()}
         for name, parameter in self._parameters.items():
             if parameter in self._muon.momenta:
                 state[f"{name}:{MOMENTUM}"] = self._muon.momenta[parameter]
@@ -162,6 +175,13 @@ class Optimizer:
                     values[moment] = state[f"{name}:{moment}"].to(parameter)  # precision may change
                 if values[moment].shape != parameter.shape:
                     raise ValueError(f"{name}:{moment} has another shape than the weight {name}")
+            if f"{name}:{GIVEN}" in state:
+                rows = state[f"{name}:{GIVEN}"].to(parameter)
+                if rows.shape != parameter.shape[:1]:
+                    raise ValueError(f"{name}:{GIVEN} has another length than the weight {name}")
+                self.note_given({name: rows})
+                if self._settings.freeze_embeddings:  # rows that were trained until now have momentum
+                    values = {moment: value * (1.0 - rows)[:, None] for moment, value in values.items()}
             if parameter in self._muon.momenta:
                 self._muon.momenta[parameter] = values[MOMENTUM]
             else:

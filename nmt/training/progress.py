@@ -32,6 +32,8 @@ class Progress:
         perplexity = f"ppl {figure(figures['perplexity'])}"
         rate = f"lr {figures['learning_rate']:.2e}"
         speed = f"{figures['tokens_per_second']:,.0f} tok/s"
+        if "mfu" in figures:
+            speed += f"{GAP}MFU {figures['mfu']:.1%}"
         if self._console.live:
             self._figures = GAP.join([loss, speed, perplexity, rate])
             self.advance(0, self._figures, seconds_left)

@@ -44,6 +44,7 @@ from nmt.training.learner import Learner
 from nmt.training.optimizer import count_moments
 from nmt.training.run import Run
 from nmt.training.run_state import BestScore, RunState, incomplete
+from nmt.training.word_vectors import begin_with_vectors, check_dimensions
 
 
 def train(
@@ -81,6 +82,7 @@ def _open(
     resumed = found[0] if found else None
     origin: Bundle | None = None
     if resumed is None:
+        check_dimensions(recipe)
         origin = initial_bundle(recipe)
         if origin is not None:
             for note in (*other_directions(recipe, origin), *unused_tokenizer(recipe, origin)):
@@ -125,6 +127,9 @@ def make_learner(recipe: Recipe, prepared: Path, group: Group, console: Console,
         loaded = initial.weights()
         load_weights(model, with_new_rows(loaded, initial.tokenizer(), tokenizer), initial.path)
         console.say(f"weights: from {initial.path}")
+    else:
+        loaded = begin_with_vectors(model, tokenizer, settings, console.say)
+        learner.optimizer.note_given(loaded)
     if tokenizer.older is not None:
         learner.objective.limit(tokenizer.sizes(), symbols_first=tokenizer.forced)
     if tokenizer.forced and "embeddings" not in settings.freeze:

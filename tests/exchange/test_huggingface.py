@@ -11,12 +11,13 @@ import torch
 from huggingface_hub import ModelCard
 from marian import logits
 from random_bundle import random_bundle, sentence
+from reverse_task import reseal
 
 from nmt.checkpoint.reading import Bundle
 from nmt.checkpoint.writing import add_info
 from nmt.exchange.huggingface import export
 from nmt.model.batch import pad_ids
-from nmt.recipe import Decoding
+from nmt.recipe import Decoding, validated
 from nmt.system.errors import UserError
 from nmt.text.vocabulary import BOS, EOS
 
@@ -98,6 +99,41 @@ def test_the_hub_reads_languages_and_licence_of_the_card(tmp_path: Path) -> None
         assert f"\n| {row} |\n" in card
     export(bundle, tmp_path / "unlicensed")
     assert ModelCard.load(tmp_path / "unlicensed" / "README.md").data.license is None
+
+
+@pytest.mark.parametrize(
+    ("valid", "dataset"),
+    [
+        ([{"source": "x/dev.en", "target": "x/dev.de"}], ("fuzz", "dev.en, dev.de", None, None)),
+        ({"take": 500}, ("fuzz", "500 sources set aside from the training data", None, None)),
+        ([{"hub": "wmt/wmt14", "config": "de-en", "split": "validation"}],
+         ("wmt/wmt14", "wmt/wmt14, de-en", "de-en", "validation")),
+    ],
+)  # fmt: skip
+def test_the_hub_reads_the_measured_scores_of_the_card(tmp_path: Path, valid: Any, dataset: tuple[Any, ...]) -> None:
+    info = {"scores": {"chrf": 61.238, "chrf en-de": 60.0, "bleu": 33.254, "perplexity": float("inf")}}
+    bundle = random_bundle(tmp_path / "bundle", info=info | {"signatures": {"bleu": "BLEU|nrefs:1"}})
+    values = bundle.recipe.model_dump()
+    values["data"]["valid"] = valid
+    values["data"]["name"] = "fuzz"
+    (bundle.path / "recipe.yaml").write_text(validated(values, "recipe.yaml").to_yaml())
+    reseal(bundle.path)
+    export(Bundle.read(bundle.path), tmp_path / "model")
+    data = ModelCard.load(tmp_path / "model" / "README.md").data
+    assert data.model_name == "model"
+    found = [(each.metric_type, each.metric_name, each.metric_value, each.metric_args) for each in data.eval_results]
+    assert found == [
+        ("chrf", "chrF2", 61.24, None),
+        ("chrf", "chrF2 en-de", 60.0, None),
+        ("bleu", "BLEU", 33.25, {"signature": "BLEU|nrefs:1"}),
+    ]
+    one = data.eval_results[0]
+    assert (one.task_type, one.task_name) == ("translation", "Translation en-de")
+    assert (one.dataset_type, one.dataset_name, one.dataset_config, one.dataset_split) == dataset
+
+
+def test_a_card_without_scores_has_no_index(exported: Path) -> None:
+    assert "model-index" not in (exported / "README.md").read_text(encoding="utf-8")
 
 
 def test_generation_is_the_nearest_to_our_search(exported: Path) -> None:

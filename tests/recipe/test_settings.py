@@ -80,6 +80,8 @@ def test_an_unknown_key_names_line_key_value_and_the_nearest_key(
         ("model: {heads: 7}", "model.heads", "7", "must divide d_model 512"),
         ("model: {heads: 7, d_k: 64}", "model.heads", "7", "unless d_k and d_v are given"),
         ("training: {adam_betas: [0.9, 1.0]}", "training.adam_betas", "[0.9, 1.0]", "below 1"),
+        ("training: {freeze_embeddings: true}", "training.freeze_embeddings", "", "source_embeddings"),
+        ("training: {init_from: x, source_embeddings: v}", "training.source_embeddings", "v", "init_from"),
         ("training: {device_tokens: 30000}", "training.device_tokens", "30000", "exceed batch_tokens 25000"),
         ("tokenizer: {sample: 100}", "tokenizer.sample", "100", "must be"),  # which sentencepiece would refuse
         ("tokenizer: {character_coverage: 0.97}", "tokenizer.character_coverage", "0.97", "must be"),
@@ -155,6 +157,12 @@ def test_the_hint_gives_the_nearest_setting_that_is_allowed(write: Write, settin
             "{file: a.jsonl, fields: [en]}",
             "fields: Tuple should have at least 2 items after validation, not 1",
         ),
+        ("{file: http://host/a.tsv}", "file: http:// without sha256 may give what somebody else has put in its place"),
+        ("{file: ftp://host/a.tsv}", "file: an address must begin with https:// (got ftp://host/a.tsv)"),
+        ("{file: https://host/a.txt}", "file: must end in one of .tsv"),
+        ("{source: https://host/a.en, target: a.de}", "source: must be a file; only file takes an address"),
+        ("{file: a.tsv, sha256: abc}", "sha256: must be 64 hexadecimal digits (got abc)"),
+        ("{file: '*.tsv', sha256: abc}", "sha256: goes with file, if that is one file"),
         ("{file: a.jsonl, fileds: [en, de]}", "fileds: unknown key"),
     ],
 )
@@ -163,6 +171,20 @@ def test_a_data_set_that_cannot_be_is_refused_with_its_place(write: Write, datas
     message = refusal(path).message
     assert message.startswith(f"{path}:7: data.train.1")
     assert words in message
+
+
+@pytest.mark.parametrize(
+    ("dataset", "form"),
+    [
+        ("{file: 'https://host/a.tsv.gz?raw=1#x'}", ".tsv"),
+        ("{file: 'https://host/en%2Dit.txt.zip'}", ".zip"),
+        (f"{{file: http://host/a.jsonl, sha256: {64 * 'A'}}}", ".jsonl"),
+        ("{file: http://127.0.0.1:8000/a.po}", ".po"),
+    ],
+)
+def test_a_data_set_may_be_named_by_its_address(write: Write, dataset: str, form: str) -> None:
+    (found,) = load(write(BASE.replace("{source: a.en, target: a.de}", dataset))).data.train
+    assert (found.format, found.may_be_several) == (form, False)
 
 
 @pytest.mark.parametrize(

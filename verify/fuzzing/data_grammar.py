@@ -78,6 +78,14 @@ BRACKETS = damaged(
     ),
     (b"(", b")", b" ", b"(S ", b"()", b"\xef\xbb\xbf"),
 )
+VECTORS = damaged(
+    lines(
+        st.sampled_from(["a", "cat", "\u2581cat", "t", "dog", ""]),
+        *[st.sampled_from(["0", "-1.5", "1e3"] * 5 + ["-0.0", "nan", "1e39", "x"])] * 2,
+        between=" ",
+    ).map(lambda content: b"3 2\n" + content),
+    share=4,
+)
 
 # --- prepared data -----------------------------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ import recipe_grammar
 import torch
 from hypothesis import strategies as st
 from mistakes import damaged
+from random_bundle import tokenizer_of_words
 from strategies import CONTENT
 from target import Target, accepted, file
 
@@ -23,6 +24,7 @@ from nmt.parsing.tree import parse_tree, prepare_tree, read_tree_lines, read_tre
 from nmt.recipe import Data, Dataset, load, load_with_base
 from nmt.system.compression import members
 from nmt.text.lines import count_lines, read_lines
+from nmt.training.word_vectors import read_vectors
 
 # --- recipes -----------------------------------------------------------------------------------------------------
 
@@ -129,6 +131,18 @@ def arrow(content: bytes) -> bool:
     return True
 
 
+def vectors(content: bytes) -> bool:
+    """Vectors of words, of which those of the vocabulary are taken."""
+    path, vocabulary = file("vectors.txt", content), tokenizer_of_words(True).source
+    found = accepted(lambda: read_vectors(path, vocabulary, 2))
+    if found is None:
+        return False
+    rows, numbers = found
+    assert numbers.shape == (len(rows), 2)
+    assert bool(numbers.isfinite().all()), "vectors that are no numbers"
+    return True
+
+
 # --- tables and prefixes -----------------------------------------------------------------------------------------
 
 
@@ -165,5 +179,6 @@ TARGETS = (
     Target(archives, data_grammar.ARCHIVES, ("nmt.system.compression", "nmt.text.lines")),
     Target(trees, data_grammar.BRACKETS, ("nmt.parsing.tree",)),
     Target(arrow, data_grammar.SPLITS, ("nmt.data.corpus",)),
+    Target(vectors, data_grammar.VECTORS, ("nmt.training.word_vectors",)),
     Target(terms, st.tuples(data_grammar.TERMS, data_grammar.TEXTS), ("nmt.formats.terms",)),
 )
