@@ -174,6 +174,8 @@ class Dataset(Settings):
     @property
     def may_be_several(self) -> bool:
         """Whether `file` is a pattern, or may be a folder."""
+        if is_address(self.file):
+            return False
         file = str(self.file)
         return re.search(r"[*?\[]", file) is not None or not Path(file).suffix
 

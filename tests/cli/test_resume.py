@@ -144,7 +144,7 @@ CHANGES = "--prefix prefixes, --terms terms, --keep a+, --markup, --sample 2, --
 CHANGES += "--beam 3, --alpha 1, --n-best 2, --json, --precision bf16, --set decoding.split=none, --input changed"
 """Options that change what is written."""
 OTHERS = "--strict --output --resume --batch-tokens --devices --device --threads --quiet --debug --version"
-OTHERS += " --ledger --to --from --memory --attention --document --pretty"
+OTHERS += " --ledger --all --to --from --memory --attention --document --pretty"
 """Those that do not, that --resume refuses, that need other models or files, and the one of `nmt parse`."""
 
 

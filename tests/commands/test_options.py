@@ -39,7 +39,7 @@ def test_a_job_is_identified_by_every_option_that_is_not_known_to_be_irrelevant(
         new: int | None = option("--new N  Something new.")
 
     options = given("translate", More, new=3, beam=8, threads=2, keep=("x",))
-    own = {"--to": None, "--from": None, "--sample": None, "--keep": ("x",), "--markup": False}
+    own = {"--to": None, "--from": None, "--sample": None, "--keep": ("x",), "--markup": False, "--all": False}
     assert options.identity == {"--n-best": None, "--json": False, **own, "--new": 3}
     assert given("parse", pretty=True).identity == {"--n-best": None, "--json": False, "--pretty": True}
 

@@ -106,8 +106,11 @@ def run(source: object, output: object, model: Model | None = None, resume: bool
     with ExitStack() as held:
         table = Ledger(ledger, said.append, held)
         jobs = find_files(Path(str(source)), Path(str(output)), False, said.append)
+        everything = given.pop("everything", False)
         decoding = Decoding(**given)
-        translation = FileTranslation(jobs, memory, [], DATA, decoding, said.append, held, table, {"a": 1}, resume)
+        translation = FileTranslation(
+            jobs, memory, [], DATA, decoding, said.append, held, table, {"a": 1}, resume, everything=everything
+        )
         statistics = Statistics("translating", {"loops": lambda result: result.texts[0].count("LOOP")})
         translation.run(model, statistics)  # type: ignore[arg-type]
         return [*said, translation.summary]
@@ -151,7 +154,7 @@ def test_what_a_person_changed_stays_and_what_is_new_comes_in(here: Path, name: 
     run("in", "out")
     assert output.read_bytes() == before
     assert not Path("out", f"{name}~").exists(), "nothing but translations was changed"
-    run("in", "out", all=True)
+    run("in", "out", everything=True)
     assert units(output) | {"three": ""} == found | {"three": ""}
 
 
@@ -286,7 +289,7 @@ def test_in_place_only_gaps_are_filled_and_the_old_file_is_kept(here: Path) -> N
     assert Path("in/a.po~").read_text() == "of somebody"
     assert run(path, path, resume=True)[-1].endswith("files done before: 1")
     with pytest.raises(UserError, match="is also the input, whose translations"):
-        run(path, path, all=True)
+        run(path, path, everything=True)
     for name in ("a.pot", "strings.xml"):
         Path(name).write_text(FORMATS.get(name, po)(("one", "")))
         with pytest.raises(UserError, match="is also the input, in which translations would replace the sources"):

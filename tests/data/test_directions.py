@@ -16,8 +16,8 @@ from nmt.data.prepare import prepare
 from nmt.exchange.opus_mt import MarianBundle
 from nmt.recipe import Data
 from nmt.system.console import Console
-from nmt.system.device import World
 from nmt.system.errors import UserError
+from nmt.system.launchers import World
 from nmt.text.tokenizer import Tokenizer
 from nmt.training.distributed import Group
 from nmt.training.validation import Validation

@@ -47,7 +47,7 @@ def test_results_are_those_of_one_engine_in_order() -> None:
 def test_a_worker_that_asks_for_everything_gets_its_share(lengths: list[int], shares: list[int]) -> None:
     engine, pipes = Workers(shuffling, 2), [Pipe() for _ in range(2)]
     engine._workers = [killed(here, asks=1000) for here, _ in pipes]
-    queue: Any = SimpleNamespace(take=lambda tokens, wait: waiting.pop() if waiting else [])
+    queue: Any = SimpleNamespace(take_sources=lambda tokens, wait: waiting.pop() if waiting else [])
     waiting = [[Source(number, [4] * length, cap=9) for number, length in enumerate(lengths)]]
     engine._serve(queue)
     for worker in engine._workers:

@@ -59,7 +59,7 @@ def test_the_cost_of_a_run_adds_up_over_resumptions(train, task, monkeypatch: py
     plan = plan_epoch(corpus.source_lengths, corpus.target_lengths, 500, 1, 0)
     lengths = [corpus.lengths(plan.rows(number)) for number in range(9)]
     config = Model(layers=1, d_model=16, d_ff=16, heads=2)
-    first, second = (Bundle.read(bundle.path).info.cost for bundle in checkpoints(task / "ckpts"))
+    first, second = (Bundle.read(bundle.path).cost for bundle in checkpoints(task / "ckpts"))
     assert second["flops"] == pytest.approx(sum(training_flops(config, 280, *of) for of in lengths))
     assert second["tokens"] == sum(int(target.sum()) + len(target) for _, target in lengths)
     assert 0 < first["seconds"] < second["seconds"] == second["device_seconds"]

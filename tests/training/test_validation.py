@@ -211,7 +211,9 @@ def validate(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[DevScores, 
 
 
 GROUP: Any = SimpleNamespace(rank=0, size=1)
-ONE_DIRECTION = SimpleNamespace(source=SimpleNamespace(languages=()), of=lambda _: SimpleNamespace(target=()))
+ONE_DIRECTION = SimpleNamespace(
+    source=SimpleNamespace(languages=()), typed=False, of=lambda _: SimpleNamespace(target=())
+)
 
 
 def test_lines_whose_reference_is_their_source_do_not_count(validate: Any) -> None:
