@@ -12,14 +12,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 PADDING = 0  # the id beyond the end of a sequence
-ALIGNED = 64  # bytes
+ALIGNED = 64  # bytes: in a joined buffer, each tensor begins at a multiple of this
 
 
 class Groups(NamedTuple):
     """Groups of whole consecutive sequences, each so short on both sides that its attention fits one tile of scores."""
 
     bounds: Tensor
-    """(groups + 1,) int32 indices of the tokens where groups begin, and their number"""
+    """(groups + 1,) int32 index of each group's first token, then the number of tokens"""
     segments: Tensor
     """(tokens,) int32 index of each token's sequence"""
     tile: int
@@ -56,11 +56,11 @@ class Batch:
     target_out: Tensor
     """(batch, target length), each row ending in `</s>`"""
     real: Tensor | None
-    """(tokens,) indices of non-padding tokens in the flattened `target_out`, which a GPU could not find without a sync;
-    None if packed"""
+    """(tokens,) indices of non-padding tokens in the flattened `target_out`; None if packed. The host computes them: a
+    GPU could not without a sync"""
     packing: Packing | None = None
     buffer: Tensor | None = None
-    """(bytes,) uint8 that all tensors are views of, if they are to be copied at once"""
+    """(bytes,) uint8 that all tensors are views of, once they are `joined`"""
 
     @property
     def num_cells(self) -> int:
@@ -72,9 +72,9 @@ class Batch:
         return self._copied(lambda ids: ids.to(device, non_blocking=True))
 
     def joined(self, pinned: bool) -> Batch:
-        """Copy the batch into one buffer, which may be in `pinned` memory."""
+        """Copy the batch into one buffer, `pinned` or not, so that a GPU gets it in one transfer."""
         tensors = self._tensors()
-        size = sum(map(_room, tensors))
+        size = sum(map(_aligned_bytes, tensors))
         joined = self._within(torch.zeros(size, dtype=torch.uint8, pin_memory=pinned))
         for own, ids in zip(joined._tensors(), tensors, strict=True):
             own.copy_(ids)
@@ -86,7 +86,10 @@ class Batch:
             part.record_stream(stream)
 
     def shape(self) -> tuple[object, ...]:
-        """Return what the work of a GPU depends on: the shapes of all tensors, and all numbers."""
+        """Return what a CUDA graph of the batch depends on: the shapes of all tensors, and all numbers.
+
+        `target_out` has the shape of `target_in`; only packed batches have graphs, and these have no `real`.
+        """
         return tuple(_mapped(field, Tensor.size) for field in (self.source, self.target_in, self.packing))
 
     def clone(self) -> Batch:
@@ -94,7 +97,7 @@ class Batch:
         return self._copied(Tensor.clone)
 
     def copy_(self, other: Batch) -> None:
-        """Copy the tensors of a batch of the same shape, which is joined if this one is."""
+        """Overwrite the tensors with those of `other`, which has the same shape and is joined if this batch is."""
         for own, part in zip(self._parts(), other._parts(), strict=True):
             own.copy_(part)
 
@@ -116,6 +119,7 @@ class Batch:
         return found
 
     def _copied(self, copy: Callable[[Tensor], Tensor]) -> Batch:
+        """Return a batch in memory that `copy` has made: of the whole buffer, or else of each tensor."""
         if self.buffer is None:
             return self._map(copy)
         return self._within(copy(self.buffer))
@@ -127,18 +131,19 @@ class Batch:
         def view(ids: Tensor) -> Tensor:
             nonlocal begin
             part = buffer[begin : begin + ids.nbytes].view(ids.dtype).view(ids.shape)
-            begin += _room(ids)
+            begin += _aligned_bytes(ids)
             return part
 
         return replace(self._map(view), buffer=buffer)
 
     def _map(self, function: Callable[[Tensor], Tensor]) -> Batch:
+        """Apply `function` to each tensor; the result has no buffer."""
         fields = (self.source, self.target_in, self.target_out, self.real, self.packing)
         return Batch(*(_mapped(field, function) for field in fields))
 
 
-def _room(ids: Tensor) -> int:
-    """Return the bytes of a tensor in a buffer, in which each begins aligned for a GPU's widest loads."""
+def _aligned_bytes(ids: Tensor) -> int:
+    """Return a tensor's bytes, rounded up so that the next one in a buffer is aligned for a GPU's widest loads."""
     return -(-ids.nbytes // ALIGNED) * ALIGNED
 
 

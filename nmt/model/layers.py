@@ -40,7 +40,7 @@ class SelfAttention(Layer):
         self.heads = config.heads
         self.causal = causal
         self.dropout = Dropout(config.attention_dropout)
-        self.widths = (config.key_width, config.key_width, config.value_width)
+        self.widths = (config.key_width, config.key_width, config.value_width)  # of a head's queries, keys, values
         bias = config.attention_bias
         # one product for queries, keys and values
         self.qkv = Linear(config.d_model, *(config.heads * width for width in self.widths), bias=bias)
@@ -64,7 +64,7 @@ class CrossAttention(Layer):
         super().__init__()
         self.heads = config.heads
         self.dropout = Dropout(config.attention_dropout)
-        self.widths = (config.key_width, config.value_width)
+        self.widths = (config.key_width, config.value_width)  # of a head's keys and values
         bias = config.attention_bias
         self.query = Linear(config.d_model, config.heads * config.key_width, bias=bias)
         self.key_value = Linear(config.d_model, *(config.heads * width for width in self.widths), bias=bias)
@@ -74,7 +74,7 @@ class CrossAttention(Layer):
 
     @torch.no_grad()
     def _attract(self) -> None:
-        """Initialise key and query weights as equal and large, so that the decoder attends to the next word.
+        """Initialise key and query weights as equal, and twice as large, so that the decoder attends to the next word.
 
         A word has the same positional encoding on both sides. Without this start, a parser needs thousands
         of updates to learn the alignment.
@@ -128,19 +128,22 @@ class Residual(Layer):
         self.pre = config.norm == "pre"
 
     def forward(self, x: Tensor, y: Tensor, sublayer: Sublayer, following: Self | None) -> Stream:
-        """Return the sum, and the input of the `following` residual connection's sublayer; y is this one's."""
-        z = sublayer(y)
-        p = self.dropout.rate
+        """Add the output of `sublayer` for its input y to the residual sum x; all are (b, t, d_model).
+
+        Return the new sum, and the input of the `following` residual connection's sublayer, None after the last one.
+        """
+        output = sublayer(y)
+        rate = self.dropout.rate
         if not self.pre:
-            _, normalised = self.operations.add_norm(x, z, p, self.norm)
+            _, normalised = self.operations.add_norm(x, output, rate, self.norm)
             return normalised, normalised
         if following is None:
-            total = self.operations.add_dropped(x, z, p)
+            total = self.operations.add_dropped(x, output, rate)
             return total, total
-        return self.operations.add_norm(x, z, p, following.norm)
+        return self.operations.add_norm(x, output, rate, following.norm)
 
     def begin(self, x: Tensor) -> Stream:
-        """Return x and the sublayer's input if no other residual connection comes before."""
+        """Begin a layer with its input x: return this as the residual sum, and the first sublayer's input."""
         if self.pre:
             return x, self.norm(x)
         return x, x
@@ -203,7 +206,10 @@ class DecoderLayer(nn.Module):
 
 
 class Embed(nn.Module):
-    """Symbol embeddings times √d_model, plus positional encodings, then dropout: sections 3.4 and 5.4."""
+    """Symbol embeddings times √d_model, plus positional encodings, then dropout: sections 3.4 and 5.4.
+
+    One module serves source and target, which may share a matrix: the weight is an argument.
+    """
 
     def __init__(self, config: Model) -> None:
         super().__init__()
@@ -240,7 +246,7 @@ class Positions(nn.Module):
         if self.of_words:
             self.register_buffer("word_table", torch.empty(0, width), persistent=False)
         if not self.table.is_meta:  # a meta table is filled on first use
-            self.extend_to(1024, self.table.device)
+            self.extend_to(1024, self.table.device)  # and further for a longer sequence
 
     def _apply(self, *args: Any, **options: Any) -> Self:
         """Convert the module; recompute its sinusoids instead of rounding them to the new dtype."""
@@ -255,7 +261,7 @@ class Positions(nn.Module):
         `words` (b, t) are word numbers, at most the sequence's length.
         """
         length = ids.size(1) if packed is None else packed.longest
-        self.extend_to(length + (words is not None), ids.device)
+        self.extend_to(length + (words is not None), ids.device)  # a word number may equal the length
         if packed is None:
             return self._with_words(self.table[:length], words)
         return self._with_words(self.table[packed.positions], words)
@@ -263,15 +269,15 @@ class Positions(nn.Module):
     def at(self, positions: Tensor, end: int, words: Tensor | None = None) -> Tensor:
         """Return encodings (b, 1, d_model), or (b, k, d_model) with `words` (b, k), for `positions` (b, 1) < `end`.
 
-        Those of the position `end`, which finished hypotheses may have, are arbitrary.
+        A finished hypothesis may be at `end`, where its encoding is arbitrary.
         """
         self.reserve(end, positions.device)
         if self.learned:
-            positions = positions.clamp_max(len(self.table) - 1)
+            positions = positions.clamp_max(len(self.table) - 1)  # the table may have no row `end`
         return self._with_words(self.table[positions], words)
 
     def reserve(self, end: int, device: torch.device) -> None:
-        """Extend the table for `at` with positions up to `end`."""
+        """Extend the table for `at`: to positions up to `end`, or below it if they are learned."""
         self.extend_to(end + (not self.learned), device)
 
     def tables(self) -> list[Tensor]:
@@ -310,8 +316,10 @@ def sinusoids(
 
     As in fairseq, all sines come first, the last rate is 1 / base, and the first position, after padding, is 2.
     """
-    rates = base ** (-torch.arange(0, width, 2, dtype=torch.float64) / (width - 2 * fairseq))  # (width / 2,)
-    positions = torch.arange(2 * fairseq, length + 2 * fairseq, dtype=torch.float64)  # (length,)
+    first = 2 if fairseq else 0
+    divisor = width - 2 if fairseq else width
+    rates = base ** (-torch.arange(0, width, 2, dtype=torch.float64) / divisor)  # (width / 2,)
+    positions = torch.arange(first, length + first, dtype=torch.float64)  # (length,)
     angles = positions[:, None] * rates  # (length, width / 2)
     both = torch.stack((angles.sin(), angles.cos()), dim=1 if fairseq else -1)
     return both.flatten(1).to(dtype)

@@ -33,7 +33,7 @@ class Attending(NamedTuple):
     """What attention sees, drops and records."""
 
     mask: Tensor | PackedMask | None = None
-    """Broadcastable to (b, h, t, s); in a search, a float bias to add"""
+    """Boolean, broadcastable to (b, h, t, s); a search gives a float bias, which is added to the scores"""
     causal: bool = False
     """Whether later keys are hidden, which allows no mask but `PackedMask`"""
     dropout: float = 0.0
@@ -93,7 +93,7 @@ class Operations:
         parts = zip(query.split(query_lengths, 2), key.split(key_lengths, 2), value.split(key_lengths, 2), strict=True)
         mixed = []
         for own_query, own_key, own_value in parts:
-            if own_query.size(2):
+            if own_query.size(2):  # the last sequences may be empty
                 mixed.append(self.attention(own_query, own_key, own_value, alone))
         return torch.cat(mixed, 2)
 
@@ -116,7 +116,7 @@ class Operations:
         return total, norm(total)
 
     def encoded(self, states: Tensor) -> Tensor:
-        """Return the encoder's output (b, s, d_model) as the decoder's layers are to read it."""
+        """Return the encoder's output (b, s, d_model) for the decoder's layers; a GPU rounds it here, once for all."""
         return states
 
     def padding_mask(self, ids: Tensor) -> Tensor | None:
@@ -147,7 +147,7 @@ class Operations:
         """
         logits = self.linear(states, weight).to(dtype)
         target_logits = logits.gather(-1, targets)
-        maxima, totals = self.exponentials_(logits)
+        maxima, totals = self.exponentials_(logits)  # from here on, `logits` holds the exponentials
         log_totals = totals.log() + maxima
         target_exponentials = (target_logits - maxima).exp()
         counted = targets.ne(PADDING)
@@ -162,8 +162,8 @@ class Operations:
 
     def product(self, a: Tensor, b: Tensor, scale: float = 1.0, bias: Tensor | None = None) -> Tensor:
         """Return scale · a b + bias for two matrices, without a gradient."""
-        if bias is None:
-            return torch.addmm(a.new_empty(()), a, b, beta=0, alpha=scale)  # applies the scale at no cost
+        if bias is None:  # addmm applies the scale at no cost; with beta=0, it ignores what it would add
+            return torch.addmm(a.new_empty(()), a, b, beta=0, alpha=scale)
         return torch.addmm(bias, a, b, alpha=scale)
 
     def weight_gradient(self, grad: Tensor, x: Tensor, scale: float = 1.0) -> tuple[Tensor, Tensor]:

@@ -67,7 +67,7 @@ class Transformer(Layer):
         if config.positions == "words":
             if starts is None or [len(side) for side in starts] != [source_vocab, target_vocab]:
                 raise ValueError("positions: words needs `starts`, which say of every symbol whether it begins a word")
-            self._starts = [torch.tensor(side, device="cpu") for side in starts]
+            self._starts = [torch.tensor(side, device="cpu") for side in starts]  # real even in a meta model
         self.source_positions = Positions(config)
         self.target_positions = Positions(config)
         self.embed = Embed(config)
@@ -124,7 +124,7 @@ class Transformer(Layer):
         words = None
         if self._starts is not None:
             begun = _count_words(self._begins(0, source), packed)
-            words = (begun - 1).clamp_min_(0)
+            words = (begun - 1).clamp_min_(0)  # 0 also before the first word begins
         positions = self.source_positions(source, words, packed)
         return self.embed(source, self.source_embedding.weight, positions)  # type: ignore[no-any-return]
 
@@ -163,15 +163,15 @@ class Transformer(Layer):
     def attention_weights(self, source: Tensor, target_in: Tensor) -> AttentionWeights:
         """Return the attention weights of every head and layer, without dropout even in training mode."""
         weights = AttentionWeights([], [], [])
-        model = computed_by(self, self.operations).eval()
+        model = computed_by(self, self.operations).eval()  # a copy, which leaves the mode of this one
         memory = model.encode(source, weights.encoder)
         model.decode_states(target_in, memory, record=(weights.decoder, weights.cross))
         return weights
 
     def cross_attention(self, source: Tensor, target_in: Tensor) -> Tensor:
-        """Return cross-attention averaged over heads and layers but the first: (batch, target length, source length).
+        """Return cross-attention weights for word alignment: (batch, target length, source length).
 
-        A single layer counts.
+        They are averaged over heads and layers, except the first of several layers, which knows the output least.
         """
         memory = self.encode(source)
         x = self._embed_target(target_in)
@@ -187,13 +187,19 @@ class Transformer(Layer):
         return [*self.source_positions.tables(), *self.target_positions.tables(), *(self._starts or ())]
 
     def reserve(self, length: int) -> None:
-        """Extend the tables of positions, so that no sequence of at most `length` symbols replaces them."""
+        """Extend the tables of positions, so that no sequence of at most `length` symbols replaces them.
+
+        A CUDA graph would go on reading the replaced ones.
+        """
         for positions in (self.source_positions, self.target_positions):
             if not positions.learned:
                 positions.reserve(length, positions.table.device)
 
     def narrowed(self, symbols: int) -> Transformer:
-        """Return a copy that shares all parameters and outputs only the first `symbols` of the target vocabulary."""
+        """Return a copy that shares all parameters and outputs only the first `symbols` of the target vocabulary.
+
+        Those are the symbols that a language had before others were added.
+        """
         if symbols == len(self.output_embedding.weight):
             return self
         changed = copy.copy(self)
