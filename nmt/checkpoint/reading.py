@@ -44,8 +44,9 @@ MOMENTS = "training.safetensors"  # in checkpoints only, as is the next
 POSITION = "training.json"
 CONTENT = (".safetensors", ".yaml", ".model", ".spm", ".json")  # suffixes of the files that determine outputs
 WEIGHT_DTYPES = ("float32", "float16", "bfloat16", "float64")
-FP32_MAX = 3.4028234663852886e38
+FP32_MAX = 3.4028234663852886e38  # weights beyond it, in fp64, would be infinite in fp32
 LARGEST_FIGURE = 1e30  # no run takes more FLOPs, seconds or tokens
+POOR = 50.0  # dev perplexity above which a model has learnt too little to be of use
 MAY_VARY = {"dropout", "attention_dropout", "feed_forward_dropout", "max_positions"}
 """Keys of `model` that may differ between a model and the one its training started from"""
 
@@ -54,7 +55,6 @@ class NewerFormat(UserError):
     """Raised for bundles that a later version of nmt wrote; they may be intact."""
 
 
-POOR = 50.0  # dev perplexity above which a model has learnt too little to be of use
 Natural = Annotated[int, Field(ge=0, lt=2**63)]
 Figure = Annotated[float, Field(ge=0, le=LARGEST_FIGURE)]
 
@@ -80,7 +80,7 @@ class BundleInfo(BaseModel):
     """Number of updates; for an average, those of its newest checkpoint"""
     data: str
     """Fingerprint of all of the prepared data"""
-    train_data: str = ""  # of a model of transformers, training and development data are unknown
+    train_data: str = ""  # unknown, as is `dev_set`, for a model from Hugging Face's transformers
     """Fingerprint of what ties a run: its training data, limits, languages and tokenizer"""
     dev_set: str = ""
     """Fingerprint of the development set"""
@@ -93,7 +93,7 @@ class BundleInfo(BaseModel):
     steps: list[Natural] = []
     """Of an average: the updates of its checkpoints"""
     curve: list[dict[str, int | float]] = []
-    """Of an average: the dev scores of every number of checkpoints tried, which is `last`"""
+    """Of an average: for every number of newest checkpoints that was tried, `last`, the dev scores of their average"""
     cost: _Cost = _Cost()
     """The cost of training so far"""
     lossy: bool = False
@@ -112,7 +112,7 @@ class Bundle:
 
     path: Path
     written: dict[str, Any]
-    """bundle.json as it was written, to be copied into other bundles; `info` has its members"""
+    """bundle.json as plain values, also those that are not in `info`, to be copied into other bundles"""
 
     @cached_property
     def info(self) -> BundleInfo:
@@ -220,6 +220,7 @@ class Bundle:
         with torch.device("meta"):  # skips allocating and initialising weights
             model = new_model(self.recipe, tokenizer)
         for name, parameter in _matching_parameters(model, weights, self.path).items():
+            # In place, so that matrices that share a parameter still do.
             swap_tensors(parameter, torch.nn.Parameter(weights[name].to(device, parameter.dtype)))
         return model.eval()
 
@@ -231,7 +232,7 @@ class Bundle:
         return read_tensors(self.path / WEIGHTS)
 
     def moments(self) -> dict[str, Tensor]:
-        """Memory-map a checkpoint's Adam moments, by name; raise UserError as `weights` does."""
+        """Memory-map the moments of a checkpoint's optimizer, by name; raise UserError as `weights` does."""
         dtype = "float64" if self.recipe.training.precision == "fp64" else "float32"
         return read_tensors(self.path / MOMENTS, (dtype,))
 

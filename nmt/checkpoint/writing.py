@@ -93,7 +93,7 @@ class Checkpoints:
         self._recipe = recipe
         self._tokenizer = tokenizer
         self.seconds = 0.0
-        """Seconds that the last checkpoint took to write, once there is one"""
+        """Seconds that the last checkpoint took to write; 0 before the first"""
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
         self._waiting: list[_Write] = []
 
@@ -120,7 +120,7 @@ class Checkpoints:
                 torch.cuda.set_device(device)  # per thread; the default would allocate memory on cuda:0
                 copied.synchronize()
             save_bundle(path, copies[0], self._recipe, self._tokenizer, info, (copies[1], position))
-            copies.clear()
+            copies.clear()  # frees their memory before pruning
             reading.prune(self._out, self._recipe.training.keep_last)
             self.seconds = time.perf_counter() - began
 
@@ -141,6 +141,7 @@ class Checkpoints:
             self._complete_next()
 
     def _submit(self, work: Callable[[], None], then: Callable[[], None], holds: bool = False) -> None:
+        """Have the thread do `work` if everything before it has succeeded; see `write` for `then`."""
         before = self._waiting[-1].written if self._waiting else None
 
         def unless_failed() -> None:
@@ -182,7 +183,8 @@ def alone(path: Path, console: Console) -> Iterator[None]:
         yield
 
 
-KEPT = ("step", "data", "train_data", "dev_set", "lengths", "cost")  # of bundle.json, for an average
+KEPT = ("run", "step", "data", "train_data", "dev_set", "lengths", "cost")
+"""Keys of bundle.json that an average has from its newest checkpoint"""
 
 
 def average(
@@ -272,9 +274,9 @@ class Mean:
         return {name: total / self._total for name, total in self._sums.items()}
 
     def save(self, path: Path, weights: Tensors, count: int | None = None, **more: Any) -> Bundle:
-        """Write `weights`, the mean of the first `count` checkpoints (default: all), with `more` in bundle.json."""
+        """Write `weights`, the mean of the first `count` checkpoints added (default: all); `more` is for bundle.json."""
         about = self.newest.written
-        info: dict[str, Any] = {key: about[key] for key in ("run", *KEPT) if key in about}
+        info: dict[str, Any] = {key: about[key] for key in KEPT if key in about}
         info |= {"steps": sorted(self.steps[:count]), **more}
         save_bundle(path, weights, self.newest.recipe, self.newest.tokenizer(), info)
         return Bundle.read(path)
