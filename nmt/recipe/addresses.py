@@ -15,7 +15,7 @@ from nmt.recipe.settings import Refusal
 
 FOLDER = Path("data", "_downloads")  # no name of prepared data begins with _
 DIGITS = 12  # of an address's hash in the name of its file
-LONGEST = 100  # maximum characters of the rest
+LONGEST = 100  # characters kept of the end of a file's own name
 SHA256 = r"[0-9a-fA-F]{64}"
 OWN_MACHINE = ("127.0.0.1", "::1", "localhost")
 

@@ -25,7 +25,7 @@ def _name_of_field(given: Any) -> Any:
     return str(given) if type(given) is int else given
 
 
-FieldName = Annotated[str, BeforeValidator(_name_of_field, str | int)]
+FieldName = Annotated[str, BeforeValidator(_name_of_field, json_schema_input_type=str | int)]
 """Name of a field, or number of a column"""
 
 
@@ -128,7 +128,7 @@ class Dataset(Settings):
         for language in self.languages or ():
             if not re.fullmatch(NAME, language):
                 raise Refusal(f"languages: must be codes, such as en (got {language})", "name a language, such as fr")
-        origins = ("target", "file", "sacrebleu", "hub", "trees", "take")
+        origins = ("target", "file", "sacrebleu", "hub", "trees", "take")  # target: with source
         given = [key for key in origins if getattr(self, key) is not None]
         if len(given) != 1:
             problem = "needs exactly one of: source and target, file, sacrebleu, hub, trees, take"
@@ -251,13 +251,13 @@ class Data(Settings):
                     raise Refusal(problem, "name a file of training pairs, such as {file: train.tsv}")
             taken = [dataset.languages for dataset in datasets if dataset.take is not None]
             has_twice = len(taken) > len(set(taken))
-            if has_twice or (None in taken and len(taken) > 1):
+            if has_twice or (None in taken and len(taken) > 1):  # None takes of every direction
                 raise Refusal(f"{split}: take stands more than once", "take the sum of both")
         return self
 
     @property
     def taken(self) -> dict[tuple[str, ...], dict[str, int | str]]:
-        """What valid and test take of the training data, by direction and split: a number of sources, or of files."""
+        """The `take` of valid and test, by direction and split, such as `{("en", "de"): {"valid": 500}}`."""
         found: dict[tuple[str, ...], dict[str, int | str]] = {}
         for split, sets in self.splits.items():
             for each in sets:
@@ -284,7 +284,7 @@ class Data(Settings):
 
     @property
     def splits(self) -> dict[str, tuple[Dataset, ...]]:
-        """Data sets by split; what takes pairs of each direction is a set for each."""
+        """Data sets by split; one that takes pairs of each direction becomes a set for each direction."""
         directions = self.directions
         splits: dict[str, tuple[Dataset, ...]] = {"train": self.train}
         for split, sets in (("valid", self.valid), ("test", self.test)):

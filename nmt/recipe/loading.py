@@ -158,9 +158,9 @@ def load_with_base(
 
 
 def _prefer_minutes_of_set(tree: Tree, origins: Origins) -> None:
-    """Remove training.checkpoint_updates if checkpoint_minutes, of which it takes the place, is in a later --set."""
+    """Remove training.checkpoint_updates, which would override checkpoint_minutes, if a later --set gives the latter."""
     minutes = ("training", MINUTES)
-    given = [key for key in origins if key in (minutes, ("training", UPDATES))]  # those of --set last, in their order
+    given = [key for key in origins if key in (minutes, ("training", UPDATES))]  # in order, --set last
     is_by_set = bool(given) and given[-1] == minutes and origins[minutes].startswith("--set ")
     if is_by_set and tree["training"][MINUTES] is not None:
         tree["training"].pop(UPDATES, None)
@@ -219,7 +219,7 @@ def _merged(base: Any, changes: Any) -> Any:
     """Return a copy of `base` with `changes` merged key by key; lists and scalars are replaced, not merged."""
     if not (isinstance(base, dict) and isinstance(changes, dict)):
         return deepcopy(changes)
-    if changes.get(MINUTES) is not None:
+    if changes.get(MINUTES) is not None:  # in the section training: `UPDATES` would override it
         base = {key: value for key, value in base.items() if key != UPDATES}
     merged = deepcopy(base)
     for key, value in changes.items():
@@ -240,7 +240,7 @@ def validated(values: object, where: str, origins: Origins | None = None) -> Rec
     except ValidationError as error:
         problems = error.errors(include_url=False)
     unknown = [problem for problem in problems if problem["type"] == "extra_forbidden"]
-    first = (unknown or problems)[0]
+    first = (unknown or problems)[0]  # a misspelt key may be what other errors find missing
     path, text, hint = _explain(first, tuple(map(str, first["loc"])))
     key = f"{'.'.join(path)}: " if path else ""
     more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""

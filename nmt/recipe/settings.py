@@ -74,7 +74,7 @@ class TokenizerSettings(Settings):
     """What is encoded. plain: text in which white space of all kinds is a plain space, characters that show nothing,
     such as soft hyphens, are dropped, and letters are composed with their marks (NFC); none: text as it is. A
     vocabulary records it, and that of `training.init_from` keeps its own."""
-    sample: int = Field(10_000_000, ge=101, lt=2**31)
+    sample: int = Field(10_000_000, ge=101, lt=2**31)  # SentencePiece's own limits
     """Maximum number of randomly drawn sentences to train on."""
     new_languages: tuple[Annotated[str, Field(max_length=24)], ...] = Field((), max_length=100, strict=False)
     """Languages of `data` that the model of `training.init_from` does not have: each gets a symbol, and all get the
@@ -130,6 +130,7 @@ class Model(Settings):
 
     @model_validator(mode="after")
     def _widths(self) -> Self:
+        # A sine and a cosine for each rate; words has two such halves, and fairseq needs two rates.
         multiple = {"sinusoidal": 2, "fairseq": 4, "learned": 1, "words": 4}[self.positions]
         if self.d_model % multiple:
             problem = f"d_model: must be a multiple of {multiple} with positions: {self.positions} (got {self.d_model})"
@@ -252,13 +253,12 @@ class Training(Settings):
         if self.device_tokens is not None and self.device_tokens > self.batch_tokens:
             problem = f"device_tokens: must not exceed batch_tokens {self.batch_tokens} (got {self.device_tokens})"
             raise Refusal(problem, f"--set training.device_tokens={self.batch_tokens}")
-        if self.falls:
-            falls = f"schedule: {self.schedule} falls to zero at training.updates {self.updates:,}"
-            if self.updates <= self.warmup:
-                problem = f"{falls}, which must be more than training.warmup (got {self.warmup:,})"
-                warmup = max(1, self.updates // 10)
-                hint = f"--set training.warmup={warmup}, or more updates"
-                raise Refusal(problem, hint if warmup < self.updates else "--set training.updates=2, or more")
+        if self.falls and self.updates <= self.warmup:
+            end = f"schedule: {self.schedule} falls to zero at training.updates {self.updates:,}"
+            problem = f"{end}, which must be more than training.warmup (got {self.warmup:,})"
+            warmup = max(1, self.updates // 10)
+            hint = f"--set training.warmup={warmup}, or more updates"
+            raise Refusal(problem, hint if warmup < self.updates else "--set training.updates=2, or more")
         vectors = self.source_embeddings or self.target_embeddings
         if vectors and self.init_from is not None:
             key = "source_embeddings" if self.source_embeddings else "target_embeddings"

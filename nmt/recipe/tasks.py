@@ -21,6 +21,7 @@ class Task:
     noun: str
     """Noun for its models in messages"""
     command: str
+    """Command that runs its models"""
     condition: str
     """Recipe settings that select this task, for messages"""
     metric: str
@@ -41,7 +42,7 @@ class Task:
         return {self.metric: self.label, **self.others, "perplexity": "ppl"}
 
     def rank(self, score: float) -> float:
-        """Return a dev score, or -inf if it is not finite."""
+        """Return a dev score, or -inf if it is not finite, so that it ranks last."""
         return score if math.isfinite(score) else -math.inf
 
 

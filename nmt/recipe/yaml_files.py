@@ -159,7 +159,7 @@ def override(tree: Tree, origins: Origins, setting: str) -> None:
             raise UserError(f"--set {shown}: {whole} has no keys", f"set all of it: --set '{whole}=VALUE'")
         tree = child
     tree[parts[-1]] = value
-    for path in list(origins):
+    for path in list(origins):  # the value replaced, and the keys in it
         if path[: len(parts)] == parts:
             del origins[path]
     origins[parts] = f"--set {setting}"
