@@ -274,7 +274,7 @@ class Mean:
         return {name: total / self._total for name, total in self._sums.items()}
 
     def save(self, path: Path, weights: Tensors, count: int | None = None, **more: Any) -> Bundle:
-        """Write `weights`, the mean of the first `count` checkpoints added (default: all); `more` is for bundle.json."""
+        """Write `weights`, the mean of the first `count` checkpoints added (or of all), and `more` in bundle.json."""
         about = self.newest.written
         info: dict[str, Any] = {key: about[key] for key in KEPT if key in about}
         info |= {"steps": sorted(self.steps[:count]), **more}

@@ -158,7 +158,7 @@ def load_with_base(
 
 
 def _prefer_minutes_of_set(tree: Tree, origins: Origins) -> None:
-    """Remove training.checkpoint_updates, which would override checkpoint_minutes, if a later --set gives the latter."""
+    """Remove training.checkpoint_updates, which overrides checkpoint_minutes, if a later --set gives the latter."""
     minutes = ("training", MINUTES)
     given = [key for key in origins if key in (minutes, ("training", UPDATES))]  # in order, --set last
     is_by_set = bool(given) and given[-1] == minutes and origins[minutes].startswith("--set ")

@@ -74,7 +74,7 @@ class TokenizerSettings(Settings):
     """What is encoded. plain: text in which white space of all kinds is a plain space, characters that show nothing,
     such as soft hyphens, are dropped, and letters are composed with their marks (NFC); none: text as it is. A
     vocabulary records it, and that of `training.init_from` keeps its own."""
-    sample: int = Field(10_000_000, ge=101, lt=2**31)  # SentencePiece's own limits
+    sample: int = Field(10_000_000, ge=101, lt=2**31)  # SentencePiece needs more than 100
     """Maximum number of randomly drawn sentences to train on."""
     new_languages: tuple[Annotated[str, Field(max_length=24)], ...] = Field((), max_length=100, strict=False)
     """Languages of `data` that the model of `training.init_from` does not have: each gets a symbol, and all get the
