@@ -42,12 +42,12 @@ def split_update(
 ) -> list[Rows]:
     """Split an update into micro-batches of at most `device_tokens` tokens per side.
 
-    Lengths are (pairs,), and each micro-batch is an array of indices into them. Neighbours are similar in length. So
-    padded micro-batches, whose padding counts, are of neighbours, and nearly equal in size, so that none is tiny. Pairs
-    of packed ones are dealt, which balances the tokens of both sides. The number of micro-batches is a multiple of
-    `devices`; some are empty if the update has too few pairs. A pair longer than `device_tokens` is alone.
+    Lengths are (pairs,), similar for neighbours, and each micro-batch is an array of indices into them. Padding counts,
+    so padded micro-batches hold neighbours, about equally many each, so that none is tiny. A packed one holds every
+    n-th pair, which balances the tokens of both sides. The number of micro-batches is a multiple of `devices`; some are
+    empty if the update has too few pairs. A pair longer than `device_tokens` is alone.
     """
-    sides = np.stack((source_lengths, target_lengths)).astype(np.int64) + 1  # (2, pairs)
+    sides = np.stack((source_lengths, target_lengths)).astype(np.int64) + 1  # (2, pairs), with `</s>`
     widths = sides.max(0)  # (pairs,)
     pairs = len(widths)
     tokens = int(sides.sum(1).max() if packed else widths.sum())
@@ -115,15 +115,15 @@ class Packer:
     """Packer of micro-batches; appends filler sequences to each side to reach one of about `SIZES` sizes."""
 
     share: int  # tokens per update, side and device
-    longest: int  # tokens in the longest sentence
+    longest: int  # tokens in the longest sentence, with `</s>` or `<s>`
     tiles: Sequence[int] = ()  # most tokens of a group of sentences, if attention computes them so; smallest first
 
     def pack(self, batch: Batch, device_tokens: int) -> Batch:
         """Pack a padded batch with at most `device_tokens` tokens per side."""
         share = min(self.share, device_tokens)
-        # Maximum tokens of a filler sequence beyond its mandatory one; filler needs no larger tile than sentences.
-        most = max(1, min(self.longest, *self.tiles, TILE) - 1)
-        # Smallest step such that `SIZES` steps hold a share and its fillers.
+        # A side is filled up to a multiple of `step` by `fillers` sequences of 1 to 1 + `most` tokens.
+        most = max(1, min(self.longest, *self.tiles, TILE) - 1)  # filler needs no larger tile than sentences
+        # The smallest step with SIZES · step ≥ share + fillers, where fillers ≤ step / most + 1
         step = _round_up(_ceil((share + 1) * most, SIZES * most - 1), ALIGNED)
         fillers = _ceil(step, most)
         real = batch.target_in != PAD  # (pairs, target length)
@@ -143,16 +143,16 @@ class Packer:
         size = _round_up(tokens + fillers, step)
         row = torch.full((1, size), PAD)
         row[0, :tokens] = ids[real]
-        filler = torch.arange(fillers + 1) * (size - tokens) // fillers
+        filler_bounds = torch.arange(fillers + 1) * (size - tokens) // fillers
         count = len(ids) + fillers
         entries = 1 << (count - 1).bit_length()  # a power of two, for few shapes
         lengths = torch.zeros(entries, dtype=torch.int64)  # trailing zero lengths have no effect
-        lengths[:count] = torch.cat((real.sum(1), filler.diff()))
+        lengths[:count] = torch.cat((real.sum(1), filler_bounds.diff()))
         ends = lengths.cumsum(0)
         positions = torch.arange(size) - (ends - lengths).repeat_interleave(lengths)
         bounds = torch.cat((torch.zeros(1, dtype=torch.int64), ends)).int()
         longest = self.longest
-        if int(lengths.max()) <= TILE:
+        if int(lengths.max()) <= TILE:  # one of two bounds, since each has graphs of its own
             longest = min(TILE, longest)
         return row, Sequences(bounds, positions[None], longest)
 
@@ -174,10 +174,10 @@ class Packer:
 
 
 def group_firsts(bounds: Sequence[Sequence[int]], tile: int) -> Ids:
-    """Return the first sentence of each group, then the number of sentences, where empty groups begin and end.
+    """Return the index of each group's first sentence, then the number of sentences; groups at the end may be empty.
 
     `bounds` (2, sentences + 1) are those of source and target, of which a group has at most `tile` tokens each. The
-    number of groups is a multiple of the most that one side alone could need, so that sizes have few of them.
+    number of groups is rounded up to a multiple of what one side alone could need at most, for few shapes.
     """
     firsts = [0]
     source_limit = tile
@@ -187,8 +187,8 @@ def group_firsts(bounds: Sequence[Sequence[int]], tile: int) -> Ids:
             firsts.append(index - 1)
             source_limit = bounds[0][index - 1] + tile
             target_limit = bounds[1][index - 1] + tile
-    most = 2 * max(bounds[0][-1], bounds[1][-1]) // tile + 1  # two neighbours have more than a tile
-    ends = _round_up(len(firsts), most) + 1 - len(firsts)
+    step = 2 * max(bounds[0][-1], bounds[1][-1]) // tile + 1  # two neighbours have more than a tile
+    ends = _round_up(len(firsts), step) + 1 - len(firsts)  # empty groups, and the end of the last
     return np.array(firsts + [len(bounds[0]) - 1] * ends)
 
 
@@ -198,8 +198,9 @@ def largest_batch(corpus: Corpus, tokens: int) -> Batch:
     It needs the most memory, which grows with tokens and pairs.
     """
     lengths = np.maximum(corpus.source_lengths, corpus.target_lengths)
-    shortest = np.sort(lengths).cumsum(dtype=np.int64) + np.arange(1, len(lengths) + 1)
-    pairs = max(1, int(np.searchsorted(shortest, tokens, side="right")))
+    # (pairs,) tokens of the shortest 1, 2, 3, … pairs, with `</s>`
+    totals = np.sort(lengths).cumsum(dtype=np.int64) + np.arange(1, len(lengths) + 1)
+    pairs = max(1, int(np.searchsorted(totals, tokens, side="right")))
     width = min(int(lengths.max()) + 1, _ceil(tokens, pairs))
     return _even_batch(tokens, width)
 
@@ -220,7 +221,7 @@ def _round_up(number: int, step: int) -> int:
     return _ceil(number, step) * step
 
 
-SHARE = 0.9  # fraction of GPU memory that an update may use; the rest allows for fragmentation
+MEMORY_SHARE = 0.9  # fraction of GPU memory that an update may use; the rest allows for fragmentation
 WIDEST_HEAD = 256  # maximum width of a head in the packed-attention kernel
 HEAD_STEP = 8  # divisor of that width
 
@@ -294,8 +295,8 @@ class MicroBatches:
     def probes(self) -> Iterator[Batch]:
         """Yield synthetic micro-batches on the device for which torch.compile compiles all that updates need.
 
-        They have the usual size; one is half as large, so that token counts are dynamic. Each way in which attention
-        goes by the longest sentence has graphs of its own.
+        They have the usual size; one is half as large, so that token counts are dynamic. If packed, there is one for
+        each bound on the longest sentence by which attention is computed: each has graphs of its own.
         """
         usual = min(self._settings.device_tokens or self._share, self._share)
         yield from map(self.probe, (usual, usual // 2))
@@ -323,7 +324,8 @@ class MicroBatches:
         least = 2 * (self._corpus.longest() + 1)  # two rows, as in `probe`
         most = max(least, 2 * self._share)  # a whole share, allowing for padding
         free, _ = torch.cuda.mem_get_info(device)
-        limit = int(SHARE * (free + torch.cuda.memory_reserved(device)))  # excludes memory held by other processes
+        own_free = free + torch.cuda.memory_reserved(device)  # without memory held by other processes
+        limit = int(MEMORY_SHARE * own_free)
         own = largest_fitting(memory_of, least, most, limit)
         (negative,) = self._group.largest(-own)  # the smallest of all devices'
         fitting = -negative
@@ -343,14 +345,14 @@ def use_packing(model: Model, settings: Training, device: torch.device) -> bool:
     """
     if device.type == "cpu" or not settings.packing:  # CPUs can pack any model, but train faster on padded batches
         return settings.packing is True
-    obstacle = _obstacle(model, settings, device)
+    obstacle = _packing_obstacle(model, settings, device)
     if obstacle is not None and settings.packing is True:
         reason, hint = obstacle
         raise UserError(f"training.packing: sentences cannot be packed, since {reason}", hint)
     return obstacle is None
 
 
-def _obstacle(model: Model, settings: Training, device: torch.device) -> tuple[str, str] | None:
+def _packing_obstacle(model: Model, settings: Training, device: torch.device) -> tuple[str, str] | None:
     """Return why the packed-attention kernel cannot train the model on this GPU, and a hint; None if it can."""
     is_built = torch.backends.cuda.is_flash_attention_available() and torch.version.hip is None
     if not is_built or torch_internals.find("torch.nn.attention.varlen:varlen_attn") is None:

@@ -13,7 +13,7 @@ from nmt.system.console import clock
 
 UNUSED = 0.03  # share of the minutes for what takes longer than estimated
 MOST_UNUSED = 10.0  # seconds of that share at most
-LONGEST = 0.12  # share of the minutes that a validation may take: a tenth, by an estimate
+LONGEST = 0.12  # share of the minutes that a validation may take: a tenth, and some more, for it is estimated
 RARE = 10  # minimum ratio of the seconds between validations to those of one, unless updates say when they are due
 PROBE = 0.005  # share of the minutes for a validation that only measures how long a whole one takes
 KEPT = 0.9  # share of the slowest update's seconds that counts still one update later
@@ -37,24 +37,25 @@ class Budget:
     ) -> None:
         """Count the `seconds` since the command began, and those that the run took `before`.
 
-        `fallen` is the share by which the minutes have brought the learning rate down; None if these were others.
+        `fallen` is the share by which the minutes have brought the learning rate down so far; None if training.minutes
+        has changed since.
         """
         self.minutes = minutes
         self.total = math.inf if minutes is None else 60.0 * minutes
         self.saving = 0.0  # seconds to write a checkpoint
         self.scoring: float | None = None  # estimated seconds of a validation
-        self.validations = 0.0  # that are to follow the last update, without that of an average
+        self.validations = 0.0  # to follow the last update, without that of an average; may be a fraction
         self.averages = False  # whether an average is to be scored as well
         self.lines = 0  # of the development set
         self.batches = 0.0  # size of the development set in updates
         self._rest: float | None = None  # seconds of a validation after its last line is translated
         self._seconds = seconds
         self._before = before
-        self._margin = min(UNUSED * self.total, MOST_UNUSED)
+        self._margin = min(UNUSED * self.total, MOST_UNUSED)  # seconds by which estimates may be wrong
         self._closing = min(max(LEAST_CLOSING, CLOSING * seconds()), MOST_CLOSING)
-        self._update = 0.0
+        self._update = 0.0  # seconds of a slow update
         self._fallen = fallen
-        self._fell_at: float | None = None
+        self._fell_at: float | None = None  # `spent` at the last call of `fall`
         self._scored_at = 0.0  # when the first update began, or the last validation ended
         self._not_before = 0.0  # when a validation that was given up may be tried again
 
@@ -120,7 +121,7 @@ class Budget:
         if left <= 0.0:
             self._fallen = 1.0
         elif self._fallen is None:
-            self._fallen = now / (now + left)
+            self._fallen = now / (now + left)  # as if these had been the minutes from the start
         elif self._fell_at is not None:
             passed = now - self._fell_at
             self._fallen += (1.0 - self._fallen) * passed / (passed + left)
@@ -136,8 +137,9 @@ class Budget:
         return max(60.0 * minutes, RARE * self._accepted)
 
     def more(self) -> float:
-        """Return a number of minutes, of two digits, with which the run goes on."""
+        """Return training.minutes, rounded up to two digits, with which the run would go on: twice as many or more."""
         spent = self.spent if self.has_trained else self._before
+        # A run has spent far more than its minutes if they were lowered.
         enough = 2.0 * self.total if spent <= 1.05 * self.total else 3.0 * spent
         minutes = enough / 60.0
         unit = 10.0 ** (math.floor(math.log10(minutes)) - 1)
@@ -147,9 +149,12 @@ class Budget:
     # --- validations
 
     def pace(self, may_be_frequent: bool) -> Pace | None:
-        """Return the pace of a validation between updates, None without minutes."""
+        """Return the pace of a validation between updates, None without minutes.
+
+        Unless it `may_be_frequent`, it may take a tenth of the time since the last one, and some more.
+        """
         now = self.spent
-        allowed = min(LONGEST * self.total, self.seconds_left() / 2.0)
+        allowed = min(LONGEST * self.total, self.seconds_left() / 2.0)  # updates get as much again
         if now < self._not_before:
             allowed = 0.0
         elif not may_be_frequent:
@@ -158,7 +163,8 @@ class Budget:
 
     def last_pace(self) -> Pace | None:
         """Return the pace of a validation after the last update, None without minutes."""
-        return self._pace(self.left() + self._margin / 2.0, "training.minutes leaves no time for it")
+        allowed = self.left() + self._margin / 2.0  # the other half is for what follows
+        return self._pace(allowed, "training.minutes leaves no time for it")
 
     def probe(self) -> Pace | None:
         """Return the pace of a validation that only measures what a whole one takes, None without minutes."""
@@ -183,7 +189,7 @@ class Budget:
             self._scored_at = self.spent
         else:
             self.scoring = pace.expected
-            if self.scoring != self._accepted:
+            if self.scoring != self._accepted:  # it takes too large a share of the time
                 self._not_before = self.spent + RARE * pace.seconds
 
 
@@ -205,16 +211,16 @@ class Pace:
         follows the search. `reason` says why it may not take longer.
         """
         self.expected = expected
-        self.searched = 0.0
-        self.lines = 0
-        self.has_begun = False
+        self.searched = 0.0  # seconds when the last part ended
+        self.lines = 0  # searched until then
+        self.has_begun = False  # set by the caller
         self._clock = seconds
         self._began = seconds()
         self._reason = reason
         self._allowed = allowed
         self._rest = rest
         self._probes = probes
-        self._may_fit = expected is None or expected <= 3.0 * allowed or probes
+        self._may_fit = expected is None or expected <= 3.0 * allowed or probes  # estimates are rough
         self._fits = expected is not None and expected <= allowed
         self._parts = list[tuple[int, float]]()  # lines and seconds of each
 
@@ -241,12 +247,12 @@ class Pace:
         self.lines = done
         self.searched = now
         end = _end(part, done, lines)
-        # A part may take as long as its lines or, on a GPU, as the one before.
+        # The next part takes at most as long for each line as this one; on a GPU perhaps only as long in all.
         limit = (1.0 + PATIENCE) * self._allowed if self._probes else self._allowed
         is_late = now + seconds * (end - done) / part > limit
         if done < lines and (is_late or done >= TELLING):
             self.expected = now + self._estimate(done, lines) + self._rest
-            until = now if self._probes else self.expected
+            until = now if self._probes else self.expected  # a probe needs no more than the estimate
             if is_late or until > self._allowed:
                 return done
         return end

@@ -25,7 +25,7 @@ def changes(checkpoint: Bundle, recipe: Recipe, data: Mapping[str, str]) -> Iter
     from nmt.data.pairs import check_inputs
 
     run = checkpoint.path.parent
-    is_same = checkpoint.info.train_data == data["train_data"]
+    is_same = checkpoint.info.train_data == data["train_data"]  # which includes the tokenizer
     for section in ("model",) if is_same else ("model", "tokenizer"):
         for key, before, now in _differences(section, checkpoint.recipe, recipe):
             raise UserError(f"{key}: is {now}, but the run in {run} was started with {before}", ELSEWHERE)

@@ -23,7 +23,7 @@ from nmt.training.log import forget_after
 SAMPLES = "dev.jsonl"
 MOST = 1000  # sentences kept in dev.jsonl
 FEW = 5  # sentences shown during training
-OF_STEP = re.compile(rb'\{"step": ([0-9]+), ')
+OF_STEP = re.compile(rb'\{"step": ([0-9]+), ')  # finds steps without parsing each long line
 
 T = TypeVar("T")
 Score = Callable[[Sequence[str], Sequence[str]], Sequence[float]]  # references and outputs to a score per output
@@ -88,7 +88,7 @@ class Samples:
     def add(self, step: int, hypotheses: Sequence[str]) -> DevExample:
         """Append a checkpoint's outputs, given its hypotheses for the whole development set.
 
-        Return one of `FEW` evenly spaced ones.
+        Return one of `FEW` evenly spaced ones, drawn by the step, so that repeating it shows the same.
         """
         outputs = [hypotheses[row] for row in self._rows]
         scores = [round(score, 2) for score in self._score(self.references, outputs)]

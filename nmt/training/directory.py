@@ -51,7 +51,7 @@ def lock_directory(out: Path, data: Path, held: ExitStack, say: Callable[[str], 
 
 def clear_leftovers(out: Path) -> None:
     """Remove files left by killed processes from a run's directory, whose lock the caller holds."""
-    for name in ("step-*", ".epoch-*"):
+    for name in ("step-*", ".epoch-*"):  # checkpoints and plans of epochs
         clear_parts(out, name, locked=True)
     for folder in checkpoint_folders(out):
         clear_parts(folder, "*", locked=True)

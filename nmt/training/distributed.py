@@ -37,7 +37,7 @@ from nmt.training.optimizer import Optimizer
 
 CPU = torch.device("cpu")
 BEAT = 1.0  # seconds between checks of the launcher
-MILLION = 1_000_000
+MILLION = 1_000_000  # all of training.minutes in `Requests.spent`, which ranks exchange as whole numbers
 FIRST = "first"  # store key: result of rank 0's work in `Group.first`
 FAILED = "failed"  # store key: number of failed ranks
 GPU_FAILED = "gpu-failed"  # store key: set if a GPU has failed, so the group should restart
@@ -194,7 +194,7 @@ class Group:
         dist.destroy_process_group()
 
     def parallel(self, module: nn.Module, optimizer: Optimizer) -> nn.Module:
-        """Return a module whose backward passes average its gradients over all ranks, or itself if `add_up` does."""
+        """Return a module whose backward passes average gradients over all ranks, or `module` if that is not needed."""
         if self.size == 1:
             return module
         with warnings.catch_warnings(), self.guard("comparing models"):
@@ -218,7 +218,7 @@ class Group:
             raise UserError(f"{self.device}: out of memory", hint) from None
 
     def add_up(self) -> None:
-        """Sum gradients over all ranks, unless the backward pass has."""
+        """Sum gradients over all ranks where the backward pass has not; here it always has."""
 
     def norm(self, own: Tensor) -> Tensor:
         """Return the norm () of all gradients, given that of those to which this rank applies the optimizer."""
@@ -300,7 +300,8 @@ class Group:
         """Copy the values of rank 0 into those tensors that differ between ranks; return whether any did."""
         if self.size == 1:
             return False
-        hashes = [xxhash.xxh3_64_intdigest(content(tensor)) >> 1 for tensor in tensors]
+        # Ranks differ where the largest hash is not the smallest, which is the negative of the largest negative.
+        hashes = [xxhash.xxh3_64_intdigest(content(tensor)) >> 1 for tensor in tensors]  # 63 bits fit int64
         extremes = self.largest(*hashes, *(-each for each in hashes))
         highest = extremes[: len(tensors)]
         lowest = [-each for each in extremes[len(tensors) :]]
@@ -362,7 +363,7 @@ class Requests(NamedTuple):
 
     stop: int = 0  # signal number; 0 to continue
     checkpoint: bool = False
-    spent: int = 0  # millionths of training.minutes that are used up, of which the last update needs all
+    spent: int = 0  # millionths of training.minutes that are used up; at `MILLION`, the update is the last
     ran_out: bool = False  # of memory, so that the update must be done again
 
     @property

@@ -29,11 +29,11 @@ def farewell(
 ) -> list[str]:
     """Return the last lines of `nmt train`: why the run ended, its scores, a sample, its cost, and what to do next.
 
-    `minutes`, if training.minutes are used up, is a number of them with which the run goes on. `began` is the update at
+    `minutes`, if training.minutes are used up, is what to set them to for the run to go on. `began` is the update at
     which this process began. The estimated cost follows section 6.1 of the paper.
     """
     found, _ = survey(out)
-    bundle = best(found) or found[-1]
+    bundle = best(found) or found[-1]  # the newest without dev scores
     task = bundle.task
     training = recipe.training
     checkpoints = top.without_improvement
@@ -91,7 +91,7 @@ def _warning(recipe: Recipe, step: int, bundle: Bundle) -> str:
 
 def sparkline(values: Sequence[float]) -> str:
     """Draw at most 40 of the values, the last one included, as bars from the lowest to the highest value."""
-    drawn = values[:: -math.ceil(len(values) / 40)][::-1]
+    drawn = values[:: -math.ceil(len(values) / 40)][::-1]  # every n-th, counted from the last
     low = min(values)
     high = max(values)
     bars = "".join("▁▂▃▄▅▆▇█"[round(7 * (value - low) / (high - low or 1))] for value in drawn)

@@ -44,8 +44,8 @@ class ForkedGroup(Group):
         self._forks = Forks(size)
         self._threads = share_of_threads(threads, size)
         self._memory = os.memfd_create("nmt")
-        self._given = list[tuple[Tensor, Tensor]]()  # parameters of other ranks, and where this one puts gradients
-        self._taken = list[tuple[Tensor, Tensor]]()  # own parameters, and where others put gradients, by rank
+        self._sent = list[tuple[Tensor, Tensor]]()  # parameters of other ranks, and where this one writes gradients
+        self._received = list[tuple[Tensor, Tensor]]()  # own parameters, and where others write gradients, by rank
 
     def __enter__(self) -> Self:
         return self
@@ -66,7 +66,8 @@ class ForkedGroup(Group):
 
     @property
     def copies(self) -> float:
-        return (1 + self.size) / 2  # one of weights and moments; gradients of all ranks, and for exchange those but one
+        # Weights and two moments once, gradients of each rank, and places to exchange those of all but the owner
+        return (3 + self.size + self.size - 1) / 4
 
     def first(self, work: Callable[[], Result]) -> Result:
         """Run `work`, whose result forks will have."""
@@ -81,7 +82,7 @@ class ForkedGroup(Group):
 
     def connect(self) -> None:
         """Fork the other ranks, which go on from here."""
-        torch_internals.find("torch._dynamo.config:recompile_limit")  # imports, once, what every optimizer does
+        torch_internals.find("torch._dynamo.config:recompile_limit")  # import before forking what every optimizer does
         self._forks.start()
         self.rank = self._forks.rank
         torch.set_num_threads(self._threads)
@@ -106,36 +107,36 @@ class ForkedGroup(Group):
         parameters = [each for each in module.parameters() if each.requires_grad]
         shared = [*parameters, *optimizer.state().values()]
         owner_of_each = owners([each.numel() for each in parameters], self.size)
-        given = []  # rank, parameter, owner: the gradients that a rank puts where the owner takes them
+        exchanged = []  # (rank, parameter, owner): the rank writes its gradient where the owner reads it
         for rank in range(self.size):
             for parameter, owner in zip(parameters, owner_of_each, strict=True):
                 if owner != rank:
-                    given.append((rank, parameter, owner))
-        places = iter(_mapped(self._memory, [*shared, *(parameter for _, parameter, _ in given)]))
+                    exchanged.append((rank, parameter, owner))
+        places = iter(_mapped(self._memory, [*shared, *(parameter for _, parameter, _ in exchanged)]))
         for tensor in shared:
             place = next(places)
             if self.leads:
                 place.copy_(tensor.detach())
             tensor.data = place
-        for rank, parameter, owner in given:
+        for rank, parameter, owner in exchanged:
             place = next(places)
             if rank == self.rank:
-                self._given.append((parameter, place))
+                self._sent.append((parameter, place))
             elif owner == self.rank:
-                self._taken.append((parameter, place))
+                self._received.append((parameter, place))
         self.wait()
         return module
 
     def add_up(self) -> None:
         """Sum the gradients of this rank's parameters over all ranks, and drop those of others."""
-        for parameter, place in self._given:
+        for parameter, place in self._sent:
             if parameter.grad is None:
                 place.zero_()
             else:
                 place.copy_(parameter.grad)
             parameter.grad = None
         self.wait()
-        for parameter, place in self._taken:
+        for parameter, place in self._received:
             if parameter.grad is None:
                 parameter.grad = place.clone()
             else:

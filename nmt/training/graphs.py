@@ -1,7 +1,8 @@
 """Recorded micro-batches: one launch for the hundreds of kernels of a forward and backward pass.
 
-A micro-batch is read from memory of its shape's own, and gradients are added to tensors that stay. The kernels are
-those of separate launches, in the same order, and draw the same random numbers: the results are equal to the bit.
+A graph reads and writes fixed addresses. So each shape has one micro-batch, into which others are copied, and the
+gradients' tensors are kept. The kernels are those of separate launches, in the same order, and draw the same random
+numbers: the results are equal to the bit.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class Graphs:
         say: Callable[[str], None],
         useful: bool,
     ) -> None:
-        """Do `work` with `objective` on `device`; record it where `useful`: for one GPU, and shapes that are few.
+        """Do `work` with `objective` on `device`; record it where `useful`: on a single GPU, for packed micro-batches.
 
         Report with `say` if recording fails. Clear the gradients.
         """
@@ -42,7 +43,7 @@ class Graphs:
         self._optimizer = optimizer
         self._weights = list(objective.parameters())
         self._recorded = Recorded(device, say, useful and device.type == "cuda")
-        self._own: dict[tuple[object, ...], Batch] = {}  # what graphs read, by shape
+        self._inputs: dict[tuple[object, ...], Batch] = {}  # what graphs read, by shape
         self._losses: dict[tuple[object, ...], Losses] = {}  # what they return
         self._scale = torch.ones((), dtype=torch.float64, device=device)
         optimizer.keep_gradients(self.active)
@@ -68,31 +69,32 @@ class Graphs:
         if not self.active:
             return self._work(batch, scale)
         shape = batch.shape()
-        if shape in self._own:
-            self._own[shape].copy_(batch)
-        elif len(self._own) < MOST:
-            self._own[shape] = batch.clone()
+        if shape in self._inputs:
+            self._inputs[shape].copy_(batch)
+        elif len(self._inputs) < MOST:
+            self._inputs[shape] = batch.clone()
         else:
             return self._work(batch, scale)
         self._scale.fill_(scale)
-        own = self._own[shape]
+        recorded = self._inputs[shape]
 
         def work() -> None:
-            self._losses[shape] = self._work(own, self._scale)
+            self._losses[shape] = self._work(recorded, self._scale)
 
         tables = self._objective.tables()
         if self._recorded.replay(shape, work, [self._scale, *tables], weights=self._with_gradients()):
             loss, nll = self._losses[shape]
-            return loss.clone(), nll.clone()
-        if not self._recorded.active:  # any more
+            return loss.clone(), nll.clone()  # the next replay overwrites them
+        if not self._recorded.active:  # recording has just failed
             self._forget()
-        return self._work(batch, scale)
+        return self._work(batch, scale)  # a shape is recorded when it comes again
 
     def _forget(self) -> None:
         """Free what graphs needed; the gradients, once they are cleared."""
-        self._own.clear()
+        self._inputs.clear()
         self._losses.clear()
         self._optimizer.keep_gradients(False)
 
     def _with_gradients(self) -> list[Tensor]:
+        """Return the weights and their gradients: a graph knows where they are."""
         return [*self._weights, *(weight.grad for weight in self._weights if weight.grad is not None)]
