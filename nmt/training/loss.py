@@ -28,7 +28,7 @@ from nmt.training.run_state import RunState
 
 GRAPHS = 16  # Dynamo's recompile_limit: typical data needs 3 graphs per part; single-sentence batches need more
 WIDEST = 1024  # d_model up to which loads that are staged ahead fit the shared memory of any GPU
-UNLIKELY = -30.0  # added to logits that are kept from a softmax: exact in bf16, and small beside smoothed targets
+UNLIKELY = -30.0  # added to logits of symbols not allowed: exact in bf16, and small beside smoothed targets
 ALIGNED = 8  # bf16 tensor cores need row sizes that are multiples of 16 bytes
 
 Softmax = Callable[[Tensor, Tensor, Tensor, torch.dtype], tuple[Tensor, Tensor, Tensor, Tensor, Tensor]]
@@ -91,7 +91,8 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
             if not is_rounded:
                 weight_grad.index_add_(0, targets, states, alpha=smoothing - 1.0)
             weight_grad.sub_(sum_states, alpha=smoothing / vocabulary)
-        uniform = log_totals - (sum_states.double() @ mean_weight.double())  # −Σ log p, averaged over the vocabulary
+        # The loss if targets were uniform: each token's −log p, averaged over the vocabulary
+        uniform = log_totals - (sum_states.double() @ mean_weight.double())
         ctx.save_for_backward(states_grad, weight_grad)
         ctx.mark_non_differentiable(nll)
         return (1.0 - smoothing) * nll + smoothing * uniform, nll
@@ -141,11 +142,12 @@ class Objective(nn.Module):
         self._symbols_first = False
 
     def limit(self, sizes: Sequence[int], symbols_first: bool) -> None:
-        """Keep outputs in a language to the first symbols of the vocabulary.
+        """Keep outputs in a language to the first symbols of the vocabulary, those before others were added.
 
-        `sizes` (vocabulary,) has the number of these for the symbol of each language. The symbols begin targets if
-        `symbols_first`, else sources. One more weight column for each distinct size, and a state of 1 where it is that
-        of the language, lower the logits of all other symbols to what the softmax rounds to nothing.
+        `sizes` (vocabulary,) gives their number for the symbol of each language, which begins targets if
+        `symbols_first`, else sources. Each distinct size becomes one more column of the output weights, `UNLIKELY` for
+        the symbols beyond it and 0 for others. States in a language of that size have a 1 there, so that the softmax
+        rounds the probabilities of the symbols beyond to nothing.
         """
         distinct, numbers = torch.tensor(sizes).unique(return_inverse=True)
         padded = F.pad(distinct, (0, -len(distinct) % ALIGNED), value=len(sizes))  # (columns,)
@@ -208,7 +210,8 @@ def compile_parts(objective: Objective, backend: str = "inductor") -> None:
     torch_internals.set_option("torch.fx.experimental._config:use_duck_shape", False)
     # Otherwise small micro-batches get separate graphs, which do not fuse two reductions in LayerNorm's gradient.
     torch_internals.set_option("torch._inductor.config:triton.mix_order_reduction_non_strict_mode", True)
-    # Otherwise too few threads, for their registers, take 16 rows each and wait for their loads; partial sums are many.
+    # Otherwise blocks take 16 rows each: few fit at a time, since registers are short, all wait for their loads, and
+    # partial sums are many.
     if objective.model.config.d_model <= WIDEST:
         torch_internals.set_option("torch._inductor.config:triton.mix_order_reduction_split_size", 64)
         torch_internals.set_option("torch._inductor.config:triton.mix_order_reduction_allow_multi_stages", True)
@@ -249,7 +252,7 @@ class Divergence:
         self._corpus = corpus
         self._console = console
         self._state = state
-        self._unseen: list[tuple[int, Rows, Tensor]] = []
+        self._unseen: list[tuple[int, Rows, Tensor]] = []  # updates since the last `check`, as `note` got them
         self.in_a_row: list[tuple[int, Rows]] = []  # consecutive skipped updates at the last `check`
 
     def note(self, rows: Rows, skipped: Tensor) -> None:

@@ -82,6 +82,7 @@ class Meeting:
             members = listed.split()
             if len(members) != size or members[rank] != token:
                 return False
+            # Confirm a list once; adding 0 only asks for the number.
             confirmations = store.add(f"{name_of(listed)}/confirmations", int(listed != confirmed))
             confirmed = listed
             return bool(confirmations == size)

@@ -20,7 +20,8 @@ from nmt.training.peak import peak_flops
 from nmt.training.run_state import RunState
 
 T = TypeVar("T")
-# A micro-batch's smoothed loss () and negative log-likelihood (), summed over target tokens, in nats, and its cells
+# A micro-batch's smoothed loss () and negative log-likelihood (), summed over target tokens, in nats, and its number of
+# tokens on both sides, including padding, its cells
 Losses = tuple[Tensor, Tensor, int]
 
 
@@ -72,7 +73,7 @@ class Meter:
         figures = {
             "loss": loss / target_tokens,
             "perplexity": perplexity(nll, target_tokens),
-            "gradient_norm": float(norms[norms.isfinite()].mean()),
+            "gradient_norm": float(norms[norms.isfinite()].mean()),  # of updates that were not skipped
             "tokens_per_second": target_tokens / seconds,
             "tokens_per_update": target_tokens / len(norms),
             "seconds_per_update": seconds / len(norms),

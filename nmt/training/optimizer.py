@@ -22,8 +22,8 @@ MOMENTS = ("exp_avg", "exp_avg_sq")  # keys in the state of PyTorch's Adam
 MOMENTUM = "momentum"  # that of Muon
 GIVEN = "given"  # rows of an embedding that began as word vectors: 1, the others 0
 MOMENTUM_DECAY = 0.95
-# a, b, c of a x + b x³ + c x⁵, one after the other: of all such polynomials they bring [0.04, 1] nearest to 1, within
-# 0.29 (Amsel et al. 2025)
+# Coefficients a, b, c of the polynomials a x + b x³ + c x⁵ of the two steps, which together bring [0.04, 1] as near to
+# 1 as two such steps can, within 0.29 (Amsel et al. 2025)
 NEWTON_SCHULZ = ((7.0441, -19.4936, 14.169), (2.7004, -2.0091, 0.4562))
 SAFETY = 1.04  # these polynomials diverge beyond 1, where rounding might lead
 # Maximum entries of the matrices that Muon stacks: what a core's cache holds; on a GPU, few launches in 1 GB
@@ -86,7 +86,7 @@ class Optimizer:
         groups: list[dict[str, Any]] = [{"params": decayed, "weight_decay": settings.decay}, {"params": others}]
         options: dict[str, Any] = {"betas": settings.adam_betas, "eps": settings.adam_epsilon}
         self._adam = torch.optim.Adam(groups, **options, decoupled_weight_decay=True, fused=True)
-        for weight in (*decayed, *others):  # what Adam's first update would begin with
+        for weight in (*decayed, *others):  # as Adam's first update would, so that `state` is complete before
             moments = {moment: torch.zeros_like(weight) for moment in MOMENTS}
             self._adam.state[weight] = {"step": torch.tensor(0.0, device=weight.device), **moments}
         self._d_model = d_model
@@ -111,7 +111,7 @@ class Optimizer:
     def clip(self, over_ranks: Callable[[Tensor], Tensor] = lambda own: own) -> Tensor:
         """Clip the gradients in place to a global norm of training.clip_norm; return the norm () before clipping.
 
-        `over_ranks` returns it for all ranks, given that of the gradients which this rank has.
+        `over_ranks` turns the norm of this rank's gradients into that of all ranks'.
         """
         parameters = list(self._parameters.values())
         gradients = [each.grad for each in parameters if each.grad is not None]
@@ -211,7 +211,7 @@ class Muon:
             for rows in layer.outputs:
                 alike[rows, layer.in_features].append((layer.weight, slice(first, first + rows)))
                 first += rows
-        self._alike = list[list[Matrix]]()  # so many of one shape as are computed at a time
+        self._alike = list[list[Matrix]]()  # matrices of one shape that are computed together
         for (rows, width), matrices in alike.items():
             weight, _ = matrices[0]
             most = max(1, AT_ONCE[weight.device.type] // (rows * width))

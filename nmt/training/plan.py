@@ -68,7 +68,8 @@ def make_plan(recipe: Recipe, device: torch.device, devices: int = 1) -> Plan:
     if recipe.task.has_trees:
         symbols = len(load_tokenizer(prepared).target) if lengths else ASSUMED_SYMBOLS
     with torch.device("meta"):  # shapes only, no memory
-        model = Transformer(recipe.model, vocabulary, symbols, ([False] * vocabulary, [False] * symbols))
+        starts = [False] * vocabulary, [False] * symbols  # for positions: words; any values will do
+        model = Transformer(recipe.model, vocabulary, symbols, starts)
     parameters = parameter_groups(model)
 
     share = math.ceil(training.batch_tokens / devices)
@@ -82,7 +83,8 @@ def make_plan(recipe: Recipe, device: torch.device, devices: int = 1) -> Plan:
     logits = 4.0 * symbols * for_training(device, torch.float32).chunk_rows(symbols)
     saved = 4.0 * (sum(parameters.values()) + count_moments(model, training))
     trained = sum(size for part, size in parameters.items() if part not in training.freeze)
-    ranks = devices if on_cpu else 1  # that share weights and moments, and exchange gradients
+    ranks = devices if on_cpu else 1  # that share weights and moments
+    # Each rank has gradients, and all but one have a second copy, to exchange them.
     gradients = 4.0 * (2 * ranks - 1) * trained
     return Plan(
         parameters=parameters,

@@ -17,7 +17,7 @@ class Progress:
     """Reporter of a run's progress to the console, metrics.jsonl and TensorBoard."""
 
     def __init__(self, console: Console, metrics: JsonLines, goal: str, advance: Advance, board: Any = None) -> None:
-        """`goal` follows the number of updates in messages."""
+        """`goal`, such as /100000, follows the number of updates in messages."""
         self.advance = advance
         self._console = console
         self._metrics = metrics
@@ -83,6 +83,7 @@ def show_progress(
         except ImportError:
             problem = "training.tensorboard: the package tensorboard is not installed"
             raise UserError(problem, "pip install tensorboard") from None
+        # Events after `step` are from updates that a killed run did and this one repeats.
         board = SummaryWriter(str(metrics.path.with_name("tensorboard")), purge_step=step + 1)
     total = None
     goal = ""

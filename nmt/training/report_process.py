@@ -26,7 +26,7 @@ class Page:
         self._wanted = wanted
         self._child: Child | None = None
         self._is_stale = False
-        self._told = set[bool]()  # of whether the page was written, what has been said
+        self._told = set[bool]()  # outcomes that have been said: True if the page was written, False if not
 
     def refresh(self) -> None:
         """Mark the page as out of date."""

@@ -44,8 +44,8 @@ from nmt.training.selection import cost_of_splits
 from nmt.training.trainer import Trainer
 from nmt.training.validation import DevScores, Validation
 
-SECONDS_PER_NUMBER = 4e-8  # to write a checkpoint, until one has been written: 100 MB/s
-LAST_MEASURED = 0.97  # of training.minutes
+SECONDS_PER_NUMBER = 4e-8  # to write a checkpoint, until one has been measured: 100 MB/s
+LAST_MEASURED = 0.97  # share of training.minutes after which validations are measured no more
 
 
 class Run:
@@ -88,7 +88,7 @@ class Run:
         self.checkpoints = Checkpoints(out, recipe, tokenizer)
 
         self.info: dict[str, Any] = dict(data)  # of every checkpoint's bundle.json
-        self.mark = dict[str, bool]()  # of the next line with scores
+        self.mark = dict[str, bool]()  # added to the next line of metrics.jsonl with scores
         self.lacks_scores = False  # whether the checkpoint to resume from has none
         self.unscored: Path | None = None  # the checkpoint to score before any update
         if resumed is None:
@@ -108,7 +108,7 @@ class Run:
         parameters = sum(parameter.numel() for parameter in learner.model.parameters())
         self.budget = self._budget(resumed, parameters)
         self.is_out_of_time = False
-        self.used = 0  # millionths of training.minutes
+        self.used = 0  # millionths of training.minutes, as `Requests.spent`
         self.measured = 0  # those that were used when the last validation began
         place = os.path.relpath(directory(recipe).resolve(), out.resolve())
         self.about = about_run(parameters, base, figures_of(report) if group.leads else {}, place)
@@ -270,7 +270,7 @@ class Run:
         return self._is_over() or (patience is not None and self.best.without_improvement >= patience)
 
     def save(self, trainer: Trainer, *, due: bool, stops: bool) -> None:
-        """Write a checkpoint in the background; if it was `due`, score it, or on resuming if the run `stops` now."""
+        """Write a checkpoint in the background; score it if it was `due`, on resuming if the run `stops` now."""
         trainer.equalise()
         state = self.state
         progress = trainer.progress
@@ -329,7 +329,7 @@ class Run:
                 scores = {"scores": dev.scores, "signatures": dev.signatures}
             info |= self.data | scores | {"without_improvement": self.best.without_improvement}
             if pace is not None and dev.scores["perplexity"] <= POOR and self.budget.validations == 1.0:
-                self.budget.validations += cost_of_splits(scorer, self.recipe)
+                self.budget.validations += cost_of_splits(scorer, self.recipe)  # once the model is good enough to tell
             said = _said(dev, task, is_best)
         # Record before the checkpoint has its scores, so that a run killed in between does both again.
         progress.record(record)

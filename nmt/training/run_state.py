@@ -39,7 +39,7 @@ class RunState:
     estimated_flops: Figure = 0.0  # `device_seconds` × sustained fp32 FLOP/s, as the paper does
     devices: dict[str, Figure] = field(default_factory=dict)  # seconds by devices used, such as 8 × NVIDIA H200
     scoring: Figure = 0.0  # seconds of a validation, as last measured or estimated; 0 if unknown
-    spent: Figure = 0.0  # seconds of commands that trained, from their start
+    spent: Figure = 0.0  # seconds of whole commands, from their start, which training.minutes limits
     fallen: Figure = 0.0  # share by which training.minutes have brought the learning rate down; 1 once they are over
 
     @classmethod

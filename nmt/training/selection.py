@@ -95,7 +95,7 @@ def write_best_average(
     names = {key: f"dev {label}" for key, label in task.labels.items()}
     console.say("  ".join(["averaged", *names.values(), "updates"]))
     tried: dict[int, dict[str, Any]] = {}  # what bundle.json tells of scores, by number of checkpoints averaged
-    sizes = numbers_to_try(len(found))
+    counts = numbers_to_try(len(found))
     chosen = 0
     best_weights = dict[str, Tensor]()
 
@@ -103,14 +103,14 @@ def write_best_average(
         scores = tried[count]["scores"]
         return task.rank(scores[task.metric]), -scores["perplexity"]
 
-    with console.progress("scoring", len(sizes), "averages") as advance:
+    with console.progress("scoring", len(counts), "averages") as advance:
         model = newest.model(device)
         for count, oldest in enumerate(reversed(found), 1):
             mean.add(oldest)
-            if count not in sizes:
+            if count not in counts:
                 continue
             weights = mean.weights()
-            if not chosen:
+            if not chosen:  # the first counts even if there is no time to score it
                 chosen = count
                 best_weights = weights
             if most and count == 1 and "interval" in newest.written:
@@ -238,7 +238,7 @@ def lines_to_compare(validation: Validation, recipe: Recipe) -> list[int]:
 
 
 def cost_of_splits(validation: Validation, recipe: Recipe) -> float:
-    """Return how long `choose_split` takes, in validations: both ways, and once more all lines by the better one."""
+    """Return how long `choose_split` takes, in validations: some lines both ways, then all lines by the better one."""
     rows = lines_to_compare(validation, recipe)
     if not rows:
         return 0.0

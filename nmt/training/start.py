@@ -252,6 +252,7 @@ def launch(workers: int, arguments: Sequence[str], out: Path, console: Console) 
         ends = _run_group(workers, arguments)
         if not ends:
             return
+        # Without workers that only another one's end has stopped, unless that holds for all
         codes = {code for code in ends.values() if code not in OUTLIVED} or {max(ends.values())}
         stops = [number for number in STOPS if 128 + number in codes]
         errors = {code for code in codes if code > 0} - {TRY_AGAIN} - {128 + number for number in stops}
@@ -339,7 +340,7 @@ def _spelling(old: Vocabulary, piece: str) -> list[int]:
 
 
 def keep_expressible(model: Transformer) -> None:
-    """Train a model of M2M-100's class as one that starts from `</s>` and has no output bias.
+    """Train a model of M2M-100's class so that it can be exported: it decodes from `</s>` and has no output bias.
 
     Our `<s>` begins as a copy of `</s>`; both get the sum of their gradients, so that they stay equal.
     """

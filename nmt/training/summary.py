@@ -88,6 +88,7 @@ def table(runs: Sequence[RunSummary], width: int = 0) -> str:
     lines = _rows(cells)
     if 0 < width < max(map(len, lines)):
         lines = _records(cells)
+    # Each signature once, in the order of the runs
     signatures = {f"dev {run.bundle.task.label}: {run.signature}": None for run in runs if run.signature}
     return "\n".join(map(printable, (*lines, *signatures)))
 

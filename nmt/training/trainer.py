@@ -61,7 +61,7 @@ class Trainer:
         self.micro_batches = MicroBatches(self.model.config, learner.corpus, self.settings, group)
         self.objective.train()
         self.model.reserve(learner.corpus.longest() + 1)  # before anything is recorded that reads the tables
-        self._computed: torch.nn.Module = self.objective
+        self._computed: torch.nn.Module = self.objective  # while compiling; then with the exchange of gradients
         if learner.is_compiled and self.device.type == "cuda":
             compile_for(self.model, self._add_gradients, self.micro_batches.probes())
         self._computed = group.parallel(self.objective, self.optimizer)
@@ -109,7 +109,7 @@ class Trainer:
         """
         self._seed()
         batches = self.micro_batches.of(update, self.state.device_tokens)
-        alone = batches
+        alone = batches  # whose gradients are not exchanged
         scale = 1 / update.lengths.target_tokens
         if self.group.exchanges_backward:
             alone = batches[:-1]
@@ -220,15 +220,14 @@ class Trainer:
     def _memory_of(self, tokens: int) -> int:
         """Return the bytes that a GPU needs for an update with several micro-batches of `tokens` tokens.
 
-        The first backward pass allocates gradients while it frees activations, so that few of them count in its peak,
-        at its beginning. All of them are there at the peaks of those after it. CUDA graphs have activations of their
-        own, beside those of a micro-batch that is computed without one. The update itself, which is skipped, allocates
-        what Muon works in.
+        Two micro-batches are computed. Memory peaks when a backward pass begins: the first one has hardly any gradients
+        then, and the second one has all of them. The update, which is skipped, allocates what Muon works in.
+        CUDA graphs have activations of their own, beside those of a micro-batch that is computed without one.
         """
         before = torch.cuda.memory_allocated(self.device)
         torch.cuda.reset_peak_memory_stats(self.device)
         try:
-            for _ in range(2):  # the second one, as those of an update that is split, beside gradients
+            for _ in range(2):
                 with self.group.without_exchange():
                     self._add_gradients(self.micro_batches.probe(tokens))
             self.optimizer.update(0.0, torch.ones((), dtype=torch.bool, device=self.device))

@@ -88,12 +88,13 @@ class Validation:
         if self._task.has_trees and not any(self.references):
             raise UserError("data.valid: none of its trees has words", "name trees with words, or leave data.valid out")
         sets = _sets(corpus, recipe, len(self.sources))
-        self._languages = [recipe.data.of(each).languages for each in sets]
+        self._languages = [recipe.data.of(each).languages for each in sets]  # source and target of each line
+        # The languages that a translator of several is told for each line; none if it needs none
         self._directions = [dataset_direction(recipe.data, each, tokenizer) for each in sets]
         self._trained = recipe.data.directions
         self._searched: WeakKeyDictionary[Transformer, tuple[Loaded, Parser | Translator]] = WeakKeyDictionary()
         rows = [row for row in range(len(self.sources)) if self._may_count(row)]
-        self._rows = rows or list(range(len(self.sources)))
+        self._rows = rows or list(range(len(self.sources)))  # lines that count in scores; all if none may
         self.notes = list(self._notes(len(self.sources) - len(rows)))
 
     @property
@@ -302,7 +303,7 @@ class Validation:
             pace.has_begun = True
             own += self._translated(pipeline, rows[rank::size][done:end])
             done = end
-        pace.next(done, lines)
+        pace.next(done, lines)  # notes the time of the last part
         return self._gathered(rows, own)
 
     def _translated(self, pipeline: Parser | Translator, rows: Sequence[int]) -> list[str]:
@@ -378,10 +379,8 @@ def _trees(references: Sequence[str], hypotheses: Sequence[str]) -> list[tuple[T
 def perplexity(model: Transformer, corpus: Corpus, group: Group, limits: NDArray[np.int64]) -> float:
     """Return the perplexity of the corpus's target symbols, including `</s>`.
 
-    `limits` (pairs,) are the sizes of the vocabularies that targets may be of; empty without a choice of languages.
+    `limits` (pairs,) are the sizes of the vocabularies that targets may be of.
     """
-    if not len(limits):
-        limits = np.full(len(corpus), len(model.output_embedding.weight))
     device = next(model.parameters()).device
     sources = corpus.source_lengths
     targets = corpus.target_lengths

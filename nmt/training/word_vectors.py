@@ -102,7 +102,7 @@ def _check_width(count: int, width: int, where: str) -> None:
 
 
 def _rows_of(word: str, ids: dict[str, int]) -> list[int]:
-    """Return the rows of a word: of the subword that is this word and, in a script without spaces, also amid a text."""
+    """Return the rows of a word: of the subword `▁word` and, in a script without spaces, of the one without `▁`."""
     bare = word.removeprefix(SPACE_MARK)
     spelled = [SPACE_MARK + bare]
     if UNSPACED.match(bare):
