@@ -51,7 +51,7 @@ def split_update(
     widths = sides.max(0)  # (pairs,)
     pairs = len(widths)
     tokens = int(sides.sum(1).max() if packed else widths.sum())
-    rounds = min(_ceil(tokens, devices * device_tokens), _ceil(pairs, devices))
+    rounds = min(_ceil(tokens, devices * device_tokens), _ceil(pairs, devices))  # for each device, if all fit
 
     def fits(part: Rows) -> bool:
         if len(part) <= 1:

@@ -209,7 +209,7 @@ class Group:
         return self._parallel is not None
 
     def exchange(self, loss: Tensor, tokens: int) -> None:
-        """Perform the backward pass, of a batch of so many target tokens, that exchanges the gradients of all ranks."""
+        """Perform the backward pass in which ranks exchange gradients; a message needs the batch's target `tokens`."""
         try:
             with self.guard("adding up gradients"):
                 loss.backward()

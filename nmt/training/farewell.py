@@ -29,8 +29,9 @@ def farewell(
 ) -> list[str]:
     """Return the last lines of `nmt train`: why the run ended, its scores, a sample, its cost, and what to do next.
 
-    `minutes`, if training.minutes are used up, is what to set them to for the run to go on. `began` is the update at
-    which this process began. The estimated cost follows section 6.1 of the paper.
+    `top` counts the checkpoints since the best. `minutes`, if training.minutes are used up, is what to set them to for
+    the run to go on. `began` is the update at which this process began. The estimated cost follows section 6.1 of the
+    paper.
     """
     found, _ = survey(out)
     bundle = best(found) or found[-1]  # the newest without dev scores

@@ -67,7 +67,7 @@ class Meeting:
         attempt = f"nmt/{place.run}/attempt"
         tokens = [f"nmt/{place.run}/token/{number}" for number in range(size)]
         store.set(tokens[rank], token)
-        published = confirmed = ""
+        published = confirmed = ""  # the newest lists of tokens that this rank published and confirmed
 
         def is_confirmed_by_all() -> bool:
             nonlocal published, confirmed

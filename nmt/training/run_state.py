@@ -84,7 +84,7 @@ class RunState:
         self.offset = 0
 
     def compute_on(self, place: str, device_tokens: int) -> None:
-        """Go on with micro-batches of this size on devices."""
+        """Note the micro-batch size for this process's devices, as `place` names them."""
         self.place = place
         self.device_tokens = device_tokens
 

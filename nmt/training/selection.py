@@ -261,11 +261,13 @@ def choose_split(
     if not budget.fits(cost_of_splits(validation, recipe) * (budget.scoring or 0.0)):
         console.say("  decoding.split is not chosen by dev scores: training.minutes leaves no time for it")
         return average
-    one = validation.compare_splits(average.model(device), rows)
-    is_better = one.system.score > one.baseline.score and one.p_value < SIGNIFICANT
+    comparison = validation.compare_splits(average.model(device), rows)
+    at_sentences = comparison.system.score
+    by_auto = comparison.baseline.score
+    is_better = at_sentences > by_auto and comparison.p_value < SIGNIFICANT
     console.say(
-        f"  {len(rows):,} dev lines with several sentences: {recipe.task.label} {one.system.score:.2f} if split at "
-        f"every sentence, {one.baseline.score:.2f} by auto (p = {one.p_value:.3f}); "
+        f"  {len(rows):,} dev lines with several sentences: {recipe.task.label} {at_sentences:.2f} if split at "
+        f"every sentence, {by_auto:.2f} by auto (p = {comparison.p_value:.3f}); "
         f"decoding.split: {'sentences' if is_better else 'auto'}"
     )
     if not is_better:
