@@ -252,7 +252,7 @@ class Pace:
         is_late = now + seconds * (end - done) / part > limit
         if done < lines and (is_late or done >= TELLING):
             self.expected = now + self._estimate(done, lines) + self._rest
-            until = now if self._probes else self.expected  # a probe needs no more than the estimate
+            until = now if self._probes else self.expected  # a probe goes on until its time is over
             if is_late or until > self._allowed:
                 return done
         return end

@@ -218,7 +218,7 @@ class Group:
             raise UserError(f"{self.device}: out of memory", hint) from None
 
     def add_up(self) -> None:
-        """Sum gradients over all ranks where the backward pass has not; here it always has."""
+        """Sum gradients over all ranks, unless the backward pass has; a group without shared weights needs nothing."""
 
     def norm(self, own: Tensor) -> Tensor:
         """Return the norm () of all gradients, given that of those to which this rank applies the optimizer."""
