@@ -132,7 +132,7 @@ def test_a_recorded_micro_batch_takes_nothing_from_the_host_or_from_what_is_not_
     batch = Packer(3000, longest).pack(batch, 3000).joined(pinned=False).to(torch.device("meta"))
     objective.model.reserve(longest)
     work(batch, 1.0)  # moves the tables of words to the device, and makes gradients
-    found = look_at_recordings(monkeypatch, lambda: [batch.buffer for batch in graphs._own.values()])
+    found = look_at_recordings(monkeypatch, lambda: [batch.buffer for batch in graphs._inputs.values()])
     graphs(batch, 1.0)
     assert [look.taken for look in found] == [[]]
     assert found[0].draws == ("dropout" in changes)
