@@ -75,6 +75,8 @@ def load(
     from nmt.system.errors import UserError
 
     paths = [path] if isinstance(path, str | os.PathLike) else path
+    if not paths:
+        raise UserError("load: no path is given", 'name a bundle or a run\'s directory, such as load("ckpts/")')
     bundles = [resolve(Path(path))[0] for path in paths]
     tokenizer = common_tokenizer(bundles)
     task: TaskName = "parse" if bundles[0].task.has_trees else "translate"

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from glob import glob
-from itertools import zip_longest
+from itertools import islice, zip_longest
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -467,6 +467,9 @@ class FileTranslation:
             locks = {path.parent / FOLDER / "lock": path.parent for path in outputs}
         for lock, what in locks.items():
             held.enter_context(exclusive(lock, str(what), self._say))
+        for job in self._jobs:
+            if job.is_in_place:  # another command may have written it since it was read
+                job.read()
 
     def _hash(self, job: _Job) -> str:
         """Return a hash of everything that an output is made from, but for itself."""
@@ -505,7 +508,7 @@ class FileTranslation:
         try:
             with closing(pipeline.stream(statistics.timed(self._requests()), searched=statistics.searched)) as results:
                 for job in self._jobs:
-                    for text, result in zip(job.texts, results, strict=False):
+                    for text, result in zip(job.texts, islice(results, len(job.texts)), strict=True):
                         statistics.add(result, with_warnings=False)
                         self._outputs[text] = result.texts[0]
                         self._known[text] = "" if is_garbled(text, result.texts[0]) else result.texts[0]

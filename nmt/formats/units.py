@@ -108,7 +108,7 @@ class Edits:
         at = 0
         for (start, _), (end, new) in sorted(self._edits.items()):
             parts += [text[at:start], new]
-            at = end
+            at = max(at, end)
         return "".join(parts) + text[at:]
 
     def around(self, text: str) -> str:

@@ -150,7 +150,7 @@ class Transformer(Layer):
         if packing is not None:
             own = PackedMask(packing.target, packing.target)
             seen = PackedMask(packing.target, packing.source)
-        for layer in self._decoder_layers():
+        for layer in self.decoder_layers():
             x = layer(x, memory.states, seen, record, own)
         return self.decoder_norm(x)  # type: ignore[no-any-return]
 
@@ -176,7 +176,7 @@ class Transformer(Layer):
         memory = self.encode(source)
         x = self._embed_target(target_in)
         found: list[Tensor] = []
-        for layer in self._decoder_layers():
+        for layer in self.decoder_layers():
             weights: list[Tensor] = []
             x = layer(x, memory.states, memory.mask, ([], weights))
             found.append(weights[0].mean(1))
@@ -210,7 +210,8 @@ class Transformer(Layer):
             changed.output_bias = nn.Parameter(self.output_bias.detach()[:symbols], requires_grad=False)
         return changed
 
-    def _decoder_layers(self) -> list[DecoderLayer]:
+    def decoder_layers(self) -> list[DecoderLayer]:
+        """Return the layers of the decoder, the first one first."""
         return list(self.decoder)  # type: ignore[arg-type]
 
     def _embed_target(self, ids: Tensor, packed: Sequences | None = None) -> Tensor:

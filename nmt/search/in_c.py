@@ -26,7 +26,7 @@ from nmt.model.batch import PADDING
 from nmt.model.layers import DecoderLayer
 from nmt.model.transformer import Transformer
 from nmt.search.choosing import BeamOperations, Beams, Candidates
-from nmt.search.plain import Plain, decoder_layers
+from nmt.search.plain import Plain
 from nmt.search.state import (
     HIDDEN,
     Ancestry,
@@ -108,7 +108,7 @@ class LayersInC:
 
     def __init__(self, model: Transformer, functions: CDLL, output: LaidOut) -> None:
         """Prepare the layers of `model`, which are laid out, as is `output`, the layer of its logits."""
-        layers = decoder_layers(model)
+        layers = model.decoder_layers()
         self.functions = functions
         self.model = model
         self._output = output  # kept, for C has pointers into it

@@ -27,7 +27,7 @@ from nmt.compute.gpu import has_triton
 from nmt.compute.recorded import Recorded
 from nmt.model.operations import join_heads, split_heads
 from nmt.model.transformer import Transformer
-from nmt.search.plain import Plain, Step, decoder_layers
+from nmt.search.plain import Plain, Step
 from nmt.search.state import Past, Removal, State, hidden, joined, mapped, tensors_of, with_room
 from nmt.system.device import Download, upload
 
@@ -270,7 +270,7 @@ class OnGPU(Plain):
                 longest = int(rows.listed[:, 0].max())
                 table = table[:, : 1 + -(-longest // PAGE)]
             over_source = gathered(table, None, layers[0].dtype)
-        for layer, pool in zip(decoder_layers(model), layers, strict=True):
+        for layer, pool in zip(model.decoder_layers(), layers, strict=True):
             to_places = partial(attend_to_pages, over_places, pool, layer.attention, layer.attention.qkv)
             to_source = partial(attend_to_pages, over_source, pool, layer.cross, layer.cross.query)
             x = layer.states(x, to_places, to_source)

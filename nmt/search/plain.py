@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from nmt.model.layers import CrossAttention, DecoderLayer, SelfAttention
+from nmt.model.layers import CrossAttention, SelfAttention
 from nmt.model.operations import Attending, join_heads, split_heads
 from nmt.model.transformer import Transformer
 from nmt.search.state import (
@@ -69,7 +69,7 @@ class Plain:
     def encode(self, index: int, ids: Tensor) -> list[KeysValues]:
         """Return what each layer of the decoder of model `index` attends to in sources `ids` (n, s)."""
         states = self.source_states(index, ids)
-        return [layer.cross.keys_values(states) for layer in decoder_layers(self.models[index])]
+        return [layer.cross.keys_values(states) for layer in self.models[index].decoder_layers()]
 
     def source_states(self, index: int, ids: Tensor) -> Tensor:
         """Return the encoder's states (n, s, d_model) of sources `ids` (n, s)."""
@@ -182,7 +182,7 @@ class Plain:
         dtype = caches[0].keys.dtype
         own = biased(rows.bias[:, :, :extent], dtype)  # (n, 1, k, extent)
         source = biased(rows.source_bias[:, :, : rows.longest], dtype)  # (n, 1, 1, s)
-        for layer, cache in zip(decoder_layers(model), caches, strict=True):
+        for layer, cache in zip(model.decoder_layers(), caches, strict=True):
             to_places = partial(attend_to_places, layer.attention, cache, rows.places, own)
             to_source = partial(attend_to_source, layer.cross, cache, source)
             x = layer.states(x, to_places, to_source)
@@ -194,11 +194,6 @@ class Plain:
             return past, []
         (done,) = report.read()
         return past, done.nonzero()[:, 0].tolist()
-
-
-def decoder_layers(model: Transformer) -> list[DecoderLayer]:
-    """Return the layers of a model's decoder."""
-    return list(model.decoder)  # type: ignore[arg-type]
 
 
 def embed(model: Transformer, symbols: Tensor, rows: Any, words: Tensor | None) -> Tensor:

@@ -45,8 +45,10 @@ class Progress:
     def validating(self) -> Iterator[None]:
         """Display a notice instead of metrics while the development set is scored."""
         self.advance(0, "scoring the dev set")
-        yield
-        self.advance(0, self._figures)
+        try:
+            yield
+        finally:
+            self.advance(0, self._figures)
 
     def checkpoint(self, step: int, path: Path, scores: str = "") -> None:
         """Report a saved checkpoint, with its dev scores if any."""

@@ -371,7 +371,9 @@ class Run:
         size = self.about["parameters"] / 1e6
         pairs = f"{len(learner.corpus):,} pairs"
         say(f"{begin}: {size:.2f} M parameters, {pairs}, on {devices}, into {self.out}")
-        limit = "" if training.minutes is None else f"{training.minutes:g} minutes, at most "
+        limit = ""
+        if training.minutes is not None:
+            limit = f"{training.minutes:g} {'minute' if training.minutes == 1 else 'minutes'}, at most "
         say(f"  {limit}{training.updates:,} updates of {training.batch_tokens:,} tokens")
         if self.validation is not None:
             for note in self.validation.notes:

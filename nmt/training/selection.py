@@ -117,7 +117,8 @@ def write_best_average(
                 info: dict[str, Any] | None = _scores_of(newest)
             else:
                 load_weights(model, weights, oldest.path)
-                info = _info(validation, model, budget, console)
+                what = "averages of more are" if tried else "the average is"
+                info = _info(validation, model, budget, console, what)
             if info is None:
                 break
             tried[count] = info
@@ -139,7 +140,9 @@ def _scores_of(checkpoint: Bundle) -> dict[str, Any]:
     return {key: checkpoint.written[key] for key in SCORED if key in checkpoint.written}
 
 
-def _info(validation: Validation, model: Transformer, budget: Budget, console: Console) -> dict[str, Any] | None:
+def _info(
+    validation: Validation, model: Transformer, budget: Budget, console: Console, what: str = "the average is"
+) -> dict[str, Any] | None:
     """Score a model; return what bundle.json tells of its scores, or say why there is no time for them."""
     pace = budget.last_pace()
     if pace is None:
@@ -148,7 +151,7 @@ def _info(validation: Validation, model: Transformer, budget: Budget, console: C
     info = None if dev is None else validation.info(dev)
     budget.scored(pace, info is not None)
     if info is None:
-        console.say(f"the average is not scored: {pace.reason}")
+        console.say(f"{what} not scored: {pace.reason}")
     return info
 
 
