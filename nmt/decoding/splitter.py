@@ -60,10 +60,11 @@ class LineSplitter:
         `ends`, where its format ends a sentence.
 
         What no part has stays as it is: spaces between them and at the ends of the line, text to keep that is longer
-        than a part, and what has no letters or digits. Raise UserError if the line is too long and must not be split.
+        than a part, and what has no letters or digits. Numbers and caps of the parts are set later. Raise UserError if
+        the line is too long and must not be split.
         """
         text = clean(text)
-        language = self._source.language(text.lstrip())
+        language = self._source.language(text.lstrip())  # a symbol for the target language that was typed, or ""
         start = len(text) - len(text.lstrip())
         parts = list[Source]()
         for first, end in self._stretches(text, start + len(language), phrases, ends):
@@ -130,7 +131,7 @@ class LineSplitter:
 
     def _groups(self, text: str, start: int, phrases: Sequence[Phrase]) -> Iterator[str]:
         """Yield groups of sentences within the length limit: by default, as many as training lines usually had."""
-        together = 1
+        together = 1  # sentences of a group
         if self._how == "auto" and self._lengths:
             together = self._lengths.usual_sentences
         group: list[str] = []

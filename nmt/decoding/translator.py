@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, cast, overload
 from nmt.decoding.engine import Request, SplitLine, read_tagged
 from nmt.decoding.pipeline import NOTHING, LineResult, Pipeline
 from nmt.decoding.splitter import LineSplitter, clean, joined
-from nmt.decoding.workers import Loaded, MakeSearch, Models
+from nmt.decoding.workers import Loaded, MakeEngine, Models
 from nmt.formats.alignment import Aligned, AlignedLine
 from nmt.formats.numbers import compare
 from nmt.formats.segments import Segment, read_line, with_spaces_of
@@ -46,10 +46,10 @@ class Translation(LineResult):
     """Translations of one line."""
 
     alignments: list[list[int | None]]
-    """For each subword of each output, the index of its most attended subword in `source`; empty unless requested. None
-    for subwords beyond the model's last position, as below."""
+    """For each subword of each output, the index of its most attended subword in `source`; empty unless requested, and
+    None for subwords beyond the model's last position."""
     log_probabilities: list[list[float | None]]
-    """For each subword of each output, its log-probability given those before it, in nats; empty unless requested."""
+    """For each subword of each output, its log-probability given those before it, in nats; empty or None as above."""
     unusual_length: bool
     """Whether a part's output-to-source length ratio is outside the usual range of the training pairs."""
     missing: list[Phrase]
@@ -270,6 +270,7 @@ class Translator(Pipeline[Translation]):
         return self._splitters[given]
 
     def _request(self, line: str | Request) -> Request:
+        """Return the request for a line; in a plain one, special white space becomes codes, which are put back."""
         request = Request.of(line)
         is_read = request.segment is not None or request.prefix.strip() != ""
         if is_read or not SPECIAL_SPACE.search(request.text.strip()):
@@ -339,7 +340,7 @@ class Translator(Pipeline[Translation]):
         own = self._tokenizer_of(request.direction)
         if own not in self._engines:
             models, make = self._search_of(own)
-            self._engines[own] = self._held.enter_context(models.open(make))
+            self._engines[own] = self._opened.enter_context(models.open(make))
         return self._engines[own]
 
     def _tokenizer_of(self, given: Direction) -> Tokenizer:
@@ -349,7 +350,7 @@ class Translator(Pipeline[Translation]):
         _, to = self.direction_of(given)
         return self.tokenizer.of(to)
 
-    def _search_of(self, tokenizer: Tokenizer) -> tuple[Models, MakeSearch]:
+    def _search_of(self, tokenizer: Tokenizer) -> tuple[Models, MakeEngine]:
         """Return the models that output the symbols of a tokenizer alone, and what makes their engine."""
         models = self._models
         if tokenizer is not self.tokenizer:
