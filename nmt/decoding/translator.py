@@ -372,8 +372,9 @@ class Translator(Pipeline[Translation]):
         from nmt.search.constraints import MinLength, NoRepeat, PrefixConstraint
 
         target = cast(Vocabulary, tokenizer.target)
-        least = decoding.min_length + tokenizer.forced
-        rules: list[MakeConstraint] = [partial(MinLength, least), partial(PrefixConstraint, target)]
+        rules: list[MakeConstraint] = [partial(PrefixConstraint, target)]
+        if tokenizer.forced:  # the symbol of the language comes first, and does not count
+            rules.insert(0, partial(MinLength, decoding.min_length + 1))
         if decoding.no_repeat is not None:
             rules.append(partial(NoRepeat, decoding.no_repeat))  # last: the others take precedence
         placer = partial(Placer, tokenizer.source, target, decoding)
