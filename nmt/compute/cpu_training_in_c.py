@@ -39,9 +39,10 @@ class TrainingInC(TrainingOnCPU):
         width = widths[0]
         source = queries if keys_values is None else keys_values
         fits_lines = width == widths[1] <= constant("MOST_WIDTH") and width % CACHE_LINE == 0
-        is_of_keys = mask is None or (not isinstance(mask, PackedMask) and mask.shape[1:3] == (1, 1))
-        special = how.record is not None or source.size(1) > constant("MOST_KEYS") or source.dtype == torch.float64
-        if special or not (fits_lines and is_of_keys):
+        is_of_keys = mask is None or (not isinstance(mask, PackedMask) and mask.shape[1:3] == (1, 1))  # as of padding
+        is_too_long = source.size(1) > constant("MOST_KEYS")
+        is_fp64 = source.dtype == torch.float64
+        if how.record is not None or is_too_long or is_fp64 or not (fits_lines and is_of_keys):
             return super().projected_attention(queries, keys_values, heads, widths, how)
         queries = queries.float()
         if keys_values is not None:

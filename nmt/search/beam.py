@@ -150,7 +150,7 @@ class BeamSearch:
         self._state = State(beams, links, (), penalties, self.way.begin())
         self._sources: NDArray[Any] = np.empty(0, dtype=object)  # (n,)
         self._widths = np.empty(0, dtype=np.int64)  # (n,): lengths of the sources
-        self._caps = np.empty(0, dtype=np.int64)  # (n,): the caps, on the host
+        self._caps = np.empty(0, dtype=np.int64)  # (n,): `Beams.caps` on the host
         self._first = 0  # symbols of an output that its length does not count
         self._unread: Download | None = None  # which rows were finished after the previous step, if read late
         self._held: list[Source] = []  # taken from the queue, but not yet in the batch
