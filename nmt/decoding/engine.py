@@ -142,7 +142,7 @@ class ReadAhead:
         with self._changed:
             self._closed = True
             self._changed.notify_all()
-            if threading.current_thread() is not self._thread:  # where garbage is collected
+            if threading.current_thread() is not self._thread:  # which may collect this as garbage
                 self._changed.wait_for(lambda: self._ended or self._asked is not None)
 
     def begin_turn(self) -> None:
@@ -340,8 +340,8 @@ class Turns:
             while self._goes_on(turn):
                 yield
         finally:
-            # The lock is not waited for, since garbage may be collected in any thread. A search goes on meanwhile, so
-            # this one is over.
+            # The lock is not waited for, since garbage may be collected in any thread. Where it is held, another search
+            # goes on, which has finished this one.
             if self._lock.acquire(blocking=False):
                 turn.steps.close()
                 if self._turn is turn:

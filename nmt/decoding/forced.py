@@ -163,7 +163,7 @@ def token_log_probabilities(models: Sequence[Transformer], batch: Batch) -> Tens
     return torch.stack(found).logsumexp(0) - math.log(len(models))
 
 
-TOKENS = 4096  # batch size for annotation, in padded tokens; alignment counts both sides
+TOKENS_AT_ONCE = 4096  # batch size for annotation, in padded tokens; for attention, those of both sides
 
 
 def annotate(models: Sequence[Transformer], found: Sequence[Found]) -> list[Found]:
@@ -181,7 +181,7 @@ def annotate(models: Sequence[Transformer], found: Sequence[Found]) -> list[Foun
                 pairs.append((source.ids, each.ids))
                 homes.append((hypotheses, rank))
     weights = attention_of(models, pairs)
-    scores = log_probabilities_of(models, pairs, TOKENS)
+    scores = log_probabilities_of(models, pairs, TOKENS_AT_ONCE)
     for (hypotheses, rank), of_subwords, of_symbols in zip(homes, weights, scores, strict=True):
         each = hypotheses[rank]
         alignment = of_subwords.argmax(-1).tolist()
@@ -200,7 +200,7 @@ def attention_of(models: Sequence[Transformer], pairs: Sequence[Pair]) -> list[T
     """
     sizes = [(len(source) + len(output) + 1,) for source, output in pairs]
     found = [torch.empty(0)] * len(pairs)
-    for rows, batch in _batches(models, pairs, sizes, TOKENS):
+    for rows, batch in _batches(models, pairs, sizes, TOKENS_AT_ONCE):
         by_model = [model.cross_attention(batch.source, batch.target_in) for model in models]
         mean = torch.stack(by_model).mean(0).cpu()  # (rows, output length, source length), both padded
         for row, weights in zip(rows, mean, strict=True):
@@ -288,7 +288,7 @@ def attend(model: Transformer, tokenizer: Tokenizer, source: list[int], output: 
     weights = model.attention_weights(
         torch.tensor([encoder_in], device=device), torch.tensor([target_in], device=device)
     )
-    (log_probabilities,) = log_probabilities_of([model], [(source, target_out)], TOKENS)
+    (log_probabilities,) = log_probabilities_of([model], [(source, target_out)], TOKENS_AT_ONCE)
     return Attention(
         Tokens.of(tokenizer.source, encoder_in),
         Tokens.of(tokenizer.target, target_in),

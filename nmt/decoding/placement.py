@@ -21,7 +21,7 @@ from operator import itemgetter
 
 import torch
 
-from nmt.decoding.forced import TOKENS, attention_of, log_probabilities_of
+from nmt.decoding.forced import TOKENS_AT_ONCE, attention_of, log_probabilities_of
 from nmt.formats.alignment import GLUE, Aligned, Site
 from nmt.formats.terms import (
     Edit,
@@ -239,7 +239,7 @@ class Placer:
         """Return the scores that a search would give, of as many symbols as the models support."""
         targets = self._target.encode_all([text for _, text in texts])
         pairs = [(source.ids, [*source.first, *ids, EOS]) for (source, _), ids in zip(texts, targets, strict=True)]
-        found = log_probabilities_of(self._models, pairs, TOKENS)
+        found = log_probabilities_of(self._models, pairs, TOKENS_AT_ONCE)
         scored = [each[len(source.first) :] for (source, _), each in zip(texts, found, strict=True)]
         lengths = torch.tensor(list(map(len, scored)))
         penalties = length_penalty(lengths, self._alpha).tolist()

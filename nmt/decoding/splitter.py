@@ -148,7 +148,7 @@ class LineSplitter:
             yield "".join(group)
 
     def _sentences_of(self, text: str, start: int, phrases: Sequence[Phrase]) -> Iterator[str]:
-        """Yield sentences; long ones are split where full stops may be missing."""
+        """Yield sentences; any over half as long as long training sources is split where full stops may be missing."""
         for sentence in _joined_in_phrases(self._sentences.split(text), start, phrases):
             if self._lengths is None or 2 * len(self._source.encode(sentence.rstrip())) <= self._lengths.source:
                 yield sentence
@@ -243,7 +243,7 @@ def joined(line: str, parts: Sequence[Source], texts: Sequence[str]) -> tuple[st
         elif last and len(between) < 2:
             between = _between(found[-1], between, line[last - 1])
         found += _apart(found, between, line, last) + between
-        if has_copied or not last:
+        if has_copied or not last:  # `between` is text of its own, or the beginning of the line
             found += _apart(found, text, line, part.start)
         starts.append(len(found))
         found += text

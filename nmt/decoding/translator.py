@@ -431,7 +431,7 @@ class Translator(Pipeline[Translation]):
             asked += [phrase.source, *phrase.targets]
             if phrase.kept and MESSAGE.match(phrase.source):
                 left.append(phrase.source)
-        known = " ".join(asked)
+        known = " ".join(asked)  # what the output may have although the line lacks it
         changes = compare(source, text, known)
         lacking = list[Phrase]()
         deleted = list[str]()

@@ -258,7 +258,7 @@ class Workers:
                         each.send([])
                     return False
             left = self._pool.tokens + sum(each.load for each in self._workers)
-            share = min(worker.asks, left // len(self._workers) - worker.load)
+            share = min(worker.asks, left // len(self._workers) - worker.load)  # may be negative
             sources = self._pool.take_sources(share, at_least=int(not worker.busy))
             if sources:
                 worker.send(sources)
@@ -336,7 +336,7 @@ class _Worker:
 
         Return at once: if this process waited until the worker reads, the worker could wait until this process does.
         """
-        self.asks = 0
+        self.asks = 0  # sources answer a request, and a command comes before one
         self.is_told = self.is_told or not message
         if self.sender is None:
             self.sender = threading.Thread(target=self._send_all, name=f"to {self.name}", daemon=True)
