@@ -26,10 +26,10 @@ LONGEST_FRONT = 200  # lines of front matter
 USUAL_WIDTH = 80  # columns, where no line tells the width
 NARROW = 45  # columns; narrower lines seldom are wrapped ones: they are verse, addresses, items of a list
 LONGEST_WRAPPED = 140  # columns
-LONG_WORD = 40  # characters; a word that makes its line longer than the text is wide, such as a URL
+LONG_WORD = 40  # characters; a longer word, such as a URL, may make its line longer than the text is wide
 UNDERLINE = 2  # maximum difference in length between a heading and its underline
-TAB = 8  # columns
-CODE_AT = 4  # columns
+TAB = 8  # columns from one tab stop to the next
+CODE_AT = 4  # columns of indentation that make a block code, as in Markdown
 NO_CODE = 10**6  # columns: in a block of HTML, where lines may have any indentation
 
 _LETTER = re.compile(r"[^\W\d_]")
@@ -123,7 +123,7 @@ _TEXT_FIELDS = {"Subject", "Title", "Summary", "Description", "Description-en", 
 
 @dataclass(frozen=True)
 class TextLine:
-    """Line that may belong to a paragraph, taken apart."""
+    """Line that may belong to a paragraph, taken apart: "> - Hello" has the quote "> ", the mark "- " and the text."""
 
     whole: str
     quote: str  # > of mails and Markdown
@@ -295,7 +295,7 @@ def _chunks(text: str, has_term: bool) -> Iterator[str]:
 
 
 def _inner(spans: Iterable[Span]) -> set[int]:
-    """Return the offsets inside spans."""
+    """Return the offsets inside spans, at which a line must not break."""
     return offsets_in(Span(start + 1, end) for start, end in spans)
 
 
@@ -513,7 +513,7 @@ def _code_column(line: str, body: str, before: int) -> int:
 
 
 def _begins(line: str, is_rule: bool, block: Sequence[str]) -> bool:
-    """Return whether a line begins a new block: after a long one, if quoted otherwise, or as a rule after a rule."""
+    """Return whether a line begins a new block: the block is full, quoted otherwise, or one rule, as the line is."""
     quote = TextLine.of(line).quote.replace(" ", "")
     quote_of_block = TextLine.of(block[0]).quote.replace(" ", "")
     is_second = is_rule and len(block) == 1 and bool(_RULE.match(block[0]))
@@ -617,7 +617,7 @@ def _goes_on(paragraph: Sequence[TextLine], line: TextLine, width: int) -> bool:
         return True
     if last.tail or last.is_alone or line.is_alone or (is_joined and line.start != last.start):
         return False
-    room = width - _needed(last, line)
+    room = width - _needed(last, line)  # columns; negative if the first word did not fit
     ends = _ENDS_SENTENCE.search(last.text) is not None
     is_lower = line.body[0].isalpha() and not line.body[0].isupper()
     is_indented = line.start > last.start
@@ -627,12 +627,12 @@ def _goes_on(paragraph: Sequence[TextLine], line: TextLine, width: int) -> bool:
         return True
     if is_indented and not first.mark and (room >= 0 or width < NARROW):
         return False
-    alike = 2 if is_lower else 1
+    alike = 2 if is_lower else 1  # words
     if line.body.split()[:alike] == last.body.split()[:alike] or (ends and last.end > width):
         return False  # items often begin alike; or last has a long word, and may have any width
     # People who wrap by hand leave more room. A line that ends with a sentence may be the last of its paragraph.
     by_hand = width >= NARROW and (not ends or (is_lower and last.text.endswith(".")))
-    slack = 0
+    slack = 0  # columns that may be left free in a line that is wrapped
     if by_hand:
         slack = width // (3 if is_lower or is_joined else 8)
     if not (first.mark and line.start > first.start):

@@ -177,7 +177,7 @@ class Vocabulary(TargetVocabulary):
     def encode_like(self, text: str, ids: Sequence[int]) -> list[int]:
         """Encode a line as a text of the same language as one with these `ids`.
 
-        It gets the symbol of a language that they begin with, and is encoded by the oldest vocabulary that has all of them.
+        It begins with their symbol of a language, if any; the oldest vocabulary that has all of them encodes it.
         """
         symbols: list[int] = []
         if ids and ids[0] in self.languages.values() and not self.language(text):
