@@ -35,8 +35,8 @@ _NO_SPACE = re.compile(r"\S+")
 def words_of(text: str, glue: frozenset[str] = frozenset(), whole: Sequence[Span] = ()) -> list[Span]:
     """Return the spans of words; in scripts without spaces, and in punctuation, each character is a word.
 
-    "don't go" has the words don, ', t and go; with `'` in `glue`, which joins the words on both sides of it, it has don't
-    and go. Each span in `whole` is one word; they are in order.
+    "don't go" has the words don, ', t and go; with `'` in `glue`, which joins what is on both sides, don't and go.
+    Each span in `whole` is one word; they are in order.
     """
     joined = [joins(character) for character in text]
     keys: list[int | None] = []  # equal for adjacent characters of a word; None for white space

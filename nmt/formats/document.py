@@ -271,7 +271,7 @@ def _resized(rule: str, grown: int) -> str:
 
 
 def _without_stretches(text: str) -> str:
-    """Return a text without the spaces that fill its lines, but for those in code."""
+    """Return a text without the spaces that justify its lines, as manual pages have; those in code stay."""
     inside = _inner(unbroken(text)) if "`" in text or "<" in text else ()
     return _STRETCHED.sub(lambda gap: gap[0] if gap.start() in inside else " ", text)
 
@@ -409,7 +409,7 @@ def pieces(lines: Iterable[str]) -> Iterator[Piece]:
     table = ""
     in_html = False
     code_at = CODE_AT
-    code_at_here = CODE_AT  # NO_CODE in a block of HTML
+    code_at_here = CODE_AT  # of the block; NO_CODE if it is HTML
     for line in lines:
         body = line.lstrip(" \t>").rstrip()
         if fence:
@@ -451,7 +451,7 @@ def pieces(lines: Iterable[str]) -> Iterator[Piece]:
 
 
 def _front_matter(lines: _LinesAhead) -> int:
-    """Return how many lines of front matter a text begins with; if it has no end, up to a blank line."""
+    """Return how many lines of front matter a text begins with; without an end mark, it ends at a blank line."""
     first = lines.ahead(2)
     if len(first) < 2 or not (_FRONT.match(first[0]) and _KEY.match(first[1])):
         return 0
@@ -495,7 +495,10 @@ def _kept(line: str, body: str, in_block: bool, table: str) -> Piece | None:
 
 
 def _table_at(body: str, before: str, lines: _LinesAhead) -> str:
-    """Return which table a line belongs to, given that of the line before: "rows", a "grid", or "" for none."""
+    """Return which table a line belongs to, given that of the line before: "rows", a "grid", or "" for none.
+
+    Rows have pipes, and a line such as |---|---| below the header; a grid has +---+---+ around its rows.
+    """
     if before == "grid" or _GRID.match(body):
         return "grid" if body.startswith(("|", "+")) else ""
     if "|" not in body:
@@ -599,7 +602,8 @@ def _with_columns(lines: Sequence[TextLine]) -> list[TextLine]:
     begins = Counter(line.start + columns(line.mark) for line in lines if line.mark)
     found: list[TextLine] = []
     for line in lines:
-        is_narrow = line.is_column and not _MARKS.fullmatch(line.mark) and _COLUMN.findall(line.mark)[-1:] == [" " * 3]
+        is_term = line.is_column and not _MARKS.fullmatch(line.mark)
+        is_narrow = is_term and _COLUMN.findall(line.mark)[-1:] == [" " * 3]
         if is_narrow and begins[line.start + columns(line.mark)] == 1:
             line = replace(line, mark="", text=line.body)
         found.append(line)
@@ -650,7 +654,7 @@ def _is_open(paragraph: Sequence[TextLine]) -> bool:
 
 
 def _needed(line: TextLine, following: TextLine) -> int:
-    """Return the columns that a line would need to have the first word of the following one too."""
+    """Return the width in columns that a line would have with the first word of the following one."""
     return line.end + 1 + columns(_CHUNK.findall(following.body)[0])
 
 
@@ -688,7 +692,7 @@ def _is_prose(text: str) -> bool:
     """Return whether most words are plain ones, and enough for a title or, after a small letter, for a sentence."""
     words = [word for word in text.split() if word[0].isalpha() or word[0] in "\"'“‘(*_"]
     plain = sum(word.isalpha() or _PLAIN_WORD.fullmatch(word) is not None for word in words)
-    enough = 2 if text[0].isupper() else 5
+    enough = 2 if text[0].isupper() else 5  # plain words
     return 4 * plain >= 3 * len(words) and (plain >= enough or not text.isascii())
 
 

@@ -56,7 +56,7 @@ class Changes(NamedTuple):
 
 
 def compare(source: str, output: str, asked: str = "") -> Changes:
-    """Compare an output with its source; numbers and names in `asked`, which terms ask for, do not count."""
+    """Compare an output with its source; numbers and names in `asked`, the terms and what is kept, do not count."""
     lost: list[str] = []
     invented: list[str] = []
     if _DIGIT.search(source + output):

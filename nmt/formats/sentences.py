@@ -57,7 +57,7 @@ _CASELESS = re.compile(r"[\u0590-\u139f\u1400-\u1c7f\u2d00-\u2dff\u2e80-\ua63f\u
 def _ends_by(stops: str) -> re.Pattern[str]:
     """Return an expression for possible ends of sentences; possessive quantifiers prevent catastrophic backtracking.
 
-    Its groups are `wide`, marks that need no space, with the quotes behind them in `closed`; `stop`, marks that need one,
+    Its groups are `wide`, marks that need no space, with the quotes behind in `closed`; `stop`, those that need one,
     with what is behind them in `tail`, and `glued` if a letter follows instead; `emoji`; none for a line separator.
     """
     closing = re.escape(_CLOSING)

@@ -68,7 +68,7 @@ class Unit:
 
     @property
     def filled(self) -> list[str]:
-        """The forms, with "" for each gap: a form without a translation, or with white space alone for a source with more."""
+        """The forms, with "" for each gap: a missing one, or white space alone unless the source is that, too."""
         targets = self.targets[: len(self.sources)]
         filled = []
         for source, target in zip_longest(self.sources, targets, fillvalue=""):
