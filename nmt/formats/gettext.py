@@ -486,7 +486,7 @@ def _unescaped(escape: re.Match[str]) -> str:
     if sign:
         return ESCAPES.get(sign, sign)
     code = int(octal, 8) if octal else int(hexadecimal, 16)
-    return chr(code & 0xFF)
+    return chr(code & 0xFF)  # C escapes are bytes
 
 
 def _quoted(name: str, text: str, newline: str) -> str:

@@ -24,7 +24,7 @@ _TOKEN = re.compile(  # a number, or a name with digits
 _THOUSANDS = re.compile(r"\d{1,3}([., '’])\d{3}(?:\1\d{3})*(?:(?!\1)[.,]\d+)?")
 _ORDINAL = re.compile(r"(\d{1,2})(?:st|nd|rd|th|[aeo]|er|re|ème)?")
 _LOOP = re.compile(r"(?<!\S)((?:\S++ ){1,8}?)\1\1+|(\S{1,8}?)\2\2+")  # of words, or of characters
-SHORTEST_LOOP = 7  # characters
+SHORTEST_LOOP = 7  # characters: hahaha is none
 _WORD = re.compile(r"[^\W\d_]{2,}")
 _ALPHABETS = ("LATIN", "CYRILLIC", "GREEK", "ARMENIAN", "HEBREW", "ARABIC")  # which no word mixes
 MOST_CHANGES = 100  # different numbers and names to look for in other words, which takes a search of the text each
@@ -205,7 +205,7 @@ def _is_said(token: str, text: str, other: str) -> bool:
         return bool(re.search(rf"\b{short[1]}\w{{{short[2]},}}", other, re.IGNORECASE))
     ordinal = _ORDINAL.fullmatch(token)
     value = int(ordinal[1]) if ordinal else 0
-    if not 0 < value < 40:
+    if not 0 < value < 40:  # Roman numerals from 40 on have other letters than X, V and I
         return not _is_number(token) and _is_in(token, other)
     if re.search(rf"(?<=[\w,] )[A-Z]\w*[ -]{token}(?!\w)", text):
         return False

@@ -133,7 +133,7 @@ class Phrase:
 
 
 def beyond(placed: Sequence[Phrase], phrases: Sequence[Phrase]) -> list[Phrase]:
-    """Return a line's phrases without those to keep that its prefix has already, which are in `placed`."""
+    """Return a line's phrases without those to keep that its given beginning of a translation has: `placed`."""
     known = Counter(phrase.source for phrase in placed if phrase.kept)
     found: list[Phrase] = []
     for phrase in phrases:

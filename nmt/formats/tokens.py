@@ -199,7 +199,7 @@ def edges_of(tokens: Sequence[Token]) -> tuple[int, int]:
 
 
 def _is_of_language(before: str, behind: str) -> bool:
-    """Return whether the language has white space between these characters, as French has: « mot » !"""
+    """Return whether the language has white space between these characters, as French has: « oui » !"""
     return behind in "!?:;»›%" or before in "«‹"
 
 
