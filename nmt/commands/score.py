@@ -127,7 +127,7 @@ def _score_trees(options: ScoreOptions, metrics: Sequence[str]) -> None:
         lines = _counted(read_input(hypothesis, options.console), advance)
         scores = score_files(options.reference, lines, str(hypothesis or "<stdin>"))
     show(json.dumps({"brackets": as_dict(scores)}) if options.as_json else report(scores))
-    for note, count in (+scores.notes).items():
+    for note, count in scores.notes.items():
         options.console.say(f"{options.reference}: {count:,} {note}")
     if scores.errors:
         first = f"the first: {scores.first_error}"

@@ -39,7 +39,7 @@ from nmt.system.errors import UserError
 
 NMT = "nmt"
 CPUINFO = Path("/proc/cpuinfo")
-ZEN_4 = 25  # AMD's processor family; Zen 3 is also 25, without AVX-512
+ZEN_4 = 25  # AMD's processor family; Zen 3 has the same, but no AVX-512
 
 
 # --- training and scoring ---------------------------------------------------------------------------------------------
@@ -112,16 +112,16 @@ def device_name(device: torch.device, with_threads: bool = True, dtype: torch.dt
     """
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
-    by = ""
+    how = ""
     if dtype == torch.bfloat16:
-        by = ", bf16"
+        how = ", bf16"
     elif fp32_multiplier() == NMT:
-        by = ", C kernels"
+        how = ", C kernels"
     if not with_threads:
-        return f"CPU{by}"
+        return f"CPU{how}"
     count = torch.get_num_threads()
     threads = "1 thread" if count == 1 else f"{count} threads"
-    return f"CPU ({threads}{by})"
+    return f"CPU ({threads}{how})"
 
 
 # --- precision of training --------------------------------------------------------------------------------------------

@@ -114,11 +114,11 @@ class ByNmt(Operations):
             a = a.contiguous()
         if 1 not in b.stride():
             b = b.contiguous()
-        row, step = a.stride()
+        row, step = a.stride()  # one of which is 1
         strips = None
         if sums is not None or step != 1:  # a is transposed
             row = 1
-            strips = a.new_empty(constant("STRIPS"))
+            strips = a.new_empty(constant("STRIPS"))  # scratch space
         out = a.new_empty((len(a), b.size(1))) if total is None else total
         self.functions.nmt_multiply(
             *a.shape,
@@ -266,13 +266,14 @@ class Int8InC(Int8):
     def __init__(self, functions: CDLL, weight: Tensor, bias: Tensor | None) -> None:
         self._functions = functions
         self._inputs = weight.size(1)
+        # Whether nmt_int8_product multiplies few rows: it must sum exactly, and takes four inputs at a time.
         self._few = functions.nmt_int8_limit() >= largest_exact_weight() and self._inputs % 4 == 0
-        super().__init__(weight, bias)
+        super().__init__(weight, bias)  # which lays out
 
     def lay_out(self, quantised: Tensor) -> None:
         super().lay_out(quantised)
         if self._few:
-            panel = self._functions.nmt_int8_panel()  # outputs that are computed together, from four inputs at a time
+            panel = self._functions.nmt_int8_panel()  # outputs that are computed together
             beyond = -self.outputs % panel
             panels = F.pad(quantised, (0, 0, 0, beyond)).view(-1, panel, self._inputs // 4, 4)
             self._panels = panels.transpose(1, 2).contiguous()

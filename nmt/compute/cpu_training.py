@@ -1,6 +1,6 @@
 """Training on a CPU, with fewer passes over memory than PyTorch's operations; not for compiled models.
 
-On a CPU, memory traffic dominates element-wise operations. These draw dropout masks faster than PyTorch, work in
+On a CPU, memory traffic dominates element-wise operations. Those here draw dropout masks faster than PyTorch, work in
 place, and recompute values instead of storing them. Under autocast, the feed-forward layer is computed in bf16,
 attention and sums in fp32. What is not here, such as the products of linear layers, is as in `model.operations`.
 """
@@ -50,7 +50,7 @@ class TrainingOnCPU(Operations):
         return _FeedForward.apply(self, x, *weights, p)  # type: ignore[no-any-return, no-untyped-call]
 
     def rectified(self, x: Tensor, weight: Tensor, bias: Tensor, p: float) -> Tensor:
-        """Return max(0, x Wᵀ + b), of which elements are 0 with probability p, without a gradient."""
+        """Return max(0, x Wᵀ + b) without a gradient; drop elements with probability p, but do not scale the others."""
         y = self.linear(x, weight, bias).relu_()
         if p == 0.0:
             return y
@@ -84,7 +84,10 @@ class TrainingOnCPU(Operations):
 
 
 class Mask(NamedTuple):
-    """A dropout mask that is drawn where it is used, by the generator of `drawn` or of dropout.h."""
+    """A dropout mask, drawn where it is used: by `drawn`, or by dropout.h, which draws the same.
+
+    An element is kept if the hash of its index, 32 bits with a sign, is at least `bound`.
+    """
 
     seed: int = 0
     bound: int = -(1 << 31)  # keeps everything

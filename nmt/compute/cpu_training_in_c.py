@@ -39,9 +39,10 @@ class TrainingInC(TrainingOnCPU):
         width = widths[0]
         source = queries if keys_values is None else keys_values
         fits_lines = width == widths[1] <= constant("MOST_WIDTH") and width % CACHE_LINE == 0
-        is_of_keys = mask is None or (not isinstance(mask, PackedMask) and mask.shape[1:3] == (1, 1))
-        special = how.record is not None or source.size(1) > constant("MOST_KEYS") or source.dtype == torch.float64
-        if special or not (fits_lines and is_of_keys):
+        is_of_keys = mask is None or (not isinstance(mask, PackedMask) and mask.shape[1:3] == (1, 1))  # as of padding
+        is_too_long = source.size(1) > constant("MOST_KEYS")
+        is_fp64 = source.dtype == torch.float64
+        if how.record is not None or is_too_long or is_fp64 or not (fits_lines and is_of_keys):
             return super().projected_attention(queries, keys_values, heads, widths, how)
         queries = queries.float()
         if keys_values is not None:
@@ -109,7 +110,7 @@ class _AddNorm(torch.autograd.Function):
         results = pointers(total, norm, moments)
         functions.nmt_residual(rows, width, *pointers(x, y), *ctx.dropped, *weights, epsilon, *results, *threads())
         ctx.save_for_backward(total, moments, weight)
-        ctx.set_materialize_grads(False)
+        ctx.set_materialize_grads(False)  # None for a result that nothing uses
         return total, norm
 
     @staticmethod
@@ -127,7 +128,7 @@ class _AddNorm(torch.autograd.Function):
         given = pointers(total, moments, weight, total_grad, norm_grad)
         results = pointers(x_grad, y_grad, sums)
         ctx.functions.nmt_residual_gradients(rows, width, *given, *ctx.dropped, *results, *threads())
-        if y_grad is None:
+        if y_grad is None:  # nothing was dropped
             y_grad = x_grad
         weight_grad, shift_grad = sums.sum(0)
         return None, x_grad, y_grad, None, weight_grad, shift_grad, None
@@ -155,7 +156,7 @@ class _ShortAttention(torch.autograd.Function):
         ctx.projection = out.element_size() * heads * width  # bytes of a token's queries, keys or values
         ctx.is_self = keys_values is None
         key = source.data_ptr()
-        if ctx.is_self:
+        if ctx.is_self:  # queries come first
             key += ctx.projection
         dropped = Mask.draw(p)
         ctx.sizes = structure("nmt_short_attention")(

@@ -16,10 +16,11 @@ from nmt.recipe import Model
 from nmt.system import torch_internals
 
 LINEAR_RELU = torch_internals.find("torch:ops.aten._addmm_activation")
-OLDEST = (8, 0)  # GPU that Triton and its attention serve well: Ampere
+OLDEST = (8, 0)  # compute capability from which on Triton and its attention serve a GPU well: Ampere
 HOPPER = (9, 0)
-NARROW, WIDE = 64, 128  # tokens of a tile
-WIDEST = 128 * NARROW  # of a head times tokens of a tile
+NARROW = 64  # tokens of a tile
+WIDE = 128
+WIDEST = 128 * NARROW  # largest product of a head's width and the tokens of a tile
 
 
 class GPU(Operations):
@@ -28,7 +29,7 @@ class GPU(Operations):
     chunk_logits = 1 << 27  # 512 MB keep a GPU busy
 
     def __init__(self, has_kernels: bool = False) -> None:
-        """Start; with `has_kernels`, those in Triton serve the device well."""
+        """With `has_kernels`, use those in Triton, which must serve the device well."""
         self._has_kernels = has_kernels
         self._fuses_relu = torch_internals.find("torch:ops.aten._addmm_activation") is not None
 

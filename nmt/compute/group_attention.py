@@ -73,9 +73,9 @@ def _attention(
     if first == end:  # empty: one of those that make the number of groups round
         return
     exists = first + tokens < end
-    row, row_at, inside = _block(first, tokens, exists, width, WIDTH, BLOCK)
+    row, row_at, inside = _block(first, tokens, exists, width, WIDTH, BLOCK)  # of the result
     if SELF:
-        begin, at, inside = _block(first, tokens, exists, 3 * width, WIDTH, BLOCK)
+        begin, at, inside = _block(first, tokens, exists, 3 * width, WIDTH, BLOCK)  # of the queries
         key_first = first
         key_at = at
         key_inside = inside
@@ -103,7 +103,7 @@ def _attention(
         v_grad = tl.dot(tl.trans(rounded), grad)
         tl.store(key_grads + width + key_at, v_grad.to(q.dtype), key_inside)
         slopes = tl.dot(grad, tl.trans(v))
-        mean = tl.sum(weights * slopes, 1)[:, None]
+        mean = tl.sum(weights * slopes, 1)[:, None]  # which the gradient of the softmax subtracts
         scores = (weights * (slopes - mean) * WIDTH**-0.5).to(q.dtype)
         q_grad = tl.dot(scores, k)
         tl.store(query_grad + begin + at, q_grad.to(q.dtype), inside)

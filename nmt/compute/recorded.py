@@ -102,7 +102,7 @@ class _Memory:
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._pool = torch.cuda.graph_pool_handle()
-        self._newest: torch.cuda.CUDAGraph | None = None  # memory that no graph has can no longer be shared
+        self._newest: torch.cuda.CUDAGraph | None = None  # kept, since PyTorch gives up a pool that no graph uses
 
     def record(self, work: Callable[[], object]) -> torch.cuda.CUDAGraph:
         with self.recording:
@@ -141,7 +141,7 @@ class _Memory:
         end = torch_internals.find("torch:_C._cuda_endAllocateToPool")
         release = torch_internals.find("torch:_C._cuda_releasePool")
         if end and release:
-            with suppress(RuntimeError):  # of what has been left
+            with suppress(RuntimeError):  # if it has been left already
                 end(index, self._pool)
                 release(index, self._pool)
         generator = torch.cuda.default_generators[index]
@@ -149,7 +149,7 @@ class _Memory:
         _Memory.failures += 1
 
 
-_memories: WeakValueDictionary[tuple[int, int], _Memory] = WeakValueDictionary()
+_memories: WeakValueDictionary[tuple[int, int], _Memory] = WeakValueDictionary()  # by device and stream
 
 
 def _memory_of(device: torch.device) -> _Memory:

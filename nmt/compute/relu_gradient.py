@@ -11,7 +11,7 @@ import triton.language as tl
 from torch import Tensor
 from torch.library import triton_op, wrap_triton
 
-PART = 128  # rows of a program
+PART = 128  # rows of a program, whose sums are one row of the result
 TILE = 16  # rows that it reads at a time
 BLOCK = 128  # columns of a program
 

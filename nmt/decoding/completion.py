@@ -89,10 +89,10 @@ class _Waiting:
 
     def __init__(self, queue: SourceQueue) -> None:
         self._queue = queue
-        self.again = Pool()
-        self.held: list[Found] = []
-        self.is_over = False
-        self._is_starved = False
+        self.again = Pool()  # sources to search again
+        self.held: list[Found] = []  # results to complete
+        self.is_over = False  # whether the queue has ended
+        self._is_starved = False  # whether the queue had nothing when last asked
 
     def is_due(self) -> bool:
         """Return whether what is held fills a batch, or the queue has nothing more for now."""

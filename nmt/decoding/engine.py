@@ -125,7 +125,7 @@ class ReadAhead:
         self._size = FIRST_WINDOW  # target weight of the window being filled
         self._filled = 0  # weight of the lines in that window
         self._filling: list[Source] = []
-        self._patience = PATIENCE
+        self._patience = PATIENCE  # seconds that the window being filled may still wait for input
         self._asked: float | None = None  # when the thread began to wait for input; None if not waiting
         self._ended = self._closed = False
         self._has_taken = self._pauses = False  # in the current turn
@@ -142,7 +142,7 @@ class ReadAhead:
         with self._changed:
             self._closed = True
             self._changed.notify_all()
-            if threading.current_thread() is not self._thread:  # where garbage is collected
+            if threading.current_thread() is not self._thread:  # which may collect this as garbage
                 self._changed.wait_for(lambda: self._ended or self._asked is not None)
 
     def begin_turn(self) -> None:
@@ -206,7 +206,8 @@ class ReadAhead:
     def _is_due(self) -> bool:
         """Return whether the first line is finished; blank lines finish when their window is released.
 
-        Returning blank lines one at a time would make the two threads take turns.
+        Returning blank lines one at a time would make the two threads take turns. So lines of the window that is being
+        filled, the last `_filled` of the load, do not count.
         """
         return self._load > self._filled and self._lines[0].missing == 0
 
@@ -339,8 +340,8 @@ class Turns:
             while self._goes_on(turn):
                 yield
         finally:
-            # The lock is not waited for, since garbage may be collected in any thread. A search goes on meanwhile, so
-            # this one is over.
+            # The lock is not waited for, since garbage may be collected in any thread. Where it is held, another search
+            # goes on, which has finished this one.
             if self._lock.acquire(blocking=False):
                 turn.steps.close()
                 if self._turn is turn:

@@ -97,7 +97,7 @@ class ForcedDecoder:
             for tokens, (source, target) in zip(found, whole, strict=True):
                 line += 1
                 left_out = len(target) - len(tokens)
-                tokens = tokens[len(self._first_of_target) :]  # the symbol of its language is no part of the text
+                tokens = tokens[len(self._first_of_target) :]  # the symbol of its language is not scored
                 total = float(tokens.sum())
                 if not math.isfinite(total):
                     hint = "use a model whose training did not diverge, such as an older checkpoint"
@@ -121,11 +121,11 @@ def log_probabilities_of(models: Sequence[Transformer], pairs: Sequence[Pair], b
     Pairs of similar length share a batch, of at most `batch_tokens` padded tokens per side unless it is a single pair.
     Symbols beyond the models' last position have none.
     """
-    sizes = [(max(len(source) + 1, len(target)), len(target)) for source, target in pairs]
+    sizes = [(max(len(source) + 1, len(target)), len(target)) for source, target in pairs]  # as `in_batches` sorts by
     results = [torch.empty(0)] * len(pairs)
     for rows, batch in _batches(models, pairs, sizes, batch_tokens):
         tokens = token_log_probabilities(models, batch).double().cpu()
-        lengths = batch.target_out.count_nonzero(1).tolist()
+        lengths = batch.target_out.count_nonzero(1).tolist()  # without padding, which is 0
         for row, of_target in zip(rows, tokens.split(lengths), strict=True):
             results[row] = of_target
     return results
@@ -163,7 +163,7 @@ def token_log_probabilities(models: Sequence[Transformer], batch: Batch) -> Tens
     return torch.stack(found).logsumexp(0) - math.log(len(models))
 
 
-TOKENS = 4096  # batch size for annotation, in padded tokens; alignment counts both sides
+TOKENS_AT_ONCE = 4096  # batch size for annotation, in padded tokens; for attention, those of both sides
 
 
 def annotate(models: Sequence[Transformer], found: Sequence[Found]) -> list[Found]:
@@ -181,7 +181,7 @@ def annotate(models: Sequence[Transformer], found: Sequence[Found]) -> list[Foun
                 pairs.append((source.ids, each.ids))
                 homes.append((hypotheses, rank))
     weights = attention_of(models, pairs)
-    scores = log_probabilities_of(models, pairs, TOKENS)
+    scores = log_probabilities_of(models, pairs, TOKENS_AT_ONCE)
     for (hypotheses, rank), of_subwords, of_symbols in zip(homes, weights, scores, strict=True):
         each = hypotheses[rank]
         alignment = of_subwords.argmax(-1).tolist()
@@ -200,7 +200,7 @@ def attention_of(models: Sequence[Transformer], pairs: Sequence[Pair]) -> list[T
     """
     sizes = [(len(source) + len(output) + 1,) for source, output in pairs]
     found = [torch.empty(0)] * len(pairs)
-    for rows, batch in _batches(models, pairs, sizes, TOKENS):
+    for rows, batch in _batches(models, pairs, sizes, TOKENS_AT_ONCE):
         by_model = [model.cross_attention(batch.source, batch.target_in) for model in models]
         mean = torch.stack(by_model).mean(0).cpu()  # (rows, output length, source length), both padded
         for row, weights in zip(rows, mean, strict=True):
@@ -288,7 +288,7 @@ def attend(model: Transformer, tokenizer: Tokenizer, source: list[int], output: 
     weights = model.attention_weights(
         torch.tensor([encoder_in], device=device), torch.tensor([target_in], device=device)
     )
-    (log_probabilities,) = log_probabilities_of([model], [(source, target_out)], TOKENS)
+    (log_probabilities,) = log_probabilities_of([model], [(source, target_out)], TOKENS_AT_ONCE)
     return Attention(
         Tokens.of(tokenizer.source, encoder_in),
         Tokens.of(tokenizer.target, target_in),
@@ -318,9 +318,9 @@ def _word_starts(vocabulary: TargetVocabulary, ids: list[int], tokens: list[str]
         starts.append(token.startswith(SPACE_MARK) or is_control or is_after_control)
         marks.append(token != SPACE_MARK and not any(map(joins, token.removeprefix(SPACE_MARK))))
         is_after_control = is_control
-    for i in range(1, len(ids)):
+    for i in range(1, len(ids)):  # behind punctuation that begins a word, another begins
         starts[i] |= marks[i - 1] and starts[i - 1]
-    for i in reversed(range(len(ids))):
+    for i in reversed(range(len(ids))):  # so does punctuation before the beginning of another word, or at the end
         starts[i] |= marks[i] and (i + 1 == len(ids) or starts[i + 1])
     return starts
 

@@ -113,7 +113,7 @@ class Parser(Pipeline[Parse]):
         trees = [self._tree(line, rank) for _, rank in found]
         cut = 0
         for words in _words_of_parts(line):
-            if len(words) == 1:  # only a word alone in its part may be longer than the limit
+            if len(words) == 1:  # only a word that is longer than the limit is cut, and it is alone in its part
                 (subwords,) = self._encode(words)
                 cut += len(subwords) > self.decoding.max_source
         return Parse.of(line, found, self.tokenizer, trees=trees, cut=cut)

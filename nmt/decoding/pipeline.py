@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
 from weakref import finalize
 
 from nmt.decoding.engine import ReadAhead, Request, SplitLine, Turns, most_positions
-from nmt.decoding.workers import Loaded, MakeSearch, Models
+from nmt.decoding.workers import Loaded, MakeEngine, Models
 from nmt.recipe import Decoding
 from nmt.search.sources import Engine, Hypothesis, Source
 from nmt.system.errors import UserError
@@ -123,7 +123,7 @@ class Pipeline(ABC, Generic[Result]):
         models: Transformer | Sequence[Transformer] | Models,
         tokenizer: Tokenizer,
         decoding: Decoding,
-        make: MakeSearch,
+        make: MakeEngine,
     ) -> None:
         """Search with a model or an ensemble, in this process or as `models` specifies.
 
@@ -135,7 +135,7 @@ class Pipeline(ABC, Generic[Result]):
         self._process = os.getpid()
         given = models if isinstance(models, Models) else Loaded(models)
         self._count = len(given.configs)
-        self._load = cache(given.only)
+        self._load_model = cache(given.only)
         self._positions = most_positions(given.configs)
         if decoding.max_source >= self._positions:
             raise UserError(
@@ -144,9 +144,9 @@ class Pipeline(ABC, Generic[Result]):
                 f"--set decoding.max_source={self._positions - 1}; longer inputs are split",
             )
         self._turns = Turns()
-        self._held = ExitStack()
-        self.engine = self._held.enter_context(given.open(make))
-        self._end = finalize(self, self._held.close)
+        self._opened = ExitStack()  # engines, which end with it
+        self.engine = self._opened.enter_context(given.open(make))
+        self._end = finalize(self, self._opened.close)
 
     def _check_process(self) -> None:
         """Raise UserError in a fork of the process that made the pipeline: it lacks that one's threads and workers."""
@@ -220,7 +220,7 @@ class Pipeline(ABC, Generic[Result]):
 
         def put(number: int, hypotheses: list[Hypothesis]) -> None:
             found = [each for each in hypotheses if each.score > -math.inf]
-            lacking = (sample or 1) - len(found)
+            lacking = (sample or 1) - len(found)  # may be negative
             line = ahead.put(number, found + [NOTHING] * lacking)
             if line.missing:
                 return
@@ -230,7 +230,7 @@ class Pipeline(ABC, Generic[Result]):
                 tokens += sum(len(each.ids) + each.finished for each in counted)
             searched(tokens)
 
-        count = 1
+        count = 1  # hypotheses to search for
         if sample:
             count = sample
         elif n_best > 1:
@@ -332,7 +332,7 @@ class Pipeline(ABC, Generic[Result]):
         if len(output) >= longest:
             problem = f"the output has {len(output):,} symbols, and a search makes fewer than {longest:,}"
             raise UserError(problem, "give the output of one sentence")
-        return attend(self._load(), self.tokenizer, source, output)
+        return attend(self._load_model(), self.tokenizer, source, output)
 
     @abstractmethod
     def _encode_pair(self, request: Request, output: str) -> list[tuple[list[int], list[int]]]:

@@ -21,7 +21,7 @@ from operator import itemgetter
 
 import torch
 
-from nmt.decoding.forced import TOKENS, attention_of, log_probabilities_of
+from nmt.decoding.forced import TOKENS_AT_ONCE, attention_of, log_probabilities_of
 from nmt.formats.alignment import GLUE, Aligned, Site
 from nmt.formats.terms import (
     Edit,
@@ -50,7 +50,7 @@ Pair = tuple[Source, Hypothesis]
 
 
 class Placer:
-    """Completes what a search found by the phrases of its source."""
+    """Writer of a source's terms and kept text into what a search found for it."""
 
     def __init__(
         self, source: Vocabulary, target: Vocabulary, decoding: Decoding, models: Sequence[Transformer]
@@ -67,7 +67,7 @@ class Placer:
     def place(self, found: Sequence[Found], n_best: int) -> tuple[list[Found], list[Source]]:
         """Return results that have their phrases and invent none, and sources that must be searched again first."""
         again: list[Source] = []
-        ready: list[Pair] = []
+        ready: list[Pair] = []  # from here on, one hypothesis each, in order of rank
         for source, hypotheses in found:
             right = [each for each in hypotheses if self.copies(source, each)]
             if not right and not source.whole:
@@ -78,7 +78,7 @@ class Placer:
             chosen = right or hypotheses
             best = [self._without_invented(source, each) for each in chosen[:n_best]]
             if not (source.whole or source.prefix) and self._lacks_kept(source, best[0]):
-                best = [self._with_text(best[0], source.text)]  # it has nothing else
+                best = [self._with_text(best[0], source.text)]  # the source is nothing but text to keep
             ready += [(source, each) for each in best]
         ready = self._with_terms(ready)
         ready = self._with_kept(ready)
@@ -239,7 +239,7 @@ class Placer:
         """Return the scores that a search would give, of as many symbols as the models support."""
         targets = self._target.encode_all([text for _, text in texts])
         pairs = [(source.ids, [*source.first, *ids, EOS]) for (source, _), ids in zip(texts, targets, strict=True)]
-        found = log_probabilities_of(self._models, pairs, TOKENS)
+        found = log_probabilities_of(self._models, pairs, TOKENS_AT_ONCE)
         scored = [each[len(source.first) :] for (source, _), each in zip(texts, found, strict=True)]
         lengths = torch.tensor(list(map(len, scored)))
         penalties = length_penalty(lengths, self._alpha).tolist()
@@ -275,11 +275,12 @@ class Placer:
         """Return the output of a source without its text to keep, with this text between the words where it belongs."""
         kept = _kept_in(whole)
         _, cuts = without(whole.text, kept)
-        padded = f" {whole.text} "
+        padded = f" {whole.text} "  # padded[i] is the character before offset i
         fixed = self._fixed(whole.prefix)
         removed = 0  # characters before, of the source
         edits = []
         for phrase, cut in zip(kept, cuts, strict=True):
+            # Whether text stands directly before and behind it.
             bound = (not padded[phrase.start].isspace(), not padded[phrase.end + 1].isspace())
             edits.append(aligned.between(cut.start - removed, phrase.source, bound, fixed))
             removed += cut.end - cut.start

@@ -60,10 +60,11 @@ class LineSplitter:
         `ends`, where its format ends a sentence.
 
         What no part has stays as it is: spaces between them and at the ends of the line, text to keep that is longer
-        than a part, and what has no letters or digits. Raise UserError if the line is too long and must not be split.
+        than a part, and what has no letters or digits. Numbers and caps of the parts are set later. Raise UserError if
+        the line is too long and must not be split.
         """
         text = clean(text)
-        language = self._source.language(text.lstrip())
+        language = self._source.language(text.lstrip())  # a symbol for the target language that was typed, or ""
         start = len(text) - len(text.lstrip())
         parts = list[Source]()
         for first, end in self._stretches(text, start + len(language), phrases, ends):
@@ -130,7 +131,7 @@ class LineSplitter:
 
     def _groups(self, text: str, start: int, phrases: Sequence[Phrase]) -> Iterator[str]:
         """Yield groups of sentences within the length limit: by default, as many as training lines usually had."""
-        together = 1
+        together = 1  # sentences of a group
         if self._how == "auto" and self._lengths:
             together = self._lengths.usual_sentences
         group: list[str] = []
@@ -147,7 +148,7 @@ class LineSplitter:
             yield "".join(group)
 
     def _sentences_of(self, text: str, start: int, phrases: Sequence[Phrase]) -> Iterator[str]:
-        """Yield sentences; long ones are split where full stops may be missing."""
+        """Yield sentences; any over half as long as long training sources is split where full stops may be missing."""
         for sentence in _joined_in_phrases(self._sentences.split(text), start, phrases):
             if self._lengths is None or 2 * len(self._source.encode(sentence.rstrip())) <= self._lengths.source:
                 yield sentence
@@ -242,7 +243,7 @@ def joined(line: str, parts: Sequence[Source], texts: Sequence[str]) -> tuple[st
         elif last and len(between) < 2:
             between = _between(found[-1], between, line[last - 1])
         found += _apart(found, between, line, last) + between
-        if has_copied or not last:
+        if has_copied or not last:  # `between` is text of its own, or the beginning of the line
             found += _apart(found, text, line, part.start)
         starts.append(len(found))
         found += text

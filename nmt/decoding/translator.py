@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, cast, overload
 from nmt.decoding.engine import Request, SplitLine, read_tagged
 from nmt.decoding.pipeline import NOTHING, LineResult, Pipeline
 from nmt.decoding.splitter import LineSplitter, clean, joined
-from nmt.decoding.workers import Loaded, MakeSearch, Models
+from nmt.decoding.workers import Loaded, MakeEngine, Models
 from nmt.formats.alignment import Aligned, AlignedLine
 from nmt.formats.numbers import compare
 from nmt.formats.segments import Segment, read_line, with_spaces_of
@@ -46,10 +46,10 @@ class Translation(LineResult):
     """Translations of one line."""
 
     alignments: list[list[int | None]]
-    """For each subword of each output, the index of its most attended subword in `source`; empty unless requested. None
-    for subwords beyond the model's last position, as below."""
+    """For each subword of each output, the index of its most attended subword in `source`; empty unless requested, and
+    None for subwords beyond the model's last position."""
     log_probabilities: list[list[float | None]]
-    """For each subword of each output, its log-probability given those before it, in nats; empty unless requested."""
+    """For each subword of each output, its log-probability given those before it, in nats; empty or None as above."""
     unusual_length: bool
     """Whether a part's output-to-source length ratio is outside the usual range of the training pairs."""
     missing: list[Phrase]
@@ -270,6 +270,7 @@ class Translator(Pipeline[Translation]):
         return self._splitters[given]
 
     def _request(self, line: str | Request) -> Request:
+        """Return the request for a line; in a plain one, special white space becomes codes, which are put back."""
         request = Request.of(line)
         is_read = request.segment is not None or request.prefix.strip() != ""
         if is_read or not SPECIAL_SPACE.search(request.text.strip()):
@@ -339,7 +340,7 @@ class Translator(Pipeline[Translation]):
         own = self._tokenizer_of(request.direction)
         if own not in self._engines:
             models, make = self._search_of(own)
-            self._engines[own] = self._held.enter_context(models.open(make))
+            self._engines[own] = self._opened.enter_context(models.open(make))
         return self._engines[own]
 
     def _tokenizer_of(self, given: Direction) -> Tokenizer:
@@ -349,7 +350,7 @@ class Translator(Pipeline[Translation]):
         _, to = self.direction_of(given)
         return self.tokenizer.of(to)
 
-    def _search_of(self, tokenizer: Tokenizer) -> tuple[Models, MakeSearch]:
+    def _search_of(self, tokenizer: Tokenizer) -> tuple[Models, MakeEngine]:
         """Return the models that output the symbols of a tokenizer alone, and what makes their engine."""
         models = self._models
         if tokenizer is not self.tokenizer:
@@ -371,8 +372,9 @@ class Translator(Pipeline[Translation]):
         from nmt.search.constraints import MinLength, NoRepeat, PrefixConstraint
 
         target = cast(Vocabulary, tokenizer.target)
-        least = decoding.min_length + tokenizer.forced
-        rules: list[MakeConstraint] = [partial(MinLength, least), partial(PrefixConstraint, target)]
+        rules: list[MakeConstraint] = [partial(PrefixConstraint, target)]
+        if tokenizer.forced:  # the symbol of the language comes first, and does not count
+            rules.insert(0, partial(MinLength, decoding.min_length + 1))
         if decoding.no_repeat is not None:
             rules.append(partial(NoRepeat, decoding.no_repeat))  # last: the others take precedence
         placer = partial(Placer, tokenizer.source, target, decoding)
@@ -429,7 +431,7 @@ class Translator(Pipeline[Translation]):
             asked += [phrase.source, *phrase.targets]
             if phrase.kept and MESSAGE.match(phrase.source):
                 left.append(phrase.source)
-        known = " ".join(asked)
+        known = " ".join(asked)  # what the output may have although the line lacks it
         changes = compare(source, text, known)
         lacking = list[Phrase]()
         deleted = list[str]()

@@ -40,9 +40,9 @@ if TYPE_CHECKING:
 
 LOOK = 0.05  # seconds between polls of the queue while a worker waits for sources
 
-MakeSearch = Callable[["Sequence[Transformer]", Callable[[str], None]], "SearchEngine | Completion"]
+MakeEngine = Callable[["Sequence[Transformer]", Callable[[str], None]], "SearchEngine | Completion"]
 """Factory for a task's engine, given its models and a callback for reports; imports torch; picklable."""
-MakeEngine = Callable[[int, int], Engine]
+MakeEngineOfWorker = Callable[[int, int], Engine]
 """Factory for a worker's engine, given its 0-based number and the worker count; picklable unless forked."""
 Command = tuple[int, bool]  # starts a search in a worker: the number of hypotheses per source, and whether to sample
 # From a worker: ("idle",) once its engine is made or a search has ended; ("asks", tokens) to request sources of up to
@@ -58,7 +58,7 @@ class Loaded:
         self.configs = [model.config for model in self._models]
         self._engines: list[SearchEngine | Completion] = []
 
-    def open(self, make: MakeSearch) -> AbstractContextManager[Engine]:
+    def open(self, make: MakeEngine) -> AbstractContextManager[Engine]:
         """Return the engine in a context manager that does nothing on exit."""
         self._engines.append(make(self._models, lambda line: None))
         return nullcontext(self._engines[-1])
@@ -104,12 +104,12 @@ class Saved:
         return [bundle.recipe.model for bundle in self.bundles]
 
     @contextmanager
-    def open(self, make: MakeSearch) -> Iterator[Engine]:
+    def open(self, make: MakeEngine) -> Iterator[Engine]:
         """Yield the engine, or several workers that act as one and end with the context.
 
         Raise UserError if the engine cannot be made.
         """
-        of_worker: MakeEngine = partial(self._make, make)
+        of_worker: MakeEngineOfWorker = partial(self._make, make)
         forks = self.forks and can_fork(self.device)
         count = count_workers(self.workers, self.threads, forks)
         if count == 1:
@@ -134,19 +134,20 @@ class Saved:
             return models
         return [model.narrowed(self.symbols) for model in models]
 
-    def _make(self, make: MakeSearch, number: int, count: int) -> Engine:
+    def _make(self, make: MakeEngine, number: int, count: int) -> Engine:
         """Make the engine for worker `number`, 0-based, of `count`."""
         worker = number if count > 1 else None
         device = choose_device(self.device, threads_of_worker(self.threads, count), worker)
         return make(self._models(device), self.say)
 
-    def _shared(self, make: MakeEngine) -> MakeEngine:
+    def _shared(self, make: MakeEngineOfWorker) -> MakeEngineOfWorker:
         """Make one engine in this process; return a factory for forked workers, which share its read-only memory.
 
         The threads are divided among the workers, because small operations run faster on one thread each than split
         across threads that have to synchronise.
         """
-        engine = make(0, threads_in_all(self.threads))  # on one thread: forked workers would not inherit others
+        # As for one of as many workers as threads: on one thread, since forked workers would not inherit others.
+        engine = make(0, threads_in_all(self.threads))
 
         def share(number: int, count: int) -> Engine:
             choose_device("cpu", threads_of_worker(self.threads, count))
@@ -165,7 +166,7 @@ class Workers:
     worker fails or is killed.
     """
 
-    def __init__(self, make: MakeEngine, count: int, fork: bool = False) -> None:
+    def __init__(self, make: MakeEngineOfWorker, count: int, fork: bool = False) -> None:
         """Configure `count` workers.
 
         With `fork`, they share the memory of this process, which must then be single-threaded; PyTorch's own threads
@@ -220,8 +221,8 @@ class Workers:
                 searching = {worker.connection: worker for worker in self._alive() if worker.is_searching}
                 if not searching:
                     break
-                in_vain = not self._over and self._serve(queue)
-                ready = wait(list(searching), LOOK if in_vain else None)
+                must_poll = not self._over and self._serve(queue)
+                ready = wait(list(searching), LOOK if must_poll else None)
                 heard = [searching[connection].hear() for connection in ready]  # type: ignore[index]
                 for found in heard:
                     if found:
@@ -257,7 +258,7 @@ class Workers:
                         each.send([])
                     return False
             left = self._pool.tokens + sum(each.load for each in self._workers)
-            share = min(worker.asks, left // len(self._workers) - worker.load)
+            share = min(worker.asks, left // len(self._workers) - worker.load)  # may be negative
             sources = self._pool.take_sources(share, at_least=int(not worker.busy))
             if sources:
                 worker.send(sources)
@@ -278,7 +279,7 @@ class _Worker:
     outbox: SimpleQueue[bytes] = field(default_factory=SimpleQueue)  # pickled messages, and b"" at the end
     sender: threading.Thread | None = None  # started after all forks
     is_searching: bool = False
-    is_told: bool = False  # that the queue of its search has ended
+    is_told: bool = False  # whether it knows that the queue of its search has ended
 
     @property
     def load(self) -> int:
@@ -286,7 +287,7 @@ class _Worker:
         return sum(self.busy.values())
 
     @classmethod
-    def start(cls, make: MakeEngine, number: int, count: int, fork: bool) -> Self:
+    def start(cls, make: MakeEngineOfWorker, number: int, count: int, fork: bool) -> Self:
         """Start a worker process."""
         context = get_context("fork") if fork else get_context("spawn")
         ours, theirs = context.Pipe()
@@ -335,7 +336,7 @@ class _Worker:
 
         Return at once: if this process waited until the worker reads, the worker could wait until this process does.
         """
-        self.asks = 0
+        self.asks = 0  # sources answer a request, and a command comes before one
         self.is_told = self.is_told or not message
         if self.sender is None:
             self.sender = threading.Thread(target=self._send_all, name=f"to {self.name}", daemon=True)
@@ -372,7 +373,7 @@ class _Worker:
 # --- in the worker ----------------------------------------------------------------------------------------------
 
 
-def _work(connection: Connection, make: MakeEngine, number: int, count: int) -> None:
+def _work(connection: Connection, make: MakeEngineOfWorker, number: int, count: int) -> None:
     """Run the worker's process: make an engine, then search until the parent ends."""
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     threading.Thread(target=_end_with_parent, daemon=True).start()

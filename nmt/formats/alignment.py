@@ -1,6 +1,6 @@
 """Aligned texts: which words of an output stand for which words of its source, and where a text goes in the output.
 
-This knows no model, which gives the attention as an array, and no format. In names, i is a word of the source and j one
+This knows no format and no model: attention comes as an array. In names, i is a word of the source and j one
 of the output.
 """
 
@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from nmt.formats.terms import Phrase, Span, capitalised, find_copies
 from nmt.text.scripts import UNSPACED, has_words, joins
 
-STRONG = 0.5  # part of the strongest attention in a run that keeps a word in it
+STRONG = 0.5  # share of attention that keeps a word in a run: of its own, or of the strongest in the run
 CLEAR = 0.3  # attention to a source word from which an output word may stand for it
 LIKELY = 0.2  # attention from which tags go around a word if no word stands clearly for theirs
 GLUE = frozenset("-‐‑'’.,:/@&+·")  # punctuation that makes one word of what stands on both sides of it
@@ -35,10 +35,11 @@ _NO_SPACE = re.compile(r"\S+")
 def words_of(text: str, glue: frozenset[str] = frozenset(), whole: Sequence[Span] = ()) -> list[Span]:
     """Return the spans of words; in scripts without spaces, and in punctuation, each character is a word.
 
-    A character of `glue` joins the words on both sides of it to one. Each span in `whole` is one word, in order.
+    "don't go" has the words don, ', t and go; with `'` in `glue`, which joins what is on both sides, don't and go.
+    Each span in `whole` is one word; they are in order.
     """
     joined = [joins(character) for character in text]
-    keys: list[int | None] = []  # the same for all characters of a word; None for white space
+    keys: list[int | None] = []  # equal for adjacent characters of a word; None for white space
     for at, character in enumerate(text):
         is_glue = character in glue and 0 < at < len(text) - 1 and joined[at - 1] and joined[at + 1]
         is_stop = character in STOPS and is_glue and text[at + 1].isupper() and not text[at - 1].isupper()
@@ -48,7 +49,7 @@ def words_of(text: str, glue: frozenset[str] = frozenset(), whole: Sequence[Span
             keys.append(None)
         else:
             keys.append(at)
-    for number, span in enumerate(whole, len(text)):
+    for number, span in enumerate(whole, len(text)):  # numbers that are no offsets
         keys[span.start : span.end] = [number] * (span.end - span.start)
     words: list[Span] = []
     start = 0
@@ -61,7 +62,7 @@ def words_of(text: str, glue: frozenset[str] = frozenset(), whole: Sequence[Span
 
 
 class Site(NamedTuple):
-    """Where a text may be written into an output: over a span, or beside a word if that is empty."""
+    """Where a text may be written into an output: over a span, or into it if the span is empty."""
 
     span: Span
     before: str = ""  # what precedes the text: a space, or the part of a compound that stays
@@ -119,7 +120,10 @@ class Aligned:
         return cls(text, text, words, words, weights, (), weights)
 
     def pinned(self, phrases: Iterable[Phrase]) -> Self:
-        """Let the targets of phrases that the output has stand for their sources alone, whatever the attention."""
+        """Let the targets of phrases that the output has stand for their sources alone, whatever the attention.
+
+        Their weights are 1, and 0 to all other words. Of several occurrences, that with the most attention counts.
+        """
         weights = self.weights.copy()
         taken: set[int] = set()
         for phrase in phrases:
@@ -229,7 +233,7 @@ class Aligned:
             yield Site(Span(len(self.output), len(self.output)), before=" ")
             return
         hits = [j for j in free if favourites[j] in inside]
-        best = [max(free, key=mass.__getitem__)]
+        best = [max(free, key=mass.__getitem__)]  # a run of output words
         if hits:
             best = max(self._runs(hits), key=lambda run: (self.weights[run][:, inside].sum(1).max(), run))
         first = best[0]

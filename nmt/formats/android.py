@@ -21,7 +21,7 @@ REFERENCE = re.compile(
     r"[ \t\r\n]*(?:@[+*]?(?:[\w.]+:)?\w+/\w[\w.]*|@null|@empty|\?(?:[\w.]+:)?(?:\w+/)?\w[\w.]*)[ \t\r\n]*"
 )
 """A whole value that stands for another one, such as @android:string/ok or ?attr/name"""
-ESCAPES = {"n": "\n", "t": "\t"}
+ESCAPES = {"n": "\n", "t": "\t"}  # what stands for a letter behind a backslash
 WRITTEN = {"\n": "\\n", "\t": "\\t"}
 NEAR = 20  # parts beside white space in which a tag is looked for
 _SECTION = re.compile(r"(\s*)<!\[CDATA\[((?:(?!\]\]>).)*)\]\]>(\s*)", re.DOTALL)
@@ -75,7 +75,7 @@ class AndroidFile(UnitFile):
                 self._add([item], f"{name}[{number}]", item, partial(self._write_one, item))
         elif kind == "plurals":
             self._read_plurals(element, name)
-        elif kind == "array":  # of anything: nothing says what is text
+        elif kind == "array":  # of anything, such as numbers: nothing says what is text
             self.unfilled += [_content(item) for item in element.children if _is_text(item)]
 
     def _add(

@@ -26,7 +26,7 @@ from nmt.text.language_codes import Language
 
 FORMATS = {".po": PoFile, ".mo": MoFile, ".xlf": XliffFile, ".tmx": TmxFile, ".ts": TsFile, ".xml": AndroidFile}
 """By the kinds of files"""
-READING = 2  # version of `BilingualFile.pairs`: prepared data of another one is prepared anew
+READING = 2  # version of `BilingualFile.pairs`: data prepared with another one is prepared anew
 
 
 def check_toolkit(path: Path) -> None:
@@ -62,9 +62,9 @@ class BilingualFile:
             raise UserError(f"{path}: cannot be read as {self._kind}: {reason}", hint) from None
         self.units: Sequence[Unit] = self._file.units
         self.headers: Sequence[Unit] = self._file.headers
-        """Those of PO, whose source is empty"""
+        """Units with the headers of a PO, whose source is empty"""
         self.unfilled: Sequence[str] = self._file.unfilled
-        """What can have no translation here"""
+        """Texts or names of what cannot be translated here, as `UnitFile.unfilled`"""
         self.lacking = 0
         """Units of a TMX without a variant in one of the languages"""
         self.complete = 0

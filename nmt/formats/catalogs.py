@@ -1,4 +1,7 @@
-"""What formats have by language: plural forms, and what a template of gettext leaves to be filled in."""
+"""What formats have by language: plural forms, and what a template of gettext leaves to be filled in.
+
+The languages and their usual rules come from the Translate Toolkit, which is imported when it is needed.
+"""
 
 from __future__ import annotations
 
@@ -27,6 +30,7 @@ _OF_QT = {
 }
 """Rules of Qt that differ from those of gettext"""
 _BY_COUNT = {1: "0", 2: "n != 1", 3: _ONE_TWO}
+"""The usual rule of languages with so many forms"""
 
 
 def numbers_of_quantities(code: str) -> dict[str, Numbers]:

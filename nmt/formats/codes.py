@@ -1,7 +1,7 @@
 """Codes of a segment, and the white space between them in a translation.
 
-Space inside an element, behind its opening code or before its closing code, belongs to the element. That outside
-belongs to the words on both sides, and so is there if the translation has it.
+A code is what a unit has besides words, such as a tag. Space inside an element, as in `<b> word`, belongs to it and
+stays. Space outside, as in `a <b>word`, belongs to the words on both sides: it is there if the translation has it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Code:
     ends: bool  # whether a sentence ends at it
     is_between_words: bool  # with no other codes beside it
     is_blank: bool  # whether it is white space, maybe as an entity
-    mark: str  # first character of the text behind the white space behind it
+    mark: str  # first character of the text behind it and its space: before . or !, only a space of the unit's stays
     is_empty: bool = False  # whether it has no words inside
 
     @property
@@ -42,7 +42,7 @@ class Code:
 
     @property
     def is_space(self) -> bool:
-        """Whether words on both sides of it are apart."""
+        """Whether it keeps the words on both sides of it apart, without a space."""
         return self.parts or self.is_blank
 
 
@@ -50,7 +50,7 @@ def spaces_around(codes: Sequence[Code], beside: tuple[str, str], space: str, to
     """Return the white space before, between and behind codes that have no words between them.
 
     `beside` are the characters of the translation on both sides, empty at its ends, and `space` is what it has between
-    them. The first of `touching` codes stand at the left one.
+    them. The first `touching` codes stand directly behind the word on the left.
     """
     spaces: list[str] = []
     for left, right in pairwise([None, *codes, None]):

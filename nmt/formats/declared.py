@@ -11,8 +11,8 @@ from nmt.system.errors import UserError
 from nmt.text.language_codes import Language, of_android
 from nmt.text.lines import opened
 
-LARGEST_FILE = 1 << 26  # bytes: their tree takes ten times as much memory
-NAMED = 3  # files of those that are left out
+LARGEST_FILE = 1 << 26  # bytes: the tree of a file takes ten times as much memory
+NAMED = 3  # files that are left out to name in a message
 HEAD = 1 << 16  # bytes to look at: a file may begin with a long comment
 KINDS = {".po": ".po", ".pot": ".po", ".mo": ".mo", ".tmx": ".tmx", ".ts": ".ts", ".xml": ".xml"}
 KINDS |= dict.fromkeys((".xlf", ".xliff", ".sdlxliff", ".mxliff", ".mqxliff", ".txlf"), ".xlf")
@@ -33,7 +33,7 @@ CONTENT = re.compile(
     rb"|\s*<(?:\?xml\s|!DOCTYPE\s|(?:html|xliff|tmx|TS|resources)[\s>])"
     rb"|(?:\s*#[^\n]*\n)*\s*msg(?:id|ctxt) \")"
 )
-"""How such files begin, whatever their names: catalogs, office documents, PDF, RTF, WebVTT, XML and PO"""
+"""How files begin that are more than lines, whatever their names: MO, office documents, PDF, RTF, WebVTT, XML, PO"""
 _ROOT = re.compile(
     rb"\s*+(?:<\?.*?\?>\s*+|<!--.*?-->\s*+|<!DOCTYPE[^\[>]*+(?:\[.*?\]\s*+)?>\s*+)*+<(?:\w++:)?(\w++)((?:\s[^<>]*)?)>",
     re.DOTALL,

@@ -26,10 +26,10 @@ LONGEST_FRONT = 200  # lines of front matter
 USUAL_WIDTH = 80  # columns, where no line tells the width
 NARROW = 45  # columns; narrower lines seldom are wrapped ones: they are verse, addresses, items of a list
 LONGEST_WRAPPED = 140  # columns
-LONG_WORD = 40  # characters; a word that makes its line longer than the text is wide, such as a URL
+LONG_WORD = 40  # characters; a longer word, such as a URL, may make its line longer than the text is wide
 UNDERLINE = 2  # maximum difference in length between a heading and its underline
-TAB = 8  # columns
-CODE_AT = 4  # columns
+TAB = 8  # columns from one tab stop to the next
+CODE_AT = 4  # columns of indentation that make a block code, as in Markdown
 NO_CODE = 10**6  # columns: in a block of HTML, where lines may have any indentation
 
 _LETTER = re.compile(r"[^\W\d_]")
@@ -123,7 +123,7 @@ _TEXT_FIELDS = {"Subject", "Title", "Summary", "Description", "Description-en", 
 
 @dataclass(frozen=True)
 class TextLine:
-    """Line that may belong to a paragraph, taken apart."""
+    """Line that may belong to a paragraph, taken apart: "> - Hello" has the quote "> ", the mark "- " and the text."""
 
     whole: str
     quote: str  # > of mails and Markdown
@@ -271,7 +271,7 @@ def _resized(rule: str, grown: int) -> str:
 
 
 def _without_stretches(text: str) -> str:
-    """Return a text without the spaces that fill its lines, but for those in code."""
+    """Return a text without the spaces that justify its lines, as manual pages have; those in code stay."""
     inside = _inner(unbroken(text)) if "`" in text or "<" in text else ()
     return _STRETCHED.sub(lambda gap: gap[0] if gap.start() in inside else " ", text)
 
@@ -295,7 +295,7 @@ def _chunks(text: str, has_term: bool) -> Iterator[str]:
 
 
 def _inner(spans: Iterable[Span]) -> set[int]:
-    """Return the offsets inside spans."""
+    """Return the offsets inside spans, at which a line must not break."""
     return offsets_in(Span(start + 1, end) for start, end in spans)
 
 
@@ -409,7 +409,7 @@ def pieces(lines: Iterable[str]) -> Iterator[Piece]:
     table = ""
     in_html = False
     code_at = CODE_AT
-    code_at_here = CODE_AT  # NO_CODE in a block of HTML
+    code_at_here = CODE_AT  # of the block; NO_CODE if it is HTML
     for line in lines:
         body = line.lstrip(" \t>").rstrip()
         if fence:
@@ -451,7 +451,7 @@ def pieces(lines: Iterable[str]) -> Iterator[Piece]:
 
 
 def _front_matter(lines: _LinesAhead) -> int:
-    """Return how many lines of front matter a text begins with; if it has no end, up to a blank line."""
+    """Return how many lines of front matter a text begins with; without an end mark, it ends at a blank line."""
     first = lines.ahead(2)
     if len(first) < 2 or not (_FRONT.match(first[0]) and _KEY.match(first[1])):
         return 0
@@ -495,7 +495,10 @@ def _kept(line: str, body: str, in_block: bool, table: str) -> Piece | None:
 
 
 def _table_at(body: str, before: str, lines: _LinesAhead) -> str:
-    """Return which table a line belongs to, given that of the line before: "rows", a "grid", or "" for none."""
+    """Return which table a line belongs to, given that of the line before: "rows", a "grid", or "" for none.
+
+    Rows have pipes, and a line such as |---|---| below the header; a grid has +---+---+ around its rows.
+    """
     if before == "grid" or _GRID.match(body):
         return "grid" if body.startswith(("|", "+")) else ""
     if "|" not in body:
@@ -513,7 +516,7 @@ def _code_column(line: str, body: str, before: int) -> int:
 
 
 def _begins(line: str, is_rule: bool, block: Sequence[str]) -> bool:
-    """Return whether a line begins a new block: after a long one, if quoted otherwise, or as a rule after a rule."""
+    """Return whether a line begins a new block: the block is full, quoted otherwise, or one rule, as the line is."""
     quote = TextLine.of(line).quote.replace(" ", "")
     quote_of_block = TextLine.of(block[0]).quote.replace(" ", "")
     is_second = is_rule and len(block) == 1 and bool(_RULE.match(block[0]))
@@ -599,7 +602,8 @@ def _with_columns(lines: Sequence[TextLine]) -> list[TextLine]:
     begins = Counter(line.start + columns(line.mark) for line in lines if line.mark)
     found: list[TextLine] = []
     for line in lines:
-        is_narrow = line.is_column and not _MARKS.fullmatch(line.mark) and _COLUMN.findall(line.mark)[-1:] == [" " * 3]
+        is_term = line.is_column and not _MARKS.fullmatch(line.mark)
+        is_narrow = is_term and _COLUMN.findall(line.mark)[-1:] == [" " * 3]
         if is_narrow and begins[line.start + columns(line.mark)] == 1:
             line = replace(line, mark="", text=line.body)
         found.append(line)
@@ -617,7 +621,7 @@ def _goes_on(paragraph: Sequence[TextLine], line: TextLine, width: int) -> bool:
         return True
     if last.tail or last.is_alone or line.is_alone or (is_joined and line.start != last.start):
         return False
-    room = width - _needed(last, line)
+    room = width - _needed(last, line)  # columns; negative if the first word did not fit
     ends = _ENDS_SENTENCE.search(last.text) is not None
     is_lower = line.body[0].isalpha() and not line.body[0].isupper()
     is_indented = line.start > last.start
@@ -627,12 +631,12 @@ def _goes_on(paragraph: Sequence[TextLine], line: TextLine, width: int) -> bool:
         return True
     if is_indented and not first.mark and (room >= 0 or width < NARROW):
         return False
-    alike = 2 if is_lower else 1
+    alike = 2 if is_lower else 1  # words
     if line.body.split()[:alike] == last.body.split()[:alike] or (ends and last.end > width):
         return False  # items often begin alike; or last has a long word, and may have any width
     # People who wrap by hand leave more room. A line that ends with a sentence may be the last of its paragraph.
     by_hand = width >= NARROW and (not ends or (is_lower and last.text.endswith(".")))
-    slack = 0
+    slack = 0  # columns that may be left free in a line that is wrapped
     if by_hand:
         slack = width // (3 if is_lower or is_joined else 8)
     if not (first.mark and line.start > first.start):
@@ -650,7 +654,7 @@ def _is_open(paragraph: Sequence[TextLine]) -> bool:
 
 
 def _needed(line: TextLine, following: TextLine) -> int:
-    """Return the columns that a line would need to have the first word of the following one too."""
+    """Return the width in columns that a line would have with the first word of the following one."""
     return line.end + 1 + columns(_CHUNK.findall(following.body)[0])
 
 
@@ -688,7 +692,7 @@ def _is_prose(text: str) -> bool:
     """Return whether most words are plain ones, and enough for a title or, after a small letter, for a sentence."""
     words = [word for word in text.split() if word[0].isalpha() or word[0] in "\"'“‘(*_"]
     plain = sum(word.isalpha() or _PLAIN_WORD.fullmatch(word) is not None for word in words)
-    enough = 2 if text[0].isupper() else 5
+    enough = 2 if text[0].isupper() else 5  # plain words
     return 4 * plain >= 3 * len(words) and (plain >= enough or not text.isascii())
 
 

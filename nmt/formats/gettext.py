@@ -32,7 +32,7 @@ ENTRY = re.compile(r"domain|(msgctxt )?msgid (msgstr|msgid_plural( msgstr\[\d+\]
 ESCAPE = re.compile(r"\\(?:([0-7]{1,3})|x([0-9a-fA-F]+)|(.))")
 ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "v": "\v", "a": "\a"}
 PLURALS = re.compile(r"nplurals\s*=\s*(\d+)\s*;\s*plural\s*=\s*([^;\n]+)")
-DECLARATION = r"Content-Type: text/plain; charset=UTF-8\n"
+DECLARATION = r"Content-Type: text/plain; charset=UTF-8\n"  # as it is written, with \n for a line end
 UNDECLARED = re.compile(r"Content-Type:[^\"\\]*(?:\\n)?", re.IGNORECASE)
 CHARSET = re.compile(
     r'(?:^|(?<=")|(?<=\\n))(Content-Type:[^\n\\"]*?charset=\s*)([\w.:-]+)', re.IGNORECASE | re.MULTILINE
@@ -48,7 +48,7 @@ _ORIGIN = re.compile(r"#\s*nmt: *(.*)")
 class _Field:
     name: str
     begin: int
-    """Where what stands before it ends"""
+    """Where the token before it ends: removing a field removes the space before it, too"""
     start: int
     strings: list[re.Match[str]] = field(default_factory=list)
 
@@ -127,7 +127,7 @@ class PoFile(UnitFile):
                 self.units.append(self._unit(entry, texts, plurals))
 
     def _header(self, entry: _Entry, text: str) -> Unit:
-        """Return the unit of a header; its context is on what the rest of the file depends."""
+        """Return the unit of a header; its context is what the file depends on: plural forms and encoding."""
         fixed = []
         for pattern in (PLURALS, CHARSET):
             found = pattern.search(text)
@@ -486,7 +486,7 @@ def _unescaped(escape: re.Match[str]) -> str:
     if sign:
         return ESCAPES.get(sign, sign)
     code = int(octal, 8) if octal else int(hexadecimal, 16)
-    return chr(code & 0xFF)
+    return chr(code & 0xFF)  # C escapes are bytes
 
 
 def _quoted(name: str, text: str, newline: str) -> str:

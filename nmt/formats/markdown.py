@@ -48,7 +48,7 @@ class _Open(NamedTuple):
     """Offset behind it in the text"""
 
 
-NOTHING = _Open(-1, 0)
+NOTHING = _Open(-1, 0)  # less than any other
 
 
 class _Reader:
@@ -72,7 +72,7 @@ class _Reader:
         self.add(found[0])
 
     def close(self, other: _Open, raw: str, label: str = "") -> None:
-        """Add the other half of what was opened; what was opened inside it and has none is text."""
+        """Add the other half of what was opened; what was opened inside it without another half stays text."""
         for opened in self.opened.values():
             while opened and opened[-1] >= other:
                 opened.pop()
@@ -88,7 +88,7 @@ class _Reader:
         return max(last, default=NOTHING)
 
     def bracket(self, at: int) -> int:
-        """Read a closing bracket at an offset; return the offset behind it, and behind the place of the link."""
+        """Read a closing bracket at an offset; return the offset behind it and, for a link, behind its place."""
         other = self.last_bracket()
         place = _TO.match(self.text, at)
         if other is not NOTHING and place:
@@ -164,7 +164,7 @@ def pipes_of(row: str) -> list[Span]:
 
 
 def unbroken(text: str) -> list[Span]:
-    """Return where a line must not break: in the places of links, tags, code and placeholders."""
+    """Return the spans in which a line must not break: places of links, tags, code and placeholders."""
     found: list[Span] = []
     at = 0
     for token in _read(text, _defines_nothing):
@@ -176,6 +176,7 @@ def unbroken(text: str) -> list[Span]:
 
 
 def _read(text: str, defines: Defines) -> list[Token]:
+    """Return the tokens of a text without separators; those of consecutive text are not put together yet."""
     reader = _Reader(text, defines)
     elements = Elements(text)
     spans = _code_spans(text)
@@ -218,7 +219,7 @@ def _read(text: str, defines: Defines) -> list[Token]:
 def _code_spans(text: str) -> dict[int, int]:
     """Return the end of each code span by its start: it ends at the next run of as many backticks."""
     spans: dict[int, int] = {}
-    following: dict[int, int] = {}
+    following: dict[int, int] = {}  # end of the next run of backticks, by its length
     for run in reversed([*re.finditer("`+", text)]):
         length = len(run[0])
         if length in following:

@@ -1,7 +1,7 @@
-"""Numbers, names with digits, and loops: what a translation loses of its source, invents or repeats.
+"""Numbers, names with digits, and loops: what a translation lost of its source, invented, or repeats over and over.
 
 Numbers are compared by value, so 1,000.5 is 1.000,5; names with digits, such as `i386`, as they are, but for case. What
-good translations do is no change: 64bit may become 64 bit, 20th XX, and 3 a word.
+good translations do is no change: 64bit may become 64 bit, 20th may become XX, and 3 may become a word.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _TOKEN = re.compile(  # a number, or a name with digits
 _THOUSANDS = re.compile(r"\d{1,3}([., '’])\d{3}(?:\1\d{3})*(?:(?!\1)[.,]\d+)?")
 _ORDINAL = re.compile(r"(\d{1,2})(?:st|nd|rd|th|[aeo]|er|re|ème)?")
 _LOOP = re.compile(r"(?<!\S)((?:\S++ ){1,8}?)\1\1+|(\S{1,8}?)\2\2+")  # of words, or of characters
-SHORTEST_LOOP = 7  # characters
+SHORTEST_LOOP = 7  # characters: hahaha is none
 _WORD = re.compile(r"[^\W\d_]{2,}")
 _ALPHABETS = ("LATIN", "CYRILLIC", "GREEK", "ARMENIAN", "HEBREW", "ARABIC")  # which no word mixes
 MOST_CHANGES = 100  # different numbers and names to look for in other words, which takes a search of the text each
@@ -52,11 +52,11 @@ class Changes(NamedTuple):
     invented: list[str]
     """Numbers and names of the output that the source does not have"""
     loop: str
-    """What the output repeats more than twice as often in a row as the source repeats anything; "" for nothing"""
+    """What the output repeats in a row, more than twice as often as the source repeats anything; "" for nothing"""
 
 
 def compare(source: str, output: str, asked: str = "") -> Changes:
-    """Compare an output with its source; numbers and names that stand in `asked` do not count."""
+    """Compare an output with its source; numbers and names in `asked`, the terms and what is kept, do not count."""
     lost: list[str] = []
     invented: list[str] = []
     if _DIGIT.search(source + output):
@@ -69,7 +69,8 @@ def compare(source: str, output: str, asked: str = "") -> Changes:
 def is_garbled(source: str, output: str) -> bool:
     """Return whether an output is no translation: if it has a word too often, or letters of two alphabets in a word.
 
-    Too often is three times, and that oftener than the source has any word, or twice if it is a quarter of all words.
+    Too often is at least three times, and at least three more than the source has any word; two more are enough for a
+    word that is a quarter of the output.
     """
     here = _WORD.findall(source)
     there = _WORD.findall(output)
@@ -96,6 +97,7 @@ def _changed(source: str, output: str, asked: str) -> tuple[list[str], list[str]
     output = _normalized(output)
     here = _TOKEN.findall(source)
     there = _TOKEN.findall(output)
+    # From the strictest comparison to the laxest: what one matches, the next ones do not see
     lost, invented = _unmatched(here, there, _folded, lambda token: [_folded(token)])
     is_close = len({*lost, *invented}) <= MOST_CHANGES
     if is_close:
@@ -163,18 +165,24 @@ def _key(token: str) -> str:
 
 
 def _folded(token: str) -> str:
-    """Return the key in lower case, without the v of a version and a plural s: v3.11, MP3s."""
+    """Return the key in lower case, without the v of a version and a plural s: v3.11 is 3.11, MP3s is mp3."""
     return re.sub(r"^v(?=[\d.]+$)|(?<=\d)s$", "", _key(token).casefold())
 
 
 def _measure(token: str) -> str:
-    """Return the key without lower-case letters after a number, and of decades only 90: 20th, 90er, 1990s."""
+    """Return the key without lower-case letters behind a number, and without the century of a decade.
+
+    "20th" becomes "20", and "90er" and "1990s" become "90".
+    """
     number = _key(re.sub(r"^([\d.,]+)[^\W\d_A-Z]+$", r"\1", token))
     return re.sub(r"^(?:19|20)(?=\d0$)", "", number)
 
 
 def _pieces(token: str, text: str) -> list[str]:
-    """Return the keys of the numbers in a token if `text` may write these apart: 17.30, 64bit, Python3."""
+    """Return the keys of the numbers in a token if `text` may write these apart; else the token.
+
+    "17.30" becomes "17" and "30", "64bit" becomes "64", and "Python3" becomes "3" if `text` has Python 3.
+    """
     if _is_number(token):
         return [*map(_key, re.findall(r"\d+", token))]
     if token[0].isdigit() or _is_in(token, text):
@@ -197,7 +205,7 @@ def _is_said(token: str, text: str, other: str) -> bool:
         return bool(re.search(rf"\b{short[1]}\w{{{short[2]},}}", other, re.IGNORECASE))
     ordinal = _ORDINAL.fullmatch(token)
     value = int(ordinal[1]) if ordinal else 0
-    if not 0 < value < 40:
+    if not 0 < value < 40:  # Roman numerals from 40 on have other letters than X, V and I
         return not _is_number(token) and _is_in(token, other)
     if re.search(rf"(?<=[\w,] )[A-Z]\w*[ -]{token}(?!\w)", text):
         return False

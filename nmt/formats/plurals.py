@@ -28,13 +28,13 @@ _OPERATORS: Sequence[Mapping[str, Callable[[int, int], int]]] = (
     {"+": add, "-": sub},
     {"*": mul, "/": floordiv, "%": mod},
 )
-"""Those of C that rules have, the weakest first"""
+"""Operators of C that rules have, those that bind weakest first"""
 _INTEGER = re.compile(r"%(?:\(\w+\)|<\w+>|\d\$)?[-+ #0']*\d*(?:hh?|ll?|[jtzqL]|I64)?[diun]")
-_FIRST = re.compile(r"%L?1|\{0\}")
-_ONLY = re.compile(r"%(?:\d\$|\(\w+\))?s|\{\w*\}")
+_FIRST = re.compile(r"%L?1|\{0\}")  # first argument in Qt and KDE, or in C#
+_ONLY = re.compile(r"%(?:\d\$|\(\w+\))?s|\{\w*\}")  # for any value: it is for the number if there is no other
 
 Rule = Callable[[int], int]
-"""Which form a number takes"""
+"""Function that returns which form a number takes"""
 
 
 @lru_cache(maxsize=64)
@@ -72,7 +72,7 @@ class _Parser:
         return rule
 
     def _accept(self, *expected: str) -> str:
-        """Return the next token and go on if it is an expected one; else an empty text."""
+        """Take the next token and return it if it is an expected one; else return an empty text."""
         if not self._tokens or self._tokens[-1] not in expected:
             return ""
         return self._tokens.pop()
@@ -149,7 +149,10 @@ def fits_all(numbers: Numbers, source: str, plural: str) -> bool:
 
 
 def with_number(text: str, numbers: Numbers) -> str:
-    """Return a text with a form's number in place of the placeholder; an empty one if that cannot be undone."""
+    """Return a text with a form's number in place of the placeholder; an empty one if that cannot be undone.
+
+    "%d files" becomes "2 files" for the plural of English.
+    """
     number = telling_number(numbers)
     placeholder = number_placeholder(text)
     if number is None or not placeholder or text.count(placeholder) > 1 or _digits(number).search(text):
@@ -210,7 +213,10 @@ class PluralString(ProgramString):
         return self._put_back(self._told.laid_out(translations)) or super().put(translations)
 
     def _put_back(self, told: str) -> str:
-        """Return the string with a translation that has the number; empty if it is not sure what that stands for."""
+        """Return the string with a translation in which the placeholder is where the number is.
+
+        It is empty unless the number is there exactly once.
+        """
         if not told or self._number is None:
             return ""
         placeholder = number_placeholder(self.body)

@@ -14,7 +14,7 @@ GONE = ("obsolete", "vanished")  # types of translations whose sources are no lo
 FOR_REVIEW = "unfinished"
 NOTE = "nmt: "
 """How the line of a translator's comment begins that says where a translation comes from"""
-BEFORE_NOTES = ("source", "oldsource", "comment", "oldcomment", "extracomment")
+BEFORE_NOTES = ("source", "oldsource", "comment", "oldcomment", "extracomment")  # stand before translatorcomment
 ESCAPES = {each: f"&#x{each:x};" for each in range(0x80, 0x3001) if chr(each).isspace()}
 ESCAPES |= {ord('"'): "&quot;", ord("'"): "&apos;"}
 """What Qt Linguist writes for characters beside those that XML needs"""
@@ -28,7 +28,7 @@ class _Message:
     source: Element
     target: Element | None
     forms: Sequence[Element]
-    """What holds the forms, or the variants of each"""
+    """Elements of the plural forms or, for one form, the translation itself; or the length variants of each"""
 
     @property
     def notes(self) -> str:

@@ -1,4 +1,4 @@
-"""How a unit writes the characters of its text: entities, escapes and what is copied, for its translation."""
+"""How a unit writes the characters of its text, so that its translation writes them alike: &eacute; for é."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from nmt.formats.terms import PLACEHOLDERS, Span, find_copies, offsets_in
 
 
 class RawText:
-    """How each character of a text is written."""
+    """How a unit writes each character of its text."""
 
     def __init__(
         self, text: str, raws: Sequence[str], kept: Sequence[Span], walls: Sequence[int], escapes: Mapping[str, str]
@@ -41,12 +41,15 @@ class RawText:
             for at, raw in zip(own_offsets, raws, strict=True):
                 signs[at] = raw
         for span in copied:
-            others = span.end - span.start - 1
+            others = span.end - span.start - 1  # characters, which are written with the first
             signs[span.start : span.end] = [self._copies[span.text_in(output)], *[""] * others]
         return signs
 
     def _raws(self, sign: str, count: int) -> list[str]:
-        """Return how each of `count` occurrences of a character is written: as in the unit if it is there as often."""
+        """Return how each of `count` occurrences of a character is written.
+
+        They are as in the unit if it has as many; else all are escaped if one of these is, and none if none is.
+        """
         raws = self._own.get(sign, [])
         if len(raws) == count:
             return raws

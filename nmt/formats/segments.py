@@ -24,19 +24,20 @@ from nmt.formats.terms import Span
 from nmt.formats.tokens import SPECIAL_SPACE, Kind, Token, codes_of, edges_of, pairs_of, plain, prepared, raw_of
 from nmt.text.scripts import UNSPACED, joins
 
-IN_WORD = -2  # owner of a word that has tags inside it
+NOBODY = -1  # owner of a word that is in no element; parent of an outermost one
+IN_WORD = -2  # owner of a word that has tags inside it: H<sub>2</sub>O
 
 
 @dataclass(eq=False)
 class _Element:
-    """A pair of codes, or a code without its pair, and the span of the text inside."""
+    """A pair of codes with the span of the text inside, which is empty for a code without its pair."""
 
-    parent: int  # index of the element around; -1 for none
+    parent: int  # index of the element around, or NOBODY
     start: int
     end: int
     opening: Code
     closing: Code | None = None
-    label: str = ""
+    label: str = ""  # of the closing code, as in `Token.label`
 
     @property
     def spaces(self) -> tuple[bool, bool]:
@@ -45,14 +46,17 @@ class _Element:
         return self.opening.before != "", last.behind != ""
 
     def place(self, aligned: AlignedLine) -> int:
-        """Return the offset of a code without words in the translation, on that side of a space where it was."""
+        """Return the offset of a code without words in the translation, on the side of a space where it was."""
         at = aligned.between(self.start, (not self.spaces[0], not self.spaces[1]))
         if self.spaces[0]:
             return len(aligned.output) - len(aligned.output[at:].lstrip())
         return len(aligned.output[:at].rstrip())
 
     def in_same_word(self, line: AlignedLine, owners: NDArray[np.int_]) -> tuple[int, Span] | None:
-        """Return the word and the span of content inside a word such as H<sub>2</sub>O, if the translation has it."""
+        """Return the word of the translation and the span of content, for content inside a word such as H<sub>2</sub>O.
+
+        Return None if it is not inside a word, or the translation lacks the word.
+        """
         part = line.part(self.start)
         if not part:
             return None
@@ -91,7 +95,10 @@ class Segment:
         tokens: Iterable[Token],
         escapes: Mapping[str, str] | None = None,
     ) -> None:
-        """Build the text of a unit; in the translation of one with codes, characters of `escapes` are written so."""
+        """Build the text of a unit; `escapes` say how characters that it lacks are written in its translation.
+
+        They count only for a unit with codes or entities: in others, & and < are written as they are.
+        """
         self.raw = raw
         self.text = ""  # of two spaces with nothing but codes between them, it has the first
         self.kept: list[Span] = []  # of the text: what is copied, with its codes
@@ -113,8 +120,8 @@ class Segment:
         closings = pairs_of(tokens)
         openings = {closing: opening for opening, closing in closings.items()}
         elements: dict[int, _Element] = {}  # by their first token
-        around = [-1]  # the open elements, the innermost one last
-        is_apart = False  # whether codes part what follows from the text so far
+        around = [NOBODY]  # the open elements, the innermost one last
+        is_apart = False  # whether what follows needs a space behind the text so far, as in a<br/>b
         for index, (token, code) in enumerate(zip(tokens, codes_of(tokens, closings), strict=True)):
             start = len(self.text)
             if code is None:
@@ -210,7 +217,7 @@ class Segment:
             inside[self._elements[index].parent].append(index)
         for siblings in inside.values():
             siblings.sort(key=lambda index: (*spans[index], index), reverse=True)
-        around = [-1]
+        around = [NOBODY]
         last = 0
         while around:
             siblings = inside[around[-1]]
@@ -233,7 +240,7 @@ class Segment:
         which has its place between two words, has none in one word.
         """
         spans: dict[int, Span] = {}
-        owners = np.full(len(aligned.words), -1)  # innermost element of each word
+        owners = np.full(len(aligned.words), NOBODY)  # innermost element of each word
         with_words: dict[int, list[int]] = defaultdict(list)  # by their parents
         others = []
         for index, element in enumerate(self._elements):

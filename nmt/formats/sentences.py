@@ -37,7 +37,7 @@ WIDE = _characters(WORDS["marks"]["wide"])
 STOPS = ".!?…" + _characters(WORDS["marks"]["stops"])
 """Marks that end a sentence only before a space: there may be one in a number, a name or an address"""
 _CLOSING = "\"'”’»›)]}」』】）〉》“‘«‹"  # the last four close quotations in German
-_BEHIND = tuple(")]}」』】>”’»\"' …")  # what ends no name: another sentence may follow !, ? or a full stop
+_BEHIND = tuple(")]}」』】>”’»\"' …")  # no name ends with these: behind them, .The begins a sentence
 _BEFORE_NAME = ("$", ")", "%")  # of a placeholder: %(count)d
 _OPENING = "\"'“‘«‹([{「『【（〈《„‚¿¡”»"  # the last two open quotations in Swedish and in German books
 # Arrows, signs and emoji with what joins and modifies them
@@ -55,7 +55,11 @@ _CASELESS = re.compile(r"[\u0590-\u139f\u1400-\u1c7f\u2d00-\u2dff\u2e80-\ua63f\u
 
 
 def _ends_by(stops: str) -> re.Pattern[str]:
-    """Return an expression for possible ends of sentences; possessive quantifiers prevent catastrophic backtracking."""
+    """Return an expression for possible ends of sentences; possessive quantifiers prevent catastrophic backtracking.
+
+    Its groups are `wide`, marks that need no space, with the quotes behind in `closed`; `stop`, those that need one,
+    with what is behind them in `tail`, and `glued` if a letter follows instead; `emoji`; none for a line separator.
+    """
     closing = re.escape(_CLOSING)
     tail = rf"(?:[{closing}{_SYMBOLS}¹²³⁰-⁹]|\[\d{{1,3}}\])*+"  # quotes, emoji, footnotes
     return re.compile(
@@ -177,14 +181,14 @@ class SentenceSplitter:
             return False
         return bool(end["tail"]) or word.lower() in self._starters
 
-    def _ends_at_full_stop(self, last: str, first: bool, word: str) -> bool:
+    def _ends_at_full_stop(self, last: str, is_first: bool, word: str) -> bool:
         """Return whether a full stop between the words `last` and `word` ends a sentence.
 
-        `first` tells whether `last` is the first word of its sentence.
+        `is_first` tells whether `last` is the first word of its sentence.
         """
         lower = last.lower()
         starts = word.lower() in self._starters
-        if first and last.isdigit():
+        if is_first and last.isdigit():
             return False  # 1. First of a list
         if lower in self._before_more or lower.endswith(self._suffixes):
             return False

@@ -23,11 +23,11 @@ from nmt.text.scripts import UNSPACED
 MARKS = "&_~"  # of accelerators: of Qt and Windows, of GTK, of LibreOffice
 SIGNS = re.compile(r"[%{}<>]")  # of placeholders
 _WORD = re.compile(r"[^\W_]+")
-GAP = re.compile(r"\s{2,}|[\t\r\v\f\n]")  # white space that a program lays out
+GAP = re.compile(r"\s{2,}|[\t\r\v\f\n]")  # white space that lays a text out, beside single spaces
 _TERM = re.compile(r"[^\W\d_]{2}")  # in the left one of two columns
 _BULLET = re.compile(r"[•‣◦▪▫·●○■□–—→►✓✔✗✘★☆*+-]\s+(?=\S)")
 _WORDS_ALONE = re.compile(r"(?=[^\W\d_])[^\W_]+(?:[,;:.!?)»”]*[ ][(«„“]?[^\W_]+|[-/’.][^\W_]+)*(?:\.{3}|[.:…!?)»”]+)?")
-"""Two of three strings: in words with single spaces and usual punctuation there is nothing to take out."""
+"""Words with single spaces and usual punctuation, as two of three strings are: there is nothing to take out"""
 _LINE_BREAK = re.compile(r"\n")
 _BLANK_LINE = re.compile(r"\n[^\S\n]*\n")
 _SENTENCE_END = re.compile(r"\S[)\]}>»”’\"']*[.!?:…][)\]}»”’\"']*\Z")
@@ -112,7 +112,10 @@ def _taken(text: str) -> set[int]:
 
 
 def _kept(text: str) -> Counter[str]:
-    """Count the placeholders and tags of a text, and signs of others: each program may have its own."""
+    """Count what a translation must have as often as its source.
+
+    That is placeholders and tags, and signs of unknown placeholders, since each program may have its own.
+    """
     found = Counter(placeholders(text))
     found.update(tag[0] for tag in _tags(text) if not tag["entity"])
     found.update(SIGNS.findall(text))
@@ -227,7 +230,10 @@ class ProgramString:
         return text[:at] + self.mark + text[at:]
 
     def _rank(self, at: int, text: str) -> tuple[bool, bool, float]:
-        """Return what makes an offset of a translation a worse one for the accelerator, the gravest first."""
+        """Return a key to sort offsets of a translation by, the best for the accelerator first.
+
+        Best is the beginning of a word, then the same case, then the place that the source has it at, as a share.
+        """
         is_inside_word = text[at - 1 : at].isalnum()
         share = self._place / max(1, len(self.body))
         distance = 0.0 if is_inside_word else abs(at / len(text) - share)

@@ -1,4 +1,7 @@
-"""Reader of HTML and XML: tags and entities of a line or unit, elements that are copied, tags that end sentences."""
+"""Reader of HTML and XML: tags and entities of a line or unit, elements that are copied, tags that end sentences.
+
+"Copied" is what a translation must have as it is, such as <code>x</code>, with all that is inside.
+"""
 
 from __future__ import annotations
 
@@ -37,14 +40,14 @@ _ENDING = re.compile(  # tags of XLIFF and TMX that do: a segment of its own, a 
     re.IGNORECASE,
 )
 _HALF = re.compile(r"<(bpt|ept|bx|ex)\b[^>]*>")
-"""Pattern for the beginning or the end of an inline code, of XLIFF and TMX: two codes with the same number"""
+"""Pattern for the first or the second half of a pair of XLIFF or TMX, such as <bpt i="1"/> and <ept i="1"/>"""
 _REFERENCE = re.compile(r"\srid=[\"']([^\"']+)")
 _NUMBER = re.compile(r"\s(?:id|i)=[\"']([^\"']+)")
 _UNCLOSED = re.compile(r"<[/?]?[A-Za-z][^<>]*\Z")
 LONGEST_ELEMENT = 1000  # lines of a copied element, a comment or a tag
 ESCAPES = {"&": "&amp;", "<": "&lt;"}
 """How a translation has characters that are of markup"""
-_ANY = re.compile(rf"<(/?)({_NAME})\b[^<>]*>")
+_ANY = re.compile(rf"<(/?)({_NAME})\b[^<>]*>")  # tag, whatever its attributes
 
 
 def read_tags(line: str) -> Segment:
@@ -107,7 +110,7 @@ class _Lines:
 def _open_in(text: str) -> tuple[str, str]:
     """Return what ends the tag, comment or copied element that is open at the end of a text, and the text of a tag.
 
-    Both are empty if none is.
+    For "a <code>b" they are "</code" and "", for "a <a href=" they are ">" and "<a href="; both "" if nothing is open.
     """
     if "<" not in text:
         return "", ""
@@ -187,7 +190,8 @@ def _code(raw: str, name: str, is_closing: bool) -> Token:
     if half:
         number = _REFERENCE.search(half[0]) or _NUMBER.search(half[0])
         if number:
-            return Token("open" if half[1] in "bpt bx" else "close", raw, name=f"{half[1][1:]}={number[1]}")
+            kind_of_half: Kind = "open" if half[1] in ("bpt", "bx") else "close"
+            return Token(kind_of_half, raw, name=f"{half[1][1:]}={number[1]}")  # both halves have the name pt=1 or x=1
     is_block = _BLOCK.fullmatch(name) is not None
     ends = is_block or _ENDING.match(raw) is not None
     kind: Kind = "alone"
@@ -207,7 +211,7 @@ class Elements:
         self._ends: dict[int, int] | None = None
 
     def found(self) -> Iterator[tuple[re.Match[str], Token, int]]:
-        """Yield each match of TAGS outside of copied elements, what it is, and the offset behind that."""
+        """Yield each match of TAGS outside of copied elements, its token, and the offset behind this."""
         at = 0
         while found := TAGS.search(self._line, at):
             token, at = self.token(found)

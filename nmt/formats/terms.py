@@ -89,8 +89,10 @@ _NUMBERED = re.compile(r"\$[1-9](?!\d|[.,]\d)")
 _MAY_HAVE = re.compile(
     r"[%{$@]|</?\d|<\?|:\S|www\.|\[\[|__", re.IGNORECASE
 )  # any of them: most lines have nothing of this kind
-_LINK = re.compile(r"[^\w\s<>]?")  # what two spans may have between them to be one: %d/%d
-_BY_ORDER = re.compile(rf"%{_OPTIONS}{_LENGTH}[diouxXeEfFgGaAcCsSpn@]|\{{(?::[^{{}}]*)?\}}")
+_LINK = re.compile(r"[^\w\s<>]?")  # what two spans may have between them and be copied as one: %d/%d
+_BY_ORDER = re.compile(  # placeholders that a program fills in by their order: %s, {}
+    rf"%{_OPTIONS}{_LENGTH}[diouxXeEfFgGaAcCsSpn@]|\{{(?::[^{{}}]*)?\}}"
+)
 
 
 class Term(NamedTuple):
@@ -131,7 +133,7 @@ class Phrase:
 
 
 def beyond(placed: Sequence[Phrase], phrases: Sequence[Phrase]) -> list[Phrase]:
-    """Return a line's phrases without those to keep that its prefix has already, which are in `placed`."""
+    """Return a line's phrases without those to keep that its given beginning of a translation has: `placed`."""
     known = Counter(phrase.source for phrase in placed if phrase.kept)
     found: list[Phrase] = []
     for phrase in phrases:
@@ -144,7 +146,7 @@ def beyond(placed: Sequence[Phrase], phrases: Sequence[Phrase]) -> list[Phrase]:
 
 def missing(phrases: Sequence[Phrase], source: str, translation: str) -> list[Phrase]:
     """Return the distinct phrases that a translation contains too rarely or, if kept, too often."""
-    alike = attrgetter("targets", "kept")
+    alike = attrgetter("targets", "kept")  # the same for all occurrences of a term
     found: list[Phrase] = []
     for (_, is_kept), group in groupby(sorted(phrases, key=alike), alike):
         same = list(group)
@@ -340,7 +342,8 @@ def in_order(text: str, copies: Sequence[str]) -> str:
 def spaced_like(text: str, source: str, kept: Sequence[Phrase]) -> str:
     """Return a translation in which what is kept touches words, or is apart from them, as in its source.
 
-    White space of another kind than plain spaces, such as U+00A0, is as it is there.
+    With {n} kept, "{n}km" becomes "{n} km" if the source has "{n} km". Other white space than plain
+    spaces, such as U+00A0, is as it is there.
     """
     by_source = defaultdict[str, list[Phrase]](list)
     for phrase in reversed(kept):
@@ -367,7 +370,7 @@ def spaced_like(text: str, source: str, kept: Sequence[Phrase]) -> str:
 def _gap(text: str, at: int, side: int) -> tuple[Span, bool]:
     """Return the white space before an offset (side 0) or behind it (side 1), and whether a word is beyond it.
 
-    Endings of Korean are none: they follow what they belong to directly.
+    Korean does not count as a word: its endings follow directly what they belong to.
     """
     if side:
         gap = Span(at, len(text) - len(text[at:].lstrip()))
@@ -437,7 +440,7 @@ def _is_free(text: str, at: int) -> bool:
 
 
 def _folded(text: str) -> str:
-    """Return the text in lower case, except characters whose lower case is longer."""
+    """Return the text in lower case, except characters whose lower case is longer, so that offsets stay the same."""
     folded = ""
     for character in text:
         lower = character.lower()

@@ -1,4 +1,4 @@
-"""TMX: translation units with a variant for each language."""
+"""TMX: translation units (tu) with a variant (tuv) for each language, whose text is in a segment (seg)."""
 
 from __future__ import annotations
 
@@ -148,8 +148,8 @@ def _language_of(variant: Element) -> str:
 def _codes_of(languages: Sequence[str], codes: Sequence[str]) -> tuple[str | None, str | None]:
     """Return the code of each language, source and target, among those of a unit; None of one that is not there.
 
-    Where a language itself is missing, one of another region is taken, if there is only one: en-US for en or for
-    en-GB. As a target only if one of both names no region, since pt-PT is no translation to pt-BR.
+    Where a language itself is missing, one of another region is taken, if there is only one: en-US for en or for en-GB.
+    For the target, one of both must be without a region, since pt-PT is no translation to pt-BR.
     """
     source = Language.of(languages[0])
     target = Language.of(languages[-1])

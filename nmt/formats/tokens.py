@@ -22,11 +22,14 @@ _CODES = ("open", "close", "alone")
 
 @dataclass(frozen=True)
 class Token:
-    """A piece of a unit: a code, text, an element that is copied, or the white space at an edge of text."""
+    """A piece of a unit: a code, text, an element that is copied, or the white space at an edge of text.
+
+    `a <b>x &amp; y</b>` is text "a", space, open "<b>", text "x & y", close "</b>".
+    """
 
     kind: Kind
     raw: str
-    signs: Sequence[Sign] = ()  # of text and space, also where space stands for a code
+    signs: Sequence[Sign] = ()  # of text and space, and of white space that is a code, such as &nbsp;
     name: str = ""  # of codes that open and close
     parts: bool = False  # whether it parts words even without a space
     ends: bool = False  # whether a sentence ends at it
@@ -196,12 +199,15 @@ def edges_of(tokens: Sequence[Token]) -> tuple[int, int]:
 
 
 def _is_of_language(before: str, behind: str) -> bool:
-    """Return whether white space is that of French and others, which have it beside some marks."""
+    """Return whether the language has white space between these characters, as French has: « oui » !"""
     return behind in "!?:;»›%" or before in "«‹"
 
 
 def _with_own_space(tokens: list[Token]) -> list[Token]:
-    """Turn white space outside of elements that is kept into codes: what parts words, and the like of &nbsp;<br/>."""
+    """Turn white space between tokens into codes if it parts words, or is special and beside a code: &nbsp;<br/>.
+
+    That at the edges of the unit and of elements stays space.
+    """
     at_edges = {0, len(tokens) - 1}
     for opening, closing in pairs_of(tokens).items():
         at_edges |= {opening + 1, closing - 1}
@@ -216,7 +222,10 @@ def _with_own_space(tokens: list[Token]) -> list[Token]:
 
 
 def pairs_of(tokens: Sequence[Token]) -> dict[int, int]:
-    """Return the index of the closing code by that of the opening code of each pair; what overlaps a pair is none."""
+    """Return the index of the closing code by that of the opening code of each pair.
+
+    In <b><i></b></i>, only b is a pair: </b> closes what is open inside.
+    """
     opened: list[int] = []
     names = Counter[str]()
     pairs: dict[int, int] = {}

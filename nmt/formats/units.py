@@ -11,8 +11,10 @@ from itertools import zip_longest
 from typing import Any, Literal, Protocol
 
 Origin = Literal["", "memory", "near memory", "model"]
-"""Where a translation comes from: a memory with exactly this string, one in which it differs, such as in its
-accelerator, or a model; empty for that of a person"""
+"""Where a translation comes from; empty for that of a person.
+
+"memory" has exactly this string, "near memory" one that differs in little, such as its accelerator.
+"""
 ORIGINS: tuple[Origin, ...] = ("memory", "near memory", "model")
 
 
@@ -35,7 +37,7 @@ class Write(Protocol):
 
 
 Numbers = Collection[int]
-"""Those that take a plural form, of a sample"""
+"""Those numbers of a sample (plurals.SAMPLE) that take a plural form: in English, {1} and {0, 2, 3, …}"""
 
 
 @dataclass(eq=False)
@@ -54,7 +56,7 @@ class Unit:
     numbers: Sequence[Numbers] = ()
     """The numbers that take each form of a plural"""
     name: str = ""
-    """What its file calls it; empty if it has no names"""
+    """Key or id in its file; empty if the format has none"""
     notes: str = ""
     """What else translators write to it: comments, and states of other kinds"""
     origin: Origin = ""
@@ -62,14 +64,14 @@ class Unit:
     start: int = 0
     """Offset in its file"""
     place: Any = None
-    """Where it stands, as its own format has it"""
+    """What its format needs to write it, such as its XML elements; no other module looks inside"""
 
     @property
     def filled(self) -> list[str]:
-        """The forms, empty ones for gaps: those without a translation; white space alone is none, unless the source
-        is."""
+        """The forms, with "" for each gap: a missing one, or white space alone unless the source is that, too."""
+        targets = self.targets[: len(self.sources)]
         filled = []
-        for source, target in zip_longest(self.sources, self.targets[: len(self.sources)], fillvalue=""):
+        for source, target in zip_longest(self.sources, targets, fillvalue=""):
             is_gap = source.strip() and not target.strip()
             filled.append("" if is_gap else target)
         return filled
@@ -81,7 +83,7 @@ class Unit:
 
     @property
     def is_open(self) -> bool:
-        """Whether it is not translated yet."""
+        """Whether no form is translated yet."""
         return self.gaps == len(self.sources)
 
     def numbers_of(self, form: int) -> Numbers:
@@ -131,9 +133,9 @@ class UnitFile:
         self.units: list[Unit] = []
         self.headers: list[Unit] = []
         self.unfilled: list[str] = []
-        """What is to be translated, but has no source here"""
+        """What is to be translated but cannot be, for a message: ids without a source, items that may be no text"""
         self.accelerator = ""
-        """Mark of accelerators; empty if it does not say it"""
+        """Mark of accelerators, such as & in &File, if the file or its format names it"""
 
     def keep(self, unit: Unit, other: Unit, is_reviewed: bool) -> None:
         """Give a unit the translation, the marks and the comments of `other`, as they are written there.

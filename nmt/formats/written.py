@@ -28,7 +28,7 @@ from nmt.system.integrity import HASHES, checked, hash_file, read_manifest, repl
 FOLDER = ".nmt"
 """Beside the files that were written, and nothing that translators need"""
 _WRAPPING = re.compile(r'"\s*"|\s+|#:')
-"""White space, and what stands there between the parts of a string or a list"""
+"""What a program may change by wrapping lines otherwise: white space, and what begins and ends a line of PO"""
 
 
 def place_beside(path: Path, ending: str) -> Path:
@@ -47,7 +47,7 @@ class Written(BaseModel):
     rest: str = ""
     """Hash of what is around its units"""
     backup: str = ""
-    """Hash of the copy of an older version of which nothing is lost"""
+    """Hash of the copy of the version before, if the file is written in place; the next copy may replace that"""
     units: dict[str, str] = {}
     """By `names_of`: a hash of the input's unit and, after a space, of what nmt wrote unless a person did"""
 
@@ -68,11 +68,11 @@ class Written(BaseModel):
         return self.units.get(name, "").partition(" ")[2] == state_of(file, unit)
 
     def knows(self, name: str) -> bool:
-        """Return whether nmt wrote a unit, which a person may have changed since."""
+        """Return whether nmt wrote a unit in that run, even if a person has changed it since."""
         return " " in self.units.get(name, "")
 
     def has(self, name: str) -> bool:
-        """Return whether it has a unit."""
+        """Return whether the file had a unit then."""
         return name in self.units
 
     def saw(self, name: str, file: BilingualFile, unit: Unit) -> bool:
@@ -106,7 +106,10 @@ def content_hash(content: bytes) -> str:
 
 
 def rest_of(file: BilingualFile) -> str:
-    """Return a hash of what is around the units of a file, however it is wrapped; it cannot be written then."""
+    """Return a hash of what is around the units of a file, however it is wrapped.
+
+    The file object cannot be written after this, as `BilingualFile.rest` says.
+    """
     return hash_of(_WRAPPING.sub("", file.rest))
 
 
@@ -152,7 +155,7 @@ def matched(file: BilingualFile, other: BilingualFile) -> list[tuple[str, Unit] 
 
 
 def _first(found: list[tuple[str, Unit]]) -> tuple[str, Unit] | None:
-    """Take the first of those found; None if there is none."""
+    """Remove the first of those found, and return it; None if there is none."""
     if not found:
         return None
     return found.pop(0)

@@ -15,7 +15,7 @@ QUALIFIERS: Mapping[Origin, str] = {"memory": "exact-match", "near memory": "fuz
 """What `state-qualifier` says of the origins"""
 _ORIGIN_OF = {qualifier: origin for origin, qualifier in QUALIFIERS.items()}
 Put = Callable[[str | None, str, str], None]
-"""Sets the XML inside a target or a segment, unless it is None, and the state of the target and its qualifier"""
+"""Function that sets the XML inside a target or a segment, unless it is None, and the target's state and qualifier"""
 
 
 @dataclass(eq=False)
@@ -25,7 +25,7 @@ class _Place:
     element: Element
     """The unit, or that of the segment"""
     holder: Element | None
-    """What holds its translation"""
+    """What holds its translation: the target or, for a segment, its mrk in the target; None if it is not there yet"""
     put: Put
 
 

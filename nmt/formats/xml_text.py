@@ -1,6 +1,6 @@
 """XML as it is written: where elements stand in the text, what they hold, and changes that leave all else as it is.
 
-What the elements of a format mean, its own module knows.
+It knows nothing of formats but the codes of XLIFF and TMX, whose content is no text.
 """
 
 from __future__ import annotations
@@ -36,7 +36,10 @@ _WRAPPED = re.compile(r"(?<![ \t\r\n])[ \t\r\n]*\n[ \t]+")
 
 @dataclass(eq=False, slots=True)
 class Element:
-    """An element: offsets in its document of its start tag, of what is inside and of its end tag, and its end."""
+    """An element, by offsets in its document.
+
+    Its start tag is from `start` to `inner`, and its end tag from `stop` to `end`; that is empty for <a/>.
+    """
 
     document: str = field(repr=False)
     name: str
@@ -318,7 +321,7 @@ def _parsed(text: str) -> Element:
     opened = [top]
     last = top
 
-    def come(*_: Any) -> None:
+    def come(*_: Any) -> None:  # at what follows the last start tag, whatever it is
         if last.inner < 0:
             last.inner = parser.CurrentByteIndex
 

@@ -1,4 +1,4 @@
-"""Constituent F1 as EVALB computes it with COLLINS.prm, and with the constituents of failed sentences as missed.
+"""Constituent F1 as EVALB computes it with its COLLINS.prm, and with the constituents of failed sentences as missed.
 
 In each tree, leaves tagged -NONE-, TOP or `, : `` '' .` are removed with their words, as are constituents left empty.
 Labels are cut at the first - or =, and PRT becomes ADVP. Preterminals do not count, nor do constituents whose label is
@@ -29,7 +29,7 @@ from nmt.parsing.tree import EMPTY, ROOTS, TOP, Tree, read_tree_lines, read_tree
 from nmt.system.errors import UserError
 
 DELETED = frozenset({TOP, EMPTY, ",", ":", "``", "''", "."})
-SHORT = 40
+SHORT = 40  # words of a short sentence, at most
 
 Bracket = tuple[str, int, int]
 """Label, start and end (exclusive) of a constituent, counting scored words only"""
@@ -186,8 +186,10 @@ def _unequal(gold: int, hypotheses: int) -> UserError:
 
 
 def _with_one_root(gold: Tree, hypothesis: Tree | None, notes: Counter[str]) -> tuple[Tree, Tree | None]:
+    """Return both trees, with TOP in place of different roots; note equal ones that count."""
     if hypothesis and gold.label == hypothesis.label:
-        notes[f"roots '{gold.label}' count as constituents: both trees have them"] += gold.label in ROOTS - {TOP}
+        if gold.label in ROOTS - {TOP}:
+            notes[f"roots '{gold.label}' count as constituents: both trees have them"] += 1
         return gold, hypothesis
     if hypothesis and hypothesis.label in ROOTS:
         hypothesis = Tree(TOP, hypothesis.children)

@@ -24,7 +24,7 @@ from nmt.system.integrity import checked, known_files
 from nmt.text.tokenizer import Tokenizer
 from nmt.text.vocabulary import DAMAGED, EOS, UNK, TargetVocabulary, Vocabulary
 
-LEAF = 4  # id of XX, or of the first tag
+LEAF = 4  # id of XX, or of the first tag: after <pad>, <unk>, <s> and </s>
 XX = "XX"  # the tag of words that are not punctuation
 
 AMBIGUOUS = 0.05  # an ambiguous word has more than this share of tags of another kind than most
@@ -85,7 +85,7 @@ class TreeVocabulary(TargetVocabulary):
         self.labels = content.labels
         self.longest_run = content.longest_run
         self.punctuation = content.punctuation
-        votes = Counter[tuple[str, str]]()
+        votes = Counter[tuple[str, str]]()  # each word votes for the tag of its shapes
         for word, tag in self.punctuation.items():
             votes.update((shape, tag) for shape in _shapes(word))
         unseen, ambiguous = _decide(votes)  # by shape
@@ -104,7 +104,7 @@ class TreeVocabulary(TargetVocabulary):
         self._ids = {symbol: index for index, symbol in enumerate(self._symbols)}
         kinds = list(map(_kind, self.tags))
         self.fitting: list[list[bool]] = []
-        """Whether each tag fits a word, by the word's kind; all fit where none is of this kind"""
+        """`fitting[kind][tag]`: whether a tag fits a word of this kind; all fit where none is of this kind"""
         for kind in range(TRACE + 1):
             self.fitting.append([kind == of_tag or kind not in kinds for of_tag in kinds])
 

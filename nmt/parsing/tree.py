@@ -39,7 +39,7 @@ class Tree:
         return len(self.children) == 1 and isinstance(self.children[0], str)
 
     def symbols(self) -> Iterator[tuple[str | None, str | None]]:
-        """Yield (label, None) and (None, label) for opening and closing brackets, (tag, word) for preterminals."""
+        """Yield (label, None) and (None, label) for opening and closing brackets, and (tag, word) for preterminals."""
         stack: list[Tree | str] = [self]
         while stack:
             node = stack.pop()
@@ -227,7 +227,7 @@ def _parse(lines: Iterable[str]) -> Iterator[tuple[int, Tree]]:
     children = list[Tree | str]()
     begun = (0, 0)  # line and column of the outermost bracket
     size = 0  # characters of the lines since
-    firsts: list[int] = []  # lines where the trees of a file begin
+    firsts: list[int] = []  # lines where the trees in `children` begin, while no bracket is open
     for number, line in enumerate(lines, 1):
         if not outer:
             begun = (number, 1)
@@ -254,7 +254,7 @@ def _parse(lines: Iterable[str]) -> Iterator[tuple[int, Tree]]:
                 closed = Tree(label, tuple(children))
                 label, children = outer.pop()
                 children.append(closed)
-            elif atom and outer and not label and not children:
+            elif atom and outer and not label and not children:  # a label apart from its bracket
                 label = atom
             elif atom and outer and not children:
                 children.append(atom)

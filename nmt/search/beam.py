@@ -4,8 +4,8 @@ Each step takes the 2 · beam best extensions of a sentence's alive hypotheses. 
 they are among the best `beam`; the best `beam` of the others stay alive. At most `beam` finished hypotheses are kept.
 Finished scores are log-probability / lp(|Y|) with lp(n) = ((5 + n) / 6)^α, where |Y| counts `</s>`. A sentence stops
 once no alive hypothesis can enter its n-best list: the n-th best finished score ≥ best alive log-probability / lp(cap).
-At the cap, alive hypotheses compete by length-normalised score. A beam of 1 is greedy search, which stops at the first
-`</s>`. `</s>` is forbidden before `min_length` symbols.
+At the cap, the largest output length of its source, alive hypotheses compete by length-normalised score. A beam of 1 is
+greedy search, which stops at the first `</s>`. `</s>` is forbidden before `min_length` symbols.
 
 When a sentence finishes, another takes its place in the batch, so short sentences never wait for long ones and the
 batch stays full. Every step is vectorised over all hypotheses of all sentences.
@@ -70,9 +70,9 @@ class SearchEngine:
         self._given = models
         self.device = models[0].output_embedding.weight.device
         self.vocabulary = len(models[0].output_embedding.weight)
-        numbers = sum(self.vocabulary + model.config.d_model for model in models)  # of a hypothesis
+        numbers = sum(self.vocabulary + model.config.d_model for model in models)  # logits and state of a hypothesis
         check_room(  # a bundle may ask for more than any machine has
-            4 * decoding.beam * numbers,
+            4 * decoding.beam * numbers,  # bytes in fp32
             available_memory(self.device),
             f"decoding.beam: the logits of {decoding.beam} hypotheses over {self.vocabulary:,} symbols",
             "--set decoding.beam=4",
@@ -93,15 +93,15 @@ class SearchEngine:
     def rounds(self, queue: SourceQueue, n_best: int, sample: bool = False) -> Generator[list[Found], None, None]:
         """Search, and yield after each step the sentences that are done, if any.
 
-        On a GPU, the next search of its kind finds its memory and its CUDA graphs.
+        On a GPU, a search that ended is kept: the next one of its kind reuses its memory and its CUDA graphs.
         """
-        if not self.models:
+        if not self.models:  # after `rest`
             self._use(for_search(self._given, self.precision, self._say))
         kind = (n_best, sample)
         search = self._kept.get(kind)
         if search is None:
             search = Sampling(self, n_best) if sample else BeamSearch(self, self.decoding.beam, n_best)
-        self._kept.clear()
+        self._kept.clear()  # a search that is abandoned is not taken up again
         yield from search.run(queue)
         if search.way.is_late:
             self._kept[kind] = search
@@ -150,10 +150,10 @@ class BeamSearch:
         self._state = State(beams, links, (), penalties, self.way.begin())
         self._sources: NDArray[Any] = np.empty(0, dtype=object)  # (n,)
         self._widths = np.empty(0, dtype=np.int64)  # (n,): lengths of the sources
-        self._caps = np.empty(0, dtype=np.int64)  # (n,): the caps, on the host
+        self._caps = np.empty(0, dtype=np.int64)  # (n,): `Beams.caps` on the host
         self._first = 0  # symbols of an output that its length does not count
         self._unread: Download | None = None  # which rows were finished after the previous step, if read late
-        self._held: list[Source] = []
+        self._held: list[Source] = []  # taken from the queue, but not yet in the batch
 
     def run(self, queue: SourceQueue) -> Generator[list[Found], None, None]:
         """Search until the queue ends; halve the batch size whenever the GPU runs out of memory."""
@@ -226,7 +226,8 @@ class BeamSearch:
         self._widths = np.append(self._widths, lengths)
         self._caps = np.append(self._caps, caps)
         longest = max(int(self._caps.max()), past.rows.end + 1)
-        penalties = self._penalties(longest + 1, len(sources[0].first))
+        first = len(sources[0].first)  # as many in all sources of a search
+        penalties = self._penalties(longest + 1, first)
         self._state = State(beams, links, tuple(rules), penalties, past)
 
     def _penalties(self, size: int, first: int) -> Tensor:
@@ -276,7 +277,7 @@ class BeamSearch:
         are_few = REFILL * len(rows) < len(self._sources)
         if not rows or (is_late and are_few):
             return results
-        if is_late:
+        if is_late:  # read the newest report too, before rows are renumbered
             rows = self._finished(newest)
             self._unread = None
         removal = Removal(rows, len(self._sources), self._engine.device)
@@ -418,7 +419,7 @@ class BeamSearch:
         return results
 
     def _hypothesis(self, links: list[list[int]], end: int, position: int, score: float) -> Hypothesis:
-        """Build a hypothesis by following its links back from the last one, `end`."""
+        """Build a hypothesis by following its links back from the last one, `end`, which is at `position`."""
         parent, symbol = divmod(end, self._engine.vocabulary)
         ids = [symbol]
         for before in reversed(links[:position]):
@@ -440,8 +441,8 @@ class Sampling(BeamSearch):
         super().__init__(engine, beam=count, n_best=count)
         decoding = engine.decoding
         if decoding.batch_tokens == "auto":  # rescaled from the beam to `count`
-            numbers = engine.batch_tokens * max(CPU_BEAM, decoding.beam)
-            self._batch_tokens = max(1, numbers // max(CPU_BEAM, count))
+            of_hypotheses = engine.batch_tokens * max(CPU_BEAM, decoding.beam)  # as `batch_tokens` divides them
+            self._batch_tokens = max(1, of_hypotheses // max(CPU_BEAM, count))
 
     def _empty(self, sources: list[Source]) -> Beams:
         """Return `count` empty samples per source."""

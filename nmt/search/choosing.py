@@ -38,7 +38,7 @@ class Beams(NamedTuple):
     ends: Tensor  # (n, k): last link of each finished hypothesis
     positions: Tensor  # (n, k): position of that link
     scores: Tensor  # (n, k): its score; -inf in empty slots
-    keys: Tensor  # (n, 1): seed derived from the source, for sampling
+    keys: Tensor  # (n, 1): seed derived from the source; arbitrary unless sampling
 
 
 def length_penalty(length: Tensor, alpha: float) -> Tensor:
@@ -71,10 +71,10 @@ class BeamOperations:
         return logits
 
     def best_extensions(self, log_probs: Tensor, alive: Tensor, count: int) -> Candidates:
-        """Return the `count` largest sums of alive (n, k) and log_probs (n, k, vocabulary).
+        """Return the `count` best extensions of hypotheses with log-probabilities `alive` (n, k).
 
-        A vocabulary size above AT_ONCE must be a multiple of COMPARED. A sum of -inf has an arbitrary parent and
-        symbol.
+        `log_probs` (n, k, vocabulary) are those of the next symbols; above AT_ONCE, their number must be a multiple of
+        COMPARED. An extension of log-probability -inf has an arbitrary parent and symbol.
         """
         n, k, width = log_probs.shape
         if width <= AT_ONCE:
@@ -85,7 +85,7 @@ class BeamOperations:
         blocks = width // COMPARED
         maxima = log_probs.view(n, k, blocks, COMPARED).amax(3)
         highest = (maxima + alive[:, :, None]).flatten(1)  # (n, k · blocks)
-        compared = min(count, k * blocks)
+        compared = min(count, k * blocks)  # c below
         block = highest.topk(compared).indices  # (n, c)
         whole = block[:, :, None].expand(-1, -1, COMPARED)
         all_blocks = log_probs.view(n, -1, COMPARED)

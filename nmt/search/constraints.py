@@ -76,7 +76,7 @@ class Constraint(Generic[S]):
     def restrict(self, state: S, positions: Tensor, log_probs: Tensor) -> None:
         """Set forbidden next symbols to -inf in log_probs (n, k, at least vocabulary), in place.
 
-        `positions` (n, 1) are those of the symbols before them. The rows may be a part of a search's.
+        `positions` (n, 1) are those of the next symbols in their outputs, from 0. The rows may be a part of a search's.
         """
         raise NotImplementedError
 
@@ -227,7 +227,7 @@ class TreeConstraint(Constraint[OpenTrees]):
 
         The first, (3 · kinds, vocabulary), is 0 for allowed symbols and -inf for others. It covers all kinds of head
         for three cases: no leaf left, leaves left but no bracket may open, a bracket may open. The second,
-        (vocabulary, 3), is what each symbol subtracts from `_left`; all but opening brackets reset the run.
+        (vocabulary, 3), is what each symbol subtracts from `left`; all but opening brackets reset the run.
         """
         allowed = torch.zeros((3, self._kinds, vocabulary), dtype=torch.bool)
         allowed[0, 0, EOS] = True
@@ -266,8 +266,10 @@ class TreeConstraint(Constraint[OpenTrees]):
             lost = leaves.logsumexp(2, keepdim=True) - fit.logsumexp(2, keepdim=True)
             leaves.copy_(fit.add_(lost))
         may_close = left[:, 2] == self._run  # otherwise the innermost bracket is still empty
-        case = left[:, 0].clamp(0, 1) + left.amin(1).clamp_(0, 1)  # of three, as in `_tables`
-        kind = state.head % self._kinds * may_close
+        has_leaves = left[:, 0].clamp(0, 1)
+        may_open = left.amin(1).clamp_(0, 1)  # leaves, brackets and the run are all left
+        case = has_leaves + may_open  # of three, as in `_tables`
+        kind = (state.head % self._kinds) * may_close  # 0, as if no bracket were open, if it may not close
         which = kind.add_(case, alpha=self._kinds)
         bias = F.embedding(which, self._bias)  # (n, k, vocabulary)
         log_probs[:, :, : bias.size(2)] += bias
@@ -368,18 +370,20 @@ class PrefixConstraint(Constraint[InPrefix]):
         return SubwordIndex(self._vocabulary.spellings())
 
     def _plan(self, source: Source) -> Spelling:
+        """Return the automaton of a source's first symbols and its prefix; without either, it has no states."""
         if source.prefix is None and not source.first:
             return Spelling([], 0)
         prefix = source.prefix or Prefix([], "", [])
         spelled = self._index.steps(prefix.rest) if prefix.rest else []
         ids = [*source.first, *prefix.ids]
-        if spelled is None:
+        if spelled is None:  # no subwords spell it
             ids += prefix.rest_ids
-        steps = [{index: at + 1} for at, index in enumerate(ids)]
+        steps = [{index: at + 1} for at, index in enumerate(ids)]  # by state: symbols, and the states they lead to
         for step in spelled or []:
             steps.append({index: len(ids) + end for index, end in step.items()})
         states: list[tuple[Mapping[int, int], Tensor]] = []
         for step in steps:
+            # Symbols that lead past the prefix are left out, as `advance` expects.
             following = {index: state for index, state in step.items() if state < len(steps)}
             allowed = torch.tensor(list(step), device=self.device)
             states.append((following, allowed))

@@ -1,8 +1,8 @@
 """Steps of a search on a CPU, by C kernels.
 
 Between two matrix products, one kernel computes the rest in a single pass over memory. If the products are in C too,
-one call computes all layers. If nothing but a length restricts what one model says, one call takes whole steps until a
-sentence is finished: for a single short one, Python would take longer than the products.
+one call computes all layers. If nothing but a minimum length restricts the outputs of a single model, one call takes
+whole steps until a sentence is finished: for a single short one, Python would take longer than the products.
 
 Linear layers are those of `cpu_products`. What C reads is in structures, whose members nmt_kernels.h names.
 
@@ -41,7 +41,7 @@ from nmt.search.state import (
 )
 from nmt.text.vocabulary import EOS
 
-STEPS_AHEAD = 16  # of a single sentence, for which buffers have room
+STEPS_AHEAD = 16  # steps of a single sentence for which `take_steps` makes room; fewer for several sentences
 
 
 class BeamOperationsInC(BeamOperations):
@@ -117,7 +117,8 @@ class LayersInC:
         self._activate_in_place = _activation(functions, layers[0])
         # Collected once: looking up parts of modules takes as long as computing a few hypotheses.
         self._products = [cast("list[LaidOut]", _products(layer)) for layer in layers]
-        self._inner_width = self._products[0][4].outputs
+        *_, inner, _ = self._products[0]
+        self._inner_width = inner.outputs
         self._first_norm, self._norms = _in_order(layers, model.decoder_norm)
         self._epsilon = model.config.norm_epsilon
         self._encoder = None
@@ -179,7 +180,7 @@ class LayersInC:
             x, y = self._add(x, hidden, outer, next(norms))
         return y
 
-    def _decode(self, x: Tensor, seen: Seen, caches: Array[Structure]) -> Tensor:
+    def _decode(self, x: Tensor, seen: Seen, in_c: Array[Structure]) -> Tensor:
         """Compute `states` in a single call."""
         assert self._decoder is not None
         _, k, room = seen.places.shape
@@ -192,7 +193,7 @@ class LayersInC:
             len(x),
             pointer(seen.which),
             k,
-            caches,
+            in_c,
             *pointers(seen.newest, seen.places, seen.counts),
             room,
             *pointers(seen.lengths, x, y, scratch),
@@ -201,7 +202,7 @@ class LayersInC:
         return y
 
     def _scratch(self, rows: int, beyond: int = 0) -> Tensor:
-        """Return scratch space for the layers of `rows`, of which attention reads `beyond` more."""
+        """Return the scratch space that nmt_decode asks for, for `rows`; attention reads `beyond` more."""
         keys, values = (self._heads * width for width in self._widths)
         projected = 2 * keys + values
         attention = projected + 2 * values
@@ -312,7 +313,7 @@ def _stack(functions: CDLL, layers: Sequence[Any], last_norm: nn.Module, **symbo
 
 
 def _activation(functions: CDLL, layer: Any) -> Any:
-    """Return the C function of a layer's activation."""
+    """Return the C function that adds a bias and applies a layer's activation, in place."""
     return getattr(functions, f"nmt_add_bias_{layer.feed_forward.activation}")
 
 
@@ -324,7 +325,7 @@ def _norm(norm: nn.LayerNorm | None) -> Structure:
 
 
 def _products(layer: Any) -> list[LaidOut | None]:
-    """Return what multiplies in a layer, in the order of computation; None for what an encoder has not."""
+    """Return a layer's matrix products, in the order of computation; None for those that an encoder lacks."""
     own = layer.attention
     feed_forward = layer.feed_forward
     cross = [layer.cross.query, layer.cross.out] if isinstance(layer, DecoderLayer) else [None, None]
@@ -332,7 +333,7 @@ def _products(layer: Any) -> list[LaidOut | None]:
 
 
 def _norms(layer: Any) -> list[nn.LayerNorm | None]:
-    """Return the norms of the sublayers; None for what an encoder has not."""
+    """Return the norms of the sublayers; None for the one that an encoder lacks."""
     cross = layer.cross_residual.norm if isinstance(layer, DecoderLayer) else None
     return [layer.attention_residual.norm, cross, layer.feed_forward_residual.norm]
 

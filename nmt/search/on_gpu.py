@@ -1,8 +1,8 @@
 """Steps of a search on a GPU: their tensors stay where they are, so that CUDA graphs repeat them.
 
-Keys and values lie in pages. A sentence has pages for its source, then for the places of its hypotheses, as many as it
-needs; a table on the device lists them. Page 0 belongs to none: rows beyond the sentences write there. When sentences
-come or go, only the table changes.
+Keys and values lie in pages of 16 slots. A sentence has pages for its source, then for the places of its hypotheses,
+as many as it needs; a table on the device lists them. Page 0 belongs to none: rows beyond the sentences write there.
+When sentences come or go, only the table changes.
 
 The host learns one step late which rows are finished and how many places each uses. Meanwhile the device computes the
 next step, in which finished rows have no alive hypothesis.
@@ -35,7 +35,7 @@ PAGE = 16  # slots of a page
 PLACES = 128  # of a row, for which there is room at first; a multiple of ROOM
 PAGES = 15  # of a row, for which there is room at first
 WIDEST = 64 * 64  # of a head times hypotheses; more would not fit the kernel's registers
-SLOTS = 1 << 14  # up to which graphs repeat steps without the kernel, which read all for which there is room
+SLOTS = 1 << 14  # up to which graphs repeat steps without the kernel: such steps read all slots, used or not
 SMALL = 2048  # tokens of a batch whose encoder is repeated by a graph
 
 
@@ -76,7 +76,7 @@ class Pools(NamedTuple):
 
 
 class OnGPU(Plain):
-    """Steps on a GPU, or as one would take them."""
+    """Steps on a GPU; tests also take them on a CPU, without the kernel."""
 
     is_late = True
 
@@ -98,12 +98,12 @@ class OnGPU(Plain):
         for model in models:
             widest = max(widest, model.config.key_width, model.config.value_width)
         self.has_kernel = beam * widest <= WIDEST and has_triton(self.device)
-        self._is_whole = self.has_kernel  # whether a step is given all pages and places
+        self._is_whole = self.has_kernel  # whether a step is given all pages and places, not only those in use
         self._graphs = StepGraphs(models, logits, self.device, say)
 
     def begin(self) -> Past:
         rows = self._paged_rows([], 0, 1 + PAGES)
-        pools = Pools(caches=(), free=np.empty(0, dtype=np.int32), pages=1)
+        pools = Pools(caches=(), free=np.empty(0, dtype=np.int32), pages=1)  # page 0
         return Past(rows, pools)
 
     # --- sentences come and go
@@ -180,6 +180,7 @@ class OnGPU(Plain):
         lacking = is_free & (numbers < needed[:, None])
         total = int(lacking.sum())
         if total > len(pools.free):
+            # Seldom, for where memory moves, all graphs are recorded anew.
             pages = pools.pages + max(3 * total, pools.pages // 2)
             more = np.arange(pools.pages, pages, dtype=np.int32)
             free = np.append(pools.free, more)
@@ -256,7 +257,7 @@ class OnGPU(Plain):
         seen = rows.seen
         if not self._is_whole:
             seen = seen[:, : int(rows.bounds.max())]
-        own = (rows.places, seen, rows.extents)
+        own = (rows.places, seen, rows.extents)  # as `step_attention` takes it
         over_places: Callable[..., Tensor]
         over_source: Callable[..., Tensor]
         if self.has_kernel:
@@ -278,7 +279,7 @@ class OnGPU(Plain):
 
 
 def attend_to_pages(compute: Callable[..., Tensor], pool: Tensor, attention: Any, project: Any, y: Tensor) -> Tensor:
-    """Attend from y (n, k, d_model) to keys and values of a pool, by `compute`, of the projections of y."""
+    """Project y (n, k, d_model), attend to the keys and values of a pool by `compute`, and project the result."""
     projected = project(y)
     mixed = compute(projected, pool, heads=attention.heads, widths=attention.widths[-2:])
     return attention.out(mixed)  # type: ignore[no-any-return]
@@ -413,7 +414,7 @@ class StepGraphs:
         self._weights = tensors_in(parts)
         self._recorded = Recorded(device, say, by_graphs(device))
         self._kept: list[Tensor] = []  # the rows of states, where graphs read and write them
-        self._loaded = (0, 0)  # rows of sentences, and of the step for which others were filled
+        self._loaded = (0, 0)  # of the last step: rows with sentences, and all rows
         self._report = torch.zeros((0, 2), dtype=torch.int32, device=device)
 
     @property

@@ -1,4 +1,4 @@
-"""A step of a search in plain PyTorch: the reference for those in C and on a GPU, and what is left without either.
+"""A step of a search in plain PyTorch: the reference for those in C and on a GPU, and used without either.
 
 A search adds sentences by `encode` and `admit`, gives each hypothesis its next symbol by `step`, again and again, and
 takes out those that are done by `leave`. These are functions over a `Past`, which holds all tensors that they read or
@@ -126,7 +126,7 @@ class Plain:
     # --- steps
 
     def take_step(self, step: Step, state: State, is_on_device: bool) -> tuple[State, Tensor]:
-        """Take a whole step of a search, which may need the host if not `is_on_device`; return what it returns."""
+        """Take a whole step of a search, which may need the host if not `is_on_device`; return what `step` does."""
         return step(state)
 
     def step(self, past: Past, parents: Tensor, symbols: Tensor, alive: Tensor) -> tuple[Past, list[Tensor]]:
@@ -161,7 +161,7 @@ class Plain:
         of_parents = parents[:, :, None].expand(-1, -1, extent)
         bias = rows.bias[:, :, :extent].gather(1, of_parents)  # (n, k, extent)
         # Choose the first free places by sorting: taken places come after all free ones.
-        seen = bias.amax(1) - HIDDEN  # (n, extent): 0 where free
+        seen = bias.amax(1) - HIDDEN  # (n, extent): 0 where free, else 1e9
         taken = F.pad(seen, (0, self.beam))
         numbers = torch.arange(taken.size(1), dtype=torch.float32, device=self.device)
         places = (numbers + taken).topk(self.beam, largest=False).indices  # (n, k)
@@ -197,7 +197,10 @@ class Plain:
 
 
 def embed(model: Transformer, symbols: Tensor, rows: Any, words: Tensor | None) -> Tensor:
-    """Return the decoder's inputs (n, k, d_model) for symbols (n, k), of which `words` (n, k) have begun before."""
+    """Return the decoder's inputs (n, k, d_model) for symbols (n, k).
+
+    `words` (n, k) have begun in each hypothesis; None unless `positions: words`.
+    """
     scale = math.sqrt(model.config.d_model)
     x = model.target_embedding(symbols) * scale
     return x + model.target_positions.at(rows.positions, rows.end, words)  # type: ignore[no-any-return]

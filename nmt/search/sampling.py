@@ -21,9 +21,9 @@ from torch import Tensor
 from nmt.recipe import Decoding
 
 SYMBOLS_PER_BLOCK = 64  # of a two-stage draw
-STEP = 0x9E3779B97F4A7C15 - (1 << 64)  # SplitMix64's constants, as signed numbers
-FIRST = 0xBF58476D1CE4E5B9 - (1 << 64)
-SECOND = 0x94D049BB133111EB - (1 << 64)
+STEP = 0x9E3779B97F4A7C15 - (1 << 64)  # SplitMix64's constants, as signed numbers: the increment of its counter
+FIRST = 0xBF58476D1CE4E5B9 - (1 << 64)  # its first multiplier
+SECOND = 0x94D049BB133111EB - (1 << 64)  # its second multiplier
 
 
 def key(seed: int, ids: Sequence[int]) -> int:
@@ -66,10 +66,10 @@ def draw(log_probs: Tensor, bits: Tensor, decoding: Decoding) -> Tensor:
         scaled = _most_probable(scaled, decoding)
     # Draw a block, then one of its symbols: this takes far fewer random numbers.
     vocabulary = scaled.size(-1)
-    members = math.gcd(vocabulary, SYMBOLS_PER_BLOCK)
+    members = math.gcd(vocabulary, SYMBOLS_PER_BLOCK)  # so that all blocks are of one size
     blocks = vocabulary // members
     noise = _gumbel(stream(bits, blocks + members))
-    probabilities = scaled.exp().view(*bits.shape, members, blocks)
+    probabilities = scaled.exp().view(*bits.shape, members, blocks)  # symbol = member · blocks + block
     of_blocks = probabilities.sum(2).log()  # (n, k, blocks)
     noisy = of_blocks + noise[:, :, :blocks]
     block = noisy.argmax(-1, keepdim=True)
@@ -95,6 +95,6 @@ def _most_probable(scaled: Tensor, decoding: Decoding) -> Tensor:
 
 def _gumbel(bits: Tensor) -> Tensor:
     """Convert uniform random bits to standard Gumbel noise."""
-    whole = _shifted(bits, 11).double()
-    uniform = (whole + 0.5) * 2.0**-53
+    whole = _shifted(bits, 11).double()  # the highest 53 bits
+    uniform = (whole + 0.5) * 2.0**-53  # never 0
     return uniform.log_().neg_().log_().neg_()

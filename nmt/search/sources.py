@@ -21,10 +21,10 @@ class Hypothesis:
     ids: list[int]  # symbols without `<s>` and `</s>`
     score: float  # length-normalised log-probability, in nats
     finished: bool  # whether it ended with `</s>` rather than at the cap
-    # For each symbol, the index of the source subword with the largest attention weight; empty unless requested. None
-    # for a symbol beyond the model's last position, as below.
+    # For each symbol, the index of the source subword with the largest attention weight; empty unless requested. It is
+    # None for symbols beyond the model's last position.
     alignment: Sequence[int | None] = field(default_factory=list)
-    # Log-probability of each symbol given those before it, in nats; empty unless requested.
+    # Log-probability of each symbol given those before it, in nats; empty or None as in `alignment`.
     log_probabilities: Sequence[float | None] = field(default_factory=list)
     aligned: Aligned | None = None  # its words and those of its source; None unless requested
     text: str | None = None  # its text, where terms were written into it; otherwise that of `ids`
@@ -54,7 +54,7 @@ class Prefix:
 class Source:
     """One input of a search: a line, or a part of one."""
 
-    number: int  # identifier, returned with the result
+    number: int  # identifier, which the queue gives it and the engine returns with the result
     ids: list[int]  # subwords without `</s>`, at least one
     cap: int  # maximum output length in symbols, including `</s>`
     kinds: Sequence[int] = ()  # of its words, which the leaves of its tree must fit; parsers only
@@ -64,7 +64,7 @@ class Source:
     prefix: Prefix | None = None  # forced beginning of its outputs
     phrases: Sequence[Phrase] = ()  # what its outputs must contain
     aligned: bool = False  # whether its hypotheses need `aligned`
-    whole: Source | None = None  # as first asked for, if text to keep was left out of it
+    whole: Source | None = None  # the source as first asked for, if this one is it without its text to keep
 
     @property
     def words(self) -> int:

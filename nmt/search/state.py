@@ -196,7 +196,7 @@ def mapped(change: Callable[[Any], Any], state: Rows) -> Rows:
 
 def _like(state: Rows, parts: Sequence[Any]) -> Rows:
     """Return a state of the same type that consists of `parts`."""
-    if type(state) is tuple:
+    if type(state) is tuple:  # not a NamedTuple
         return type(state)(parts)
     return type(state)(*parts)
 
@@ -211,9 +211,9 @@ def tensors_of(state: Any) -> Iterator[Tensor]:
 
 
 def joined(before: Rows, new: Rows, padding: float = 0) -> Rows:
-    """Return the rows of two states, one after the other, and the numbers of the `new` one.
+    """Return the rows of two states, one after the other; of other parts, such as an upper bound, return the new one.
 
-    The smaller of two other dimensions of tensors is filled up with `padding`.
+    Where other dimensions of two tensors differ, the smaller one is filled up with `padding`.
     """
 
     def of(one: Any, other: Any) -> Any:

@@ -80,7 +80,7 @@ def _attention(
     k_first = head * K_WIDTH
     v_first = keys + head * V_WIDTH
     rows = row * beam + hypotheses
-    query += rows * (keys + width if OWN else keys) + block
+    query += rows * (keys + width if OWN else keys) + block  # where each hypothesis's row begins
     q = tl.load(query + k_first, exists & k_inside, 0.0)
     pages = table + row * columns + 1
     length = tl.load(table + row * columns)
@@ -105,7 +105,7 @@ def _attention(
         if OWN:
             seen_at = seen + (row * places + numbers) * beam + hypotheses
             visible &= tl.load(seen_at, visible, 0) != 0
-            visible &= numbers != place
+            visible &= numbers != place  # which is counted already
         used = tl.max(visible.to(tl.int32), 0) != 0  # others may hold infinity, and 0 times that is not 0
         slots = _slots(pages, first + numbers, used, PAGE) * width
         k_at = pool + slots + (k_first + block)[:, None]
@@ -147,7 +147,7 @@ def step_attention(
     """
     n, k, _ = query.shape
     mixed = query.new_empty(n, k, heads * widths[1])
-    newest, seen, extents = own or (table, table, table)
+    newest, seen, extents = own or (table, table, table)  # which are not read then
     sizes = (k, table.size(1), seen.size(1))
     kernel = _attention[heads, n]
     compiled = constants(own is not None, page, widths, k)

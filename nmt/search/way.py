@@ -1,4 +1,4 @@
-"""Which of the ways a search takes its steps by, in which precision and with how large batches.
+"""How a search takes its steps on a device, in which precision, and with how large batches.
 
 | on | steps |
 |---|---|
@@ -164,9 +164,9 @@ def batch_tokens(decoding: Decoding, models: Sequence[Transformer]) -> int:
     weight = models[0].output_embedding.weight
     if weight.device.type == "cpu":
         return max(1, CPU_BATCH_TOKENS * CPU_BEAM // max(CPU_BEAM, decoding.beam))
-    graphs = 8 * GPU.chunk_logits  # bytes that those of steps keep for themselves, mostly logits
+    graphs = 8 * GPU.chunk_logits  # bytes that graphs of steps keep for themselves, mostly for logits
     free = max(0, (available_memory(weight.device) or 0) - graphs)
     # Numbers cached per source token, assuming that hypotheses are as long as the source.
-    states = sum(2 * model.config.decoder_depth * model.config.d_model for model in models)
+    states = sum(2 * model.config.decoder_depth * model.config.d_model for model in models)  # keys and values
     fitting = free // 2 // (states * (1 + decoding.beam) * weight.element_size())
     return min(MOST_BATCH_TOKENS, max(1, fitting))

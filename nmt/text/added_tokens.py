@@ -1,6 +1,7 @@
-"""Symbols beside the pieces of SentencePiece in folders of transformers: of languages, and tokens that somebody added.
+"""Symbols that a folder of transformers has beside its SentencePiece pieces: those of languages, and added tokens.
 
-transformers splits a text at added tokens first, which nmt does not; so it reads models with symbols of languages only.
+transformers splits a text at added tokens first. nmt does not, so it refuses models with others than symbols of
+languages. `known` is always the set of the file names in the folder.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ VOCAB = ("vocab.json", "target_vocab.json")
 ADDED_TOKENS = "added_tokens.json"
 FAST = "tokenizer.json"
 """File names of other tables of added tokens"""
-FAST_HEAD = 1 << 20  # characters of tokenizer.json to read
+FAST_HEAD = 1 << 20  # characters of tokenizer.json to read: added tokens stand before its many pieces
 LISTED = 3  # added tokens to name in a message
 CONTROLS = ("<s>", "<pad>", "</s>", "<unk>")
 LANGUAGE = re.compile(r"[a-z]{3}_[A-Z][a-z]{3}|__[A-Za-z_]+__|<mask>")
@@ -33,9 +34,9 @@ LANGUAGE = re.compile(r"[a-z]{3}_[A-Z][a-z]{3}|__[A-Za-z_]+__|<mask>")
 M2M_CODES = "m2m100"
 """`language_codes` in the configuration of a tokenizer like M2M-100's"""
 M2M_CLASSES = ("M2M100", "Nllb", "Tokenizers", "PreTrained")
-"""Beginnings of its `tokenizer_class`"""
+"""Beginnings of the values of `tokenizer_class` that M2M-100 and NLLB-200 have in versions of transformers"""
 
-Id = Annotated[int, Field(ge=0, lt=10_000_000)]
+Id = Annotated[int, Field(ge=0, lt=10_000_000)]  # the bound keeps damaged files from asking for huge tables
 M = TypeVar("M", bound=BaseModel)
 
 
@@ -82,7 +83,7 @@ def read_config(directory: Path, known: set[str]) -> TokenizerConfig:
 
 
 def m2m_symbols(directory: Path, known: set[str], first: int) -> dict[int, str]:
-    """Return by id the symbols that follow the `first` ids of M2M-100 or NLLB-200: those of languages, and <mask>.
+    """Return the symbols of M2M-100 or NLLB-200 by id, from `first` on, which follows the pieces: languages and <mask>.
 
     Raise UserError if the tokenizer is of another kind.
     """
@@ -115,9 +116,9 @@ def m2m_symbols(directory: Path, known: set[str], first: int) -> dict[int, str]:
 
 
 def with_all_rows(directory: Path, symbols: Mapping[int, str]) -> dict[int, str]:
-    """Return `symbols` by id, and names for the other rows that a model has from the first of them on.
+    """Return `symbols` by id and, for rows of the model's embeddings behind the first of them that have none, `<ID>`.
 
-    Raise UserError if it lacks rows for them.
+    Raise UserError if there are fewer rows than symbols need.
     """
     size = _read(_ModelSize, directory / "config.json").vocab_size
     last = max(symbols)
@@ -155,7 +156,10 @@ def _fast_tokens(path: Path) -> list[AddedToken]:
 
 
 def refuse_added_tokens(directory: Path, known: set[str], symbols: Iterable[tuple[int, str]]) -> None:
-    """Raise UserError if transformers splits a text at other tokens than these `symbols`, which no text needs."""
+    """Raise UserError if transformers splits a text at other tokens than these (id, text) `symbols`.
+
+    No text has those, so they need no splitting.
+    """
     others = sorted(_added_tokens(directory, known).difference(symbols))
     if not others:
         return

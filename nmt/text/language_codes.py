@@ -31,16 +31,20 @@ swh:sw tah:ty tam:ta tat:tt tel:te tgk:tg tgl:tl tha:th tib:bo tir:ti ton:to tsn
 ukr:uk urd:ur uzb:uz uzn:uz ven:ve vie:vi vol:vo wel:cy wln:wa wol:wo xho:xh ydd:yi yid:yi yor:yo zha:za zho:zh zsm:ms
 zul:zu
 """
-"""Codes of three letters of ISO 639, of NLLB-200 and older ones, each with the one that BCP 47 has"""
+"""Codes of three letters of ISO 639 and NLLB-200, and older codes, each with that of BCP 47.
+
+This may name a script or a region, too: prs is fa-AF, Persian as in Afghanistan.
+"""
 SHORT_CODES = dict(each.split(":") for each in _SHORT_CODES.split())
 WIDER = {"nb": "no", "nn": "no"}
-"""Languages that are also written under the code of another"""
+"""Languages whose texts may also be labelled with the code of a wider one: Bokmål and Nynorsk with Norwegian"""
 MODIFIERS = {"latin": "Latn", "cyrillic": "Cyrl", "devanagari": "Deva", "arabic": "Arab"}
 """Scripts by the modifiers of gettext's codes, such as sr@latin"""
 SCRIPTS = MODIFIERS | {"ijekavianlatin": "Latn", "chs": "Hans", "cht": "Hant"}
+"""The same, and further names of scripts in codes, such as zh-CHT"""
 REGIONAL_SCRIPTS = {"zh-TW": "Hant", "zh-HK": "Hant", "zh-MO": "Hant", "pa-PK": "Arab", "uz-AF": "Arab"}
 REGIONAL_SCRIPTS |= {"az-IR": "Arab", "kk-CN": "Arab", "mn-CN": "Mong", "sr-ME": "Latn"}
-"""Scripts of languages that have another one in one of their regions"""
+"""Scripts of regions where a language is not written in its usual one"""
 
 
 def _only_scripts() -> dict[str, str]:
@@ -50,11 +54,16 @@ def _only_scripts() -> dict[str, str]:
         code, script = symbol.split("_")
         base = SHORT_CODES.get(code, code)
         scripts.setdefault(base, set()).add(script)
-    return {base: used.pop() for base, used in scripts.items() if len(used) == 1}
+    only: dict[str, str] = {}
+    for base, used in scripts.items():
+        if len(used) == 1:
+            only[base] = used.pop()
+    return only
 
 
 ONLY_SCRIPTS = _only_scripts()
 USUAL_SCRIPTS = ONLY_SCRIPTS | {"zh": "Hans"}
+"""Scripts that codes without one mean"""
 
 
 @dataclass(frozen=True)
@@ -120,9 +129,10 @@ class Language:
         return self.is_like(other) and _agree(self.region, other.region)
 
     def nearest(self, codes: Iterable[str]) -> str | None:
-        """Return the code of the language that is most like this one; None if there is none.
+        """Return the code that is most like this language; None if none is of the same base.
 
-        Of several, those in its script come first, then that of its region, then one of none.
+        Those in its script come first; among these, that of its region, then one without a region. For pt-BR, of pt and
+        pt-PT, this is pt.
         """
 
         def distance(code: str) -> tuple[bool, bool, bool]:

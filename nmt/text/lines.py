@@ -26,8 +26,8 @@ from nmt.system.errors import UserError
 BLOCK = 1 << 20  # bytes read at a time when counting lines
 LONGEST = 1 << 24  # maximum bytes in a line: a small .gz file can expand to gigabytes without a newline
 LONE = re.compile(rb"\r[^\r\n]")  # `\r` amid a line, or at the end of one that has no `\n`
-USUAL = 4096  # bytes: beginnings of texts with `\r` alone have shorter lines, on average
-STRAY = 4  # NULs and invalid bytes, beside 2%, in the beginning of a text that has NULs
+USUAL = 4096  # bytes a lone `\r`, on average: with fewer bytes, they are line ends; with more, they are strays
+STRAY = 4  # NULs and invalid bytes that the beginning of a text may have, beside 2% of its bytes
 VISIBLE = re.compile(
     r"[^\s\0-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f"
     r"\u2800\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
@@ -57,7 +57,7 @@ def _check_beginning(head: bytes, name: str | os.PathLike[str]) -> None:
     """Raise UserError if a text's first bytes are an archive, compressed, UTF-16, UTF-32, binary, or lines that end in
     `\\r` alone.
     """
-    if head[257:262] == b"ustar":
+    if head[257:262] == b"ustar":  # the magic number of tar stands there
         hint = f"extract its files, and name one of them: tar -xf {name}"
         raise UserError(f"{name}: is a tar archive, not text", hint)
     other = _other_than_text(head)
@@ -67,7 +67,7 @@ def _check_beginning(head: bytes, name: str | os.PathLike[str]) -> None:
 
 
 def _other_than_text(head: bytes) -> tuple[str, str] | None:
-    """Return what begins with these bytes if it is no text in UTF-8, and a command that makes it such; else None.
+    """Return what a file is that begins with these bytes, and a command to make it UTF-8; None if it is that.
 
     A text may have a few stray bytes.
     """
@@ -95,7 +95,7 @@ def read_lines(path: str | os.PathLike[str]) -> Iterator[str]:
 
     def lines() -> Iterator[str]:
         with opened(path) as stream:
-            yield ""
+            yield ""  # for the `next` below
             yield from decoded(stream, path)
 
     found = lines()
@@ -142,7 +142,10 @@ def count_lines(path: str | os.PathLike[str]) -> int:
 
 
 def count_rest(descriptor: int) -> int | None:
-    """Count an open file's remaining lines without moving its position; return None unless it is a regular file."""
+    """Count the lines that an open file, such as stdin, still has, without moving its position.
+
+    Return None unless it is a regular file: a pipe cannot be read twice.
+    """
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         return None
     starts = count(os.lseek(descriptor, 0, os.SEEK_CUR), BLOCK)
@@ -164,7 +167,7 @@ def one_line(text: str) -> str:
 
 
 def in_groups(pairs: Iterable[Texts], count: int, characters: int) -> Iterator[list[Texts]]:
-    """Yield groups of consecutive pairs; a group ends once it has `count` pairs or `characters` characters."""
+    """Yield groups of consecutive pairs; a group ends with the pair by which it has `count` pairs or `characters`."""
     group: list[Texts] = []
     size = 0
     for pair in pairs:

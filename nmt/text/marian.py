@@ -1,7 +1,7 @@
 """Vocabularies of models of transformers: OPUS-MT's, which Marian trained, and M2M-100's and NLLB-200's.
 
 They encode and decode text as the tokenizers of transformers do, which does not normalise punctuation. Pieces without
-an id become `<unk>`. We renumber: control symbols get our ids, and the other pieces follow in the order of theirs.
+an id become `<unk>`. We renumber: control symbols get our ids, and the pieces follow in the order of their own ids.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from nmt.text.vocabulary import BOS, EOS, PAD, SPACE_MARK, UNK, TargetVocabulary
 _CONTROL = {"<pad>": PAD, "<unk>": UNK, "</s>": EOS}
 _LITERAL = re.compile("(" + "|".join(_CONTROL) + ")")
 NO_ID = -1
-"""Marian id of a symbol missing from vocab.json"""
+"""In place of the Marian id of a symbol that vocab.json lacks"""
 
 
 class MarianVocabulary(Vocabulary):
-    """The pieces of one side, or of both sides if they share ids."""
+    """The pieces of one side, source or target, or of both if they share ids."""
 
     UNSEEN = "targets that the tokenizer cannot spell"
 
     def __init__(self, ids: Mapping[str, int], encoder: Any, decoder: Any, first: Collection[str] = ()) -> None:
-        """Renumber the pieces of vocab.json, given as `ids`; those in `first`, if any, come before all others.
+        """Renumber the pieces of vocab.json, given as `ids`; those in `first`, of an older vocabulary, keep their ids.
 
         `encoder` and `decoder` are SentencePiece processors.
         """
@@ -37,8 +37,14 @@ class MarianVocabulary(Vocabulary):
         self.origins = [ids.get(symbol, NO_ID) for symbol in self._symbols]
         """Marian id for each of our ids; `NO_ID` if there is none, as for `<s>`"""
         self.origins[BOS] = NO_ID
-        self._ids = {piece: index for index, piece in enumerate(self._symbols) if index != BOS}
-        self.languages = {tag[2:-2]: index for tag, index in self._ids.items() if is_tag(tag)}
+        self._ids: dict[str, int] = {}
+        self.languages = {}
+        for index, symbol in enumerate(self._symbols):
+            if index == BOS:  # texts have no `<s>`
+                continue
+            self._ids[symbol] = index
+            if is_tag(symbol):
+                self.languages[symbol[2:-2]] = index
         self._textless = {*range(EOS + 1), *self.languages.values()}
         self._unknown = {UNK}
         self._encoder = encoder
@@ -114,7 +120,7 @@ class M2MVocabulary(MarianVocabulary):
         The ids of an `older` vocabulary come first.
         """
         own = dict(ids)
-        own["<0>"] = own.pop("<s>")  # `<s>` is ours
+        own["<0>"] = own.pop("<s>")  # under another name, since `<s>` is ours
         first = older.listing() if older else ()
         super().__init__({**own, **added}, processor, processor, first)
         self.older = older

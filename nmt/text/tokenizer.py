@@ -1,4 +1,4 @@
-"""A model's tokenizer: its source and target vocabularies, trained here, of another kind, or of an OPUS-MT model.
+"""A model's tokenizer: its source and target vocabularies, trained here, or of OPUS-MT, M2M-100 or NLLB-200.
 
 Characters without an entry use byte fallback, so only Marian vocabularies can lose text that a reader sees. A Marian
 folder has a SentencePiece model for each side, `source.spm` and `target.spm`, and assigns ids to their pieces in
@@ -41,7 +41,7 @@ SPM = ("source.spm", "target.spm")
 M2M = "sentencepiece.bpe.model"
 """File name of the SentencePiece model of M2M-100 and NLLB-200"""
 ADDED = "added_symbols.json"
-"""File name of our table of further symbols and their ids, beside such a model"""
+"""File name of our table of symbols that are no pieces, with their ids, beside such a model"""
 NEW = "new_languages.json"
 """File name of what `tokenizer.new_languages` added to the tokenizer of the other files"""
 Direction = tuple[str | None, str | None]
@@ -137,17 +137,21 @@ class Tokenizer:
 
         Raise UserError if sources begin with a symbol, and this language has none.
         """
-        fitting = [direction for direction in trained if direction[-1] == target] or trained
-        source = fitting[0][0] if fitting else None
+        source = trained[0][0] if trained else None
+        for direction in trained:
+            if direction[-1] == target:
+                source = direction[0]
+                break
         if self.forced and source not in self.source.languages:
             problem = f"this model translates from several languages: {', '.join(self.source.languages)}"
             raise UserError(problem, "name one: nmt translate --from CODE, or translate(lines, source=CODE)")
         return source
 
     def equals(self, other: Tokenizer) -> bool:
-        """Return whether both tokenizers map the same subwords to the same ids, and encode the same languages alike."""
-        same = self.source.listing() == other.source.listing() and self.target.listing() == other.target.listing()
-        return same and self._additions() == other._additions()
+        """Return whether both tokenizers have the same subwords with the same ids, and got the same new languages."""
+        is_same_source = self.source.listing() == other.source.listing()
+        is_same_target = self.target.listing() == other.target.listing()
+        return is_same_source and is_same_target and self._additions() == other._additions()
 
     @classmethod
     def load(cls, directory: Path, target: type[TargetVocabulary] = Vocabulary) -> Tokenizer:
@@ -199,7 +203,8 @@ class Tokenizer:
         own = _own(models, tables)
         if own:
             return cls(own[0], own[-1])
-        source, target = (read_processor(*model) for model in models)
+        source = read_processor(*models[0])
+        target = read_processor(*models[1])
         decoder = target if separate else source  # MarianTokenizer decodes a joint vocabulary with the source model
         return cls(MarianVocabulary(tables[0], source, source), MarianVocabulary(tables[-1], target, decoder), files)
 
@@ -207,7 +212,7 @@ class Tokenizer:
     def _load_m2m(cls, directory: Path, known: set[str]) -> Tokenizer:
         """Load the tokenizer of M2M-100, whose pieces have their ids in vocab.json, or of NLLB-200, which has none.
 
-        Symbols of languages follow the pieces, and symbols without a name fill the matrix of embeddings.
+        Symbols of languages follow the pieces; rows of the embeddings that are left get symbols such as <256206>.
         """
         files = {name: content(directory / name) for name in sorted({M2M, VOCAB[0], ADDED} & known)}
         ids, processor = _m2m_ids(files, directory)
@@ -261,20 +266,23 @@ class Tokenizer:
         return found
 
     def of(self, language: str | None) -> Tokenizer:
-        """Return the oldest of this tokenizer and those before it that has all that texts of a language need."""
+        """Return the oldest of this tokenizer and those before it that has the symbol and the pieces of a language.
+
+        For None, that is the one before all additions.
+        """
         if self.older is None or language in self.added.languages:
             return self
         return self.older.of(language)
 
     def sizes(self) -> list[int]:
-        """Return for each symbol the size of the target vocabulary of its language; the own size for all others."""
+        """Return by id the size of the target vocabulary of a symbol's language; of other subwords, the full size."""
         sizes = [len(self.target)] * len(self.source)
         for language, symbol in self.source.languages.items():
             sizes[symbol] = len(self.of(language).target)
         return sizes
 
     def before(self, languages: Sequence[str]) -> Tokenizer:
-        """Return the tokenizer to which new `languages` are added, or were added last."""
+        """Return the tokenizer without new `languages`: this one, or that before if they are what was added last."""
         if self.older and self.added.languages == list(languages):
             return self.older
         return self
@@ -298,7 +306,7 @@ class Tokenizer:
         return self.of(None).files() | {NEW: json.dumps(self._additions(), ensure_ascii=False, indent=1).encode()}
 
     def merged_files(self) -> dict[str, bytes]:
-        """Return the contents of the files of a tokenizer that encodes all languages as it does new ones."""
+        """Return the contents of files of one tokenizer without a history, which encodes all languages as new ones."""
         if self._files:
             return self._files
         if self.shared:
@@ -317,11 +325,10 @@ class Tokenizer:
     ) -> Tokenizer:
         """Learn subwords from (source, target) pairs.
 
-        Sources get symbols for the target `languages`.
-        `target` builds a target vocabulary of another kind from its texts. `pairs` is read once per vocabulary, so
-        it must not be an iterator. `say` receives progress messages. At most `threads` cores are used, which does not
-        affect the result. Raise UserError naming `tokenizer.vocab_size` if the text has too few subwords to fill it, or
-        needs more.
+        The source vocabulary gets symbols for the target `languages`. `target` builds a target vocabulary of another
+        kind from its texts. `pairs` is read once per vocabulary, so it must not be an iterator. `say` receives progress
+        messages. At most `threads` cores are used, which does not affect the result. Raise UserError naming
+        `tokenizer.vocab_size` if the text has too few subwords to fill it, or needs more.
         """
         if settings.shared:
             both = Vocabulary.train("all text", chain.from_iterable(pairs), settings, say, threads, languages)
@@ -370,7 +377,7 @@ def _m2m_ids(files: Mapping[str, bytes], directory: Path) -> tuple[dict[str, int
     processor = read_processor(files[M2M], str(directory / M2M))
     if VOCAB[0] in files:
         return _table(files, VOCAB[0], directory), processor
-    pieces = processor.id_to_piece(list(range(3, processor.get_piece_size())))
+    pieces = processor.id_to_piece(list(range(3, processor.get_piece_size())))  # behind its own control symbols
     return numbered([*CONTROLS, *pieces]), processor
 
 
@@ -405,12 +412,12 @@ def _check_trained(source: str | None, target: str | None, trained: Sequence[Seq
 
 
 def _own(models: Sequence[tuple[bytes, str]], tables: Sequence[Mapping[str, int]]) -> list[Vocabulary] | None:
-    """Return vocabularies trained here, one for each table, if both `models` are ours and agree with `tables`."""
+    """Return vocabularies trained here, one for each table; None unless `models` are ours and agree with `tables`."""
     try:
         sides = [Vocabulary(*model) for model in models]
     except UserError:
         return None
     for side, table in zip(sides, (tables[0], tables[-1]), strict=True):
-        if numbered(side.listing()) != table or "<0x00>" not in table:
+        if numbered(side.listing()) != table or "<0x00>" not in table:  # only ours have byte fallback
             return None
     return sides[: len(tables)]

@@ -1,7 +1,7 @@
 """Subword vocabularies: encoding text as ids and decoding them, without loss, and their training by SentencePiece.
 
-What a reader does not see is made plain, by rules that the vocabulary's file records (normalization.py). Byte fallback
-encodes characters without an entry. `<s>` and `</s>` are added when batches are made. Training is in a child: a signal
+Invisible differences are normalised by rules in the vocabulary's file (normalization.py). Byte fallback encodes
+characters without an entry. `<s>` and `</s>` are added when batches are made. Training is in a child: a signal
 ends it at once, and its death is an error. As a program, this module is the child. It imports little, because training
 may take less than a second.
 """
@@ -117,8 +117,8 @@ class Vocabulary(TargetVocabulary):
         self._ids = numbered(self._symbols)
         self.languages = {symbol[2:-2]: i for i, symbol in enumerate(self._symbols) if i > EOS and sp.is_control(i)}
         self._unknown = {UNK}
-        """Ids of which encoded text has one for each character without an entry"""
-        for lead_byte in (*range(0x80), *range(0xC0, 0x100)):  # UTF-8 has one per character
+        """Ids of which encoded text has one for each character without an entry: those of UTF-8's first bytes"""
+        for lead_byte in (*range(0x80), *range(0xC0, 0x100)):
             self._unknown.add(self._ids.get(f"<0x{lead_byte:02X}>", UNK))
 
     @classmethod
@@ -175,7 +175,10 @@ class Vocabulary(TargetVocabulary):
         return list(self._encoder.encode(text.replace(SPACE_MARK, STAND_IN)))
 
     def encode_like(self, text: str, ids: Sequence[int]) -> list[int]:
-        """Encode a line as one with these `ids`: after the symbol of a language that they begin with, if any."""
+        """Encode a line as a text of the same language as one with these `ids`.
+
+        It begins with their symbol of a language, if any; the oldest vocabulary that has all of them encodes it.
+        """
         symbols: list[int] = []
         if ids and ids[0] in self.languages.values() and not self.language(text):
             symbols = [ids[0]]
@@ -186,7 +189,7 @@ class Vocabulary(TargetVocabulary):
         return symbols + encoder.encode(text)
 
     def normalized(self, text: str) -> str:
-        """Return a text as its pieces spell it, with spaces as U+2581."""
+        """Return a normalised text as its pieces spell it, with spaces as U+2581: "a b" becomes "▁a▁b"."""
         return str(self._encoder.normalize(text.replace(SPACE_MARK, STAND_IN)))
 
     def plain(self, text: str) -> str:
@@ -232,7 +235,10 @@ class Vocabulary(TargetVocabulary):
 
     def spellings(self) -> list[str]:
         """Return each subword's text by id, with spaces as U+2581; empty for control symbols and bytes."""
-        return [symbol if self._has_text(index) else "" for index, symbol in enumerate(self._symbols)]
+        spellings: list[str] = []
+        for index, symbol in enumerate(self._symbols):
+            spellings.append(symbol if self._has_text(index) else "")
+        return spellings
 
     def _has_text(self, index: int) -> bool:
         return index > EOS and not (self._encoder.is_byte(index) or self._encoder.is_control(index))
@@ -262,56 +268,61 @@ class Vocabulary(TargetVocabulary):
         return [symbol.startswith(SPACE_MARK) for symbol in self._symbols]
 
 
-NEAR = 8
-AHEAD = 64
-"""Characters that a spelling may have, and a text, before `ALIKE` characters of both are the same again"""
-ALIKE = 4
+NEAR = 8  # characters of a spelling to skip at most until it is like its text again
+AHEAD = 64  # characters of the text to skip at most for that
+ALIKE = 4  # characters that are equal then
 
 
 def _offsets(spelled: str, text: str) -> list[int]:
-    """Return the offset in a text for each one in its normalised spelling, in linear time."""
+    """Return the offset in a text for each one in its normalised spelling, in linear time.
+
+    For the text "ﬁn" and its spelling " fin", these are [0, 0, 0, 1, 2]: before the space, f, i and n, and behind n.
+    """
     offsets = [0] * (len(spelled) + 1)
     at = 0  # in the spelling
-    own = 0  # in the text
-    while at < len(spelled) and own < len(text):
-        size, spelled_size = _spelled_here(spelled, at, text, own)
+    text_at = 0
+    while at < len(spelled) and text_at < len(text):
+        size, spelled_size = _spelled_here(spelled, at, text, text_at)
         if size:
-            own += size
+            text_at += size
             at += spelled_size
         elif at == 0 and spelled[0] == " ":
             at += 1  # before the first word
-        elif text[own].isspace() or not text[own].isprintable():
-            own += 1
+        elif text[text_at].isspace() or not text[text_at].isprintable():
+            text_at += 1
         else:
-            more, own = _next_alike(spelled, at, text, own)
+            more, text_at = _next_alike(spelled, at, text, text_at)
             at += more
-        offsets[at] = own
+        offsets[at] = text_at
     return list(accumulate(offsets, max))
 
 
-def _spelled_here(spelled: str, at: int, text: str, own: int) -> tuple[int, int]:
-    """Return how many characters of the text from `own` on the spelling has at `at`, and in how many; 0 if none.
+def _spelled_here(spelled: str, at: int, text: str, text_at: int) -> tuple[int, int]:
+    """Return how many characters of the text from `text_at` on the spelling has at `at`, and in how many; 0 if none.
 
     The spelling has them as they are or in NFKC.
     """
-    if spelled.startswith(text[own], at):
+    if spelled.startswith(text[text_at], at):
         return 1, 1
     for size in range(1, ALIKE):
-        form = unicodedata.normalize("NFKC", text[own : own + size])
+        form = unicodedata.normalize("NFKC", text[text_at : text_at + size])
         if form and spelled.startswith(form, at):
             return size, len(form)
     return 0, 0
 
 
-def _next_alike(spelled: str, at: int, text: str, own: int) -> tuple[int, int]:
-    """Return how far from `at` the spelling is alike again, and where from `own` on the text is."""
+def _next_alike(spelled: str, at: int, text: str, text_at: int) -> tuple[int, int]:
+    """Return how many characters of the spelling to skip from `at`, and the offset in the text where it goes on alike.
+
+    The jump is the shortest one in both; if there is none, one character of the spelling is skipped.
+    """
     jumps = []
     for more in range(min(NEAR, len(spelled) - at)):
-        place = text.find(spelled[at + more : at + more + ALIKE], own, own + AHEAD)
+        place = text.find(spelled[at + more : at + more + ALIKE], text_at, text_at + AHEAD)
         if place >= 0:
             jumps.append((more, place))
-    is_behind = at * len(text) > (own + AHEAD // 2) * len(spelled)  # the two stay beside each other
-    return min(jumps, key=sum, default=(1, own + is_behind))
+    is_behind = at * len(text) > (text_at + AHEAD // 2) * len(spelled)  # then the text moves too, to keep up
+    return min(jumps, key=sum, default=(1, text_at + is_behind))
 
 
 # --- training ---------------------------------------------------------------------------------------------------
@@ -321,12 +332,13 @@ THREADS = 16
 COVERAGE = 0.9995
 """Fraction of characters that get entries, for tokenizer.character_coverage auto"""
 FREQUENT = 20  # occurrences of a frequent character
-ALPHABET = 500  # maximum frequent characters of an alphabetic script
+ALPHABET = 500  # maximum frequent characters of alphabetic scripts; with more, a text is Chinese or the like
 LONGEST_TEXT = 4192  # maximum bytes of a text that SentencePiece trains on: its max_sentence_length
 CUT = re.compile(rf"(?s).{{1,{LONGEST_TEXT // 4}}}(?: |\Z)|.{{1,{LONGEST_TEXT // 4}}}")
+"""Pattern for parts of a text that are no longer, at 4 bytes a character, and end at spaces if they can"""
 RULES = 99  # file descriptor of the rules of normalisation, whose name the model records
 IDENTITY = {"normalization_rule_name": "identity"}
-RESERVED = 260  # entries for control symbols and bytes
+RESERVED = 260  # entries for 4 control symbols and 256 bytes
 FORBIDDEN = {SPACE_MARK, "\u2585", "\0"}  # SentencePiece uses the first two itself, and the last ends its option
 PRINTABLE = frozenset(string.printable) - frozenset(string.whitespace)
 
@@ -350,7 +362,8 @@ def cut_long(texts: Iterable[str]) -> Iterator[str]:
     """Cut texts that SentencePiece would leave out as too long, at spaces where possible."""
     for text in texts:
         if len(text) * 4 > LONGEST_TEXT and len(text.encode()) > LONGEST_TEXT:
-            yield from (part.rstrip(" ") for part in CUT.findall(text))
+            for part in CUT.findall(text):
+                yield part.rstrip(" ")
         else:
             yield text
 
@@ -378,6 +391,7 @@ def _feed(texts: list[str]) -> Iterator[str]:
 
 
 def _explain(error: str, settings: TokenizerSettings) -> UserError:
+    """Return what SentencePiece's message means for a recipe."""
     setting = "tokenizer.new_vocab_size" if settings.new_languages else "tokenizer.vocab_size"
     key = f"{setting}: {settings.vocab_size}"
     most = re.search(r"too high.*value <= (\d+)", error)

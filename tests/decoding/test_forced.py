@@ -228,7 +228,7 @@ def test_alignments_are_the_mean_of_all_heads_and_layers_but_the_first(
     decoder_layers: int, first: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model, pairs = tiny(decoder_layers), some_pairs(60)
-    monkeypatch.setattr(forced, "TOKENS", 100)  # several batches
+    monkeypatch.setattr(forced, "TOKENS_AT_ONCE", 100)  # several batches
     found = [weights.argmax(-1).tolist() for weights in attention_of([model], pairs)]
     assert found == [expected([model], *pair, slice(first, None)) for pair in pairs]
     assert sum(len(set(places)) > 1 for places in found) > 20
@@ -241,7 +241,7 @@ def probabilities(models: list[Transformer], pairs: list[tuple[list[int], list[i
 
 @torch.inference_mode()
 def test_probabilities_are_those_of_each_symbol_given_those_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(forced, "TOKENS", 100)  # several batches
+    monkeypatch.setattr(forced, "TOKENS_AT_ONCE", 100)  # several batches
     models, pairs = [tiny(3), tiny(3, seed=2)], some_pairs(40)
     for (source, output), found in zip(pairs, probabilities(models, pairs), strict=True):
         if not output:

@@ -17,7 +17,7 @@ from nmt.compute.header import constant, declared
 from nmt.system import torch_internals
 
 INSTRUCTION_SETS = {"_avx512": "AVX-512", "_avx2": "AVX2", "_base": "generic"}  # by library, best first
-NEEDED = {"_avx512": {"AVX512"}, "_avx2": {"AVX512", "AVX2"}}  # by library: CPU capabilities that support it
+NEEDED = {"_avx512": {"AVX512"}, "_avx2": {"AVX512", "AVX2"}}  # by library but _base: CPU capabilities with support
 
 
 class Kernels(NamedTuple):
