@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 import reference_search
 
-from nmt import Translator
+from nmt import Translator, load
 from nmt.decoding.engine import Request
 from nmt.decoding.splitter import LineSplitter
 from nmt.recipe import Decoding, TokenizerSettings
@@ -195,6 +195,11 @@ def test_an_output_that_does_not_end_is_cut_at_its_cap_and_marked(tokenizer, mon
 def test_what_is_asked_wrongly_is_named(asked, error, problem, tokenizer):
     with pytest.raises(error, match=problem):
         random_translator(tokenizer).translate(**{"texts": ["the dog"], **asked})
+
+
+def test_no_model_is_an_error_that_says_so():
+    with pytest.raises(UserError, match="no path is given"):
+        load([])
 
 
 # --- samples ------------------------------------------------------------------------------------------------

@@ -180,6 +180,7 @@ def _in_languages(
     """
     fitting = list[tuple[Path, Path]]()
     others = list[str]()
+    _, target = languages
     for path, output in files:
         content = content_of(path)
         kind = kind_of(path)
@@ -191,7 +192,7 @@ def _in_languages(
             continue
         fitting.append((path, output))
         if kind == ".xml":
-            _check_folder(output, languages[-1])
+            _check_folder(output, target)
     if others:
         say(left_out(others, "for they are in other languages"))
     return fitting

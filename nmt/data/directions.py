@@ -6,14 +6,17 @@ from collections.abc import Callable, Collection, Iterator
 
 from nmt.recipe import Data, Dataset
 from nmt.system.errors import UserError
-from nmt.text.tokenizer import Tokenizer, unknown_language
+from nmt.text.tokenizer import Direction, Tokenizer, unknown_language
 
 
-def dataset_direction(data: Data, dataset: Dataset, tokenizer: Tokenizer) -> tuple[str, ...]:
-    """Return a data set's languages; none if the model has one direction, or if texts may begin with typed symbols."""
+def dataset_direction(data: Data, dataset: Dataset, tokenizer: Tokenizer) -> Direction:
+    """Return a data set's languages.
+
+    Both are None if the model has one direction, or if texts may begin with symbols that users type.
+    """
     is_typed = tokenizer.typed and dataset.languages is None
     if not tokenizer.source.languages or is_typed:
-        return ()
+        return None, None
     return data.of(dataset).languages
 
 

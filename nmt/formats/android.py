@@ -51,8 +51,9 @@ class AndroidFile(UnitFile):
         """Read a file; raise ValueError, LookupError or ExpatError if it is none."""
         self._document = XmlText(raw, "resources")
         super().__init__(self._document.text, self._document.edits)
-        self._quantities = _quantities_of(languages[-1])
-        self._numbers = numbers_of_quantities(languages[-1])
+        _, target = languages
+        self._quantities = _quantities_of(target)
+        self._numbers = numbers_of_quantities(target)
         for element in self._document.root.children:
             if element.inherited("translatable") != "false":
                 self._read(element)

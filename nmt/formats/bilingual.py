@@ -48,13 +48,14 @@ class BilingualFile:
         unreadable, or not what its name says."""
         self.path = path
         self._languages = languages
+        _, self._target = languages
         self._kind = kind_of(path) if kind is None else kind
         self._raw = content_of(path) if content is None else content
         check_kind(path, self._raw, self._kind)
         check_toolkit(path)
         try:
             if ending_of(path) == ".pot":
-                self._raw = catalog_of(self._raw, languages[-1])
+                self._raw = catalog_of(self._raw, self._target)
             self._file = FORMATS[self._kind](self._raw, languages)
         except Exception as error:  # of many types
             reason = " ".join(str(error).split())[:200] or "it is of another kind"
@@ -89,7 +90,7 @@ class BilingualFile:
         """Take apart the source of a form of a unit of this file."""
         from translate.lang.factory import getlanguage
 
-        punctuation = getlanguage(Language.of(self._languages[-1]).tag).punctranslate
+        punctuation = getlanguage(Language.of(self._target).tag).punctranslate
         source = unit.sources[form]
         numbers = unit.numbers_of(form)
         may_wrap = self._kind != ".xml"
@@ -97,7 +98,7 @@ class BilingualFile:
             return PluralString(source, numbers, self.accelerators, punctuation, may_wrap)
         return ProgramString(source, self.accelerators, punctuation, may_wrap)
 
-    def pairs(self) -> Iterator[tuple[str, ...]]:
+    def pairs(self) -> Iterator[tuple[str, str]]:
         """Yield sources and translations as a model sees them, without those that need review."""
         for unit in self.units:
             if unit.needs_review:

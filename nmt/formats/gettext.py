@@ -352,7 +352,8 @@ def plural_forms(header: str, languages: Sequence[str]) -> Sequence[Numbers]:
     declared = PLURALS.search(header)
     if declared:
         return numbers_of_forms(int(declared[1]), declared[2])
-    return numbers_of_forms(*usual_plurals(languages[-1]))
+    _, target = languages
+    return numbers_of_forms(*usual_plurals(target))
 
 
 def _source_of(numbers: Numbers, singular: str, plural: str) -> str:

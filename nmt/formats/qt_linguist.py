@@ -46,7 +46,8 @@ class TsFile(UnitFile):
         super().__init__(self._document.text, self._document.edits)
         self.accelerator = "&"
         root = self._document.root
-        self._numbers = numbers_of_qt(root.get("language") or languages[-1])
+        _, target = languages
+        self._numbers = numbers_of_qt(root.get("language") or target)
         context = ""
         for element in root.below():
             if element.base == "message":

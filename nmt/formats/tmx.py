@@ -118,7 +118,8 @@ class TmxFile(UnitFile):
 
     def _target_code(self) -> str:
         """Return the code of the target language as other units have it."""
-        language = Language.of(self._languages[-1])
+        _, target = self._languages
+        language = Language.of(target)
         for code in self.codes.values():
             if Language.of(code).is_same(language):
                 return code
@@ -151,8 +152,7 @@ def _codes_of(languages: Sequence[str], codes: Sequence[str]) -> tuple[str | Non
     Where a language itself is missing, one of another region is taken, if there is only one: en-US for en or for en-GB.
     For the target, one of both must be without a region, since pt-PT is no translation to pt-BR.
     """
-    source = Language.of(languages[0])
-    target = Language.of(languages[-1])
+    source, target = map(Language.of, languages)
     of_source = _equal(source, codes)
     of_target = _equal(target, codes)
     if of_source is None:

@@ -80,14 +80,14 @@ class Tokenizer:
         """Whether sources begin with the symbol of their own language, and targets with that of theirs."""
         return isinstance(self.source, M2MVocabulary)
 
-    def first(self, direction: Sequence[str | None]) -> tuple[list[int], list[int]]:
+    def first(self, direction: Direction) -> tuple[list[int], list[int]]:
         """Return the symbols that begin a source and a target of a direction; none without a target language.
 
         Raise UserError listing the languages if there is no symbol for one of these.
         """
-        if not self.source.languages or not direction or direction[-1] is None:
+        source, target = direction
+        if not self.source.languages or target is None:
             return [], []
-        source, target = direction[0], direction[-1]
         if self.forced:
             return [self._symbol(source)], [self._symbol(target)]
         return [self._symbol(target)], []
@@ -121,8 +121,7 @@ class Tokenizer:
         """
         known = self.source.languages
         targets: list[str] = []
-        for direction in trained:
-            target = direction[-1]
+        for _, target in trained:
             if target not in targets and (target in known or not known):
                 targets.append(target)
         if len(targets) == 1:
@@ -137,11 +136,8 @@ class Tokenizer:
 
         Raise UserError if sources begin with a symbol, and this language has none.
         """
-        source = trained[0][0] if trained else None
-        for direction in trained:
-            if direction[-1] == target:
-                source = direction[0]
-                break
+        sources = [each for each, of in trained if of == target] or [each for each, _ in trained]
+        source = sources[0] if sources else None
         if self.forced and source not in self.source.languages:
             problem = f"this model translates from several languages: {', '.join(self.source.languages)}"
             raise UserError(problem, "name one: nmt translate --from CODE, or translate(lines, source=CODE)")
@@ -403,8 +399,8 @@ def _table(files: Mapping[str, bytes], name: str, directory: Path) -> dict[str, 
 
 def _check_trained(source: str | None, target: str | None, trained: Sequence[Sequence[str]]) -> None:
     """Raise UserError, listing the directions, if none has this source and this target, which may be None."""
-    for direction in trained:
-        if source in (direction[0], None) and target in (direction[-1], None):
+    for trained_source, trained_target in trained:
+        if source in (trained_source, None) and target in (trained_target, None):
             return
     names = "-".join(filter(None, (source, target)))
     choices = ", or from ".join(map(" to ".join, trained))

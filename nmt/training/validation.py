@@ -136,8 +136,8 @@ class Validation:
     def _scores(self, model: Transformer, hypotheses: Sequence[str]) -> DevScores:
         """Score a model's hypotheses, and compute its perplexity."""
         scorer = for_scoring(model)  # not compiled: a search would compile a graph for each shape
-        languages = [direction[-1] if direction else None for direction in self._directions]
-        sizes = np.array([len(self._tokenizer.of(language).target) for language in languages])  # (pairs,)
+        targets = [target for _, target in self._directions]
+        sizes = np.array([len(self._tokenizer.of(target).target) for target in targets])  # (pairs,)
         of_model = {"perplexity": perplexity(scorer, self._corpus, self._group, sizes)}
         of_directions = dict[str, float]()
         if self._task.has_trees:
@@ -151,12 +151,13 @@ class Validation:
     def _score(self, hypotheses: Sequence[str]) -> tuple[dict[str, Score], dict[str, float]]:
         """Return the scores of translations; for several directions their means, and the scores of each."""
         names = (self._task.metric, *self._task.others)
-        by_direction = defaultdict[tuple[str, ...], list[int]](list)
+        by_direction = defaultdict[tuple[str, str], list[int]](list)
         for row in self._rows:
             by_direction[self._languages[row]].append(row)
         each = dict[str, dict[str, Score]]()
         for direction, rows in by_direction.items():
-            found = score(*self._counted(hypotheses, rows), names, language=direction[-1])
+            _, target = direction
+            found = score(*self._counted(hypotheses, rows), names, language=target)
             each["-".join(direction)] = found
         first, *others = each.values()
         if not others:
@@ -181,7 +182,8 @@ class Validation:
             info["interval"] = f1_interval(self.references, dev.hypotheses)
         elif len(set(self._languages)) == 1:
             counted = self._counted(dev.hypotheses)
-            info["interval"] = score_interval(self._task.metric, *counted, language=self._languages[0][-1])
+            _, target = self._languages[0]
+            info["interval"] = score_interval(self._task.metric, *counted, language=target)
         return info
 
     def each(self, references: Sequence[str], hypotheses: Sequence[str]) -> list[float]:
@@ -230,7 +232,7 @@ class Validation:
         if self._task.name != "translate":
             return
         by_target = defaultdict[str, list[str]](list)  # references
-        for (*_, target), reference in zip(self._languages, self.references, strict=True):
+        for (_, target), reference in zip(self._languages, self.references, strict=True):
             by_target[target].append(reference)
         for target, references in by_target.items():
             warning = unknown_words(target, references)
@@ -257,7 +259,8 @@ class Validation:
         for row in rows:
             text = self.sources[row]
             direction = self._directions[row]
-            requests.append(Request(text, direction=direction) if direction else text)  # type: ignore[arg-type]
+            _, target = direction
+            requests.append(Request(text, direction=direction) if target else text)
         return requests
 
     def _split(self, way: str) -> Decoding:
