@@ -1,4 +1,4 @@
-"""The ledger by name: where the defects of outputs are, the first of each kind on the screen and all in a table."""
+"""The ledger of suspicious translations: the first of each kind on the screen, all in the table of --ledger."""
 
 from __future__ import annotations
 

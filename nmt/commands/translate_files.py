@@ -207,7 +207,7 @@ def _check_folder(output: Path, target: str) -> None:
 
 
 class _Found(NamedTuple):
-    """A translation in the memory; an empty one if it has none."""
+    """What the memory has for a string; its text is empty if it has nothing."""
 
     text: str = ""
     origin: Origin = "model"

@@ -39,7 +39,7 @@ from nmt.system.errors import UserError
 
 NMT = "nmt"
 CPUINFO = Path("/proc/cpuinfo")
-ZEN_4 = 25  # AMD's processor family; Zen 3 has the same, but no AVX-512
+ZEN_3_OR_4 = 25  # AMD's processor family; Zen 3 has no AVX-512
 
 
 # --- training and scoring ---------------------------------------------------------------------------------------------
@@ -91,7 +91,7 @@ def narrowest_in_bf16() -> float:
     supported = torch_internals.find("torch.cpu:_is_avx512_bf16_supported")
     if not (supported and supported() and torch.backends.cpu.get_cpu_capability() == "AVX512"):
         return math.inf
-    if _amd_family() == ZEN_4:
+    if _amd_family() == ZEN_3_OR_4:
         return 128
     return 256
 

@@ -219,6 +219,7 @@ def encode_chunks(encoder: PairEncoder, chunks: Iterable[Chunk], threads: int) -
     """Encode chunks with `threads` threads; yield them in order."""
     pool = ThreadPoolExecutor(threads)
     waiting: deque[Future[EncodedChunk]] = deque()
+    collects = gc.isenabled()
     gc.disable()  # scanning millions of lists, which form no cycles, took 8% of the time
     try:
         for chunk in chunks:  # the queue is bounded: a large corpus may not fit into memory
@@ -229,7 +230,8 @@ def encode_chunks(encoder: PairEncoder, chunks: Iterable[Chunk], threads: int) -
             yield waiting.popleft().result()
     finally:
         pool.shutdown(cancel_futures=True)
-        gc.enable()
+        if collects:
+            gc.enable()
 
 
 END = b"\xff\xff\xff\xff\0\0\0\0"  # end-of-stream marker of Arrow's IPC format

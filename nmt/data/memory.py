@@ -42,7 +42,7 @@ class Remembered(NamedTuple):
     numbers: Numbers = ()
     """Those that take this form of a plural"""
     is_own: bool = True
-    """Whether the source is that of this form, not of another one of its unit"""
+    """Whether the source is that of this plural form (msgid for the singular), not of another form of its unit"""
     is_named: bool = False
     """Whether it is of a file that was named as memory, not of training data"""
 

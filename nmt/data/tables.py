@@ -32,7 +32,7 @@ LABEL = re.compile(rf"{KEY.pattern}|\S*[^\s.!?…。！？]")
 SOURCES = ("source", "src")  # names of columns, beside codes of languages
 TARGETS = ("target", "tgt", "trg")
 KEYS = ["id", "uuid", "filename", "path", "package", "url", "doc", "score"]
-"""Names of columns without sentences, none of which a list of words would begin with"""
+"""Names of columns that hold no sentences; no list of words is likely to begin with one"""
 
 
 def read_table(path: Path, fields: Sequence[str]) -> Iterator[tuple[str, str]]:

@@ -98,7 +98,10 @@ def _outside(left: Code | None, right: Code | None, beside: str, space: str) -> 
 
 
 def _first_that_may_have_it(codes: Sequence[Code], touching: int) -> int:
-    """Return before which code space goes that the unit lacks: the first that need not touch the word on the left."""
+    """Return the index of the code before which space goes that the unit lacks.
+
+    It is the first code that need not touch the word on its left; the number of codes if all must.
+    """
     for index, code in enumerate(codes):
         if code.kind != "close" and not (code.is_empty and index < touching):
             return index

@@ -445,7 +445,7 @@ def pieces(lines: Iterable[str]) -> Iterator[Piece]:
         else:
             block.append(line)
             if is_rule and len(block) > 1:
-                yield from _divided(block, code_at)
+                yield from _divided(block, code_at_here)
                 block = []
     yield from _divided(block, code_at_here)
 
@@ -461,8 +461,8 @@ def _front_matter(lines: _LinesAhead) -> int:
             return number
         if not line.strip():
             up_to_blank = up_to_blank or number
-        elif up_to_blank and not (_KEY.match(line) or _IN_FRONT.match(line)):
-            break
+        elif not (_KEY.match(line) or _IN_FRONT.match(line)):
+            return up_to_blank
     return up_to_blank or number
 
 

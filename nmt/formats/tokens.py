@@ -85,7 +85,7 @@ def codes_of(tokens: Sequence[Token], closings: Mapping[int, int]) -> Iterator[C
 
 
 def _space_at(tokens: Sequence[Token], index: int) -> str:
-    """Return the white space that a token is; that at the ends of the unit belongs to neither side."""
+    """Return a token's text if it is white space between two other tokens, else an empty one."""
     is_inner = 0 < index < len(tokens) - 1
     return tokens[index].raw if is_inner and tokens[index].kind == "space" else ""
 

@@ -3,7 +3,7 @@
 A section consists of a function that turns runs into plain values, and a Jinja template for them. The page contains its
 scripts and styles; its security policy allows no others.
 
-During training, `nmt/training/progress.py` runs this module as a child to refresh a run's page.
+During training, `nmt/training/report_process.py` runs this module as a child to refresh a run's page.
 """
 
 from __future__ import annotations

@@ -126,7 +126,7 @@ class MinLength(Constraint[Nothing]):
 
 
 class Ngrams(NamedTuple):
-    """What hypotheses consist of."""
+    """The symbols of each hypothesis so far, as `NoRepeat` needs them."""
 
     newest: Tensor
     """(n, k, longest) symbols, the newest first, and NONE"""

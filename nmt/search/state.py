@@ -89,7 +89,7 @@ KeysValues = tuple[Tensor, Tensor]
 
 
 class KVCache(NamedTuple):
-    """What a step writes in place."""
+    """Keys and values of all hypotheses, by model and layer, which a step changes in place."""
 
     extent: int
     """Number of places up to the last visible one"""

@@ -26,8 +26,8 @@ def _slots(pages, places, exists, PAGE: tl.constexpr):
 
 
 @triton.jit
-def _moved(source, target, mask):
-    """Copy values, and return them."""
+def _copied(source, target, mask):
+    """Copy the values that `mask` selects from one address to another; return them."""
     values = tl.load(source, mask, 0.0)
     tl.store(target, values, mask)
     return values
@@ -94,8 +94,8 @@ def _attention(
         end = tl.load(extents + row)
         place = tl.load(newest + rows, exists, 0)
         own = pool + _slots(pages, first + place, exists, PAGE) * width + block
-        key = _moved(query + keys + k_first, own + k_first, exists & k_inside)
-        sums += _moved(query + keys + v_first, own + v_first, exists & v_inside)
+        key = _copied(query + keys + k_first, own + k_first, exists & k_inside)
+        sums += _copied(query + keys + v_first, own + v_first, exists & v_inside)
         with_own = q.to(tl.float32) * key.to(tl.float32)
         highest = tl.sum(with_own, 1) * scale
         total += 1.0

@@ -10,7 +10,7 @@ BEGAN = "NMT_BEGAN"  # environment variable: the monotonic time, in seconds, at 
 
 
 def begin(anew: bool = False) -> None:
-    """Note that the command began with this process, unless it began with its parent; or, with `anew`, begins now."""
+    """Note when this process began, unless its parent has noted when it did; with `anew`, note the present time."""
     if anew or BEGAN not in os.environ:
         before = 0.0 if anew else time.process_time()  # to start Python
         os.environ[BEGAN] = repr(time.monotonic() - before)

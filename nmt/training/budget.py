@@ -66,11 +66,11 @@ class Budget:
 
     @property
     def fallen(self) -> float:
-        """The share, at most 1, by which the minutes have brought the learning rate down."""
+        """How much of the fall of the learning rate to zero the minutes have brought about, 0 to 1."""
         return self._fallen or 0.0
 
     def left(self) -> float:
-        """Return the seconds, negative if it is too late, until the command must begin to end."""
+        """Return the seconds until the command must begin to end; negative if it is late."""
         return self.total - self._margin - self.spent - self._closing
 
     def fits(self, seconds: float) -> bool:
@@ -285,5 +285,5 @@ class Pace:
 
 
 def _end(part: int, done: int, lines: int) -> int:
-    """Return the end of the part that follows one of so many lines."""
+    """Return the line at which the next part ends: at most twice as long as the last, and a quarter of all lines."""
     return min(lines, done + max(1, min(2 * part, lines // QUARTER)))

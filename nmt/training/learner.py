@@ -1,4 +1,4 @@
-"""What a run trains and a checkpoint holds: a model, its optimizer, and how far both are."""
+"""What a run trains and a checkpoint holds: a model, its optimizer, and how many updates both have had."""
 
 from __future__ import annotations
 

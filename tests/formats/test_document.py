@@ -268,6 +268,11 @@ def test_no_line_takes_time_that_grows_with_the_square_of_its_length(line: str) 
     assert laid_out(line, str).split() == line.split()
 
 
+def test_a_rule_before_a_paragraph_begins_no_front_matter() -> None:
+    text = "---\nNote: read this\nmore prose\n\nNext prose"
+    assert sent(text) == ["Note: read this", "more prose", "Next prose"]
+
+
 def test_front_matter_and_hard_breaks_stay() -> None:
     text = "---\ntitle: The cat\n---\nThe cat sees\\\nthe dog.\n"
     assert sent(text) == ["The cat sees", "the dog."]
