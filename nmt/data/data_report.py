@@ -31,7 +31,7 @@ TOLD = (
     NO_LANGUAGE,
     TWO_LANGUAGES,
 )
-"""Beginnings of the names of figures that the summary tells"""
+"""The summary shows figures whose names start with one of these"""
 
 
 class _Report(RootModel[dict[str, dict[str, Any]]]):

@@ -1,7 +1,7 @@
-"""Pairs that have come before, found by hashes of 64 bits.
+"""Find repeated pairs by their 64-bit hashes.
 
-A corpus takes 8 bytes a pair, and three times as much for moments. Among 36 million pairs, two different ones have the
-same hash with a probability of 1 to 30,000.
+Hashes take 8 bytes per pair, and briefly three times as much while runs are merged. The probability that any two
+different pairs among 36 million have the same hash is about 1 in 30,000.
 """
 
 from __future__ import annotations
@@ -23,7 +23,10 @@ def hash_pairs(pairs: Iterable[Sequence[str]], languages: Sequence[str]) -> Hash
 
 
 class SeenPairs:
-    """The hashes of the pairs so far, in sorted runs, each at least twice as long as the next."""
+    """The hashes of the pairs so far, in sorted runs.
+
+    Each run is at least twice as long as the next, so there are few to search, and each hash is seldom merged again.
+    """
 
     def __init__(self) -> None:
         self._runs: list[Hashes] = []

@@ -48,14 +48,17 @@ class EpochPlan:
 
 
 Mixture = Sequence[tuple[int, float]]
-"""Of each training set, in the order of the corpus: its pairs, and how often an epoch passes over them; 1.5 repeats a
-random half"""
+"""For each training set, in corpus order: its number of pairs, and how often an epoch uses each.
+
+1.5 repeats a random half.
+"""
 
 
 def mixture_of(sizes: Sequence[int], data: Data) -> Mixture:
     """Return the mixture of training sets of these `sizes` by their weights and `data.temperature`."""
+    # At temperature T, a set's share of an epoch is proportional to its weight times size^(1/T): small sets gain.
     scaled = [size ** (1 / data.temperature) for size in sizes]
-    factor = sum(sizes) / max(sum(scaled), 1)  # an epoch stays as large
+    factor = sum(sizes) / max(sum(scaled), 1)  # keeps the number of pairs in an epoch
     mixture = []
     for size, part, dataset in zip(sizes, scaled, data.train, strict=True):
         weight = dataset.weight
@@ -108,11 +111,15 @@ def plan_epoch(
 def _sort(
     source_lengths: Ids, target_lengths: Ids, rows: Rows | None, random: np.random.Generator
 ) -> NDArray[np.int32]:
-    """Sort rows by length: key, random tie-breaker and row are packed into 64 bits and sorted in place."""
+    """Return rows sorted by length; `rows` of None means each row of the corpus once.
+
+    Each row becomes one 64-bit number: from the highest bits, its key, a random tie-breaker and the row itself. Sorting
+    these in place takes less memory than sorting by several arrays.
+    """
     longest_source = source_lengths.max(initial=0)
     longest_target = target_lengths.max(initial=0)
     longest = int(max(longest_source, longest_target)) + 1
-    span = 2 * longest + 1
+    span = 2 * longest + 1  # differences are from -longest to longest
     count = len(source_lengths) if rows is None else len(rows)
     row_bits = max(1, (len(source_lengths) - 1).bit_length())
     random_bits = 64 - row_bits - ((longest + 1) * span).bit_length()
@@ -131,7 +138,7 @@ def _sort(
         high = key.astype(np.uint64) << np.uint64(row_bits + random_bits) | tie << np.uint64(row_bits)
         packed[begin : begin + len(part)] = high | part.astype(np.uint64)
     packed.sort()
-    packed &= np.uint64((1 << row_bits) - 1)
+    packed &= np.uint64((1 << row_bits) - 1)  # only the row
     return packed.astype(np.int32)
 
 
@@ -159,7 +166,7 @@ def _cuts(order: NDArray[np.int32], source_lengths: Ids, target_lengths: Ids, ba
 
 
 def _sums(lengths: Ids) -> NDArray[np.int64]:
-    """Return how many tokens the first 0, 1, … sentences have together, with `</s>`: (pairs + 1,)."""
+    """Return cumulative token counts with `</s>`, starting from 0: (pairs + 1,)."""
     tokens = np.append(0, lengths.astype(np.int64) + 1)
     return np.cumsum(tokens)
 
@@ -207,6 +214,7 @@ class EpochPlans:
         """Return an epoch's plan; raise UserError if the leading rank does not write it in time."""
         settings = self.settings
         weights = [weight for _, weight in self.mixture]
+        # Everything that the plan depends on, so that no run uses a plan made with other settings
         shaping = [self.data, weights, settings.batch_tokens, settings.seed, epoch]
         key = hashlib.sha256(json.dumps(shaping).encode()).hexdigest()[:12]
         folder = self.out / f".epoch-{epoch}-{key}"

@@ -1,4 +1,4 @@
-"""What is found on the way through a split: where its files begin, examples of each kind, and other languages."""
+"""Observations made while a split is read: where each file begins, examples of what is dropped, other languages."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SHOWN = 60  # characters of each side of an example
 
 
 class Findings:
-    """What is found in a split, which is read once."""
+    """Observations about a split, collected in the one pass that reads it."""
 
     def __init__(self, data: Data, split: str, judge: LanguageJudge | None) -> None:
         self._data = data
@@ -26,14 +26,14 @@ class Findings:
         self.examples: dict[str, list[str]] = defaultdict(list)
         self._read = 0  # pairs
         self._lacking = 0  # units
-        self._begins: list[int] = []  # numbers of pairs before each part
+        self._begins: list[int] = []  # for each part, the number of pairs before it
         self._parts: list[Part] = []
 
     def read(self, parts: Iterable[Part]) -> Iterator[Pair]:
         """Yield the pairs of the next parts."""
         for part in parts:
             self._begins.append(self._read)
-            self._parts.append(part._replace(pairs=iter(())))
+            self._parts.append(part._replace(pairs=iter(())))  # keeps names and places, not the text
             for pair in part.pairs:
                 self._read += 1
                 yield pair

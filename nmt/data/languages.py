@@ -1,6 +1,6 @@
-"""Which pairs have a side that looks like another language than the one declared, in a sample of each data set.
+"""Find pairs with a side in another language than declared, in a sample of each data set.
 
-The languages are told by py3langid, if it is installed. Texts that are too short for it are not judged, and neither are
+py3langid identifies the languages, if it is installed. Texts that are too short for it are not judged, and neither are
 languages that it does not know.
 """
 
@@ -22,7 +22,7 @@ LIKELY = 0.5  # minimum probability of the other language
 UNLIKELY = 0.02  # maximum probability of the one declared
 NO_LANGUAGE = "zxx"  # numbers, markup, names of files
 WIDER = {"arz": "ar", "ary": "ar", "nn": "no", "sdh": "ku", "uzs": "uz", "wuu": "zh", "yue": "zh"}
-"""Languages that are also written under the code of another"""
+"""Languages whose texts are often labelled with a wider code: Egyptian Arabic (arz) as Arabic (ar)"""
 
 
 class Odd(NamedTuple):
@@ -41,7 +41,7 @@ def label_of(code: str) -> str:
 
 
 class LanguageJudge:
-    """What tells the language of a text."""
+    """Language identification by py3langid."""
 
     def __init__(self, identifier: Any) -> None:
         self._identifier = identifier
@@ -78,7 +78,7 @@ class LanguageSample:
 
     def __init__(self) -> None:
         self._chosen = dict[int, tuple[int, Pair]]()  # line and pair by hash
-        self._limit = 2**64 - 1
+        self._limit = 2**64 - 1  # pairs with higher hashes cannot be among the lowest `JUDGED`
 
     def add(self, first: int, pairs: Sequence[Pair], hashes: Hashes) -> None:
         """Consider the pairs that begin at line `first` of their split."""

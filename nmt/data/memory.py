@@ -1,4 +1,4 @@
-"""Translation memory: the translations that stand in data sets, found again by their sources."""
+"""Translation memory: look up the translation of a source in training data and in files named by --memory."""
 
 from __future__ import annotations
 
@@ -21,10 +21,11 @@ from nmt.recipe import Data, Dataset
 from nmt.recipe.data import UNITS, format_of
 from nmt.text.scripts import is_wide
 
+# Final punctuation, with the space that French puts before it
 _END = re.compile(r"(?<!\s)(\s*)(\.{3}|[.:…!。：！])\Z")
 _WIDE_ENDS = {".": "。", ":": "：", "!": "！"}  # of texts in Chinese and Japanese
-_POSITION = re.compile(r"%\d\$")
-_KEPT = Terms()
+_POSITION = re.compile(r"%\d\$")  # of an argument, as in %2$s
+_KEPT = Terms()  # without terms of the user: finds URLs, placeholders and the like
 
 
 class Remembered(NamedTuple):
@@ -40,21 +41,25 @@ class Remembered(NamedTuple):
     file: str = ""
     """Name of its file without the ending"""
     numbers: Numbers = ()
-    """Those that take this form of a plural"""
+    """The numbers that take this plural form (see `units.Numbers`); empty if the text is no plural"""
     is_own: bool = True
     """Whether the source is that of this plural form (msgid for the singular), not of another form of its unit"""
     is_named: bool = False
     """Whether it is of a file that was named as memory, not of training data"""
 
     def fits(self, numbers: Numbers) -> bool:
-        """Return whether it translates the form of a plural that these numbers take, or a text that is no plural."""
+        """Return whether it can translate the plural form for `numbers`; without numbers, a text that is no plural."""
         if not numbers:
             return self.is_own
         is_whole = len(self.numbers) != 1 or len(numbers) == 1  # it may lack the placeholder of its only number
         return not self.numbers or (telling_number(numbers) in self.numbers and is_whole)
 
     def nearness(self, source: str, context: str, file: str, numbers: Numbers) -> tuple[bool, ...]:
-        """Return whether it has these in common with a source: plural, context, being named, accelerator, end, file."""
+        """Return a sort key, most important first: how well this translation suits a source.
+
+        Is it a plural like the source? In the same context? From a file named as memory? With an accelerator and final
+        punctuation like the source's? From a file of this name?
+        """
         is_of_kind = bool(self.numbers) == bool(numbers)
         has_mark = (self.target != self.bare) == (self.source.strip() != self.key)
         has_end = bool(_END.search(self.bare)) == bool(_END.search(source))
@@ -112,7 +117,10 @@ class TranslationMemory:
         return max(found, key=rank, default=None)
 
     def recall_form(self, unit: Unit, form: int, string: ProgramString, file: str) -> tuple[Remembered, str] | None:
-        """Return what is known of a form of a unit, which `string` is, and its translation; None if nothing fits."""
+        """Look up `string`, a plural form of a unit; return the entry and its text as adapted, or None if nothing fits.
+
+        Where several forms have this source, a translation that is no plural does not say which form it is.
+        """
         is_shared = unit.sources.count(string.text) > 1
         found = self.recall(string.body.strip(), string.text, unit.context, file, unit.numbers_of(form))
         if found is None or (is_shared and not found.numbers):
@@ -272,8 +280,10 @@ def _of_file(file: BilingualFile, name: str) -> Iterator[Remembered]:
     for unit in file.units:
         for form, (own, target) in enumerate(zip(unit.sources, unit.targets, strict=False)):
             numbers = unit.numbers_of(form)
+            # A form for several numbers must show the number: "one file" would be wrong where the form also takes 21.
             if not target or unit.needs_review or (len(numbers) > 1 and not _has_placeholders(unit, target)):
                 continue
+            # A plural form is found by the source of any form; `dict.fromkeys` drops repeated sources in order.
             for source in dict.fromkeys([own, *unit.sources] if numbers else [own]):
                 body = file.accelerators.split(source)[0]
                 bare = file.accelerators.split(target, body != source)[0]
