@@ -44,6 +44,7 @@ def _folders(controller: str, groups: Path, own: Path) -> Iterator[Path]:
         return
     for line in own.read_text().splitlines():
         _, controllers, path = line.split(":", 2)
+        # 0::/path in version 2, which names no controllers; 4:cpu,cpuacct:/path in version 1
         if not controllers or controller in controllers.split(","):
             group = PurePosixPath(path)
             # In a container, the cgroup is mounted at the root, whatever its path outside.

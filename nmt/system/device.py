@@ -75,6 +75,7 @@ def available_memory(device: torch.device) -> int | None:
     except RuntimeError:  # CUDA's own allocator has no snapshots
         return int(free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device))
     for segment in segments:
+        # Pool (0, 0) is the default one; CUDA graphs have private pools, which other tensors cannot use.
         if segment["device"] == at and segment["segment_pool_id"] == (0, 0):
             free += segment["total_size"] - segment["allocated_size"]
     return int(free)

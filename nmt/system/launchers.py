@@ -46,9 +46,9 @@ class MeetingPoint(NamedTuple):
     host: str
     port: int
     run: str
-    """Name that tells the run from another one that its ranks might find there, if it is known"""
+    """Identifier of the run, so that ranks do not join another run at this address; empty if unknown"""
     is_served: bool
-    """Whether the launcher listens there, not rank 0"""
+    """Whether the launcher listens at this address; otherwise rank 0 does"""
 
 
 def find_world(environment: Mapping[str, str]) -> World | None:

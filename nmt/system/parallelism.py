@@ -17,7 +17,7 @@ from nmt.system.errors import UserError
 from nmt.system.launchers import World, cores_of_task
 
 MOST_PROCESSES = 16  # on a CPU, unless the user asks for more
-LEAST_SHARE = 500  # tokens of an update and side from which on a process of its own is faster than a thread
+LEAST_SHARE = 500  # with fewer tokens per update and side for each process, threads are faster than processes
 
 # --- devices ----------------------------------------------------------------------------------------------------
 

@@ -47,7 +47,10 @@ FALLBACKS = {
 
 @cache
 def find(name: str) -> Any:
-    """Return a function or value of `FALLBACKS`; None if this PyTorch lacks it. Options have their first value."""
+    """Return a function or value of `FALLBACKS`; None if this PyTorch lacks it.
+
+    An option keeps the value that it had at the first call, since results are cached.
+    """
     assert name in FALLBACKS
     module, _, attribute = name.partition(":")
     try:
@@ -65,9 +68,9 @@ def require(name: str) -> Any:
 
 
 def set_option(name: str, value: bool | int) -> None:
-    """Set an option of PyTorch's compiler, if this PyTorch has it; its value may be None."""
+    """Set an option of PyTorch's compiler, if this PyTorch has it."""
     assert name in FALLBACKS
     module, _, option = name.partition(":")
     with suppress(AttributeError, ImportError):
-        attrgetter(option)(import_module(module))
+        attrgetter(option)(import_module(module))  # raises if there is no such option; its value may be None
         setattr(import_module(module), option, value)
