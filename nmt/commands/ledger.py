@@ -16,7 +16,7 @@ _ESCAPES = str.maketrans({"\t": "\\t", "\n": "\\n", "\r": "\\r"})
 
 
 class Ledger:
-    """Defects of outputs."""
+    """Collector of suspicious outputs: counts each kind, reports the first few, and lists all in a table."""
 
     def __init__(self, path: Path | None, say: Callable[[str], None], held: ExitStack) -> None:
         """Open the table, tab-separated, if there is a path; it is complete when `held` is closed."""
@@ -24,7 +24,7 @@ class Ledger:
         self._say = say
         self._counts = Counter[str]()
         self.first = dict[str, str]()
-        """Where the first defect of each kind is"""
+        """File and unit of the first defect of each kind; `--strict` names them"""
         self._write = open_output(path, held) if path else None
         self._add_row(COLUMNS)
 

@@ -62,7 +62,10 @@ class Counts:
 
 
 class Statistics:
-    """Progress, speed and warnings of a search."""
+    """Progress, speed and warnings of a search.
+
+    `searched` counts a line when its search finishes, in any order; `add` counts it when it is written, in order.
+    """
 
     def __init__(self, doing: str, warnings: Mapping[str, Callable[[Any], int]], noun: str = "sentence") -> None:
         """Label the progress with `doing` and the lines with `noun`.
@@ -333,7 +336,7 @@ def _agree_on_plan(path: Path, job: Job, count: Callable[[], int]) -> dict[str, 
     if differences:
         problem = f"{folder}: holds blocks made with other settings or files: {', '.join(differences)}"
         raise UserError(problem, f"repeat the command that made them, or remove {folder} to start over")
-    return {**before, **plan}
+    return {**before, **plan}  # with the files' present stamps: equal contents may have another time
 
 
 def _read_plan(path: Path) -> dict[str, Any]:
@@ -349,7 +352,7 @@ def _described(settings: Mapping[str, Any], files: Mapping[str, Sequence[Any]]) 
     """Return everything that an output depends on, by name; `files` are the inputs by `identify`."""
     described: dict[str, Any] = json.loads(json.dumps(settings))
     for option, stamp in files.items():
-        described[option] = stamp[-1:]
+        described[option] = stamp[-1:]  # the hash; a copied file may have another time
     return described
 
 

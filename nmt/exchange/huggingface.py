@@ -114,7 +114,10 @@ def _tensors(weights: Mapping[str, Tensor], recipe: Recipe, tokenizer: Tokenizer
 
 
 def _tensors_of(module: Module, weights: Mapping[str, Tensor], order: Tensor) -> Iterator[tuple[str, Tensor]]:
-    """Yield the weights and biases of the modules of transformers that form one of ours."""
+    """Yield a module's weight and bias, split into the modules that transformers has for it, such as q, k and v.
+
+    Columns of a weight that reads the residual stream, or rows of one that writes to it, are put into `order`.
+    """
     weight = weights[f"{module.name}.weight"]
     bias = weights.get(f"{module.name}.bias", weight.new_zeros(len(weight)))
     if module.reads:
@@ -129,7 +132,10 @@ def _tensors_of(module: Module, weights: Mapping[str, Tensor], order: Tensor) ->
 
 
 def _rows(side: TargetVocabulary, start: bool) -> list[int]:
-    """Return our id for each id of transformers; with `start`, `<s>` for the `<pad>` that begins Marian's outputs."""
+    """Return our ids in the order of transformers' ids, which reorders our embedding rows.
+
+    With `start`, the row of `<pad>`, with which Marian's outputs begin, is that of our `<s>`.
+    """
     origins = origins_of(side)
     ids = [index for index, origin in enumerate(origins) if origin != NO_ID]
     ids.sort(key=origins.__getitem__)

@@ -150,8 +150,8 @@ def _with_default(model: Model, key: str) -> Any:
 def other_directions(recipe: Recipe, origin: Bundle) -> Iterator[str]:
     """Yield a note if training sets are of other directions than the model that training starts from.
 
-    Of a model with a choice of languages they may be. Codes of Marian models are compared only if they are reversed,
-    since theirs may be eng and deu where ours are en and de.
+    A model with a choice of languages may learn new ones, so it gets no note. Marian models get one only if the
+    direction is reversed: their codes may be eng and deu where ours are en and de, so a difference says nothing.
     """
     before = set(origin.recipe.data.directions)
     now = set(recipe.data.directions)
@@ -235,7 +235,7 @@ def _download(model: str, revision: str | None, name: str) -> Path:
 
 
 def _names(model: str, revision: str | None) -> list[str]:
-    """Return the names of a model's files on the hub; if it cannot be reached, of the weights that they used to be."""
+    """List a model's files on the hub; if it cannot be reached, assume pickled weights, as old models have."""
     from huggingface_hub import HfApi
 
     try:
@@ -266,7 +266,7 @@ def _proposed(model: str) -> str | None:
 
 
 def _is_of_main(api: HfApi, model: str, revision: str) -> bool:
-    """Return whether the pickled weights of a revision are those of main, so that the converted ones are, too."""
+    """Return whether a proposal has main's pickled weights; otherwise main has changed since they were converted."""
     there = api.get_paths_info(model, PICKLED, revision=revision)
     main = api.get_paths_info(model, PICKLED, revision=None)
     hashes = {getattr(file, "blob_id", "") for file in (*there, *main)}

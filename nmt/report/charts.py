@@ -115,7 +115,7 @@ def thinned(values: Column, most: int = POINTS) -> NDArray[np.intp]:
     finite = np.bincount(bucket[np.isfinite(values)], minlength=end)[1:]
     starts = np.cumsum(counts) - counts
     lowest = ascending[starts]
-    highest = ascending[starts + np.maximum(finite - 1, 0)]
+    highest = ascending[starts + np.maximum(finite - 1, 0)]  # the last one before a bucket's NaNs
     return np.unique([0, len(values) - 1, *lowest, *highest]).astype(np.intp)
 
 
@@ -165,7 +165,7 @@ def written_value(value: float, chart: Chart) -> str:
 
 
 def table(curves: Sequence[Curve], chart: Chart) -> list[list[str]]:
-    """Return a row per checkpoint, or per logged step without dev curves: the step and each curve's value there.
+    """Return at most `ROWS` rows, one per checkpoint, or per logged step without dev curves: step and curves' values.
 
     A training curve's value is the last one logged by then. A run that ended earlier has a dash.
     """
@@ -185,7 +185,7 @@ def _value_at(curve: Curve, step: float) -> float:
     row = int(np.searchsorted(steps, step, side="right")) - 1
     if row < 0 or step > steps[-1]:
         return float("nan")
-    if curve.part == "dev" and steps[row] != step:
+    if curve.part == "dev" and steps[row] != step:  # another run's checkpoint
         return float("nan")
     return float(curve.points["values"][row])
 
