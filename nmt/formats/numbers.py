@@ -26,6 +26,7 @@ _ORDINAL = re.compile(r"(\d{1,2})(?:st|nd|rd|th|[aeo]|er|re|ème)?")
 _LOOP = re.compile(r"(?<!\S)((?:\S++ ){1,8}?)\1\1+|(\S{1,8}?)\2\2+")  # of words, or of characters
 SHORTEST_LOOP = 7  # characters: hahaha is none
 _WORD = re.compile(r"[^\W\d_]{2,}")
+_STUTTER = re.compile(r"([^\W\d_])\1{4,}|([^\W\d_]{2,8})\2{2,}", re.IGNORECASE)  # of a letter or a syllable
 _ALPHABETS = ("LATIN", "CYRILLIC", "GREEK", "ARMENIAN", "HEBREW", "ARABIC")  # which no word mixes
 MOST_CHANGES = 100  # different numbers and names to look for in other words, which takes a search of the text each
 _SPELLED = (  # beginnings of words for 1 to 12 in English, German, French, Italian, Spanish, Portuguese and Dutch
@@ -67,9 +68,9 @@ def compare(source: str, output: str, asked: str = "") -> Changes:
 
 
 def is_garbled(source: str, output: str) -> bool:
-    """Return whether an output is no translation: if it has a word too often, or letters of two alphabets in a word.
+    """Return whether an output is no translation.
 
-    Too often is at least three times, and at least three more than the source has any word; two more are enough for a
+    It is none if it has a word too often, or a word of letters of two alphabets or of repeated syllables. Too often is at least three times, and at least three more than the source has any word; two more are enough for a
     word that is a quarter of the output.
     """
     here = _WORD.findall(source)
@@ -79,8 +80,11 @@ def is_garbled(source: str, output: str) -> bool:
         more = 2 if 4 * times >= len(there) else 3
         if times >= max(3, often + more):
             return True
-    new = set(there).difference(here)
-    return any(len(_alphabets(word)) > 1 for word in new)
+    stutters = _STUTTER.search(source) is not None  # as YYYY-MM-DD does
+    for word in set(there).difference(here):
+        if len(_alphabets(word)) > 1 or (not stutters and _STUTTER.search(word)):
+            return True
+    return False
 
 
 def _alphabets(word: str) -> set[str]:

@@ -112,6 +112,9 @@ def test_a_text_is_not_searched_for_each_of_its_numbers(monkeypatch: pytest.Monk
         ("Open the file", "Oткрыть файл", True),  # a Latin O
         ("Show Xфайл", "Показать Xфайл", False),  # which the source has
         ("no no no", "nein nein nein", False),
+        ("Show today", "räfträfträft", True),
+        ("Export", "bbbbbb", True),
+        ("YYYYY-MM-DD", "ÅÅÅÅÅ-MM-DD", False),
     ],
 )
 def test_what_repeats_a_word_or_mixes_alphabets_is_no_translation(source: str, output: str, garbled: bool) -> None:
