@@ -70,8 +70,9 @@ def compare(source: str, output: str, asked: str = "") -> Changes:
 def is_garbled(source: str, output: str) -> bool:
     """Return whether an output is no translation.
 
-    It is none if it has a word too often, or a word of letters of two alphabets or of repeated syllables. Too often is at least three times, and at least three more than the source has any word; two more are enough for a
-    word that is a quarter of the output.
+    It is none if it has a word too often, or a word of letters of two alphabets or of repeated syllables. Too often is
+    at least three times, and at least three more than the source has any word; two more are enough for a word that is a
+    quarter of the output.
     """
     here = _WORD.findall(source)
     there = _WORD.findall(output)
