@@ -82,10 +82,11 @@ def load(
     task: TaskName = "parse" if bundles[0].task.has_trees else "translate"
     for bundle in bundles:
         bundle.check_task(task)
+    # JSON, which is YAML as well, is how overrides are written.
     settings = override_decoding(bundles[0].recipe, [f"{key}={json.dumps(v)}" for key, v in decoding.items()])
     if task == "parse" and (to or source):
         raise UserError(f"{to or source}: a parser has no choice of languages", "leave to and source out")
-    if to or source:
+    if to or source:  # only to raise now, not at the first call
         tokenizer.complete((source, to), bundles[0].recipe.data.directions)
     models = Saved(bundles, device, workers, threads, forks=False, say=_silent)
     if task == "parse":

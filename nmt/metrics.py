@@ -22,11 +22,11 @@ from nmt.text.scripts import is_unspaced
 if TYPE_CHECKING:
     from sacrebleu.metrics.base import Metric
 
-# The last line of sacreBLEU's warning about tokenised text is about a parameter that only its own users have.
+# Hide the line of sacreBLEU's warning about tokenised text that recommends a parameter which nmt does not offer.
 logging.getLogger("sacrebleu").addFilter(lambda record: "`force`" not in record.getMessage())
 
 Lines = Sequence[str]
-SAMPLES = 1000  # of the bootstrap, as sacreBLEU has them
+SAMPLES = 1000  # of the bootstrap; sacreBLEU's default
 SEED = 12345  # likewise
 COMPOUND = re.compile(r"(\S)-(\S)")  # matches do not overlap: a-b-c is split only at the first hyphen
 
@@ -109,7 +109,7 @@ def unknown_words(language: str, references: Lines) -> str | None:
 
 
 METRICS = ("bleu", "chrf", "ter", "tokenised", "paper")
-OF_WORDS = ("tokenised", "paper")  # metrics on words, which need Moses' tokenizer
+OF_WORDS = ("tokenised", "paper")  # metrics on the words of Moses' tokenizer
 LABELS = {"bleu": "BLEU", "chrf": "chrF2", "ter": "TER", "tokenised": "BLEU-tokenised", "paper": "BLEU-2017"}
 NOTES = {
     "tokenised": "for comparison with figures on words that Moses cut only",
@@ -265,6 +265,7 @@ def _metric(
     from sacrebleu.metrics import BLEU, CHRF, TER
 
     metric: Any
+    # 13a is the default of sacreBLEU.
     tokenizer = tokenizer_of(language) or ("char" if references and is_unspaced(references[0]) else "13a")
     if name == "chrf":
         metric = CHRF(lowercase=lowercase)  # spaces do not count
@@ -284,7 +285,7 @@ def _metric(
         metric = BLEU(lowercase, tokenize="none", smooth_method="none", force=True)
         metric.tokenizer = partial(moses, compounds=name == "paper")
         metric.tokenizer_signature = moses.signature + "-compounds" * (name == "paper")
-    if references is not None:
+    if references is not None:  # for all later calls, which pass None
         metric._ref_cache = metric._cache_references(references)
     return cast("Metric", metric)
 

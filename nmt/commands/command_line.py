@@ -92,8 +92,8 @@ def option(described: str, type: Any = None, section: str = MORE, only: str = ""
     """Declare a dataclass field as a command-line option in a section of the help text.
 
     `described` is a line of that text: the flag, a word for its value if it takes one, two spaces, and what it means,
-    such as `--beam N  Beam size`. `type` defaults to that of the word: `TEXT`, or what `BY_METAVAR` says. Of several
-    commands with these options, `only` one has this.
+    such as `--beam N  Beam size`. `type` defaults to that of the word: `TEXT`, or what `BY_METAVAR` says. `only`
+    names the one command that has this option, if several share the dataclass.
     """
     usage, _, help = described.partition("  ")
     flag, _, metavar = usage.partition(" ")
@@ -175,7 +175,7 @@ def refuse(options: Options, names: str, why: str, when: object = True) -> None:
     Do nothing unless `when` is true.
     """
     refused = names.split()
-    _check_names(options, refused)
+    _check_names(options, refused)  # always, so that a misspelt name does not go unnoticed
     if not when:
         return
     for name, flag in flags_of(options).items():
@@ -242,7 +242,7 @@ class Command(click.Command):
 class LineCommand(Command):
     """A command that reads lines from stdin or a file, and says so if sentences are passed as arguments."""
 
-    allow_extra_args = True
+    allow_extra_args = True  # click leaves them to `parse_args`
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the options; raise BadArgumentUsage, which names --input, if there are positional arguments."""
@@ -282,4 +282,4 @@ class CommandGroup(click.Group):
 def write_examples(formatter: click.HelpFormatter, title: str, examples: Examples) -> None:
     """Write a section of command lines, each with its explanation beside or below it."""
     with formatter.section(title):
-        formatter.write_dl(examples, col_max=44)
+        formatter.write_dl(examples, col_max=44)  # explanations of longer commands stand below

@@ -29,7 +29,7 @@ class Ledger:
         self._add_row(COLUMNS)
 
     def add(self, kind: str, file: str, unit: str, source: str, translation: str) -> None:
-        """Add a defect of a unit, or of a line."""
+        """Add a defect of a unit, which people know by its name or line; the translation may be empty."""
         self._counts[kind] += 1
         self.first.setdefault(kind, f"{file}, {unit}")
         self._add_row((file, unit, kind, source, translation))

@@ -110,6 +110,7 @@ def ending_of(error: BaseException) -> Ending:
         case io.UnsupportedOperation():  # open_standard_streams has opened stdout read-only
             hint = "redirect stdout to a file or a pipe"
             return Ending(1, "stdout is closed, so the result has nowhere to go", hint)
+        # A file name that the locale cannot write
         case UnicodeEncodeError() if error.encoding == sys.getfilesystemencoding() != "utf-8":
             return ending_of(unwritable_name(error.object))
         case OSError():  # such as a full disk

@@ -116,7 +116,7 @@ class Statistics:
         return number
 
     def warn(self, warnings: Mapping[str, int], number: int = 0) -> None:
-        """Count the warnings of a line, each with how often it occurs."""
+        """Count the warnings of line `number`, each with how often it occurs; 0 for text that is no line."""
         self.counts.add(Counts(warnings={name: (times, number) for name, times in warnings.items()}))
 
     def occurring(self, result: LineResult) -> dict[str, int]:
@@ -208,9 +208,10 @@ class Blocks:
         """Find out which blocks of the plan are finished."""
         self.lines: int = plan["lines"]
         self._size: int = plan["block_lines"]
-        self._numbers = range(-(-self.lines // self._size))
+        self._numbers = range(-(-self.lines // self._size))  # rounded up: the last block may be shorter
         self._output = job.output
         self._folder = folder_of(job.output)
+        # Here and below, HASHES: {} makes the file hold a hash of its own contents.
         self._record = {"job": _described(plan["settings"], plan["files"]), HASHES: {}}
         self._files = {path: plan["files"][option] for option, path in job.inputs.items()}
         self._finished: dict[int, tuple[Counts, str]] = {}  # counts and text hash by block number
@@ -352,7 +353,7 @@ def _described(settings: Mapping[str, Any], files: Mapping[str, Sequence[Any]]) 
     """Return everything that an output depends on, by name; `files` are the inputs by `identify`."""
     described: dict[str, Any] = json.loads(json.dumps(settings))
     for option, stamp in files.items():
-        described[option] = stamp[-1:]  # the hash; a copied file may have another time
+        described[option] = stamp[-1:]  # the hash; as a list, which `_differences` does not print
     return described
 
 

@@ -62,8 +62,8 @@ def train(options: TrainOptions) -> None:
 
     settings = recipe.training
     found = find_world(os.environ)
-    computing = threads_of_torch(options.threads)
-    on_cpu = ranks_on_cpu(computing, settings.batch_tokens, bool(settings.compile))
+    torch_threads = threads_of_torch(options.threads)
+    on_cpu = ranks_on_cpu(torch_threads, settings.batch_tokens, bool(settings.compile))
     ranks = count_ranks(options.device, options.devices, on_cpu, found)
     if options.plan:
         if found is None or found.rank == 0:
@@ -79,7 +79,7 @@ def train(options: TrainOptions) -> None:
             start.launch(ranks, sys.argv[1:], options.out, options.console)
             return
         choose_device("cpu", 1)  # forks would not inherit other threads
-        group = ForkedGroup(ranks, computing)
+        group = ForkedGroup(ranks, torch_threads)
     else:
         device = choose_device(device_of(options.device, world), threads_of_rank(options.threads, world))
         group = Group(world, settings.timeout_minutes, device, options.console.say)
@@ -88,8 +88,8 @@ def train(options: TrainOptions) -> None:
         threads = threads_in_all(options.threads)
         budget = start.train(recipe, options.out, console, group, threads, base, held)
         if settings.minutes is not None and group.leads:
-            if ranks > 1:
-                choose_device("cpu", computing)
+            if ranks > 1:  # the forks have ended and left their threads to this process
+                choose_device("cpu", torch_threads)
             _end(options.out, group.device, console, budget, settings.report)
 
 
@@ -189,7 +189,7 @@ def _described(average: Bundle, options: AverageOptions) -> str:
         limit = "available"
     text = f"averaged {len(steps)} checkpoint{plural}, update{plural} {updates}"
     wanted = options.best or options.last
-    if not wanted and not average.recipe.training.falls:
+    if not wanted and not average.recipe.training.falls:  # otherwise, as many as helped were averaged
         wanted = average.recipe.training.average_last
     if isinstance(wanted, int) and len(steps) < wanted:
         text += f" (only {len(steps)} {limit}, {wanted} requested)"
@@ -222,7 +222,7 @@ def export(options: AverageOptions) -> None:
         raise click.UsageError(f"--format {form} needs --out FILE{suffix}")
     if out is None:
         raise click.UsageError(f"--format {form} needs --out, the folder to write")
-    bundle, _ = resolve(ckpts)
+    bundle, _ = resolve(ckpts)  # `ckpts` itself, or a bundle inside of a run
     if bundle.path == ckpts and (options.last or options.best):
         raise click.UsageError(f"--last and --best need a run's directory, but {ckpts} is a bundle")
     if form == "huggingface":  # fail before computing the average

@@ -171,7 +171,7 @@ class LineSearch:
         terms = None
         if options.terms:
             settings["--terms"] = sha256(options.terms)
-            terms = Terms(read_terms(options.terms), common=False)
+            terms = Terms(read_terms(options.terms), common=False)  # only to check what comes from memory
         with ExitStack() as held:
             ledger = Ledger(options.ledger, self.say, held)
             translation = FileTranslation(

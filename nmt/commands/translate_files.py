@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import signal
-from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
@@ -119,7 +118,7 @@ def _named(source: Path, output: Path | None) -> tuple[Path, list[Path]]:
     beginning, *wildcards = re.split(r"[*?\[]", str(source))
     if source.exists() or not wildcards:
         return source, [source]
-    root = Path(beginning + "x").parent
+    root = Path(beginning + "x").parent  # the last folder before the first wildcard
     found: list[Path] = []
     for match in sorted(map(Path, glob(str(source), recursive=True))):
         found += _within(match, output, root)
@@ -245,6 +244,7 @@ class _Kept(NamedTuple):
 
     unit: Unit
     other: Unit
+    """What the unit becomes: itself, or the one in the older version"""
     is_reviewed: bool
 
 
@@ -266,6 +266,7 @@ class _Job:
         """Read the file."""
         content = content_of(self.source)
         self.file = BilingualFile(self.source, self._languages, content)
+        # In place, the input is the output, which each run changes.
         self.made_from = "" if self.is_in_place else content_hash(content)
 
     def merge(self, everything: bool) -> list[tuple[Unit, Sequence[str], bool]]:
@@ -274,13 +275,13 @@ class _Job:
         Return these units, each with the forms that stay, and whether they need review. What a person has done in an
         existing output, its record says. Raise UserError if the output is unreadable.
         """
-        self.record = Written.of(self.output)
+        self.record = Written.of(self.output)  # what nmt wrote there last
         self.old = _content(self.output)
         self.kept = list[_Kept]()
-        self.theirs = set[str]()
-        self.both = list[Unit]()
-        self.gone = list[Unit]()
-        self.older: BilingualFile | None = None
+        self.theirs = set[str]()  # names of units that are the work of people
+        self.both = list[Unit]()  # units that a person has changed, and the input as well
+        self.gone = list[Unit]()  # work of people on units that the input no longer has
+        self.older: BilingualFile | None = None  # what `old` holds; None in place, or if there is nothing
         pairs: Sequence[tuple[str, Unit] | None] = []
         if not self.is_in_place and self.old.strip() != b"":
             self.older = self.file.other(self.output, self.old)
@@ -347,7 +348,7 @@ class _Job:
         return self.kept[-1]
 
     def _is_reviewed(self, name: str, unit: Unit) -> bool:
-        """Return whether a person has reviewed a unit, of which it says that nmt wrote it."""
+        """Return whether a person has reviewed a unit whose note still says that nmt translated it."""
         is_known = self.file.has_marks and self.file.has_own_notes
         return unit.origin != "" and not unit.needs_review and (is_known or self.record.knows(name))
 
@@ -429,13 +430,14 @@ class FileTranslation:
         self._settings = settings
         self._terms = terms
         self._jobs = list[_Job]()
-        # Of the model, by what it was given: outputs, those that are used, and their defects
+        # By the text that the model was given
         self._outputs = dict[str, str]()
-        self._known = defaultdict[str, str](str)
+        self._known = dict[str, str]()  # outputs to use: empty if garbled, or until the text has been searched
         self._defects = dict[str, Mapping[str, int]]()
-        self.otherwise = 0
+        # Numbers of strings for the summary
+        self.otherwise = 0  # from memory, not as in --terms
         self.empty = 0
-        self.left = 0
+        self.left = 0  # with ICU messages, which are not translated
         for path, output in _in_languages(files, data.languages, say):
             job = _Job(path, output, data.languages)
             has_texts = job.file.units or job.file.unfilled
@@ -570,7 +572,7 @@ class FileTranslation:
         except (ExpatError, ValueError):  # a placeholder is lost, or it is no XML
             self.empty += len(own)
             empty = [form for form, text in own.items() if not text]
-            string = gap.strings[min(empty or own)]
+            string = gap.strings[min(empty or own)]  # of the first form without a text, or the first of all
             outputs = [self._outputs[text] for text in string.used(self._known) if text in self._outputs]
             return [("left empty", gap.unit, string.text, " ".join(outputs))]
         said = list[tuple[str, Unit, str, str]]()

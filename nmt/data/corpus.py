@@ -93,9 +93,9 @@ class PairEncoder:
     symbols: Sequence[tuple[Sequence[int], Sequence[int]]] = ()
     """Symbols of languages that begin each side, by data set; by default none"""
     older: Sequence[tuple[TargetVocabulary, TargetVocabulary]] = ()
-    """Vocabularies that encode each side, by data set, where `vocabularies` have languages added to them"""
+    """By data set, the vocabularies to encode it with; empty unless languages were added to `vocabularies`"""
     typed: frozenset[int] = frozenset()
-    """Symbols of which users type one at the beginning of each source, only in data sets without `symbols`"""
+    """Language symbols, one of which users type before each source, unless the data set has `symbols`"""
 
     @cached_property
     def _evaluation_sources(self) -> frozenset[str]:
@@ -128,7 +128,8 @@ class PairEncoder:
             if dropped[reason] and reason != HELD_OUT:
                 examples[reason] = dropped[reason][:EXAMPLES]
         texts = pairs if self.keep_all else None
-        return EncodedChunk(chunk.dataset, len(chunk.pairs), source, target, lines, texts, +counts, examples)
+        counts = +counts  # without zeros
+        return EncodedChunk(chunk.dataset, len(chunk.pairs), source, target, lines, texts, counts, examples)
 
     def _usable(self, chunk: Chunk, dropped: dict[str, list[Numbered]]) -> tuple[list[int], list[Pair]]:
         """Return the line numbers of the pairs that are encoded, and these; add those with a defect to `dropped`."""

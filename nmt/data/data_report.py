@@ -91,6 +91,7 @@ def summary(out: Path, report: dict[str, dict[str, Any]], tokenizer: Tokenizer, 
             yield f"  {split}: {_described(figures, has_trees)}"
     for figures in report.values():
         for reason, examples in figures["examples"].items():
+            # An example begins with its place: show one, and the places of the others.
             places = ", ".join(example.partition(": ")[0] for example in examples[1:])
             also = f"; also {places}" if places else ""
             yield f"  {reason}: {printable(examples[0] + also)}"

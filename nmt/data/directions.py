@@ -37,7 +37,7 @@ def check_directions(data: Data, tokenizer: Tokenizer | None, new: Collection[st
     is_forced = tokenizer is not None and tokenizer.forced
     for where, dataset in _named(data):
         if dataset.languages is None and (is_typed or dataset.take is not None):
-            continue  # texts may begin with a symbol, or are of each direction
+            continue  # its texts may begin with a language symbol; what is taken has all directions of its set
         direction = data.of(dataset).languages
         source, target = direction
         for language in (source, target) if is_forced else (target,):
@@ -52,7 +52,7 @@ def check_directions(data: Data, tokenizer: Tokenizer | None, new: Collection[st
 
 
 def _named(data: Data) -> Iterator[tuple[str, Dataset]]:
-    """Yield each data set as recipes have it, after its key."""
+    """Yield each data set with its key in the recipe, such as data.train.0."""
     for split in ("train", "valid", "test"):
         for index, dataset in enumerate(getattr(data, split)):
             yield f"data.{split}.{index}", dataset

@@ -31,9 +31,9 @@ from nmt.system.files import clear_parts, remove_directory
 from nmt.system.integrity import read_manifest
 from nmt.system.processes import claimed
 
-FORMAT = 2
+FORMAT = 2  # version of fingerprint.json
 MANIFEST = "fingerprint.json"
-KEPT = 2  # folders of a name that nobody uses
+KEPT = 2  # maximum number of unused folders per name
 DIGITS = 12  # of a fingerprint in the name of a folder
 
 
@@ -142,7 +142,7 @@ def _inputs(recipe: Recipe, tokenizer_from: Path | None, before: Mapping[str, An
             unchanged = hashes_before if settings == described else []
             contents[split].append([described, _hashes(dataset, data, known, unchanged, stamps)])
     limits: list[Any] = [data.max_length, data.max_ratio]
-    if data.duplicates == "drop":
+    if data.duplicates == "drop":  # the default adds nothing, so older fingerprints stay valid
         limits.append("drop duplicates")
     what = {
         "format": FORMAT,

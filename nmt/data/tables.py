@@ -19,7 +19,7 @@ from nmt.text.lines import read_lines, stripped
 from nmt.text.scripts import UNSPACED
 
 LOOKED_AT = 1000  # lines at the beginning of a table
-SHOWN = 40  # characters of a cell
+SHOWN = 40  # characters of a cell in an error
 FEW_ROWS = 20  # too few to correlate
 LABELS = 0.9  # minimum share of labels in a column of them
 TEXTS = 0.5  # maximum share of labels in a column of texts
@@ -52,6 +52,7 @@ def read_table(path: Path, fields: Sequence[str]) -> Iterator[tuple[str, str]]:
         elif len(cells) < needed:
             is_broken = _is_open(cells[-1]) or _is_open(before[-1])
             raise _too_few(f"{path}:{number}", needed, len(cells), is_broken)
+        # A row that was broken within a cell: both parts of the cell count.
         elif len(before) + len(cells) == width + 1 and _is_open(before[-1]) and _closes(cells[0]):
             raise _too_few(f"{path}:{number - 1}", width, len(before), True)
         if not width:

@@ -83,7 +83,7 @@ def specification(bundle: Bundle, positions: int, quantization: str) -> Any:
     from ctranslate2.specs import transformer_spec as specs
 
     check_room(
-        2 * 8 * positions * bundle.recipe.model.d_model,
+        2 * 8 * positions * bundle.recipe.model.d_model,  # two tables, computed in float64
         host_memory(),
         f"decoding.max_source and max_extra: encodings of {positions:,} positions",
         "--set decoding.max_source=1024 --set decoding.max_extra=50",

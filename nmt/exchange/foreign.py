@@ -37,13 +37,13 @@ KINDS = (
     ((WHOLE,), "holds weights, but no file that says of what model", f"copy bundle.json or config.json beside {WHOLE}"),
     (("tokenizer*.json", "*.spm", "sentencepiece*.model"), "holds a tokenizer without a model", "name the whole model"),
 )
-"""For each kind of model names of its files, what it is, and a hint"""
+"""For each kind of model: patterns of its files' names, what it is, and a hint. The first kind that matches counts"""
 
 
 def explain(name: str, origin: str, files: Collection[str]) -> UserError | None:
     """Return an error that says what a model of another program is, by the names of its `files`; None if unknown.
 
-    Users call it `name`, and transformers calls it `origin`.
+    `name` is what the user typed; `origin` is what transformers calls it: a path, or ORG/NAME.
     """
     for patterns, what, hint in KINDS:
         found = [file for file in files if _matches_any(file, patterns)]

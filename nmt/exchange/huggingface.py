@@ -198,6 +198,7 @@ def _model_config(recipe: Recipe, tokenizer: Tokenizer) -> dict[str, Any]:
 
 def generation_config(decoding: Decoding, tokenizer: Tokenizer) -> dict[str, Any]:
     """Return the contents of generation_config.json that best approximate our search."""
+    # `<pad>`, `<unk>` and `<s>`, the symbols before `</s>`
     suppressed = [origin for origin in origins_of(tokenizer.target)[:EOS] if origin != NO_ID]
     if tokenizer.shared and not tokenizer.lossy:
         suppressed += tokenizer.source.languages.values()
@@ -210,6 +211,7 @@ def generation_config(decoding: Decoding, tokenizer: Tokenizer) -> dict[str, Any
         **_ids(tokenizer),
     }
     if decoding.beam > 1:  # transformers warns about these in greedy search
+        # With this power, (length)^p and our (5 + length)^α grow at the same rate at USUAL_LENGTH.
         config["length_penalty"] = round(decoding.alpha * USUAL_LENGTH / (USUAL_LENGTH + 5), 3)
         config["early_stopping"] = False  # "never" is several times slower and finds the same outputs
     return config

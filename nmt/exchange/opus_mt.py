@@ -205,7 +205,7 @@ class MarianBundle(Bundle):
             tied = "none"
         elif config.get("share_encoder_decoder_embeddings", True):
             tied = "all"
-        usual = {"dropout": 0.1}  # of the others, 0
+        usual = {"dropout": 0.1}  # default in transformers, where that of the others is 0
         biased = self._biased()
         return {
             **{ours: config.get(theirs) for theirs, ours in SIZES.items()},
@@ -299,7 +299,7 @@ class _Tensors:
 
     def pop_tied(self, names: Sequence[str], *shape: int) -> Tensor:
         """Pop a tied matrix stored under one or more of `names`; raise UserError if its copies differ."""
-        first, *others = [name for name in names if name in self] or [names[0]]
+        first, *others = [name for name in names if name in self] or [names[0]]  # `pop` reports it as missing
         matrix = self.pop(first, *shape)
         for name in others:
             if not bool((matrix == self.pop(name, *shape)).all()):
@@ -397,6 +397,7 @@ def _rows(origins: Sequence[int], start: int) -> list[int]:
 
 def _select(matrix: Tensor, origins: Sequence[int], start: int, config: Model) -> Tensor:
     """Return an embedding matrix in the order of our ids and states."""
+    # The source may lack the start symbol's row; any will do, since no source has `<s>`.
     rows = _rows(origins, min(start, len(matrix) - 1))
     return _ordered(matrix[rows], config, 1)
 

@@ -56,7 +56,7 @@ def _resolve(path: Path) -> tuple[Bundle, str]:
     commit = ""
     if str(path).startswith("hf:"):
         folder = fetch(path)
-        commit = f", commit {folder.name[:12]}"
+        commit = f", commit {folder.name[:12]}"  # the hub's cache has a folder for each commit
     if is_marian(folder):
         return MarianBundle.read(folder), f"model: {path}{commit} (of transformers{_licence(folder)})"
     if path.is_dir():

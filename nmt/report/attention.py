@@ -72,9 +72,9 @@ class AttentionView:
         self._stream = stream
         self._path = path
         self._bundle = bundle
-        self._kept: list[tuple[list[int], list[int]]] = []
+        self._kept: list[tuple[list[int], list[int]]] = []  # subwords of source and output
         self._sentences = 0
-        self._long = 0
+        self._long = 0  # sentences that were left out
 
     def add(self, result: LineResult) -> None:
         """Collect a line's parts, each with its best output or first sample, up to the maximum number and length."""

@@ -107,7 +107,7 @@ def thinned(values: Column, most: int = POINTS) -> NDArray[np.intp]:
     """
     if len(values) <= most:
         return np.arange(len(values))
-    edges = np.linspace(0, len(values), most // 2).astype(np.intp)[:-1]
+    edges = np.linspace(0, len(values), most // 2).astype(np.intp)[:-1]  # two values of each bucket
     bucket = np.searchsorted(edges, np.arange(len(values)), side="right")  # (values,), from 1
     ascending = np.lexsort((values, bucket))  # by bucket, then by value; NaN sorts last
     end = len(edges) + 1
@@ -282,7 +282,7 @@ def _lines(curve: Curve, name: str) -> Iterator[dict[str, Any]]:
     values = curve.points["values"]
     if curve.is_smoothed:
         yield _line(curve, name, "faint", values, thinned(values))
-        yield _line(curve, name, "smooth", smoothed(values), spaced(len(values), POINTS // 4))
+        yield _line(curve, name, "smooth", smoothed(values), spaced(len(values), POINTS // 4))  # without spikes, few do
     else:
         yield _line(curve, name, "", values, thinned(values))
 

@@ -117,7 +117,7 @@ def read_run(path: Path) -> RunRecord:
     base = _base(about)
     average = _read_average(path, found)
     in_use = average
-    if average and found and average.step < found[-1].step:
+    if average and found and average.step < found[-1].step:  # `nmt translate` takes a checkpoint instead
         in_use = None
     logged, validated = read_figures(path / LOG, recipe.task)
     ranks = map(recipe.task.rank, validated["score"])
@@ -219,6 +219,7 @@ def read_figures(path: Path, task: Task) -> tuple[dict[str, Column], dict[str, C
 
 def _rows(columns: Mapping[str, Column], chosen: NDArray[np.bool_]) -> dict[str, Column]:
     """Return the chosen rows sorted by step; if a step has several, the last one."""
+    # Newest first, since np.unique returns the first row of each step
     newest_first = np.flatnonzero(chosen & ~np.isnan(columns["step"]))[::-1]
     _, first = np.unique(columns["step"][newest_first], return_index=True)
     return {name: column[newest_first[first]] for name, column in columns.items()}

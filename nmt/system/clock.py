@@ -10,9 +10,12 @@ BEGAN = "NMT_BEGAN"  # environment variable: the monotonic time, in seconds, at 
 
 
 def begin(anew: bool = False) -> None:
-    """Note when this process began, unless its parent has noted when it did; with `anew`, note the present time."""
+    """Note when the command began, for this process and its children, unless a parent has done so.
+
+    With `anew`, it begins now: ranks that are started again count only their own time.
+    """
     if anew or BEGAN not in os.environ:
-        before = 0.0 if anew else time.process_time()  # to start Python
+        before = 0.0 if anew else time.process_time()  # what Python took to start
         os.environ[BEGAN] = repr(time.monotonic() - before)
 
 

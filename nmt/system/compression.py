@@ -30,7 +30,7 @@ zstd = import_module("compression.zstd") if find_spec("_zstd") else None  # sinc
 FORMATS = {".gz": ("gzip", gzip), ".bz2": ("bzip2", bz2), ".xz": ("xz", lzma), ".zst": ("zstd", zstd)}
 """Program and library by the suffix of names, which may be in upper case"""
 MAGIC = re.compile(rb"(\x1f\x8b\x08)|(BZh[1-9](?:1AY&SY|\x17rE8P\x90))|(\xfd7zXZ\0)|(\x28\xb5\x2f\xfd)")
-"""The first bytes of files, a group for each of FORMATS"""
+"""The first bytes of files, a group for each of FORMATS; bzip2 has others for an empty text"""
 DAMAGED = (OSError, EOFError, zlib.error, lzma.LZMAError, *((zstd.ZstdError,) if zstd else ()))
 """What reading a damaged file raises"""
 

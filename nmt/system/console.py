@@ -90,6 +90,7 @@ def width_of(stream: IO[str]) -> int:
 class Wrapper(TextWrapper):
     """A `TextWrapper` that breaks lines only at spaces and after the bars of a metric's signature."""
 
+    # The pattern that TextWrapper uses if it does not break on hyphens
     wordsep_simple_re = re.compile(r"(\s+|(?<=\|))")
 
 

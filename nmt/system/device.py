@@ -41,7 +41,7 @@ def let_waiting_threads_sleep() -> None:
 def choose_device(name: str, threads: int | None, worker: int | None = None) -> torch.device:
     """Resolve a device by `find_device` and make it current; configure PyTorch's threads, kernels and allocators.
 
-    `threads` defaults to those of `threads_of_torch`.
+    `threads` defaults to those of `threads_of_torch`; `worker` is the number of one of several, as for `find_device`.
     """
     import torch
 

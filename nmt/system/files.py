@@ -319,7 +319,7 @@ def digest(path: Path, kind: Callable[[], Any], hint: str) -> str:
 def stamp(path: Path) -> list[int]:
     """Return a file's size, mtime, ctime and inode, of which at least one changes with its content.
 
-    Who replaces or writes a file may give it the size and mtime of the old one, as `cp -p` and `mv` do.
+    Size and mtime are not enough: `cp -p` and `mv` may put a file of the same size and mtime in its place.
     """
     status = path.stat()
     return [status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino]
@@ -334,7 +334,7 @@ def identify(path: Path, before: list[Any] | None) -> list[Any]:
 
 
 def _sync(path: Path) -> None:
-    """Sync a file, or a directory if its file system can and its permissions allow it: some of networks cannot."""
+    """Sync a file, or a directory if its permissions and file system allow it; some network file systems do not."""
     try:
         descriptor = os.open(path, os.O_RDONLY)
         try:

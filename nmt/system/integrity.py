@@ -2,8 +2,8 @@
 
 A directory's manifest (`bundle.json` of a bundle or `fingerprint.json` of prepared data) holds under `hashes` the
 xxh3_64 of every other file and of its own contents. Files are verified when read. This detects accidents such as bit
-rot or an incomplete copy, not attackers, who could also change the hashes. Who edits a file deletes `hashes`; nothing
-is verified then.
+rot or an incomplete copy, not attackers, who could also change the hashes. To edit a file by hand, delete `hashes`:
+nothing is verified then.
 """
 
 from __future__ import annotations

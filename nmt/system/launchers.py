@@ -20,8 +20,8 @@ BY_TORCHRUN = "TORCHELASTIC_RUN_ID"
 BY_MPI = {"OMPI_COMM_WORLD_SIZE": "OMPI_COMM_WORLD_RANK", "PMI_SIZE": "PMI_RANK"}  # of Open MPI; of MPICH and Slurm
 MOST_RANKS = 1 << 20
 MOST_PORTS = 65_535
-# Rendezvous ports of Slurm steps: below those that Linux gives to connections. Steps of a job are a prime apart, and so
-# have ports of their own; jobs of one step have the same only if they are PORTS jobs apart.
+# Slurm steps meet at ports 20,000 to 32,767, below those that Linux gives to outgoing connections. The steps of
+# a job are a prime number of ports apart, and so differ; the first steps of two jobs do within PORTS job ids.
 FIRST_PORT = 20_000
 PORTS = 12_768
 BETWEEN_STEPS = 1_009

@@ -128,7 +128,7 @@ class Forks:
         for number in STOPS:
             signal.signal(number, signal.SIG_IGN)
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != self._parent:
+        if os.getppid() != self._parent:  # the parent ended before this call
             os._exit(1)
         for each in of_parent:
             each.close()
@@ -139,7 +139,7 @@ class Forks:
         Raise UserError if a rank has failed or was killed.
         """
         if self._to_parent is not None:
-            self._to_parent.send_bytes(json.dumps([value]).encode())
+            self._to_parent.send_bytes(json.dumps([value]).encode())  # of length 1, where a failure has 3
             values: list[Any] = json.loads(self._to_parent.recv_bytes())
             return values
         values = [value, *(self._receive(*each) for each in self._forks.items())]
