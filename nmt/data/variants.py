@@ -89,7 +89,7 @@ def without_final_mark(text: str, language: str = "") -> str:
 
 
 def with_typos(text: str, random: Random, at_least: int = 0) -> str:
-    """Return a text with a typo in one of `EVERY` words: two letters swapped, one left out, doubled, or a key beside it.
+    """Return a text with a typo in one of `EVERY` words: letters swapped, or one left out, doubled or of the next key.
 
     A rest of words gets one with the probability of its share. Scripts that are not typed by letters have no typos.
     """
@@ -127,7 +127,7 @@ def in_a_row(texts: Iterable[str]) -> str:
 
 
 def _words(text: str, pattern: re.Pattern[str]) -> list[Span]:
-    """Return the matches of a pattern that neither overlap what is to keep nor touch it, but for tags: {n}th, <b>it</b>."""
+    """Return the matches of a pattern that do not overlap what is to keep, and touch at most tags: <b>it</b>, not {n}th."""
     taken: set[int] = set()
     for start, end in _kept(text):
         edge = 0 if text[start] in "<&" else 1
