@@ -25,7 +25,8 @@ _WORD = re.compile(r"[^\W\d_](?:[\w\u0300-\u036f\u00ad]|['’·](?=\w))*")
 _TYPED = re.compile(rf"(?:(?![{TOUCHING_RANGES}])[^\W\d_]){{2,}}")  # of scripts that are typed letter by letter
 _DOTTED = {ord("i"): "İ"}
 _FIRST = {"tr": _DOTTED, "az": _DOTTED}
-_ALL = _FIRST | {"el": str.maketrans("άέήίόύώΆΈΉΊΌΎΏ", "ΑΕΗΙΟΥΩΑΕΗΙΟΥΩ")}  # Greek capitals have no accents
+_ALL = _FIRST | {"el": str.maketrans("άέήίόύώΐΰΆΈΉΊΌΎΏ", "ΑΕΗΙΟΥΩΪΫΑΕΗΙΟΥΩ")}  # Greek capitals have no accents
+_BEHIND_MARKS = CLOSING + " \u00a0\u2009\u202f"
 _OPENING = {"?": "¿", "!": "¡"}
 """Spanish marks by those at the end that they belong to"""
 _KEYBOARDS = (
@@ -77,15 +78,17 @@ def without_final_mark(text: str, language: str = "") -> str:
     Quotation marks and brackets around them stay. A text without words stays as it is.
     """
     own = WORDS.get(Language.of(language).base, {}).get("stops", "")
-    end = re.search(rf"\s*[{STOPS}{WIDE}{own}]++(?=[\s{re.escape(CLOSING)}]*\Z)", text)
-    if not end or not has_words(text) or not offsets_in(_kept(text)).isdisjoint(range(*end.span())):
+    core = text.rstrip(_BEHIND_MARKS)
+    bare = core.rstrip(STOPS + WIDE + own)
+    marks = core[len(bare) :]
+    if not marks or not has_words(bare) or not offsets_in(_kept(text)).isdisjoint(range(len(bare), len(core))):
         return text
-    before = text[: end.start()]
+    before = bare.rstrip()
     for mark, opening in _OPENING.items():
         head, _, tail = before.rpartition(opening)
-        if mark in end[0] and mark not in tail:
+        if mark in marks and mark not in tail:
             before = head + tail
-    return before + text[end.end() :].rstrip()
+    return before + text[len(core) :].rstrip()
 
 
 def with_typos(text: str, random: Random, at_least: int = 0) -> str:
@@ -127,12 +130,14 @@ def in_a_row(texts: Iterable[str]) -> str:
 
 
 def _words(text: str, pattern: re.Pattern[str]) -> list[Span]:
-    """Return the matches of a pattern that do not overlap what is to keep, and touch at most tags: <b>it</b>, not {n}th."""
+    """Return the matches of a pattern outside of what is to keep that touch at most tags: <b>it</b>, but not {n}th."""
+    words = [Span(*match.span()) for match in pattern.finditer(text)]
     taken: set[int] = set()
     for start, end in _kept(text):
         edge = 0 if text[start] in "<&" else 1
         taken.update(range(start - edge, end + edge))
-    words = [Span(*match.span()) for match in pattern.finditer(text)]
+    if not taken:
+        return words
     return [word for word in words if taken.isdisjoint(range(*word))]
 
 
