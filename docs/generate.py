@@ -129,6 +129,7 @@ def recipes() -> Iterator[str]:
     yield from section("The recipe", "", {"properties": whole})
     for key, name in sections.items():
         yield from section(key, key, schema["$defs"][name])
+    yield from section("Text that changes", "data.augment", schema["$defs"]["Augment"])
     yield from section("A data set", "", schema["$defs"]["Dataset"])
 
 
@@ -146,7 +147,7 @@ def key_of(section_name: str, key: str, said: Mapping[str, Any]) -> Iterator[str
     path = f"{section_name}.{key}" if section_name else key
     yield f"### {path}"
     facts = [allowed(said)]
-    if "default" in said:
+    if "default" in said and "$ref" not in said:
         facts.append(f"default: {value(said['default'])}")
     for kind in TASKS.values():
         if key in kind.defaults.get(section_name, {}) and path not in kind.fixed:
@@ -164,6 +165,8 @@ def allowed(said: Mapping[str, Any]) -> str:
     """The values that a key may have, in words."""
     if "anyOf" in said:
         return " or ".join(allowed(each) for each in said["anyOf"])
+    if "$ref" in said:
+        return "keys of [text that changes](#text-that-changes)"
     if "const" in said:
         return value(said["const"])
     if "enum" in said:

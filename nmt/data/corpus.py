@@ -19,10 +19,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from nmt.data.directions import dataset_direction
 from nmt.data.pairs import Pair
 from nmt.recipe import Data
 from nmt.system.errors import UserError
 from nmt.system.files import not_read, regular, remedy
+from nmt.text.tokenizer import Tokenizer
 from nmt.text.vocabulary import TargetVocabulary
 
 EXAMPLES = 3  # dropped pairs shown for each reason
@@ -58,6 +60,22 @@ class Sentences(NamedTuple):
     def only(self, kept: NDArray[np.bool_]) -> Sentences:
         """Return the sentences selected by the mask `kept` (sentences,)."""
         return Sentences(self.ids[np.repeat(kept, self.lengths)], self.lengths[kept])
+
+    def gather(self, rows: Rows) -> tuple[Rows, Ids]:
+        """Return the ids of sentences (rows, longest), padded with 0, and their lengths (rows,)."""
+        ends = self.lengths.cumsum(dtype=np.int64)
+        lengths = self.lengths[rows]
+        return _padded(self.ids, ends[rows] - lengths, lengths), lengths
+
+
+def _padded(words: Ids, begin: Rows, lengths: Ids) -> Rows:
+    """Return the ids that begin at offsets of `words`, padded with 0: (rows, longest)."""
+    columns = np.arange(lengths.max(initial=0))
+    inside = columns < lengths[:, None]
+    ids = np.zeros(inside.shape, dtype=np.int64)
+    places = begin[:, None] + columns  # (rows, longest)
+    ids[inside] = words[places[inside]]
+    return ids
 
 
 @dataclass(frozen=True)
@@ -172,21 +190,29 @@ class PairEncoder:
 
     def _sides(self, dataset: int, pairs: Sequence[Pair], counts: Counter[str]) -> tuple[Sentences, Sentences]:
         """Encode both sides of pairs of a data set; add to `counts` which cannot be spelled or lack a language."""
-        source_vocabulary, target_vocabulary = self.older[dataset] if self.older else self.vocabularies
+        source_vocabulary, target_vocabulary = self.encoders(dataset)
         sources = source_vocabulary.encode_all([pair.source for pair in pairs])
         targets = target_vocabulary.encode_all([pair.target for pair in pairs])
         newest = self.vocabularies[1]
         if newest.UNSEEN:
             spelled = [newest.spells(pair.target, ids) for pair, ids in zip(pairs, targets, strict=True)]
             counts[newest.UNSEEN] = len(spelled) - sum(spelled)
-        before_source, before_target = self.symbols[dataset] if self.symbols else ((), ())
+        before_source, before_target = self.before(dataset)
         if self.typed:
             with_language = [ids for ids in sources if not self.typed.isdisjoint(ids[:1])]
             if before_source:
                 counts[TWO_LANGUAGES] = len(with_language)
             else:
                 counts[NO_LANGUAGE] = len(sources) - len(with_language)
-        return _concatenate(sources, before_source), _concatenate(targets, before_target)
+        return concatenate(sources, before_source), concatenate(targets, before_target)
+
+    def encoders(self, dataset: int) -> tuple[TargetVocabulary, TargetVocabulary]:
+        """Return the vocabularies that encode the sides of a data set's pairs."""
+        return self.older[dataset] if self.older else self.vocabularies
+
+    def before(self, dataset: int) -> tuple[Sequence[int], Sequence[int]]:
+        """Return the symbols that begin each side of a data set's pairs."""
+        return self.symbols[dataset] if self.symbols else ((), ())
 
     def _misfits(self, source: Ids, target: Ids) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
         """Return masks (pairs,) of the pairs that are too long, and of others too uneven, given lengths (pairs,)."""
@@ -208,7 +234,23 @@ def _repeated(chunk: Chunk, lines: NDArray[np.int64]) -> list[Numbered]:
     return repeated
 
 
-def _concatenate(rows: Sequence[Sequence[int]], first: Sequence[int]) -> Sentences:
+def pair_encoder(data: Data, split: str, tokenizer: Tokenizer) -> PairEncoder:
+    """Return an encoder for the pairs of a split."""
+    typed = frozenset[int]()
+    if tokenizer.typed:
+        typed = frozenset(tokenizer.source.languages.values())
+    symbols = []
+    older = []
+    for dataset in data.splits[split]:
+        symbols.append(tokenizer.first(dataset_direction(data, dataset, tokenizer)))
+        if tokenizer.older:
+            source, target = data.of(dataset).languages
+            older.append((tokenizer.of(source).source, tokenizer.of(target).source))
+    sides = (tokenizer.source, tokenizer.target)
+    return PairEncoder(sides, data, symbols=symbols, older=older, typed=typed)
+
+
+def concatenate(rows: Sequence[Sequence[int]], first: Sequence[int] = ()) -> Sentences:
     """Join the ids of sentences, each after the `first` symbols."""
     if first:
         rows = [[*first, *ids] for ids in rows]
@@ -283,6 +325,26 @@ class Lengths(NamedTuple):
     def target_tokens(self) -> int:
         """Total number of target tokens, including `</s>`."""
         return int(self.target.sum()) + len(self.target)
+
+
+class ChangedPairs(NamedTuple):
+    """Pairs of an update, some of which are not as in the corpus; read like a corpus."""
+
+    source: Sentences
+    target: Sentences
+
+    @property
+    def lengths(self) -> Lengths:
+        """Lengths of all pairs."""
+        return Lengths(self.source.lengths, self.target.lengths)
+
+    def sources(self, rows: Rows) -> tuple[Rows, Ids]:
+        """Return source ids (rows, longest), padded with 0, and their lengths (rows,)."""
+        return self.source.gather(rows)
+
+    def targets(self, rows: Rows) -> tuple[Rows, Ids]:
+        """Return target ids (rows, longest), padded with 0, and their lengths (rows,)."""
+        return self.target.gather(rows)
 
 
 class Corpus:
@@ -387,12 +449,7 @@ class _Column:
     def gather(self, rows: Rows) -> tuple[Rows, Ids]:
         """Return the ids at `rows` (rows, longest), padded with 0, and their lengths (rows,)."""
         begin, lengths = self.spans(rows)
-        columns = np.arange(lengths.max(initial=0))
-        inside = columns < lengths[:, None]
-        ids = np.zeros(inside.shape, dtype=np.int64)
-        places = begin[:, None] + columns  # (rows, longest)
-        ids[inside] = self._words[places[inside]]
-        return ids, lengths
+        return _padded(self._words, begin, lengths), lengths
 
 
 def _read_ahead(path: Path) -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from nmt.data.corpus import Corpus, Ids, Lengths, Rows
+from nmt.data.corpus import ChangedPairs, Corpus, Ids, Lengths, Rows
 from nmt.recipe import Data, Training
 from nmt.system.errors import UserError
 from nmt.system.files import whole_directory
@@ -181,7 +181,9 @@ class Update:
     rows: Rows
     """(pairs,) indices into the corpus"""
     lengths: Lengths
-    """Lengths of the pairs in `rows`"""
+    """Lengths of the pairs in `rows`, or of `changed`"""
+    changed: ChangedPairs | None = None
+    """What the pairs in `rows` have become by data.augment; None if they are as in the corpus"""
 
 
 def updates_from(epoch: int, offset: int, plan: Callable[[int], EpochPlan], corpus: Corpus) -> Iterator[Update]:

@@ -12,6 +12,7 @@ import heapq
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack, suppress
+from dataclasses import replace
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
@@ -20,9 +21,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from nmt.data import folders
-from nmt.data.corpus import SCHEMA, Chunk, Corpus, PairEncoder, encode_chunks, table_of
+from nmt.data.corpus import SCHEMA, Chunk, Corpus, PairEncoder, encode_chunks, pair_encoder, table_of
 from nmt.data.data_report import REPORT, length_figures, summary
-from nmt.data.directions import check_directions, dataset_direction
+from nmt.data.directions import check_directions
 from nmt.data.downloads import download_all, downloaded
 from nmt.data.duplicates import SeenPairs, hash_pairs
 from nmt.data.findings import Findings
@@ -394,23 +395,11 @@ class _Preparation:
 
     def _encoder(self, split: str, tokenizer: Tokenizer) -> PairEncoder:
         """Return a split's encoder; that of the training split counts overlaps with the others."""
-        typed = frozenset[int]()
-        if tokenizer.typed:
-            typed = frozenset(tokenizer.source.languages.values())
-        symbols = []
-        older = []
-        for dataset in self._data.splits[split]:
-            direction = dataset_direction(self._data, dataset, tokenizer)
-            symbols.append(tokenizer.first(direction))
-            if tokenizer.older:
-                source, target = self._data.of(dataset).languages
-                older.append((tokenizer.of(source).source, tokenizer.of(target).source))
-        sides = (tokenizer.source, tokenizer.target)
-        encoder = partial(PairEncoder, sides, self._data, symbols=symbols, older=older, typed=typed)
+        encoder = pair_encoder(self._data, split, tokenizer)
         if split != "train":
-            return encoder(keep_all=True)
+            return replace(encoder, keep_all=True)
         evaluation = frozenset(chain.from_iterable(self._texts.values()))
-        return encoder(evaluation=evaluation, held_out=self._sources)
+        return replace(encoder, evaluation=evaluation, held_out=self._sources)
 
     def _write_split(self, split: str, part: Path, tokenizer: Tokenizer) -> dict[str, Any]:
         """Write a split; return its section of the report."""

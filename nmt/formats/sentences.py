@@ -36,7 +36,8 @@ WIDE = _characters(WORDS["marks"]["wide"])
 """Marks that end a sentence even without a following space"""
 STOPS = ".!?…" + _characters(WORDS["marks"]["stops"])
 """Marks that end a sentence only before a space: there may be one in a number, a name or an address"""
-_CLOSING = "\"'”’»›)]}」』】）〉》“‘«‹"  # the last four close quotations in German
+CLOSING = "\"'”’»›)]}」』】）〉》“‘«‹"  # the last four close quotations in German
+"""Marks that may stand behind the end of a sentence: closing quotation marks and brackets"""
 _BEHIND = tuple(")]}」』】>”’»\"' …")  # no name ends with these: behind them, .The begins a sentence
 _BEFORE_NAME = ("$", ")", "%")  # of a placeholder: %(count)d
 _OPENING = "\"'“‘«‹([{「『【（〈《„‚¿¡”»"  # the last two open quotations in Swedish and in German books
@@ -60,7 +61,7 @@ def _ends_by(stops: str) -> re.Pattern[str]:
     Its groups are `wide`, marks that need no space, with the quotes behind in `closed`; `stop`, those that need one,
     with what is behind them in `tail`, and `glued` if a letter follows instead; `emoji`; none for a line separator.
     """
-    closing = re.escape(_CLOSING)
+    closing = re.escape(CLOSING)
     tail = rf"(?:[{closing}{_SYMBOLS}¹²³⁰-⁹]|\[\d{{1,3}}\])*+"  # quotes, emoji, footnotes
     return re.compile(
         rf"(?<![{WIDE}{stops}])(?:(?P<wide>[{stops}]*+[{WIDE}][{WIDE}{stops}]*+)(?P<closed>[{closing}]*+)\s*+"

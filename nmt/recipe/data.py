@@ -190,6 +190,41 @@ def _unknown_format(file: str) -> Refusal:
     return Refusal(f"file: must end in one of {endings} (got {file})", hint)
 
 
+Share = Annotated[float, Field(ge=0, le=1)]
+"""A share of the training pairs"""
+
+
+class Augment(Settings):
+    """Shares of the training pairs, from 0 to 1, whose text is drawn anew in every epoch. URLs, placeholders, tags,
+    names of files and the like, and words with digits stay as they are."""
+
+    upper: Share = 0.0
+    """Both sides in capitals."""
+    title: Share = 0.0
+    """Both sides in title case, as headlines: each word in lower case begins with a capital."""
+    unpunctuated: Share = 0.0
+    """Both sides without final punctuation, such as a full stop."""
+    typos: Share = 0.0
+    """Typos in one of eight words of the source, at least one: letters that are swapped, left out, doubled or of the
+    next key. Scripts that are not typed letter by letter have none."""
+    joined: Share = 0.0
+    """One to three more pairs of the same training set behind a pair, on both sides."""
+
+    @model_validator(mode="after")
+    def _one_case(self) -> Self:
+        if self.upper + self.title > 1:
+            problem = (
+                f"title: a pair is in capitals or in title case: both are 1 at most (got {self.upper + self.title:g})"
+            )
+            raise Refusal(problem, "lower upper or title, such as --set data.augment.title=0.1")
+        return self
+
+    @property
+    def is_on(self) -> bool:
+        """Whether it changes any pair."""
+        return any(share > 0 for _, share in self)
+
+
 class Data(Settings):
     """Training, development and test data."""
 
@@ -219,6 +254,8 @@ class Data(Settings):
     duplicates: Literal["keep", "drop"] = "keep"
     """Training pairs whose two texts have come before in the same direction, in any training set: keep counts them,
     drop leaves them out."""
+    augment: Augment = Augment()
+    """Training pairs with changed text, which differ in every epoch. Preparing data does not depend on it."""
     functional_tags: bool = False
     """Trees: keep functional tags and indices in labels, such as -SBJ in NP-SBJ."""
     traces: bool = False
@@ -235,6 +272,9 @@ class Data(Settings):
 
     @model_validator(mode="after")
     def _fits_the_task(self) -> Self:
+        if self.augment.is_on and self.task.name != "translate":
+            problem = f"augment: is for translators, whose texts it changes (got data.target: {self.target})"
+            raise Refusal(problem, "remove data.augment")
         for key in ("functional_tags", "traces", "pos_tags"):
             if getattr(self, key) and not self.task.has_trees:
                 problem = f"{key}: is for trees, and needs data.target: {TREE} (got {self.target})"

@@ -20,7 +20,7 @@ from typing import Any, Self
 from pydantic import Field, ValidationError, model_validator
 from pydantic_core import ErrorDetails
 
-from nmt.recipe.data import NAME, Data, Dataset
+from nmt.recipe.data import NAME, Augment, Data, Dataset
 from nmt.recipe.settings import Decoding, Model, Refusal, Settings, TokenizerSettings, Training
 from nmt.recipe.tasks import TASKS, Task, task_of
 from nmt.recipe.yaml_files import Origins, Tree, dump, find_recipe, override, read_file
@@ -205,11 +205,12 @@ def _remove_moved(tree: Tree) -> None:
 def _name_data(base: Tree, tree: Tree) -> None:
     """Set the default `data.name` of both recipes: the same name, unless `tree` changes data or tokenizer.
 
-    A recipe that changes them must not overwrite the data prepared for its base.
+    A recipe that changes them must not overwrite the data prepared for its base. `data.augment` changes neither.
     """
     if not isinstance(base.get("data"), dict):
         return
-    changes_data = "data" in tree or "tokenizer" in tree
+    data = tree.get("data")
+    changes_data = "tokenizer" in tree or (isinstance(data, dict) and {*data} != {"augment"})
     base["data"].setdefault("name", base.get("name"))
     if changes_data and isinstance(tree.setdefault("data", {}), dict):
         tree["data"].setdefault("name", tree.get("name", base.get("name")))
@@ -316,7 +317,7 @@ def _nearest_key(path: tuple[str, ...]) -> str:
     if len(outer) == 1:
         owner = sections.get(outer[0], Settings)
     elif outer:
-        owner = Dataset
+        owner = Augment if outer == ["data", "augment"] else Dataset
     near = difflib.get_close_matches(key, owner.model_fields, n=1, cutoff=0.6)
     if near:
         return f"did you mean {'.'.join((*outer, near[0]))}?"

@@ -19,7 +19,8 @@ from torch import Tensor
 
 from nmt.compute.choice import device_name, product_dtype
 from nmt.compute.gpu import OLDEST, attention_tiles
-from nmt.data.corpus import Corpus, Ids, Rows
+from nmt.data.augment import Augmenter
+from nmt.data.corpus import ChangedPairs, Corpus, Ids, Rows
 from nmt.data.epochs import Update
 from nmt.model.batch import Batch, Groups, Packing, Sequences
 from nmt.recipe import CPU_DEVICE_TOKENS, Model, Training
@@ -31,6 +32,7 @@ from nmt.text.vocabulary import BOS, EOS, PAD
 from nmt.training.distributed import Group
 
 T = TypeVar("T")
+WORTH_A_BATCH = 256  # cells of padding that cost as much as one more micro-batch
 FEWEST_TOKENS = 512  # of a micro-batch on a CPU; products of fewer rows are slower
 SIZES = 8  # distinct sizes per side of packed micro-batches; more sizes mean less filler but more shapes
 ALIGNED = 8  # token counts are rounded up to a multiple of this, for fast kernels
@@ -70,7 +72,34 @@ def split_update(
         count += devices
 
 
-def make_batch(corpus: Corpus, rows: Rows) -> Batch:
+def split_mixed(source_lengths: Ids, target_lengths: Ids, device_tokens: int, devices: int = 1) -> list[Rows]:
+    """Split an update into padded micro-batches as `split_update` does, though neighbours have unlike lengths.
+
+    Pairs are sorted and divided where lengths differ much. Each device gets every n-th pair of a stretch, so that all
+    have equally much to do.
+    """
+    widths = np.maximum(source_lengths, target_lengths).astype(np.int64) + 1  # (pairs,), with `</s>`
+    parts: list[Rows] = []
+    for stretch in _alike(np.argsort(widths, kind="stable"), widths, WORTH_A_BATCH * devices):
+        fitting = max(1, device_tokens // int(widths[stretch[-1]]))
+        count = devices * _ceil(len(stretch), devices * fitting)
+        parts += [stretch[first::count] for first in range(count)]
+    return parts
+
+
+def _alike(order: Rows, widths: Rows, worth: int) -> Iterator[Rows]:
+    """Yield stretches of pairs in order of their widths, divided where that saves at least `worth` cells of padding."""
+    own = widths[order]
+    saved = np.arange(len(order)) * (own[-1] - np.roll(own, 1))  # (pairs,) by a cut before each
+    cut = int(saved.argmax())
+    if cut == 0 or saved[cut] < worth:
+        yield order
+    else:
+        yield from _alike(order[:cut], widths, worth)
+        yield from _alike(order[cut:], widths, worth)
+
+
+def make_batch(corpus: Corpus | ChangedPairs, rows: Rows) -> Batch:
     """Read pairs into a padded batch; without pairs, return a dummy batch whose targets are all padding."""
     if not len(rows):
         no_tokens = torch.empty(0, dtype=torch.int64)
@@ -229,17 +258,24 @@ HEAD_STEP = 8  # divisor of that width
 class MicroBatches:
     """This rank's micro-batches, padded or packed."""
 
-    def __init__(self, model: Model, corpus: Corpus, settings: Training, group: Group) -> None:
-        """Raise UserError if the device cannot pack sentences but `training.packing` requires it."""
+    def __init__(
+        self, model: Model, corpus: Corpus, settings: Training, group: Group, augmenter: Augmenter | None = None
+    ) -> None:
+        """Read pairs of `corpus`, unless `augmenter` has changed them.
+
+        Raise UserError if the device cannot pack sentences but `training.packing` requires it."""
         self._corpus = corpus
         self._settings = settings
         self._group = group
-        self._share = _ceil(settings.batch_tokens, group.size)  # this rank's tokens per update and side
+        self.longest = augmenter.longest if augmenter else corpus.longest()
+        """Maximum subwords on either side of a pair, excluding `</s>`"""
+        most_tokens = augmenter.most_tokens if augmenter else settings.batch_tokens
+        self._share = _ceil(most_tokens, group.size)  # this rank's tokens per update and side
         self._dtype = product_dtype(settings.precision, group.device, model.d_model)
         self._packer: Packer | None = None
         if use_packing(model, settings, group.device):
             tiles = [] if settings.compile is False else attention_tiles(model, group.device)
-            self._packer = Packer(self._share, corpus.longest() + 1, tiles)
+            self._packer = Packer(self._share, self.longest + 1, tiles)
         self._copies = torch.cuda.Stream(group.device) if group.device.type == "cuda" else None
 
     @property
@@ -249,20 +285,27 @@ class MicroBatches:
 
     def of(self, update: Update, device_tokens: int) -> list[Batch]:
         """Return this rank's micro-batches of an update, of at most `device_tokens` tokens per side."""
-        parts = split_update(*update.lengths, device_tokens, self._group.size, self.packed)
-        own = parts[self._group.rank :: self._group.size]
-        batches = [self._batch(update.rows[part], device_tokens) for part in own]
+        devices = self._group.size
+        if update.changed is None or self.packed:
+            parts = split_update(*update.lengths, device_tokens, devices, self.packed)
+        else:
+            parts = split_mixed(*update.lengths, device_tokens, devices)
+        own = parts[self._group.rank :: devices]
+        if update.changed is None:
+            batches = [self._batch(self._corpus, update.rows[part], device_tokens) for part in own]
+        else:
+            batches = [self._batch(update.changed, part, device_tokens) for part in own]
         if self._group.device.type == "cuda":
             batches = [batch.joined(pinned=True) for batch in batches]
         return batches
 
     def empty(self) -> Batch:
         """Return a micro-batch without pairs."""
-        return self._batch(np.empty(0, np.int64), 1)
+        return self._batch(self._corpus, np.empty(0, np.int64), 1)
 
-    def _batch(self, rows: Rows, device_tokens: int) -> Batch:
+    def _batch(self, pairs: Corpus | ChangedPairs, rows: Rows, device_tokens: int) -> Batch:
         """Read pairs into a padded or packed micro-batch."""
-        batch = make_batch(self._corpus, rows)
+        batch = make_batch(pairs, rows)
         if self._packer is None:
             return batch
         return self._packer.pack(batch, device_tokens)
@@ -287,7 +330,7 @@ class MicroBatches:
         """
         if self._packer is not None:
             return self.on_device(self._packer.pack(largest_batch(self._corpus, tokens), tokens))
-        longest = self._corpus.longest() + 1
+        longest = self.longest + 1
         ids = torch.ones(max(2, _ceil(tokens, longest)), longest, dtype=torch.int64)
         shorter = ids[:, 1:].clone()
         return self.on_device(Batch(shorter, ids, ids, torch.arange(ids.numel())))
@@ -321,7 +364,7 @@ class MicroBatches:
         device = self._group.device
         if device.type != "cuda":
             return cpu_device_tokens(self._group.size)
-        least = 2 * (self._corpus.longest() + 1)  # two rows, as in `probe`
+        least = 2 * (self.longest + 1)  # two rows, as in `probe`
         most = max(least, 2 * self._share)  # a whole share, allowing for padding
         free, _ = torch.cuda.mem_get_info(device)
         own_free = free + torch.cuda.memory_reserved(device)  # without memory held by other processes

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from operator import attrgetter
 from typing import Any
 
 from nmt.checkpoint.reading import Bundle
@@ -33,7 +34,7 @@ def changes(checkpoint: Bundle, recipe: Recipe, data: Mapping[str, str]) -> Iter
         check_inputs(recipe.data.train, recipe.data)
         problem = f"data: the run in {run} was started with other training files, limits or languages"
         raise UserError(problem, f"go on from its model in another folder: --out OTHER --set training.init_from={run}")
-    for section in ("training", "decoding"):
+    for section in ("data.augment", "training", "decoding"):
         for key, before, now in _differences(section, checkpoint.recipe, recipe):
             if key in ONLY_AT_START:
                 continue
@@ -54,7 +55,7 @@ def _differences(section: str, before: Recipe, now: Recipe) -> Iterator[tuple[st
 
 
 def _resolved(section: str, recipe: Recipe) -> dict[str, Any]:
-    values = resolved(getattr(recipe, section))
+    values = resolved(attrgetter(section)(recipe))
     if section == "training" and recipe.training.valid_beam is None:
         values["valid_beam"] = recipe.decoding.beam
     return values

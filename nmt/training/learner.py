@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from nmt.compute.choice import for_training, product_dtype
+from nmt.data.augment import Augmenter
 from nmt.data.corpus import Corpus
 from nmt.model.transformer import Transformer, computed_by
 from nmt.recipe import Training
@@ -27,5 +28,6 @@ class Learner:
             compile_parts(self.objective)
         self.optimizer = Optimizer(self.model, model.config.d_model, settings)
         self.corpus = corpus
+        self.augmenter: Augmenter | None = None
         self.settings = settings
         self.state = RunState(step=0, epoch=0, offset=0)

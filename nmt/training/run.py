@@ -247,6 +247,9 @@ class Run:
 
         plan = replace(self.epochs, check=check).plan
         updates = updates_from(state.epoch, state.offset, plan, self.learner.corpus)
+        augmenter = self.learner.augmenter
+        if augmenter is not None:
+            updates = map(augmenter.augmented, updates)
         return islice(updates, self.recipe.training.updates - state.step)
 
     def _requests(self, signals: list[int], saved: RunState) -> Requests:

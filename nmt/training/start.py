@@ -19,7 +19,9 @@ from torch import Tensor
 
 from nmt.checkpoint.reading import MANIFEST, Bundle, checkpoint_folders, load_weights, new_model
 from nmt.compute.choice import set_precision
+from nmt.data.augment import Augmenter
 from nmt.data.corpus import Corpus
+from nmt.data.data_report import read_report
 from nmt.data.epochs import remove_plans
 from nmt.data.folders import directory, fingerprints, fingerprints_of, look_up
 from nmt.data.prepare import prepare
@@ -90,6 +92,9 @@ def _open(
     elif resumed.recipe.training.init_from:
         origin = resumed  # a resumed run needs only its own checkpoint, not the bundle of training.init_from
     recipe = with_model_of(recipe, origin)
+    if origin and recipe.data.augment.is_on and origin.tokenizer().lossy:
+        problem = f"data.augment: changes text, some of which the vocabulary of {origin.path} would lose"
+        raise UserError(problem, "remove data.augment, or start without training.init_from")
     tokenizer_from = origin.path if origin else None
     data: dict[str, str] = {}
     if resumed is not None:
@@ -118,6 +123,9 @@ def make_learner(recipe: Recipe, prepared: Path, group: Group, console: Console,
     tokenizer = load_tokenizer(prepared)
     model = _untrained(recipe, tokenizer, group)
     learner = Learner(model, Corpus(prepared / "train.arrow"), settings, group.device)
+    if recipe.data.augment.is_on:
+        sizes = read_report(prepared)["train"]["kept by set"]
+        learner.augmenter = Augmenter(recipe, learner.corpus, tokenizer, sizes)
     loaded: Mapping[str, Tensor] = {}
     initial = initial_bundle(recipe) if checkpoint is None else None
     if checkpoint is not None:
@@ -152,6 +160,7 @@ def check_ranks(learner: Learner, group: Group, recipe: Recipe, data: str, loade
     hint = "give all ranks the same recipe and the same --set"
     settings = [f"model.{key}={value}" for key, value in recipe.model]
     settings += [f"training.{key}={value}" for key, value in recipe.training]
+    settings += [f"data.augment.{key}={value}" for key, value in recipe.data.augment]
     check(*settings, hint=hint)
     is_packed = use_packing(learner.model.config, recipe.training, group.device)  # a GPU may be too old for it
     check(f"sentences are {'packed' if is_packed else 'padded'}", hint="--set training.packing=false")

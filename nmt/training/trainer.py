@@ -58,9 +58,10 @@ class Trainer:
         self.dtype = learner.dtype
         self._seconds_left = seconds_left
         self._drifts = False  # whether ranks have had other weights than rank 0
-        self.micro_batches = MicroBatches(self.model.config, learner.corpus, self.settings, group)
+        config = self.model.config
+        self.micro_batches = MicroBatches(config, learner.corpus, self.settings, group, learner.augmenter)
         self.objective.train()
-        self.model.reserve(learner.corpus.longest() + 1)  # before anything is recorded that reads the tables
+        self.model.reserve(self.micro_batches.longest + 1)  # before anything is recorded that reads the tables
         self._computed: torch.nn.Module = self.objective  # while compiling; then with the exchange of gradients
         if learner.is_compiled and self.device.type == "cuda":
             compile_for(self.model, self._add_gradients, self.micro_batches.probes())

@@ -87,6 +87,7 @@ def test_prepared_data_that_cannot_be_written_is_good_to_train_from(monkeypatch:
 def test_changed_content_is_prepared_again(name: str) -> None:
     prepare(recipe(), QUIET, 1)
     before = fingerprint(recipe())
+    assert fingerprint(recipe(data={"augment": {"upper": 0.1}})) == before
     changed = Path(name).read_text().replace("the", "eth").replace("dog", "god")
     Path(name).write_text(changed)  # of the same size
     assert fingerprint(recipe()) != before

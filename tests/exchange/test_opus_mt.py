@@ -341,6 +341,9 @@ def test_a_recipe_that_does_not_fit_is_refused_by_name(
     for key, said in (("layers=6", "layers 2, but the recipe has 6"), ("activation=relu", "activation silu")):
         done = nmt("train", ROOT / "recipes/finetune.yaml", "--plan", *sets(start, f"model.{key}"))
         assert (done.code, said in done.err) == (1, True), done.err
+    augmented = nmt("train", ROOT / "recipes/finetune.yaml", *sets(start, "data.augment.upper=0.1"))
+    assert augmented.code == 1
+    assert "error: data.augment: changes text, some of which the vocabulary of" in augmented.err
     plan = nmt("train", ROOT / "recipes/finetune.yaml", "--plan", "--device", "cpu", "--set", start)
     assert plan.code == 0, plan.err
 

@@ -128,6 +128,8 @@ def test_an_error_names_the_file_that_the_value_stands_in(write: Write) -> None:
         ("model: {layers: 3}", "tiny"),
         ("training: {updates: 7}", "tiny"),
         ("data: {max_length: 100}", "row"),
+        ("data: {augment: {upper: 0.1}}", "tiny"),
+        ("data: {augment: {upper: 0.1}, max_length: 100}", "row"),
         ("data: {train: [{source: b.en, target: b.de}]}", "row"),
         ("tokenizer: {vocab_size: 300}", "row"),
         ("tokenizer: {vocab_size: 300}\ndata: {name: mine}", "mine"),

@@ -121,6 +121,8 @@ def test_no_whole_number_of_a_recipe_is_without_an_upper_limit() -> None:
     ("settings", "hint"),
     [
         (["model.norm=pots"], "did you mean post?"),
+        (["data.augment={upper: 0.7, title: 0.4}"], "lower upper or title, such as --set data.augment.title=0.1"),
+        (["data.target=tree", "data.train=[{trees: a}]", "data.augment.upper=0.1"], "remove data.augment"),
         (["model.d_model=511", "model.heads=1"], "--set model.d_model=512"),
         (
             ["training.schedule=linear", "training.updates=1", "training.warmup=1"],
@@ -133,6 +135,7 @@ def test_no_whole_number_of_a_recipe_is_without_an_upper_limit() -> None:
         ),
         (["decoding.min_length=51"], "--set decoding.min_length=50, or raise decoding.max_extra"),
         (["name.first=x"], "set all of it: --set 'name=VALUE'"),
+        (["data.augment.typo=1"], "did you mean data.augment.typos?"),
         (["data={source: en}"], "add data.target to the recipe; recipes/schema.json describes all keys"),
     ],
 )

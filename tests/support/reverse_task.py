@@ -90,6 +90,7 @@ def position(folder: Path) -> dict[str, float]:
     return json.loads((checkpoints(folder)[-1].path / "training.json").read_text())  # type: ignore[no-any-return]
 
 
+AUGMENTED = "data.augment={upper: 0.2, title: 0.2, unpunctuated: 0.3, typos: 0.3, joined: 0.2}"
 BARE = "data.name=bare", "data.valid=[]"
 """Settings for the task without its development set; `prepared_task` holds this data as well."""
 

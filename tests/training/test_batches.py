@@ -20,7 +20,7 @@ from nmt.model.batch import Batch
 from nmt.model.transformer import Transformer
 from nmt.recipe import Model
 from nmt.text.vocabulary import BOS, EOS, PAD
-from nmt.training.batches import make_batch, prefetched, split_update
+from nmt.training.batches import make_batch, prefetched, split_mixed, split_update
 from nmt.training.loss import Objective
 
 
@@ -39,6 +39,19 @@ def test_micro_batches_cover_an_update_fit_and_are_as_many_for_each_rank(
         for part in (part for part in parts if len(part) > 1):
             tokens = [side[part].astype(int) + 1 for side in lengths]
             assert max(int(side.sum() if is_packed else len(part) * side.max()) for side in tokens) <= device_tokens
+    mixed = split_mixed(*lengths, device_tokens, devices)
+    assert sorted(np.concatenate(mixed).tolist()) == list(range(len(lengths[0])))
+    assert len(mixed) % devices == 0
+    for part in mixed:
+        widest = max((int(side[part].max(initial=0)) for side in lengths), default=0) + 1
+        assert len(part) <= 1 or len(part) * widest <= device_tokens
+
+
+def test_long_pairs_among_short_ones_are_micro_batches_of_their_own() -> None:
+    lengths = arrays([(9, 9), (59, 50), *[(9, 8)] * 40, (50, 59)])
+    parts = split_mixed(*lengths, 4096, 2)
+    assert [part.tolist() for part in parts[2:]] == [[1], [42]]
+    assert sorted(map(len, parts)) == [1, 1, 20, 21]
 
 
 def test_a_device_without_pairs_has_an_empty_part() -> None:

@@ -19,7 +19,17 @@ from typing import Any
 import pytest
 import torch
 from ranks import ranks_of
-from reverse_task import BARE, assert_equal_to_the_bit, assert_near, metrics, parameters, position, sets, small
+from reverse_task import (
+    AUGMENTED,
+    BARE,
+    assert_equal_to_the_bit,
+    assert_near,
+    metrics,
+    parameters,
+    position,
+    sets,
+    small,
+)
 
 from nmt.checkpoint.reading import checkpoints
 from nmt.system.processes import exclusive
@@ -117,12 +127,13 @@ def said_twice(said: str) -> set[str]:
 
 @pytest.fixture(scope="module")
 def alone(prepared_task: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Runs of one process, by precision."""
+    """Runs of one process, by precision, and one with changed texts."""
     folder = tmp_path_factory.mktemp("alone")
     shutil.copytree(prepared_task, folder, dirs_exist_ok=True)
     for precision in ("fp32", "fp64"):
         Training(folder, "--out", precision, settings=(f"training.precision={precision}",)).end()
-    return {precision: folder / precision for precision in ("fp32", "fp64")}
+    Training(folder, "--out", "augmented", settings=(EXACT, AUGMENTED)).end()
+    return {name: folder / name for name in ("fp32", "fp64", "augmented")}
 
 
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--local-addr", "localhost"]
@@ -159,10 +170,10 @@ def test_a_group_of_torchrun_is_joined(
 
 
 def test_a_run_is_continued_on_other_numbers_of_devices(start, task: Path, alone: dict[str, Path]) -> None:
-    start("--devices", "2", settings=(EXACT, "training.updates=7")).end()
-    assert "resuming at update 7" in start(settings=(EXACT, "training.updates=13")).end()
-    assert "resuming at update 13" in start("--devices", "2", settings=(EXACT,)).end()
-    assert_near(task / "ckpts", alone["fp64"], 1e-9)
+    start("--devices", "2", settings=(EXACT, AUGMENTED, "training.updates=7")).end()
+    assert "resuming at update 7" in start(settings=(EXACT, AUGMENTED, "training.updates=13")).end()
+    assert "resuming at update 13" in start("--devices", "2", settings=(EXACT, AUGMENTED)).end()
+    assert_near(task / "ckpts", alone["augmented"], 1e-9)
 
 
 @pytest.mark.slow

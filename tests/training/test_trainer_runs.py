@@ -20,6 +20,7 @@ import pytest
 import safetensors.torch
 import torch
 from reverse_task import (
+    AUGMENTED,
     BARE,
     REVERSE_RECIPE,
     assert_equal_to_the_bit,
@@ -65,7 +66,7 @@ def killed(*settings: str, out: str = "ckpts") -> None:
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
 
 
-SCORED = "training.checkpoint_updates=3", "training.patience=2", "training.learning_rate_scale=1e-6"
+SCORED = "training.checkpoint_updates=3", "training.patience=2", "training.learning_rate_scale=1e-6", AUGMENTED
 
 
 def scores(folder: Path) -> dict[float, tuple[float, float]]:
@@ -221,14 +222,18 @@ def test_a_plan_that_was_damaged_is_made_again(
     assert_equal_to_the_bit(task / "whole", task / "ckpts")
 
 
-def test_a_mixture_is_continued_to_the_bit(train, task: Path) -> None:
-    mixed = "data.train=[{source: train.a, target: train.b, weight: 0.02}]", *BARE
-    train(*mixed, out="whole")
+def test_a_mixture_of_changed_texts_is_continued_to_the_bit(train, task: Path) -> None:
+    mixed = "data.train=[{source: train.a, target: train.b, weight: 0.02}]", AUGMENTED, *BARE
+    assert "prepared now" not in train(*mixed, out="whole")
+    folders = names(task / "data")
     train(*mixed, "training.updates=5", out="parts")
     assert position(task / "parts")["epoch"] >= 1
     assert "batches differ" not in train(*mixed, out="parts")
     assert_equal_to_the_bit(task / "whole", task / "parts")
     assert position(task / "whole") | TIMES == position(task / "parts") | TIMES
+    train(*mixed[:1], *BARE, out="plain")
+    assert position(task / "plain")["tokens"] < position(task / "whole")["tokens"]
+    assert names(task / "data") == folders
 
 
 TIMES = dict.fromkeys(("seconds", "device_seconds", "estimated_flops", "devices", "spent"))
@@ -348,6 +353,8 @@ def test_other_parts_may_be_frozen_on_the_way(train, task: Path) -> None:
         ("training.device_tokens=100", "", "training.device_tokens from 100 to the default"),
         ("", "training.compile=false", "training.compile from the default to false"),
         ("", "training.clip_norm=1", "training.clip_norm from none to 1.0"),
+        ("data.augment.typos=0.1", "data.augment.upper=0.2",
+         "data.augment.upper from 0.0 to 0.2; data.augment.typos from 0.1 to 0.0"),
         ("model.decoder_layers=1", "model.d_k=16 model.d_v=16", ""),
         ("training.checkpoint_updates=9 training.minutes=7", "training.checkpoint_updates=9 training.minutes=8",
          "training.minutes from 7.0 to 8.0"),

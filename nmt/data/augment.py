@@ -1,0 +1,147 @@
+"""Text drawn anew in every epoch, as `data.augment` says: an update's pairs, some of them with changed text.
+
+What a pair becomes is a pure function of the seed, the epoch and its line. The text of a pair is what its ids decode
+to, since vocabularies keep all text, so nothing is stored and the data is prepared as without it. The plan of an epoch
+counts the prepared lengths; all that follows, the new ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from random import Random
+from typing import NamedTuple
+
+import numpy as np
+
+from nmt.data.corpus import ChangedPairs, Corpus, Ids, Rows, concatenate, pair_encoder
+from nmt.data.epochs import Update
+from nmt.data.variants import in_a_row, in_capitals, in_title_case, with_typos, without_final_mark
+from nmt.recipe import Recipe
+from nmt.text.tokenizer import Tokenizer
+from nmt.text.vocabulary import TargetVocabulary
+
+ROOM = 10  # an update may exceed training.batch_tokens by the tenth part of it
+Subwords = list[list[int]]
+"""Ids of both sides of a pair"""
+
+
+class _Side(NamedTuple):
+    """One side of a training set."""
+
+    decoder: TargetVocabulary
+    encoder: TargetVocabulary
+    symbols: Sequence[int]
+    """Symbols of languages that begin it"""
+    language: str
+
+
+class _Drawn(NamedTuple):
+    """A pair with changed text."""
+
+    turn: float
+    """When it gets of the tokens that its update has left; random, so that no pair is preferred"""
+    index: int
+    """In the update"""
+    new: Subwords
+
+
+class Augmenter:
+    """Changes the texts of an update's pairs."""
+
+    def __init__(self, recipe: Recipe, corpus: Corpus, tokenizer: Tokenizer, sizes: Sequence[int]) -> None:
+        """Prepare to change pairs of `corpus`, which has so many pairs of each training set, in their order."""
+        data = recipe.data
+        self._corpus = corpus
+        self._shares = data.augment
+        self._seed = recipe.training.seed
+        self._firsts = np.cumsum([0, *sizes]).tolist()
+        """The first row of each training set, and the end of the last"""
+        self._sides = list[list[_Side]]()
+        """Source and target by training set"""
+        encoder = pair_encoder(data, "train", tokenizer)
+        for index, dataset in enumerate(data.train):
+            languages = data.of(dataset).languages
+            both = zip(encoder.vocabularies, encoder.encoders(index), encoder.before(index), languages, strict=True)
+            self._sides.append([_Side(*each) for each in both])
+        self.longest = data.max_length
+        """Maximum subwords on either side of a pair, excluding `</s>`"""
+        self.most_tokens = recipe.training.batch_tokens + recipe.training.batch_tokens // ROOM
+        """Maximum tokens on either side of an update, including `</s>`"""
+
+    def augmented(self, update: Update) -> Update:
+        """Return an update with what its pairs become in its epoch.
+
+        Pairs that would be longer than `longest`, or lead beyond `most_tokens`, stay as they are.
+        """
+        pairs = self._prepared(update.rows)
+        drawn = list[_Drawn]()
+        for index, row in enumerate(update.rows.tolist()):
+            # Of Python's generator, only random() is the same in all versions.
+            found = self._draw(index, row, pairs[index], Random(self._seed << 96 | update.epoch << 48 | row))
+            if found is not None:
+                drawn.append(found)
+        if not drawn:
+            return update
+        tokens = [update.lengths.source_tokens, update.lengths.target_tokens]
+        for each in sorted(drawn):
+            before = pairs[each.index]
+            more = [len(side) - len(side_before) for side, side_before in zip(each.new, before, strict=True)]
+            fits = max(map(len, each.new)) <= self.longest
+            for total, growth in zip(tokens, more, strict=True):
+                fits &= growth <= 0 or total + growth <= self.most_tokens
+            if fits:
+                pairs[each.index] = each.new
+                tokens = [total + growth for total, growth in zip(tokens, more, strict=True)]
+        sources, targets = zip(*pairs, strict=True)
+        changed = ChangedPairs(concatenate(sources), concatenate(targets))
+        return replace(update, lengths=changed.lengths, changed=changed)
+
+    def _draw(self, index: int, row: int, prepared: Subwords, random: Random) -> _Drawn | None:
+        """Draw what a pair of an update becomes, which is `prepared` in a row of the corpus; None if it stays so."""
+        shares = self._shares
+        turn, joined, typos, unpunctuated, case = [random.random() for _ in range(5)]  # for all lines the same ones
+        changes = list[Callable[[str, str], str]]()
+        if unpunctuated < shares.unpunctuated:
+            changes.append(without_final_mark)
+        if case < shares.upper:
+            changes.append(in_capitals)
+        elif case < shares.upper + shares.title:
+            changes.append(in_title_case)
+        is_joined = joined < shares.joined
+        has_typos = typos < shares.typos
+        if not (changes or is_joined or has_typos):
+            return None
+
+        dataset = int(np.searchsorted(self._firsts, row, side="right")) - 1
+        in_row = [prepared]
+        if is_joined:
+            first = self._firsts[dataset]
+            size = self._firsts[dataset + 1] - first
+            count = 1 + int(3 * random.random())
+            more = [first + int(size * random.random()) for _ in range(count)]
+            in_row += self._prepared(np.array(more))
+        new: Subwords = []
+        for number, side in enumerate(self._sides[dataset]):
+            texts = [side.decoder.decode(pair[number][len(side.symbols) :]) for pair in in_row]
+            text = in_a_row(texts)
+            if has_typos and number == 0:
+                text = with_typos(text, random, at_least=1)
+            for change in changes:
+                text = change(text, side.language)
+            if text == texts[0]:
+                new.append(prepared[number])
+            else:
+                new.append([*side.symbols, *side.encoder.encode(text)])
+        return None if new == prepared else _Drawn(turn, index, new)
+
+    def _prepared(self, rows: Rows) -> list[Subwords]:
+        """Return the ids of pairs of the corpus."""
+        sources = _lists(*self._corpus.sources(rows))
+        targets = _lists(*self._corpus.targets(rows))
+        return [[source, target] for source, target in zip(sources, targets, strict=True)]
+
+
+def _lists(ids: Rows, lengths: Ids) -> list[list[int]]:
+    """Return padded ids (rows, longest) without padding."""
+    return [row[:length] for row, length in zip(ids.tolist(), lengths.tolist(), strict=True)]

@@ -1,0 +1,149 @@
+"""Variants of a text as people write it: in capitals, in title case, without final punctuation, with typos, in a row.
+
+Text to keep stays as it is: placeholders, URLs, tags, names of files and the like, and words with digits. Each function
+is pure; `with_typos` makes the same typos of generators in the same state.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable
+from itertools import pairwise
+from random import Random
+
+from nmt.formats.sentences import CLOSING, STOPS, WIDE, WORDS
+from nmt.formats.tags import TAGS
+from nmt.formats.terms import Edit, Span, Terms, offsets_in, outside, written
+from nmt.text.language_codes import Language
+from nmt.text.scripts import TOUCHING_RANGES, has_words, is_wide
+
+EVERY = 8  # words for a typo
+_KEPT = Terms(keep=[r"(?<!\w)\w*\d\w*"], names=True)
+_MAY_KEEP = re.compile(r"[\d_/~$%@{}\[\]<>&+-]|\(\)|\.\w|:\S")  # without any of them, there is nothing to keep
+_WORD = re.compile(r"[^\W\d_](?:[\w\u0300-\u036f\u00ad]|['’·](?=\w))*")
+_TYPED = re.compile(rf"(?:(?![{TOUCHING_RANGES}])[^\W\d_]){{2,}}")  # of scripts that are typed letter by letter
+_DOTTED = {ord("i"): "İ"}
+_FIRST = {"tr": _DOTTED, "az": _DOTTED}
+_ALL = _FIRST | {"el": str.maketrans("άέήίόύώΐΰΆΈΉΊΌΎΏ", "ΑΕΗΙΟΥΩΪΫΑΕΗΙΟΥΩ")}  # Greek capitals have no accents
+_BEHIND_MARKS = CLOSING + " \u00a0\u2009\u202f"
+_OPENING = {"?": "¿", "!": "¡"}
+"""Spanish marks by those at the end that they belong to"""
+_KEYBOARDS = (
+    ("qwertyuiop", "asdfghjkl", "zxcvbnm"),
+    ("йцукенгшщзхъ", "фывапролджэ", "ячсмитьбю"),
+    ("ςερτυθιοπ", "ασδφγηξκλ", "ζχψωβνμ"),
+)
+"""Rows of letters"""
+
+
+def _neighbours() -> dict[str, str]:
+    """Return the letters beside each letter on its keyboard, and those that it touches above and below."""
+    found = defaultdict[str, str](str)
+    for rows in _KEYBOARDS:
+        touching = [pair for row in rows for pair in pairwise(row)]
+        for upper, lower in pairwise(rows):
+            touching += [*zip(upper, lower, strict=False), *zip(upper[1:], lower, strict=False)]
+        for one, other in touching:
+            found[one] += other
+            found[other] += one
+    return dict(found)
+
+
+_BESIDE = _neighbours()
+
+
+def in_capitals(text: str, language: str = "") -> str:
+    """Return a text in capitals by the rules of a language: ß becomes SS, and a Turkish i becomes İ."""
+    letters = _ALL.get(Language.of(language).base, {})
+    capitals = [(gap, gap.text_in(text).translate(letters).upper()) for gap in outside(_kept(text), len(text))]
+    return written(text, capitals)
+
+
+def in_title_case(text: str, language: str = "") -> str:
+    """Return a text in which each word in lower case begins with a capital, as in headlines: Don't Eat the iPod."""
+    letters = _FIRST.get(Language.of(language).base, {})
+    edits: list[Edit] = []
+    for span in _words(text, _WORD):
+        word = span.text_in(text)
+        if word == word.lower():  # others are names or abbreviations
+            first = Span(span.start, span.start + 1)
+            edits.append((first, word[0].translate(letters).title()))
+    return written(text, edits)
+
+
+def without_final_mark(text: str, language: str = "") -> str:
+    """Return a text without the marks that end it, such as ?!, nor the Spanish ¿ and ¡ that belong to them.
+
+    Quotation marks and brackets around them stay. A text without words stays as it is.
+    """
+    own = WORDS.get(Language.of(language).base, {}).get("stops", "")
+    core = text.rstrip(_BEHIND_MARKS)
+    bare = core.rstrip(STOPS + WIDE + own)
+    marks = core[len(bare) :]
+    if not marks or not has_words(bare) or not offsets_in(_kept(text)).isdisjoint(range(len(bare), len(core))):
+        return text
+    before = bare.rstrip()
+    for mark, opening in _OPENING.items():
+        head, _, tail = before.rpartition(opening)
+        if mark in marks and mark not in tail:
+            before = head + tail
+    return before + text[len(core) :].rstrip()
+
+
+def with_typos(text: str, random: Random, at_least: int = 0) -> str:
+    """Return a text with a typo in one of `EVERY` words: letters swapped, or one left out, doubled or of the next key.
+
+    A rest of words gets one with the probability of its share. Scripts that are not typed by letters have no typos.
+    """
+    # Of Python's generator, only random() is the same in all versions.
+    words = sorted(_words(text, _TYPED), key=lambda _: random.random())
+    count = max(at_least, int(len(words) / EVERY + random.random()))
+    return written(text, [(span, _mistyped(span.text_in(text), random)) for span in words[:count]])
+
+
+def _mistyped(word: str, random: Random) -> str:
+    """Return a word of at least two letters with a typo."""
+    kind = int(4 * random.random())
+    at = int(random.random() * (len(word) - 1))
+    letter, following = word[at], word[at + 1]
+    before, behind = word[:at], word[at + 1 :]
+    beside = _BESIDE.get(letter.lower(), "")
+    if kind == 0 and letter != following:
+        return before + following + letter + behind[1:]
+    if kind == 1:
+        return before + behind
+    if kind == 2 and beside:
+        other = beside[int(random.random() * len(beside))]
+        return before + (other.upper() if letter.isupper() else other) + behind
+    return before + 2 * letter + behind
+
+
+def in_a_row(texts: Iterable[str]) -> str:
+    """Return texts as one, with spaces between them unless their script has none."""
+    row = ""
+    for text in texts:
+        if row and not is_wide(row[-1]):
+            row += " "
+        row += text
+    return row
+
+
+def _words(text: str, pattern: re.Pattern[str]) -> list[Span]:
+    """Return the matches of a pattern outside of what is to keep that touch at most tags: <b>it</b>, but not {n}th."""
+    words = [Span(*match.span()) for match in pattern.finditer(text)]
+    taken: set[int] = set()
+    for start, end in _kept(text):
+        edge = 0 if text[start] in "<&" else 1
+        taken.update(range(start - edge, end + edge))
+    if not taken:
+        return words
+    return [word for word in words if taken.isdisjoint(range(*word))]
+
+
+def _kept(text: str) -> list[Span]:
+    """Return the spans of text to keep, in order."""
+    if not _MAY_KEEP.search(text):
+        return []
+    tags = [Span(*tag.span()) for tag in TAGS.finditer(text)]
+    return _KEPT.spans(text, tags, linked=False)
