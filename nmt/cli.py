@@ -133,6 +133,7 @@ def parse(given: options.SearchOptions) -> None:
         ("nmt score test.de new.de --baseline old.de", "with intervals and p-values"),
         ("nmt score --metric brackets test.trees test.parsed", "F1 of trees, as EVALB counts"),
         ("nmt score --model ckpts --source test.en test.de", "perplexity"),
+        ("nmt score --model ckpts --source test.en --robust test.de", "chrF with capitals, typos and so on"),
         ("nmt score --runs ckpts/a ckpts/b", "dev score and cost of runs"),
     ],
 )
@@ -153,7 +154,9 @@ def score(given: options.ScoreOptions) -> None:
     is ignored where the other tree's has another name. For "failures missed", errors and skips count in the recall.
 
     With --model, no HYP is read: the score is how probable REF is by forced decoding, given --source. All subwords and
-    the end of each sentence count; nothing is smoothed.
+    the end of each sentence count; nothing is smoothed. With --robust, the model translates --source five times: plain,
+    in capitals, in title case, without final punctuation, and with about one typo in eight words. Where a line's
+    capitals or final punctuation change, those of its line in REF change, too.
 
     With --runs, each run's directory or bundle gets a row with the columns of the paper's Table 2: dev score; FLOPs of
     training as estimated in the paper (time × devices × sustained single-precision FLOP/s) and as counted exactly;

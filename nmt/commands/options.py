@@ -255,6 +255,10 @@ class ScoreOptions(Options):
         "--model PATH  Score REF by this bundle or run's directory; repeat for an ensemble.", multiple=True
     )
     source: Path | None = in_by_model("--source FILE  Source of REF, line by line; required with --model.")
+    robust: bool = in_by_model(
+        "--robust  Translate the source instead: plain, in capitals, in title case, without final punctuation, with "
+        "typos. Print chrF of each."
+    )
     overrides: tuple[str, ...] = overrides_option(section="By a model")
     device: str = device_option()
     threads: int | None = threads_option()

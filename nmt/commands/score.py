@@ -21,7 +21,10 @@ from nmt.system.errors import UserError
 from nmt.text.lines import read_lines, read_parallel
 
 if TYPE_CHECKING:
+    from nmt.checkpoint.reading import Bundle
     from nmt.decoding.forced import ForcedDecoder, PairScores
+    from nmt.recipe import Decoding
+    from nmt.text.tokenizer import Direction, Tokenizer
 
 Item = TypeVar("Item")
 FEW_LINES = 20_000  # up to which BLEU's interval takes seconds; with more it is narrow
@@ -32,8 +35,13 @@ def score(options: ScoreOptions) -> None:
     if options.runs:
         return _score_runs(options)
     refuse(options, "html", "needs --runs")
+    refuse(options, "robust", "needs --model", not options.models)
     if not 1 <= len(options.files) <= 2:
         raise click.BadArgumentUsage(f"score takes REF and at most one HYP, but got {len(options.files)} files")
+    if options.robust:
+        refuse(options, "metric", "must be chrf with --robust", options.metric != "chrf")
+        refuse(options, "baseline more_references lowercase paper", "cannot be combined with --robust")
+        return _score_robustness(options)
     metrics = _metrics(options)
     of_texts = set(metrics) & set(METRICS)
     others = "baseline lowercase"
@@ -54,7 +62,7 @@ def _score_runs(options: ScoreOptions) -> None:
     """Print each run's dev score and cost, the columns of the paper's Table 2; with --html, also write a page."""
     if not options.files:
         raise click.UsageError("--runs needs runs: nmt score --runs CKPTS ...")
-    others = "more_references metric models source overrides paper lowercase language baseline"
+    others = "more_references metric models source robust overrides paper lowercase language baseline"
     refuse(options, others, "cannot be combined with --runs")
     from nmt.report.page import write_page
     from nmt.report.record import read_summarised
@@ -178,6 +186,40 @@ def _score_by_model(options: ScoreOptions, metrics: Sequence[str]) -> None:
     _report_truncation(decoder, totals, options.console)
 
 
+def _score_robustness(options: ScoreOptions) -> None:
+    """Print chrF of the models' translations of the source, plain and changed in each way."""
+    if options.hypothesis:
+        raise click.UsageError("--robust translates --source itself, so it takes no HYP")
+    if options.source is None:
+        raise click.UsageError("--robust needs --source FILE, with the source of each line of REF")
+    from nmt.decoding.translator import Translator
+    from nmt.decoding.workers import Saved
+    from nmt.training.robustness import LABELS, LINES, figures, robustness, table
+
+    pairs = list(read_parallel(options.source, options.reference))  # before a model is loaded
+    bundles, tokenizer, decoding, direction = _models(options)
+    data = bundles[0].recipe.data
+    lengths = bundles[0].lengths
+    languages = (direction[0] or data.source, direction[1] or data.target)
+    models = Saved(bundles, options.device, None, options.threads, forks=True, say=options.console.say)
+    scores = {}
+    with (
+        Translator(models, tokenizer, decoding, lengths, False, None, data.directions, direction) as translator,
+        options.console.progress("translating", len(LABELS) * len(pairs), "lines") as advance,
+    ):
+
+        def translate(sources: list[str]) -> list[str]:
+            return [result.texts[0] for result in _counted(translator.stream(sources), advance)]
+
+        for name, found in robustness(translate, pairs, [languages] * len(pairs)):
+            scores[name] = found.score
+            signature = found.signature
+    if options.as_json:
+        show(json.dumps({"robust": {LINES: len(pairs), "signature": signature, **figures(scores)}}))
+    else:
+        show(table(scores, signature))
+
+
 def _perplexity(totals: PairScores, lines: list[dict[str, float]], options: ScoreOptions) -> str:
     """Format the overall perplexity, as text or as JSON with `lines`; raise UserError if there are no pairs."""
     if not totals.pairs:
@@ -230,14 +272,24 @@ def _forced_decoder(options: ScoreOptions, source: Path) -> ForcedDecoder:
     for path in (source, options.reference):
         if not path.is_fifo():
             open_input(path).close()  # report a missing file before loading a model
-    from nmt.checkpoint.reading import common_tokenizer
-    from nmt.commands.translate import find_models
     from nmt.decoding.forced import ForcedDecoder
     from nmt.system.device import choose_device
 
-    bundles, decoding = find_models(options.models, options.overrides, "translate", options.console)
-    tokenizer = common_tokenizer(bundles)
+    bundles, tokenizer, decoding, direction = _models(options)
     device = choose_device(options.device, options.threads)
-    direction = tokenizer.complete((None, options.language), bundles[0].recipe.data.directions)
     models = [bundle.model(device) for bundle in bundles]
     return ForcedDecoder(models, tokenizer, decoding, direction)
+
+
+def _models(options: ScoreOptions) -> tuple[list[Bundle], Tokenizer, Decoding, Direction]:
+    """Return the translators, their tokenizer, decoding settings, and the direction to which they translate.
+
+    Raise UserError if a model is missing or is for another task, or if they differ in tokenizers.
+    """
+    from nmt.checkpoint.reading import common_tokenizer
+    from nmt.commands.translate import find_models
+
+    bundles, decoding = find_models(options.models, options.overrides, "translate", options.console)
+    tokenizer = common_tokenizer(bundles)
+    direction = tokenizer.complete((None, options.language), bundles[0].recipe.data.directions)
+    return bundles, tokenizer, decoding, direction

@@ -108,11 +108,13 @@ def _end(out: Path, device: torch.device, console: Console, budget: Budget, repo
     """Average the checkpoints of a run that was given minutes, and refresh its `report`, if it is to have one."""
     from nmt.checkpoint.writing import alone
     from nmt.training.run import record_spent
-    from nmt.training.selection import write_final_average
+    from nmt.training.selection import measure_robustness, write_final_average
 
     try:
         with alone(out / AVERAGED, console):
             write_final_average(out, device, console, budget)
+            if report:
+                measure_robustness(out, device, console, budget)
     finally:
         if budget.is_late:
             console.say("the report is not refreshed: training.minutes is used up")
@@ -156,6 +158,7 @@ def _write_average(options: AverageOptions, out: Path | None) -> Bundle:
     """Average a run's checkpoints into a bundle, and report which updates were averaged."""
     from nmt.checkpoint.writing import average
     from nmt.training import selection
+    from nmt.training.directory import PAGE
 
     ckpts = options.ckpts[0]
     last = options.last
@@ -169,8 +172,9 @@ def _write_average(options: AverageOptions, out: Path | None) -> Bundle:
     else:
         result = average(ckpts, last, out, best, console)
     result = selection.score_and_choose_split(result, ckpts, device, console)
-    if out is None:
-        refresh_report(ckpts, console)
+    if out is None and (ckpts / PAGE).exists():
+        selection.measure_robustness(ckpts, device, console)
+        refresh_report(ckpts, console, wanted=True)
     console.say(_described(result, options))
     selection.compare_with_one(result, ckpts, device, console)
     return result

@@ -13,6 +13,7 @@ from nmt.parsing.brackets import DELETED
 from nmt.recipe.yaml_files import dump
 from nmt.report.record import RunRecord, labels, plain
 from nmt.system.console import clock
+from nmt.training.robustness import LABELS, LINES, PLAIN, figures
 
 # --- dev sentences ------------------------------------------------------------------------------------------------
 # To keep the page small, an output shared by several checkpoints is stored once, and a sentence's outputs are adjacent,
@@ -96,7 +97,16 @@ def _recipe_and_cost(name: str, record: RunRecord, recipe: Mapping[str, Any]) ->
         "cost": _cost_facts(record.cost),
         "label": record.task.label,
         "averages": [(*average, average == best) for average in tried],
+        "robustness": _robustness(record),
     }
+
+
+def _robustness(record: RunRecord) -> dict[str, Any]:
+    """Return what the averaged model scores on dev lines as they are and changed, by label, and the number of lines."""
+    scores = record.average.info.robustness if record.average else {}
+    if not {LINES, PLAIN} <= scores.keys():
+        return {}
+    return {"lines": scores[LINES], "figures": {LABELS[name]: each for name, each in figures(scores).items()}}
 
 
 def _differences(recipes: Sequence[Mapping[str, Any]]) -> list[tuple[str, list[str]]]:

@@ -40,7 +40,7 @@ from nmt.training.optimizer import count_moments
 from nmt.training.progress import Progress, show_progress
 from nmt.training.report_process import Page
 from nmt.training.run_state import BestScore, RunState
-from nmt.training.selection import cost_of_splits
+from nmt.training.selection import cost_of_robustness, cost_of_splits
 from nmt.training.trainer import Trainer
 from nmt.training.validation import DevScores, Validation
 
@@ -332,7 +332,10 @@ class Run:
                 scores = {"scores": dev.scores, "signatures": dev.signatures}
             info |= self.data | scores | {"without_improvement": self.best.without_improvement}
             if pace is not None and dev.scores["perplexity"] <= POOR and self.budget.validations == 1.0:
-                self.budget.validations += cost_of_splits(scorer, self.recipe)  # once the model is good enough to tell
+                # Once the model is good enough to tell
+                self.budget.validations += cost_of_splits(scorer, self.recipe)
+                if self.recipe.training.report:
+                    self.budget.validations += cost_of_robustness(scorer, self.recipe, self.budget)
             said = _said(dev, task, is_best)
         # Record before the checkpoint has its scores, so that a run killed in between does both again.
         progress.record(record)

@@ -24,6 +24,9 @@ from nmt.training.validation import Validation, find_prepared
 
 LINES_TO_COMPARE = 20  # minimum lines that decide how lines are split
 SIGNIFICANT = 0.05  # maximum p-value that decides it
+LINES_TO_CHANGE = 200  # maximum lines that are translated in capitals, with typos and so on
+WAYS = 5.0  # what all that costs, in validations of these lines: capitals take longer, but there is no perplexity
+LITTLE = 0.03  # share of the minutes that it may take, since it does not make the model better
 LAST_TENTH = 0.9  # of the fall of a learning rate to zero
 SCORED = ("scores", "signatures", "interval")  # keys of bundle.json
 UNLIMITED = Budget(None, lambda: 0.0)
@@ -280,6 +283,38 @@ def choose_split(
     info = {key: value for key, value in average.written.items() if key not in ("format", "task", "lossy", "hashes")}
     save_bundle(average.path, average.weights(), recipe, average.tokenizer(), info)
     return _scored(Bundle.read(average.path), validation.with_split("sentences"), device)
+
+
+def cost_of_robustness(validation: Validation, recipe: Recipe, budget: Budget) -> float:
+    """Return how long `measure_robustness` takes, in validations; 0 if it is left out."""
+    lines = len(validation.sources)
+    cost = WAYS * min(lines, LINES_TO_CHANGE) / lines
+    if recipe.task.name != "translate" or cost * (budget.scoring or 0.0) > LITTLE * budget.total:
+        return 0.0
+    return cost
+
+
+def measure_robustness(directory: Path, device: torch.device, console: Console, budget: Budget = UNLIMITED) -> None:
+    """Add to the average of a run's checkpoints how it scores on dev lines in capitals, with typos and so on.
+
+    Leave alone a parser, a model that has learnt too little, and one that has no dev score. Say so if the budget leaves
+    no time, of which it may take a `LITTLE`.
+    """
+    path = directory / AVERAGED
+    if not (path / MANIFEST).exists():
+        return
+    bundle = Bundle.read(path)
+    if bundle.task.has_trees or not bundle.scores or bundle.is_poor or bundle.info.robustness:
+        return
+    with suppress(UserError):  # the development set is not here
+        validation = Validation.of(bundle)
+        cost = cost_of_robustness(validation, bundle.recipe, budget)
+        if not cost or not budget.fits(cost * (budget.scoring or 0.0)):
+            console.say("  capitals and typos are not tried for the report: training.minutes leaves no time for it")
+            return
+        with console.progress("scoring", 1, "average on changed lines") as advance:
+            add_info(path, {"robustness": validation.robustness(bundle.model(device), LINES_TO_CHANGE)})
+            advance(1)
 
 
 def write_final_average(directory: Path, device: torch.device, console: Console, budget: Budget = UNLIMITED) -> None:

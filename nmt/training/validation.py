@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from copy import copy
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from random import Random
 from statistics import fmean
@@ -45,8 +46,10 @@ from nmt.system.launchers import World
 from nmt.text.tokenizer import Tokenizer
 from nmt.training.batches import make_batch, split_update
 from nmt.training.budget import Pace
+from nmt.training.dev_outputs import spread
 from nmt.training.directory import ABOUT
 from nmt.training.distributed import Group
+from nmt.training.robustness import LINES, robustness
 
 VALID_TOKENS = 4096  # padded tokens per side of a batch
 
@@ -214,6 +217,17 @@ class Validation:
         assert found is not None, "a baseline was given"
         return found
 
+    def robustness(self, model: Transformer, most: int) -> dict[str, float]:
+        """Return a translator's chrF on up to `most` dev lines, plain and changed in each way, and their number."""
+        rows = spread(self._rows, most)
+        pairs = [(self.sources[row], self.references[row]) for row in rows]
+        languages = [self._languages[row] for row in rows]
+        translate = partial(self._translated, self._pipeline(model, self._decoding), rows)
+        scores: dict[str, float] = {LINES: len(rows)}
+        for name, found in robustness(translate, pairs, languages):
+            scores[name] = found.score
+        return scores
+
     def with_split(self, way: str) -> Validation:
         """Return a validation that splits lines in another way."""
         changed = copy(self)
@@ -253,11 +267,10 @@ class Validation:
             rows = self._rows
         return [hypotheses[row] for row in rows], [[self.references[row] for row in rows]]
 
-    def _requests(self, rows: Iterable[int]) -> list[str | Request]:
-        """Return the sources of `rows`, with their directions if the data sets name these."""
+    def _requests(self, rows: Sequence[int], texts: Sequence[str]) -> list[str | Request]:
+        """Return texts in place of the sources of `rows`, with their directions if the data sets name these."""
         requests = list[str | Request]()
-        for row in rows:
-            text = self.sources[row]
+        for row, text in zip(rows, texts, strict=True):
             direction = self._directions[row]
             _, target = direction
             requests.append(Request(text, direction=direction) if target else text)
@@ -309,8 +322,13 @@ class Validation:
         pace.next(done, lines)  # notes the time of the last part
         return self._gathered(rows, own)
 
-    def _translated(self, pipeline: Parser | Translator, rows: Sequence[int]) -> list[str]:
-        return [result.texts[0] for result in pipeline.stream(self._requests(rows))]
+    def _translated(
+        self, pipeline: Parser | Translator, rows: Sequence[int], texts: Sequence[str] | None = None
+    ) -> list[str]:
+        """Return the translations or trees of the sources of `rows`, or of texts in their place."""
+        if texts is None:
+            texts = [self.sources[row] for row in rows]
+        return [result.texts[0] for result in pipeline.stream(self._requests(rows, texts))]
 
     def _gathered(self, rows: Sequence[int], own: Sequence[str]) -> list[str]:
         """Return the hypotheses of all ranks, in the order of the lines; a rank has every n-th of `rows`."""

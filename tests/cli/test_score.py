@@ -126,6 +126,42 @@ def test_what_a_model_did_not_see_of_long_lines_is_said(nmt, reverse_run: Path, 
     assert "1 of 2 source lines were cut to 5 subwords" in done.err
 
 
+def test_each_change_is_scored_as_its_translations_are_against_the_changed_reference(
+    nmt: Callable[..., Any], reverse_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    source = "".join(f"{line}.\n" for line in (reverse_run / "valid.a").read_text().splitlines())
+    reference = (reverse_run / "valid.b").read_text()
+    for name, write in (("plain", str), ("capitals", str.upper), ("unpunctuated", lambda text: text.replace(".", ""))):
+        Path(name).write_text(write(source))
+        Path(f"{name}.b").write_text(write(reference))
+    model = "--model", reverse_run / "ckpts"
+    arguments = ("score", *model, "--source", "plain", "--robust", "plain.b")
+    done = nmt(*arguments, "--json")
+    assert done.code == 0, done.err
+    found = json.loads(done.out)["robust"]
+    assert list(found) == [
+        "lines",
+        "signature",
+        "plain",
+        "capitals",
+        "title_case",
+        "unpunctuated",
+    ]  # no typos in letters
+    assert found["lines"] == 50
+    for name in ("plain", "capitals", "unpunctuated"):
+        translated = nmt("translate", *model, "--input", name).out
+        alone = json.loads(nmt("score", "--metric", "chrf", f"{name}.b", "--json", stdin=translated).out)["chrf"]
+        assert found[name]["score"] == pytest.approx(alone["score"])
+        assert found[name]["share"] == pytest.approx(alone["score"] / found["plain"]["score"])
+        assert found["signature"] == alone["signature"]
+    assert found["capitals"]["share"] < 0.9 < found["unpunctuated"]["share"]
+    head, plain, *_, signature = nmt(*arguments).out.decode().splitlines()
+    assert head.split() == ["source", "chrF2", "share"]
+    assert plain.split() == ["plain", f"{found['plain']['score']:.2f}", "1.000"]
+    assert signature == f"  {found['signature']}"
+
+
 # --- score --runs: Table 2 of a list of runs ----------------------------------------------------------------
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,7 +20,14 @@ from nmt.recipe import Training
 from nmt.system import integrity
 from nmt.system.console import Console
 from nmt.training import selection
-from nmt.training.selection import numbers_to_try, write_best_average, write_default_average, write_final_average
+from nmt.training.budget import Budget
+from nmt.training.selection import (
+    measure_robustness,
+    numbers_to_try,
+    write_best_average,
+    write_default_average,
+    write_final_average,
+)
 from nmt.training.validation import DevScores, Validation
 
 CPU = torch.device("cpu")
@@ -242,6 +250,37 @@ def test_the_best_checkpoint_replaces_an_average_that_is_worse(
     assert written.info.steps == steps
     assert written.dev_score == max(score, 50.0)
     write_final_average(ckpts, CPU, Console(quiet=True))  # does nothing: there is no further score
+
+
+def test_the_report_of_an_average_has_its_scores_of_changed_lines(nmt: Callable[..., Any], ckpts: Path) -> None:
+    assert nmt("average", ckpts).code == 0
+    assert Bundle.read(ckpts / "averaged").info.robustness == {}  # without a report, nothing is translated for it
+    (ckpts / "report.html").touch()
+    assert nmt("average", ckpts).code == 0
+    written = Bundle.read(ckpts / "averaged")
+    found = written.info.robustness
+    assert found.keys() == {"lines", "plain", "capitals", "title_case"}  # its words are letters, without punctuation
+    assert found["lines"] == 49  # one more is its own reverse
+    assert found["plain"] == pytest.approx(written.scores["chrf"])
+    assert found["capitals"] < 0.5 * found["plain"]
+    shown = " ".join(re.sub(r"<[^>]+>", " ", (ckpts / "report.html").read_text()).split())
+    assert f"of 49 lines, as they are and changed Source chrF2 Share plain {found['plain']:.2f} 1.000" in shown
+
+
+@pytest.mark.parametrize(("scoring", "spent"), [(1.0, 0.0), (0.1, 59.9)])
+def test_changed_lines_are_translated_only_where_time_is_left(
+    ckpts: Path, capsys: pytest.CaptureFixture[str], scoring: float, spent: float
+) -> None:
+    """And where it takes no more than a few per cent of the minutes."""
+    average(ckpts)
+    add_info(ckpts / "averaged", {"scores": {"chrf": 60.0, "perplexity": 2.0}})
+    for budget in (Budget(1.0, lambda: 0.0, spent), Budget(10.0, lambda: 0.0)):
+        assert Bundle.read(ckpts / "averaged").info.robustness == {}
+        budget.scoring = scoring
+        measure_robustness(ckpts, CPU, Console(), budget)
+    assert Bundle.read(ckpts / "averaged").info.robustness.keys() >= {"plain", "capitals"}
+    (said,) = capsys.readouterr().err.splitlines()
+    assert said == "  capitals and typos are not tried for the report: training.minutes leaves no time for it"
 
 
 def test_without_the_development_set_one_error_says_so(nmt: Callable[..., Any], ckpts: Path) -> None:
