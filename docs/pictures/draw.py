@@ -383,15 +383,16 @@ def _curves(picture: Picture, axis: float, points: Sequence[dict[str, Any]]) -> 
         picture.line((x(budget), axis), (x(budget), axis + 6), arrow=False)
         minutes = f"{budget / 60:.3g}"
         picture.text(x(budget), axis + 22, f"{minutes} min" if budget == longest else minutes, "small")
-    for toolkit, kind, above in (("nmt", "blue", -12), ("eole", "orange", 24)):
+    for toolkit, kind in (("nmt", "blue"), ("eole", "orange")):
         curve = [point for point in points if point["toolkit"] == toolkit]
         places = [(x(point["seconds"]), y(point["bleu"])) for point in curve]
         if not curve:
             continue
         picture.line(*places, arrow=False)
-        for point, place in zip(curve, places, strict=True):
-            picture.dot(*place, kind)
-            picture.text(place[0], place[1] + above, f"{point['bleu']:.1f}", "small")
+        for point, (right, down) in zip(curve, places, strict=True):
+            picture.dot(right, down, kind)
+            is_below = toolkit == "eole" and down < axis - 30  # nearer to the axis there is no room
+            picture.text(right, down + (24 if is_below else -12), f"{point['bleu']:.1f}", "small")
         picture.text(places[-1][0] + 18, places[-1][1] + 5, toolkit, "left")
 
 
