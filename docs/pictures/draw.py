@@ -1,8 +1,8 @@
 """Draw the pictures of the documents: `python docs/pictures/draw.py` writes the .svg files beside this one.
 
 What the pictures of updates and of the cache show is computed by the code that they explain; the speeds are those of
-benchmarks/speeds.json. Each picture has its own background in light and in dark, so that it can be read on any page,
-and is narrow enough for a phone.
+benchmarks/speeds.json, and the learning curves, once measured, those of benchmarks/beside_eole.json. Each picture has
+its own background in light and in dark, so that it can be read on any page, and is narrow enough for a phone.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Sequence
 from html import escape
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -23,7 +24,9 @@ from nmt.search.plain import Plain
 from nmt.training.batches import split_update
 
 FOLDER = Path(__file__).parent
-SPEEDS = FOLDER.parents[1] / "benchmarks" / "speeds.json"
+BENCHMARKS = FOLDER.parents[1] / "benchmarks"
+SPEEDS = BENCHMARKS / "speeds.json"
+LEARNING = BENCHMARKS / "beside_eole.json"
 WIDTH = 520
 
 STYLE = """
@@ -335,8 +338,67 @@ def speeds() -> Picture:
     return picture
 
 
+PANEL = 150  # height of a panel of learning curves, from its axis to the highest BLEU
+
+
+def learning() -> Picture:
+    """Show BLEU on the test sets by the processor time of training, of nmt and of eole."""
+    points = json.loads(LEARNING.read_text(encoding="utf-8"))
+    names = dict.fromkeys(point["data"] for point in points)
+    row = "{data}, {toolkit}: BLEU {bleu:.1f} after {seconds:.0f} seconds"
+    picture = Picture(
+        88 + (PANEL + 90) * len(names),
+        "BLEU by training time, beside eole",
+        ". ".join(row.format(**point) for point in points),
+    )
+    picture.text(24, 32, "BLEU by processor time of training, one core", "left bold")
+    top = 44
+    for name in names:
+        picture.text(24, top + 26, name, "left bold small")
+        _curves(picture, top + 56 + PANEL, [point for point in points if point["data"] == name])
+        top += PANEL + 90
+    picture.text(
+        24, top + 28, "The same pairs and sizes of the model, each toolkit as its documents advise.", "left faint"
+    )
+    return picture
+
+
+def _curves(picture: Picture, axis: float, points: Sequence[dict[str, Any]]) -> None:
+    """Draw the learning curves of both toolkits above a time axis."""
+    longest: float = max(point["budget"] for point in points)
+    best: float = max(point["bleu"] for point in points)
+    highest = 10 * max(1, math.ceil(best / 10))
+
+    def x(seconds: float) -> float:
+        return 56 + 374 * seconds / longest
+
+    def y(bleu: float) -> float:
+        return axis - PANEL * bleu / highest
+
+    for bleu in range(0, highest + 1, 10):
+        picture.line((56, y(bleu)), (50, y(bleu)), arrow=False)
+        picture.text(44, y(bleu) + 5, str(bleu), "right small")
+    picture.line((56, y(highest)), (56, axis), (x(longest), axis), arrow=False)
+    for budget in dict.fromkeys(point["budget"] for point in points):
+        picture.line((x(budget), axis), (x(budget), axis + 6), arrow=False)
+        minutes = f"{budget / 60:.3g}"
+        picture.text(x(budget), axis + 22, f"{minutes} min" if budget == longest else minutes, "small")
+    for toolkit, kind in (("nmt", "blue"), ("eole", "orange")):
+        curve = [point for point in points if point["toolkit"] == toolkit]
+        places = [(x(point["seconds"]), y(point["bleu"])) for point in curve]
+        if not curve:
+            continue
+        picture.line(*places, arrow=False)
+        for point, (right, down) in zip(curve, places, strict=True):
+            picture.dot(right, down, kind)
+            is_below = toolkit == "eole" and down < axis - 30  # nearer to the axis there is no room
+            picture.text(right, down + (24 if is_below else -12), f"{point['bleu']:.1f}", "small")
+        picture.text(places[-1][0] + 18, places[-1][1] + 5, toolkit, "left")
+
+
 DRAWN = (model, norm, updates, cache, ranks, speeds)
-PICTURES: dict[str, Callable[[], Picture]] = {draw.__name__: draw for draw in DRAWN}
+MEASURED = (learning,) if LEARNING.exists() else ()
+PICTURES: dict[str, Callable[[], Picture]] = {draw.__name__: draw for draw in (*DRAWN, *MEASURED)}
 
 
 def main() -> None:
