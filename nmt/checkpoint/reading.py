@@ -95,8 +95,8 @@ class BundleInfo(BaseModel):
     curve: list[dict[str, int | float]] = []
     """Of an average: for every number of newest checkpoints that was tried, `last`, the dev scores of their average"""
     robustness: dict[str, int | float] = {}
-    """Of a translator's average: chrF of some dev lines, plain and changed, by name as in `nmt.training.robustness`, and
-    the number of these `lines`"""
+    """Of a translator's average: chrF of some dev lines, plain and changed, by name as in `nmt.training.robustness`,
+    and the number of these `lines`"""
     cost: _Cost = _Cost()
     """The cost of training so far"""
     lossy: bool = False

@@ -41,8 +41,8 @@ class _Drawn(NamedTuple):
 
     turn: float
     """When it gets of the tokens that its update has left; random, so that no pair is preferred"""
-    index: int
-    """In the update"""
+    place: int
+    """Among the pairs of its update"""
     new: Subwords
 
 
@@ -76,28 +76,28 @@ class Augmenter:
         """
         pairs = self._prepared(update.rows)
         drawn = list[_Drawn]()
-        for index, row in enumerate(update.rows.tolist()):
+        for place, row in enumerate(update.rows.tolist()):
             # Of Python's generator, only random() is the same in all versions.
-            found = self._draw(index, row, pairs[index], Random(self._seed << 96 | update.epoch << 48 | row))
+            found = self._draw(place, row, pairs[place], Random(self._seed << 96 | update.epoch << 48 | row))
             if found is not None:
                 drawn.append(found)
         if not drawn:
             return update
         tokens = [update.lengths.source_tokens, update.lengths.target_tokens]
         for each in sorted(drawn):
-            before = pairs[each.index]
+            before = pairs[each.place]
             more = [len(side) - len(side_before) for side, side_before in zip(each.new, before, strict=True)]
             fits = max(map(len, each.new)) <= self.longest
             for total, growth in zip(tokens, more, strict=True):
                 fits &= growth <= 0 or total + growth <= self.most_tokens
             if fits:
-                pairs[each.index] = each.new
+                pairs[each.place] = each.new
                 tokens = [total + growth for total, growth in zip(tokens, more, strict=True)]
         sources, targets = zip(*pairs, strict=True)
         changed = ChangedPairs(concatenate(sources), concatenate(targets))
         return replace(update, lengths=changed.lengths, changed=changed)
 
-    def _draw(self, index: int, row: int, prepared: Subwords, random: Random) -> _Drawn | None:
+    def _draw(self, place: int, row: int, prepared: Subwords, random: Random) -> _Drawn | None:
         """Draw what a pair of an update becomes, which is `prepared` in a row of the corpus; None if it stays so."""
         shares = self._shares
         turn, joined, typos, unpunctuated, case = [random.random() for _ in range(5)]  # for all lines the same ones
@@ -133,7 +133,7 @@ class Augmenter:
                 new.append(prepared[number])
             else:
                 new.append([*side.symbols, *side.encoder.encode(text)])
-        return None if new == prepared else _Drawn(turn, index, new)
+        return None if new == prepared else _Drawn(turn, place, new)
 
     def _prepared(self, rows: Rows) -> list[Subwords]:
         """Return the ids of pairs of the corpus."""

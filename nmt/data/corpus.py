@@ -63,9 +63,10 @@ class Sentences(NamedTuple):
 
     def gather(self, rows: Rows) -> tuple[Rows, Ids]:
         """Return the ids of sentences (rows, longest), padded with 0, and their lengths (rows,)."""
-        ends = self.lengths.cumsum(dtype=np.int64)
+        ends: Rows = self.lengths.cumsum(dtype=np.int64)
         lengths = self.lengths[rows]
-        return _padded(self.ids, ends[rows] - lengths, lengths), lengths
+        begin: Rows = ends[rows] - lengths
+        return _padded(self.ids, begin, lengths), lengths
 
 
 def _padded(words: Ids, begin: Rows, lengths: Ids) -> Rows:
