@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -41,6 +42,8 @@ _ROOT = re.compile(
 _PO_HEADER = re.compile(rb'^msgid ""\s+msgstr ((?:"[^\n]*"\s*)+)', re.MULTILINE)
 _PO_LANGUAGE = re.compile(rb'(?:"|\\n)Language: *([^"\\]*)')
 _MO_LANGUAGE = re.compile(rb"\0(?:[\w-]+:[^\n\0]*\n)*Language: *([^\n\0]*)")
+_VARIANT = re.compile(rb"<tuv\s(?:[^<>]*?\s)?(?:xml:)?lang\s*=\s*[\"']([\w-]{2,40})")
+_TMX_SOURCE = re.compile(rb"<header\s[^<>]*?srclang\s*=\s*[\"']([\w-]{2,40})")
 _FILE_TAG = re.compile(rb"<(?:\w+:)?file(\s[^<>]*)>")
 _ATTRIBUTE = re.compile(rb"([\w:.-]+)\s*=\s*[\"']([^\"']*)")
 _LANGUAGE = re.compile(r"[\w.@+-]{2,40}", re.ASCII)
@@ -153,6 +156,26 @@ def _elements_with_languages(content: bytes, kind: str) -> list[dict[bytes, byte
             return [dict(_ATTRIBUTE.findall(tag)) for tag in files]
     _, attributes = _root(text)
     return [attributes]
+
+
+def declared_languages(path: Path, content: bytes) -> tuple[list[str], list[str]]:
+    """Return the codes, as in BCP 47, of the sources' and of the translations' languages that a file of translators
+    declares, the most frequent first; of a TMX without a source language, all are sources."""
+    kind = kind_of(path)
+    found: tuple[list[str], list[str]] = ([], [])
+    for side, code in _declared(path, content, kind):
+        found[side].append(Language.of(code).tag)
+    if kind == ".tmx":
+        text = _in_ascii(content)
+        codes = [Language.of(code.decode("latin-1")).tag for code in _VARIANT.findall(text)]
+        header = _TMX_SOURCE.search(text)
+        source = Language.of(header[1].decode("latin-1") if header else "")
+        found = ([], [])
+        for code in codes:
+            is_source = source.is_like(Language.of(code)) or not source.is_known
+            found[0 if is_source else -1].append(code)
+    sources, targets = (Counter(codes) for codes in found)
+    return [code for code, _ in sources.most_common()], [code for code, _ in targets.most_common()]
 
 
 def other_language(path: Path, content: bytes, kind: str, languages: Sequence[str]) -> tuple[int, str] | None:
