@@ -13,7 +13,17 @@ from typing import Any, Literal
 
 import click
 
-from nmt.commands.command_line import FILE, FilePath, NumberOrAuto, Options, Text, argument, option, refuse, values_without
+from nmt.commands.command_line import (
+    FILE,
+    FilePath,
+    NumberOrAuto,
+    Options,
+    Text,
+    argument,
+    option,
+    refuse,
+    values_without,
+)
 from nmt.metrics import METRICS
 
 WORKERS = click.IntRange(1, 256)  # above any host's number of GPUs, and any useful number of CPU workers

@@ -11,7 +11,6 @@ from typing import NamedTuple
 from nmt.data.from_files import first_line, make_recipe, mark_of
 from nmt.data.shown import is_data
 from nmt.recipe import Recipe, load_with_base
-from nmt.recipe.data import UNITS, format_of
 from nmt.recipe.yaml_files import shipped_recipes
 from nmt.system.compression import split_suffix
 from nmt.system.errors import UserError
@@ -30,8 +29,6 @@ class Given(NamedTuple):
     """The recipe that it extends, if any"""
     run: Path
     """Directory of its run"""
-    is_for_files: bool
-    """Whether it was written for files"""
 
 
 def find_given(
@@ -39,16 +36,16 @@ def find_given(
 ) -> Given:
     """Return the recipe that one name stands for, or the one for files, which is written unless it is there.
 
-    Only the process that `leads` the ranks writes it, unless it is `only_planned`, and says something. Raise UserError if the recipe is invalid, if none
-    can be made for the files, or if a file of its name is there that was not written for them.
+    Only the process that `leads` the ranks writes it, unless it is `only_planned`, and says something. Raise UserError
+    if the recipe is invalid, if none can be made for the files, or if a file of its name is there that was not written
+    for them.
     """
     name = names[0]
     if len(names) == 1 and (name in shipped_recipes() or not is_data(name)):
         if Path(name).is_dir() and leads:
             say(f"{name}: the recipe that comes with nmt, not the folder, whose name is {name}/")
         recipe, base = load_with_base(name, overrides)
-        is_for_files = first_line(Path(name)) != ""
-        return Given(recipe, base, Path(Path(name).stem) if is_for_files else RUN, is_for_files)
+        return Given(recipe, base, Path(Path(name).stem) if first_line(Path(name)) else RUN)
     path = Path(f"{_name_for(name)}.yaml")
     run = Path(path.stem)
     if path.exists() or path.is_symlink():
@@ -57,20 +54,20 @@ def find_given(
             raise UserError(problem, f"nmt train {path} trains it; to train these files, rename it or them")
         if leads:
             say(f"recipe: {path}, as it is")
-        return Given(*load_with_base(path, overrides), run, True)
+        return Given(*load_with_base(path, overrides), run)
     made = make_recipe(names, path, overrides)
     if not leads:
-        return Given(made.recipe, None, run, True)
+        return Given(made.recipe, None, run)
     say(made.said)
     if only_planned:
-        return Given(made.recipe, None, run, True)
+        return Given(made.recipe, None, run)
     with whole_file(path) as stream:
         stream.write(made.text.encode())
     minutes = made.recipe.training.minutes
     length = f"{made.recipe.training.updates:,} updates" if minutes is None else f"{minutes:g} minutes"
     say(f"recipe: {path} is written, for {length} of training")
     say(f"run: {run}/; the same command goes on with it, and so does nmt train {path}")
-    return Given(*load_with_base(path), run, True)
+    return Given(*load_with_base(path), run)
 
 
 def _name_for(name: str) -> str:
@@ -87,12 +84,3 @@ def _name_for(name: str) -> str:
     folder = Path(stem)
     is_taken = folder.is_dir() and any(folder.iterdir()) and not (folder / LOCK).exists()
     return f"{stem}-model" if is_taken else stem
-
-
-def how_to_translate(recipe: Recipe, run: Path) -> str:
-    """Return the command that translates with the model of a run."""
-    files = [dataset.file for dataset in recipe.data.train]
-    if all(file and (format_of(file) in UNITS or not format_of(file)) for file in files):
-        return f"nmt translate --model {shlex.quote(str(run))} --input unfinished/ --output finished/"
-    source, target = recipe.data.languages
-    return f"nmt translate --model {shlex.quote(str(run))} < input.{source} > output.{target}"

@@ -15,7 +15,7 @@ from nmt import recipe as recipes
 from nmt.checkpoint.reading import AVERAGED, MANIFEST, Bundle
 from nmt.commands.command_line import refuse
 from nmt.commands.process import show
-from nmt.commands.recipes import find_given, how_to_translate
+from nmt.commands.recipes import find_given
 from nmt.exchange.resolve import initial_bundle, resolve, with_model_of
 from nmt.system.console import Console
 from nmt.system.device import choose_device
@@ -52,7 +52,8 @@ def preprocess(options: PreprocessOptions) -> None:
 
 
 def train(options: TrainOptions) -> None:
-    """Train a recipe, or the one for files of pairs, in this process, with forks of it on a CPU; otherwise start one process per device.
+    """Train a recipe, or the one for files of pairs: in this process, with forks of it on a CPU; otherwise start one
+    process per device.
 
     With --plan, only print the run's plan, on rank 0.
     """
@@ -95,8 +96,6 @@ def train(options: TrainOptions) -> None:
             if ranks > 1:  # the forks have ended and left their threads to this process
                 choose_device("cpu", torch_threads)
             _end(out, group.device, console, budget, settings.report)
-        if given.is_for_files and group.leads:
-            console.say(f"to translate: {how_to_translate(recipe, out)}")
 
 
 def _show_plan(recipe: Recipe, options: TrainOptions, ranks: int) -> None:

@@ -155,7 +155,9 @@ def _languages(shown: Sequence[Shown], wanted: Languages) -> tuple[Languages, st
             by = each.by
         elif not are_like(each.languages, found) and not are_like(each.languages[::-1], found):
             problem = f"{each.name}: is {'-'.join(each.languages)}, and {shown[0].name} is {'-'.join(found)}"
-            raise UserError(problem, "train one at a time, or say which of them: --set data.source=en --set data.target=de")
+            raise UserError(
+                problem, "train one at a time, or say which of them: --set data.source=en --set data.target=de"
+            )
     if not by:
         settings = ("" if source else " --set data.source=en") + ("" if target else " --set data.target=de")
         problem = f"{shown[0].name}: neither its name nor anything in it says which languages it is in"
@@ -203,18 +205,18 @@ def _text(files: Sequence[str], path: Path, made: Sequence[Choice], overrides: S
         whys[*section, name] = why
     for setting in overrides:
         override(tree, origins, setting)
+    for path_of_key in origins:
+        whys[path_of_key[:2]] = "by --set"
     lines = [
         mark_of(files),
         f"# It is yours to change: that command and nmt train {path} train it as it is, into {path.stem}/.",
     ]
     for key, value in tree.items():
-        if isinstance(value, dict) and value:
+        if isinstance(value, dict):
             lines.append(f"{key}:")
-            for name, inner in value.items():
-                why = "by --set" if (key, name) in origins or (key,) in origins else whys.get((key, name), "")
-                lines.append(f"  {_line(name, inner, why)}")
+            lines += [f"  {_line(name, inner, whys.get((key, name), ''))}" for name, inner in value.items()]
         else:
-            lines.append(_line(key, value, "by --set" if (key,) in origins else whys.get((key,), "")))
+            lines.append(_line(key, value, whys.get((key,), "")))
     return "".join(f"{line}\n" for line in lines)
 
 

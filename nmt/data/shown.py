@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from nmt.data.pairs import fields_of, pair_files, read_records
-from nmt.data.tables import LOOKED_AT, SHOWN, SOURCES, TARGETS, first_rows, looks
+from nmt.data.tables import LOOKED_AT, SHOWN, first_rows, looks, role_of
 from nmt.formats.declared import content_of, declared_languages
 from nmt.recipe.data import TABLES, UNITS, format_of
-from nmt.system.compression import member_names, split_suffix
+from nmt.system.compression import split_suffix
 from nmt.system.errors import UserError
 from nmt.text.language_codes import Language, direction_in, language_in, named_language
 
@@ -23,6 +23,7 @@ Languages = tuple[str, str]
 """Source and target language; of those that a user has set, one or both may be empty"""
 BY_CUSTOM = "en"
 """The source language of translators' files that do not say it: gettext's and Qt's custom"""
+BY_NAME = "by the file's name"
 EXAMPLES = 2  # cells of a column that is left out
 TEXT = (".txt", ".text")
 
@@ -51,6 +52,9 @@ class Shown(NamedTuple):
             sides = sides[::-1]
         if self.is_lines and sides is not None:
             return dict(zip(("source", "target"), sides, strict=True))
+        path = Path(self.name)
+        if path.is_dir() and path.suffix:  # only a pattern may end like a file
+            return {"file": str(path.with_name(path.name.replace(".", "[.]")))}
         if sides is None or sides == languages:
             return {"file": self.name}
         return {"file": self.name, "fields": list(sides)}
@@ -88,7 +92,9 @@ def look_at(names: Sequence[str], wanted: Languages) -> list[Shown]:
     lines = list[str]()
     for name in names:
         if not Path(name).exists():
-            raise UserError(f"{name}: no such file or folder", "name files of pairs that are here, or with their folder")
+            raise UserError(
+                f"{name}: no such file or folder", "name files of pairs that are here, or with their folder"
+            )
         if Path(name).is_dir():
             found += _of_folder(name.rstrip("/") or name, wanted)
         elif format_of(name):
@@ -102,8 +108,6 @@ def _of_folder(name: str, wanted: Languages) -> list[Shown]:
     files = pair_files(Path(name))
     if not all(format_of(path) in UNITS for path in files):
         return [_of_file(str(path), wanted) for path in files]
-    if Path(name).suffix:  # which would be that of a file, if it were no pattern
-        name = name.replace(".", "[.]")
     return [_of_units(name, files, wanted)]
 
 
@@ -111,12 +115,10 @@ def _of_file(name: str, wanted: Languages) -> Shown:
     form = format_of(name)
     if form in UNITS:
         return _of_units(name, [Path(name)], wanted)
-    if form == ".zip":
-        endings = [Path(each).suffix[1:] for each in member_names(Path(name))]
-        known = list(dict.fromkeys(filter(named_language, endings)))
-        return Shown(name, (known[0], known[1]) if len(known) == 2 else None, "by the names of its files")
     if form in TABLES:
         return _of_table(name, wanted)
+    if form == ".zip":
+        return Shown(name, direction_in(_stem(name)), BY_NAME)
     return _of_records(name, wanted)
 
 
@@ -128,6 +130,11 @@ class _Column(NamedTuple):
     label: str
     cells: Sequence[str]
     look: str
+
+    @property
+    def role(self) -> str:
+        """What its name says that it holds, see `role_of`"""
+        return role_of(self.label)
 
     @property
     def described(self) -> str:
@@ -189,21 +196,17 @@ def _of_columns(
     sides = (source.field, target.field)
     if all(languages) and languages[0] != languages[1]:
         return Shown(name, languages, by, sides, left_out=left_out)
-    return Shown(name, direction_in(_stem(name)), "by the file's name", sides, left_out=left_out)
+    return Shown(name, direction_in(_stem(name)), BY_NAME, sides, left_out=left_out)
 
 
-def _chosen(texts: Sequence[_Column], wanted: Languages) -> tuple[_Column, _Column] | None:
+def _chosen(texts: Sequence[_Column], wanted: Languages) -> Sequence[_Column] | None:
     """Return the columns of source and target, in this order; None if nothing says which."""
-    by_role = [[text for text in texts if text.label.strip().lower() in roles] for roles in (SOURCES, TARGETS)]
-    named = [text for text in texts if language_in(text.label)]
-    by_wish = [[text for text in named if code and _is_like(language_in(text.label), code)] for code in wanted]
-    for sources, targets in (by_role, by_wish):
-        if len(sources) == len(targets) == 1 and sources != targets:
-            return sources[0], targets[0]
-    for pair in (texts, named):
-        if len(pair) == 2:
-            return pair[0], pair[1]
-    return None
+    for roles in (("source", "target"), wanted):
+        found = [text for role in roles for text in texts if role and text.role == role]
+        if len(found) == 2:
+            return found
+    named = [text for text in texts if text.role]
+    return next((pair for pair in (texts, named) if len(pair) == 2), None)
 
 
 def _setting(name: str, fields: Sequence[Any]) -> str:
@@ -216,7 +219,7 @@ def _setting(name: str, fields: Sequence[Any]) -> str:
 
 
 def _of_units(name: str, files: Sequence[Path], wanted: Languages) -> Shown:
-    """Look at what translators' files declare or, for lack of that, at their names: sv.po, sv/LC_MESSAGES/app.po."""
+    """Look at what translators' files declare or, for lack of that, at their names, such as app.sv.po."""
     sources = list[str]()
     targets = list[str]()
     for path in files:
@@ -224,7 +227,7 @@ def _of_units(name: str, files: Sequence[Path], wanted: Languages) -> Shown:
         if format_of(path) == ".tmx" and len(of_sources) == 2 and not of_targets:
             of_sources, of_targets = of_sources[:1], of_sources[1:]
         elif format_of(path) != ".tmx":
-            of_targets = of_targets or _by_path(path)
+            of_targets = of_targets or list(filter(None, [_language_of(path.name)]))
             of_sources = of_sources or [BY_CUSTOM]
         sources += of_sources
         targets += of_targets
@@ -243,12 +246,6 @@ def _of_units(name: str, files: Sequence[Path], wanted: Languages) -> Shown:
     return Shown(name, (found[0], found[1]), by, units=files)
 
 
-def _by_path(path: Path) -> list[str]:
-    """Return the language that the name of a file or of a folder around it names, if one does."""
-    names = (_stem(path.name).rpartition(".")[2], *path.absolute().parts[-2:-4:-1])
-    return list(filter(None, map(language_in, names)))[:1]
-
-
 def _different(codes: Iterable[str]) -> list[str]:
     """Return codes of different languages, the most frequent first."""
     ordered = sorted(dict.fromkeys(codes), key=list(codes).count, reverse=True)
@@ -263,24 +260,17 @@ def _different(codes: Iterable[str]) -> list[str]:
 
 
 def _of_lines(names: Sequence[str]) -> list[Shown]:
-    """Pair files of lines: those whose names differ in their language alone, or the only two."""
-    by_stem = dict[str, list[str]]()
-    for name in names:
-        stem, _ = split_suffix(name)
-        by_stem.setdefault(str(Path(stem).with_suffix("")) if _language_of(name) else stem, []).append(name)
-    groups = list(by_stem.values())
-    if len(names) == 2:
-        groups = [list(names)]
-    found = list[Shown]()
-    for group in groups:
-        if len(group) != 2:
-            problem = f"{group[0]}: is a text of one language, and has {len(group) - 1} partners among the files named"
-            hint = "name the two files of lines that translate each other: nmt train x.en x.de"
-            raise UserError(problem, hint)
-        codes = (_language_of(group[0]), _language_of(group[1]))
-        languages = codes if all(codes) and codes[0] != codes[1] else None
-        found.append(Shown(group[0], languages, "by the files' names", (group[0], group[1]), is_lines=True))
-    return found
+    """Make the data set of two files of lines, or none of no files."""
+    if not names:
+        return []
+    if len(names) != 2:
+        problem = (
+            f"{names[0]}: is a text of one language; files of lines that translate each other are two, not {len(names)}"
+        )
+        raise UserError(problem, "name both: nmt train x.en x.de")
+    codes = (_language_of(names[0]), _language_of(names[1]))
+    languages = codes if all(codes) and codes[0] != codes[1] else None
+    return [Shown(names[0], languages, "by the files' names", (names[0], names[1]), is_lines=True)]
 
 
 def _language_of(name: str) -> str:

@@ -29,7 +29,6 @@ FEW_ROWS = 20  # too few to correlate, or to see that a separator is the same in
 FEW_VALUES = 0.02  # maximum share of different cells in a column of labels, such as domains or languages
 MANY_ROWS = 100  # enough to see that
 LABELS = 0.9  # minimum share of labels in a column of them
-TEXTS = 0.5  # maximum share of labels in a column of texts
 ALIKE = 0.7  # minimum correlation of the lengths of translations
 UNLIKE = 0.3  # maximum correlation of the lengths of what are no translations
 KEY = re.compile(r"(?=.*[\d_/\\@:])\S+|.*\.[A-Za-z0-9]{1,5}|[^A-Za-z\u0080-\U0010ffff]*")
@@ -105,7 +104,8 @@ def read_table(path: Path, fields: Sequence[str]) -> Iterator[tuple[str, str]]:
             raise _too_few(f"{path}:{number - 1}", width, len(before), True)
         if not width:
             width = len(cells)
-            if names_columns([cells[source], cells[target]]):
+            roles = {role_of(cells[source]), role_of(cells[target])} - {""}
+            if len(roles) == 2:
                 cells = [""] * needed
         before = cells
         yield cells[source], cells[target]
@@ -117,13 +117,13 @@ def row_line(path: Path, number: int) -> tuple[int, str]:
     return line, ""
 
 
-def names_columns(cells: Sequence[str]) -> bool:
-    """Return whether two cells are names of columns, and no texts: two languages, or source and target."""
-    names = [cell.strip().lower() for cell in cells]
-    if names[0] in SOURCES and names[1] in TARGETS or names[0] in TARGETS and names[1] in SOURCES:
-        return True
-    languages = [language_in(cell) for cell in cells if len(cell) <= SHOWN]
-    return len(set(filter(None, languages))) == 2
+def role_of(name: str) -> str:
+    """Return what the name of a column says that its texts are: source, target or in a language, whose code it is."""
+    lowered = name.strip().lower()
+    for role, names in (("source", SOURCES), ("target", TARGETS)):
+        if lowered in names:
+            return role
+    return language_in(name)
 
 
 def _is_open(cell: str) -> bool:
@@ -187,25 +187,9 @@ def _advice(source: int, target: int) -> str:
 
 
 def _columns(columns: Sequence[Sequence[str]]) -> tuple[int, int] | None:
-    """Return the two columns that hold sentences if they are others than the first two; None if that is not clear."""
-    for pattern in (KEY, LABEL):
-        shares = [_share(column, pattern) for column in columns]
-        texts = [place for place, share in enumerate(shares) if share <= TEXTS]
-        if max(shares[:2]) >= LABELS and len(texts) >= 2:
-            return texts[0], texts[1]
-    if len(columns[0]) < FEW_ROWS:
-        return None
-    lengths = [list(map(len, column)) for column in columns]
-    if _correlation(lengths[0], lengths[1]) > UNLIKE:
-        return None
-    best = None
-    highest = -1.0
-    for one, other in combinations(texts, 2):
-        correlation = _correlation(lengths[one], lengths[other])
-        if (one, other) != (0, 1) and (best is None or correlation > highest):
-            best = (one, other)
-            highest = correlation
-    return best if highest >= ALIKE else None
+    """Return the only two columns that hold sentences if they are others than the first two; else None."""
+    texts = [place for place, look in enumerate(looks(columns)) if not look]
+    return (texts[0], texts[1]) if len(texts) == 2 and texts != [0, 1] else None
 
 
 def looks(columns: Sequence[Sequence[str]]) -> list[str]:

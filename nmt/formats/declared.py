@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -159,23 +158,22 @@ def _elements_with_languages(content: bytes, kind: str) -> list[dict[bytes, byte
 
 
 def declared_languages(path: Path, content: bytes) -> tuple[list[str], list[str]]:
-    """Return the codes, as in BCP 47, of the sources' and of the translations' languages that a file of translators
-    declares, the most frequent first; of a TMX without a source language, all are sources."""
+    """Return the codes, as in BCP 47, of the languages of sources and of translations that a file declares, as often as
+    it does; of a TMX that names no source language, all are sources."""
     kind = kind_of(path)
     found: tuple[list[str], list[str]] = ([], [])
-    for side, code in _declared(path, content, kind):
-        found[side].append(Language.of(code).tag)
-    if kind == ".tmx":
-        text = _in_ascii(content)
-        codes = [Language.of(code.decode("latin-1")).tag for code in _VARIANT.findall(text)]
-        header = _TMX_SOURCE.search(text)
-        source = Language.of(header[1].decode("latin-1") if header else "")
-        found = ([], [])
-        for code in codes:
-            is_source = source.is_like(Language.of(code)) or not source.is_known
-            found[0 if is_source else -1].append(code)
-    sources, targets = (Counter(codes) for codes in found)
-    return [code for code, _ in sources.most_common()], [code for code, _ in targets.most_common()]
+    if kind != ".tmx":
+        for side, code in _declared(path, content, kind):
+            found[side].append(Language.of(code).tag)
+        return found
+    text = _in_ascii(content)
+    header = _TMX_SOURCE.search(text)
+    source = Language.of(header[1].decode() if header else "")
+    for code in _VARIANT.findall(text):
+        language = Language.of(code.decode())
+        is_source = not source.is_known or source.is_like(language)
+        found[0 if is_source else -1].append(language.tag)
+    return found
 
 
 def other_language(path: Path, content: bytes, kind: str, languages: Sequence[str]) -> tuple[int, str] | None:

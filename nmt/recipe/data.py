@@ -93,8 +93,8 @@ class Dataset(Settings):
     split: str = "train"
     """Split of the hub data set."""
     fields: tuple[FieldName, ...] | None = Field(None, min_length=2, max_length=2, strict=False)
-    """Source and target fields: 1-based column numbers for a .tsv or .csv, otherwise field names. Default: columns 1 and 2, or
-    the fields named `data.source` and `data.target`."""
+    """Source and target fields: 1-based column numbers for a .tsv or .csv, otherwise field names. Default: columns 1
+    and 2, or the fields named `data.source` and `data.target`."""
     take: Take | None = None
     """For `valid` and `test`: set aside the pairs of this many training sources, chosen by a hash of their text, so
     that no source is on both sides. Also written as `valid: {take: 500}`. With `5 files`: set aside whole files, chosen
@@ -140,7 +140,9 @@ class Dataset(Settings):
         self._check_addresses()
         has_fields = self.hub is not None or (self.file is not None and self.format != ".zip")
         if self.fields is not None and not has_fields:
-            raise Refusal("fields: goes with hub, .tsv, .csv, .jsonl and .parquet; other data has none", "remove fields")
+            raise Refusal(
+                "fields: goes with hub, .tsv, .csv, .jsonl and .parquet; other data has none", "remove fields"
+            )
         if self.file is not None and self.format is None and not self.may_be_several:
             raise _unknown_format(self.file)
         if self.fields is not None and self.format in TABLES:

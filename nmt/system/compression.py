@@ -127,7 +127,8 @@ def members(archive: Path, endings: Sequence[str]) -> tuple[Member, ...]:
 
     Raise UserError if the archive is damaged, or does not have exactly one file for each ending.
     """
-    names = member_names(archive)
+    with _opened(archive) as opened:  # programs of macOS add a second file of the same ending to __MACOSX/
+        names = [name for name in opened.namelist() if not name.startswith("__MACOSX/")]
     found = []
     for ending in endings:
         of_ending = [name for name in names if name.endswith(f".{ending}")]
@@ -138,12 +139,6 @@ def members(archive: Path, endings: Sequence[str]) -> tuple[Member, ...]:
             raise UserError(problem, f"pack one text file for each language, such as {examples}")
         found.append(Member(archive, *of_ending))
     return tuple(found)
-
-
-def member_names(archive: Path) -> list[str]:
-    """Return the names of the files in a zip archive; raise UserError if it is damaged."""
-    with _opened(archive) as opened:  # programs of macOS add a second file of the same ending to __MACOSX/
-        return [name for name in opened.namelist() if not name.startswith("__MACOSX/")]
 
 
 @contextmanager

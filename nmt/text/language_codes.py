@@ -162,22 +162,19 @@ def _known_bases() -> set[str]:
 
 _BASES = _known_bases()
 _BY_NAME = {name.lower(): code for code, name in NAMES["names"].items() if code in _BASES}
-_CODE = re.compile(r"[A-Za-z]{2,3}(?:[-_][A-Za-z]{4})?(?:[-_](?:[A-Za-z]{2}|[0-9]{3}))?")
+_CODE = re.compile(r"[A-Za-z]{2,3}(?:[-_][A-Za-z]{2})?")
 _TWO_CODES = re.compile(r"(?:.*[-_ ])??([A-Za-z]{2,3}(?:_[A-Z]{2})?)(?:[-_]|2|-to-)([A-Za-z]{2,3}(?:_[A-Z]{2})?)")
 _IDENTIFIER = re.compile(r"\w+(?:[-.:/]\w+)*")
 _NO_LETTERS = re.compile(r"[^A-Za-z]+")
 
 
 def named_language(name: str) -> str:
-    """Return the code, as in BCP 47, of a language that a text names: EN, de_DE, rus_Cyrl or German; else nothing."""
+    """Return the code, as in BCP 47, of a language that a text names: EN, de_DE or German; else nothing."""
     text = name.strip()
     if text.lower() in _BY_NAME:
         return str(_BY_NAME[text.lower()])
     language = Language.of(text)
-    has_script = not language.script or language.script in USUAL_SCRIPTS.values() or language.script in SCRIPTS.values()
-    if _CODE.fullmatch(text) and language.base in _BASES and has_script:
-        return language.tag
-    return ""
+    return language.tag if _CODE.fullmatch(text) and language.base in _BASES else ""
 
 
 def language_in(name: str) -> str:
