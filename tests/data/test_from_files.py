@@ -119,18 +119,27 @@ def test_translators_files_declare_their_languages() -> None:
     assert [dataset.take for dataset in (*made.recipe.data.valid, *made.recipe.data.test)] == ["1 file", "1 file"]
     assert "extends: strings" in made.text
     catalog(Path("po.d/fr.po"), "fr", PAIRS[:5])
-    with pytest.raises(UserError, match="^po.d: has the target languages de, fr") as caught:
+    with pytest.raises(UserError, match="has the target languages de, fr") as caught:
         make_recipe(["po.d"], Path("po.yaml"), ())
+    assert caught.value.message.startswith("po.d: ")
     assert caught.value.hint == "say which one: --set data.target=de"
 
 
 @pytest.mark.parametrize(
     ("names", "problem", "hint"),
     [
-        (["pairs.tsv"], "neither its name nor anything in it says which languages it is in", "data.source=en --set data.t"),
+        (
+            ["pairs.tsv"],
+            "neither its name nor anything in it says which languages it is in",
+            "data.source=en --set data.t",
+        ),
         (["few.en-de.tsv"], "12 pairs with 12 different sources are too few to learn from, at least 200", "more files"),
         (["one.en-de.tsv"], "has no two columns, separated by tabs", "into one row"),
-        (["ids.en-de.tsv"], "has 1 columns of text, and needs two; no text seem to be 1 (numbers: 1, 2)", "{file: ids.en-de.tsv, fields: [1, 2]}"),
+        (
+            ["ids.en-de.tsv"],
+            "has 1 columns of text, and needs two; no text seem to be 1 (numbers: 1, 2)",
+            "{file: ids.en-de.tsv, fields: [1, 2]}",
+        ),
         (["many.en-de.tsv"], "has 3 columns of text", "name two: --set 'data.train=[{file: many"),
         (["x.en"], "files of lines that translate each other are two, not 1", "nmt train x.en x.de"),
         (["none.tsv"], "no such file or folder", "name files"),
