@@ -222,8 +222,10 @@ def _text(files: Sequence[str], path: Path, made: Sequence[Choice], overrides: S
 
 def _line(key: str, value: Any, why: str) -> str:
     """Return a key with its value as a line of YAML, with a comment."""
-    inside = {"default_flow_style": True, "allow_unicode": True, "sort_keys": False, "width": 1 << 30}
-    text = yaml.dump({key: value}, Dumper=Dumper, **inside)[1:-2]  # without the braces
+    whole = yaml.dump(
+        {key: value}, Dumper=Dumper, default_flow_style=True, allow_unicode=True, sort_keys=False, width=1 << 30
+    )
+    text = whole.strip()[1:-1]  # without the braces
     return f"{text} # {_plain(why)}" if why else text
 
 

@@ -125,7 +125,7 @@ def _of_file(name: str, wanted: Languages) -> Shown:
 # --- columns ------------------------------------------------------------------------------------------------------
 
 
-class _Column(NamedTuple):
+class _Labelled(NamedTuple):
     field: Any
     label: str
     cells: Sequence[str]
@@ -177,7 +177,7 @@ def _of_columns(
     by: str,
 ) -> Shown:
     """Choose the two columns with the texts."""
-    columns = [_Column(*each) for each in zip(fields, labels, cells, looks(cells), strict=True)]
+    columns = [_Labelled(*each) for each in zip(fields, labels, cells, looks(cells), strict=True)]
     texts = [column for column in columns if not column.look]
     others = [column.described for column in columns if column.look]
     if len(texts) < 2:
@@ -199,7 +199,7 @@ def _of_columns(
     return Shown(name, direction_in(_stem(name)), BY_NAME, sides, left_out=left_out)
 
 
-def _chosen(texts: Sequence[_Column], wanted: Languages) -> Sequence[_Column] | None:
+def _chosen(texts: Sequence[_Labelled], wanted: Languages) -> Sequence[_Labelled] | None:
     """Return the columns of source and target, in this order; None if nothing says which."""
     for roles in (("source", "target"), wanted):
         found = [text for role in roles for text in texts if role and text.role == role]
