@@ -125,7 +125,7 @@ def make_recipe(files: Sequence[str], path: Path, overrides: Sequence[str]) -> M
 
 def mark_of(files: Sequence[str]) -> str:
     """Return the first line of the recipe that is written for files."""
-    return MARK + _plain(shlex.join(files))
+    return MARK + _plain(shlex.join(str(Path(file)) for file in files))
 
 
 def first_line(path: Path) -> str:
