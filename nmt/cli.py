@@ -45,6 +45,7 @@ def preprocess(given: options.PreprocessOptions) -> None:
 @cli.command(
     short_help="Train a recipe or resume its run.",
     examples=[
+        ("nmt train pairs.en-de.tsv", "write a recipe for these pairs, and train it"),
         ("nmt train my.yaml", "into ckpts/, or resume there"),
         ("nmt train my.yaml --plan", "parameters, memory and time"),
         ("nmt train my.yaml --set training.updates=20000 --out ckpts/long", "another length, elsewhere"),
@@ -52,7 +53,12 @@ def preprocess(given: options.PreprocessOptions) -> None:
 )
 @accepts(options.TrainOptions)
 def train(given: options.TrainOptions) -> None:
-    """Train RECIPE, or resume the run that --out holds. The data is preprocessed first if needed."""
+    """Train RECIPE, or resume the run that --out holds. The data is preprocessed first if needed.
+
+    FILES are pairs instead: .tsv, .csv, .jsonl, .parquet, .zip, translators' files or a folder of them, or two files of
+    lines, x.en and x.de. A recipe for them, NAME.yaml, is written with a comment on each choice, and trained into the
+    folder NAME; the same command, or nmt train NAME.yaml, goes on there. --set goes into the recipe when it is written.
+    """
     from nmt.commands.train import train as run
 
     run(given)

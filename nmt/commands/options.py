@@ -13,7 +13,17 @@ from typing import Any, Literal
 
 import click
 
-from nmt.commands.command_line import FILE, NumberOrAuto, Options, Text, argument, option, refuse, values_without
+from nmt.commands.command_line import (
+    FILE,
+    FilePath,
+    NumberOrAuto,
+    Options,
+    Text,
+    argument,
+    option,
+    refuse,
+    values_without,
+)
 from nmt.metrics import METRICS
 
 WORKERS = click.IntRange(1, 256)  # above any host's number of GPUs, and any useful number of CPU workers
@@ -63,8 +73,8 @@ class PreprocessOptions(Options):
 class TrainOptions(Options):
     """Options of `nmt train`."""
 
-    recipe: Path = recipe_argument()
-    out: Path = in_run("--out FOLDER  Directory of the run.", default=Path("ckpts"))
+    names: tuple[str, ...] = argument(type=FilePath(), nargs=-1, required=True, metavar="RECIPE | FILES")
+    out: Path | None = in_run("--out FOLDER  Directory of the run; default: ckpts or, of FILES, their name.")
     plan: bool = in_run("--plan  Print parameters, memory, disk, FLOPs and time without training.")
     overrides: tuple[str, ...] = overrides_option(section="Run")
     device: str = device_option()

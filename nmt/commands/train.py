@@ -15,6 +15,7 @@ from nmt import recipe as recipes
 from nmt.checkpoint.reading import AVERAGED, MANIFEST, Bundle
 from nmt.commands.command_line import refuse
 from nmt.commands.process import show
+from nmt.commands.recipes import find_given
 from nmt.exchange.resolve import initial_bundle, resolve, with_model_of
 from nmt.system.console import Console
 from nmt.system.device import choose_device
@@ -51,22 +52,26 @@ def preprocess(options: PreprocessOptions) -> None:
 
 
 def train(options: TrainOptions) -> None:
-    """Train in this process, with forks of it on a CPU; otherwise start one process per device.
+    """Train a recipe, or the one for files of pairs: in this process, with forks of it on a CPU; otherwise start one
+    process per device.
 
     With --plan, only print the run's plan, on rank 0.
     """
-    recipe, base = recipes.load_with_base(options.recipe, options.overrides)
+    found = find_world(os.environ)
+    leads = found is None or found.rank == 0
+    given = find_given(options.names, options.overrides, leads, options.plan, options.console.say)
+    recipe = given.recipe
+    out = options.out or given.run
     from nmt.training import start
     from nmt.training.distributed import Group
     from nmt.training.forked import ForkedGroup
 
     settings = recipe.training
-    found = find_world(os.environ)
     torch_threads = threads_of_torch(options.threads)
     on_cpu = ranks_on_cpu(torch_threads, settings.batch_tokens, bool(settings.compile))
     ranks = count_ranks(options.device, options.devices, on_cpu, found)
     if options.plan:
-        if found is None or found.rank == 0:
+        if leads:
             _show_plan(recipe, options, found.size if found else ranks)
         return
     nodes = nodes_of_script(os.environ)
@@ -76,7 +81,7 @@ def train(options: TrainOptions) -> None:
     group: Group
     if ranks > 1:
         if not can_fork(options.device):  # reports a missing device once
-            start.launch(ranks, sys.argv[1:], options.out, options.console)
+            start.launch(ranks, sys.argv[1:], out, options.console)
             return
         choose_device("cpu", 1)  # forks would not inherit other threads
         group = ForkedGroup(ranks, torch_threads)
@@ -86,11 +91,11 @@ def train(options: TrainOptions) -> None:
     console = Console(options.console.quiet or world.rank > 0)
     with ExitStack() as held:
         threads = threads_in_all(options.threads)
-        budget = start.train(recipe, options.out, console, group, threads, base, held)
+        budget = start.train(recipe, out, console, group, threads, given.base, held)
         if settings.minutes is not None and group.leads:
             if ranks > 1:  # the forks have ended and left their threads to this process
                 choose_device("cpu", torch_threads)
-            _end(options.out, group.device, console, budget, settings.report)
+            _end(out, group.device, console, budget, settings.report)
 
 
 def _show_plan(recipe: Recipe, options: TrainOptions, ranks: int) -> None:

@@ -1,4 +1,4 @@
-"""Read sentence pairs from text, .zip, .tsv, .jsonl, .parquet, translators' files, sacreBLEU, hub and treebanks.
+"""Read sentence pairs from text, .zip, .tsv, .csv, .jsonl, .parquet, translators' files, sacreBLEU, hub and treebanks.
 
 A tree becomes a pair of its space-separated words and the prepared tree on one line.
 """
@@ -18,13 +18,13 @@ from itertools import chain, islice, starmap
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from nmt.data.tables import check_columns, read_table
+from nmt.data.tables import check_columns, read_table, row_line
 from nmt.formats.bilingual import BilingualFile, check_toolkit
 from nmt.formats.declared import content_of, kind_of, other_language
 from nmt.parsing.tree import prepare_tree, read_trees, read_trees_of, tree_files
 from nmt.recipe import Data, Dataset
 from nmt.recipe.addresses import is_address
-from nmt.recipe.data import PAIRS, UNITS, format_of
+from nmt.recipe.data import PAIRS, TABLES, UNITS, format_of
 from nmt.system.compression import members
 from nmt.system.errors import UserError
 from nmt.system.files import check_name
@@ -171,7 +171,7 @@ def _check_file(path: Path, dataset: Dataset, data: Data) -> None:
         raise UserError(f"{path}: no such file{root}", "--set data.root=FOLDER says where relative names begin")
     if not path.is_file():
         raise UserError(f"{path}: is not a regular file, but data is read several times", "write it to a file")
-    if dataset.file is not None and dataset.fields is None and format_of(path) == ".tsv":
+    if dataset.file is not None and dataset.fields is None and format_of(path) in TABLES:
         check_columns(path, data.of(dataset).languages)
 
 
@@ -323,12 +323,18 @@ def _read_file(path: Path, name: str, dataset: Dataset, data: Data) -> Part:
     form = format_of(path)
     if form in UNITS:
         return _read_units(path, name, dataset, data)
-    if form == ".tsv":
-        return Part(name, starmap(Pair, read_table(path, dataset.fields or ("1", "2"))))
+    if form in TABLES:
+        pairs = starmap(Pair, read_table(path, dataset.fields or ("1", "2")))
+        return Part(name, pairs, partial(row_line, path))
+    records = _read_records(str(path), read_records(path), dataset, data)
     if form == ".parquet":
-        return Part(name, _read_records(str(path), _read_parquet(path), dataset, data))
-    records = _read_records(str(path), _read_json_lines(path), dataset, data)
+        return Part(name, records)
     return Part(name, records, partial(_find_record, path))
+
+
+def read_records(path: Path) -> Iterator[dict[str, Any]]:
+    """Yield the records of a .jsonl or .parquet; raise UserError where it is malformed."""
+    return _read_parquet(path) if format_of(path) == ".parquet" else _read_json_lines(path)
 
 
 def _read_units(path: Path, name: str, dataset: Dataset, data: Data) -> Part:
@@ -366,8 +372,7 @@ def _read_records(where: str, records: Iterator[dict[str, Any]], dataset: Datase
     source, target = dataset.fields or data.languages
     number = 0
     for number, record in enumerate(records, 1):
-        if isinstance(record.get("translation"), dict):
-            record = record["translation"]  # WMT's data sets nest the languages here
+        record = fields_of(record)
         for field in (source, target):
             value = record.get(field, ABSENT)
             if not isinstance(value, str | None):
@@ -375,6 +380,12 @@ def _read_records(where: str, records: Iterator[dict[str, Any]], dataset: Datase
         yield Pair(_text(record[source]), _text(record[target]))
     if not number:
         raise UserError(f"{where}: holds no records", "name a data set that has some, or leave this one out")
+
+
+def fields_of(record: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields of a record: those in `translation`, where WMT's data sets nest the languages, or its own."""
+    nested = record.get("translation")
+    return nested if isinstance(nested, dict) else record
 
 
 def _no_text(where: str, field: str, value: Any, record: dict[str, Any]) -> UserError:

@@ -1,64 +1,129 @@
-"""Tables: lines with tabs between their columns, two of which hold the sentences.
+"""Tables: rows of columns, two of which hold the sentences.
 
-Quotation marks are ordinary characters. Where nobody says which columns to read, the first two must not look like
-names, numbers or addresses beside columns that do hold sentences.
+In a .tsv, a row is a line, tabs separate its columns, and quotation marks are ordinary characters. In a .csv, quotation
+marks keep commas, semicolons, tabs or line breaks inside a cell. Where nobody says which columns to read, the first two
+must not look like names, numbers or addresses beside columns that do hold sentences.
 """
 
 from __future__ import annotations
 
+import csv
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
 from itertools import combinations, islice
 from pathlib import Path
 
 import numpy as np
 
+from nmt.recipe.data import format_of
 from nmt.system.errors import UserError
-from nmt.text.lines import read_lines, stripped
+from nmt.text.language_codes import language_in
+from nmt.text.lines import one_line, read_lines, stripped
 from nmt.text.scripts import UNSPACED
 
 LOOKED_AT = 1000  # lines at the beginning of a table
 SHOWN = 40  # characters of a cell in an error
-FEW_ROWS = 20  # too few to correlate
+FEW_ROWS = 20  # too few to correlate, or to see that a separator is the same in each
+FEW_VALUES = 0.02  # maximum share of different cells in a column of labels, such as domains or languages
+MANY_ROWS = 100  # enough to see that
 LABELS = 0.9  # minimum share of labels in a column of them
-TEXTS = 0.5  # maximum share of labels in a column of texts
 ALIKE = 0.7  # minimum correlation of the lengths of translations
 UNLIKE = 0.3  # maximum correlation of the lengths of what are no translations
 KEY = re.compile(r"(?=.*[\d_/\\@:])\S+|.*\.[A-Za-z0-9]{1,5}|[^A-Za-z\u0080-\U0010ffff]*")
 """A cell that is no text: a word with a digit or a sign within it, a name of a file, or no letters at all"""
 LABEL = re.compile(rf"{KEY.pattern}|\S*[^\s.!?…。！？]")
 """A cell that is no sentence: also a word without an end of sentence"""
+NUMBER = re.compile(r"(?=\D*\d)[-+\d.,:%/ eE]+")
 SOURCES = ("source", "src")  # names of columns, beside codes of languages
 TARGETS = ("target", "tgt", "trg")
 KEYS = ["id", "uuid", "filename", "path", "package", "url", "doc", "score"]
 """Names of columns that hold no sentences; no list of words is likely to begin with one"""
 
 
-def read_table(path: Path, fields: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Yield two columns of each line, those with the numbers `fields`, counted from 1; empty texts for a blank line.
+def read_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
+    """Yield the cells of each row of a .tsv or .csv with the line that it begins in; no cells for a blank row.
 
-    Raise UserError naming a line that lacks a column, or where a row seems to be broken within quotation marks.
+    Raise UserError naming the line of a row that is none.
+    """
+    if format_of(path) == ".csv":
+        yield from _read_csv(path, read_lines(path), _separator(path))
+        return
+    for number, line in enumerate(read_lines(path), 1):
+        yield number, line.split("\t") if stripped(line) else []
+
+
+def _read_csv(path: Path, lines: Iterable[str], separator: str) -> Iterator[tuple[int, list[str]]]:
+    reader = csv.reader((f"{line}\n" for line in lines), delimiter=separator, strict=True)
+    first = 1
+    try:
+        for row in reader:
+            cells = [one_line(cell) for cell in row]
+            yield first, cells if stripped("".join(cells)) else []
+            first = reader.line_num + 1
+    except csv.Error as error:
+        hint = 'write a quotation mark inside of a cell twice: "He said ""yes"".", and close each cell that one opens'
+        raise UserError(f"{path}:{first}: no row of a .csv begins here: {error}", hint) from None
+
+
+def _separator(path: Path) -> str:
+    """Return what separates the columns of a .csv: what divides its first rows into equally many; else a comma."""
+    for separator in ",;\t":
+        with suppress(UserError):
+            rows = islice(_read_csv(path, read_lines(path), separator), FEW_ROWS)
+            widths = {len(cells) for _, cells in rows if cells}
+            if len(widths) == 1 and max(widths) > 1:
+                return separator
+    return ","
+
+
+def read_table(path: Path, fields: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Yield two columns of each row, those with the numbers `fields`, counted from 1; empty texts for a blank row, and
+    for a first row that names both columns.
+
+    Raise UserError naming a row that lacks a column, or where one seems to be broken within quotation marks.
     """
     source = int(fields[0]) - 1
     target = int(fields[1]) - 1
     needed = max(source, target) + 1
+    is_csv = format_of(path) == ".csv"
     width = 0  # of the first row
     before = [""]  # the row before
-    for number, line in enumerate(read_lines(path), 1):
-        cells = line.split("\t")
-        if not stripped(line):
+    for number, cells in read_rows(path):
+        if not cells:
             cells = [""] * needed
         elif len(cells) < needed:
-            is_broken = _is_open(cells[-1]) or _is_open(before[-1])
+            is_broken = not is_csv and (_is_open(cells[-1]) or _is_open(before[-1]))
             raise _too_few(f"{path}:{number}", needed, len(cells), is_broken)
+        elif is_csv and width and len(cells) != width:
+            problem = f"{path}:{number}: has another number of columns ({len(cells)}) than the first row ({width})"
+            raise UserError(problem, "put a cell that has the separator inside between quotation marks")
         # A row that was broken within a cell: both parts of the cell count.
         elif len(before) + len(cells) == width + 1 and _is_open(before[-1]) and _closes(cells[0]):
             raise _too_few(f"{path}:{number - 1}", width, len(before), True)
         if not width:
             width = len(cells)
+            roles = {role_of(cells[source]), role_of(cells[target])} - {""}
+            if len(roles) == 2:
+                cells = [""] * needed
         before = cells
         yield cells[source], cells[target]
+
+
+def row_line(path: Path, number: int) -> tuple[int, str]:
+    """Return the line in which a row begins, which is counted from 0, and nothing to show for it."""
+    line, _ = next(islice(read_rows(path), number, None))
+    return line, ""
+
+
+def role_of(name: str) -> str:
+    """Return what the name of a column says that its texts are: source, target or in a language, whose code it is."""
+    lowered = name.strip().lower()
+    for role, names in (("source", SOURCES), ("target", TARGETS)):
+        if lowered in names:
+            return role
+    return language_in(name)
 
 
 def _is_open(cell: str) -> bool:
@@ -79,9 +144,14 @@ def _too_few(where: str, column: int, count: int, is_broken: bool) -> UserError:
     return UserError(problem, "separate columns by tabs, or name others by `fields`, which counts from 1")
 
 
+def first_rows(path: Path) -> list[list[str]]:
+    """Return the cells of the first rows of a table, without blank ones."""
+    return [cells for _, cells in islice(read_rows(path), LOOKED_AT) if cells]
+
+
 def check_columns(path: Path, languages: Sequence[str]) -> None:
     """Raise UserError if the first two columns of a table do not seem to be sentences of `languages`, but others do."""
-    rows = [line.split("\t") for line in islice(read_lines(path), LOOKED_AT) if stripped(line)]
+    rows = first_rows(path)
     if not rows:
         return
     header = [cell.strip().lower() for cell in rows[0]]
@@ -117,25 +187,59 @@ def _advice(source: int, target: int) -> str:
 
 
 def _columns(columns: Sequence[Sequence[str]]) -> tuple[int, int] | None:
-    """Return the two columns that hold sentences if they are others than the first two; None if that is not clear."""
-    for pattern in (KEY, LABEL):
-        shares = [_share(column, pattern) for column in columns]
-        texts = [place for place, share in enumerate(shares) if share <= TEXTS]
-        if max(shares[:2]) >= LABELS and len(texts) >= 2:
-            return texts[0], texts[1]
+    """Return the only two columns that hold sentences if they are others than the first two; else None."""
+    texts = [place for place, look in enumerate(looks(columns)) if not look]
+    return (texts[0], texts[1]) if len(texts) == 2 and texts != [0, 1] else None
+
+
+def looks(columns: Sequence[Sequence[str]]) -> list[str]:
+    """Return what each column looks like that seems to hold no text, such as numbers; nothing for one that does.
+
+    Those that do may still be more than two.
+    """
+    found = [_look(column, KEY) for column in columns]
+    if found.count("") > 2:
+        stricter = [look or _look(column, LABEL) for look, column in zip(found, columns, strict=True)]
+        if stricter.count("") >= 2:
+            found = stricter
+    texts = [place for place, look in enumerate(found) if not look]
+    if len(texts) > 2:
+        alike = _alike([columns[place] for place in texts])
+        for place in texts:
+            if alike and texts.index(place) not in alike:
+                found[place] = "texts of other lengths than the rest"
+    return found
+
+
+def _look(column: Sequence[str], pattern: re.Pattern[str]) -> str:
+    """Return what a column looks like that holds no text but cells that a pattern matches, or few different ones."""
+    cells = [cell.strip() for cell in column if cell.strip()]
+    if not cells:
+        return "nothing"
+    numbers = [cell for cell in cells if NUMBER.fullmatch(cell)]
+    if len(numbers) >= LABELS * len(cells):
+        return "numbers"
+    if _share(column, pattern) >= LABELS:
+        return "names or single words"
+    if len(cells) >= MANY_ROWS and len(set(cells)) <= FEW_VALUES * len(cells):
+        return "few different values"
+    return ""
+
+
+def _alike(columns: Sequence[Sequence[str]]) -> tuple[int, int] | None:
+    """Return the only two columns whose lengths correlate as those of translations do, while those of all other columns
+    do not; None if that is not clear."""
     if len(columns[0]) < FEW_ROWS:
         return None
     lengths = [list(map(len, column)) for column in columns]
-    if _correlation(lengths[0], lengths[1]) > UNLIKE:
-        return None
-    best = None
-    highest = -1.0
-    for one, other in combinations(texts, 2):
-        correlation = _correlation(lengths[one], lengths[other])
-        if (one, other) != (0, 1) and (best is None or correlation > highest):
-            best = (one, other)
-            highest = correlation
-    return best if highest >= ALIKE else None
+    found = list[tuple[int, int]]()
+    for pair in combinations(range(len(columns)), 2):
+        correlation = _correlation(lengths[pair[0]], lengths[pair[1]])
+        if correlation >= ALIKE:
+            found.append(pair)
+        elif correlation > UNLIKE:
+            return None
+    return found[0] if len(found) == 1 else None
 
 
 def _share(column: Sequence[str], pattern: re.Pattern[str]) -> float:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import tomllib
 from collections.abc import Mapping
 from datetime import date
 from pathlib import Path
@@ -21,6 +20,7 @@ from nmt.recipe import Model, Recipe
 from nmt.system.device import check_room, host_memory
 from nmt.system.errors import UserError
 from nmt.system.files import whole_directory, whole_file
+from nmt.text.language_codes import NAMES
 from nmt.text.tokenizer import SPM
 
 Array = NDArray[np.float32]
@@ -169,7 +169,6 @@ def _position_table(weights: Mapping[str, Array], side: str, config: Model, posi
 
 ARGOS_SUFFIX = ".argosmodel"
 ARGOS_LONGEST = 1024  # subwords at which Argos Translate cuts off an input
-LANGUAGES = tomllib.loads(Path(__file__).with_name("argos_languages.toml").read_text(encoding="utf-8"))
 
 
 def export_package(bundle: Bundle, path: Path, quantization: str, licence: str | None) -> None:
@@ -183,7 +182,7 @@ def export_package(bundle: Bundle, path: Path, quantization: str, licence: str |
     check_packageable(bundle)
     recipe = bundle.recipe
     tokenizer = bundle.tokenizer()
-    names = LANGUAGES["names"]
+    names = NAMES["names"]
     source = _argos_code(recipe.data.source)
     target = _argos_code(recipe.data.target)
     name = re.sub(r"[^\w.-]", "_", f"nmt-{source}_{target}-{recipe.name}")
@@ -214,7 +213,7 @@ def export_package(bundle: Bundle, path: Path, quantization: str, licence: str |
 
 def _argos_code(code: str) -> str:
     """Return the code of a language in packages, such as pb for pt-BR."""
-    return str(LANGUAGES["codes"].get(code.lower(), code.lower()))
+    return str(NAMES["codes"].get(code.lower(), code.lower()))
 
 
 def check_packageable(bundle: Bundle) -> None:

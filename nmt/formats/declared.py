@@ -41,6 +41,8 @@ _ROOT = re.compile(
 _PO_HEADER = re.compile(rb'^msgid ""\s+msgstr ((?:"[^\n]*"\s*)+)', re.MULTILINE)
 _PO_LANGUAGE = re.compile(rb'(?:"|\\n)Language: *([^"\\]*)')
 _MO_LANGUAGE = re.compile(rb"\0(?:[\w-]+:[^\n\0]*\n)*Language: *([^\n\0]*)")
+_VARIANT = re.compile(rb"<tuv\s(?:[^<>]*?\s)?(?:xml:)?lang\s*=\s*[\"']([\w-]{2,40})")
+_TMX_SOURCE = re.compile(rb"<header\s[^<>]*?srclang\s*=\s*[\"']([\w-]{2,40})")
 _FILE_TAG = re.compile(rb"<(?:\w+:)?file(\s[^<>]*)>")
 _ATTRIBUTE = re.compile(rb"([\w:.-]+)\s*=\s*[\"']([^\"']*)")
 _LANGUAGE = re.compile(r"[\w.@+-]{2,40}", re.ASCII)
@@ -153,6 +155,25 @@ def _elements_with_languages(content: bytes, kind: str) -> list[dict[bytes, byte
             return [dict(_ATTRIBUTE.findall(tag)) for tag in files]
     _, attributes = _root(text)
     return [attributes]
+
+
+def declared_languages(path: Path, content: bytes) -> tuple[list[str], list[str]]:
+    """Return the codes, as in BCP 47, of the languages of sources and of translations that a file declares, as often as
+    it does; of a TMX that names no source language, all are sources."""
+    kind = kind_of(path)
+    found: tuple[list[str], list[str]] = ([], [])
+    if kind != ".tmx":
+        for side, code in _declared(path, content, kind):
+            found[side].append(Language.of(code).tag)
+        return found
+    text = _in_ascii(content)
+    header = _TMX_SOURCE.search(text)
+    source = Language.of(header[1].decode() if header else "")
+    for code in _VARIANT.findall(text):
+        language = Language.of(code.decode())
+        is_source = not source.is_known or source.is_like(language)
+        found[0 if is_source else -1].append(language.tag)
+    return found
 
 
 def other_language(path: Path, content: bytes, kind: str, languages: Sequence[str]) -> tuple[int, str] | None:

@@ -16,8 +16,9 @@ from nmt.system.compression import FORMATS, split_suffix
 
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
 UNITS = (".po", ".mo", ".tmx", ".xliff", ".xlf", ".ts")  # files of translators
-PAIRS = (".tsv", ".jsonl", ".parquet", ".zip", *UNITS)
-COMPRESSED = (".tsv", ".jsonl", *UNITS)  # formats of pairs that may be compressed
+TABLES = (".tsv", ".csv")
+PAIRS = (*TABLES, ".jsonl", ".parquet", ".zip", *UNITS)
+COMPRESSED = (*TABLES, ".jsonl", *UNITS)  # formats of pairs that may be compressed
 SIDES_GO_TOGETHER = "source and target go together: one text file for each side"
 
 
@@ -69,7 +70,7 @@ class Dataset(Settings):
     target: str | None = None
     """Text file whose line N translates line N of `source`."""
     file: str | None = None
-    """File of pairs: .tsv or .jsonl, .parquet, a .zip with one text file for each language, whose name ends in
+    """File of pairs: .tsv, .csv, .jsonl or .parquet, a .zip with one text file for each language, whose name ends in
     .LANGUAGE, or a file of translators, .po, .mo, .tmx, .xliff, .xlf or .ts, of which finished translations are read.
     All but .parquet and .zip may be compressed like a text file. Or several: a glob pattern, such as memory/*.po, or a
     folder. Or the address of such a file, which begins with https:// and is downloaded once, to data/_downloads."""
@@ -92,8 +93,8 @@ class Dataset(Settings):
     split: str = "train"
     """Split of the hub data set."""
     fields: tuple[FieldName, ...] | None = Field(None, min_length=2, max_length=2, strict=False)
-    """Source and target fields: 1-based column numbers for a .tsv, otherwise field names. Default: columns 1 and 2, or
-    the fields named `data.source` and `data.target`."""
+    """Source and target fields: 1-based column numbers for a .tsv or .csv, otherwise field names. Default: columns 1
+    and 2, or the fields named `data.source` and `data.target`."""
     take: Take | None = None
     """For `valid` and `test`: set aside the pairs of this many training sources, chosen by a hash of their text, so
     that no source is on both sides. Also written as `valid: {take: 500}`. With `5 files`: set aside whole files, chosen
@@ -139,13 +140,15 @@ class Dataset(Settings):
         self._check_addresses()
         has_fields = self.hub is not None or (self.file is not None and self.format != ".zip")
         if self.fields is not None and not has_fields:
-            raise Refusal("fields: goes with hub, .tsv, .jsonl and .parquet; other data has none", "remove fields")
+            raise Refusal(
+                "fields: goes with hub, .tsv, .csv, .jsonl and .parquet; other data has none", "remove fields"
+            )
         if self.file is not None and self.format is None and not self.may_be_several:
             raise _unknown_format(self.file)
-        if self.fields is not None and self.format == ".tsv":
+        if self.fields is not None and self.format in TABLES:
             for column in self.fields:
                 if not re.fullmatch("[1-9][0-9]*", column):
-                    problem = f"fields: of a .tsv are column numbers counted from 1 (got {list(self.fields)})"
+                    problem = f"fields: of a {self.format} are column numbers counted from 1 (got {list(self.fields)})"
                     raise Refusal(problem, "give numbers, such as [1, 2]")
         return self
 

@@ -14,6 +14,8 @@ from pathlib import Path
 
 SYMBOLS = tomllib.loads(Path(__file__).with_name("m2m_languages.toml").read_text(encoding="utf-8"))
 """Languages of M2M-100 and NLLB-200 in the order of their symbols' ids"""
+NAMES = tomllib.loads(Path(__file__).with_name("language_names.toml").read_text(encoding="utf-8"))
+"""English names of languages, and codes that LibreTranslate has for them"""
 _SHORT_CODES = """
 aar:aa abk:ab afr:af aka:ak alb:sq als:sq amh:am ara:ar arb:ar arg:an arm:hy asm:as ava:av ave:ae ayr:ay aym:ay aze:az
 azj:az bak:ba bam:bm baq:eu bel:be ben:bn bis:bi bod:bo bos:bs bre:br bul:bg bur:my cat:ca ces:cs cha:ch che:ce chi:zh
@@ -150,6 +152,50 @@ class Language:
 def _agree(code: str, other: str) -> bool:
     """Return whether two codes are equal, or one is empty."""
     return code == other or not code or not other
+
+
+def _known_bases() -> set[str]:
+    """Return the bases of all languages that are listed here."""
+    codes = [*SHORT_CODES.values(), *SYMBOLS["m2m_100"].split(), *SYMBOLS["nllb"].split()]
+    return {Language.of(code).base for code in codes}
+
+
+_BASES = _known_bases()
+_BY_NAME = {name.lower(): code for code, name in NAMES["names"].items() if code in _BASES}
+_CODE = re.compile(r"[A-Za-z]{2,3}(?:[-_][A-Za-z]{2})?")
+_TWO_CODES = re.compile(r"(?:.*[-_ ])??([A-Za-z]{2,3}(?:_[A-Z]{2})?)(?:[-_]|2|-to-)([A-Za-z]{2,3}(?:_[A-Z]{2})?)")
+_IDENTIFIER = re.compile(r"\w+(?:[-.:/]\w+)*")
+_NO_LETTERS = re.compile(r"[^A-Za-z]+")
+
+
+def named_language(name: str) -> str:
+    """Return the code, as in BCP 47, of a language that a text names: EN, de_DE or German; else nothing."""
+    text = name.strip()
+    if text.lower() in _BY_NAME:
+        return str(_BY_NAME[text.lower()])
+    language = Language.of(text)
+    return language.tag if _CODE.fullmatch(text) and language.base in _BASES else ""
+
+
+def language_in(name: str) -> str:
+    """Return the code of the only language that a name or one of its parts names, as in `text_de`; else nothing."""
+    whole = named_language(name)
+    if whole or not _IDENTIFIER.fullmatch(name.strip()):
+        return whole
+    found = set(filter(None, map(named_language, _NO_LETTERS.split(name))))
+    return found.pop() if len(found) == 1 else ""
+
+
+def direction_in(name: str) -> tuple[str, str] | None:
+    """Return the codes of two languages in the name of a file of pairs, as in `news.en-de` or `en_de.train`."""
+    for part in reversed(name.split(".")):
+        found = _TWO_CODES.fullmatch(part)
+        if found:
+            source = named_language(found[1])
+            target = named_language(found[2])
+            if source and target and source != target:
+                return source, target
+    return None
 
 
 ANDROID = re.compile(

@@ -362,7 +362,7 @@ def write_final_average(directory: Path, device: torch.device, console: Console,
         if result.scores:
             said += f", {choose_split(result, validation, device, console, budget).described_score}"
     console.say(said)
-    console.say(f"next: {newest.task.command} --model {directory}")
+    console.say(f"next: {newest.task.command} --model {directory} < input.{newest.recipe.data.source}")
 
 
 def numbers_to_try(most: int) -> list[int]:

@@ -226,7 +226,7 @@ def test_a_run_uses_all_its_minutes_for_updates_scores_and_an_average(command: A
     said, seconds = command(world, *settings)
     assert 0.9 <= seconds / 18 <= 1.02
     assert "finished: training.minutes 0.3 reached; " in said
-    assert said.splitlines()[-1] == "next: nmt translate --model ckpts"
+    assert said.splitlines()[-1] == "next: nmt translate --model ckpts < input.a"
     found, averaged = checkpoints(task / "ckpts"), Bundle.read(task / "ckpts/averaged")
     assert all(bundle.dev_score is not None for bundle in found)
     assert found[-1].info.interval is not None

@@ -48,6 +48,10 @@ RECORDS = st.lists(
     min_size=1,
     max_size=4,
 )
+_CELLS = _WORDS | _WORDS.map('"{}"'.format)
+CSV = damaged(
+    lines(_CELLS, _CELLS, between=",") | lines(_CELLS, _CELLS, _CELLS, between=","), (b",", b";", b'"', b"\r")
+)
 JSON_LINES = damaged(
     RECORDS.map(lambda rows: b"\n".join(map(as_json, rows))), (b"\n", b'"\\ud800"', b"[" * 2000), share=6
 )

@@ -72,6 +72,11 @@ def tsv(content: bytes) -> bool:
     return _pairs("x.tsv", content)
 
 
+def csv(content: bytes) -> bool:
+    """Columns that are separated by commas, semicolons or tabs, within quotation marks or not."""
+    return _pairs("x.csv", content)
+
+
 def jsonl(content: bytes) -> bool:
     """JSON objects, one a line."""
     return _pairs("x.jsonl", content)
@@ -169,6 +174,7 @@ TARGETS = (
     ),
     Target(setting, recipe_grammar.SETTINGS, ("nmt.recipe.yaml_files", "nmt.recipe.loading")),
     Target(tsv, data_grammar.TSV, ("nmt.data.pairs", "nmt.text.lines"), in_bytes=True),
+    Target(csv, data_grammar.CSV, ("nmt.data.pairs", "nmt.data.tables"), in_bytes=True),
     Target(jsonl, data_grammar.JSON_LINES, ("nmt.data.pairs",)),
     Target(parquet, data_grammar.PARQUETS, ("nmt.data.pairs",)),
     Target(

@@ -1,0 +1,86 @@
+"""The recipe that `nmt train` is given: by its name, or by files of pairs, for which one is written."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from nmt.data.from_files import first_line, make_recipe, mark_of
+from nmt.data.shown import is_data
+from nmt.recipe import Recipe, load_with_base
+from nmt.recipe.yaml_files import shipped_recipes
+from nmt.system.compression import split_suffix
+from nmt.system.errors import UserError
+from nmt.system.files import whole_file
+from nmt.training.directory import LOCK
+
+RUN = Path("ckpts")
+"""Directory of a run if neither the user nor a recipe written for files names one"""
+
+
+class Given(NamedTuple):
+    """A recipe to train, and where."""
+
+    recipe: Recipe
+    base: Recipe | None
+    """The recipe that it extends, if any"""
+    run: Path
+    """Directory of its run"""
+
+
+def find_given(
+    names: Sequence[str], overrides: Sequence[str], leads: bool, only_planned: bool, say: Callable[[str], None]
+) -> Given:
+    """Return the recipe that one name stands for, or the one for files, which is written unless it is there.
+
+    Only the process that `leads` the ranks writes it, unless it is `only_planned`, and says something. Raise UserError
+    if the recipe is invalid, if none can be made for the files, or if a file of its name is there that was not written
+    for them.
+    """
+    name = names[0]
+    if len(names) == 1 and (name in shipped_recipes() or not is_data(name)):
+        if Path(name).is_dir() and leads:
+            say(f"{name}: the recipe that comes with nmt, not the folder, whose name is {name}/")
+        recipe, base = load_with_base(name, overrides)
+        return Given(recipe, base, Path(Path(name).stem) if first_line(Path(name)) else RUN)
+    path = Path(f"{_name_for(name)}.yaml")
+    run = Path(path.stem)
+    if path.exists() or path.is_symlink():
+        if first_line(path) != mark_of(names):
+            problem = f"{path}: is there already, and nmt has not written it for {shlex.join(names)}"
+            raise UserError(problem, f"nmt train {path} trains it; to train these files, rename it or them")
+        if leads:
+            say(f"recipe: {path}, as it is")
+        return Given(*load_with_base(path, overrides), run)
+    made = make_recipe(names, path, overrides)
+    if not leads:
+        return Given(made.recipe, None, run)
+    say(made.said)
+    if only_planned:
+        return Given(made.recipe, None, run)
+    with whole_file(path) as stream:
+        stream.write(made.text.encode())
+    minutes = made.recipe.training.minutes
+    length = f"{made.recipe.training.updates:,} updates" if minutes is None else f"{minutes:g} minutes"
+    say(f"recipe: {path} is written, for {length} of training")
+    say(f"run: {run}/; the same command goes on with it, and so does nmt train {path}")
+    return Given(*load_with_base(path), run)
+
+
+def _name_for(name: str) -> str:
+    """Return the name of the recipe and of the run for files of which `name` is the first.
+
+    It is the file's without endings; with -model behind it if a folder of this name is there that holds something else
+    than a run.
+    """
+    path = Path(name)
+    stem = path.resolve().name
+    if not path.is_dir():
+        stem = Path(split_suffix(path.name)[0]).stem
+    stem = re.sub("[^A-Za-z0-9._-]+", "-", stem).strip("._-") or "pairs"
+    folder = Path(stem)
+    is_taken = folder.is_dir() and any(folder.iterdir()) and not (folder / LOCK).exists()
+    return f"{stem}-model" if is_taken else stem

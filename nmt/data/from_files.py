@@ -1,0 +1,234 @@
+"""The recipe for files of pairs: the text of a file with a comment on each choice.
+
+`choices` decides by the number of pairs.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+
+from nmt.data.pairs import check_inputs, read_pairs
+from nmt.data.shown import Languages, Shown, are_like, look_at
+from nmt.recipe import Recipe, load
+from nmt.recipe.yaml_files import Dumper, Origins, Tree, override, shipped_recipes
+from nmt.system.errors import UserError
+from nmt.text.lines import stripped
+
+MARK = "# Written by: nmt train "
+"""How the first line of such a recipe begins; the names of the files follow"""
+FEWEST = 200  # different sources, of which some are set aside
+ENOUGH = 15_000  # different sources from which on no more are set aside
+VALID = 500  # sources set aside then
+TEST = 1000
+COUNTED = 100_000  # different sources to count at most; it takes seconds
+MANY_FILES = 10  # translators' files of which one is set aside whole
+COUNTED_OF_MANY = 1000  # different sources to count then
+
+
+class Choice(NamedTuple):
+    """A value of the recipe, and why it has it."""
+
+    key: str
+    value: Any
+    why: str = ""
+
+
+class Size(NamedTuple):
+    """How much there is to train on."""
+
+    pairs: int
+    """Number of pairs without a blank side"""
+    sources: int
+    """Number of different sources among them"""
+    is_all: bool
+    """Whether these are all, and not only the first"""
+    files: int
+    """Number of files, if all are translators'"""
+
+    @property
+    def described(self) -> str:
+        return f"{self.pairs:,} pairs" if self.is_all else f"more than {self.pairs:,} pairs"
+
+
+class Made(NamedTuple):
+    """A recipe for files, not written yet."""
+
+    text: str
+    recipe: Recipe
+    said: str
+    """A line that tells the choices"""
+
+
+def choices(size: Size) -> list[Choice]:
+    """Return the values of a recipe that depend on how much there is: what is set aside."""
+    files = min(3, size.files // MANY_FILES)
+    if files:
+        take = f"{files} file{'s' if files > 1 else ''}"
+        why = f"of {size.files:,}: whole ones, since the strings of one program resemble each other"
+        return [Choice("data.valid", [{"take": take}], why), Choice("data.test", [{"take": take}], "likewise")]
+    share = min(1.0, size.sources / ENOUGH)
+    valid = max(10, 10 * round(VALID * share / 10))
+    test = max(20, 10 * round(TEST * share / 10))
+    return [
+        Choice("data.valid", [{"take": valid}], f"of {size.described}: not trained on, but scored while it trains"),
+        Choice("data.test", [{"take": test}], "likewise not trained on: for a score at the end"),
+    ]
+
+
+def make_recipe(files: Sequence[str], path: Path, overrides: Sequence[str]) -> Made:
+    """Return the recipe for files and folders of pairs, to be written to `path`, with settings of --set in it.
+
+    Raise UserError if the files do not show which texts they hold, if they hold too few pairs, or if a setting is
+    invalid.
+    """
+    given: Tree = {}
+    origins: Origins = {}
+    for setting in overrides:
+        override(given, origins, setting)
+    data = given.get("data")
+    if not isinstance(data, dict):
+        data = {}
+    wanted = (str(data.get("source") or ""), str(data.get("target") or ""))
+    shown = [Shown(file, None) for file in files] if "train" in data else look_at(files, wanted)
+    languages, by = _languages(shown, wanted)
+    left_out = "; ".join(f"{each.name} without column {each.left_out}" for each in shown if each.left_out)
+    units = [path for each in shown for path in each.units]
+    is_software = all(each.units for each in shown)
+    base = "strings" if is_software else "laptop"
+    made = [
+        Choice("name", path.stem),
+        Choice("data.source", languages[0], by),
+        Choice("data.target", languages[1], by),
+        Choice("data.train", [each.dataset(languages) for each in shown], left_out),
+    ]
+    recipe = _loaded(base, made, given, overrides)
+    most = COUNTED_OF_MANY if len(units) >= MANY_FILES else ENOUGH if is_software else COUNTED
+    size = _count(recipe, most, len(units) if is_software else 0)
+    if size.sources < FEWEST:
+        problem = f"{files[0]}: {size.pairs:,} pairs with {size.sources:,} different sources are too few to learn from"
+        raise UserError(f"{problem}, at least {FEWEST:,}", "name more files; some 10,000 pairs begin to show a result")
+    made += choices(size)
+    recipe = _loaded(base, made, given, overrides)
+    made.insert(0, Choice("extends", base, "half an hour of training; for two hours add training: {minutes: 120}"))
+    said = f"{' '.join(files)}: {size.described}, {'-'.join(recipe.data.languages)} {by}".rstrip()
+    if left_out:
+        said += f"; {left_out}"
+    return Made(_text(files, path, made, overrides), recipe, said)
+
+
+def mark_of(files: Sequence[str]) -> str:
+    """Return the first line of the recipe that is written for files."""
+    return MARK + _plain(shlex.join(str(Path(file)) for file in files))
+
+
+def first_line(path: Path) -> str:
+    """Return the first line of a recipe that is written for files; nothing of any other file, or of none."""
+    with suppress(OSError, UnicodeDecodeError), path.open(encoding="utf-8") as file:
+        line = file.readline(1 << 20).rstrip("\n")
+        if line.startswith(MARK):
+            return line
+    return ""
+
+
+def _languages(shown: Sequence[Shown], wanted: Languages) -> tuple[Languages, str]:
+    """Return source and target language, and what says them: the user, or else the first data set that does.
+
+    Raise UserError if none does, or if two differ.
+    """
+    source, target = wanted
+    if source and target:
+        return wanted, ""
+    found = wanted
+    by = ""
+    for each in shown:
+        if each.languages is None:
+            continue
+        if not by:
+            found = each.languages
+            by = each.by
+        elif not are_like(each.languages, found) and not are_like(each.languages[::-1], found):
+            problem = f"{each.name}: is {'-'.join(each.languages)}, and {shown[0].name} is {'-'.join(found)}"
+            raise UserError(
+                problem, "train one at a time, or say which of them: --set data.source=en --set data.target=de"
+            )
+    if not by:
+        settings = ("" if source else " --set data.source=en") + ("" if target else " --set data.target=de")
+        problem = f"{shown[0].name}: neither its name nor anything in it says which languages it is in"
+        raise UserError(problem, f"add them, such as{settings}")
+    if not are_like(found, wanted) and are_like(found[::-1], wanted):
+        found = found[::-1]
+    return (source or found[0], target or found[1]), by
+
+
+def _loaded(base: str, made: Sequence[Choice], given: Tree, overrides: Sequence[str]) -> Recipe:
+    """Return the recipe that `base` is with choices and settings."""
+    settings = [f"{choice.key}={json.dumps(choice.value, ensure_ascii=False)}" for choice in made]
+    name = given.get("name", made[0].value)
+    return load(shipped_recipes()[base], [*settings, f"data.name={json.dumps(name)}", *overrides])
+
+
+def _count(recipe: Recipe, most: int, files: int) -> Size:
+    """Count the training pairs until `most` different sources are found."""
+    data = recipe.data
+    check_inputs(data.train, data)
+    pairs = 0
+    sources = set[str]()
+    for dataset in data.train:
+        for pair in read_pairs(dataset, data.of(dataset)):
+            if all(map(stripped, pair)):
+                pairs += 1
+                sources.add(pair.source)
+            if len(sources) >= most:
+                return Size(pairs, most, False, files)
+    return Size(pairs, len(sources), True, files)
+
+
+# --- text ---------------------------------------------------------------------------------------------------------
+
+
+def _text(files: Sequence[str], path: Path, made: Sequence[Choice], overrides: Sequence[str]) -> str:
+    """Return the recipe as YAML, with a comment on each choice and on what --set has given."""
+    tree: Tree = {}
+    origins: Origins = {}
+    whys = dict[tuple[str, ...], str]()
+    for key, value, why in made:
+        *section, name = key.split(".")
+        owner = tree.setdefault(section[0], {}) if section else tree
+        owner[name] = value
+        whys[*section, name] = why
+    for setting in overrides:
+        override(tree, origins, setting)
+    for path_of_key in origins:
+        whys[path_of_key[:2]] = "by --set"
+    lines = [
+        mark_of(files),
+        f"# It is yours to change: that command and nmt train {path} train it as it is, into {path.stem}/.",
+    ]
+    for key, value in tree.items():
+        if isinstance(value, dict):
+            lines.append(f"{key}:")
+            lines += [f"  {_line(name, inner, whys.get((key, name), ''))}" for name, inner in value.items()]
+        else:
+            lines.append(_line(key, value, whys.get((key,), "")))
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _line(key: str, value: Any, why: str) -> str:
+    """Return a key with its value as a line of YAML, with a comment."""
+    whole = yaml.dump(
+        {key: value}, Dumper=Dumper, default_flow_style=True, allow_unicode=True, sort_keys=False, width=1 << 30
+    )
+    text = whole.strip()[1:-1]  # without the braces
+    return f"{text} # {_plain(why)}" if why else text
+
+
+def _plain(text: str) -> str:
+    """Return a text that can stand in a comment of YAML."""
+    return "".join(character if character.isprintable() else "?" for character in text)

@@ -1,0 +1,106 @@
+"""Which recipe `nmt train` takes or writes, what it leaves alone, and where the run is."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from nmt.commands.recipes import Given, find_given
+from nmt.system.errors import UserError
+from nmt.training.directory import LOCK
+
+TABLE = "pairs.en-de.tsv"
+RECIPE = Path("pairs.en-de.yaml")
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path(TABLE).write_text("".join(f"I see {count} trees.\tIch sehe {count} Bäume.\n" for count in range(300)))
+
+
+def find(*names: str, overrides: Sequence[str] = (), leads: bool = True, plan: bool = False) -> tuple[Given, list[str]]:
+    said = list[str]()
+    return find_given(names, overrides, leads, plan, said.append), said
+
+
+def refusal(*names: str) -> UserError:
+    with pytest.raises(UserError) as caught:
+        find(*names)
+    return caught.value
+
+
+def test_the_recipe_for_files_is_written_once_and_then_used_as_people_leave_it() -> None:
+    given, said = find(TABLE, overrides=["training.minutes=3"])
+    assert given.run == Path("pairs.en-de")
+    assert len(said) == 3
+    edited = RECIPE.read_text().replace("minutes: 3", "minutes: 4")
+    RECIPE.write_text(edited)
+    for name in (TABLE, f"./{TABLE}", str(RECIPE)):
+        again, _ = find(name)
+        assert (again.recipe.training.minutes, again.run) == (4, given.run)
+        assert again.base is not None
+        assert again.base.name == "laptop"
+    by_set, _ = find(TABLE, overrides=["training.minutes=5"])
+    assert by_set.recipe.training.minutes == 5
+    assert RECIPE.read_text() == edited
+
+
+def test_a_rank_that_does_not_lead_and_a_plan_write_nothing_and_have_the_same_recipe() -> None:
+    for others in ({"leads": False}, {"plan": True}):
+        found, _ = find(TABLE, overrides=["name=mine"], **others)
+        assert os.listdir() == [TABLE]
+    written, _ = find(TABLE, overrides=["name=mine"])
+    assert found.recipe == written.recipe
+
+
+def test_nothing_that_a_person_wrote_is_replaced() -> None:
+    RECIPE.write_text("extends: laptop\n")
+    error = refusal(TABLE)
+    assert error.message == f"{RECIPE}: is there already, and nmt has not written it for {TABLE}"
+    assert error.hint == f"nmt train {RECIPE} trains it; to train these files, rename it or them"
+    assert RECIPE.read_text() == "extends: laptop\n"
+    RECIPE.unlink()
+    find(TABLE)
+    before = RECIPE.read_text()
+    Path("other").mkdir()
+    Path("other", TABLE).write_text(Path(TABLE).read_text())
+    assert refusal(f"other/{TABLE}").message.startswith(f"{RECIPE}: is there already")
+    assert RECIPE.read_text() == before
+
+
+def test_a_wrong_setting_writes_no_recipe() -> None:
+    with pytest.raises(UserError, match="unknown key"):
+        find(TABLE, overrides=["training.updats=5"])
+    assert not RECIPE.exists()
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_folder_that_cannot_be_written_is_named() -> None:
+    Path().chmod(0o500)
+    try:
+        assert "cannot be written" in refusal(TABLE).message
+    finally:
+        Path().chmod(0o700)
+
+
+def test_a_recipe_of_nmt_goes_before_a_folder_of_its_name() -> None:
+    folder = Path("laptop")
+    folder.mkdir()
+    given, said = find("laptop")
+    assert given.recipe.name == "laptop"
+    assert given.run == Path("ckpts")
+    assert said == ["laptop: the recipe that comes with nmt, not the folder, whose name is laptop/"]
+    (folder / TABLE).write_text(Path(TABLE).read_text())
+    given, _ = find("laptop/")
+    assert given.run == Path("laptop-model")  # for the folder of the data is no run
+
+
+def test_the_folder_of_a_run_keeps_the_name() -> None:
+    find(TABLE)
+    Path("pairs.en-de").mkdir()
+    Path("pairs.en-de", LOCK).touch()
+    assert find(TABLE)[0].run == Path("pairs.en-de")

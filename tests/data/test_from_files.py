@@ -1,0 +1,173 @@
+"""The recipe for files of pairs: languages, columns and sizes that files show, and the errors of those that do not."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+import yaml
+
+from nmt.data.from_files import Size, choices, make_recipe
+from nmt.recipe import load
+from nmt.system.errors import UserError
+
+PAIRS = [
+    (f"I see {count} trees{' and dogs' * (count % 7)}.", f"Ich sehe {count} Bäume{' und Hunde' * (count % 7)}.")
+    for count in range(240)
+]
+TMX = '<?xml version="1.0"?><tmx version="1.4"><header srclang="en"/><body>{}</body></tmx>'
+UNIT = '<tu><tuv xml:lang="de"><seg>{1}</seg></tuv><tuv xml:lang="en-US"><seg>{0}</seg></tuv></tu>'
+PO = 'msgid ""\nmsgstr "Language: {}\\n"\n\n'
+ENTRY = 'msgid "{}"\nmsgstr "{}"\n\n'
+
+
+def write(name: str, rows: Sequence[Sequence[object]] = PAIRS, header: Sequence[str] = ()) -> str:
+    """Write a table or, with a header of keys, records to the working directory."""
+    rows = [header, *rows] if header and not name.endswith(".jsonl") else rows
+    with Path(name).open("w", newline="") as file:
+        if name.endswith(".csv"):
+            csv.writer(file).writerows(rows)
+        elif name.endswith(".jsonl"):
+            file.writelines(json.dumps(dict(zip(header, row, strict=True))) + "\n" for row in rows)
+        else:
+            file.writelines("\t".join(map(str, row)) + "\n" for row in rows)
+    return name
+
+
+def labelled(*places: int) -> list[list[object]]:
+    """The pairs with a number, a name and a constant beside them, in some order of these columns and the texts."""
+    return [
+        [(number, f"name{number % 9}", "news", *pair)[place] for place in places] for number, pair in enumerate(PAIRS)
+    ]
+
+
+def catalog(path: Path, code: str, pairs: Sequence[Sequence[str]]) -> None:
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(PO.format(code) + "".join(ENTRY.format(*pair) for pair in pairs))
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "rows", "header", "fields"),
+    [
+        ("x.en-de.tsv", PAIRS, (), [1, 2]),
+        ("x.de-en.tsv", PAIRS, (), [1, 2]),
+        ("x.tsv", PAIRS, ("English", "German"), [1, 2]),
+        ("x.en-de.tsv", labelled(0, 3, 1, 4, 2), (), [2, 4]),
+        ("x.csv", labelled(0, 4, 3), ("id", "de", "text_en"), [2, 3]),
+        ("x.jsonl", labelled(3, 0, 4), ("en", "id", "de"), None),
+        ("x.jsonl", labelled(2, 4, 3), ("domain", "german", "english"), ["german", "english"]),
+        ("x.en-de.jsonl", labelled(4, 3), ("target", "source"), ["source", "target"]),
+    ],
+)
+def test_names_headers_and_keys_tell_languages_and_columns(name, rows, header, fields) -> None:
+    made = make_recipe([write(name, rows, header)], Path("x.yaml"), ())
+    (dataset,) = made.recipe.data.train
+    assert dataset.fields == (fields and tuple(map(str, fields)))
+    is_english_first = not name.startswith("x.de") and "german" not in header and header[1:2] != ("de",)
+    assert made.recipe.data.languages == (("en", "de") if is_english_first else ("de", "en"))
+
+
+def test_the_recipe_has_the_settings_and_a_comment_on_each_choice() -> None:
+    name = write("x.en-de.tsv", labelled(1, 3, 4))
+    made = make_recipe([name], Path("x.yaml"), ["training.minutes=5", "data.source=de", "data.target=en"])
+    Path("x.yaml").write_text(made.text)
+    assert load("x.yaml") == made.recipe
+    assert yaml.safe_load(made.text) == {
+        "extends": "laptop",
+        "name": "x",
+        "data": {
+            "source": "de",
+            "target": "en",
+            "train": [{"file": name, "fields": [3, 2]}],
+            "valid": [{"take": 10}],
+            "test": [{"take": 20}],
+        },
+        "training": {"minutes": 5},
+    }
+    first, *lines = made.text.splitlines()
+    assert first == "# Written by: nmt train x.en-de.tsv"
+    assert "  minutes: 5 # by --set" in lines
+    assert any(line.endswith("# x.en-de.tsv without column 1 (names or single words: name1, name2)") for line in lines)
+
+
+def test_two_files_of_lines_and_several_files_make_one_recipe() -> None:
+    for side, language in enumerate(("en", "de")):
+        Path(f"x.{language}").write_text("".join(f"{pair[side]}\n" for pair in PAIRS))
+    files = ["x.en", "x.de", write("y.de-en.tsv")]
+    train = yaml.safe_load(make_recipe(files, Path("y.yaml"), ["data.source=en"]).text)["data"]["train"]
+    assert train == [{"file": "y.de-en.tsv", "fields": [2, 1]}, {"source": "x.en", "target": "x.de"}]
+
+
+def test_translators_files_declare_their_languages() -> None:
+    pytest.importorskip("translate")
+    Path("x.tmx").write_text(TMX.format("".join(UNIT.format(*pair) for pair in PAIRS)))
+    made = make_recipe(["x.tmx"], Path("x.yaml"), ())
+    assert made.recipe.data.languages == ("en-US", "de")
+    for number in range(12):
+        catalog(Path(f"po.d/{number}.po"), "de", PAIRS[number * 20 :][:20])
+    made = make_recipe(["po.d"], Path("po.yaml"), ())
+    assert made.recipe.data.languages == ("en", "de")
+    assert [dataset.take for dataset in (*made.recipe.data.valid, *made.recipe.data.test)] == ["1 file", "1 file"]
+    assert "extends: strings" in made.text
+    catalog(Path("po.d/fr.po"), "fr", PAIRS[:5])
+    with pytest.raises(UserError, match="has the target languages de, fr") as caught:
+        make_recipe(["po.d"], Path("po.yaml"), ())
+    assert caught.value.message.startswith("po.d: ")
+    assert caught.value.hint == "say which one: --set data.target=de"
+
+
+@pytest.mark.parametrize(
+    ("names", "problem", "hint"),
+    [
+        (
+            ["pairs.tsv"],
+            "neither its name nor anything in it says which languages it is in",
+            "data.source=en --set data.t",
+        ),
+        (["few.en-de.tsv"], "12 pairs with 12 different sources are too few to learn from, at least 200", "more files"),
+        (["one.en-de.tsv"], "has no two columns, separated by tabs", "into one row"),
+        (
+            ["ids.en-de.tsv"],
+            "has 1 columns of text, and needs two; no text seem to be 1 (numbers: 1, 2)",
+            "{file: ids.en-de.tsv, fields: [1, 2]}",
+        ),
+        (["many.en-de.tsv"], "has 3 columns of text", "name two: --set 'data.train=[{file: many"),
+        (["x.en"], "files of lines that translate each other are two, not 1", "nmt train x.en x.de"),
+        (["none.tsv"], "no such file or folder", "name files"),
+        (["few.en-de.tsv", "y.en-fr.tsv"], "y.en-fr.tsv: is en-fr, and few.en-de.tsv is en-de", "one at a time"),
+        (["broken.en-de.csv"], "broken.en-de.csv:3: no row of a .csv begins here", "write a quotation mark"),
+    ],
+)
+def test_files_that_do_not_say_enough_are_refused(names: Sequence[str], problem: str, hint: str) -> None:
+    write("pairs.tsv")
+    write("few.en-de.tsv", PAIRS[:12])
+    write("one.en-de.tsv", [pair[:1] for pair in PAIRS])
+    write("ids.en-de.tsv", labelled(0, 3))
+    write("many.en-de.tsv", [(*pair, pair[1][::-1]) for pair in PAIRS])
+    write("y.en-fr.tsv")
+    Path("x.en").write_text("a\n")
+    Path("broken.en-de.csv").write_text('a,b\nc,"d, e"\n"f"g,h\n')
+    with pytest.raises(UserError, match=re.escape(problem)) as caught:
+        make_recipe(names, Path("x.yaml"), ())
+    assert hint in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("size", "takes"),
+    [
+        (Size(3000, 3000, True, 0), [100, 200]),
+        (Size(200_000, 100_000, False, 0), [500, 1000]),
+        (Size(9000, 1000, False, 222), ["3 files", "3 files"]),
+    ],
+)
+def test_sizes_of_what_is_set_aside_suit_the_number_of_sources(size: Size, takes: Sequence[object]) -> None:
+    assert [choice.value for choice in choices(size)] == [[{"take": take}] for take in takes]
