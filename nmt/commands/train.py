@@ -117,9 +117,11 @@ def _end(out: Path, device: torch.device, console: Console, budget: Budget, repo
 
     try:
         with alone(out / AVERAGED, console):
-            write_final_average(out, device, console, budget)
-            if report:
-                measure_robustness(out, device, console, budget)
+            average = write_final_average(out, device, console, budget)
+            if average is not None:
+                if report:
+                    measure_robustness(out, device, console, budget)
+                console.say(f"next: {average.task.command} --model {out} < input.{average.recipe.data.source}")
     finally:
         if budget.is_late:
             console.say("the report is not refreshed: training.minutes is used up")

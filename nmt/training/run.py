@@ -331,16 +331,16 @@ class Run:
             else:
                 scores = {"scores": dev.scores, "signatures": dev.signatures}
             info |= self.data | scores | {"without_improvement": self.best.without_improvement}
-            if pace is not None and dev.scores["perplexity"] <= POOR and self.budget.validations == 1.0:
-                # Once the model is good enough to tell
-                self.budget.validations += cost_of_splits(scorer, self.recipe)
-                if self.recipe.training.report:
-                    self.budget.validations += cost_of_robustness(scorer, self.recipe, self.budget)
             said = _said(dev, task, is_best)
         # Record before the checkpoint has its scores, so that a run killed in between does both again.
         progress.record(record)
         if pace is not None:
             self.budget.scored(pace, dev is not None)
+            if dev is not None and dev.scores["perplexity"] <= POOR and self.budget.validations == 1.0:
+                # Once the model is good enough to tell, and it is known how long scoring takes
+                self.budget.validations += cost_of_splits(scorer, self.recipe)
+                if self.recipe.training.report:
+                    self.budget.validations += cost_of_robustness(scorer, self.recipe, self.budget)
         self.state.keep(self.budget)
         info["cost"] = self.state.cost
 

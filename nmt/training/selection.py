@@ -317,11 +317,13 @@ def measure_robustness(directory: Path, device: torch.device, console: Console, 
             advance(1)
 
 
-def write_final_average(directory: Path, device: torch.device, console: Console, budget: Budget = UNLIMITED) -> None:
-    """Average the newest checkpoints of a run, score the average, and choose how it splits lines, unless that is done.
+def write_final_average(
+    directory: Path, device: torch.device, console: Console, budget: Budget = UNLIMITED
+) -> Bundle | None:
+    """Average the newest checkpoints of a run, score the average, and choose how it splits lines.
 
-    If the average is worse than the best checkpoint, that one takes its place. What the budget leaves no time for is
-    left out, and said.
+    Return the average, or None if it was there or there is none. If the average is worse than the best checkpoint, that
+    one takes its place. What the budget leaves no time for is left out, and said.
     """
     found = checkpoints(directory)
     path = directory / AVERAGED
@@ -331,12 +333,12 @@ def write_final_average(directory: Path, device: torch.device, console: Console,
         there = Bundle.read(path)
         is_same = (there.info.run, there.step) == (newest.info.run, newest.step)
         if is_same and there.is_scored_on(newest.info.dev_set) and (there.dev_score is not None or top is None):
-            return
+            return None
     command = shlex.join(["nmt", "average", str(directory)])
     later = f"not averaged: training.minutes leaves no time for it; later: {command}"
     if not budget.fits(budget.saving):
         console.say(later)
-        return
+        return None
     result = write_default_average(directory, None, device, console, budget)
     steps = result.info.steps
     averaged = "averaged 1 checkpoint" if len(steps) == 1 else f"averaged {len(steps)} checkpoints"
@@ -350,7 +352,7 @@ def write_final_average(directory: Path, device: torch.device, console: Console,
             if info is None:  # it may be worse than a checkpoint
                 remove_directory(path)
                 console.say(later)
-                return
+                return None
             add_info(path, info)
             result = Bundle.read(path)
         if result.scores and top is not None and best([top, result]) is top:  # of equals, the latest
@@ -362,7 +364,7 @@ def write_final_average(directory: Path, device: torch.device, console: Console,
         if result.scores:
             said += f", {choose_split(result, validation, device, console, budget).described_score}"
     console.say(said)
-    console.say(f"next: {newest.task.command} --model {directory} < input.{newest.recipe.data.source}")
+    return result
 
 
 def numbers_to_try(most: int) -> list[int]:

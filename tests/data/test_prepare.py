@@ -235,14 +235,14 @@ def test_a_failure_in_the_middle_keeps_what_was_prepared(monkeypatch: pytest.Mon
     before = snapshot()
     write("v.en", sentences(9, 30))
 
-    original = preparation.PairEncoder
+    original = preparation.encode_chunks
 
-    def fail_in_valid(*given: Any, keep_all: bool = False, **more: Any) -> Any:
-        if keep_all:
+    def fail_in_valid(encoder: Any, *given: Any) -> Any:
+        if encoder.keep_all:
             raise KeyboardInterrupt
-        return original(*given, **more)
+        return original(encoder, *given)
 
-    monkeypatch.setattr(preparation, "PairEncoder", fail_in_valid)
+    monkeypatch.setattr(preparation, "encode_chunks", fail_in_valid)
     with pytest.raises(KeyboardInterrupt):
         prepare(recipe(), QUIET, 1)
     assert snapshot() == before

@@ -410,7 +410,7 @@ def test_a_signal_ends_a_rank_that_waits_for_updates_that_nobody_plans(tmp_path:
     plans = EpochPlans(tmp_path, "data", corpus, [(200, 1.0)], Training(timeout_minutes=10), leads=False)
     run: Any = SimpleNamespace(
         state=RunState(step=3, epoch=1, offset=0),
-        learner=SimpleNamespace(corpus=corpus),
+        learner=SimpleNamespace(corpus=corpus, augmenter=None),
         group=SimpleNamespace(check=lambda: None),
         epochs=plans,
         recipe=SimpleNamespace(training=Training()),
