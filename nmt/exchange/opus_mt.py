@@ -481,7 +481,7 @@ class Module(NamedTuple):
     transformers: list[str]
     """Names of the modules in Hugging Face transformers whose weights, stacked by rows, form this module's"""
     marian: list[str]
-    """Names of weights in Marian that, transposed and stacked by rows, form this module's; of a norm, their beginning"""
+    """Names of weights in Marian that, transposed and stacked by rows, form this module's; how those of a norm begin"""
     ctranslate2: str
     """Scope in a CTranslate2 specification"""
     shape: tuple[int, ...]

@@ -57,7 +57,7 @@ def export(bundle: Bundle, path: Path) -> None:
             write_npz(stream, {**arrays, SETTINGS: np.frombuffer(settings, np.int8)})
         for name, content in files.items():
             (part / name).write_bytes(content)
-        (part / DECODER).write_text(dump(_decoder(recipe.decoding, 2 * list(files))), encoding="utf-8")
+        (part / DECODER).write_text(dump(decoder_settings(recipe.decoding, 2 * list(files))), encoding="utf-8")
 
 
 def check_expressible(bundle: Bundle) -> None:
@@ -157,7 +157,7 @@ def _settings(model: Model, tokenizer: Tokenizer) -> dict[str, Any]:
     }
 
 
-def _decoder(decoding: Decoding, vocabularies: list[str]) -> dict[str, Any]:
+def decoder_settings(decoding: Decoding, vocabularies: list[str]) -> dict[str, Any]:
     """Return the contents of decoder.yml that best approximate our search."""
     return {
         "relative-paths": True,
