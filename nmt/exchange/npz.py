@@ -81,5 +81,5 @@ def write_npz(stream: IO[bytes], arrays: Mapping[str, NDArray[Any]]) -> None:
     with zipfile.ZipFile(stream, "w") as archive:
         for name, array in arrays.items():
             content = io.BytesIO()
-            np.lib.format.write_array(content, np.ascontiguousarray(array), version=(1, 0), allow_pickle=False)
+            np.lib.format.write_array(content, np.ascontiguousarray(array), version=(1, 0))
             archive.writestr(zipfile.ZipInfo(name + SUFFIX), content.getvalue())

@@ -521,7 +521,7 @@ def modules(config: Model) -> Iterator[Module]:
                     has_bias=config.attention_bias or kind == "norm" or name.startswith("feed_forward"),
                 )
         if config.norm == "pre":
-            theirs = f"model.{side}.layer_norm"
+            last = f"model.{side}.layer_norm"
             yield Module(
-                f"{side}_norm", [theirs], [f"{side}_top_ln"], f"{side}/layer_norm", (width,), reads=False, has_bias=True
+                f"{side}_norm", [last], [f"{side}_top_ln"], f"{side}/layer_norm", (width,), reads=False, has_bias=True
             )

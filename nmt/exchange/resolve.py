@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from nmt.checkpoint.reading import AVERAGED, MANIFEST, MAY_VARY, Bundle, best, survey
 from nmt.exchange.foreign import explain, explain_path
-from nmt.exchange.marian import NpzBundle, find_npz
+from nmt.exchange.from_marian import NpzBundle, find_npz
 from nmt.exchange.opus_mt import MarianBundle, is_marian
 from nmt.recipe import Model, Recipe, validated
 from nmt.system.errors import UserError

@@ -16,8 +16,8 @@ import numpy as np
 
 from nmt import __version__
 from nmt.checkpoint.reading import Bundle
+from nmt.exchange.from_marian import DECODER, EPSILON, KNOWN, MODEL, SETTINGS, SIZES, ids_of, weight_names
 from nmt.exchange.huggingface import parts_of, rows
-from nmt.exchange.marian import DECODER, EPSILON, KNOWN, MODEL, SETTINGS, SIZES, ids_of, weight_names
 from nmt.exchange.npz import write_npz
 from nmt.exchange.opus_mt import SIZES as SIZES_OF_RECIPE
 from nmt.exchange.opus_mt import USUAL_LENGTH, modules, sines_first

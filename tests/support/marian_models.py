@@ -7,13 +7,13 @@ import json
 import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import sentencepiece
 from numpy.typing import NDArray
 
-Array = NDArray[np.float32]
+Array = NDArray[Any]
 Arrays = dict[str, Any]
 SETTINGS: dict[str, Any] = {
     "type": "transformer",
@@ -68,7 +68,10 @@ def write_model(folder: Path, vocabularies: Sequence[bytes], seed: int = 0, **ch
         (folder / name).write_bytes(content)
     sizes = [size_of(content) for content in vocabularies]
     settings = SETTINGS | {"dim-vocabs": [sizes[0], sizes[-1]]} | changes
-    decoder = {"models": ["/home/somebody/model.npz"], "vocabs": [f"/home/{names[0]}", f"/home/{names[-1]}"]}
+    decoder: dict[str, Any] = {
+        "models": ["/home/somebody/model.npz"],
+        "vocabs": [f"/home/{names[0]}", f"/home/{names[-1]}"],
+    }
     decoder |= {"beam-size": 3, "normalize": 0.5, "word-penalty": 0.1}
     (folder / "model.npz.decoder.yml").write_text(json.dumps(decoder))  # JSON is YAML
     draw = np.random.default_rng(seed)
@@ -81,10 +84,11 @@ def write_model(folder: Path, vocabularies: Sequence[bytes], seed: int = 0, **ch
     return arrays
 
 
-def write_arrays(path: Path, arrays: Arrays, settings: dict[str, Any] | str) -> None:
+def write_arrays(path: Path | IO[bytes], arrays: Arrays, settings: dict[str, Any] | bytes) -> None:
     """Write an archive with these arrays and settings."""
-    text = settings if isinstance(settings, str) else json.dumps(settings)
-    np.savez(path, **arrays, **{"special:model.yml": np.frombuffer(text.encode() + b"\0", np.int8)})
+    text = settings if isinstance(settings, bytes) else json.dumps(settings).encode()
+    every: dict[str, Any] = {**arrays, "special:model.yml": np.frombuffer(text + b"\0", np.int8)}
+    np.savez(path, **every)
 
 
 def _shapes(settings: dict[str, Any]) -> Iterator[tuple[str, tuple[int, int]]]:
@@ -137,12 +141,14 @@ def logits(arrays: Arrays, settings: dict[str, Any], source: Sequence[int], targ
         scales = np.exp(np.arange(width // 2) * -(math.log(10000) / (width // 2 - 1)))
         angles = np.arange(len(ids))[:, None] * scales
         words = np.array([np.zeros(width) if index is None else table[index] for index in ids])
-        return words * math.sqrt(width) + np.concatenate((np.sin(angles), np.cos(angles)), 1)
+        found: Array = words * math.sqrt(width) + np.concatenate((np.sin(angles), np.cos(angles)), 1)
+        return found
 
     def norm(x: Array, name: str, place: str = "") -> Array:
         centred = x - x.mean(-1, keepdims=True)
         scaled = centred / np.sqrt((centred**2).mean(-1, keepdims=True) + 1e-6)
-        return scaled * w[f"{name}_ln_scale{place}"] + w[f"{name}_ln_bias{place}"]
+        found: Array = scaled * w[f"{name}_ln_scale{place}"] + w[f"{name}_ln_bias{place}"]
+        return found
 
     def before(x: Array, name: str) -> Array:
         return norm(x, name, "_pre") if pre else x
@@ -188,4 +194,5 @@ def logits(arrays: Arrays, settings: dict[str, Any], source: Sequence[int], targ
     outputs = w.get(
         "decoder_ff_logit_out_Wt", w["decoder_ff_logit_out_W"].T if "decoder_ff_logit_out_W" in w else targets
     )
-    return top(x, "decoder") @ outputs.T + w.get("decoder_ff_logit_out_b", 0.0)
+    found: Array = top(x, "decoder") @ outputs.T + w.get("decoder_ff_logit_out_b", 0.0)
+    return found

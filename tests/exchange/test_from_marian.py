@@ -19,7 +19,7 @@ from random_bundle import random_bundle, sentence
 
 from nmt.checkpoint.reading import Bundle
 from nmt.checkpoint.writing import mix
-from nmt.exchange.marian import SETTINGS as YAML
+from nmt.exchange.from_marian import SETTINGS as YAML
 from nmt.exchange.npz import read_npz
 from nmt.exchange.resolve import initial_bundle, resolve
 from nmt.exchange.to_marian import check_expressible, export
@@ -27,6 +27,7 @@ from nmt.model.batch import pad_ids
 from nmt.recipe import Recipe
 from nmt.recipe.yaml_files import read_text
 from nmt.system.errors import UserError
+from nmt.text.marian import origins_of
 from nmt.text.vocabulary import BOS, EOS
 
 SOURCE = ["a dog sees the small house", "the man and a woman walk to the red house", "two dogs run over green trees"]
@@ -57,7 +58,8 @@ def test_probabilities_are_theirs(tmp_path: Path, vocabularies: list[bytes], cha
     bundle = read(tmp_path)
     tokenizer = bundle.tokenizer()
     model = bundle.model(torch.device("cpu"))
-    origins = tokenizer.target.origins
+    origins = origins_of(tokenizer.target)
+    of_source = origins_of(tokenizer.source)
     known = [index for index, origin in enumerate(origins) if origin >= 0]
     for text, translation in zip([*SOURCE, ">>fr<< dog 😀"], [*TARGET, "Hund"], strict=True):
         source = [*tokenizer.source.encode(text), EOS]
@@ -67,7 +69,7 @@ def test_probabilities_are_theirs(tmp_path: Path, vocabularies: list[bytes], cha
         theirs = logits(
             arrays,
             settings,
-            [tokenizer.source.origins[index] for index in source],
+            [of_source[index] for index in source],
             [origins[index] for index in target],
         )
         expected = torch.from_numpy(theirs).softmax(-1)[:, [origins[index] for index in known]]
@@ -99,7 +101,8 @@ def test_vocabularies_in_yaml_number_the_pieces_of_two_sentencepiece_models(tmp_
     for piece, index in ids.items():
         written = json.dumps(piece, ensure_ascii=False) if set(piece) & set("\"'#:") else piece
         lines.append(f"{written}: {index}")
-    write_model(tmp_path, spms, **{"dim-vocabs": [len(ids), len(ids)]})
+    sizes: dict[str, Any] = {"dim-vocabs": [len(ids), len(ids)]}
+    write_model(tmp_path, spms, **sizes)
     (tmp_path / "opus.vocab.yml").write_text("\n".join(lines) + "\n", encoding="utf-8")
     decoder = {"models": ["model.npz"], "vocabs": ["opus.vocab.yml", "opus.vocab.yml"]}
     (tmp_path / "model.npz.decoder.yml").rename(tmp_path / "decoder.yml").write_text(json.dumps(decoder))
@@ -303,13 +306,13 @@ def test_of_several_models_one_must_be_named(tmp_path: Path) -> None:
 # --- out --------------------------------------------------------------------------------------------------------
 
 
-def score(bundle: Bundle) -> list[torch.Tensor]:
+def score(bundle: Bundle) -> torch.Tensor:
     """Log-probabilities of translations."""
     tokenizer = bundle.tokenizer()
     source = pad_ids(tokenizer.source.encode_all([sentence(n) for n in range(9)]), after=EOS)
     target = pad_ids(tokenizer.target.encode_all([sentence(n).upper() for n in range(9)]), before=BOS)
     with torch.inference_mode():
-        found = bundle.model(torch.device("cpu"))(source, target).log_softmax(-1)
+        found: torch.Tensor = bundle.model(torch.device("cpu"))(source, target).log_softmax(-1)
     return found[target != 0]
 
 
