@@ -99,7 +99,14 @@ test-slow: $(INSTALLED)
 	  || echo "the tests of exports will be skipped: transformers could not be installed"
 	$(MAKE) $(VENV)/.documents || echo "the tests of the site will be skipped: sphinx could not be installed"
 	$(MAKE) .venv-argos/.installed || echo "the tests of packages will be skipped: Argos Translate could not be installed"
+	$(MAKE) .venv-marian/.installed || echo "the tests beside Marian will be skipped: pymarian could not be installed"
 	$(VENV)/bin/python -m pytest -q -m slow --timeout 3600
+
+.venv-marian/.installed:  # a gigabyte, for these tests alone
+	rm -rf .venv-marian
+	$(PYTHON) -m venv .venv-marian
+	.venv-marian/bin/pip install --quiet --disable-pip-version-check pymarian==1.12.42 || { rm -rf .venv-marian; false; }
+	touch $@
 
 .venv-argos/.installed:  # an environment of its own, for it pins what nmt does not
 	rm -rf .venv-argos

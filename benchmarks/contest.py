@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import statistics
+import subprocess
 import time
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
@@ -16,6 +17,7 @@ import torch
 from nmt import recipe as recipes
 from nmt.checkpoint.reading import Bundle
 from nmt.checkpoint.writing import save_bundle
+from nmt.exchange import to_marian
 from nmt.exchange.ctranslate2 import export
 from nmt.model.transformer import Transformer
 from nmt.recipe import CPU_BATCH_TOKENS, Decoding
@@ -64,6 +66,81 @@ def theirs(translator: Any, pieces: list[list[str]], options: Mapping[str, objec
         return sum(len(result.hypotheses[0]) + ends for result in results) / (time.perf_counter() - start)
 
     return run
+
+
+MARIAN = """
+import json, sys, time
+from _pymarian import Translator
+translator = Translator(sys.argv[1])
+print(flush=True)
+for line in sys.stdin:
+    start, outputs = time.perf_counter(), []
+    for batch in json.loads(line):
+        outputs += translator.translate(batch)
+    print(json.dumps([time.perf_counter() - start, outputs]), flush=True)
+"""
+"""A program that translates lists of lists of sentences, and times it"""
+
+
+class Marian:
+    """Marian's decoder in a process of its own, started by a Python that has `pymarian`; for models with its positions.
+
+    Without a length penalty of its own: a search that divides by n^p for n subwords, as decoder.yml says.
+    """
+
+    def __init__(self, python: str, bundle: Bundle, folder: Path, decoding: Decoding, threads: int, int8: bool) -> None:
+        exported = folder / "marian"
+        if not exported.exists():
+            to_marian.export(bundle, exported)
+        model = exported / to_marian.MODEL
+        if int8:
+            run = "import sys, _pymarian; sys.exit(_pymarian.main(sys.argv[1:]))"
+            packed = folder / "model.intgemm8.bin"
+            convert = ["convert", "--from", str(model), "--to", str(packed), "--gemm-type", "intgemm8"]
+            subprocess.run([python, "-c", run, *convert], check=True, capture_output=True)
+            model = packed
+        spms = sorted(map(str, exported.glob("*.spm")))  # source.spm and target.spm, or vocab.spm
+        penalty = to_marian.decoder_settings(decoding, [])["normalize"]
+        options = f"--models {model} --vocabs {spms[0]} {spms[-1]} --cpu-threads {threads} --beam-size {decoding.beam} "
+        options += f"--normalize {penalty} --mini-batch 64 --mini-batch-words {CPU_BATCH_TOKENS} --maxi-batch 100 "
+        options += "--maxi-batch-sort src --quiet"
+        self._target = bundle.tokenizer().target
+        self._process = subprocess.Popen(
+            [python, "-c", MARIAN, options],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        self._answer()
+
+    def _answer(self) -> str:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            raise SystemExit("Marian ended; its messages: run nmt average --format marian and marian-decoder by hand")
+        return line
+
+    def contestant(self, texts: list[str], alone: bool = False) -> Contestant:
+        """Marian over these texts; with `alone`, it gets one after another."""
+        request = json.dumps([[text] for text in texts] if alone else [texts]) + "\n"
+
+        def run() -> float:
+            assert self._process.stdin is not None
+            self._process.stdin.write(request)
+            self._process.stdin.flush()
+            seconds, outputs = json.loads(self._answer())
+            return sum(len(ids) + 1 for ids in self._target.encode_all(outputs)) / seconds
+
+        return run
+
+    def __enter__(self) -> Marian:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait()
 
 
 def forced_lengths(length: int) -> dict[str, object]:

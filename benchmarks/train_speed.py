@@ -1,12 +1,14 @@
 """Training throughput on this machine, target tokens/s, beside another toolkit where one is given.
 
     python benchmarks/train_speed.py --data FOLDER [--size small|base] [--pairs 7] [--precision auto]
-        [--peer opennmt=/path/to/onmt_train | --peer eole[-bf16]=/path/to/eole | --peer nmt=PRECISION]
+        [--peer opennmt=/path/to/onmt_train | --peer eole[-bf16]=/path/to/eole | --peer nmt=PRECISION
+         | --peer marian=/path/to/python]
 
 FOLDER holds train.en.gz and train.de.gz (Multi30k). Both sides train the same model on the same subwords with the
 same dropout, in alternating processes: a shared machine's speed drifts, and only ratios of neighbours compare. The
 peer batches by sentences × longest side ≤ 4,096, which makes about 3,400 target tokens an update; ours are set to as
-many. The peer `nmt` is ours in another precision. Tokens are target tokens with `</s>`, padding not counted, over the
+many. The peer `nmt` is ours in another precision; that of `marian` is a Python with pymarian, and has one process with
+two threads, as its package trains on CPUs. Tokens are target tokens with `</s>`, padding not counted, over the
 updates after the first few.
 """
 
@@ -152,11 +154,67 @@ def eole(command: str, folder: Path, size: str, dtype: str = "fp32") -> float:
     return peer_run([command, "train", "-config"], config, folder, size)
 
 
+def marian(command: str, folder: Path, size: str) -> float:
+    """Target tokens/s of one run of Marian's training, by its log, where `command` is a Python that has pymarian."""
+    model = SIZES[size]
+    vocabulary = folder / "pieces.yml"
+    pieces = ["</s>", "<unk>", *(folder / "vocab.txt").read_text().splitlines()]
+    vocabulary.write_text("".join(f"{json.dumps(piece)}: {index}\n" for index, piece in enumerate(pieces)))
+    options: dict[str, object] = {
+        "type": "transformer",
+        "model": folder / "peer.npz",
+        "train-sets": [folder / "pieces.en", folder / "pieces.de"],
+        "vocabs": [vocabulary, vocabulary],
+        "tied-embeddings-all": "true",
+        "dim-emb": model["d_model"],
+        "transformer-dim-ffn": model["d_ff"],
+        "transformer-heads": model["heads"],
+        "enc-depth": model["layers"],
+        "dec-depth": model["layers"],
+        "transformer-preprocess": "n",
+        "transformer-postprocess": "da",
+        "transformer-postprocess-top": "n",
+        "transformer-ffn-activation": "relu",
+        "transformer-dropout": 0.1,
+        "transformer-dropout-attention": 0.1,
+        "transformer-dropout-ffn": 0.1,
+        "label-smoothing": 0.1,
+        "optimizer-params": [0.9, 0.98, 1e-9],
+        "clip-norm": 0,
+        "mini-batch": 4096,
+        "mini-batch-words": OUR_BATCH,
+        "max-length": 200,
+        "after-batches": UPDATES[size][0],
+        "disp-freq": 1,
+        "save-freq": "1000000u",
+        "cpu-threads": THREADS,
+        "workspace": 4096,
+        "seed": 1,
+        "overwrite": "true",
+        "no-restore-corpus": "true",
+    }
+    arguments = []
+    for key, value in options.items():
+        arguments += [f"--{key}", *map(str, value if isinstance(value, list) else [value])]
+    run = "import sys, _pymarian; sys.exit(_pymarian.main(sys.argv[1:]))"
+    done = subprocess.run([command, "-c", run, "train", *arguments], capture_output=True, text=True, check=False)
+    log = done.stdout + done.stderr
+    rows = [
+        (float(seconds), float(speed.replace(",", "")))
+        for seconds, speed in re.findall(r"Up\. \d+ .*? : Time ([\d.]+)s : ([\d.,]+) words/s", log)
+    ]
+    if done.returncode != 0 or len(rows) < UPDATES[size][0]:
+        raise SystemExit(f"the peer failed:\n{log[-2000:]}")
+    counted = rows[UPDATES[size][1] :]
+    return sum(seconds * speed for seconds, speed in counted) / sum(seconds for seconds, _ in counted)
+
+
 PEERS: dict[str, Callable[[str, Path, str], float]] = {
     "opennmt": opennmt,
     "eole": eole,
     "eole-bf16": partial(eole, dtype="bf16"),
     "nmt": ours,
+    "marian": marian,
 }
 
 

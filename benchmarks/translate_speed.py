@@ -2,6 +2,8 @@
 
     python benchmarks/translate_speed.py --model BUNDLE --text FILE [--pairs 7] [--beam 4]     # real text
     python benchmarks/translate_speed.py --model BUNDLE --text FILE --alone 60                 # sentence by sentence
+    python benchmarks/translate_speed.py --model BUNDLE --text FILE [--alone 60] --peer marian=PYTHON
+        [--threads 1] [--beam 1]                                                               # and beside Marian
     python benchmarks/translate_speed.py --forced small|base [--pairs 7]                       # equal work
     python benchmarks/translate_speed.py --lengths small|base                                  # cost against length
 
@@ -10,7 +12,9 @@ padded tokens. Sentence by sentence: the first 60, each alone, on one thread. Eq
 subwords, random weights, every output forced to 30 symbols, batches of 32 sentences. Tokens are those of the outputs,
 `</s>` counted where it was searched. Start-up is not timed. Otherwise both sides have the same two threads: CTranslate2
 within operations, as it does by default, and as two workers; ours as two workers that `nmt translate` forks, and within
-operations. One alternating series: a shared machine's speed drifts, and only ratios of neighbours compare.
+operations. Marian has as many threads, in a process that PYTHON, which has pymarian, runs; the model needs
+`model.positions: marian`. One alternating series: a shared machine's speed drifts, and only ratios of neighbours
+compare.
 """
 
 from __future__ import annotations
@@ -25,7 +29,7 @@ from pathlib import Path
 import ctranslate2
 import torch
 
-from contest import Contestant, forced_lengths, ours, random_bundle, random_sources, series, spread, theirs
+from contest import Contestant, Marian, forced_lengths, ours, random_bundle, random_sources, series, spread, theirs
 from nmt.checkpoint.reading import Bundle
 from nmt.decoding.workers import Workers
 from nmt.exchange.ctranslate2 import export
@@ -46,11 +50,15 @@ VOCABULARY, LENGTH, FORCED, SENTENCES, BATCH = 8000, 16, 30, 128, 32
 
 
 def best_beside_best(rounds: list[dict[str, float]]) -> None:
-    """Prints the ratio of our best setting to CTranslate2's, by their medians, in fp32 and in int8."""
-    for kind, other in (("fp32", "float32"), ("int8", "int8")):
-        sides = [
-            [name for name in rounds[0] if name.startswith(each)] for each in (f"ours {kind}", f"CTranslate2 {other}")
-        ]
+    """Prints the ratio of our best setting to each peer's, by their medians, in fp32 and in int8."""
+    peers = (
+        ("fp32", "CTranslate2 float32"),
+        ("int8", "CTranslate2 int8"),
+        ("fp32", "Marian fp32"),
+        ("int8", "Marian int8"),
+    )
+    for kind, other in peers:
+        sides = [[name for name in rounds[0] if name.startswith(each)] for each in (f"ours {kind}", other)]
         if all(sides):
             best, rival = (
                 max(names, key=lambda name: statistics.median(one[name] for one in rounds)) for names in sides
@@ -59,7 +67,14 @@ def best_beside_best(rounds: list[dict[str, float]]) -> None:
 
 
 def contest(
-    title: str, bundle: Bundle, sources: list[Source], decoding: Decoding, options: Mapping[str, object], pairs: int
+    title: str,
+    bundle: Bundle,
+    sources: list[Source],
+    decoding: Decoding,
+    options: Mapping[str, object],
+    pairs: int,
+    threads: int = THREADS,
+    marian: str | None = None,
 ) -> None:
     """Every engine over the same sources."""
     tokenizer = bundle.tokenizer().source
@@ -77,30 +92,34 @@ def contest(
             if engine.precision != precision:
                 print(f"  {precision} is no faster than fp32 on this processor, so it is left out")
                 continue
-            forks = stack.enter_context(Workers(Share(engine), THREADS, fork=True))
-            contestants[f"ours {precision}, {THREADS} workers"] = ours(forks, sources)
+            forks = stack.enter_context(Workers(Share(engine, threads), threads, fork=True))
+            contestants[f"ours {precision}, {threads} workers"] = ours(forks, sources)
             if precision == "fp32":
                 within = engine
-        torch.set_num_threads(THREADS)
-        contestants[f"ours fp32, {THREADS} threads within"] = ours(within, sources)
+        torch.set_num_threads(threads)
+        contestants[f"ours fp32, {threads} threads within"] = ours(within, sources)
         for kind in ("float32", "int8"):
-            for name, workers in (("", 1), (f", {THREADS} workers", THREADS)):
+            for name, workers in (("", 1), (f", {threads} workers", threads)):
                 translator = ctranslate2.Translator(
-                    str(folder), compute_type=kind, inter_threads=workers, intra_threads=THREADS // workers
+                    str(folder), compute_type=kind, inter_threads=workers, intra_threads=threads // workers
                 )
                 contestants[f"CTranslate2 {kind}{name}"] = theirs(translator, pieces, options)
+        if marian:
+            for name, int8 in (("fp32", False), ("int8", True)):
+                peer = stack.enter_context(Marian(marian, bundle, folder.parent, decoding, threads, int8))
+                contestants[f"Marian {name}"] = peer.contestant([source.text for source in sources])
         best_beside_best(series(title, contestants, "CTranslate2 float32", pairs))
 
 
-def alone(bundle: Bundle, sources: list[Source], decoding: Decoding, pairs: int) -> None:
+def alone(bundle: Bundle, sources: list[Source], decoding: Decoding, pairs: int, marian: str | None = None) -> None:
     """One sentence after another, as a person types them, on one thread."""
     choose_device("cpu", 1)
     tokenizer = bundle.tokenizer().source
     pieces = [[*tokenizer.pieces(source.ids), "</s>"] for source in sources]
     options = {"beam_size": decoding.beam, "length_penalty": decoding.alpha}
     contestants: dict[str, Contestant] = {}
-    with tempfile.TemporaryDirectory() as temporary:
-        folder = Path(temporary, "exported")
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()), "exported")
         export(bundle, folder, "float32")
         for precision, kind in (("fp32", "float32"), ("int8", "int8")):
             settings = decoding.model_copy(update={"precision": precision})
@@ -108,6 +127,9 @@ def alone(bundle: Bundle, sources: list[Source], decoding: Decoding, pairs: int)
             contestants[f"ours {precision}"] = ours(engine, sources, alone=True)
             translator = ctranslate2.Translator(str(folder), compute_type=kind, intra_threads=1)
             contestants[f"CTranslate2 {kind}"] = theirs(translator, pieces, options, alone=True)
+            if marian:
+                peer = stack.enter_context(Marian(marian, bundle, folder.parent, decoding, 1, precision == "int8"))
+                contestants[f"Marian {precision}"] = peer.contestant([source.text for source in sources], alone=True)
         title = f"{len(sources)} sentences, each alone, one thread, beam {decoding.beam}"
         best_beside_best(series(title, contestants, "CTranslate2 float32", pairs))
 
@@ -115,25 +137,30 @@ def alone(bundle: Bundle, sources: list[Source], decoding: Decoding, pairs: int)
 class Share:
     """Gives every worker the engine that its fork has."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, threads: int) -> None:
         self._engine = engine
+        self._threads = threads
 
     def __call__(self, number: int, count: int) -> Engine:
-        torch.set_num_threads(THREADS // count)
+        torch.set_num_threads(self._threads // count)
         return self._engine
 
 
-def real_text(path: Path, text: Path, beam: int, count: int | None, pairs: int) -> None:
+def real_text(
+    path: Path, text: Path, beam: int, count: int | None, pairs: int, threads: int, marian: str | None
+) -> None:
     """A trained model on real sentences."""
     bundle, _ = resolve(path)
     decoding = bundle.recipe.decoding.model_copy(update={"beam": beam})
-    lists = bundle.tokenizer().source.encode_all([line.strip() for line in read_lines(text)])
-    sources = [Source(n, ids, len(ids) + decoding.max_extra) for n, ids in enumerate(lists) if ids]
+    lines = [line.strip() for line in read_lines(text)]
+    lists = bundle.tokenizer().source.encode_all(lines)
+    sources = [Source(n, ids, len(ids) + decoding.max_extra, text=lines[n]) for n, ids in enumerate(lists) if ids]
     if count:
-        alone(bundle, sources[:count], decoding, pairs)
+        alone(bundle, sources[:count], decoding, pairs, marian)
         return
     batches = {"max_batch_size": CPU_BATCH_TOKENS, "batch_type": "tokens"}
-    contest(f"{text.name}, {len(sources):,} sentences, beam {beam}", bundle, sources, decoding, batches, pairs)
+    title = f"{text.name}, {len(sources):,} sentences, beam {beam}"
+    contest(title, bundle, sources, decoding, batches, pairs, threads, marian)
 
 
 def forced(size: str, pairs: int) -> None:
@@ -169,9 +196,15 @@ def main() -> None:
     parser.add_argument("--forced", choices=SIZES)
     parser.add_argument("--lengths", choices=SIZES)
     parser.add_argument("--pairs", type=int, default=7)
+    parser.add_argument("--threads", type=int, default=THREADS, help="of --model and --text in batches")
+    parser.add_argument("--peer", metavar="marian=PYTHON", help="PYTHON is one that has pymarian")
     arguments = parser.parse_args()
     if arguments.model:
-        real_text(arguments.model, arguments.text, arguments.beam, arguments.alone, arguments.pairs)
+        kind, _, python = (arguments.peer or "marian=").partition("=")
+        if kind != "marian":
+            raise SystemExit(f"--peer {arguments.peer}: the only peer is marian=PYTHON")
+        count, pairs, threads = arguments.alone, arguments.pairs, arguments.threads
+        real_text(arguments.model, arguments.text, arguments.beam, count, pairs, threads, python or None)
     if arguments.forced:
         forced(arguments.forced, arguments.pairs)
     if arguments.lengths:

@@ -101,10 +101,10 @@ class AverageOptions(Options):
         Text(read=shares),
     )
     out: Path | None = in_output("--out PATH  Bundle to write; default: CKPTS/averaged, or averaged with --weights.")
-    form: Literal["nmt", "huggingface", "ctranslate2", "argos"] = in_output(
-        "--format  Also export the average to --out: for transformers, CTranslate2, or Argos Translate and "
-        "LibreTranslate.",
-        click.Choice(["nmt", "huggingface", "ctranslate2", "argos"]),
+    form: Literal["nmt", "huggingface", "ctranslate2", "argos", "marian"] = in_output(
+        "--format  Also export the average to --out: for transformers, CTranslate2, Argos Translate and "
+        "LibreTranslate, or Marian.",
+        click.Choice(["nmt", "huggingface", "ctranslate2", "argos", "marian"]),
         default="nmt",
     )
     quantization: Literal["float32", "int8"] | None = in_output(

@@ -223,7 +223,7 @@ def refresh_report(ckpts: Path, console: Console, wanted: bool = False) -> None:
 
 def export(options: AverageOptions) -> None:
     """Export a bundle or a run's averaged checkpoints, and report how the exported model's search differs."""
-    from nmt.exchange import ctranslate2, huggingface
+    from nmt.exchange import ctranslate2, huggingface, to_marian
 
     ckpts = options.ckpts[0]
     out = options.out
@@ -238,6 +238,8 @@ def export(options: AverageOptions) -> None:
         raise click.UsageError(f"--last and --best need a run's directory, but {ckpts} is a bundle")
     if form == "huggingface":  # fail before computing the average
         huggingface.check_expressible(bundle)
+    elif form == "marian":
+        to_marian.check_expressible(bundle)
     elif form == "argos":
         ctranslate2.check_packageable(bundle)
     else:
@@ -253,6 +255,9 @@ def export(options: AverageOptions) -> None:
             f"transformers: {out}; its search differs: the length penalty is a power of the length, and the cap does "
             f"not depend on the input ({out / 'README.md'} lists all differences)"
         )
+    elif form == "marian":
+        to_marian.export(bundle, out)
+        said = f"Marian: {out}; its search differs: the length penalty is a power of the length, here fitted to ours"
     elif form == "argos":
         ctranslate2.export_package(bundle, out, quantization, options.licence)
         said = (

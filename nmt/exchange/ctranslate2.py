@@ -47,7 +47,7 @@ def check_expressible(bundle: Bundle) -> None:
     """Raise UserError if CTranslate2 is not installed or does not support the model."""
     bundle.check_task("translate")
     if not (bundle.path / MANIFEST).is_file():
-        problem = f"{bundle.path}: is a model of transformers, and only bundles are converted for CTranslate2"
+        problem = f"{bundle.path}: is a model of transformers or Marian, and only bundles are converted for CTranslate2"
         raise UserError(problem, f"nmt average {bundle.path} --weights 1 --out NAME makes a bundle of it")
     model = bundle.recipe.model
     if model.positions == "words":
@@ -154,7 +154,7 @@ def _position_table(weights: Mapping[str, Array], side: str, config: Model, posi
     from nmt.model.layers import sinusoids
 
     if config.positions != "learned":
-        computed: Array = sinusoids(positions, config.d_model, fairseq=config.positions == "fairseq").numpy()
+        computed: Array = sinusoids(positions, config.d_model, kind=config.positions).numpy()
         return computed
     learned = weights[f"{side}_positions.table"]
     return np.pad(learned, ((0, positions - config.max_positions), (0, 0)))  # the zero rows are for padding tokens

@@ -27,7 +27,12 @@ KINDS = (
     (("pytorch_model*.bin",), f"has no {WHOLE}, and nmt does not unpickle pytorch_model.bin", SAVING),
     (("*.gguf",), "is a GGUF model, of llama.cpp", ORIGINAL),
     (("*.argosmodel",), "is a package of Argos Translate", ORIGINAL),
-    (("*.npz",), "is a model of Marian itself", "the hub may have it for transformers: hf:Helsinki-NLP/opus-mt-…"),
+    (
+        ("*.npz",),
+        "is a model of Marian itself, which nmt reads from a folder",
+        "hf download {origin} --local-dir {out}",
+    ),
+    (("*.intgemm*.bin", "*.intgemm*.bin.gz"), "is a model of Marian in integers, as for Bergamot", ORIGINAL),
     (("model.bin",), "is a model of CTranslate2", ORIGINAL),
     (("*.onnx",), "is an ONNX model", ORIGINAL),
     (("tf_model*.h5", "flax_model*.msgpack"), "has weights of TensorFlow or JAX only", ORIGINAL),

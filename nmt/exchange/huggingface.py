@@ -21,7 +21,7 @@ from nmt import __version__
 from nmt.checkpoint.reading import WEIGHTS, Bundle
 from nmt.checkpoint.writing import save_tensors
 from nmt.exchange.model_index import dataset_names, model_index
-from nmt.exchange.opus_mt import DROPOUTS, M2M_100, SIZES, Module, modules, sines_first
+from nmt.exchange.opus_mt import DROPOUTS, M2M_100, SIZES, USUAL_LENGTH, Module, modules, sines_first
 from nmt.recipe import Dataset, Decoding, Recipe
 from nmt.recipe.yaml_files import dump
 from nmt.system.errors import UserError
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 LARGEST_EPSILON = 1e-5  # LayerNorm's ε in transformers; replacing a smaller one makes almost no difference
-USUAL_LENGTH = 25  # output length in subwords at which the length penalty of transformers matches ours
 
 
 def export(bundle: Bundle, path: Path, licence: str | None = None) -> None:
@@ -96,7 +95,9 @@ def _tensors(weights: Mapping[str, Tensor], recipe: Recipe, tokenizer: Tokenizer
     if tokenizer.forced:
         order = torch.arange(config.d_model)  # M2M-100 keeps our order: sines first already
     for module in modules(config):
-        yield from _tensors_of(module, weights, order)
+        for name, (weight, bias) in zip(module.transformers, parts_of(module, weights, order), strict=True):
+            yield f"{name}.weight", weight
+            yield f"{name}.bias", bias
     if config.norm == "pre" and not tokenizer.forced:  # Marian and M2M-100 compute their tables on loading
         table = sinusoids(_longest(recipe.decoding), config.d_model)[:, order]  # (positions, d_model)
         yield "model.encoder.embed_positions.weight", table
@@ -105,16 +106,16 @@ def _tensors(weights: Mapping[str, Tensor], recipe: Recipe, tokenizer: Tokenizer
     names = {"source": source, "target": "model.decoder.embed_tokens", "output": "lm_head"}
     for ours, name in names.items():
         if f"{ours}_embedding.weight" in weights:
-            rows = _rows(tokenizer.source if ours == "source" else tokenizer.target, start=True)
-            yield f"{name}.weight", weights[f"{ours}_embedding.weight"][rows][:, order]  # (vocabulary, d_model)
+            found = rows(tokenizer.source if ours == "source" else tokenizer.target, start=True)
+            yield f"{name}.weight", weights[f"{ours}_embedding.weight"][found][:, order]  # (vocabulary, d_model)
     if tokenizer.forced:  # only `<s>` of ours has a bias, and it is not exported
         return
     bias = weights.get("output_bias", torch.zeros(len(tokenizer.target)))
-    yield "final_logits_bias", bias[_rows(tokenizer.target, start=False)][None]  # (1, vocabulary)
+    yield "final_logits_bias", bias[rows(tokenizer.target)][None]  # (1, vocabulary)
 
 
-def _tensors_of(module: Module, weights: Mapping[str, Tensor], order: Tensor) -> Iterator[tuple[str, Tensor]]:
-    """Yield a module's weight and bias, split into the modules that transformers has for it, such as q, k and v.
+def parts_of(module: Module, weights: Mapping[str, Tensor], order: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield the weight and bias of each part of a module that transformers and Marian have for it, such as q, k and v.
 
     Columns of a weight that reads the residual stream, or rows of one that writes to it, are put into `order`.
     """
@@ -126,12 +127,10 @@ def _tensors_of(module: Module, weights: Mapping[str, Tensor], order: Tensor) ->
         weight = weight[order]
         bias = bias[order]
     count = len(module.transformers)
-    for kind, whole in (("weight", weight), ("bias", bias)):
-        for name, part in zip(module.transformers, whole.chunk(count), strict=True):
-            yield f"{name}.{kind}", part
+    yield from zip(weight.chunk(count), bias.chunk(count), strict=True)
 
 
-def _rows(side: TargetVocabulary, start: bool) -> list[int]:
+def rows(side: TargetVocabulary, start: bool = False) -> list[int]:
     """Return our ids in the order of transformers' ids, which reorders our embedding rows.
 
     With `start`, the row of `<pad>`, with which Marian's outputs begin, is that of our `<s>`.
@@ -173,7 +172,7 @@ def _model_config(recipe: Recipe, tokenizer: Tokenizer) -> dict[str, Any]:
     if model.norm == "post":
         kind = "marian"
         name = "MarianMTModel"
-        target["decoder_vocab_size"] = len(_rows(tokenizer.target, start=False))
+        target["decoder_vocab_size"] = len(rows(tokenizer.target))
         target["share_encoder_decoder_embeddings"] = model.tie_embeddings == "all"
     if tokenizer.forced:
         kind = M2M_100
@@ -181,7 +180,7 @@ def _model_config(recipe: Recipe, tokenizer: Tokenizer) -> dict[str, Any]:
     return {
         "architectures": [name],
         "model_type": kind,
-        "vocab_size": len(_rows(tokenizer.source, start=False)),
+        "vocab_size": len(rows(tokenizer.source)),
         **target,
         "tie_word_embeddings": model.tie_embeddings != "none",
         **{theirs: getattr(model, ours) for theirs, ours in SIZES.items()},

@@ -61,6 +61,7 @@ TIED = "tie_word_embeddings"
 BIAS = re.compile(r"_attn\.[qvo]\w*_proj\.bias$|^" + OUTPUT_BIAS)
 MARIANS_EPSILON = 1e-5  # LayerNorm's ε in Marian models, whatever config.json says; that of our exports is right
 LONGEST = 512  # maximum source length in subwords: the models are trained on single sentences
+USUAL_LENGTH = 25  # output length in subwords at which the length penalty of other programs matches ours
 LEAST_VOCABULARY = 261  # minimum of the recipe's tokenizer.vocab_size
 
 
@@ -92,7 +93,7 @@ class MarianBundle(Bundle):
         if wrong is not None:
             problem = f"{path / CONFIG}: nmt has no model with {wrong} {config.get(wrong, False)}"
             raise UserError(problem, "use another model, or run this one by transformers")
-        return cls(path, {"format": FORMAT, "task": "translate", "run": _name(path), "step": 0, "data": "unknown"})
+        return cls(path, {"format": FORMAT, "task": "translate", "run": name_of(path), "step": 0, "data": "unknown"})
 
     @cached_property
     def recipe(self) -> Recipe:
@@ -105,9 +106,9 @@ class MarianBundle(Bundle):
         size = max(LEAST_VOCABULARY, len(tokenizer.source), len(tokenizer.target))
         known = _optional(self.path / TOKENIZER)  # OPUS-MT names the languages here
         values = {
-            "name": _name(self.path),
+            "name": self.info.run,
             "data": {
-                "name": _name(self.path),
+                "name": self.info.run,
                 "source": str(known.get("source_lang") or "source"),
                 "target": str(known.get("target_lang") or "target"),
                 "train": [{"source": "unknown", "target": "unknown"}],
@@ -143,12 +144,22 @@ class MarianBundle(Bundle):
         if type(start) is not int or not 0 <= start < len(target):
             problem = f"{self.path / CONFIG}: decoder_start_token_id {start} is no symbol of the target"
             raise UserError(problem, remedy(self.path / CONFIG))
-        theirs = _Tensors(self.path / WEIGHTS)
+        theirs = self._tensors(config)
         found = _embeddings(theirs, config, source, target, start)
         for module in modules(config):
             found |= _weights(theirs, module, config)
-        theirs.check_rest(config)
+        _check_rest(theirs, config)
         return {name: weight.float().contiguous() for name, weight in found.items()}
+
+    def _tensors(self, model: Model) -> Tensors:
+        """Return the weights; raise UserError if there are matrices of LoRA among them."""
+        path = self.path / WEIGHTS
+        tensors = read_tensors(path)
+        for name in tensors:
+            if ".lora_" in name:
+                problem = f"{path}: holds {name}, a matrix of LoRA that is not merged"
+                raise UserError(problem, "with peft: model.merge_and_unload(), and save what that returns")
+        return Tensors(path, tensors, CONFIG)
 
     @cached_property
     def _config(self) -> dict[str, Any]:
@@ -252,7 +263,7 @@ def _optional(path: Path) -> dict[str, Any]:
     return read_manifest(path) if path.is_file() else {}
 
 
-def _name(folder: Path) -> str:
+def name_of(folder: Path) -> str:
     """Return a run name: the directory's or, in the hub's cache, the model's."""
     name = folder.absolute().name
     cached = re.search(r"models--.+?--([^/]+)/snapshots/", f"{folder.absolute()}/")
@@ -273,28 +284,34 @@ ROUNDED = 0.01  # beyond rounding, of position encodings in fp16
 NEVER = -100.0  # output bias of a symbol that must not be generated: e^-100 is negligible in fp32
 
 
-class _Tensors:
+class Tensors:
     """Tensors of a file, each to be popped once."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._tensors = read_tensors(path)
-        for name in self._tensors:
-            if ".lora_" in name:
-                problem = f"{path}: holds {name}, a matrix of LoRA that is not merged"
-                raise UserError(problem, "with peft: model.merge_and_unload(), and save what that returns")
+    def __init__(
+        self, path: Path, tensors: dict[str, Tensor], described: str, names: Mapping[str, str] | None = None
+    ) -> None:
+        """Hold `tensors` of the file at `path`.
+
+        Errors cite `described`, which says their shapes, and the `names` that some have in the file.
+        """
+        self.path = path
+        self.rest = tensors
+        """Those that are left"""
+        self._described = described
+        self._names = names or {}
 
     def __contains__(self, name: str) -> bool:
-        return name in self._tensors
+        return name in self.rest
 
     def pop(self, name: str, *shape: int) -> Tensor:
         """Pop a tensor in its stored dtype; raise UserError if it is missing or misshapen."""
-        if name not in self._tensors:
-            raise UserError(f"{self._path}: lacks the weight {name}", remedy(self._path))
-        tensor = self._tensors.pop(name)
+        if name not in self.rest:
+            raise UserError(f"{self.path}: lacks the weight {self._names.get(name, name)}", remedy(self.path))
+        tensor = self.rest.pop(name)
         if tuple(tensor.shape) != shape:
-            problem = f"{self._path}: weight {name} has shape {list(tensor.shape)}, but {list(shape)} by config.json"
-            raise UserError(problem, "take both files from the same copy of the model")
+            shapes = f"{list(tensor.shape)}, but {list(shape)} by {self._described}"
+            problem = f"{self.path}: weight {self._names.get(name, name)} has shape {shapes}"
+            raise UserError(problem, "take all from one copy of the model")
         return tensor
 
     def pop_tied(self, names: Sequence[str], *shape: int) -> Tensor:
@@ -303,7 +320,7 @@ class _Tensors:
         matrix = self.pop(first, *shape)
         for name in others:
             if not bool((matrix == self.pop(name, *shape)).all()):
-                problem = f"{self._path}: {first} and {name} differ, but are one matrix by {CONFIG}"
+                problem = f"{self.path}: {first} and {name} differ, but are one matrix by {CONFIG}"
                 hint = "versions of transformers read them differently: run it by the one that trained it"
                 if name == HEAD:
                     setting = f'set "{TIED}": false in {CONFIG}'
@@ -311,16 +328,17 @@ class _Tensors:
                 raise UserError(problem, hint)
         return matrix
 
-    def check_rest(self, config: Model) -> None:
-        """Raise UserError if tensors are left, except for tables of the position encodings that are computed."""
-        for name, tensor in self._tensors.items():
-            if ".embed_positions.weight" not in name:
-                problem = f"{self._path}: holds {name}, which is not as in Marian's models"
-                raise UserError(problem, "use one of the OPUS-MT collection")
-            # transformers computes M2M-100's tables on loading, and reads Marian's.
-            if config.positions != "fairseq" and not _are_sinusoids(tensor, config.d_model):
-                problem = f"{self._path}: {name} holds other position encodings than the sinusoids of Marian's models"
-                raise UserError(problem, "run this model by the program that trained it")
+
+def _check_rest(theirs: Tensors, config: Model) -> None:
+    """Raise UserError if tensors are left, except for tables of the position encodings that are computed."""
+    for name, tensor in theirs.rest.items():
+        if ".embed_positions.weight" not in name:
+            problem = f"{theirs.path}: holds {name}, which is not as in Marian's models"
+            raise UserError(problem, "use one of the OPUS-MT collection")
+        # transformers computes M2M-100's tables on loading, and reads Marian's.
+        if config.positions != "fairseq" and not _are_sinusoids(tensor, config.d_model):
+            problem = f"{theirs.path}: {name} holds other position encodings than the sinusoids of Marian's models"
+            raise UserError(problem, "run this model by the program that trained it")
 
 
 def sines_first(width: int) -> Tensor:
@@ -352,7 +370,7 @@ def _ordered(weight: Tensor, config: Model, dim: int) -> Tensor:
 
 
 def _embeddings(
-    theirs: _Tensors, config: Model, source: Sequence[int], target: Sequence[int], start: int
+    theirs: Tensors, config: Model, source: Sequence[int], target: Sequence[int], start: int
 ) -> dict[str, Tensor]:
     """Return the source, target and output embeddings and the output bias.
 
@@ -402,7 +420,7 @@ def _select(matrix: Tensor, origins: Sequence[int], start: int, config: Model) -
     return _ordered(matrix[rows], config, 1)
 
 
-def _weights(theirs: _Tensors, module: Module, config: Model) -> dict[str, Tensor]:
+def _weights(theirs: Tensors, module: Module, config: Model) -> dict[str, Tensor]:
     """Return a module's weight and bias, concatenated from the corresponding modules of transformers."""
     rows = module.shape[0] // len(module.transformers)
     weight = _joined([theirs.pop(f"{name}.weight", rows, *module.shape[1:]) for name in module.transformers])
@@ -425,19 +443,31 @@ def _joined(parts: Sequence[Tensor]) -> Tensor:
     return torch.cat(list(parts)) if len(parts) > 1 else parts[0]
 
 
-# --- our modules and their names in transformers and CTranslate2 ---------------------------------------------------
+# --- our modules and their names in transformers, Marian and CTranslate2 -------------------------------------------
 
-LAYER = (  # for each module of a layer: the modules of transformers that form its rows, and its scope in CTranslate2
-    ("attention.qkv", ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"), "self_attention/linear_0"),
-    ("attention.out", ("self_attn.out_proj",), "self_attention/linear_1"),
-    ("attention_residual.norm", ("self_attn_layer_norm",), "self_attention/layer_norm"),
-    ("cross.query", ("encoder_attn.q_proj",), "attention/linear_0"),
-    ("cross.key_value", ("encoder_attn.k_proj", "encoder_attn.v_proj"), "attention/linear_1"),
-    ("cross.out", ("encoder_attn.out_proj",), "attention/linear_2"),
-    ("cross_residual.norm", ("encoder_attn_layer_norm",), "attention/layer_norm"),
-    ("feed_forward.inner", ("fc1",), "ffn/linear_0"),
-    ("feed_forward.outer", ("fc2",), "ffn/linear_1"),
-    ("feed_forward_residual.norm", ("final_layer_norm",), "ffn/layer_norm"),
+LAYER = (
+    # for each module of a layer: the modules of transformers that form its rows, the weights of Marian that do, and its
+    # scope in CTranslate2
+    (
+        "attention.qkv",
+        ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
+        ("self_Wq", "self_Wk", "self_Wv"),
+        "self_attention/linear_0",
+    ),
+    ("attention.out", ("self_attn.out_proj",), ("self_Wo",), "self_attention/linear_1"),
+    ("attention_residual.norm", ("self_attn_layer_norm",), ("self_Wo_ln",), "self_attention/layer_norm"),
+    ("cross.query", ("encoder_attn.q_proj",), ("context_Wq",), "attention/linear_0"),
+    (
+        "cross.key_value",
+        ("encoder_attn.k_proj", "encoder_attn.v_proj"),
+        ("context_Wk", "context_Wv"),
+        "attention/linear_1",
+    ),
+    ("cross.out", ("encoder_attn.out_proj",), ("context_Wo",), "attention/linear_2"),
+    ("cross_residual.norm", ("encoder_attn_layer_norm",), ("context_Wo_ln",), "attention/layer_norm"),
+    ("feed_forward.inner", ("fc1",), ("ffn_W1",), "ffn/linear_0"),
+    ("feed_forward.outer", ("fc2",), ("ffn_W2",), "ffn/linear_1"),
+    ("feed_forward_residual.norm", ("final_layer_norm",), ("ffn_ffn_ln",), "ffn/layer_norm"),
 )
 
 
@@ -450,6 +480,8 @@ class Module(NamedTuple):
     name: str
     transformers: list[str]
     """Names of the modules in Hugging Face transformers whose weights, stacked by rows, form this module's"""
+    marian: list[str]
+    """Names of weights in Marian that, transposed and stacked by rows, form this module's; how those of a norm begin"""
     ctranslate2: str
     """Scope in a CTranslate2 specification"""
     shape: tuple[int, ...]
@@ -475,17 +507,21 @@ def modules(config: Model) -> Iterator[Module]:
     }
     for side, depth in (("encoder", config.layers), ("decoder", config.decoder_depth)):
         for index in range(depth):
-            for name, theirs, scope in LAYER:
+            for name, theirs, marians, scope in LAYER:
                 if side == "encoder" and name.startswith("cross"):
                     continue
                 kind = name.rpartition(".")[2]
                 yield Module(
                     f"{side}.{index}.{name}",
                     [f"model.{side}.layers.{index}.{each}" for each in theirs],
+                    [f"{side}_l{index + 1}_{each}" for each in marians],
                     f"{side}/layer_{index}/{scope}",
                     shapes[kind],
                     reads=kind in READERS,
                     has_bias=config.attention_bias or kind == "norm" or name.startswith("feed_forward"),
                 )
         if config.norm == "pre":
-            yield Module(f"{side}_norm", [f"model.{side}.layer_norm"], f"{side}/layer_norm", (width,), False, True)
+            last = f"model.{side}.layer_norm"
+            yield Module(
+                f"{side}_norm", [last], [f"{side}_top_ln"], f"{side}/layer_norm", (width,), reads=False, has_bias=True
+            )

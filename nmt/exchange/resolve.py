@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from nmt.checkpoint.reading import AVERAGED, MANIFEST, MAY_VARY, Bundle, best, survey
 from nmt.exchange.foreign import explain, explain_path
+from nmt.exchange.from_marian import NpzBundle, find_npz
 from nmt.exchange.opus_mt import MarianBundle, is_marian
 from nmt.recipe import Model, Recipe, validated
 from nmt.system.errors import UserError
@@ -33,6 +34,8 @@ CONVERTER = "SFconvertbot"
 PICKLED = "pytorch_model.bin"
 NEW = {"new_languages", "new_vocab_size"}
 """Keys of `tokenizer` that add to the tokenizer of training.init_from"""
+SINUSOIDS = {"sinusoidal", "marian"}
+"""Values of `model.positions` that are so alike that training can go from one to the other"""
 OTHER = "use another model, such as hf:Helsinki-NLP/opus-mt-en-de"
 
 
@@ -41,7 +44,7 @@ def resolve(path: Path) -> tuple[Bundle, str]:
 
     A run directory resolves to its average if no checkpoint is newer, else to the best checkpoint by dev score, else to
     the newest. Damaged checkpoints are skipped, and the sentence names them. The path may also be a directory with a
-    Marian model of transformers, or a hub name, hf:ORG/NAME. Raise UserError if there is no bundle.
+    model of transformers or Marian, an `.npz` of Marian, or a hub name, hf:ORG/NAME. Raise UserError if there is none.
     """
     found, note = _resolve(path)
     if found.lossy:
@@ -59,6 +62,10 @@ def _resolve(path: Path) -> tuple[Bundle, str]:
         commit = f", commit {folder.name[:12]}"  # the hub's cache has a folder for each commit
     if is_marian(folder):
         return MarianBundle.read(folder), f"model: {path}{commit} (of transformers{_licence(folder)})"
+    npz = find_npz(path)
+    if npz:
+        bundle = NpzBundle.of(path, npz)
+        return bundle, bundle.described()
     if path.is_dir():
         return _resolve_run(path)
     is_what = "is a file, and a model is a folder" if path.is_file() else "no such model"
@@ -131,7 +138,7 @@ def initial_bundle(recipe: Recipe) -> Bundle | None:
     for key in sorted(recipe.model.model_fields_set - MAY_VARY):
         has = _with_default(found.recipe.model, key)
         wants = _with_default(recipe.model, key)
-        if wants != has:
+        if wants != has and not (key == "positions" and {wants, has} == SINUSOIDS):
             written = has if isinstance(has, str) else json.dumps(has)
             raise UserError(
                 f"training.init_from: {found.path} has model.{key} {has}, but the recipe has {wants}",

@@ -224,7 +224,7 @@ class Embed(nn.Module):
 class Positions(nn.Module):
     """Positional encodings, section 3.5: sinusoids for any length, or learned encodings up to `max_positions`.
 
-    With `positions: fairseq`, the sinusoids are laid out as fairseq's.
+    With `positions: fairseq` or `marian`, the sinusoids are those of these programs.
     With `positions: words`, an encoding's first half has sinusoids of the position, its second half of the word number.
     """
 
@@ -235,7 +235,7 @@ class Positions(nn.Module):
         super().__init__()
         self.learned = config.positions == "learned"
         self.of_words = config.positions == "words"
-        self._fairseq = config.positions == "fairseq"
+        self._kind = config.positions
         if self.learned:
             self.table = nn.Parameter(torch.empty(config.max_positions, config.d_model))
             if not self.table.is_meta:
@@ -304,24 +304,26 @@ class Positions(nn.Module):
     def _tabulate(self, length: int, device: torch.device) -> None:
         width = self.table.size(1)
         dtype = self.table.dtype
-        self.table = sinusoids(length, width, dtype, fairseq=self._fairseq).to(device)
+        self.table = sinusoids(length, width, dtype, kind=self._kind).to(device)
         if self.of_words:
             self.word_table = sinusoids(length, width, dtype, WORD_BASE).to(device)
 
 
 def sinusoids(
-    length: int, width: int, dtype: torch.dtype = torch.float32, base: float = 10000.0, fairseq: bool = False
+    length: int, width: int, dtype: torch.dtype = torch.float32, base: float = 10000.0, kind: str = "sinusoidal"
 ) -> Tensor:
     """Return encodings (length, width): PE(p, 2i) = sin(p / base^(2i / width)), and PE(p, 2i+1) is the cosine.
 
-    As in fairseq, all sines come first, the last rate is 1 / base, and the first position, after padding, is 2.
+    In fairseq and Marian, the last rate is 1 / base. In fairseq, all sines come first, and the first position, after
+    padding, is 2. `kind` is a value of `model.positions`.
     """
-    first = 2 if fairseq else 0
-    divisor = width - 2 if fairseq else width
+    is_fairseq = kind == "fairseq"
+    first = 2 if is_fairseq else 0
+    divisor = width - 2 if is_fairseq or kind == "marian" else width
     rates = base ** (-torch.arange(0, width, 2, dtype=torch.float64) / divisor)  # (width / 2,)
     positions = torch.arange(first, length + first, dtype=torch.float64)  # (length,)
     angles = positions[:, None] * rates  # (length, width / 2)
-    both = torch.stack((angles.sin(), angles.cos()), dim=1 if fairseq else -1)
+    both = torch.stack((angles.sin(), angles.cos()), dim=1 if is_fairseq else -1)
     return both.flatten(1).to(dtype)
 
 

@@ -118,10 +118,11 @@ class Model(Settings):
     """LayerNorm after each residual sum, as in the paper (post), or before each sub-layer and after the last (pre)."""
     norm_epsilon: float = Field(1e-6, gt=0, le=1)
     """ε of LayerNorm, added to the variance."""
-    positions: Literal["sinusoidal", "fairseq", "learned", "words"] = "sinusoidal"
+    positions: Literal["sinusoidal", "fairseq", "marian", "learned", "words"] = "sinusoidal"
     """Positional encoding (section 3.5). words (not in the paper) also encodes the word's number, on the target side
     the next word's, in half of the dimensions. On a small treebank, a parser learns much faster with it, because
-    the decoder need not count. fairseq: the sinusoids of M2M-100 and NLLB-200."""
+    the decoder need not count. fairseq: the sinusoids of M2M-100 and NLLB-200. marian: those of Marian, whose rates
+    differ a little; `nmt average --format marian` needs them."""
     max_positions: int = Field(1024, ge=1, le=2 * MOST_SUBWORDS)
     """Maximum sequence length for learned positions, including `</s>` or `<s>`; other encodings have no limit."""
     tie_embeddings: Literal["all", "target", "none"] = "all"
@@ -130,8 +131,8 @@ class Model(Settings):
 
     @model_validator(mode="after")
     def _widths(self) -> Self:
-        # A sine and a cosine for each rate; words has two such halves, and fairseq needs two rates.
-        multiple = {"sinusoidal": 2, "fairseq": 4, "learned": 1, "words": 4}[self.positions]
+        # A sine and a cosine for each rate; words has two such halves, and fairseq and marian need two rates.
+        multiple = {"sinusoidal": 2, "fairseq": 4, "marian": 4, "learned": 1, "words": 4}[self.positions]
         if self.d_model % multiple:
             problem = f"d_model: must be a multiple of {multiple} with positions: {self.positions} (got {self.d_model})"
             next_multiple = -(-self.d_model // multiple) * multiple

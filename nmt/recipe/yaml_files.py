@@ -80,16 +80,22 @@ def read_file(path: Path) -> tuple[Tree, Origins]:
         raise not_read(path, error, "name a recipe that you may read") from None
     except UnicodeDecodeError as error:
         raise UserError(f"{path}: cannot be read: {error}", "save the recipe as text in UTF-8") from None
-    if len(text) > MOST_CHARACTERS:
-        raise UserError(f"{path}: has more than {MOST_CHARACTERS:,} characters", "remove what is not a key of a recipe")
-    try:
-        tree, node = _parse(text)
-    except NOT_YAML as error:
-        raise UserError(f"{path}{_format_error(error)}", "correct it there, or take another copy") from None
+    tree, origins = read_text(text, str(path))
     if not isinstance(tree, dict | None):
         problem = f"{path}: a recipe is a mapping of sections, this is a {type(tree).__name__}"
         raise UserError(problem, "begin with a line such as name: my_model; recipes/ holds examples")
-    return tree or {}, _locate(node, str(path))
+    return tree or {}, origins
+
+
+def read_text(text: str, name: str) -> tuple[Any, Origins]:
+    """Return a YAML text's value and origins; raise UserError, citing `name`, if it is invalid or too large."""
+    if len(text) > MOST_CHARACTERS:
+        raise UserError(f"{name}: has more than {MOST_CHARACTERS:,} characters", "remove what is not a key of a recipe")
+    try:
+        tree, node = _parse(text)
+    except NOT_YAML as error:
+        raise UserError(f"{name}{_format_error(error)}", "correct it there, or take another copy") from None
+    return tree, _locate(node, name)
 
 
 def _parse(text: str) -> tuple[Any, yaml.Node]:

@@ -188,13 +188,19 @@ class Tokenizer:
         files = {name: content(directory / name) for name in (*SPM, *names)}
         if CONFIG in known:
             files[CONFIG] = content(directory / CONFIG)
-        tables = [_table(files, name, directory) for name in names]
         symbols: set[tuple[int, str]] = set()
-        for table in tables:
-            for token, index in table.items():
+        for name in names:
+            for token, index in _table(files, name, directory).items():
                 if token in CONTROLS or is_tag(token):
                     symbols.add((index, token))
         refuse_added_tokens(directory, known, symbols)
+        return cls.of_marian(files, directory)
+
+    @classmethod
+    def of_marian(cls, files: Mapping[str, bytes], directory: Path) -> Tokenizer:
+        """Return the tokenizer of a Marian folder with these `files`; errors cite them as files of `directory`."""
+        separate = VOCAB[1] in files
+        tables = [_table(files, name, directory) for name in VOCAB[: 1 + separate]]
         models = [(files[name], str(directory / name)) for name in SPM]
         own = _own(models, tables)
         if own:

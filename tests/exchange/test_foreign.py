@@ -24,7 +24,11 @@ SHARDS = ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"
         (["model.bin", "shared_vocabulary.json"], "is a model of CTranslate2", "the model that it was made from"),
         (["config.json", "encoder_model.onnx"], "is an ONNX model", "the model that it was made from"),
         (["config.json", "tf_model.h5"], "has weights of TensorFlow or JAX only", "the model that it was made from"),
-        (["model.npz", "decoder.yml", "source.spm"], "is a model of Marian itself", "hf:Helsinki-NLP/opus-mt-"),
+        (
+            ["model.intgemm.alphas.bin", "vocab.spm"],
+            "is a model of Marian in integers",
+            "the model that it was made from",
+        ),
         (["checkpoint_best.pt", "dict.en.txt"], "holds pickled weights", "train anew"),
         (["tokenizer_config.json", "source.spm", "vocab.json"], "holds a tokenizer without a model", "the whole model"),
         (

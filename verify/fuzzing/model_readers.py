@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import json
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import marian_folders
+import marian_models
 import model_grammar
 import recipe_grammar
 import torch
@@ -19,6 +21,7 @@ from target import Target, accepted, file, folder
 
 from nmt.checkpoint.reading import Bundle, read_tensors
 from nmt.exchange.opus_mt import MarianBundle
+from nmt.exchange.resolve import resolve
 from nmt.parsing.linearization import TreeVocabulary
 from nmt.parsing.tree import parse_tree
 from nmt.report.record import read_run
@@ -114,6 +117,36 @@ def marian(contents: tuple[bytes, bytes, bytes]) -> bool:
     return model is not None
 
 
+@cache
+def _npz_folder() -> tuple[Path, marian_models.Arrays]:
+    """A folder with a small model of Marian itself, and its weights."""
+    path = folder() / "npz"
+    return path, marian_models.write_model(path, [marian_models.train_vocabulary([sentence(n) for n in range(60)], 60)])
+
+
+def _npz(settings: bytes) -> bytes:
+    content = io.BytesIO()
+    marian_models.write_arrays(content, _npz_folder()[1], settings)
+    return content.getvalue()
+
+
+def _npz_settings() -> dict[str, Any]:
+    size = marian_models.size_of((_npz_folder()[0] / "vocab.spm").read_bytes())
+    return marian_models.SETTINGS | {"dim-vocabs": [size, size]}
+
+
+_DECODER = {"models": ["model.npz"], "vocabs": ["vocab.spm", "vocab.spm"], "beam-size": 3, "normalize": 0.5}
+
+
+def npz(contents: tuple[bytes, bytes]) -> bool:
+    """An archive of Marian with its settings, and its decoder.yml."""
+    path, _ = _npz_folder()
+    (path / "model.npz").write_bytes(contents[0])
+    (path / "model.npz.decoder.yml").write_bytes(contents[1])
+    model = accepted(lambda: resolve(path)[0].model(torch.device("cpu")))
+    return model is not None
+
+
 # --- runs --------------------------------------------------------------------------------------------------------
 
 
@@ -142,6 +175,14 @@ TARGETS = (
         marian,
         st.tuples(*map(_mistaken_json, _MARIAN)),
         ("nmt.exchange.opus_mt", "nmt.text.tokenizer"),
+    ),
+    Target(
+        npz,
+        st.tuples(
+            damaged(damaged(mistaken(st.builds(_npz_settings)).map(as_json), share=6).map(_npz), share=6),
+            damaged(mistaken(st.just(_DECODER)).map(as_json), share=12),
+        ),
+        ("nmt.exchange.from_marian", "nmt.exchange.npz"),
     ),
     Target(record, model_grammar.RECORDED, ("nmt.report.record", "nmt.training.log", "nmt.training.dev_outputs")),
 )
