@@ -19,6 +19,7 @@ from nmt.checkpoint.reading import Bundle
 from nmt.checkpoint.writing import save_bundle
 from nmt.exchange import to_marian
 from nmt.exchange.ctranslate2 import export
+from nmt.exchange.from_marian import MODEL
 from nmt.model.transformer import Transformer
 from nmt.recipe import CPU_BATCH_TOKENS, Decoding
 from nmt.search.sources import Engine, Pool, Source
@@ -92,7 +93,7 @@ class Marian:
         exported = folder / "marian"
         if not exported.exists():
             to_marian.export(bundle, exported)
-        model = exported / to_marian.MODEL
+        model = exported / MODEL
         if int8:
             run = "import sys, _pymarian; sys.exit(_pymarian.main(sys.argv[1:]))"
             packed = folder / "model.intgemm8.bin"
@@ -130,7 +131,8 @@ class Marian:
             self._process.stdin.write(request)
             self._process.stdin.flush()
             seconds, outputs = json.loads(self._answer())
-            return sum(len(ids) + 1 for ids in self._target.encode_all(outputs)) / seconds
+            tokens = sum(len(ids) + 1 for ids in self._target.encode_all(outputs))
+            return tokens / float(seconds)
 
         return run
 
