@@ -13,6 +13,7 @@ from torch import Tensor
 
 from nmt.checkpoint.reading import AVERAGED, MANIFEST, Bundle, best, checkpoints, load_weights
 from nmt.checkpoint.writing import Mean, add_info, average, plan_average, save_bundle
+from nmt.metrics.significance import SIGNIFICANT
 from nmt.model.transformer import Transformer
 from nmt.recipe import Recipe
 from nmt.system.console import Console, figure
@@ -23,7 +24,6 @@ from nmt.training.run_state import RunState
 from nmt.training.validation import Validation, find_prepared
 
 LINES_TO_COMPARE = 20  # minimum lines that decide how lines are split
-SIGNIFICANT = 0.05  # maximum p-value that decides it
 LAST_TENTH = 0.9  # of the fall of a learning rate to zero
 SCORED = ("scores", "signatures", "interval")  # keys of bundle.json
 UNLIMITED = Budget(None, lambda: 0.0)
