@@ -183,7 +183,7 @@ class Comet(Metric):
 
     @property
     def signature(self) -> str:
-        """Model, hash of its weights, references and precision"""
+        """Model, hashes of its weights and parameters, references and precision"""
         import transformers
 
         references = int(self._reference is not None)
@@ -246,7 +246,8 @@ def load(path: Path, device: torch.device) -> CometModel:
     encoder, weights = _read_weights(file, config)
     encoder.to(device, torch.bfloat16 if device.type == "cuda" else torch.float32)
     try:
-        return CometModel(name, hash_file(file), parameters, tokenizer, encoder, weights)
+        digest = f"{hash_file(file)}-{hash_file(folder / PARAMETERS)}"
+        return CometModel(name, digest, parameters, tokenizer, encoder, weights)
     except KeyError as error:
         raise _not_of_model(file, f"lacks {error}") from None
 
