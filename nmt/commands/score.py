@@ -175,14 +175,14 @@ def _metrics(options: ScoreOptions) -> list[str]:
     names = [name.strip() for name in wanted.split(",") if name.strip()]
     if options.paper and "paper" not in names:
         names.append("paper")
-    if not set(names).isdisjoint(OF_WORDS) and "bleu" not in names:
-        names.insert(0, "bleu")  # word-based scores are not comparable: add one that is
     unknown = [name for name in names if name not in allowed]
     if unknown or not names:
         wrong = unknown[0] if unknown else wanted
         kind = "with" if options.models else "without"
         problem = f"{wrong!r} is none of {', '.join(allowed)}, the metrics {kind} --model"
         raise click.BadParameter(problem, param_hint="--metric")
+    if not set(names).isdisjoint(OF_WORDS) and "bleu" not in names:
+        names.insert(0, "bleu")  # word-based scores are not comparable: add one that is
     return names
 
 

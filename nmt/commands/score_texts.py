@@ -62,7 +62,7 @@ def score_texts(options: ScoreOptions, names: Sequence[str]) -> None:
     needs_reference = model is None or model.needs_reference or names != ["comet"]
     if needs_reference and not options.files:
         raise click.BadArgumentUsage("score takes REF and any number of HYP, but got no files")
-    language = options.language
+    language = options.language or ""
     if needs_reference and not language:
         language = language_of(options.reference)
     moses = None if set(names).isdisjoint(OF_WORDS) else Moses(language)
@@ -174,7 +174,7 @@ def _show_several(options: ScoreOptions, metrics: dict[str, Metric], texts: Text
 
     baseline = str(options.baseline) if options.baseline else None
     tables = []
-    found = {}
+    found: dict[str, Any] = {}
     has_meaning = False
     with options.console.progress("comparing", len(metrics), "metrics") as advance:
         for name, metric in metrics.items():
@@ -202,20 +202,16 @@ def _show_several(options: ScoreOptions, metrics: dict[str, Metric], texts: Text
     options.console.say(EXPLAINED)
     if has_meaning:
         options.console.say(MEANING)
-    if differences:
-        _show_differences(options, differences, texts)
+    if differences and options.show:
+        _show_differences(differences, options.show, texts)
 
 
-def _show_differences(options: ScoreOptions, differences: Differences, texts: Texts) -> None:
-    """Print means by length, and the lines that gained and lost most."""
+def _show_differences(differences: Differences, count: int, texts: Texts) -> None:
+    """Print means by length, and up to `count` lines that gained most and as many that lost most."""
     measured = [*texts.references.values(), *texts.source.values()][0]
     show("\n".join(["", *tabulated(differences.by_length(measured), width_of(sys.stdout))]))
-    label = differences.metric.label
-    for heading, lines in (
-        ("gained", differences.gained(options.show)),
-        ("lost", differences.lost(options.show)),
-    ):
-        show(f"\n{heading} most by {label}:")
+    for heading, lines in (("gained", differences.gained(count)), ("lost", differences.lost(count))):
+        show(f"\n{heading} most by {differences.metric.label}:")
         for line in lines:
             _show_line(differences, line, texts)
 

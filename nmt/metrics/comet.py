@@ -111,7 +111,8 @@ class CometModel:
         ids = torch.tensor([row + [padding] * (width - len(row)) for row in batch], device=device)
         lengths = torch.tensor([len(row) for row in batch], device=device)
         mask = torch.arange(width, device=device) < lengths[:, None]  # (sentences, symbols)
-        layers = self._encoder(ids, attention_mask=mask.long(), output_hidden_states=True).hidden_states
+        found = self._encoder(ids, attention_mask=mask.long(), output_hidden_states=True)
+        layers: tuple[Tensor, ...] = found.hidden_states
         if self._parameters.pool == "default":
             return layers[-1][:, 0].float()
         if isinstance(self._parameters.layer, int):
