@@ -149,9 +149,14 @@ def translate(out: Path, model: Path, name: str, text: str, threads: int) -> Pat
 
 def compare(reference: Path, hypothesis: Path, baseline: Path) -> str:
     """BLEU, and the p-value of its difference from the baseline's if that is another system."""
-    files = (reference, hypothesis, "--baseline", baseline)
+    files: list[str | Path] = [reference, hypothesis]
+    if hypothesis != baseline:
+        files += ["--baseline", baseline]
     bleu = json.loads(nmt(reference.parent, "score", *files, "--metric", "bleu", "--json"))["bleu"]
-    return f"{bleu['score']:.2f}" + (f", p = {bleu['p_value']:.3f}" if hypothesis != baseline else "")
+    if hypothesis == baseline:
+        return f"{bleu['score']:.2f}"
+    (one,) = [one for one in bleu["systems"] if one["verdict"] != "baseline"]
+    return f"{one['score']:.2f}, p = {one['p_bootstrap']:.3f}"
 
 
 def main() -> None:

@@ -136,7 +136,9 @@ def parse(given: options.SearchOptions) -> None:
     short_help="Score translations and trees; compare runs.",
     examples=[
         ("nmt score test.de output.de", "BLEU and chrF, with signatures"),
-        ("nmt score test.de new.de --baseline old.de", "with intervals and p-values"),
+        ("nmt score test.de a.de b.de c.de", "which is best, and which are not clearly worse"),
+        ("nmt score test.de new.de --baseline old.de --show 10", "what changed, and where most"),
+        ("nmt score test.de output.de --source test.en --metric comet", "COMET"),
         ("nmt score --metric brackets test.trees test.parsed", "F1 of trees, as EVALB counts"),
         ("nmt score --model ckpts --source test.en test.de", "perplexity"),
         ("nmt score --model ckpts --source test.en --robust test.de", "chrF with capitals, typos and so on"),
@@ -152,8 +154,11 @@ def score(given: options.ScoreOptions) -> None:
 
     The metric tokenised is the unsmoothed BLEU that Moses' multi-bleu script prints, on words of Moses' tokenizer. The
     metric paper also splits compounds at hyphens, for comparison with figures of 2017; on newstest2014 it is about 1.5
-    above sacreBLEU's. Both come with sacreBLEU's BLEU. With --baseline, each score comes with its 95% confidence
-    interval and the p-value of its difference from the other system's.
+    above sacreBLEU's. Both come with sacreBLEU's BLEU. The metric comet needs --source and the extra nmtkit[comet]; of
+    a model without references, give HYP and no REF.
+
+    Several HYP are compared with the best of them or, with --baseline, with that one: each score has its 95% confidence
+    interval, and each difference its p-value and how often people prefer the system that scores higher by so much.
 
     With --metric brackets, REF is a file of trees or a folder of .mrg files, and HYP has one tree per line, or an empty
     line for a failure. The figures are those of EVALB with COLLINS.prm, except that a root called ROOT, S1 or nothing

@@ -27,7 +27,7 @@ MAY_IMPORT = {
     "text": {"recipe", "system"},
     "formats": {"text", "system"},
     "parsing": {"text", "system"},
-    "metrics": {"text", "system"},
+    "metrics": {"text", "recipe", "system"},
     "data": {"parsing", "formats", "text", "recipe", "system"},
     "model": {"recipe"},
     "checkpoint": {"model", "parsing", "formats", "text", "recipe", "system"},
@@ -164,7 +164,8 @@ def test_only_two_modules_start_processes() -> None:
 
 
 BARE = "nmt nmt.cli nmt.system.device nmt.recipe nmt.checkpoint.reading nmt.exchange.ctranslate2 nmt.text.tokenizer"
-BARE += " nmt.text.lines nmt.exchange.resolve nmt.decoding.workers nmt.data.prepare nmt.data.corpus nmt.metrics"
+BARE += " nmt.text.lines nmt.exchange.resolve nmt.decoding.workers nmt.data.prepare nmt.data.corpus"
+BARE += " nmt.metrics.systems nmt.metrics.differences"
 BARE += " nmt.parsing.brackets nmt.report.record nmt.decoding.translator nmt.decoding.parser"
 HEAVY = {"torch", "datasets"}
 

@@ -24,7 +24,7 @@ from nmt.commands.command_line import (
     refuse,
     values_without,
 )
-from nmt.metrics import METRICS
+from nmt.metrics.string_metrics import METRICS
 
 WORKERS = click.IntRange(1, 256)  # above any host's number of GPUs, and any useful number of CPU workers
 
@@ -243,14 +243,18 @@ class SearchOptions(Options):
 class ScoreOptions(Options):
     """Options of `nmt score`."""
 
-    files: tuple[Path, ...] = argument(type=FILE, nargs=-1, metavar="REF [HYP]")
+    files: tuple[Path, ...] = argument(type=FILE, nargs=-1, metavar="REF [HYP]...")
     metric: str | None = in_scored(
-        "--metric NAME,…  bleu, chrf, ter, tokenised or paper, separated by commas; default: bleu,chrf. Or brackets: "
-        "F1 of trees. With --model: perplexity (default), or logprob, which prints log-probability, tab, subwords for "
-        "each line.",
-        Text(*METRICS, "brackets", "perplexity", "logprob"),
+        "--metric NAME,…  bleu, chrf, ter, tokenised, paper or comet, separated by commas; default: bleu,chrf. Or "
+        "brackets: F1 of trees. With --model: perplexity (default), or logprob, which prints log-probability, tab, "
+        "subwords for each line.",
+        Text(*METRICS, "comet", "brackets", "perplexity", "logprob"),
     )
-    baseline: Path | None = in_scored("--baseline FILE  HYP of another system, for a paired bootstrap test.")
+    baseline: Path | None = in_scored("--baseline FILE  HYP of the system to compare with, instead of the best HYP.")
+    show: int | None = in_scored(
+        "--show N  With --baseline: also print the N lines that gained most over it by chrF or COMET, and the N that "
+        "lost most."
+    )
     more_references: tuple[Path, ...] = in_scored("--reference FILE  A further reference; repeatable.", multiple=True)
     lowercase: bool = in_scored("--lowercase  Ignore case, as most figures on IWSLT and Multi30k do.")
     paper: bool = in_scored("--paper  Add the metric paper: BLEU as the papers of 2017 counted it.")
@@ -264,7 +268,11 @@ class ScoreOptions(Options):
     models: tuple[Path, ...] = in_by_model(
         "--model PATH  Score REF by this bundle or run's directory; repeat for an ensemble.", multiple=True
     )
-    source: Path | None = in_by_model("--source FILE  Source of REF, line by line; required with --model.")
+    source: Path | None = in_by_model("--source FILE  Source of REF, line by line; required with --model and comet.")
+    comet: Path = in_by_model(
+        "--comet PATH  COMET model of the metric comet: a folder, or hf:ORG/NAME on the hub.",
+        default=Path("hf:Unbabel/wmt22-comet-da"),
+    )
     robust: bool = in_by_model(
         "--robust  Translate the source instead: plain, in capitals, in title case, without final punctuation, with "
         "typos. Print chrF of each."
@@ -280,5 +288,5 @@ class ScoreOptions(Options):
 
     @property
     def hypothesis(self) -> Path | None:
-        """HYP; None means stdin"""
+        """The first HYP; None means stdin"""
         return self.files[1] if len(self.files) > 1 else None

@@ -14,11 +14,12 @@ import click
 from nmt.commands.command_line import refuse
 from nmt.commands.options import ScoreOptions
 from nmt.commands.process import count_input, open_output, read_input, show
-from nmt.metrics import LABELS, METRICS, OF_WORDS
+from nmt.commands.score_texts import score_texts
+from nmt.metrics.string_metrics import METRICS, OF_WORDS
 from nmt.system.compression import open_input
 from nmt.system.console import Advance, Console, figure, width_of
 from nmt.system.errors import UserError
-from nmt.text.lines import read_lines, read_parallel
+from nmt.text.lines import read_parallel
 
 if TYPE_CHECKING:
     from nmt.checkpoint.reading import Bundle
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from nmt.text.tokenizer import Direction, Tokenizer
 
 Item = TypeVar("Item")
-FEW_LINES = 20_000  # up to which BLEU's interval takes seconds; with more it is narrow
+OF_TEXTS = (*METRICS, "comet")
 
 
 def score(options: ScoreOptions) -> None:
@@ -36,33 +37,33 @@ def score(options: ScoreOptions) -> None:
         return _score_runs(options)
     refuse(options, "html", "needs --runs")
     refuse(options, "robust", "needs --model", not options.models)
-    if not 1 <= len(options.files) <= 2:
-        raise click.BadArgumentUsage(f"score takes REF and at most one HYP, but got {len(options.files)} files")
     if options.robust:
         refuse(options, "metric", "must be chrf with --robust", options.metric != "chrf")
-        refuse(options, "baseline more_references lowercase paper", "cannot be combined with --robust")
+        refuse(options, "baseline more_references lowercase paper show", "cannot be combined with --robust")
         return _score_robustness(options)
     metrics = _metrics(options)
-    of_texts = set(metrics) & set(METRICS)
     others = "baseline lowercase"
     if not options.models:
         others += " language"
-    refuse(options, others, f"needs --metric {', '.join(METRICS)}", not of_texts)
+    refuse(options, others, f"needs --metric {', '.join(OF_TEXTS)}", set(metrics).isdisjoint(OF_TEXTS))
+    if not options.models:
+        refuse(options, "overrides", "needs --model")
+        if "brackets" not in metrics:
+            return score_texts(options, metrics)
+    if not 1 <= len(options.files) <= 2:
+        raise click.BadArgumentUsage(f"score takes REF and at most one HYP here, but got {len(options.files)} files")
     if options.models:
-        refuse(options, "more_references", "cannot be combined with --model")
+        refuse(options, "more_references show", "cannot be combined with --model")
         return _score_by_model(options, metrics)
-    refuse(options, "source overrides", "needs --model")
-    if "brackets" in metrics:
-        refuse(options, "more_references", "cannot be combined with --metric brackets")
-        return _score_trees(options, metrics)
-    return _score_translations(options, metrics)
+    refuse(options, "more_references source show", "cannot be combined with --metric brackets")
+    return _score_trees(options, metrics)
 
 
 def _score_runs(options: ScoreOptions) -> None:
     """Print each run's dev score and cost, the columns of the paper's Table 2; with --html, also write a page."""
     if not options.files:
         raise click.UsageError("--runs needs runs: nmt score --runs CKPTS ...")
-    others = "more_references metric models source robust overrides paper lowercase language baseline"
+    others = "more_references metric models source robust overrides paper lowercase language baseline show"
     refuse(options, others, "cannot be combined with --runs")
     from nmt.report.page import write_page
     from nmt.report.record import read_summarised
@@ -79,48 +80,6 @@ def _score_runs(options: ScoreOptions) -> None:
     if options.html:
         write_page([read_summarised(run, options.console) for run in found], options.html)
         options.console.say(f"page: {options.html}")
-
-
-def _score_translations(options: ScoreOptions, metrics: Sequence[str]) -> None:
-    """Print each metric's score for the hypothesis file; with a baseline, both scores, intervals and p-values.
-
-    What a word is depends on `language`, by default inferred from the first reference's name.
-    """
-    from nmt.metrics import COMPARED, Moses, Score, as_dict, language_of, report, score_interval, unknown_words
-    from nmt.metrics import score as scores_of
-
-    counts_words = not set(metrics).isdisjoint(OF_WORDS)
-    if counts_words and "bleu" not in metrics:
-        metrics = ["bleu", *metrics]  # word-based scores are not comparable: add one that is
-    # Created first: an unknown language is reported before files are read.
-    language = options.language or language_of(options.reference)
-    moses = Moses(language) if counts_words else None
-    texts = [list(read_lines(path)) for path in (options.reference, *options.more_references)]
-    other = list(read_lines(options.baseline)) if options.baseline else None
-    hypotheses = list(read_input(options.hypothesis, options.console))
-    if metrics != ["chrf"]:
-        warning = unknown_words(language, texts[0])
-        if warning:
-            options.console.say(f"{warning}; give --language CODE, such as zh, ja or th")
-    results: dict[str, Score] = {}
-    with options.console.progress("scoring", len(metrics), "metrics") as advance:
-        for metric in _counted(metrics, advance):
-            advance(0, LABELS[metric])
-            results |= scores_of(hypotheses, texts, [metric], other, moses, options.lowercase, language)
-    found = as_dict(results)
-    explained = ""
-    if other is not None:
-        explained = COMPARED
-    elif "bleu" in results and len(hypotheses) <= FEW_LINES:
-        low, high = score_interval("bleu", hypotheses, texts, options.lowercase, language)
-        found["bleu"]["interval"] = (low, high)
-        explained = f"BLEU of all lines is {low:.2f} to {high:.2f} in 95% of bootstrap samples"
-    if options.as_json:
-        show(json.dumps(found))
-        return
-    show(report(results))
-    if explained:
-        options.console.say(explained)
 
 
 def _score_trees(options: ScoreOptions, metrics: Sequence[str]) -> None:
@@ -188,7 +147,9 @@ def _score_by_model(options: ScoreOptions, metrics: Sequence[str]) -> None:
 
 def _score_robustness(options: ScoreOptions) -> None:
     """Print chrF of the models' translations of the source, plain and changed in each way."""
-    if options.hypothesis:
+    if not options.files:
+        raise click.BadArgumentUsage("score takes REF with --robust, but got no files")
+    if len(options.files) > 1:
         raise click.UsageError("--robust translates --source itself, so it takes no HYP")
     if options.source is None:
         raise click.UsageError("--robust needs --source FILE, with the source of each line of REF")
@@ -253,7 +214,7 @@ def _metrics(options: ScoreOptions) -> list[str]:
         allowed = ("perplexity", "logprob")
         wanted = options.metric or "perplexity"
     else:
-        allowed = (*METRICS, "brackets")
+        allowed = (*OF_TEXTS, "brackets")
         wanted = options.metric or "bleu,chrf"
     names = [name.strip() for name in wanted.split(",") if name.strip()]
     if options.paper and "paper" not in names:
@@ -264,6 +225,8 @@ def _metrics(options: ScoreOptions) -> list[str]:
         kind = "with" if options.models else "without"
         problem = f"{wrong!r} is none of {', '.join(allowed)}, the metrics {kind} --model"
         raise click.BadParameter(problem, param_hint="--metric")
+    if not set(names).isdisjoint(OF_WORDS) and "bleu" not in names:
+        names.insert(0, "bleu")  # word-based scores are not comparable: add one that is
     return names
 
 

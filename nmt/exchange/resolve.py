@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import cache
@@ -22,11 +21,11 @@ from nmt.exchange.opus_mt import MarianBundle, is_marian
 from nmt.recipe import Model, Recipe, validated
 from nmt.system.errors import UserError
 from nmt.system.files import OutOfResources
+from nmt.system.hub import download, is_hub_name, split_name
 
 if TYPE_CHECKING:
     from huggingface_hub import HfApi
 
-NAME = re.compile(r"hf:(?P<model>[\w.-]+/[\w.-]+)(?:@(?P<revision>\S+))?")
 FILES = ["*.json", "*.spm", "sentencepiece.bpe.model", "README.md", "model.safetensors"]
 """Glob patterns of the files to download"""
 CONVERTER = "SFconvertbot"
@@ -57,7 +56,7 @@ def _resolve(path: Path) -> tuple[Bundle, str]:
         return Bundle.read(path), f"model: {path}"
     folder = path
     commit = ""
-    if str(path).startswith("hf:"):
+    if is_hub_name(path):
         folder = fetch(path)
         commit = f", commit {folder.name[:12]}"  # the hub's cache has a folder for each commit
     if is_marian(folder):
@@ -201,44 +200,15 @@ def fetch(path: Path) -> Path:
     The hub is asked once per process. HF_HUB_OFFLINE, HF_ENDPOINT and the cache settings apply. Raise UserError if the
     model does not exist or cannot be downloaded.
     """
-    given = NAME.fullmatch(str(path))
-    if given is None:
-        problem = f"{path}: is not the name of a model on the Hugging Face hub"
-        raise UserError(problem, "write hf:ORG/NAME or hf:ORG/NAME@REVISION, such as hf:Helsinki-NLP/opus-mt-en-de")
-    model = given["model"]
-    revision = given["revision"]
-    folder = _download(model, revision, str(path))
+    model, revision = split_name(path, "hf:Helsinki-NLP/opus-mt-en-de")
+    folder = download(model, revision, str(path), FILES)
     if (folder / "model.safetensors").exists():
         return folder
     if revision is None:
         proposed = _proposed(model)
         if proposed:
-            return _download(model, proposed, str(path))
+            return download(model, proposed, str(path), FILES)
     raise explain(str(path), model, _names(model, revision)) or UserError(f"{path}: has no model.safetensors", OTHER)
-
-
-def _download(model: str, revision: str | None, name: str) -> Path:
-    from huggingface_hub import constants, errors, snapshot_download
-    from huggingface_hub.utils import disable_progress_bars
-
-    if not sys.stderr.isatty():
-        disable_progress_bars()
-    try:
-        return Path(snapshot_download(model, revision=revision, allow_patterns=FILES))
-    except errors.RevisionNotFoundError:
-        raise UserError(f"{name}: the model has no revision {revision}", "name a branch, tag or commit of it") from None
-    except (errors.RepositoryNotFoundError, errors.HFValidationError):
-        problem = f"{name}: the hub has no such model, or none that you may read"
-        raise UserError(problem, f"look for it at {constants.ENDPOINT}; for a private one: hf auth login") from None
-    except (OSError, errors.EntryNotFoundError) as error:
-        reason = " ".join(str(error.__cause__ or error).split())
-        if constants.HF_HUB_OFFLINE:
-            reason = "HF_HUB_OFFLINE is set"
-        raise UserError(
-            f"{name}: is not in {constants.HF_HUB_CACHE}, and cannot be downloaded: {reason}",
-            f"where there is a network: hf download {model}; then copy models--{model.replace('/', '--')} there, "
-            "or name a folder with its files instead",
-        ) from None
 
 
 def _names(model: str, revision: str | None) -> list[str]:

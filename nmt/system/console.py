@@ -87,6 +87,45 @@ def width_of(stream: IO[str]) -> int:
     return 0
 
 
+def tabulated(rows: Sequence[dict[str, str]], width: int = 0) -> list[str]:
+    """Format rows of cells by heading as lines; all columns but the first and the last are right-aligned.
+
+    If a line is wider than `width`, unless that is 0, each cell gets a line of its own.
+    """
+    lines = _table(rows)
+    if 0 < width < max(map(len, lines)):
+        lines = _records(rows)
+    return lines
+
+
+def _table(cells: Sequence[dict[str, str]]) -> list[str]:
+    """Return a line of headings, and one for each row."""
+    rows = [list(cells[0]), *(list(row.values()) for row in cells)]
+    first, *widths, _ = (max(map(len, column)) for column in zip(*rows, strict=True))
+    lines = []
+    for name, *figures, last in rows:
+        aligned = GAP.join(map(str.rjust, figures, widths))
+        lines.append(f"{name:{first}}{GAP}{aligned}{GAP}{last}".rstrip())
+    return lines
+
+
+def _records(cells: Sequence[dict[str, str]]) -> list[str]:
+    """Return each row's first cell and, below it, a line for each of its other cells with their headings."""
+    heads = max(map(len, cells[0]))
+    lines = []
+    for row in cells:
+        (_, name), *named = row.items()
+        lines.append(name)
+        for heading, cell in named:
+            lines.append(f"  {heading:{heads}}  {cell}")
+    return lines
+
+
+def has_colours(stream: IO[str]) -> bool:
+    """Return whether a stream is a terminal on which colours are wanted."""
+    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") not in DUMB
+
+
 class Wrapper(TextWrapper):
     """A `TextWrapper` that breaks lines only at spaces and after the bars of a metric's signature."""
 
@@ -105,7 +144,7 @@ def shown(text: str, stream: IO[str], best: bool = False) -> str:
     width = width_of(stream)
     if width:
         text = _wrapped(text, width)
-    if os.environ.get("NO_COLOR") or os.environ.get("TERM") in DUMB:
+    if not has_colours(stream):
         return text
     word = text.partition(" ")[0]
     if word in COLOURS:

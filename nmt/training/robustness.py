@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from random import Random
 
 from nmt.data.variants import in_capitals, in_title_case, with_typos, without_final_mark
-from nmt.metrics import Score, score
+from nmt.metrics.string_metrics import Score, score
 
 PLAIN = "plain"
 TYPOS = "typos"

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from nmt.checkpoint.reading import AVERAGED, MANIFEST, Bundle, best, checkpoints, load_weights
 from nmt.checkpoint.writing import Mean, add_info, average, plan_average, save_bundle
+from nmt.metrics.significance import SIGNIFICANT
 from nmt.model.transformer import Transformer
 from nmt.recipe import Recipe
 from nmt.system.console import Console, figure
@@ -23,7 +24,6 @@ from nmt.training.run_state import RunState
 from nmt.training.validation import Validation, find_prepared
 
 LINES_TO_COMPARE = 20  # minimum lines that decide how lines are split
-SIGNIFICANT = 0.05  # maximum p-value that decides it
 LINES_TO_CHANGE = 200  # maximum lines that are translated in capitals, with typos and so on
 WAYS = 5.0  # what all that costs, in validations of these lines: capitals take longer, but there is no perplexity
 LITTLE = 0.03  # share of the minutes that it may take, since it does not make the model better

@@ -11,7 +11,7 @@ import torch
 
 from nmt.checkpoint.reading import Bundle, survey
 from nmt.exchange.resolve import resolve
-from nmt.system.console import Console, clock, figure
+from nmt.system.console import Console, clock, figure, tabulated
 from nmt.system.errors import UserError, printable
 from nmt.training.run_state import COST
 from nmt.training.validation import Validation
@@ -82,35 +82,9 @@ def summarise(path: Path, device: torch.device, console: Console) -> RunSummary:
 def table(runs: Sequence[RunSummary], width: int = 0) -> str:
     """Format runs as a table with the columns of the paper's Table 2, followed by their dev scores' signatures.
 
-    If a row is wider than `width`, unless that is 0, each run's figures get lines of their own.
+    `width` is that of `nmt.system.console.tabulated`.
     """
-    cells = [run.cells() for run in runs]
-    lines = _rows(cells)
-    if 0 < width < max(map(len, lines)):
-        lines = _records(cells)
+    lines = tabulated([run.cells() for run in runs], width)
     # Each signature once, in the order of the runs
     signatures = {f"dev {run.bundle.task.label}: {run.signature}": None for run in runs if run.signature}
     return "\n".join(map(printable, (*lines, *signatures)))
-
-
-def _rows(cells: Sequence[dict[str, str]]) -> list[str]:
-    """Return a line of headings, and one for each run; the columns between the first and the last are right-aligned."""
-    rows = [list(cells[0]), *(list(row.values()) for row in cells)]
-    first, *widths, _ = (max(map(len, column)) for column in zip(*rows, strict=True))
-    lines = []
-    for model, *figures, devices in rows:
-        aligned = "  ".join(map(str.rjust, figures, widths))
-        lines.append(f"{model:{first}}  {aligned}  {devices}")
-    return lines
-
-
-def _records(cells: Sequence[dict[str, str]]) -> list[str]:
-    """Return each run's model and, below it, a line for each of its other cells with their headings."""
-    heads = max(map(len, cells[0]))
-    lines = []
-    for row in cells:
-        (_, model), *named = row.items()
-        lines.append(model)
-        for name, cell in named:
-            lines.append(f"  {name:{heads}}  {cell}")
-    return lines

@@ -33,7 +33,9 @@ from nmt.decoding.splitter import LineSplitter
 from nmt.decoding.translator import Translator
 from nmt.decoding.workers import Loaded
 from nmt.formats.sentences import TrainedLengths
-from nmt.metrics import Comparison, Score, interval, score, score_interval, sentence_chrf, unknown_words
+from nmt.metrics.significance import Comparison, Sampled, interval
+from nmt.metrics.string_metrics import Score, StringMetric, score
+from nmt.metrics.words import unknown_words
 from nmt.model.operations import perplexity as perplexity_of
 from nmt.model.transformer import Transformer
 from nmt.parsing.brackets import score_brackets
@@ -184,15 +186,16 @@ class Validation:
         if self._task.has_trees:
             info["interval"] = f1_interval(self.references, dev.hypotheses)
         elif len(set(self._languages)) == 1:
-            counted = self._counted(dev.hypotheses)
+            hypotheses, references = self._counted(dev.hypotheses)
             _, target = self._languages[0]
-            info["interval"] = score_interval(self._task.metric, *counted, language=target)
+            metric = StringMetric(self._task.metric, references, target)
+            info["interval"] = interval(metric.counts(hypotheses), metric.score)
         return info
 
     def each(self, references: Sequence[str], hypotheses: Sequence[str]) -> list[float]:
         """Return each hypothesis's own score, 0 to 100: chrF for translations, F1 for trees."""
         if not self._task.has_trees:
-            return sentence_chrf(references, hypotheses)
+            return StringMetric("chrf", [references]).line_scores(hypotheses)
         return [f1([reference], [tree]).score for reference, tree in zip(references, hypotheses, strict=True)]
 
     def unlike_splits(self) -> list[int]:
@@ -212,10 +215,8 @@ class Validation:
         references = [self.references[row] for row in rows]
         ours = self._translated(self._pipeline(model, self._split("sentences")), rows)
         others = self._translated(self._pipeline(model, self._split("auto")), rows)
-        name = self._task.metric
-        found = score(ours, [references], [name], others)[name].comparison
-        assert found is not None, "a baseline was given"
-        return found
+        metric = StringMetric(self._task.metric, [references])
+        return Sampled(metric, ours).compared(Sampled(metric, others))
 
     def robustness(self, model: Transformer, most: int) -> dict[str, float]:
         """Return a translator's chrF on up to `most` dev lines, plain and changed in each way, and their number."""

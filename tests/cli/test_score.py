@@ -18,26 +18,40 @@ from nmt.checkpoint.reading import Bundle, checkpoints
 from nmt.checkpoint.writing import add_info
 
 
-def test_scores_are_compared_with_those_of_a_baseline(nmt, tmp_path: Path, monkeypatch) -> None:
+def test_systems_are_compared_with_the_best_or_with_a_baseline(nmt, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("ref").write_text("der Hund läuft nach Haus\n" * 9 + "die Katze schläft auf dem Sofa\n")
     Path("hyp").write_text("der Hund läuft nach Haus\n" * 9 + "die Katze sitzt auf dem Sofa\n")
     Path("other").write_text("der Hund rennt nach Haus\n" * 9 + "die Katze schläft auf dem Sofa\n")
-    found = json.loads(nmt("score", "ref", "hyp", "--baseline", "other", "--metric", "bleu,ter", "--json").out)
+    found = json.loads(nmt("score", "ref", "other", "hyp", "--metric", "bleu,ter", "--json").out)
     assert list(found) == ["bleu", "ter"]
-    for metric, worse in (("bleu", -1), ("ter", 1)):
-        alone = json.loads(nmt("score", "ref", "other", "--metric", metric, "--json").out)[metric]["score"]
-        one, other = found[metric], found[metric]["baseline"]
-        assert set(one) == {"score", "signature", "mean", "ci", "baseline", "p_value"}
-        assert other["score"] == pytest.approx(alone)
-        assert (other["score"] - one["score"]) * worse > 0
-    text = nmt("score", "ref", "--baseline", "other", "--metric", "bleu", stdin=Path("hyp").read_bytes())
-    one, other = found["bleu"], found["bleu"]["baseline"]
-    both = [f"{of['score']:.2f} ({of['mean']:.2f} ± {of['ci']:.2f})" for of in (one, other)]
-    difference = f"{one['score'] - other['score']:+.2f}, p = {one['p_value']:.3f}"
-    assert text.out.decode() == f"BLEU {both[0]}, baseline {both[1]}: {difference}\n  {one['signature']}\n"
-    assert "95% interval" in text.err
-    assert nmt("score", "ref", "hyp", "--baseline", "other", "--quiet").err == ""
+    for metric in found:
+        best, worse = found[metric]["systems"]
+        assert (best["system"], best["verdict"], worse["verdict"]) == ("hyp", "best", "worse")
+        for one in (best, worse):
+            alone = json.loads(nmt("score", "ref", one["system"], "--metric", metric, "--json").out)[metric]
+            assert one["score"] == pytest.approx(alone["score"])
+            assert found[metric]["signature"] == alone["signature"]
+        assert worse["difference"] == pytest.approx(worse["score"] - best["score"])
+    arguments = ("score", "ref", "--baseline", "other", "--metric", "bleu", "--show", "1")
+    done = nmt(*arguments, stdin=Path("hyp").read_bytes())
+    heading, system, baseline, signature, *lines = done.out.decode().splitlines()
+    assert heading.split() == ["BLEU", "score", "95%", "interval", "difference", "p", "people"]
+    assert system.startswith(f"<stdin>  {found['bleu']['systems'][0]['score']:.2f}")
+    assert system.endswith("%  better")
+    assert baseline.endswith("–  baseline")
+    assert signature == f"  {found['bleu']['signature']}"
+    gained, lost = lines.index("gained most by chrF2:"), lines.index("lost most by chrF2:")
+    assert lines[gained + 3 : gained + 6] == [
+        "  ref      der Hund läuft nach Haus",
+        "  <stdin>  der Hund läuft nach Haus",
+        "  other    der Hund rennt nach Haus",
+    ]
+    assert lines[lost + 2].startswith("line 10: 100.00 to ")
+    assert "95% interval" in done.err
+    assert "Kocmi et al., 2024" in done.err
+    as_json = json.loads(nmt("score", "ref", "hyp", *arguments[2:], "--json").out)
+    assert ([line["number"] for line in as_json["gained"]], as_json["lost"][0]["number"]) == ([1], 10)
 
 
 def test_chinese_is_scored_by_its_language_or_with_a_warning(nmt, tmp_path: Path, monkeypatch) -> None:

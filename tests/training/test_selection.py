@@ -15,7 +15,7 @@ from reverse_task import reseal
 
 from nmt.checkpoint.reading import Bundle, checkpoints, read_tensors
 from nmt.checkpoint.writing import add_info, average
-from nmt.metrics import Comparison, Estimate
+from nmt.metrics.significance import Comparison, Estimate
 from nmt.recipe import Training
 from nmt.system import integrity
 from nmt.system.console import Console
@@ -223,7 +223,7 @@ def test_an_average_splits_lines_in_the_way_that_is_significantly_better(
     plain = average(ckpts, out=Path("plain"))
     one, other = (Estimate(score, score, 0.1) for score in (ours, 2.0))
     monkeypatch.setattr(Validation, "unlike_splits", lambda *_: list(range(lines)))
-    monkeypatch.setattr(Validation, "compare_splits", lambda *_: Comparison(one, other, p_value))
+    monkeypatch.setattr(Validation, "compare_splits", lambda *_: Comparison(one, other, p_value, 1.0))
     assert nmt("average", ckpts).code == 0
     chosen = Bundle.read(ckpts / "averaged")
     assert chosen.recipe.decoding.split == best
