@@ -91,10 +91,10 @@ class AverageOptions(Options):
         Text(read=shares),
     )
     out: Path | None = in_output("--out PATH  Bundle to write; default: CKPTS/averaged, or averaged with --weights.")
-    form: Literal["nmt", "huggingface", "ctranslate2", "argos"] = in_output(
-        "--format  Also export the average to --out: for transformers, CTranslate2, or Argos Translate and "
-        "LibreTranslate.",
-        click.Choice(["nmt", "huggingface", "ctranslate2", "argos"]),
+    form: Literal["nmt", "huggingface", "ctranslate2", "argos", "html"] = in_output(
+        "--format  Also export the average to --out: for transformers, CTranslate2, Argos Translate and "
+        "LibreTranslate, or as a web page that translates.",
+        click.Choice(["nmt", "huggingface", "ctranslate2", "argos", "html"]),
         default="nmt",
     )
     quantization: Literal["float32", "int8"] | None = in_output(
@@ -102,7 +102,7 @@ class AverageOptions(Options):
         click.Choice(["float32", "int8"]),
     )
     licence: str | None = in_output(
-        "--license NAME  Licence that the export's README.md names, such as cc-by-4.0.", Text(read=licence)
+        "--license NAME  Licence that the export's README.md or page names, such as cc-by-4.0.", Text(read=licence)
     )
     device: str = device_option()
     threads: int | None = threads_option()

@@ -128,7 +128,7 @@ def average_or_export(options: AverageOptions) -> None:
     """Average a run's checkpoints or several models, and write a bundle or an export."""
     form = options.form
     refuse(options, "quantization", "needs --format ctranslate2 or argos", form not in ("ctranslate2", "argos"))
-    refuse(options, "licence", "needs --format huggingface or argos", form not in ("huggingface", "argos"))
+    refuse(options, "licence", "needs --format huggingface, argos or html", form in ("nmt", "ctranslate2"))
     others = options.last or options.best or form != "nmt"
     refuse(options, "weights", "cannot be combined with --last, --best or --format", others)
     if len(options.ckpts) > 1 and not options.weights:
@@ -213,12 +213,14 @@ def refresh_report(ckpts: Path, console: Console, wanted: bool = False) -> None:
 def export(options: AverageOptions) -> None:
     """Export a bundle or a run's averaged checkpoints, and report how the exported model's search differs."""
     from nmt.exchange import ctranslate2, huggingface
+    from nmt.exchange.html import content
+    from nmt.report import translator
 
     ckpts = options.ckpts[0]
     out = options.out
     form = options.form
-    suffix = ctranslate2.ARGOS_SUFFIX
-    if form == "argos" and (out is None or out.suffix != suffix):  # the suffix spares other files
+    suffix = {"argos": ctranslate2.ARGOS_SUFFIX, "html": translator.SUFFIX}.get(form)
+    if suffix and (out is None or out.suffix != suffix):  # the suffix spares other files
         raise click.UsageError(f"--format {form} needs --out FILE{suffix}")
     if out is None:
         raise click.UsageError(f"--format {form} needs --out, the folder to write")
@@ -229,9 +231,11 @@ def export(options: AverageOptions) -> None:
         huggingface.check_expressible(bundle)
     elif form == "argos":
         ctranslate2.check_packageable(bundle)
+    elif form == "html":
+        content.check_expressible(bundle)
     else:
         ctranslate2.check_expressible(bundle)
-    if form != "argos":
+    if not suffix:
         check_replaceable(out, None)
     if bundle.path != ckpts:
         bundle = _write_average_alone(options, None)
@@ -248,6 +252,13 @@ def export(options: AverageOptions) -> None:
             f"Argos Translate and LibreTranslate, in {quantization}: {out}; they search with a beam and a length "
             "penalty of their own, split sentences in their own way, and have no terms and nothing to keep"
         )
+    elif form == "html":
+        translator.export_page(bundle, out, options.licence)
+        said = f"browsers, in int8: {out}; it keeps no URLs and placeholders of its own accord"
+        if not content.PRODUCTS.is_file():
+            said += "; slower than it could be: nmt was installed without a compiler for WebAssembly, such as clang"
+        if options.licence is None:
+            said += "; --license NAME says on the page what others may do with the weights"
     else:
         ctranslate2.export(bundle, out, quantization)
         said = (
