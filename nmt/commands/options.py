@@ -98,7 +98,8 @@ class AverageOptions(Options):
         default="nmt",
     )
     quantization: Literal["float32", "int8"] | None = in_output(
-        "--quantization  Number format of the weights; default: float32 for CTranslate2, int8 for Argos Translate.",
+        "--quantization  Number format of the weights; default: float32 for CTranslate2, int8 for Argos Translate. "
+        "int8 without --format: a bundle with the rounded weights of --format html.",
         click.Choice(["float32", "int8"]),
     )
     licence: str | None = in_output(

@@ -127,7 +127,9 @@ def _end(out: Path, device: torch.device, console: Console, budget: Budget, repo
 def average_or_export(options: AverageOptions) -> None:
     """Average a run's checkpoints or several models, and write a bundle or an export."""
     form = options.form
-    refuse(options, "quantization", "needs --format ctranslate2 or argos", form not in ("ctranslate2", "argos"))
+    rounds = form == "nmt" and options.quantization == "int8" and not options.weights
+    quantises = rounds or form in ("ctranslate2", "argos")
+    refuse(options, "quantization", "needs --format ctranslate2 or argos, or is int8 without --weights", not quantises)
     refuse(options, "licence", "needs --format huggingface, argos or html", form in ("nmt", "ctranslate2"))
     others = options.last or options.best or form != "nmt"
     refuse(options, "weights", "cannot be combined with --last, --best or --format", others)
@@ -137,6 +139,8 @@ def average_or_export(options: AverageOptions) -> None:
     check_alone("average into the same place", "without torchrun or srun; if each rank has a run of its own, ")
     if options.weights:
         _mix(options, options.weights)
+    elif rounds:
+        _write_rounded(options)
     elif options.form == "nmt":
         _write_average_alone(options, options.out)
     else:
@@ -270,6 +274,21 @@ def export(options: AverageOptions) -> None:
     if new:
         others = "spells texts of all languages with them, and keeps no output from them"
         options.console.say(f"note: {', '.join(new)} came with pieces of their own; this format {others}")
+
+
+def _write_rounded(options: AverageOptions) -> None:
+    """Write a bundle, or the average of a run, with the weights that its page would have."""
+    from nmt.exchange.html import content
+
+    if options.out is None:
+        raise click.UsageError("--quantization int8 needs --out, the bundle to write")
+    bundle, _ = resolve(options.ckpts[0])
+    content.check_expressible(bundle)
+    check_replaceable(options.out, MANIFEST)
+    if bundle.path != options.ckpts[0]:
+        bundle = _write_average_alone(options, None)
+    content.write_rounded(bundle, options.out)
+    options.console.say(f"rounded to the weights of --format html: {options.out}")
 
 
 def _mix(options: AverageOptions, shares: Sequence[float]) -> None:

@@ -7,7 +7,7 @@
 #include <stdint.h>
 #include <wasm_simd128.h>
 
-#define TILE 4    /* rows that are multiplied together, so that each weight is converted once for all of them */
+#define TILE 4 /* rows that are multiplied together, so that each weight is converted once for all of them */
 #define STRIDE 16 /* weights that are converted together */
 
 static inline float sum(v128_t x) {
@@ -16,8 +16,8 @@ static inline float sum(v128_t x) {
 }
 
 /* Multiply `together` rows, a compile-time constant, by the whole matrix. */
-static inline __attribute__((always_inline)) void multiply_rows(int together, int width, int outputs, const float *x,
-    const int8_t *matrix, const float *scales, float *out) {
+static inline __attribute__((always_inline)) void multiply_rows(
+    int together, int width, int outputs, const float *x, const int8_t *matrix, const float *scales, float *out) {
     for (int output = 0; output < outputs; output++, matrix += width) {
         v128_t sums[TILE];
         for (int row = 0; row < together; row++) sums[row] = wasm_f32x4_splat(0.0f);
@@ -45,9 +45,10 @@ static inline __attribute__((always_inline)) void multiply_rows(int together, in
     }
 }
 
-/* Store in `out` (rows, outputs) the products of x (rows, width) and a matrix (outputs, width) with `scales` (outputs). */
-__attribute__((export_name("multiply"))) void multiply(int rows, int width, int outputs, const float *x,
-    const int8_t *matrix, const float *scales, float *out) {
+/* Store in `out` (rows, outputs) the products of x (rows, width) and a matrix (outputs, width) with `scales` (outputs).
+ */
+__attribute__((export_name("multiply"))) void multiply(
+    int rows, int width, int outputs, const float *x, const int8_t *matrix, const float *scales, float *out) {
     int row = 0;
     for (; row + TILE <= rows; row += TILE)
         multiply_rows(TILE, width, outputs, x + row * width, matrix, scales, out + row * outputs);
