@@ -216,14 +216,13 @@ def refresh_report(ckpts: Path, console: Console, wanted: bool = False) -> None:
 
 def export(options: AverageOptions) -> None:
     """Export a bundle or a run's averaged checkpoints, and report how the exported model's search differs."""
-    from nmt.exchange import ctranslate2, huggingface
-    from nmt.exchange.html import content
-    from nmt.report import translator
+    from nmt.exchange import ctranslate2, huggingface, javascript
+    from nmt.report import translating
 
     ckpts = options.ckpts[0]
     out = options.out
     form = options.form
-    suffix = {"argos": ctranslate2.ARGOS_SUFFIX, "html": translator.SUFFIX}.get(form)
+    suffix = {"argos": ctranslate2.ARGOS_SUFFIX, "html": translating.SUFFIX}.get(form)
     if suffix and (out is None or out.suffix != suffix):  # the suffix spares other files
         raise click.UsageError(f"--format {form} needs --out FILE{suffix}")
     if out is None:
@@ -236,7 +235,7 @@ def export(options: AverageOptions) -> None:
     elif form == "argos":
         ctranslate2.check_packageable(bundle)
     elif form == "html":
-        content.check_expressible(bundle)
+        javascript.check_expressible(bundle)
     else:
         ctranslate2.check_expressible(bundle)
     if not suffix:
@@ -257,9 +256,9 @@ def export(options: AverageOptions) -> None:
             "penalty of their own, split sentences in their own way, and have no terms and nothing to keep"
         )
     elif form == "html":
-        translator.export_page(bundle, out, options.licence)
+        translating.export_page(bundle, out, options.licence)
         said = f"browsers, in int8: {out}; it keeps no URLs and placeholders of its own accord"
-        if not content.PRODUCTS.is_file():
+        if not javascript.PRODUCTS.is_file():
             said += "; slower than it could be: nmt was installed without a compiler for WebAssembly, such as clang"
         if options.licence is None:
             said += "; --license NAME says on the page what others may do with the weights"
@@ -278,16 +277,16 @@ def export(options: AverageOptions) -> None:
 
 def _write_rounded(options: AverageOptions) -> None:
     """Write a bundle, or the average of a run, with the weights that its page would have."""
-    from nmt.exchange.html import content
+    from nmt.exchange import javascript
 
     if options.out is None:
         raise click.UsageError("--quantization int8 needs --out, the bundle to write")
     bundle, _ = resolve(options.ckpts[0])
-    content.check_expressible(bundle)
+    javascript.check_expressible(bundle)
     check_replaceable(options.out, MANIFEST)
     if bundle.path != options.ckpts[0]:
         bundle = _write_average_alone(options, None)
-    content.write_rounded(bundle, options.out)
+    javascript.write_rounded(bundle, options.out)
     options.console.say(f"rounded to the weights of --format html: {options.out}")
 
 

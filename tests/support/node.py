@@ -10,17 +10,17 @@ from typing import Any
 
 import pytest
 
-from nmt.exchange.html import content
+from nmt.exchange import javascript
 
-DRIVER = Path(__file__).parents[1] / "exchange/html/driver.js"
+DRIVER = Path(__file__).with_name("node_driver.js")
 
 
 def run(**given: Any) -> Any:
-    """What tests/exchange/html/driver.js answers; skips the test without node."""
+    """What node_driver.js answers; skips the test without node."""
     node = shutil.which("node")
     if node is None:
         pytest.skip("needs node: apt-get install nodejs")
-    told = json.dumps({"worker": content.script(), **given})
+    told = json.dumps({"worker": javascript.script(), **given})
     done = subprocess.run([node, DRIVER], input=told, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)

@@ -17,10 +17,24 @@ const lackingTerms = (terms, text, output) =>
   terms.filter(([source, target]) => findTerm(source, text) && !output.toLowerCase().includes(target.toLowerCase()));
 
 /**
- * Writes a term's translation in place of the words that stand for the term, by what the model attended to.
- * `attention` is what Translator.attention returns. Returns the new text, or null if no word stands for the term.
+ * Writes terms' translations in place of the words that stand for the terms, by what the model attended to.
+ * `attention` is what Translator.attention returns. Returns the new text; terms for which no word stands are not in it.
  */
-function placeTerm([term, translation], {described, bytes}) {
+function placeTerms(terms, attention) {
+  const places = terms.map(([source, target]) => [placeOf(source, attention), target]).filter(([place]) => place);
+  places.sort(([one], [other]) => other[0] - one[0]);  // from the end, so that the places before stay where they are
+  let {text} = attention.described.target_out;
+  let last = text.length;
+  for (const [[start, end], target] of places) {
+    if (end > last) continue;  // the same words stand for two terms
+    text = text.slice(0, start) + target + text.slice(end);
+    last = start;
+  }
+  return text;
+}
+
+/** Returns where the words of an output stand for a term as [start, end], or null. */
+function placeOf(term, {described, bytes}) {
   const {source, target_out: output, shapes: {cross: [layers, heads, queries, keys]}} = described;
   const [start, end] = findTerm(term, source.text) ?? [0, 0];
   const isOfTerm = spansOf(source).map(([from, to]) => from < end && to > start);
@@ -36,7 +50,7 @@ function placeTerm([term, translation], {described, bytes}) {
     const most = sums.indexOf(Math.max(...sums));
     if (isOfTerm[most] && span[1] > span[0]) changed = [changed?.[0] ?? span[0], span[1]];
   });
-  return changed && output.text.slice(0, changed[0]) + translation + output.text.slice(changed[1]);
+  return changed;
 }
 
 /** Returns where each word is in its text as [start, end]; an empty span for symbols that are no text. */

@@ -2,7 +2,7 @@
 // The translator, in a thread of its own so that the page never waits: it answers messages of the page.
 
 class Translator {
-  /** Unpacks what nmt/exchange/html/content.py has packed; throws an error if it is damaged. */
+  /** Unpacks what nmt/exchange/javascript.py has packed; throws an error if it is damaged. */
   static async load(values, packed, code) {
     const block = await inflated(packed);
     const found = new Translator();
@@ -43,13 +43,10 @@ class Translator {
     const beam = 2 * Math.max(4, this.values.decoding.beam);
     const others = this.translate(ids, direction, {nBest: beam, beam});
     const found = [best, ...others].reduce((one, other) => lacking(other).length < lacking(one).length ? other : one);
-    const placed = {...found};
-    for (const term of lacking(found)) {
-      const changed = placeTerm(term, this.attention(ids, found.ids, direction));
-      if (changed !== null && placed.text === found.text) Object.assign(placed, {text: changed, words: changed.split(" ")});
-    }
-    placed.lacking = lacking(placed).map(([, target]) => target);
-    return placed;
+    if (!lacking(found).length) return found;
+    const placed = placeTerms(lacking(found), this.attention(ids, found.ids, direction));
+    const output = {...found, text: placed, words: placed.split(" ")};
+    return {...output, lacking: lacking(output).map(([, target]) => target)};
   }
 
   /** Returns what the model attends to while it writes an output, as attention.js shows it, and its weights as bytes. */

@@ -1,4 +1,8 @@
-"""Pack a translator for JavaScript: its weights in 8 bits, its tokenizer, and the tables by which lines are split.
+"""A translator for JavaScript: its weights in 8 bits, its tokenizer, and the tables by which lines are split.
+
+The scripts in html/ compute: `products` multiplies, by `products.c` where it was compiled, `transformer` is the model,
+`search` and `tokenizer` are what their names say, `sentences` splits lines, `joining` and `terms` see to translations,
+and `worker` puts them together. `nmt/report/translating.py` writes the page.
 
 A matrix is stored as bytes and a scale for each row, in fp32; vectors, such as biases, are stored in fp32. All parts
 stand in one block, which is compressed and in base64, and so has a checksum.
@@ -22,7 +26,7 @@ from nmt.text.vocabulary import Vocabulary
 if TYPE_CHECKING:
     from torch import Tensor
 
-ROOM = Path(__file__).parent
+ROOM = Path(__file__).parent / "html"
 SCRIPTS = ("products", "transformer", "tokenizer", "search", "sentences", "joining", "terms", "worker")
 """Stems of the scripts, in the order in which a worker runs them"""
 PRODUCTS = ROOM / "products.wasm"

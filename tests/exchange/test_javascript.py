@@ -12,7 +12,7 @@ from random_bundle import random_bundle, sentence, tokenizer_of_words, write_bun
 from reference_search import random_model
 
 import nmt
-from nmt.exchange.html import content
+from nmt.exchange import javascript
 from nmt.formats.sentences import SentenceSplitter
 from nmt.recipe import Decoding, TokenizerSettings
 from nmt.system.errors import UserError
@@ -60,7 +60,7 @@ def bundle_of(path, liking=2.0, decoding=None, **model):
 
 def translated(bundle, *requests, code=""):
     """The answers of a page's worker to requests, but for that to the first one, which loads the model."""
-    values, block = content.described(bundle)
+    values, block = javascript.described(bundle)
     load = {"kind": "load", "number": 0, "values": values, "packed": block.packed(), "code": code}
     loaded, *answers = node.run(messages=[load, *requests])
     assert loaded == {"kind": "load", "number": 0, "isCompiled": bool(code)}
@@ -70,14 +70,14 @@ def translated(bundle, *requests, code=""):
 @pytest.mark.parametrize("variant", VARIANTS, ids=["post", "pre-learned", "fairseq", "words"])
 @pytest.mark.parametrize("is_compiled", [False, True], ids=["JavaScript", "WebAssembly"])
 def test_page_finds_the_hypotheses_of_its_rounded_weights(variant, is_compiled, tmp_path):
-    if is_compiled and not content.PRODUCTS.is_file():
+    if is_compiled and not javascript.PRODUCTS.is_file():
         pytest.skip("needs products.wasm, which setup.py compiles with clang and lld, or ziglang")
     bundle = bundle_of(tmp_path / "bundle", **variant)
-    rounded = nmt.load(content.write_rounded(bundle, tmp_path / "rounded").path)
+    rounded = nmt.load(javascript.write_rounded(bundle, tmp_path / "rounded").path)
     texts = [sentence(seed) for seed in range(3)]
     encode = rounded.tokenizer.source.encode
     requests = [{"kind": "others", "number": 1, "ids": encode(text), "direction": 0, "beam": 3} for text in texts]
-    answers = translated(bundle, *requests, code=content.compiled() if is_compiled else "")
+    answers = translated(bundle, *requests, code=javascript.compiled() if is_compiled else "")
     for answer, result in zip(answers, rounded.stream(texts, n_best=3), strict=True):
         best = answer["outputs"][0]
         assert best["ids"] == result.ids[0]
@@ -87,7 +87,7 @@ def test_page_finds_the_hypotheses_of_its_rounded_weights(variant, is_compiled, 
 def test_page_follows_the_rules_of_decoding(tmp_path):
     decoding = Decoding(max_source=70, max_extra=9, beam=1, min_length=6, no_repeat=2)
     bundle = bundle_of(tmp_path / "bundle", decoding=decoding, **VARIANTS[1])
-    rounded = nmt.load(content.write_rounded(bundle, tmp_path / "rounded").path)
+    rounded = nmt.load(javascript.write_rounded(bundle, tmp_path / "rounded").path)
     lines = [sentence(seed) for seed in range(3)]
     answers = translated(bundle, {"kind": "lines", "number": 1, "lines": lines, "direction": 0, "terms": []})
     found = [answer["output"]["ids"] for answer in answers[1:-1]]
@@ -97,7 +97,7 @@ def test_page_follows_the_rules_of_decoding(tmp_path):
 
 def test_page_shows_the_attention_of_the_model(tmp_path):
     bundle = bundle_of(tmp_path / "bundle", **VARIANTS[1])
-    rounded = nmt.load(content.write_rounded(bundle, tmp_path / "rounded").path)
+    rounded = nmt.load(javascript.write_rounded(bundle, tmp_path / "rounded").path)
     text, output = sentence(1), "TREE the"
     ids = [rounded.tokenizer.source.encode(text), rounded.tokenizer.target.encode(output)]
     request = {"kind": "attention", "number": 1, "ids": ids[0], "output": ids[1], "direction": 0}
@@ -126,9 +126,10 @@ def test_term_replaces_the_words_that_attend_to_it():
         "described": {"source": source, "target_out": output, "shapes": {"cross": [1, 1, 4, 5]}},
         "bytes": [weight for row in weights for weight in row],
     }
-    place = "([term, attention]) => placeTerm(term, attention)"
-    assert node.call(place, [["dog", "Köter"], attention]) == "ein großer Köter"
-    assert node.call(place, [["big dog", "Köter"], attention]) == "ein Köter"
+    place = "([terms, attention]) => placeTerms(terms, attention)"
+    assert node.call(place, [[["dog", "Köter"]], attention]) == "ein großer Köter"
+    assert node.call(place, [[["big", "riesiger"], ["dog", "Köter"]], attention]) == "ein riesiger Köter"
+    assert node.call(place, [[["big dog", "Köter"], ["cat", "Katze"]], attention]) == "ein Köter"
 
 
 @pytest.mark.parametrize("algorithm", ["bpe", "unigram"])
@@ -159,7 +160,7 @@ def test_lines_are_split_by_the_rules_of_the_language():
 
 
 def test_damage_is_told(tmp_path):
-    values, block = content.described(random_bundle(tmp_path / "bundle"))
+    values, block = javascript.described(random_bundle(tmp_path / "bundle"))
     (packed,) = block.packed()
     swapped = packed[:900] + packed[901:1000] + packed[900] + packed[1000:]
     for damaged in (swapped, packed[:-400]):
@@ -170,13 +171,13 @@ def test_damage_is_told(tmp_path):
 
 def test_every_weight_is_within_half_a_step(tmp_path):
     bundle = random_bundle(tmp_path / "bundle")
-    rounded = content.write_rounded(bundle, tmp_path / "rounded").weights()
+    rounded = javascript.write_rounded(bundle, tmp_path / "rounded").weights()
     for name, weight in bundle.weights().items():
-        steps = weight.abs().amax(-1, keepdim=True) / content.LEVELS if weight.dim() == 2 else torch.zeros(1)
+        steps = weight.abs().amax(-1, keepdim=True) / javascript.LEVELS if weight.dim() == 2 else torch.zeros(1)
         assert ((weight - rounded[name]).abs() <= 0.501 * steps).all()
 
 
 def test_too_large_models_are_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(content, "LARGEST", 1000)
+    monkeypatch.setattr(javascript, "LARGEST", 1000)
     with pytest.raises(UserError, match="parameters, and a page holds up to 1,000"):
-        content.described(random_bundle(tmp_path / "bundle"))
+        javascript.described(random_bundle(tmp_path / "bundle"))

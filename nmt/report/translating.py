@@ -8,7 +8,7 @@ from pathlib import Path
 
 from nmt import __version__
 from nmt.checkpoint.reading import Bundle
-from nmt.exchange.html import content as packing
+from nmt.exchange import javascript
 from nmt.report.page import render
 from nmt.report.record import read_run
 from nmt.system.console import figure
@@ -26,20 +26,20 @@ def export_page(bundle: Bundle, path: Path, licence: str | None) -> None:
 
     Raise UserError if a page cannot have the model, the bundle is damaged, or the file cannot be written.
     """
-    packing.check_expressible(bundle)
-    values, block = packing.described(bundle)
+    javascript.check_expressible(bundle)
+    values, block = javascript.described(bundle)
     sources, targets = zip(*bundle.recipe.data.directions, strict=True)
     languages = f"{', '.join(dict.fromkeys(sources))} to {', '.join(dict.fromkeys(targets))}"
     html = render(
         "translator.html",
         PARTS,
-        before=[packing.script("joining")],
+        before=[javascript.script("joining")],
         allowed=WORKER,
         title=f"Translator, {languages}",
         facts=list(_facts(bundle, languages, licence)),
         content={"values": values},
-        worker=packing.script(),
-        products=packing.compiled(),
+        worker=javascript.script(),
+        products=javascript.compiled(),
         packed=block.packed(),
     )
     with whole_file(path) as stream:

@@ -10,8 +10,8 @@ import pytest
 from browser import SCHEMES, chromium, opened
 from random_bundle import random_bundle, sentence
 
-from nmt.exchange.html import content
-from nmt.report.translator import export_page
+from nmt.exchange import javascript
+from nmt.report.translating import export_page
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>"
 
@@ -44,7 +44,7 @@ def test_page_says_what_it_is_and_shows_text_as_text(page: Path) -> None:
 
 
 def test_no_script_would_end_its_element() -> None:
-    assert not re.search("</script|<!--", content.script(), re.IGNORECASE)
+    assert not re.search("</script|<!--", javascript.script(), re.IGNORECASE)
 
 
 @pytest.mark.slow
@@ -54,9 +54,9 @@ def test_page_translates_in_a_browser(page: Path, width: int) -> None:
     with chromium() as browser, opened(browser, page, width, SCHEMES[width > 400]) as shown:
         tab: Any = shown.page
         tab.locator("#status", has_text="Ready.").wait_for()
-        tab.keyboard.type("\n".join(texts))  # the box has the focus
+        tab.keyboard.insert_text("\n".join(texts))  # the box has the focus
+        tab.locator("#result .part").nth(1).wait_for()
         tab.locator("#status", has_text="translated.").wait_for()
-        assert tab.locator("#result .part").count() == 2
         tab.locator("#result button").first.focus()
         tab.keyboard.press("Enter")
         tab.locator("#status", has_text="are listed.").wait_for()
