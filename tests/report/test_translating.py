@@ -67,3 +67,24 @@ def test_page_translates_in_a_browser(page: Path, width: int) -> None:
         assert shown.findings() == []
         assert shown.errors == []
         assert shown.requests == []
+
+
+def test_average_writes_pages_and_bundles_of_their_weights(nmt: Any, page: Path, tmp_path: Path) -> None:
+    bundle = page.parent / "bundle"
+    done = nmt("average", bundle, "--format", "html", "--out", tmp_path / "en_de.html", "--license", "CC-BY-4.0")
+    assert done.code == 0, done.err
+    assert f"exported for browsers, in int8: {tmp_path / 'en_de.html'}; " in done.err
+    assert "<dd>cc-by-4.0</dd>" in (tmp_path / "en_de.html").read_text("utf-8")
+    assert "--license NAME" in nmt("average", bundle, "--format", "html", "--out", tmp_path / "en_de.html").err
+    assert nmt("average", bundle, "--quantization", "int8", "--out", tmp_path / "rounded").code == 0
+    assert (tmp_path / "rounded/model.safetensors").stat().st_size == (bundle / "model.safetensors").stat().st_size
+    refused = {
+        ("--format", "html", "--out", tmp_path / "page"): "--format html needs --out FILE.html",
+        ("--format", "html", "--out", tmp_path / "a.html", "--quantization", "int8"): "--quantization needs",
+        ("--quantization", "float32", "--out", tmp_path / "b"): "--quantization needs",
+        ("--quantization", "int8"): "--quantization int8 needs --out",
+    }
+    for options, message in refused.items():
+        done = nmt("average", bundle, *options)
+        assert done.code == 2
+        assert message in done.err
