@@ -52,12 +52,12 @@ class Translator {
   /** Returns what the model attends to while it writes an output, as attention.js shows it, and its weights as bytes. */
   attention(ids, output, direction) {
     const {ofSource, ofTarget} = this.values.directions[direction];
-    const source = [...ofSource, ...ids, EOS], targetIn = [BOS, ...ofTarget, ...output], targetOut = [...targetIn.slice(1), EOS];
+    const source = [...ofSource, ...ids, EOS], read = [BOS, ...ofTarget, ...output], written = [...read.slice(1), EOS];
     const {layers, decoder_layers, heads} = this.values.config;
     const shapes = {
       encoder: [layers, heads, source.length, source.length],
-      decoder: [decoder_layers, heads, targetIn.length, targetIn.length],
-      cross: [decoder_layers, heads, targetIn.length, source.length],
+      decoder: [decoder_layers, heads, read.length, read.length],
+      cross: [decoder_layers, heads, read.length, source.length],
     };
     const starts = {encoder: 0, decoder: product(shapes.encoder)};
     starts.cross = starts.decoder + product(shapes.decoder);
@@ -69,18 +69,18 @@ class Translator {
       weights.forEach((weight, key) => { bytes[at + key] = Math.round(LEVELS * weight); });
     };
     const states = this.model.encode(source, record);
-    const past = this.model.begin(states, targetIn.length, 1);
+    const past = this.model.begin(states, read.length, 1);
     const probabilities = [];
     let words = 0;
-    for (; row < targetIn.length; row++) {
-      words += this.model.beginsWord(targetIn[row], "target");
+    for (; row < read.length; row++) {
+      words += this.model.beginsWord(read[row], "target");
       const places = Array.from({length: row + 1}, (_, place) => place);
-      const logits = this.model.step(past, [{symbol: targetIn[row], places, words}], record);
-      probabilities.push(Number(Math.exp(logits[targetOut[row]] - logSumExp(logits)).toFixed(3)));
+      const logits = this.model.step(past, [{symbol: read[row], places, words}], record);
+      probabilities.push(Number(Math.exp(logits[written[row]] - logSumExp(logits)).toFixed(3)));
     }
     const described = {
       shapes, probabilities,
-      source: this.source.words(source), target_in: this.target.words(targetIn), target_out: this.target.words(targetOut),
+      source: this.source.words(source), target_in: this.target.words(read), target_out: this.target.words(written),
     };
     return {described, bytes};
   }
