@@ -132,8 +132,7 @@ def test_term_replaces_the_words_that_attend_to_it():
     assert node.call(place, [[["big dog", "Köter"], ["cat", "Katze"]], attention]) == "ein Köter"
 
 
-@pytest.mark.parametrize("algorithm", ["bpe", "unigram"])
-@pytest.mark.parametrize("normalization", ["plain", "none"])
+@pytest.mark.parametrize(("algorithm", "normalization"), [("bpe", "plain"), ("unigram", "none")])
 def test_tokenizer_equals_sentencepiece(algorithm, normalization):
     draw = random.Random(1)
     words = [

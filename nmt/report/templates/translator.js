@@ -3,6 +3,7 @@
 // or a model is set as text, never as markup.
 
 const WAIT = 150;  // milliseconds without a key before a text is translated
+const MANY = 20, SELDOM = 500;  // sentences from which on a text is drawn anew only every so many milliseconds
 const content = JSON.parse(byId("content").textContent);
 
 const text = {
@@ -71,6 +72,7 @@ function translate() {
     if (answer.number !== newest) return;
     if (answer.parts) begun(lines, answer.parts);
     if (answer.output) translated(answer);
+    if (answer.done) draw();
     if (answer.done || answer.parts) progress();
   });
 }
@@ -83,8 +85,9 @@ function begun(lines, parts) {
 }
 
 function translated(answer) {
-  for (const part of text.parts.flat()) if (part.key === answer.key) part.output = answer.output;
-  draw();
+  const parts = text.parts.flat();
+  for (const part of parts) if (part.key === answer.key) part.output = answer.output;
+  drawing ||= setTimeout(draw, parts.length > MANY ? SELDOM : 0);
   progress();
 }
 
@@ -108,7 +111,11 @@ function termsOf(table) {
 
 // --- the translation
 
+let drawing = 0;  // the timer of the next drawing
+
 function draw() {
+  clearTimeout(drawing);
+  drawing = 0;
   const focused = [...byId("result").querySelectorAll("button")].indexOf(document.activeElement);
   const lines = text.lines.map((line, index) => {
     const parts = text.parts[index];
