@@ -4,6 +4,7 @@ RUN apt-get update && apt-get install -y --no-install-recommends gcc libc6-dev
 COPY pyproject.toml setup.py MANIFEST.in README.md LICENSE /src/
 COPY nmt /src/nmt
 COPY recipes /src/recipes
+RUN pip install --no-cache-dir ziglang
 RUN pip wheel --no-deps --wheel-dir /wheels /src
 
 FROM python:3.13-slim

@@ -11,7 +11,7 @@ INSTALLED := $(VENV)/.installed
 
 install: $(INSTALLED)
 
-$(INSTALLED): pyproject.toml setup.py constraints.txt $(wildcard nmt/compute/native/*.[ch])
+$(INSTALLED): pyproject.toml setup.py constraints.txt $(wildcard nmt/compute/native/*.[ch]) nmt/exchange/html/products.c
 	test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
 	$(VENV)/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt torch
 	$(VENV)/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
@@ -97,6 +97,7 @@ test: $(INSTALLED)
 test-slow: $(INSTALLED)
 	$(VENV)/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt transformers protobuf \
 	  || echo "the tests of exports will be skipped: transformers could not be installed"
+	$(MAKE) nmt/exchange/html/products.wasm || echo "pages will be tested in JavaScript alone: ziglang could not be installed"
 	$(MAKE) $(VENV)/.documents || echo "the tests of the site will be skipped: sphinx could not be installed"
 	$(MAKE) .venv-argos/.installed || echo "the tests of packages will be skipped: Argos Translate could not be installed"
 	$(MAKE) .venv-marian/.installed || echo "the tests beside Marian will be skipped: pymarian could not be installed"
@@ -107,6 +108,11 @@ test-slow: $(INSTALLED)
 	$(PYTHON) -m venv .venv-marian
 	.venv-marian/bin/pip install --quiet --disable-pip-version-check pymarian==1.12.42 || { rm -rf .venv-marian; false; }
 	touch $@
+
+# The products of the pages of `nmt average --format html`. setup.py compiles them too if clang, lld or ziglang are there.
+nmt/exchange/html/products.wasm: nmt/exchange/html/products.c | $(INSTALLED)
+	$(VENV)/bin/pip install --quiet --disable-pip-version-check ziglang
+	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" $(VENV)/bin/python setup.py --quiet build_ext --inplace
 
 .venv-argos/.installed:  # an environment of its own, for it pins what nmt does not
 	rm -rf .venv-argos
@@ -168,7 +174,7 @@ TABLE3 := base c_layers2 c_dmodel256 c_dff1024 d_dropout0.0 d_dropout0.2 d_smoot
 table3: $(INSTALLED)
 	$(VENV)/bin/python benchmarks/table3.py --data $(DATA) --rows $(TABLE3)
 
-C_SOURCES := $(wildcard $(KERNELS)/*.[ch] tests/compute/*.c)
+C_SOURCES := $(wildcard $(KERNELS)/*.[ch] nmt/exchange/html/*.c tests/compute/*.c)
 
 lint: $(INSTALLED)
 	$(VENV)/bin/codespell

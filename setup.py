@@ -1,12 +1,14 @@
 """What pyproject.toml cannot say: the optional C kernels, a wheel for every Python, the recipes in it, and its README.
 
 Without a working compiler the package is complete all the same: nmt then computes with PyTorch's operations, and the
-wheel is for any platform.
+wheel is for any platform. Without one for WebAssembly, pages of `nmt average --format html` translate in JavaScript.
 """
 
+import contextlib
 import os
 import platform
 import re
+import subprocess
 import sys
 import textwrap
 from pathlib import Path
@@ -25,6 +27,11 @@ if platform.machine() in ("x86_64", "AMD64") and sys.maxsize > 2**32:
 
 KERNELS = Path("nmt/compute/native")
 
+PRODUCTS = Path("nmt/exchange/html/products.c")
+WASM_COMPILERS = (["clang", "--target=wasm32"], ["python-zig", "cc", "--target=wasm32-freestanding"])  # of `ziglang`
+WASM_OPTIONS = ["-msimd128", "-O3", "-Wall", "-Wextra", "-nostdlib", "-Wl,--no-entry", "-Wl,--strip-all"]
+WASM_OPTIONS += ["-Wl,--import-memory", "-Wl,--export=__heap_base", "-Wl,-z,stack-size=65536"]
+
 REPOSITORY = os.environ.get("NMT_REPOSITORY", "").rstrip("/")  # such as https://github.com/OWNER/NAME, for a release
 VERSION = re.search(r'^__version__ = "(.+)"$', Path("nmt/__init__.py").read_text(encoding="utf-8"), re.M)[1]
 
@@ -38,6 +45,19 @@ class BuildKernels(build_ext):
         if self.failed:
             reason = textwrap.shorten(str([*self.failed.values()][-1]), 100)
             self.warn(f"nmt works without the C kernels {', '.join(self.failed)}, but may be slower: {reason}")
+        folder = Path() if self.inplace or self.editable_mode else Path(self.build_lib)
+        if not self.build_products(folder / PRODUCTS.with_suffix(".wasm")):
+            self.warn("pages of nmt average --format html will be slower: neither clang with lld nor ziglang works")
+
+    def build_products(self, out):
+        """Compile the products of pages by the first compiler that can; tell whether one could."""
+        self.mkpath(str(out.parent))
+        for command in WASM_COMPILERS:
+            compile_products = [*command, *WASM_OPTIONS, str(PRODUCTS), "-o", str(out)]
+            with contextlib.suppress(OSError, subprocess.CalledProcessError):
+                subprocess.run(compile_products, check=True, capture_output=True)
+                return True
+        return False
 
     def build_extension(self, ext):
         try:

@@ -31,7 +31,7 @@ MAY_IMPORT = {
     "data": {"parsing", "formats", "text", "recipe", "system"},
     "model": {"recipe"},
     "checkpoint": {"model", "parsing", "formats", "text", "recipe", "system"},
-    "exchange": {"checkpoint", "model", "text", "recipe", "system"},
+    "exchange": {"checkpoint", "model", "formats", "text", "recipe", "system"},
     "decoding": {
         *("checkpoint", "search", "compute", "model"),
         *("parsing", "formats", "text", "recipe", "system"),
@@ -40,7 +40,7 @@ MAY_IMPORT = {
         *("decoding", "exchange", "checkpoint", "compute"),
         *("model", "data", "metrics", "parsing", "formats", "text", "recipe", "system"),
     },
-    "report": {"training", "decoding", "checkpoint", "model", "parsing", "recipe", "system"},
+    "report": {"training", "decoding", "exchange", "checkpoint", "model", "parsing", "recipe", "system"},
     "commands": {
         *("report", "training", "decoding", "exchange", "checkpoint"),
         *("data", "metrics", "parsing", "formats", "text", "recipe", "system"),

@@ -101,18 +101,19 @@ class AverageOptions(Options):
         Text(read=shares),
     )
     out: Path | None = in_output("--out PATH  Bundle to write; default: CKPTS/averaged, or averaged with --weights.")
-    form: Literal["nmt", "huggingface", "ctranslate2", "argos", "marian"] = in_output(
+    form: Literal["nmt", "huggingface", "ctranslate2", "argos", "marian", "html"] = in_output(
         "--format  Also export the average to --out: for transformers, CTranslate2, Argos Translate and "
-        "LibreTranslate, or Marian.",
-        click.Choice(["nmt", "huggingface", "ctranslate2", "argos", "marian"]),
+        "LibreTranslate, or Marian, or as a web page that translates.",
+        click.Choice(["nmt", "huggingface", "ctranslate2", "argos", "marian", "html"]),
         default="nmt",
     )
     quantization: Literal["float32", "int8"] | None = in_output(
-        "--quantization  Number format of the weights; default: float32 for CTranslate2, int8 for Argos Translate.",
+        "--quantization  Number format of the weights; default: float32 for CTranslate2, int8 for Argos Translate. "
+        "int8 without --format: a bundle with the rounded weights of --format html.",
         click.Choice(["float32", "int8"]),
     )
     licence: str | None = in_output(
-        "--license NAME  Licence that the export's README.md names, such as cc-by-4.0.", Text(read=licence)
+        "--license NAME  Licence that the export's README.md or page names, such as cc-by-4.0.", Text(read=licence)
     )
     device: str = device_option()
     threads: int | None = threads_option()

@@ -136,8 +136,10 @@ def _end(out: Path, device: torch.device, console: Console, budget: Budget, repo
 def average_or_export(options: AverageOptions) -> None:
     """Average a run's checkpoints or several models, and write a bundle or an export."""
     form = options.form
-    refuse(options, "quantization", "needs --format ctranslate2 or argos", form not in ("ctranslate2", "argos"))
-    refuse(options, "licence", "needs --format huggingface or argos", form not in ("huggingface", "argos"))
+    rounds = form == "nmt" and options.quantization == "int8" and not options.weights
+    quantises = rounds or form in ("ctranslate2", "argos")
+    refuse(options, "quantization", "needs --format ctranslate2 or argos, or is int8 without --weights", not quantises)
+    refuse(options, "licence", "needs --format huggingface, argos or html", form in ("nmt", "ctranslate2"))
     others = options.last or options.best or form != "nmt"
     refuse(options, "weights", "cannot be combined with --last, --best or --format", others)
     if len(options.ckpts) > 1 and not options.weights:
@@ -146,6 +148,8 @@ def average_or_export(options: AverageOptions) -> None:
     check_alone("average into the same place", "without torchrun or srun; if each rank has a run of its own, ")
     if options.weights:
         _mix(options, options.weights)
+    elif rounds:
+        _write_rounded(options)
     elif options.form == "nmt":
         _write_average_alone(options, options.out)
     else:
@@ -223,13 +227,14 @@ def refresh_report(ckpts: Path, console: Console, wanted: bool = False) -> None:
 
 def export(options: AverageOptions) -> None:
     """Export a bundle or a run's averaged checkpoints, and report how the exported model's search differs."""
-    from nmt.exchange import ctranslate2, huggingface, to_marian
+    from nmt.exchange import ctranslate2, huggingface, javascript, to_marian
+    from nmt.report import translating
 
     ckpts = options.ckpts[0]
     out = options.out
     form = options.form
-    suffix = ctranslate2.ARGOS_SUFFIX
-    if form == "argos" and (out is None or out.suffix != suffix):  # the suffix spares other files
+    suffix = {"argos": ctranslate2.ARGOS_SUFFIX, "html": translating.SUFFIX}.get(form)
+    if suffix and (out is None or out.suffix != suffix):  # the suffix spares other files
         raise click.UsageError(f"--format {form} needs --out FILE{suffix}")
     if out is None:
         raise click.UsageError(f"--format {form} needs --out, the folder to write")
@@ -242,9 +247,11 @@ def export(options: AverageOptions) -> None:
         to_marian.check_expressible(bundle)
     elif form == "argos":
         ctranslate2.check_packageable(bundle)
+    elif form == "html":
+        javascript.check_expressible(bundle)
     else:
         ctranslate2.check_expressible(bundle)
-    if form != "argos":
+    if not suffix:
         check_replaceable(out, None)
     if bundle.path != ckpts:
         bundle = _write_average_alone(options, None)
@@ -264,6 +271,13 @@ def export(options: AverageOptions) -> None:
             f"Argos Translate and LibreTranslate, in {quantization}: {out}; they search with a beam and a length "
             "penalty of their own, split sentences in their own way, and have no terms and nothing to keep"
         )
+    elif form == "html":
+        translating.export_page(bundle, out, options.licence)
+        said = f"browsers, in int8: {out}; it keeps no URLs and placeholders of its own accord"
+        if not javascript.PRODUCTS.is_file():
+            said += "; slower than it could be: nmt was installed without a compiler for WebAssembly, such as clang"
+        if options.licence is None:
+            said += "; --license NAME says on the page what others may do with the weights"
     else:
         ctranslate2.export(bundle, out, quantization)
         said = (
@@ -275,6 +289,21 @@ def export(options: AverageOptions) -> None:
     if new:
         others = "spells texts of all languages with them, and keeps no output from them"
         options.console.say(f"note: {', '.join(new)} came with pieces of their own; this format {others}")
+
+
+def _write_rounded(options: AverageOptions) -> None:
+    """Write a bundle, or the average of a run, with the weights that its page would have."""
+    from nmt.exchange import javascript
+
+    if options.out is None:
+        raise click.UsageError("--quantization int8 needs --out, the bundle to write")
+    bundle, _ = resolve(options.ckpts[0])
+    javascript.check_expressible(bundle)
+    check_replaceable(options.out, MANIFEST)
+    if bundle.path != options.ckpts[0]:
+        bundle = _write_average_alone(options, None)
+    javascript.write_rounded(bundle, options.out)
+    options.console.say(f"rounded to the weights of --format html: {options.out}")
 
 
 def _mix(options: AverageOptions, shares: Sequence[float]) -> None:

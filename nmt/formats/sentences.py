@@ -104,9 +104,32 @@ class SentenceSplitter:
         self._openers = words("openers")
         self._starters = words("starters") or set(WORDS["en"]["starters"].split())
         self._never_last = self._starters | words("never_last")
-        self._end = _ends_by(STOPS + own.get("stops", ""))
+        self._stops = STOPS + own.get("stops", "")
+        self._end = _ends_by(self._stops)
         self._suffixes = tuple(words("suffixes"))
         self._ordinals = code in WORDS["marks"]["ordinals"].split()
+
+    def table(self) -> dict[str, Any]:
+        """Return all marks and word lists of the rules, as plain values for nmt/exchange/html/sentences.js."""
+        return {
+            "stops": self._stops,
+            "wide": WIDE,
+            "closing": CLOSING,
+            "opening": _OPENING,
+            "behind": "".join(_BEHIND),
+            "symbols": _SYMBOLS,
+            "emoji": _EMOJI,
+            "caseless": _CASELESS.pattern,
+            "inside": _INSIDE.pattern,
+            "beforeMore": sorted(self._before_more),
+            "beforeNumbers": sorted(self._before_numbers),
+            "beforeEither": sorted(self._before_either),
+            "openers": sorted(self._openers),
+            "starters": sorted(self._starters),
+            "neverLast": sorted(self._never_last),
+            "suffixes": sorted(self._suffixes),
+            "ordinals": self._ordinals,
+        }
 
     def split(self, text: str) -> list[str]:
         """Return a line's sentences, each with its trailing space; concatenated, they equal the line."""

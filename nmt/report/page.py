@@ -67,12 +67,15 @@ def write_page(records: Sequence[RunRecord], path: Path) -> None:
         stream.write(html.encode())
 
 
-def render(template: str, parts: Sequence[str], **values: Any) -> str:
-    """Render a template with `values` and with the styles and scripts of `parts`; the page can run no other scripts."""
+def render(template: str, parts: Sequence[str], before: Sequence[str] = (), allowed: str = "", **values: Any) -> str:
+    """Render a template with `values` and with the styles and scripts of `parts`; the page can run no other scripts.
+
+    Scripts `before` come first. `allowed` continues the sources of scripts in its security policy.
+    """
     styles = _read_parts(parts, ".css")
-    scripts = _read_parts(parts, ".js")
-    allowed = " ".join(map(_policy_source, scripts))
-    policy = f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; img-src data: blob:; font-src data:"
+    scripts = [*before, *_read_parts(parts, ".js")]
+    sources = " ".join([*map(_policy_source, scripts), allowed])
+    policy = f"default-src 'none'; script-src {sources}; style-src 'unsafe-inline'; img-src data: blob:; font-src data:"
     return JINJA.get_template(template).render(styles=styles, scripts=scripts, policy=policy, **values)
 
 

@@ -1,7 +1,12 @@
 "use strict";
-// The attention page: what is shown, its controls and its address. views.js draws.
+// What a model attends to: what is shown, its controls and its address. views.js draws; attention_page.js and
+// translator.js begin, with the sentences that their pages have.
 
-const page = JSON.parse(document.getElementById("content").textContent);
+const page = {
+  sentences: [],      // as nmt/report/attention.py describes them
+  levels: 255,        // of weights
+  hasAddress: false,  // whether the address says what is shown
+};
 const ROW = 26;        // token height in pixels; --row in attention.css
 const NAMES = {source: "source", target_in: "what has been read", target_out: "output"};
 
@@ -145,6 +150,7 @@ function texts({source, target_out: {text, words, wordOf, tokens}, probabilities
 // --- the address, which a reload or a link restores
 
 function remember() {
+  if (!page.hasAddress) return;
   const {kept} = state;
   const heads = shown().map((head) => head + 1).join(",") || "none";
   const token = {[kept && kept.side ? "attended" : "token"]: kept ? kept.index + 1 : "none"};
@@ -263,14 +269,8 @@ async function show() {
   remember();
 }
 
-function begin() {
-  recall();
-  window.addEventListener("hashchange", () => { recall(); show(); });
-  byId("sentence").replaceChildren(...page.sentences.map(({source}, index) =>
-    element("option", {value: index}, `${index + 1}. ${source.text}`)));
-  byId("sentence").addEventListener("change", (event) => change({sentence: Number(event.target.value)}));
-  byId("previous").addEventListener("click", () => change({sentence: state.sentence - 1}));
-  byId("next").addEventListener("click", () => change({sentence: state.sentence + 1}));
+/** Has keys and the size of the window change what is shown. */
+function listen() {
   document.addEventListener("keydown", (event) => {
     if (event.key === "Escape") keep(null);
   });
@@ -279,9 +279,4 @@ function begin() {
     if (state.view === "map" && room !== window.innerWidth) show();
     room = window.innerWidth;
   });
-  if (typeof DecompressionStream === "undefined") byId("readout").textContent = "This browser is too old for this page.";
-  else show();
 }
-
-// After the first paint, which the weights would delay.
-document.addEventListener("DOMContentLoaded", () => requestAnimationFrame(() => setTimeout(begin)));

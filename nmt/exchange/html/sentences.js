@@ -1,0 +1,197 @@
+"use strict";
+// How a line is split into parts, which are translated one by one: the rules of nmt/formats/sentences.py and
+// nmt/decoding/splitter.py, by the same tables of marks and abbreviations.
+
+const WORD = "\\p{L}\\p{N}_";  // characters of words, for a class; JavaScript's \w has those of English alone
+const LETTER = "\\p{L}\\p{Nl}\\p{No}";  // the same without digits, as Python has them
+const WHITE = "\\s\\x1c-\\x1f\\x85";
+const LONGEST_WORD = 40;  // characters that are looked at before a full stop
+const IS_LETTER = new RegExp(`^[${LETTER}]$`, "u");
+const LETTER_AND_STOP = new RegExp(`[${LETTER}]\\.`, "uy");
+const INITIALS = new RegExp(`^(?:[${LETTER}]\\.-?)*[${LETTER}]$`, "u");  // J, J.-P, U.S
+const HAS_WORDS = /[\p{L}\p{N}]/u;
+
+const escaped = (marks) => marks.replace(/[\\\]^[-]/g, "\\$&");  // in a class
+const matchAt = (expression, text, at) => {
+  expression.lastIndex = at;
+  return expression.exec(text);
+};
+const isLower = (text) => text === text.toLowerCase() && text !== text.toUpperCase();
+const isUpper = (text) => text === text.toUpperCase() && text !== text.toLowerCase();
+
+class SentenceSplitter {
+  constructor(table) {
+    for (const [name, value] of Object.entries(table)) this[name] = Array.isArray(value) ? new Set(value) : value;
+    const stops = escaped(this.stops), wide = escaped(this.wide), closing = escaped(this.closing), opening = escaped(this.opening);
+    const once = (name, pattern) => `(?=(?<${name}>${pattern}))\\k<${name}>`;  // does not give back what it has matched
+    const tail = once("tail", `(?:[${closing}${this.symbols}¹²³⁰-⁹]|\\[\\p{Nd}{1,3}\\])*`);
+    this.end = new RegExp(
+      `(?<![${wide}${stops}])(?:(?<wide>[${stops}]*[${wide}][${wide}${stops}]*)${once("closed", `[${closing}]*`)}[${WHITE}]*`
+      + `|${once("stop", `[${stops}]+`)}(?:[${WHITE}]»(?=[${WHITE}]|$)|${tail})(?:[${WHITE}]+|$|(?<glued>)(?=[${LETTER}])))`
+      + `|(?:(?<=[\\p{L}\\p{N}])|(?<=[\\p{L}\\p{N}][${WHITE}]))${once("emojis", `[${this.emoji}]+`)}[${WHITE}]+`
+      + `|[\\u2028\\u2029][${WHITE}]*`, "gu");
+    this.begins = new RegExp(
+      `[${opening}]*(?:[@#\`][${WORD}]|%[${WORD}(]|\\{+[${WORD}]|\\$[${LETTER}_]|\\$\\{|\\(?[a-z]\\)[${WHITE}]|https?://|www\\.|[${this.symbols}])`, "uy");
+    this.next = new RegExp(
+      `(?:<[^<>${WHITE}][^<>]{0,200}>|&#?[${WORD}]{1,8};|[^${WORD}${stops}${wide}\\u2028\\u2029]|\\.(?=[${WORD}]))*(?<word>[${WORD}]+(?:['’][${WORD}]+)?)`, "uy");
+    this.caseless = new RegExp(this.caseless, "uy");
+    this.inside = new RegExp(this.inside, "uy");
+    this.last = new RegExp(`[${WORD}.&'’\\-]*$`, "u");
+    this.smallWord = new RegExp(`(?<![${WORD}'’\\-])['’\\-]*(?<small>[${WORD}][${WORD}'’\\-]*)[${WHITE}]+(?=(?<word>[${WORD}]+))`, "gu");
+  }
+
+  /** Returns a line's sentences, each with the space behind it. */
+  split(text) {
+    const starts = [0];
+    const hasCase = text.toLowerCase() !== text;  // without capitals, a lower-case word may start a sentence
+    for (const end of text.matchAll(this.end)) {
+      const behind = end.index + end[0].length;
+      const following = matchAt(this.next, text, behind);
+      if (following && this.ends(text, starts.at(-1), end, behind, following.groups.word, hasCase)) starts.push(behind);
+    }
+    return cut(text, starts);
+  }
+
+  /** Splits where another sentence seems to begin without punctuation: A man sings A dog barks. */
+  splitUnmarked(sentence) {
+    const starts = [0];
+    for (const found of sentence.matchAll(this.smallWord)) {
+      const {small, word} = found.groups;
+      if (isLower(small[0]) && !this.neverLast.has(small) && isUpper(word[0]) && this.openers.has(word.toLowerCase()))
+        starts.push(found.index + found[0].length);
+    }
+    return cut(sentence, starts);
+  }
+
+  /** Tells whether the sentence from `start` on ends at the punctuation `end`, before `word`. */
+  ends(text, start, end, behind, word, hasCase) {
+    const {wide, closed, stop, tail, glued, emojis} = end.groups;
+    if (wide) {
+      const isApart = !closed || this.opening.includes(text[behind]) || /\s/.test(text[behind - 1]);
+      return isApart && !matchAt(this.inside, text, end.index);
+    }
+    if (emojis) return isUpper(word[0]) && this.starters.has(word.toLowerCase());
+    if (!stop) return true;  // a line or paragraph separator
+    if (glued !== undefined && !this.endsWithoutSpace(text, end.index, stop, tail, word)) return false;
+    const isCased = !(end.index && matchAt(this.caseless, text, end.index - 1)) && !matchAt(this.caseless, word, 0);
+    if (hasCase && isLower(word) && isCased && !matchAt(this.begins, text, behind)) return false;
+    const last = this.wordBefore(text, end.index, start);
+    if (stop === "..." || stop === "…") return word !== last;  // I... I do not know
+    if (stop !== ".") return !this.beforeEither.has(word.toLowerCase());  // Yahoo! Inc
+    if (IS_LETTER.test(last) && matchAt(LETTER_AND_STOP, text, behind)) return false;  // A. B. Cole; z. B.
+    return this.endsAtFullStop(last, text.startsWith(`${last}.`, start), word);
+  }
+
+  /** Tells whether punctuation with no space behind it may end a sentence: The cat.The dog, but not os.Path. */
+  endsWithoutSpace(text, at, stop, tail, word) {
+    const mark = stop.at(-1);
+    if (!".!?…".includes(mark)) return true;
+    if (!(isUpper(word[0]) && (word.length === 1 || isLower(word.slice(1))))) return false;
+    const last = this.wordBefore(text, at, 0);
+    const before = text[at - 1] ?? "";
+    const isBehindBracket = before !== "" && this.behind.includes(before);
+    if (mark !== ".") return isBehindBracket || HAS_WORDS.test(last.slice(-1));
+    const isPlaceholder = ["$", ")", "%"].includes(text[at - last.length - 1]) || (before !== "" && "}–—".includes(before));
+    const isWord = last.length > 1 && isLower(last) && /^\p{L}+$/u.test(last);
+    if (!(isBehindBracket || isPlaceholder || isWord)) return false;
+    return Boolean(tail) || this.starters.has(word.toLowerCase());
+  }
+
+  /** Tells whether a full stop between the words `last` and `word` ends a sentence, of which `last` may be the first. */
+  endsAtFullStop(last, isFirst, word) {
+    const lower = last.toLowerCase();
+    const starts = this.starters.has(word.toLowerCase());
+    if (isFirst && /^\p{Nd}+$/u.test(last)) return false;  // 1. First of a list
+    if (this.beforeMore.has(lower) || [...this.suffixes].some((suffix) => lower.endsWith(suffix))) return false;
+    if (INITIALS.test(last) && !(last.length === 1 && isLower(last))) return starts;
+    if (this.beforeNumbers.has(lower)) return !/^\p{N}/u.test(word);
+    const mayGoOn = this.beforeEither.has(lower) || (this.ordinals && /^(?:\p{Nd}{1,2}|[IVXLC]+)$/u.test(last));
+    return starts || !mayGoOn;
+  }
+
+  wordBefore(text, end, start) { return this.last.exec(text.slice(Math.max(start, end - LONGEST_WORD), end))[0]; }
+}
+
+const cut = (text, starts) => starts.map((start, index) => text.slice(start, starts[index + 1])).filter(Boolean);
+
+/** Splits lines into parts {text, start, ids}, as the model was trained to translate them. */
+class LineSplitter {
+  constructor(vocabulary, decoding, lengths, table, symbols) {
+    Object.assign(this, {vocabulary, lengths, how: decoding.split});
+    this.sentences = new SentenceSplitter(table);
+    this.longest = Math.max(1, decoding.max_source - symbols.length);
+    if (!lengths && this.how === "auto") this.how = "sentences";
+    if (lengths && ["auto", "sentences"].includes(this.how)) this.longest = Math.min(this.longest, Math.max(1, lengths.longest_source));
+  }
+
+  split(line) {
+    const text = line.trim();
+    if (!HAS_WORDS.test(text)) return [];
+    const start = line.indexOf(text);
+    const isWhole = ["length", "none"].includes(this.how) || (this.how === "auto" && this.isUsual(text));
+    const parts = [];
+    let at = start;
+    for (const group of isWhole ? [text] : this.groups(text)) {
+      parts.push(...this.cut(group.trimEnd(), at));
+      at += group.length;
+    }
+    return parts;
+  }
+
+  size(text) { return this.vocabulary.encode(text.trimEnd()).length; }
+
+  isUsual(text) {
+    const fits = this.size(text) <= Math.min(this.longest, this.lengths.source);
+    return fits && this.sentences.split(text).length <= this.lengths.sentences;
+  }
+
+  /** Returns groups of as many sentences as the training lines usually had. */
+  groups(text) {
+    const together = this.how === "auto" && this.lengths ? this.lengths.usual_sentences : 1;
+    const isShort = (sentence) => !this.lengths || 2 * this.size(sentence) <= this.lengths.source;
+    const sentences = this.sentences.split(text).flatMap((each) => isShort(each) ? [each] : this.sentences.splitUnmarked(each));
+    const groups = [];
+    let count = 0, size = 0;
+    for (const sentence of sentences) {
+      const subwords = this.size(sentence);
+      if (!groups.length || count >= Math.max(1, together) || size + subwords > this.longest) {
+        groups.push("");
+        count = size = 0;
+      }
+      groups[groups.length - 1] += sentence;
+      count += 1;
+      size += subwords;
+    }
+    return groups;
+  }
+
+  /** Cuts a text that is too long into parts of similar length. */
+  cut(text, start) {
+    const ids = this.vocabulary.encode(text);
+    if (ids.length <= this.longest) return [{text, start, ids}];
+    const ends = this.vocabulary.ends(text, ids);
+    const parts = [];
+    for (let first = 0, last; first < ids.length; first = last) {
+      const rest = ids.length - first;
+      last = ids.length;
+      if (rest > this.longest) last = this.bestCut(ids, first, first + Math.ceil(rest / Math.ceil(rest / this.longest)));
+      const from = first ? ends[first - 1] : 0;
+      const own = text.slice(from, ends[last - 1]).trim();
+      parts.push({text: own, start: start + text.indexOf(own, from), ids: ids.slice(first, last)});
+    }
+    return parts;
+  }
+
+  /** Returns the best cut near `ideal`: behind a sentence, else a clause, else before a word, else at the limit. */
+  bestCut(ids, start, ideal) {
+    const last = start + this.longest;
+    const cuts = [];
+    for (let at = start + Math.max(1, Math.floor(this.longest / 2)); at <= last; at++) cuts.push(at);
+    cuts.sort((one, other) => Math.abs(one - ideal) - Math.abs(other - ideal));
+    const piece = (at) => this.vocabulary.symbols[ids[at]];
+    const words = cuts.filter((at) => piece(at).startsWith("\u2581"));
+    for (const marks of [this.sentences.stops + this.sentences.wide, ",;:–—،؛、，；："])
+      for (const at of words.length ? words : cuts) if (marks.includes(piece(at - 1).at(-1))) return at;
+    return words[0] ?? last;
+  }
+}

@@ -1,0 +1,65 @@
+"use strict";
+// A table of terms [source, target]: where a text has a source, its translation should have the target.
+
+const IN_WORD = "[\\p{L}\\p{N}\\p{M}_]";
+
+/** Returns the place of a term in a text as [start, end], whatever its case, or null. */
+function findTerm(term, text) {
+  const literal = term.replace(/[\\^$.*+?()[\]{}|/]/g, "\\$&");
+  const before = JOINS.test(term[0]) ? `(?<!${IN_WORD})` : "";
+  const behind = JOINS.test(term.at(-1)) ? `(?!${IN_WORD})` : "";
+  const found = new RegExp(before + literal + behind, "iu").exec(text);
+  return found && [found.index, found.index + found[0].length];
+}
+
+/** Returns the terms of a text that an output lacks. */
+const lackingTerms = (terms, text, output) =>
+  terms.filter(([source, target]) => findTerm(source, text) && !output.toLowerCase().includes(target.toLowerCase()));
+
+/**
+ * Writes terms' translations in place of the words that stand for the terms, by what the model attended to.
+ * `attention` is what Translator.attention returns. Returns the new text; terms for which no word stands are not in it.
+ */
+function placeTerms(terms, attention) {
+  const places = terms.map(([source, target]) => [placeOf(source, attention), target]).filter(([place]) => place);
+  places.sort(([one], [other]) => other[0] - one[0]);  // from the end, so that the places before stay where they are
+  let {text} = attention.described.target_out;
+  let last = text.length;
+  for (const [[start, end], target] of places) {
+    if (end > last) continue;  // the same words stand for two terms
+    text = text.slice(0, start) + target + text.slice(end);
+    last = start;
+  }
+  return text;
+}
+
+/** Returns where the words of an output stand for a term as [start, end], or null. */
+function placeOf(term, {described, bytes}) {
+  const {source, target_out: output, shapes: {cross: [layers, heads, queries, keys]}} = described;
+  const [start, end] = findTerm(term, source.text) ?? [0, 0];
+  const isOfTerm = spansOf(source).map(([from, to]) => from < end && to > start);
+  const spans = spansOf(output);
+  const first = bytes.length - layers * heads * queries * keys + (layers > 1 ? heads * queries * keys : 0);
+  let changed = null;  // the span of the words that stand for the term
+  spans.forEach((span, word) => {
+    const sums = new Float64Array(isOfTerm.length);  // by word of the source
+    for (let at = first; at < bytes.length; at++) {
+      const query = Math.floor((at - first) / keys) % queries;
+      if (output.wordOf[query] === word) sums[source.wordOf[(at - first) % keys]] += bytes[at];
+    }
+    const most = sums.indexOf(Math.max(...sums));
+    if (isOfTerm[most] && span[1] > span[0]) changed = [changed?.[0] ?? span[0], span[1]];
+  });
+  return changed;
+}
+
+/** Returns where each word is in its text as [start, end]; an empty span for symbols that are no text. */
+function spansOf({words, text}) {
+  let end = 0;
+  return words.map((word) => {
+    const start = text.indexOf(word, end);
+    if (start < 0) return [end, end];
+    end = start + word.length;
+    return [start, end];
+  });
+}

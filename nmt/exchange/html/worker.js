@@ -1,0 +1,151 @@
+"use strict";
+// The translator, in a thread of its own so that the page never waits: it answers messages of the page.
+
+class Translator {
+  /** Unpacks what nmt/exchange/javascript.py has packed; throws an error if it is damaged. */
+  static async load(values, packed, code) {
+    const block = await inflated(packed);
+    const found = new Translator();
+    const compiled = code && typeof WebAssembly === "object" ? await WebAssembly.compile(fromBase64(code)).catch(() => null) : null;
+    found.isCompiled = compiled !== null;
+    found.values = values;
+    const weights = await Weights.of(block.subarray(0, values.weights), values.tensors, compiled);
+    found.model = new Transformer(values.config, weights);
+    const vocabulary = ({at, size, symbols, textless}) => new Vocabulary(block.slice(at, at + size), symbols, textless);
+    found.source = vocabulary(values.vocabularies.source);
+    found.target = vocabulary(values.vocabularies.target);
+    found.splitters = values.directions.map(({source, ofSource}) =>
+      new LineSplitter(found.source, values.decoding, values.lengths, values.sentences[source], ofSource));
+    return found;
+  }
+
+  split(line, direction) { return this.splitters[direction].split(line); }
+
+  /** Returns the best translations {text, ids, score, finished} of a part of a line; `beam` hypotheses are searched. */
+  translate(ids, direction, {nBest = 1, beam = this.values.decoding.beam} = {}) {
+    const {alpha, max_extra, min_length, no_repeat} = this.values.decoding;
+    const {ofSource, ofTarget} = this.values.directions[direction];
+    const cap = Math.min(ofSource.length + ids.length + max_extra + ofTarget.length, this.values.positions ?? Infinity);
+    const settings = {beam, nBest, alpha, cap, first: ofTarget, minLength: min_length, noRepeat: no_repeat};
+    const found = new Map();  // by text: hypotheses may differ in their subwords alone
+    for (const output of search(this.model, [...ofSource, ...ids], settings)) {
+      const text = this.target.decode(output.ids);
+      if (!found.has(text)) found.set(text, {text, words: this.target.words(output.ids).words, lacking: [], ...output});
+    }
+    return [...found.values()];
+  }
+
+  /** Returns the best translation of a part that has its terms: another one of the model, else with terms written in. */
+  translateWithTerms({text, ids}, direction, terms) {
+    const best = this.translate(ids, direction)[0] ?? {text: "", words: [], lacking: [], ids: [], finished: false};
+    const lacking = (output) => lackingTerms(terms, text, output.text);
+    if (!lacking(best).length) return best;
+    const beam = 2 * Math.max(4, this.values.decoding.beam);
+    const others = this.translate(ids, direction, {nBest: beam, beam});
+    const found = [best, ...others].reduce((one, other) => lacking(other).length < lacking(one).length ? other : one);
+    if (!lacking(found).length) return found;
+    const placed = placeTerms(lacking(found), this.attention(ids, found.ids, direction));
+    const output = {...found, text: placed, words: placed.split(" ")};
+    return {...output, lacking: lacking(output).map(([, target]) => target)};
+  }
+
+  /** Returns what the model attends to while it writes an output, as attention.js shows it, and its weights as bytes. */
+  attention(ids, output, direction) {
+    const {ofSource, ofTarget} = this.values.directions[direction];
+    const source = [...ofSource, ...ids, EOS], read = [BOS, ...ofTarget, ...output], written = [...read.slice(1), EOS];
+    const {layers, decoder_layers, heads} = this.values.config;
+    const shapes = {
+      encoder: [layers, heads, source.length, source.length],
+      decoder: [decoder_layers, heads, read.length, read.length],
+      cross: [decoder_layers, heads, read.length, source.length],
+    };
+    const starts = {encoder: 0, decoder: product(shapes.encoder)};
+    starts.cross = starts.decoder + product(shapes.decoder);
+    const bytes = new Uint8Array(starts.cross + product(shapes.cross));
+    let row = 0;  // of the step
+    const record = (kind, layer) => (query, head, weights) => {
+      const [, , queries, keys] = shapes[kind];
+      const at = starts[kind] + ((layer * heads + head) * queries + row + query) * keys;
+      weights.forEach((weight, key) => { bytes[at + key] = Math.round(LEVELS * weight); });
+    };
+    const states = this.model.encode(source, record);
+    const past = this.model.begin(states, read.length, 1);
+    const probabilities = [];
+    let words = 0;
+    for (; row < read.length; row++) {
+      words += this.model.beginsWord(read[row], "target");
+      const places = Array.from({length: row + 1}, (_, place) => place);
+      const logits = this.model.step(past, [{symbol: read[row], places, words}], record);
+      probabilities.push(Number(Math.exp(logits[written[row]] - logSumExp(logits)).toFixed(3)));
+    }
+    const described = {
+      shapes, probabilities,
+      source: this.source.words(source), target_in: this.target.words(read), target_out: this.target.words(written),
+    };
+    return {described, bytes};
+  }
+}
+
+const LEVELS = 255;  // weights are shown in so many steps
+const product = (shape) => shape.reduce((total, size) => total * size, 1);
+
+function fromBase64(text) {
+  const letters = atob(text);
+  const bytes = new Uint8Array(letters.length);
+  for (let i = 0; i < bytes.length; i++) bytes[i] = letters.charCodeAt(i);
+  return bytes;
+}
+
+async function inflated(packed) {
+  const stream = new Blob(packed.map(fromBase64)).stream().pipeThrough(new DecompressionStream("deflate"));
+  return new Uint8Array(await new Response(stream).arrayBuffer());
+}
+
+// --- messages
+
+let translator = null;
+let newest = 0;  // number of the request that is being worked on; older ones are given up
+const known = new Map();  // translations of parts, by all that they depend on
+
+const breathe = () => new Promise((resolve) => { setTimeout(resolve); });  // so that a newer request may come
+
+async function answer({kind, number, ...asked}) {
+  const reply = (message) => self.postMessage({kind, number, ...message});
+  if (kind === "load") {
+    translator = await Translator.load(asked.values, asked.packed, asked.code);
+    reply({isCompiled: translator.isCompiled});
+  } else if (kind === "lines") {
+    await translateLines(number, asked, reply);
+  } else if (kind === "others") {
+    reply({outputs: translator.translate(asked.ids, asked.direction, {nBest: asked.beam, beam: asked.beam})});
+  } else if (kind === "keep") {
+    known.set(asked.key, asked.output);
+  } else {
+    reply(translator.attention(asked.ids, asked.output, asked.direction));
+  }
+}
+
+/** Splits lines, tells their parts, and then tells the translation of each part that has not come before. */
+async function translateLines(number, {lines, direction, terms}, reply) {
+  newest = number;
+  const keyOf = ({text}) => JSON.stringify([direction, text, terms.filter(([source]) => findTerm(source, text))]);
+  const parts = lines.map((line) => translator.split(line, direction));
+  reply({parts: parts.map((ofLine) => ofLine.map((part) => ({...part, key: keyOf(part), output: known.get(keyOf(part))})))});
+  for (const part of parts.flat()) {
+    const key = keyOf(part);
+    if (known.has(key)) continue;
+    await breathe();
+    if (number !== newest) return;
+    known.set(key, translator.translateWithTerms(part, direction, terms));
+    reply({key, output: known.get(key)});
+  }
+  reply({done: true});
+}
+
+self.onmessage = async ({data}) => {
+  try {
+    await answer(data);
+  } catch (error) {
+    self.postMessage({kind: data.kind, number: data.number, problem: String(error.message ?? error)});
+  }
+};

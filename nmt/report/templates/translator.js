@@ -1,0 +1,280 @@
+"use strict";
+// The page of a translator: it shows what the worker of nmt/exchange/html/worker.js answers. All that comes from a text
+// or a model is set as text, never as markup.
+
+const WAIT = 150;  // milliseconds without a key before a text is translated
+const MANY = 20, SELDOM = 500;  // sentences from which on a text is drawn anew only every so many milliseconds
+const content = JSON.parse(byId("content").textContent);
+
+const text = {
+  lines: [],      // of the source
+  parts: [],      // of each line: {text, start, ids, output}; null before they are known
+  direction: 0,   // of content.values.directions
+  chosen: null,   // the part whose other translations are shown
+};
+
+// --- the worker
+
+const worker = startWorker();
+const waiting = new Map();  // what is called with the answers to a request, by its number
+let requests = 0, newest = 0;
+
+function startWorker() {
+  const address = URL.createObjectURL(new Blob([byId("worker").textContent], {type: "text/javascript"}));
+  try {
+    return new Worker(address);
+  } catch (error) {
+    fail(`this browser starts no worker: ${error.message}`);
+    return null;
+  }
+}
+
+/** Sends a request; `then` is called with each of its answers. */
+function ask(message, then) {
+  requests += 1;
+  waiting.set(requests, then);
+  worker.postMessage({number: requests, ...message});
+  return requests;
+}
+
+function hear({data}) {
+  if (data.problem) {
+    const damaged = data.kind === "load" ? "This file is damaged or was not saved as a whole: get it again. " : "";
+    fail(`${damaged}(${data.problem})`);
+    return;
+  }
+  waiting.get(data.number)?.(data);
+}
+
+function fail(problem) {
+  byId("status").textContent = problem;
+  byId("status").className = "problem";
+  byId("progress").hidden = true;
+}
+
+function tell(message) {
+  byId("status").className = "";
+  byId("status").textContent = message;
+}
+
+// --- translating what is typed
+
+let timer = 0;
+
+function changed() {
+  clearTimeout(timer);
+  timer = setTimeout(translate, WAIT);
+}
+
+function translate() {
+  const lines = byId("text").value.split(/\r?\n/);
+  newest = ask({kind: "lines", lines, direction: text.direction, terms: termsOf(byId("terms").value)}, (answer) => {
+    if (answer.number !== newest) return;
+    if (answer.parts) begun(lines, answer.parts);
+    if (answer.output) translated(answer);
+    if (answer.done) draw();
+    if (answer.done || answer.parts) progress();
+  });
+}
+
+function begun(lines, parts) {
+  text.lines = lines;
+  text.parts = parts;
+  if (!parts.flat().some((part) => part.text === text.chosen?.text)) choose(null);
+  draw();
+}
+
+function translated(answer) {
+  const parts = text.parts.flat();
+  for (const part of parts) if (part.key === answer.key) part.output = answer.output;
+  drawing ||= setTimeout(draw, parts.length > MANY ? SELDOM : 0);
+  progress();
+}
+
+function progress() {
+  const parts = text.parts.flat();
+  const done = parts.filter(({output}) => output).length;
+  const isUnderWay = done < parts.length;
+  byId("progress").hidden = !(isUnderWay && parts.length > 1);
+  byId("progress").max = Math.max(1, parts.length);
+  byId("progress").value = done;
+  const sentences = `${parts.length} ${parts.length === 1 ? "sentence" : "sentences"}`;
+  if (isUnderWay) tell(parts.length > 1 ? `${done} of ${sentences} …` : "…");
+  else tell(parts.length ? `${sentences} translated.` : "Ready.");
+}
+
+/** Returns the terms of a table: [source, translation] per line. */
+function termsOf(table) {
+  const lines = table.split(/\r?\n/).map((line) => line.split(/\t|=/, 2).map((each) => each.trim()));
+  return lines.filter(([source, target]) => source && target);
+}
+
+// --- the translation
+
+let drawing = 0;  // the timer of the next drawing
+
+function draw() {
+  clearTimeout(drawing);
+  drawing = 0;
+  const focused = [...byId("result").querySelectorAll("button")].indexOf(document.activeElement);
+  const lines = text.lines.map((line, index) => {
+    const parts = text.parts[index];
+    const between = gaps(line, parts, parts.map(({output}) => output?.text ?? "…"));
+    return [...parts.flatMap((part, at) => [between[at], partElement(part)]), between.at(-1)];
+  });
+  byId("result").replaceChildren(...lines.flatMap((line, index) => index ? ["\n", ...line] : line));
+  rove(byId("result"));
+  byId("result").querySelectorAll("button")[focused]?.focus({preventScroll: true});
+}
+
+/** Returns a part's translation as a row of words, which show what the model attended to while it wrote them. */
+function partElement(part) {
+  if (!part.output) return element("span", {className: "waiting"}, "…");
+  const {words, text: whole, lacking = []} = part.output;
+  const pieces = [];
+  let end = 0;
+  words.forEach((word, index) => {
+    const start = whole.indexOf(word, end);
+    if (start < 0) return;
+    const button = element("button", {type: "button"}, word);
+    button.addEventListener("pointerenter", () => attend(part, index));
+    button.addEventListener("focus", () => attend(part, index));
+    button.addEventListener("click", () => choose(part, true));
+    pieces.push(whole.slice(end, start), button);
+    end = start + word.length;
+  });
+  const rest = lacking.length ? element("span", {className: "lacks"}, ` (lacks: ${lacking.join(", ")})`) : "";
+  const made = element("span", {className: part.text === text.chosen?.text ? "part chosen" : "part"}, ...pieces, whole.slice(end), rest);
+  made.part = part;
+  return made;
+}
+
+/** Returns the whole translation as text. */
+const translation = () => text.lines.map((line, index) => {
+  const texts = text.parts[index].map(({output}) => output?.text ?? "…");
+  const between = gaps(line, text.parts[index], texts);
+  return texts.map((each, at) => between[at] + each).join("") + between.at(-1);
+}).join("\n");
+
+// --- one sentence
+
+/** Shows a part's other translations, if `withOthers`, and what the model attends to; null shows nothing. */
+function choose(part, withOthers = false) {
+  const isOther = part?.text !== text.chosen?.text;
+  text.chosen = part;
+  byId("chosen").hidden = !part;
+  byId("result").querySelectorAll(".part").forEach((each) => each.classList.toggle("chosen", each.part.text === part?.text));
+  if (isOther) byId("others").replaceChildren();
+  if (!part || !withOthers) return;
+  tell("Searching for other translations …");
+  const beam = Math.max(5, content.values.decoding.beam);
+  ask({kind: "others", ids: part.ids, direction: text.direction, beam}, ({outputs}) => {
+    if (part.text !== text.chosen?.text) return;
+    byId("others").replaceChildren(...outputs.map((output) => other(part, output)));
+    tell(`${outputs.length} translations of this sentence are listed.`);
+  });
+}
+
+function other(part, output) {
+  const button = element("button", {type: "button", "aria-pressed": String(output.text === part.output.text)}, output.text);
+  button.addEventListener("click", () => {
+    for (const each of text.parts.flat()) if (each.key === part.key) each.output = output;
+    ask({kind: "keep", key: part.key, output}, () => {});
+    draw();
+    for (const each of byId("others").querySelectorAll("button")) each.setAttribute("aria-pressed", String(each === button));
+    attend(part, null);
+  });
+  return element("li", {dir: "auto"}, button);
+}
+
+let looked = "";  // what the picture shows
+
+/** Shows what the model attended to while it wrote a part's translation, with one of its words chosen, if any. */
+function attend(part, word) {
+  choose(part);
+  const key = `${part.text}\n${part.output.text}`;
+  const pick = () => {
+    const added = page.sentences[0].target_out.words.length - 1 - part.output.words.length;  // symbols of languages
+    Object.assign(state, {kind: state.kind === "encoder" ? "cross" : state.kind, unit: "words", hovered: null});
+    state.kept = word === null ? undefined : {side: 0, index: word + Math.max(0, added)};
+    show();
+  };
+  if (key === looked) {
+    pick();
+    return;
+  }
+  ask({kind: "attention", ids: part.ids, output: part.output.ids, direction: text.direction}, ({described, bytes}) => {
+    if (part.text !== text.chosen?.text) return;
+    looked = key;
+    page.sentences = [described];
+    inflated.set(0, bytes);
+    delete byId("output").dataset.sentence;
+    const [layers, heads] = described.shapes.cross;
+    Object.assign(state, {layer: Math.min(state.layer, layers - 1), heads: state.heads.size ? state.heads : new Set(range(heads))});
+    pick();
+  });
+}
+
+// --- the page
+
+/** Returns the name of a language in English by its code, which is shown if it has none. */
+function nameOf(code) {
+  try {
+    return new Intl.DisplayNames(["en"], {type: "language"}).of(code.replace("_", "-"));
+  } catch {
+    return code;
+  }
+}
+
+/** Fills the choices of languages, which are shown if there are several. */
+function languages() {
+  const {directions} = content.values;
+  const from = byId("from"), to = byId("to");
+  const fill = (select, codes) => {
+    const kept = select.value;
+    select.replaceChildren(...[...new Set(codes)].map((code) => element("option", {value: code}, nameOf(code))));
+    if (codes.includes(kept)) select.value = kept;
+    select.hidden = new Set(codes).size < 2;
+  };
+  const fillTargets = () => fill(to, directions.filter(({source}) => source === from.value).map(({target}) => target));
+  const chosen = () => {
+    text.direction = directions.findIndex(({source, target}) => source === from.value && target === to.value);
+    const {source, target} = directions[text.direction];
+    byId("text").lang = source;
+    byId("result").lang = target;
+    document.querySelector("label[for=text]").textContent = nameOf(source);
+    byId("translation").textContent = nameOf(target);
+  };
+  fill(from, directions.map(({source}) => source));
+  fillTargets();
+  chosen();
+  from.addEventListener("change", () => { fillTargets(); chosen(); translate(); });
+  to.addEventListener("change", () => { chosen(); translate(); });
+}
+
+async function copy() {
+  try {
+    await navigator.clipboard.writeText(translation());
+    tell("Copied.");
+  } catch {  // pages from a disk may not be allowed to
+    getSelection().selectAllChildren(byId("result"));
+    tell(document.execCommand("copy") ? "Copied." : "Press Ctrl+C to copy what is selected.");
+  }
+}
+
+languages();
+listen();
+byId("text").addEventListener("input", changed);
+byId("terms").addEventListener("input", changed);
+byId("clear").addEventListener("click", () => { byId("text").value = ""; translate(); byId("text").focus(); });
+byId("copy").addEventListener("click", copy);
+if (worker) {
+  worker.onmessage = hear;
+  worker.onerror = ({message}) => fail(message);
+  const packed = [...document.querySelectorAll(".packed")].map((piece) => piece.textContent);
+  ask({kind: "load", values: content.values, packed, code: byId("products").textContent}, () => {
+    for (const piece of document.querySelectorAll(".packed")) piece.remove();  // the worker has them
+    translate();
+  });
+  byId("text").focus();
+}

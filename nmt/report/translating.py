@@ -1,0 +1,70 @@
+"""A translator as a page: one HTML file that translates by itself, offline, in any browser."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import date
+from pathlib import Path
+
+from nmt import __version__
+from nmt.checkpoint.reading import Bundle
+from nmt.exchange import javascript
+from nmt.report.page import render
+from nmt.report.record import read_run
+from nmt.system.console import figure
+from nmt.system.errors import UserError
+from nmt.system.files import whole_file
+
+SUFFIX = ".html"
+PARTS = ("colours", "attention", "views", "translator")
+WORKER = "'wasm-unsafe-eval'; worker-src blob:"
+"""What the page's policy allows besides its own scripts: WebAssembly, in a worker that it makes itself"""
+
+
+def export_page(bundle: Bundle, path: Path, licence: str | None) -> None:
+    """Export a translator as a page; `licence`, if known, is named on it. An existing file is replaced.
+
+    Raise UserError if a page cannot have the model, the bundle is damaged, or the file cannot be written.
+    """
+    javascript.check_expressible(bundle)
+    values, block = javascript.described(bundle)
+    sources, targets = zip(*bundle.recipe.data.directions, strict=True)
+    languages = f"{', '.join(dict.fromkeys(sources))} to {', '.join(dict.fromkeys(targets))}"
+    html = render(
+        "translator.html",
+        PARTS,
+        before=[javascript.script("joining")],
+        allowed=WORKER,
+        title=f"Translator, {languages}",
+        facts=list(_facts(bundle, languages, licence)),
+        content={"values": values},
+        worker=javascript.script(),
+        products=javascript.compiled(),
+        packed=block.packed(),
+    )
+    with whole_file(path) as stream:
+        stream.write(html.encode())
+
+
+def _facts(bundle: Bundle, languages: str, licence: str | None) -> Iterator[tuple[str, str]]:
+    """Yield what the page says of the translator, as pairs of name and value."""
+    yield "Name", bundle.recipe.name
+    yield "Languages", languages
+    yield "Licence of the weights", licence or "not stated"
+    pairs = _trained_pairs(bundle)
+    if pairs is not None:
+        yield "Trained on", f"{pairs:,} pairs"
+    for name, value in bundle.scores.items():
+        label = bundle.task.labels.get(name, name)
+        yield f"Dev {label}", figure(value)
+    yield "Parameters", f"{sum(weight.numel() for weight in bundle.weights().values()):,}, in 8 bits each"
+    yield "Exported", f"{date.today().isoformat()}, by nmt {__version__}"
+
+
+def _trained_pairs(bundle: Bundle) -> int | None:
+    """Return how many pairs the run of a bundle was trained on, if its folder tells."""
+    try:
+        data = read_run(bundle.path.parent).about.data
+    except UserError:
+        return None
+    return data["train"].kept if "train" in data else None

@@ -1,0 +1,182 @@
+"""The scripts of a translator's page, run by node beside what they repeat: tokenizer, sentences, model and search."""
+
+import base64
+import random
+import unicodedata
+from itertools import pairwise
+
+import node
+import pytest
+import torch
+from random_bundle import random_bundle, sentence, tokenizer_of_words, write_bundle
+from reference_search import random_model
+
+import nmt
+from nmt.exchange import javascript
+from nmt.formats.sentences import SentenceSplitter
+from nmt.recipe import Decoding, TokenizerSettings
+from nmt.system.errors import UserError
+from nmt.text.vocabulary import BOS, EOS, Vocabulary
+
+VARIANTS = [
+    {"liking": 2.0, "norm": "post", "tie_embeddings": "all"},
+    {"liking": 4.0, "norm": "pre", "tie_embeddings": "target", "positions": "learned", "max_positions": 90}
+    | {"activation": "silu", "attention_bias": True, "output_bias": True, "d_k": 5, "d_v": 7},
+    {"liking": 4.0, "norm": "pre", "positions": "fairseq", "heads": 3, "d_k": 4, "d_v": 4, "decoder_layers": 1},
+    {"liking": 4.0, "activation": "gelu", "positions": "words", "d_model": 24, "decoder_layers": 3, "layers": 1},
+]
+SCRIPTS = ["αβγδεζηθ", "абвгдежз", "ابتثجحخد", "कखगघङचछज", "的一是不了人我在", "가나다라마바사아", "abcdefgh"]
+ODD = [
+    "",
+    "  two  spaces ",
+    "\u2581 mark",
+    "a\tb\u00a0c\u00adx\u200b",
+    "🎉 👩‍👩‍👧",
+    "\ufeffbom",
+    "</s> <0x41>",
+    "a" * 99,
+    "e\u0301\u0323",
+]
+TEXTS = [
+    'He came at 3 p.m. Dr. Smith left. "Really?" she asked. I... I do not know. Yahoo! Inc. grew.',
+    "Das ist z. B. am 3. Mai so. Er kam.Der Hund bellt! (Ja.) Nein.",
+    "今天很好。你呢？「好。」他说。 A.B. Cole saw os.Path 😀 The end",
+    "Он пришёл. П. И. Чайковский здесь… Да?! нет",
+    "",
+]
+
+
+def bundle_of(path, liking=2.0, decoding=None, **model):
+    shared = model.setdefault("tie_embeddings", "none") == "all"
+    tokenizer = tokenizer_of_words(shared)
+    model.setdefault("norm_epsilon", 0.3)  # a smaller one makes random models sensitive to rounding in fp32
+    transformer = random_model(len(tokenizer.source), len(tokenizer.target), EOS, liking, 3, **model)
+    if model.get("positions") == "words":  # the bundle's are those of its pieces
+        transformer._starts = [torch.tensor(side.starts()) for side in (tokenizer.source, tokenizer.target)]
+    with torch.no_grad():
+        transformer.output_embedding.weight[: BOS + 1] *= 0.5
+    return write_bundle(path, transformer, shared, decoding or Decoding(max_source=70, max_extra=9, beam=3))
+
+
+def translated(bundle, *requests, code=""):
+    """The answers of a page's worker to requests, but for that to the first one, which loads the model."""
+    values, block = javascript.described(bundle)
+    load = {"kind": "load", "number": 0, "values": values, "packed": block.packed(), "code": code}
+    loaded, *answers = node.run(messages=[load, *requests])
+    assert loaded == {"kind": "load", "number": 0, "isCompiled": bool(code)}
+    return answers
+
+
+@pytest.mark.parametrize("variant", VARIANTS, ids=["post", "pre-learned", "fairseq", "words"])
+@pytest.mark.parametrize("is_compiled", [False, True], ids=["JavaScript", "WebAssembly"])
+def test_page_finds_the_hypotheses_of_its_rounded_weights(variant, is_compiled, tmp_path):
+    if is_compiled and not javascript.PRODUCTS.is_file():
+        pytest.skip("needs products.wasm, which setup.py compiles with clang and lld, or ziglang")
+    bundle = bundle_of(tmp_path / "bundle", **variant)
+    rounded = nmt.load(javascript.write_rounded(bundle, tmp_path / "rounded").path)
+    texts = [sentence(seed) for seed in range(3)]
+    encode = rounded.tokenizer.source.encode
+    requests = [{"kind": "others", "number": 1, "ids": encode(text), "direction": 0, "beam": 3} for text in texts]
+    answers = translated(bundle, *requests, code=javascript.compiled() if is_compiled else "")
+    for answer, result in zip(answers, rounded.stream(texts, n_best=3), strict=True):
+        best = answer["outputs"][0]
+        assert best["ids"] == result.ids[0]
+        assert best["score"] == pytest.approx(result.scores[0], abs=1e-4)
+
+
+def test_page_follows_the_rules_of_decoding(tmp_path):
+    decoding = Decoding(max_source=70, max_extra=9, beam=1, min_length=6, no_repeat=2)
+    bundle = bundle_of(tmp_path / "bundle", decoding=decoding, **VARIANTS[1])
+    rounded = nmt.load(javascript.write_rounded(bundle, tmp_path / "rounded").path)
+    lines = [sentence(seed) for seed in range(3)]
+    answers = translated(bundle, {"kind": "lines", "number": 1, "lines": lines, "direction": 0, "terms": []})
+    found = [answer["output"]["ids"] for answer in answers[1:-1]]
+    assert found == [result.ids[0] for result in rounded.stream(lines)]
+    assert all(len(ids) >= 6 and len(set(pairwise(ids))) == len(ids) - 1 for ids in found)
+
+
+def test_page_shows_the_attention_of_the_model(tmp_path):
+    bundle = bundle_of(tmp_path / "bundle", **VARIANTS[1])
+    rounded = nmt.load(javascript.write_rounded(bundle, tmp_path / "rounded").path)
+    text, output = sentence(1), "TREE the"
+    ids = [rounded.tokenizer.source.encode(text), rounded.tokenizer.target.encode(output)]
+    request = {"kind": "attention", "number": 1, "ids": ids[0], "output": ids[1], "direction": 0}
+    (answer,) = translated(bundle, request)
+    wanted = rounded.attention(text, output)
+    assert answer["described"]["target_out"]["words"] == wanted.target_out.words
+    assert answer["described"]["source"]["wordOf"] == wanted.source.word_of
+    weights = torch.cat([torch.tensor(each).flatten() for each in (wanted.encoder, wanted.decoder, wanted.cross)])
+    assert answer["bytes"] == pytest.approx((255 * weights).tolist(), abs=0.51)
+
+
+def test_terms_are_in_the_translation_or_are_said_to_be_lacking(tmp_path):
+    bundle = bundle_of(tmp_path / "bundle", **VARIANTS[0])
+    terms = [["tree", "Baum"], ["nothing", "nichts"]]
+    request = {"kind": "lines", "number": 1, "lines": ["the tree sees", "the cat"], "direction": 0, "terms": terms}
+    _, with_term, without, _ = translated(bundle, request)
+    assert "Baum" in with_term["output"]["text"] or with_term["output"]["lacking"] == ["Baum"]
+    assert without["output"]["lacking"] == []
+
+
+def test_term_replaces_the_words_that_attend_to_it():
+    source = {"words": ["a", "big", "dog", "</s>"], "wordOf": [0, 1, 2, 2, 3], "text": "a big dog"}
+    output = {"words": ["ein", "großer", "Hund", "</s>"], "wordOf": [0, 1, 2, 3], "text": "ein großer Hund"}
+    weights = [[9, 0, 0, 0, 0], [0, 9, 1, 1, 0], [0, 6, 5, 4, 0], [0, 0, 0, 0, 9]]  # two subwords of dog: 5 + 4 > 6
+    attention = {
+        "described": {"source": source, "target_out": output, "shapes": {"cross": [1, 1, 4, 5]}},
+        "bytes": [weight for row in weights for weight in row],
+    }
+    place = "([terms, attention]) => placeTerms(terms, attention)"
+    assert node.call(place, [[["dog", "Köter"]], attention]) == "ein großer Köter"
+    assert node.call(place, [[["big", "riesiger"], ["dog", "Köter"]], attention]) == "ein riesiger Köter"
+    assert node.call(place, [[["big dog", "Köter"], ["cat", "Katze"]], attention]) == "ein Köter"
+
+
+@pytest.mark.parametrize(("algorithm", "normalization"), [("bpe", "plain"), ("unigram", "none")])
+def test_tokenizer_equals_sentencepiece(algorithm, normalization):
+    draw = random.Random(1)
+    words = [
+        [draw.choice(letters) * draw.randint(1, 2) + draw.choice(letters) for _ in range(40)] for letters in SCRIPTS
+    ]
+    lines = [" ".join(draw.choices(draw.choice(words), k=draw.randint(1, 12))) for _ in range(600)]
+    settings = TokenizerSettings(algorithm=algorithm, vocab_size=480, normalization=normalization)
+    vocabulary = Vocabulary.train("all", iter(lines), settings, lambda line: None, 1)
+    texts = [*lines[:100], *(unicodedata.normalize("NFD", line) + "é…" for line in lines[:100]), *ODD]
+    given = {"file": base64.b64encode(vocabulary.serialized).decode(), "texts": texts}
+    encode = "({file, texts}) => texts.map((text) => new Vocabulary(fromBase64(file)).encode(text))"
+    decode = "({file, ids}) => ids.map((each) => new Vocabulary(fromBase64(file)).decode(each))"
+    ids = vocabulary.encode_all(texts)
+    assert node.call(encode, given) == ids
+    assert node.call(decode, {**given, "ids": ids}) == [vocabulary.decode(each).strip(" ") for each in ids]
+
+
+def test_lines_are_split_by_the_rules_of_the_language():
+    for language in ("en", "de", "ru"):
+        splitter = SentenceSplitter(language)
+        given = {"table": splitter.table(), "texts": TEXTS}
+        split = "({table, texts}) => texts.map((text) => new SentenceSplitter(table).split(text))"
+        assert node.call(split, given) == [splitter.split(text) for text in TEXTS]
+
+
+def test_damage_is_told(tmp_path):
+    values, block = javascript.described(random_bundle(tmp_path / "bundle"))
+    (packed,) = block.packed()
+    swapped = packed[:900] + packed[901:1000] + packed[900] + packed[1000:]
+    for damaged in (swapped, packed[:-400]):
+        load = {"kind": "load", "number": 0, "values": values, "packed": [damaged], "code": ""}
+        (answer,) = node.run(messages=[load])
+        assert answer["problem"]
+
+
+def test_every_weight_is_within_half_a_step(tmp_path):
+    bundle = random_bundle(tmp_path / "bundle")
+    rounded = javascript.write_rounded(bundle, tmp_path / "rounded").weights()
+    for name, weight in bundle.weights().items():
+        steps = weight.abs().amax(-1, keepdim=True) / javascript.LEVELS if weight.dim() == 2 else torch.zeros(1)
+        assert ((weight - rounded[name]).abs() <= 0.501 * steps).all()
+
+
+def test_too_large_models_are_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(javascript, "LARGEST", 1000)
+    with pytest.raises(UserError, match="parameters, and a page holds up to 1,000"):
+        javascript.described(random_bundle(tmp_path / "bundle"))

@@ -1,0 +1,90 @@
+"""The page of a translator: what is in the file, and in a browser."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from browser import SCHEMES, chromium, opened
+from random_bundle import random_bundle, sentence
+
+from nmt.exchange import javascript
+from nmt.report.translating import export_page
+
+HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>"
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("page")
+    bundle = random_bundle(folder / "bundle", info={"scores": {"chrf": 12.345}})
+    export_page(bundle, folder / "page.html", HOSTILE)
+    return folder / "page.html"
+
+
+def test_page_allows_no_network_and_no_other_script(page: Path) -> None:
+    html = page.read_text("utf-8")
+    (policy,) = re.findall(r'Content-Security-Policy" content="([^"]*)"', html)
+    rules = dict(rule.strip().split(" ", 1) for rule in policy.replace("&#39;", "'").split(";"))
+    assert rules["default-src"] == "'none'"
+    assert rules["worker-src"] == "blob:"
+    assert re.fullmatch(r"('sha256-[^']*' )+'wasm-unsafe-eval'", rules["script-src"])
+    assert "connect-src" not in rules
+
+
+def test_page_says_what_it_is_and_shows_text_as_text(page: Path) -> None:
+    html = page.read_text("utf-8")
+    assert "<dd>random</dd>" in html
+    assert "<dd>12.3" in html
+    assert HOSTILE not in html
+    assert "&lt;/script&gt;&lt;script&gt;alert(1)" in html
+    assert html.count("<script") == html.count("</script>")
+
+
+def test_no_script_would_end_its_element() -> None:
+    assert not re.search("</script|<!--", javascript.script(), re.IGNORECASE)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("width", [390, 1024])
+def test_page_translates_in_a_browser(page: Path, width: int) -> None:
+    texts = [sentence(1), f"{sentence(2)} {HOSTILE}"]
+    with chromium() as browser, opened(browser, page, width, SCHEMES[width > 400]) as shown:
+        tab: Any = shown.page
+        tab.locator("#status", has_text="Ready.").wait_for()
+        tab.keyboard.insert_text("\n".join(texts))  # the box has the focus
+        tab.locator("#result .part").nth(1).wait_for()
+        tab.locator("#status", has_text="translated.").wait_for()
+        tab.locator("#result button").first.focus()
+        tab.keyboard.press("Enter")
+        tab.locator("#status", has_text="are listed.").wait_for()
+        tab.locator("#stage .tokens").first.wait_for()
+        assert tab.locator("#source").inner_text() == texts[0]
+        assert tab.locator("script").count() == tab.locator("body > script, head > script").count()
+        assert shown.overflow() <= 0
+        assert shown.findings() == []
+        assert shown.errors == []
+        assert shown.requests == []
+
+
+def test_average_writes_pages_and_bundles_of_their_weights(nmt: Any, page: Path, tmp_path: Path) -> None:
+    bundle = page.parent / "bundle"
+    done = nmt("average", bundle, "--format", "html", "--out", tmp_path / "en_de.html", "--license", "CC-BY-4.0")
+    assert done.code == 0, done.err
+    assert f"exported for browsers, in int8: {tmp_path / 'en_de.html'}; " in done.err
+    assert "<dd>cc-by-4.0</dd>" in (tmp_path / "en_de.html").read_text("utf-8")
+    assert "--license NAME" in nmt("average", bundle, "--format", "html", "--out", tmp_path / "en_de.html").err
+    assert nmt("average", bundle, "--quantization", "int8", "--out", tmp_path / "rounded").code == 0
+    assert (tmp_path / "rounded/model.safetensors").stat().st_size == (bundle / "model.safetensors").stat().st_size
+    refused = {
+        ("--format", "html", "--out", tmp_path / "page"): "--format html needs --out FILE.html",
+        ("--format", "html", "--out", tmp_path / "a.html", "--quantization", "int8"): "--quantization needs",
+        ("--quantization", "float32", "--out", tmp_path / "b"): "--quantization needs",
+        ("--quantization", "int8"): "--quantization int8 needs --out",
+    }
+    for options, message in refused.items():
+        done = nmt("average", bundle, *options)
+        assert done.code == 2
+        assert message in done.err
