@@ -23,6 +23,7 @@ VARIANTS = [
     {"liking": 4.0, "norm": "pre", "tie_embeddings": "target", "positions": "learned", "max_positions": 90}
     | {"activation": "silu", "attention_bias": True, "output_bias": True, "d_k": 5, "d_v": 7},
     {"liking": 4.0, "norm": "pre", "positions": "fairseq", "heads": 3, "d_k": 4, "d_v": 4, "decoder_layers": 1},
+    {"liking": 2.0, "positions": "marian"},
     {"liking": 4.0, "activation": "gelu", "positions": "words", "d_model": 24, "decoder_layers": 3, "layers": 1},
 ]
 SCRIPTS = ["αβγδεζηθ", "абвгдежз", "ابتثجحخد", "कखगघङचछज", "的一是不了人我在", "가나다라마바사아", "abcdefgh"]
@@ -67,7 +68,7 @@ def translated(bundle, *requests, code=""):
     return answers
 
 
-@pytest.mark.parametrize("variant", VARIANTS, ids=["post", "pre-learned", "fairseq", "words"])
+@pytest.mark.parametrize("variant", VARIANTS, ids=["post", "pre-learned", "fairseq", "marian", "words"])
 @pytest.mark.parametrize("is_compiled", [False, True], ids=["JavaScript", "WebAssembly"])
 def test_page_finds_the_hypotheses_of_its_rounded_weights(variant, is_compiled, tmp_path):
     if is_compiled and not javascript.PRODUCTS.is_file():

@@ -178,7 +178,7 @@ class Transformer {
       addTimes(1, sinusoids(position, width / 2, BASE), 0, out.subarray(to, to + width / 2));
       addTimes(1, sinusoids(word, width / 2, WORD_BASE), 0, out.subarray(to + width / 2, to + width));
     } else {
-      const encode = positions === "fairseq" ? sinesFirst : sinusoids;
+      const encode = {fairseq: sinesFirst, marian: sinusoidsOfMarian}[positions] ?? sinusoids;
       addTimes(1, encode(position, width, BASE), 0, out.subarray(to, to + width));
     }
   }
@@ -241,13 +241,13 @@ function softmax(x) {
 
 const tables = new Map();  // encodings that have been computed before
 
-/** Returns PE(p, 2i) = sin(p / base^(2i / width)), and PE(p, 2i+1), which is the cosine. */
-function sinusoids(position, width, base) {
-  const key = `${position} ${width} ${base}`;
+/** Returns PE(p, 2i) = sin(p / base^(2i / divisor)), and PE(p, 2i+1), which is the cosine. */
+function sinusoids(position, width, base, divisor = width) {
+  const key = `${position} ${width} ${base} ${divisor}`;
   if (!tables.has(key)) {
     const encoding = new Float32Array(width);
     for (let i = 0; i < width; i += 2) {
-      const angle = position * base ** (-i / width);
+      const angle = position * base ** (-i / divisor);
       encoding[i] = Math.sin(angle);
       encoding[i + 1] = Math.cos(angle);
     }
@@ -255,6 +255,9 @@ function sinusoids(position, width, base) {
   }
   return tables.get(key);
 }
+
+/** Returns the same as Marian has it: with 1 / base as the last rate. */
+function sinusoidsOfMarian(position, width, base) { return sinusoids(position, width, base, width - 2); }
 
 /** Returns the same as fairseq has it: positions from 2, all sines before all cosines, and 1 / base as the last rate. */
 function sinesFirst(position, width, base) {
