@@ -103,7 +103,7 @@ def test_a_closed_descriptor_is_not_given_to_the_next_file(tmp_path: Path) -> No
 
 
 def test_an_error_of_ours_is_one_line(nmt: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nmt.commands.score.read_input", Mock(side_effect=RuntimeError("one\ntwo")))
+    monkeypatch.setattr("nmt.commands.score_texts.read_input", Mock(side_effect=RuntimeError("one\ntwo")))
     done = nmt("score", __file__)
     assert done.code == 1
     assert re.fullmatch(r"error: RuntimeError: one\\ntwo\nhint: [^\n]+\n", done.err)

@@ -53,7 +53,7 @@ def assert_nothing_done(nmt: Callable[..., Any], folder: Path, line: str, code: 
         ("translate --beem 3", "hint: did you mean --beam?"),
         ("translate --beam x", "hint: --beam N: Beam size; 1 is greedy search. [x>=1]"),
         ("translate --beam", "hint: --beam N: Beam size"),  # the value is missing
-        ("train", "hint: for example nmt train my.yaml; nmt train --help"),
+        ("train", "hint: for example nmt train pairs.en-de.tsv; nmt train --help"),
         ("score", "hint: for example nmt score test.de output.de; nmt score --help"),
         ("--version=3", "hint: nmt --help"),
         (
@@ -115,9 +115,9 @@ def assert_nothing_done(nmt: Callable[..., Any], folder: Path, line: str, code: 
         ("average ckpts --last auto --best 2", "--last cannot be combined with --best"),
         ("average ckpts --format huggingface", "--format huggingface needs --out, the folder to write"),
         ("average ckpts --format argos --out one", "--format argos needs --out FILE.argosmodel"),
-        ("average ckpts --license mit", "--license needs --format huggingface or argos"),
+        ("average ckpts --license mit", "--license needs --format huggingface, argos or html"),
         ("average ckpts --license 'a: b'", "'a: b' is no identifier of a licence, such as cc-by-4.0"),
-        ("average learned --format marian --out out", "'marian' is not one of 'nmt', 'huggingface'"),
+        ("average learned --format fairseq --out out", "'fairseq' is not one of 'nmt', 'huggingface'"),
         ("average learned learned --weights 1", "--weights has 1 numbers for 2 models"),
         ("average learned learned --weights 0,0", "'0,0' is not a list of non-negative numbers"),
         ("average learned learned --weights 1,x", "'1,x' is not a list of non-negative numbers"),
