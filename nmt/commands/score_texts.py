@@ -51,7 +51,8 @@ def score_texts(options: ScoreOptions, names: Sequence[str]) -> None:
     """
     refuse(options, "show", "needs --baseline", not options.baseline)
     refuse(options, "show", "compares --baseline with one HYP", len(options.files) > 2)
-    refuse(options, "source", "needs --model or --metric comet", "comet" not in names)
+    needs_no_source = "comet" not in names and options.show is None
+    refuse(options, "source", "needs --model, --show or --metric comet", needs_no_source)
     # Models come first: what is wrong with them is reported before files are read.
     model = None
     if "comet" in names:

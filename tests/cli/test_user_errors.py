@@ -74,7 +74,7 @@ def assert_nothing_done(nmt: Callable[..., Any], folder: Path, line: str, code: 
         ("parse --pretty --n-best 2", "--n-best cannot be combined with --pretty"),
         ("train missing.yaml --devices 1000000000000", "1000000000000 is not in the range 1<=x<=256"),
         ("score one --metric rouge", "brackets, the metrics without --model\nhint: --metric NAME,…: bleu, chrf, ter"),
-        ("score one --source two", "--source needs --model or --metric comet"),
+        ("score one --source two", "--source needs --model, --show or --metric comet"),
         ("score one --show 3", "--show needs --baseline"),
         ("score one two tree --baseline empty --show 3", "--show compares --baseline with one HYP"),
         ("score one two two", "two is given twice"),
