@@ -31,12 +31,19 @@ def cli() -> None:
 
 
 @cli.command(
-    short_help="Train the tokenizer and encode every split.",
-    examples=[("nmt preprocess my.yaml", "into data/NAME/, as the recipe names it")],
+    short_help="Look at the data, and encode it.",
+    examples=[
+        ("nmt preprocess pairs.en-de.tsv", "what these pairs are like: on the screen and as a page"),
+        ("nmt preprocess my.yaml", "into data/NAME/, as the recipe names it"),
+    ],
 )
 @accepts(options.PreprocessOptions)
 def preprocess(given: options.PreprocessOptions) -> None:
-    """Train the tokenizer of RECIPE on its training data and encode every split into data/NAME/."""
+    """Train the tokenizer of RECIPE, encode every split into data/NAME/, and say what the data is like.
+
+    The page data/NAME/data.html shows examples of what is left out and of what may be wrong. Of FILES of pairs, a recipe
+    is written as nmt train writes it.
+    """
     from nmt.commands.train import preprocess as run
 
     run(given)

@@ -36,7 +36,7 @@ in_files = partial(option, section="Input and output")
 in_search = partial(option, section="Search")
 in_scored = partial(option, section="What is scored")
 in_by_model = partial(option, section="By a model")
-recipe_argument = partial(argument, type=FILE)
+names_argument = partial(argument, type=FilePath(), nargs=-1, required=True, metavar="RECIPE | FILES")
 threads_option = partial(in_machine, "--threads N  CPU threads; default: all.", click.IntRange(1, 1024))
 device_option = partial(
     in_machine, "--device DEVICE  auto, cpu, cuda or cuda:N.", Text("auto", "cpu", "cuda"), default="auto"
@@ -64,7 +64,7 @@ def licence(text: str) -> str:
 class PreprocessOptions(Options):
     """Options of `nmt preprocess`."""
 
-    recipe: Path = recipe_argument()
+    names: tuple[str, ...] = names_argument()
     overrides: tuple[str, ...] = overrides_option(section="Recipe")
     threads: int | None = threads_option()
 
@@ -73,7 +73,7 @@ class PreprocessOptions(Options):
 class TrainOptions(Options):
     """Options of `nmt train`."""
 
-    names: tuple[str, ...] = argument(type=FilePath(), nargs=-1, required=True, metavar="RECIPE | FILES")
+    names: tuple[str, ...] = names_argument()
     out: Path | None = in_run("--out FOLDER  Directory of the run; default: ckpts or, of FILES, their name.")
     plan: bool = in_run("--plan  Print parameters, memory, disk, FLOPs and time without training.")
     overrides: tuple[str, ...] = overrides_option(section="Run")

@@ -1,4 +1,4 @@
-"""The recipe that `nmt train` is given: by its name, or by files of pairs, for which one is written."""
+"""The recipe that `nmt train` and `nmt preprocess` are given: by its name, or by files of pairs, for which one is written."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def find_given(
     minutes = made.recipe.training.minutes
     length = f"{made.recipe.training.updates:,} updates" if minutes is None else f"{minutes:g} minutes"
     say(f"recipe: {path} is written, for {length} of training")
-    say(f"run: {run}/; the same command goes on with it, and so does nmt train {path}")
+    say(f"run: {run}/; nmt train {shlex.join(names)} trains it and goes on with it, and so does nmt train {path}")
     return Given(*load_with_base(path), run)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +19,7 @@ from nmt.commands.recipes import find_given
 from nmt.exchange.resolve import initial_bundle, resolve, with_model_of
 from nmt.system.console import Console
 from nmt.system.device import choose_device
+from nmt.system.errors import UserError
 from nmt.system.files import check_replaceable
 from nmt.system.launchers import World, check_alone, find_world, nodes_of_script
 from nmt.system.parallelism import (
@@ -40,15 +41,23 @@ if TYPE_CHECKING:
 
 
 def preprocess(options: PreprocessOptions) -> None:
-    """Train the recipe's tokenizer and encode its data, unless both are up to date."""
-    recipe = recipes.load(options.recipe, options.overrides)
+    """Train a recipe's tokenizer and encode its data, unless both are up to date; write a page about the data.
+
+    Of files of pairs, write the recipe.
+    """
+    say = options.console.say
+    recipe = find_given(options.names, options.overrides, True, False, say).recipe
+    from nmt.data.data_report import read_report
     from nmt.data.prepare import prepare
+    from nmt.report.first_look import write_look
 
     initial = initial_bundle(recipe)
     tokenizer_from = initial.path if initial else None
     prepared = prepare(recipe, options.console, threads_in_all(options.threads), tokenizer_from)
     if not prepared.is_new:
-        options.console.say(f"nothing to do: {prepared.path} is up to date")
+        say(f"nothing to do: {prepared.path} is up to date")
+    with suppress(UserError):  # prepared data may be read-only
+        say(f"page: {write_look(read_report(prepared.path), recipe.data, prepared.path)}")
 
 
 def train(options: TrainOptions) -> None:

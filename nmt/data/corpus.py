@@ -21,13 +21,16 @@ from numpy.typing import NDArray
 
 from nmt.data.directions import dataset_direction
 from nmt.data.pairs import Pair
+from nmt.data.suspicion import suspicions
 from nmt.recipe import Data
 from nmt.system.errors import UserError
 from nmt.system.files import not_read, regular, remedy
 from nmt.text.tokenizer import Tokenizer
 from nmt.text.vocabulary import TargetVocabulary
 
-EXAMPLES = 3  # dropped pairs shown for each reason
+EXAMPLES = 10  # pairs kept for each reason to drop them or to look at them
+SOURCE_WORDS = "words of sources"
+TARGET_WORDS = "words of targets"
 REPEATED = "pairs that repeat an earlier one"
 DUPLICATE = "dropped as duplicates"
 HELD_OUT = "set aside for valid and test, duplicates included"
@@ -95,6 +98,8 @@ class EncodedChunk:
     """Counts of dropped pairs by reason, of overlaps with evaluation splits and of targets that are not spelled"""
     examples: dict[str, list[Numbered]]
     """The first dropped pairs by reason"""
+    known: set[str]
+    """Sources of evaluation splits that are among the pairs"""
 
 
 @dataclass(frozen=True)
@@ -120,38 +125,49 @@ class PairEncoder:
     def _evaluation_sources(self) -> frozenset[str]:
         return frozenset(pair.source for pair in self.evaluation)
 
+    @cached_property
+    def _translates(self) -> bool:
+        """Whether all pairs are of two languages"""
+        return not self.data.task.has_trees and all(len(set(each)) == 2 for each in self.data.directions)
+
     def encode(self, chunk: Chunk) -> EncodedChunk:
         """Encode and filter a chunk; thread-safe."""
-        dropped: dict[str, list[Numbered]] = defaultdict(list)
-        numbers, pairs = self._usable(chunk, dropped)
-        counts = self._leaks(pairs)
+        noticed: dict[str, list[Numbered]] = defaultdict(list)
+        numbers, pairs = self._usable(chunk, noticed)
+        if self._translates:
+            for line, pair in zip(numbers, pairs, strict=True):
+                for reason in suspicions(pair):
+                    noticed[reason].append((line, pair))
+        counts, known = self._leaks(pairs)
+        counts[SOURCE_WORDS] = sum(len(pair.source.split()) for pair in pairs)
+        counts[TARGET_WORDS] = sum(len(pair.target.split()) for pair in pairs)
         source, target = self._sides(chunk.dataset, pairs, counts)
         lines = np.array(numbers, dtype=np.int64)
         if not self.keep_all:
             is_long, is_uneven = self._misfits(source.lengths, target.lengths)
             for reason, mask in (("dropped as too long", is_long), ("dropped for their length ratio", is_uneven)):
                 for row in np.flatnonzero(mask).tolist():
-                    dropped[reason].append((numbers[row], pairs[row]))
+                    noticed[reason].append((numbers[row], pairs[row]))
             kept = ~(is_long | is_uneven)
             if not kept.all():
                 source = source.only(kept)
                 target = target.only(kept)
                 lines = lines[kept]
-        for reason, found in dropped.items():
+        for reason, found in noticed.items():
             counts[reason] = len(found)
         repeated = _repeated(chunk, lines)
         counts[REPEATED] = len(repeated)
-        dropped[REPEATED] = repeated
+        noticed[REPEATED] = repeated
         examples = {}
-        for reason in sorted(dropped):
-            if dropped[reason] and reason != HELD_OUT:
-                examples[reason] = dropped[reason][:EXAMPLES]
+        for reason in sorted(noticed):
+            if noticed[reason] and reason != HELD_OUT:
+                examples[reason] = noticed[reason][:EXAMPLES]
         texts = pairs if self.keep_all else None
         counts = +counts  # without zeros
-        return EncodedChunk(chunk.dataset, len(chunk.pairs), source, target, lines, texts, counts, examples)
+        return EncodedChunk(chunk.dataset, len(chunk.pairs), source, target, lines, texts, counts, examples, known)
 
-    def _usable(self, chunk: Chunk, dropped: dict[str, list[Numbered]]) -> tuple[list[int], list[Pair]]:
-        """Return the line numbers of the pairs that are encoded, and these; add those with a defect to `dropped`."""
+    def _usable(self, chunk: Chunk, noticed: dict[str, list[Numbered]]) -> tuple[list[int], list[Pair]]:
+        """Return the line numbers of the pairs that are encoded, and these; add those with a defect to `noticed`."""
         lines = list[int]()
         pairs = list[Pair]()
         drops_repeated = self.data.duplicates == "drop" and not self.keep_all
@@ -161,7 +177,7 @@ class PairEncoder:
             if reason is None and drops_repeated and is_repeated:
                 reason = DUPLICATE
             if reason is not None:
-                dropped[reason].append((line, pair))
+                noticed[reason].append((line, pair))
             if self.keep_all or reason is None:
                 lines.append(line)
                 pairs.append(pair)
@@ -176,18 +192,20 @@ class PairEncoder:
             return f"{what} not UTF-8 or with U+FFFD"
         return HELD_OUT if pair.source in self.held_out else None
 
-    def _leaks(self, pairs: Sequence[Pair]) -> Counter[str]:
-        """Count the pairs whose sources occur in an evaluation split."""
+    def _leaks(self, pairs: Sequence[Pair]) -> tuple[Counter[str], set[str]]:
+        """Count the pairs whose sources occur in an evaluation split; return also these sources."""
         counts = Counter[str]()
+        known = set[str]()
         sources = self._evaluation_sources
         for pair in pairs:
             if pair.source not in sources:
                 continue
+            known.add(pair.source)
             if pair in self.evaluation:
                 counts["pairs also in valid or test"] += 1
             else:
                 counts["source sentences also in valid or test"] += 1
-        return counts
+        return counts, known
 
     def _sides(self, dataset: int, pairs: Sequence[Pair], counts: Counter[str]) -> tuple[Sentences, Sentences]:
         """Encode both sides of pairs of a data set; add to `counts` which cannot be spelled or lack a language."""

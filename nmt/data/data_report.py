@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from pydantic import RootModel
 
-from nmt.data.corpus import NO_LANGUAGE, TWO_LANGUAGES, Corpus, Ids
+from nmt.data.corpus import NO_LANGUAGE, SOURCE_WORDS, TARGET_WORDS, TWO_LANGUAGES, Corpus, Ids
 from nmt.recipe import Data
 from nmt.system.errors import printable
 from nmt.system.files import read_json
@@ -20,6 +20,10 @@ REPORT = "report.json"
 """Counts of pairs read, kept and dropped, and mean lengths, by split"""
 MEAN_SOURCE = "mean length of sources"
 MEAN_TARGET = "mean length of targets"
+BY_LENGTH = "lengths of pairs"
+LENGTHS = (5, 10, 20, 30, 50, 75, 100, 150, 250)
+"""Lengths of a pair's longer side, in subwords, at which the next count of `BY_LENGTH` begins"""
+KNOWN = "pairs whose source training has"
 TOLD = (
     "dropped",
     "set aside",
@@ -69,9 +73,15 @@ def mean_lengths(prepared: Path) -> tuple[float, float] | None:
     return (source, target) if source and target else None
 
 
-def length_figures(corpus: Corpus) -> dict[str, float]:
-    """Return the mean length of each side of a split, by name."""
-    return {MEAN_SOURCE: _mean(corpus.source_lengths), MEAN_TARGET: _mean(corpus.target_lengths)}
+def length_figures(corpus: Corpus) -> dict[str, Any]:
+    """Return the mean length of each side of a split, and how many pairs have which length, by name."""
+    longer = np.maximum(corpus.source_lengths, corpus.target_lengths)
+    of_each = np.bincount(np.searchsorted(LENGTHS, longer, side="right"), minlength=len(LENGTHS) + 1)
+    return {
+        MEAN_SOURCE: _mean(corpus.source_lengths),
+        MEAN_TARGET: _mean(corpus.target_lengths),
+        BY_LENGTH: of_each.tolist(),
+    }
 
 
 def _mean(lengths: Ids) -> float:
@@ -91,10 +101,11 @@ def summary(out: Path, report: dict[str, dict[str, Any]], tokenizer: Tokenizer, 
             yield f"  {split}: {_described(figures, has_trees)}"
     for figures in report.values():
         for reason, examples in figures["examples"].items():
-            # An example begins with its place: show one, and the places of the others.
-            places = ", ".join(example.partition(": ")[0] for example in examples[1:])
+            # An example begins with its place: show one, and the places of two others.
+            places = ", ".join(example.partition(": ")[0] for example in examples[1:3])
             also = f"; also {places}" if places else ""
-            yield f"  {reason}: {printable(examples[0] + also)}"
+            count = "" if reason.startswith(TOLD) or reason not in figures else f"{figures[reason]:,} "
+            yield f"  {count}{reason}: {printable(examples[0] + also)}"
     several = train.get("sources with several sentences")
     if several:
         yield f"  train sources with several sentences: {several / train['kept']:.0%}"
@@ -118,12 +129,15 @@ def summary(out: Path, report: dict[str, dict[str, Any]], tokenizer: Tokenizer, 
 def _described(figures: Mapping[str, Any], has_trees: bool) -> str:
     """Return the line of the summary about a split."""
     symbols = "tree symbols" if has_trees else "subwords"
-    notes = [f"{figures[MEAN_SOURCE]} subwords in, {figures[MEAN_TARGET]} {symbols} out"]
+    notes = [
+        f"{figures[SOURCE_WORDS]:,} and {figures[TARGET_WORDS]:,} words",
+        f"{figures[MEAN_SOURCE]} subwords in, {figures[MEAN_TARGET]} {symbols} out",
+    ]
     by_set = figures["kept by set"]
     if len(by_set) > 1:
         notes.append(f"by set {' + '.join(map('{:,}'.format, by_set))}")
     for name, value in figures.items():
-        if name.startswith(TOLD):
+        if name.startswith(TOLD) and value:
             notes.append(f"{value:,} {name}")
     read = f"{figures['read']:,} {'trees' if has_trees else 'pairs'}"
     return f"{figures['kept']:,} of {read}, {', '.join(notes)}"

@@ -22,7 +22,7 @@ import numpy as np
 
 from nmt.data import folders
 from nmt.data.corpus import SCHEMA, Chunk, Corpus, PairEncoder, encode_chunks, pair_encoder, table_of
-from nmt.data.data_report import REPORT, length_figures, summary
+from nmt.data.data_report import KNOWN, REPORT, length_figures, summary
 from nmt.data.directions import check_directions
 from nmt.data.downloads import download_all, downloaded
 from nmt.data.duplicates import SeenPairs, hash_pairs
@@ -186,6 +186,7 @@ class _Preparation:
                     self._held_out[split, languages] = pairs
         self._sources = self._held_out_sources()
         self._check_taken()
+        self._known = set[str]()  # sources of valid and test that training has, once it is encoded
         self._texts = {split: self._evaluation_pairs(split) for split in ("valid", "test")}
 
     def _held_out_sources(self) -> frozenset[str]:
@@ -289,6 +290,8 @@ class _Preparation:
             (part / name).write_bytes(content)
         report = {split: self._write_split(split, part, tokenizer) for split in data.splits}
         _check_some_kept(report["train"], data)
+        for split, texts in self._texts.items():
+            report[split][KNOWN] = sum(pair.source in self._known for pair in texts)
         lengths, several = _measure_lengths(self._recipe, Corpus(part / "train.arrow"), tokenizer)
         if lengths is not None:
             files.write_json(part / LENGTHS, lengths.model_dump())
@@ -418,6 +421,7 @@ class _Preparation:
             for chunk in chunks:
                 file.write_table(table_of(chunk))
                 counts += chunk.counts
+                self._known |= chunk.known
                 for reason, found in chunk.examples.items():
                     for line, pair in found:
                         findings.show(reason, line, pair)

@@ -1,0 +1,91 @@
+"""What preparing found, as a page: how much data there is, what is left out and why, and what looks wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from nmt.data.corpus import REPEATED, SOURCE_WORDS, TARGET_WORDS
+from nmt.data.data_report import BY_LENGTH, KNOWN, LENGTHS, MEAN_SOURCE, MEAN_TARGET
+from nmt.recipe import Data
+from nmt.report.page import render
+from nmt.system.files import whole_file
+
+PAGE = "data.html"
+DROPPED = "dropped "
+Figures = Mapping[str, Any]
+"""The section of report.json about a split"""
+
+
+class _Kind(NamedTuple):
+    """Pairs of a split of which the same is said."""
+
+    split: str
+    title: str
+    count: int | None
+    """Their number; None if the title has it"""
+    examples: list[tuple[str, ...]]
+    """The place of each, and its texts"""
+
+
+def write_look(report: Mapping[str, Figures], data: Data, folder: Path) -> Path:
+    """Write the page about the prepared data in `folder`, and return its path.
+
+    Raise UserError if it cannot be written.
+    """
+    path = folder / PAGE
+    splits = {split: figures for split, figures in report.items() if figures["read"]}
+    kinds = [kind for split, figures in splits.items() for kind in _kinds(split, figures)]
+    html = render(
+        "first_look.html",
+        ["colours", "page", "first_look"],
+        title=f"Data: {data.name}",
+        data=data,
+        splits={split: _described(figures) for split, figures in splits.items()},
+        dropped=[kind for kind in kinds if kind.title.startswith(DROPPED)],
+        odd=[kind for kind in kinds if not kind.title.startswith(DROPPED)],
+        known={split: (figures[KNOWN], figures["read"]) for split, figures in splits.items() if KNOWN in figures},
+        lengths=_lengths(splits["train"]),
+    )
+    with whole_file(path) as stream:
+        stream.write(html.encode())
+    return path
+
+
+def _described(figures: Figures) -> dict[str, str]:
+    """Return what the page's table says of a split, by column."""
+    return {
+        "Pairs read": f"{figures['read']:,}",
+        "Used": f"{figures['kept']:,}",
+        "Words of sources": f"{figures.get(SOURCE_WORDS, 0):,}",
+        "Words of targets": f"{figures.get(TARGET_WORDS, 0):,}",
+        "Subwords a source": f"{figures[MEAN_SOURCE]:.1f}",
+        "Subwords a target": f"{figures[MEAN_TARGET]:.1f}",
+    }
+
+
+def _kinds(split: str, figures: Figures) -> Iterator[_Kind]:
+    """Yield what examples of a split show; repeated pairs of an evaluation split are no fault."""
+    for reason, examples in figures["examples"].items():
+        if reason != REPEATED or split == "train":
+            yield _Kind(split, reason, figures.get(reason), list(map(_split_up, examples)))
+
+
+def _split_up(example: str) -> tuple[str, ...]:
+    """Return the place of an example and its texts."""
+    place, _, texts = example.partition(": ")
+    return place, *texts.split(" ||| ", 1)
+
+
+def _lengths(figures: Figures) -> list[tuple[str, int, float]]:
+    """Return ranges of lengths, how many training pairs each has, and the share of the most frequent's."""
+    counts = figures[BY_LENGTH]
+    bounds = [1, *LENGTHS]
+    names = [f"{first} to {last - 1}" for first, last in zip(bounds, LENGTHS, strict=False)]
+    names.append(f"{LENGTHS[-1]} and more")
+    highest = max(1, *counts)
+    rows = [(name, count, count / highest) for name, count in zip(names, counts, strict=True)]
+    while rows and not rows[-1][1]:
+        rows.pop()
+    return rows
