@@ -41,8 +41,8 @@ def cli() -> None:
 def preprocess(given: options.PreprocessOptions) -> None:
     """Train the tokenizer of RECIPE, encode every split into data/NAME/, and say what the data is like.
 
-    The page data/NAME/data.html shows examples of what is left out and of what may be wrong. Of FILES of pairs, a recipe
-    is written as nmt train writes it.
+    The page data/NAME/data.html shows examples of what is left out and of what may be wrong. For FILES of pairs, a
+    recipe is written as nmt train writes it.
     """
     from nmt.commands.train import preprocess as run
 
@@ -65,6 +65,8 @@ def train(given: options.TrainOptions) -> None:
     FILES are pairs instead: .tsv, .csv, .jsonl, .parquet, .zip, translators' files or a folder of them, or two files of
     lines, x.en and x.de. A recipe for them, NAME.yaml, is written with a comment on each choice, and trained into the
     folder NAME; the same command, or nmt train NAME.yaml, goes on there. --set goes into the recipe when it is written.
+    With --set training.init_from=MODEL, FILES are corrections: MODEL learns them for a minute, and stays as it was if
+    it scores worse then.
     """
     from nmt.commands.train import train as run
 

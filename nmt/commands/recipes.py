@@ -1,14 +1,17 @@
-"""The recipe that `nmt train` and `nmt preprocess` are given: by its name, or by files of pairs, for which one is written."""
+"""The recipe that `nmt train` and `nmt preprocess` are given: by its name, or by files, for which one is written."""
 
 from __future__ import annotations
 
 import re
 import shlex
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from nmt.data.from_files import first_line, make_recipe, mark_of
+from nmt.checkpoint.reading import AVERAGED
+from nmt.data.corrections import Start, make_corrections
+from nmt.data.from_files import Made, first_line, given_by, make_recipe, mark_of, section
 from nmt.data.shown import is_data
 from nmt.recipe import Recipe, load_with_base
 from nmt.recipe.yaml_files import shipped_recipes
@@ -36,9 +39,9 @@ def find_given(
 ) -> Given:
     """Return the recipe that one name stands for, or the one for files, which is written unless it is there.
 
-    Only the process that `leads` the ranks writes it, unless it is `only_planned`, and says something. Raise UserError
-    if the recipe is invalid, if none can be made for the files, or if a file of its name is there that was not written
-    for them.
+    Files with training.init_from are corrections of that model. Only the process that `leads` the ranks writes a
+    recipe, unless it is `only_planned`, and says something. Raise UserError if the recipe is invalid, if none can be
+    made for the files, or if a file of its name is there that was not written for them.
     """
     name = names[0]
     if len(names) == 1 and (name in shipped_recipes() or not is_data(name)):
@@ -46,16 +49,20 @@ def find_given(
             say(f"{name}: the recipe that comes with nmt, not the folder, whose name is {name}/")
         recipe, base = load_with_base(name, overrides)
         return Given(recipe, base, Path(Path(name).stem) if first_line(Path(name)) else RUN)
+    start = str(section(given_by(overrides), "training").get("init_from") or "")
+    mark = mark_of(names, start)
     path = Path(f"{_name_for(name)}.yaml")
+    if start:
+        path = _next_of(start, mark)
     run = Path(path.stem)
     if path.exists() or path.is_symlink():
-        if first_line(path) != mark_of(names):
+        if first_line(path) != mark:
             problem = f"{path}: is there already, and nmt has not written it for {shlex.join(names)}"
             raise UserError(problem, f"nmt train {path} trains it; to train these files, rename it or them")
         if leads:
             say(f"recipe: {path}, as it is")
         return Given(*load_with_base(path, overrides), run)
-    made = make_recipe(names, path, overrides)
+    made = _made(names, start, path, overrides)
     if not leads:
         return Given(made.recipe, None, run)
     say(made.said)
@@ -64,10 +71,38 @@ def find_given(
     with whole_file(path) as stream:
         stream.write(made.text.encode())
     minutes = made.recipe.training.minutes
-    length = f"{made.recipe.training.updates:,} updates" if minutes is None else f"{minutes:g} minutes"
+    length = (
+        f"{made.recipe.training.updates:,} updates" if minutes is None else f"{minutes:g} minute{'s' * (minutes != 1)}"
+    )
     say(f"recipe: {path} is written, for {length} of training")
     say(f"run: {run}/; nmt train {shlex.join(names)} trains it and goes on with it, and so does nmt train {path}")
     return Given(*load_with_base(path), run)
+
+
+def _made(names: Sequence[str], start: str, path: Path, overrides: Sequence[str]) -> Made:
+    """Return the recipe for files, or for corrections of the model `start`."""
+    if not start:
+        return make_recipe(names, path, overrides)
+    from nmt.exchange.resolve import resolve
+    from nmt.training.validation import find_prepared
+
+    bundle, _ = resolve(Path(start))
+    prepared = None
+    with suppress(UserError):
+        prepared = find_prepared(bundle, bundle.path.parent)
+    return make_corrections(names, Start(start, bundle.recipe, prepared), path, overrides)
+
+
+def _next_of(start: str, mark: str) -> Path:
+    """Return the recipe by which a model learns next: the first of its number, or the last one if that is not done."""
+    path = Path(start)
+    stem = _plain(path.parent.name if path.name == AVERAGED else path.name)
+    number = 2
+    while Path(f"{stem}-{number}.yaml").exists() or Path(f"{stem}-{number}").exists():
+        number += 1
+    last = Path(f"{stem}-{number - 1}.yaml")
+    is_done = not Path(last.stem).exists() or (Path(last.stem) / AVERAGED).exists()
+    return last if first_line(last) == mark and not is_done else Path(f"{stem}-{number}.yaml")
 
 
 def _name_for(name: str) -> str:
@@ -80,7 +115,12 @@ def _name_for(name: str) -> str:
     stem = path.resolve().name
     if not path.is_dir():
         stem = Path(split_suffix(path.name)[0]).stem
-    stem = re.sub("[^A-Za-z0-9._-]+", "-", stem).strip("._-") or "pairs"
+    stem = _plain(stem)
     folder = Path(stem)
     is_taken = folder.is_dir() and any(folder.iterdir()) and not (folder / LOCK).exists()
     return f"{stem}-model" if is_taken else stem
+
+
+def _plain(stem: str) -> str:
+    """Return a name of which a recipe and its data may be called."""
+    return re.sub("[^A-Za-z0-9._-]+", "-", stem).strip("._-") or "pairs"

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from nmt import recipe as recipes
 from nmt.checkpoint.reading import AVERAGED, MANIFEST, Bundle
 from nmt.commands.command_line import refuse
 from nmt.commands.process import show
@@ -119,24 +118,31 @@ def _show_plan(recipe: Recipe, options: TrainOptions, ranks: int) -> None:
 
 
 def _end(out: Path, device: torch.device, console: Console, budget: Budget, report: bool) -> None:
-    """Average the checkpoints of a run that was given minutes, and refresh its `report`, if it is to have one."""
+    """Average the checkpoints of a run that was given minutes, and refresh its `report`, if it is to have one.
+
+    Put the run in the place of the model that it began with, if its recipe says so.
+    """
     from nmt.checkpoint.writing import alone
     from nmt.training.run import record_spent
     from nmt.training.selection import measure_robustness, write_final_average
+    from nmt.training.succession import succeed
 
+    average: Bundle | None = None
     try:
         with alone(out / AVERAGED, console):
             average = write_final_average(out, device, console, budget)
-            if average is not None:
-                if report:
-                    measure_robustness(out, device, console, budget)
-                console.say(f"next: {average.task.command} --model {out} < input.{average.recipe.data.source}")
+            if average is not None and report:
+                measure_robustness(out, device, console, budget)
     finally:
         if budget.is_late:
             console.say("the report is not refreshed: training.minutes is used up")
         else:
             refresh_report(out, console, report)
     record_spent(out, budget)
+    if average is None:
+        return
+    model = succeed(out, average, device, console) if average.recipe.training.replace_init else out
+    console.say(f"next: {average.task.command} --model {model} < input.{average.recipe.data.source}")
 
 
 # --- averages ------------------------------------------------------------------------------------------------

@@ -144,6 +144,8 @@ def _inputs(recipe: Recipe, tokenizer_from: Path | None, before: Mapping[str, An
     limits: list[Any] = [data.max_length, data.max_ratio]
     if data.duplicates == "drop":  # the default adds nothing, so older fingerprints stay valid
         limits.append("drop duplicates")
+    if data.overlap == "drop":
+        limits.append("drop overlap")
     what = {
         "format": FORMAT,
         "languages": data.languages,

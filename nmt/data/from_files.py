@@ -88,13 +88,8 @@ def make_recipe(files: Sequence[str], path: Path, overrides: Sequence[str]) -> M
     Raise UserError if the files do not show which texts they hold, if they hold too few pairs, or if a setting is
     invalid.
     """
-    given: Tree = {}
-    origins: Origins = {}
-    for setting in overrides:
-        override(given, origins, setting)
-    data = given.get("data")
-    if not isinstance(data, dict):
-        data = {}
+    given = given_by(overrides)
+    data = section(given, "data")
     wanted = (str(data.get("source") or ""), str(data.get("target") or ""))
     shown = [Shown(file, None) for file in files] if "train" in data else look_at(files, wanted)
     languages, by = _languages(shown, wanted)
@@ -108,24 +103,41 @@ def make_recipe(files: Sequence[str], path: Path, overrides: Sequence[str]) -> M
         Choice("data.target", languages[1], by),
         Choice("data.train", [each.dataset(languages) for each in shown], left_out),
     ]
-    recipe = _loaded(base, made, given, overrides)
+    recipe = loaded(base, made, given, overrides)
     most = COUNTED_OF_MANY if len(units) >= MANY_FILES else ENOUGH if is_software else COUNTED
-    size = _count(recipe, most, len(units) if is_software else 0)
+    size = count_pairs(recipe, most, len(units) if is_software else 0)
     if size.sources < FEWEST:
         problem = f"{files[0]}: {size.pairs:,} pairs with {size.sources:,} different sources are too few to learn from"
         raise UserError(f"{problem}, at least {FEWEST:,}", "name more files; some 10,000 pairs begin to show a result")
     made += choices(size)
-    recipe = _loaded(base, made, given, overrides)
+    recipe = loaded(base, made, given, overrides)
     made.insert(0, Choice("extends", base, "half an hour of training; for two hours add training: {minutes: 120}"))
     said = f"{' '.join(files)}: {size.described}, {'-'.join(recipe.data.languages)} {by}".rstrip()
     if left_out:
         said += f"; {left_out}"
-    return Made(_text(files, path, made, overrides), recipe, said)
+    return Made(written(mark_of(files), path, made, overrides), recipe, said)
 
 
-def mark_of(files: Sequence[str]) -> str:
-    """Return the first line of the recipe that is written for files."""
-    return MARK + _plain(shlex.join(str(Path(file)) for file in files))
+def given_by(overrides: Sequence[str]) -> Tree:
+    """Return the settings of --set as a tree; raise UserError if one is malformed."""
+    given: Tree = {}
+    for setting in overrides:
+        override(given, {}, setting)
+    return given
+
+
+def section(given: Tree, name: str) -> Tree:
+    """Return a section of settings; an empty one if it is missing, or no section."""
+    found = given.get(name)
+    return found if isinstance(found, dict) else {}
+
+
+def mark_of(files: Sequence[str], start: str = "") -> str:
+    """Return the first line of the recipe that is written for files, or for corrections of the model `start`."""
+    words = [str(Path(file)) for file in files]
+    if start:
+        words += ["--set", f"training.init_from={start}"]
+    return MARK + _plain(shlex.join(words))
 
 
 def first_line(path: Path) -> str:
@@ -167,14 +179,14 @@ def _languages(shown: Sequence[Shown], wanted: Languages) -> tuple[Languages, st
     return (source or found[0], target or found[1]), by
 
 
-def _loaded(base: str, made: Sequence[Choice], given: Tree, overrides: Sequence[str]) -> Recipe:
-    """Return the recipe that `base` is with choices and settings."""
+def loaded(base: str, made: Sequence[Choice], given: Tree, overrides: Sequence[str]) -> Recipe:
+    """Return the recipe that `base` is with choices and settings, of which the latter are `given` as a tree, too."""
     settings = [f"{choice.key}={json.dumps(choice.value, ensure_ascii=False)}" for choice in made]
     name = given.get("name", made[0].value)
     return load(shipped_recipes()[base], [*settings, f"data.name={json.dumps(name)}", *overrides])
 
 
-def _count(recipe: Recipe, most: int, files: int) -> Size:
+def count_pairs(recipe: Recipe, most: int, files: int) -> Size:
     """Count the training pairs until `most` different sources are found."""
     data = recipe.data
     check_inputs(data.train, data)
@@ -193,8 +205,8 @@ def _count(recipe: Recipe, most: int, files: int) -> Size:
 # --- text ---------------------------------------------------------------------------------------------------------
 
 
-def _text(files: Sequence[str], path: Path, made: Sequence[Choice], overrides: Sequence[str]) -> str:
-    """Return the recipe as YAML, with a comment on each choice and on what --set has given."""
+def written(mark: str, path: Path, made: Sequence[Choice], overrides: Sequence[str]) -> str:
+    """Return the recipe as YAML, with a comment on each choice and on what --set has given, below the line `mark`."""
     tree: Tree = {}
     origins: Origins = {}
     whys = dict[tuple[str, ...], str]()
@@ -208,8 +220,8 @@ def _text(files: Sequence[str], path: Path, made: Sequence[Choice], overrides: S
     for path_of_key in origins:
         whys[path_of_key[:2]] = "by --set"
     lines = [
-        mark_of(files),
-        f"# It is yours to change: that command and nmt train {path} train it as it is, into {path.stem}/.",
+        mark,
+        f"# It is yours to change: nmt train {path} trains it as it is, into {path.stem}/, and so does that command.",
     ]
     for key, value in tree.items():
         if isinstance(value, dict):

@@ -184,16 +184,18 @@ class _Preparation:
                 found = choose_held_out(self._pairs("train", languages), counts)
                 for split, pairs in found.items():
                     self._held_out[split, languages] = pairs
-        self._sources = self._held_out_sources()
+        self._sources = self._sources_of(chain.from_iterable(self._held_out.values()))
         self._check_taken()
         self._known = set[str]()  # sources of valid and test that training has, once it is encoded
         self._texts = {split: self._evaluation_pairs(split) for split in ("valid", "test")}
+        if self._data.overlap == "drop":
+            self._sources |= self._sources_of(chain.from_iterable(self._texts.values()))
 
-    def _held_out_sources(self) -> frozenset[str]:
-        """Return the sources that no training pair may have; where several directions have a pair, also the targets."""
+    def _sources_of(self, pairs: Iterable[Pair]) -> frozenset[str]:
+        """Return the sources of `pairs`, which no training pair may have; of several directions also the targets."""
         has_several = len(self._data.directions) > 1
         found = set[str]()
-        for pair in chain.from_iterable(self._held_out.values()):
+        for pair in pairs:
             found.add(pair.source)
             if has_several:
                 found.add(pair.target)

@@ -1,4 +1,4 @@
-"""Pairs that look wrong, but are trained on: those that are not translated, and those whose sides have other numbers."""
+"""Pairs that look wrong, but are trained on: not translated, or with other numbers on each side."""
 
 from __future__ import annotations
 

@@ -257,6 +257,9 @@ class Data(Settings):
     duplicates: Literal["keep", "drop"] = "keep"
     """Training pairs whose two texts have come before in the same direction, in any training set: keep counts them,
     drop leaves them out."""
+    overlap: Literal["keep", "drop"] = "keep"
+    """Training pairs whose source is in valid or test: keep counts them, drop leaves them out. Those of sources that
+    are taken from the training sets are always left out."""
     augment: Augment = Augment()
     """Training pairs with changed text, which differ in every epoch. Preparing data does not depend on it."""
     functional_tags: bool = False

@@ -81,6 +81,7 @@ class Recipe(Settings):
             problem = "model.tie_embeddings: all needs one vocabulary; with tokenizer.shared: false use target or none"
             raise Refusal(problem, "--set model.tie_embeddings=target")
         self._check_new_languages()
+        self._check_replacing()
         self._check_lengths()
         if self.training.patience is not None and not self.data.valid:
             raise Refusal("training.patience: needs data.valid", "add data.valid, or remove training.patience")
@@ -113,6 +114,12 @@ class Recipe(Settings):
             if training.init_from is None or "embeddings" in training.freeze:
                 problem = f"tokenizer.new_languages: need a model whose embeddings learn anew (got {language})"
                 raise Refusal(problem, "name it by training.init_from, and freeze no embeddings")
+
+    def _check_replacing(self) -> None:
+        """Refuse to replace a model by one that nothing compares with it."""
+        if self.training.replace_init and (self.data.task.has_trees or not self.data.valid):
+            problem = "training.replace_init: needs a translator with a development set, data.valid"
+            raise Refusal(problem, "name one, or remove training.replace_init")
 
     def to_yaml(self) -> str:
         """Return the resolved recipe, with every key, as YAML that `load` reads back."""

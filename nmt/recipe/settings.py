@@ -234,6 +234,9 @@ class Training(Settings):
     init_from: str | None = None
     """Model to fine-tune: a bundle, a run's directory, a folder with a Marian model, or hf:ORG/NAME on the hub. Its
     tokenizer is used, and its `model` keys unless the recipe sets them."""
+    replace_init: bool = False
+    """At the end of `minutes`, put the run in the place of the model of init_from, which stays beside it, unless a
+    translator's dev score is lower by more than chance. On resuming, it may be changed."""
     source_embeddings: str | None = None
     """File of word vectors, in the text format of word2vec and fastText, with which the embeddings of source subwords
     that are whole words begin. It has `model.d_model` numbers for each word, and may be compressed."""
@@ -267,6 +270,9 @@ class Training(Settings):
                 f"{key}: do not go with init_from, whose model has its own (got {vectors})",
                 f"--set training.{key}=null",
             )
+        if self.replace_init and (self.init_from is None or self.minutes is None):
+            problem = "replace_init: needs init_from, the model to be replaced, and minutes, at whose end it is"
+            raise Refusal(problem, "add them, or remove replace_init")
         if self.freeze_embeddings and not vectors:
             problem = "freeze_embeddings: needs source_embeddings or target_embeddings"
             raise Refusal(problem, "name word vectors, or remove freeze_embeddings")

@@ -23,7 +23,7 @@ class _Kind(NamedTuple):
 
     split: str
     title: str
-    count: int | None
+    pairs: int | None
     """Their number; None if the title has it"""
     examples: list[tuple[str, ...]]
     """The place of each, and its texts"""

@@ -218,6 +218,16 @@ class Validation:
         metric = StringMetric(self._task.metric, [references])
         return Sampled(metric, ours).compared(Sampled(metric, others))
 
+    def compare_models(self, model: Transformer, other: Transformer) -> Comparison:
+        """Compare a translator's score with that of another one of the same tokenizer."""
+        each = list[Sampled]()
+        for translator in (model, other):
+            with self._searching(translator) as pipeline:
+                hypotheses, references = self._counted(self._search(pipeline))
+            each.append(Sampled(StringMetric(self._task.metric, references), hypotheses))
+        ours, others = each
+        return ours.compared(others)
+
     def robustness(self, model: Transformer, most: int) -> dict[str, float]:
         """Return a translator's chrF on up to `most` dev lines, plain and changed in each way, and their number."""
         rows = spread(self._rows, most)

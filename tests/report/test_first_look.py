@@ -43,7 +43,9 @@ def test_files_of_pairs_are_looked_at_without_a_training(nmt: Callable) -> None:
 
 @pytest.mark.usefixtures("_pairs")
 def test_what_training_knows_of_a_test_set_is_counted(nmt: Callable) -> None:
-    Path("test.tsv").write_text("I see 5 trees here.\tIch sehe hier 5 Bäume.\nWhere?\tWo?\nI see 7 trees here.\tAnders.\n")
+    Path("test.tsv").write_text(
+        "I see 5 trees here.\tIch sehe hier 5 Bäume.\nWhere?\tWo?\nI see 7 trees here.\tAnders.\n"
+    )
     settings = "data.test=[{file: test.tsv}]", "tokenizer.vocab_size=300"
     done = nmt("preprocess", "pairs.en-de.tsv", *(part for each in settings for part in ("--set", each)))
     assert done.code == 0, done.err

@@ -1,0 +1,63 @@
+"""A run takes the place of the model that it began with, if it scores as well on the development set."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from contextlib import ExitStack
+from pathlib import Path
+
+import torch
+
+from nmt.checkpoint.reading import Bundle
+from nmt.exchange.resolve import resolve
+from nmt.system.console import Console
+from nmt.system.errors import UserError
+from nmt.system.processes import claimed
+from nmt.training.directory import LOCK
+from nmt.training.validation import Validation
+
+SIGNIFICANT = 0.05  # p-value below which a lower score is no chance
+
+
+def succeed(run: Path, result: Bundle, device: torch.device, console: Console) -> Path:
+    """Put a run in the place of the model of training.init_from, which stays beside it; return where the run is then.
+
+    The run stays where it is if its average, `result`, scores lower by more than chance, or if the place is none of
+    this machine. Raise UserError if another process trains there, or if a folder cannot be renamed.
+    """
+    start = Path(result.recipe.training.init_from or "")
+    before, _ = resolve(start)
+    validation = Validation.of(result)
+    comparison = validation.compare_models(result.model(device), before.model(device))
+    label = result.task.label
+    scores = f"dev {label} {comparison.system.score:.2f}, before {comparison.baseline.score:.2f}"
+    scores += f" (p = {comparison.p_value:.3f})"
+    if comparison.difference < 0 and comparison.p_value < SIGNIFICANT:
+        console.say(f"not accepted: {scores}; {start} stays as it is, and {run} has what was learned")
+        return run
+    if not start.is_dir():
+        console.say(f"accepted: {scores}; {start} cannot be replaced, so the new model is {run}")
+        return run
+    kept = _free_name(start)
+    with ExitStack() as held:
+        if (start / LOCK).exists() and not held.enter_context(claimed(start / LOCK, alone=True)):
+            raise UserError(f"{start}: another process is training there", f"the new model is {run}")
+        os.rename(start, kept)
+        try:
+            os.rename(run, start)
+        except OSError:
+            os.rename(kept, start)
+            raise
+    back = f"{shlex.join(['mv', str(start), str(run)])} && {shlex.join(['mv', str(kept), str(start)])}"
+    console.say(f"accepted: {scores}; {start} is the new model, {kept} the one before")
+    console.say(f"to take it back: {back}")
+    return start
+
+
+def _free_name(path: Path) -> Path:
+    """Return the path beside `path` with the first number behind its name that is free."""
+    number = 1
+    while os.path.lexists(path.with_name(f"{path.name}-{number}")):
+        number += 1
+    return path.with_name(f"{path.name}-{number}")

@@ -1,0 +1,92 @@
+"""`nmt train FILES --set training.init_from=MODEL`: a model learns corrections, and stays if it is worse then."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from reverse_task import names, shell
+
+from nmt.commands.recipes import Given, find_given
+from nmt.recipe import Recipe
+from nmt.system.errors import UserError
+
+START = "training.init_from=ckpts"
+COMMAND = f"nmt train fix.tsv --set {START} --threads 1 --devices 1"
+
+
+@pytest.fixture(autouse=True)
+def _here(reverse_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shutil.copytree(reverse_run, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
+    known = Path("valid.a").read_text().splitlines()[0]
+    Path("fix.tsv").write_text(f"a b c c\tc c b a\nd d e\te d d\n{known}\twrong\n")
+
+
+def find(*files: str, overrides: Sequence[str] = ()) -> Given:
+    return find_given(files, [START, *overrides], True, False, print)
+
+
+def files_of(recipe: Recipe) -> list[tuple[str | None, float]]:
+    return [(each.file or each.source, each.weight) for each in recipe.data.train]
+
+
+def test_corrections_are_learned_with_as_much_from_before_and_can_be_taken_back(tmp_path: Path) -> None:
+    before = names(Path("ckpts"))
+    done = shell(f"{COMMAND} --set training.updates=30", tmp_path)
+    said = done.stderr.decode()
+    assert done.returncode == 0, said
+    assert "1 set aside for valid and test" in said
+    assert "accepted: dev chrF2" in said
+    assert "; ckpts is the new model, ckpts-1 the one before" in said
+    assert names(Path("ckpts-1")) == before
+    assert shell("nmt translate --model ckpts < test.a", tmp_path).returncode == 0
+    back = said.partition("to take it back: ")[2].splitlines()[0]
+    assert shell(back, tmp_path).returncode == 0
+    assert names(Path("ckpts")) == before
+
+
+def test_what_spoils_a_model_is_not_accepted(tmp_path: Path) -> None:
+    Path("fix.tsv").write_text("".join(f"{letters}\tz z z z\n" for letters in ("a b c", "d e f", "g h i", "b e h")))
+    before = names(Path("ckpts"))
+    spoiling = "--set training.learning_rate_scale=2 --set 'data.train=[{file: fix.tsv}]' --set training.updates=60"
+    done = shell(f"{COMMAND} {spoiling}", tmp_path)
+    said = done.stderr.decode()
+    assert done.returncode == 0, said
+    assert "not accepted: dev chrF2" in said
+    assert "ckpts stays as it is, and ckpts-2 has what was learned" in said
+    assert names(Path("ckpts")) == before
+    assert not Path("ckpts-1").exists()
+
+
+def test_an_epoch_has_as_many_pairs_from_before_and_no_file_twice() -> None:
+    given = find("fix.tsv")
+    assert given.run == Path("ckpts-2")
+    assert files_of(given.recipe) == [("fix.tsv", 1.0), ("train.a", pytest.approx(3 / 5000, rel=0.01))]
+    assert given.recipe.decoding.beam == 4
+    assert find("fix.tsv").run == Path("ckpts-3")  # that recipe was never trained
+    assert files_of(find("train.a", "train.b").recipe) == [("train.a", 1.0)]
+
+
+def test_a_minute_that_was_interrupted_goes_on() -> None:
+    given = find("fix.tsv")
+    given.run.mkdir()
+    assert find("fix.tsv").run == given.run
+    assert find("fix.tsv", overrides=["training.minutes=2"]).recipe.training.minutes == 2
+
+
+def test_a_model_whose_data_is_gone_needs_a_development_set() -> None:
+    shutil.rmtree("data")
+    with pytest.raises(UserError, match="the development set that it was trained with is not here"):
+        find("fix.tsv")
+    named = find("fix.tsv", overrides=["data.valid=[{source: valid.a, target: valid.b}]"])
+    assert files_of(named.recipe) == [("fix.tsv", 1.0)]
+
+
+def test_corrections_of_other_languages_and_empty_ones_are_refused() -> None:
+    Path("fix.fr-it.tsv").write_text("oui\tsi\nnon\tno\n")
+    with pytest.raises(UserError, match="is fr-it by the file's name, and ckpts translates a-b"):
+        find("fix.fr-it.tsv")
+    assert not Path("ckpts-2.yaml").exists()
