@@ -164,7 +164,7 @@ def _of_records(name: str, wanted: Languages) -> Shown:
     columns = list[list[str]]()
     for key in keys:
         values = [record.get(key) for record in records]
-        columns.append([value if isinstance(value, str) else "" for value in values])
+        columns.append([str(value) if isinstance(value, str | int | float) else "" for value in values])
     return _of_columns(name, keys, keys, columns, wanted, "by its keys")
 
 
@@ -222,12 +222,14 @@ def _of_units(name: str, files: Sequence[Path], wanted: Languages) -> Shown:
     """Look at what translators' files declare or, for lack of that, at their names, such as app.sv.po."""
     sources = list[str]()
     targets = list[str]()
+    all_declare = True
     for path in files:
         of_sources, of_targets = declared_languages(path, content_of(path))
         if format_of(path) == ".tmx" and len(of_sources) == 2 and not of_targets:
             of_sources, of_targets = of_sources[:1], of_sources[1:]
         elif format_of(path) != ".tmx":
             of_targets = of_targets or list(filter(None, [_language_of(path.name)]))
+            all_declare &= bool(of_sources)
             of_sources = of_sources or [BY_CUSTOM]
         sources += of_sources
         targets += of_targets
@@ -241,7 +243,7 @@ def _of_units(name: str, files: Sequence[Path], wanted: Languages) -> Shown:
     if not all(found):
         return Shown(name, None, units=files)
     by = "as declared"
-    if BY_CUSTOM in sources and not wanted[0]:
+    if not all_declare and not wanted[0]:
         by = f"as declared, and {BY_CUSTOM} by custom where the sources' language is not"
     return Shown(name, (found[0], found[1]), by, units=files)
 

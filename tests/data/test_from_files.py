@@ -5,9 +5,12 @@ from __future__ import annotations
 import csv
 import json
 import re
+import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import yaml
 
@@ -123,6 +126,34 @@ def test_translators_files_declare_their_languages() -> None:
         make_recipe(["po.d"], Path("po.yaml"), ())
     assert caught.value.message.startswith("po.d: ")
     assert caught.value.hint == "say which one: --set data.target=de"
+
+
+XLIFF = """<xliff version="1.2" xmlns="urn:oasis:names:tc:xliff:document:1.2"><file original="a" datatype="plaintext"
+source-language="en" target-language="de"><body>{}</body></file></xliff>"""
+QT = '<!DOCTYPE TS><TS version="2.1" language="de"><context><name>A</name>{}</context></TS>'
+
+
+def test_archives_parquet_and_single_translators_files_show_their_languages() -> None:
+    pytest.importorskip("translate")
+    columns = {"score": [0.5] * len(PAIRS), "de": [pair[1] for pair in PAIRS], "en": [pair[0] for pair in PAIRS]}
+    pq.write_table(pa.table(columns), "x.parquet")
+    with zipfile.ZipFile("de-en.txt.zip", "w") as archive:
+        for side, language in enumerate(("en", "de")):
+            archive.writestr(f"x.de-en.{language}", "".join(f"{pair[side]}\n" for pair in PAIRS))
+    unit = '<trans-unit id="{0}"><source>{1}</source><target state="final">{2}</target></trans-unit>'
+    Path("x.xlf").write_text(XLIFF.format("".join(unit.format(at, *pair) for at, pair in enumerate(PAIRS))))
+    message = "<message><source>{}</source><translation>{}</translation></message>"
+    Path("x.ts").write_text(QT.format("".join(message.format(*pair) for pair in PAIRS)))
+    by_custom = "as declared, and en by custom where the sources' language is not"
+    for name, languages, by in (
+        ("x.parquet", ("de", "en"), "by its keys; x.parquet without column score (numbers: 0.5)"),
+        ("de-en.txt.zip", ("de", "en"), "by the file's name"),
+        ("x.xlf", ("en", "de"), "as declared"),
+        ("x.ts", ("en", "de"), by_custom),
+    ):
+        made = make_recipe([name], Path("r.yaml"), ())
+        assert made.recipe.data.languages == languages
+        assert made.said == f"{name}: 240 pairs, {'-'.join(languages)} {by}"
 
 
 @pytest.mark.parametrize(
