@@ -1,6 +1,6 @@
 """Choose between settings of a recipe: train each for the same processor seconds, and compare their dev scores.
 
-    python benchmarks/selection.py TRIALS.toml --out OUT [--seconds 1500] [--jobs 2] [--python PYTHON]
+    python benchmarks/selection.py TRIALS.toml --out OUT [--seconds 1500] [--scores 4] [--jobs 2] [--python PYTHON]
 
 TRIALS.toml names what is tried; of a trial, only name and recipe must be given:
 
@@ -34,7 +34,6 @@ from pathlib import Path
 from threading import Lock
 
 SHORT = (50, 200)  # updates of the two trainings that tell how long an update takes
-SCORED = 4  # dev scores of a run
 HOME = Path(__file__).resolve().parent.parent
 
 
@@ -57,6 +56,8 @@ class Runner:
     out: Path
     python: str
     seconds: float
+    scores: int
+    """Number of dev scores of a trial"""
 
     def train(self, trial: Trial, updates: int, folder: str, sets: Sequence[str]) -> float:
         """Train a trial to its end in a folder of its own; return the processor seconds of this call."""
@@ -94,7 +95,7 @@ class Runner:
         """Train a trial; return its dev scores and what it took."""
         (self.out / trial.name).mkdir(parents=True, exist_ok=True)
         updates = self.fitting(trial)
-        seconds = self.train(trial, updates, "run", (f"training.checkpoint_updates={-(-updates // SCORED)}",))
+        seconds = self.train(trial, updates, "run", (f"training.checkpoint_updates={-(-updates // self.scores)}",))
         lines = (self.out / trial.name / "run" / "metrics.jsonl").read_text().splitlines()
         curve = list[dict[str, float]]()
         for line in map(json.loads, lines):
@@ -116,6 +117,7 @@ def main() -> None:
     parser.add_argument("trials", type=Path, metavar="TRIALS.toml")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--seconds", type=float, default=1500, help="of the processor, for each trial")
+    parser.add_argument("--scores", type=int, default=4, help="on the development set, for each trial")
     parser.add_argument("--jobs", type=int, default=2, help="trials at a time, a thread each")
     parser.add_argument("--python", default=sys.executable)
     options = parser.parse_args()
@@ -123,7 +125,7 @@ def main() -> None:
     out.mkdir(parents=True, exist_ok=True)
     results = out / "results.jsonl"
     results.touch()
-    runner = Runner(out, options.python, options.seconds)
+    runner = Runner(out, options.python, options.seconds, options.scores)
     finished = {json.loads(line)["name"] for line in results.read_text().splitlines()}
     writing = Lock()
 
