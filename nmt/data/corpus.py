@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import mmap
 from collections import Counter, defaultdict, deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -20,6 +20,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from nmt.data.directions import dataset_direction
+from nmt.data.known import Known
 from nmt.data.pairs import Pair
 from nmt.data.suspicion import suspicions
 from nmt.recipe import Data
@@ -98,8 +99,8 @@ class EncodedChunk:
     """Counts of dropped pairs by reason, of overlaps with evaluation splits and of targets that are not spelled"""
     examples: dict[str, list[Numbered]]
     """The first dropped pairs by reason"""
-    known: set[str]
-    """Sources of evaluation splits that are among the pairs"""
+    known: Known
+    """What is in the evaluation splits, too"""
 
 
 @dataclass(frozen=True)
@@ -122,8 +123,8 @@ class PairEncoder:
     """Language symbols, one of which users type before each source, unless the data set has `symbols`"""
 
     @cached_property
-    def _evaluation_sources(self) -> frozenset[str]:
-        return frozenset(pair.source for pair in self.evaluation)
+    def _evaluated(self) -> Known:
+        return Known.of(self.evaluation)
 
     @cached_property
     def _translates(self) -> bool:
@@ -138,7 +139,8 @@ class PairEncoder:
             for line, pair in zip(numbers, pairs, strict=True):
                 for reason in suspicions(pair):
                     noticed[reason].append((line, pair))
-        counts, known = self._leaks(pairs)
+        known = self._evaluated.among(pairs)
+        counts = self._leaks(pairs, known.sources)
         counts[SOURCE_WORDS] = sum(len(pair.source.split()) for pair in pairs)
         counts[TARGET_WORDS] = sum(len(pair.target.split()) for pair in pairs)
         source, target = self._sides(chunk.dataset, pairs, counts)
@@ -192,20 +194,17 @@ class PairEncoder:
             return f"{what} not UTF-8 or with U+FFFD"
         return HELD_OUT if pair.source in self.held_out else None
 
-    def _leaks(self, pairs: Sequence[Pair]) -> tuple[Counter[str], set[str]]:
-        """Count the pairs whose sources occur in an evaluation split; return also these sources."""
+    def _leaks(self, pairs: Sequence[Pair], known: Collection[str]) -> Counter[str]:
+        """Count the pairs whose sources occur in an evaluation split: those that are `known`."""
         counts = Counter[str]()
-        known = set[str]()
-        sources = self._evaluation_sources
         for pair in pairs:
-            if pair.source not in sources:
+            if pair.source not in known:
                 continue
-            known.add(pair.source)
             if pair in self.evaluation:
                 counts["pairs also in valid or test"] += 1
             else:
                 counts["source sentences also in valid or test"] += 1
-        return counts, known
+        return counts
 
     def _sides(self, dataset: int, pairs: Sequence[Pair], counts: Counter[str]) -> tuple[Sentences, Sentences]:
         """Encode both sides of pairs of a data set; add to `counts` which cannot be spelled or lack a language."""

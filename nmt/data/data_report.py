@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,8 @@ import numpy as np
 from pydantic import RootModel
 
 from nmt.data.corpus import NO_LANGUAGE, SOURCE_WORDS, TARGET_WORDS, TWO_LANGUAGES, Corpus, Ids
+from nmt.data.known import Known
+from nmt.data.pairs import Pair
 from nmt.recipe import Data
 from nmt.system.errors import printable
 from nmt.system.files import read_json
@@ -24,6 +26,7 @@ BY_LENGTH = "lengths of pairs"
 LENGTHS = (5, 10, 20, 30, 50, 75, 100, 150, 250)
 """Lengths of a pair's longer side, in subwords, at which the next count of `BY_LENGTH` begins"""
 KNOWN = "pairs whose source training has"
+KNOWN_WORDS = "share of word pairs that training has"
 TOLD = (
     "dropped",
     "set aside",
@@ -81,6 +84,17 @@ def length_figures(corpus: Corpus) -> dict[str, Any]:
         MEAN_SOURCE: _mean(corpus.source_lengths),
         MEAN_TARGET: _mean(corpus.target_lengths),
         BY_LENGTH: of_each.tolist(),
+    }
+
+
+def known_figures(pairs: Sequence[Pair], known: Known) -> dict[str, Any]:
+    """Return how many sources of an evaluation split, and which share of their word pairs, are `known` in training."""
+    if not pairs:
+        return {}
+    own = Known.of(pairs).word_pairs
+    return {
+        KNOWN: sum(pair.source in known.sources for pair in pairs),
+        KNOWN_WORDS: round(len(own & known.word_pairs) / max(1, len(own)), 4),
     }
 
 

@@ -22,12 +22,13 @@ import numpy as np
 
 from nmt.data import folders
 from nmt.data.corpus import SCHEMA, Chunk, Corpus, PairEncoder, encode_chunks, pair_encoder, table_of
-from nmt.data.data_report import KNOWN, REPORT, length_figures, summary
+from nmt.data.data_report import REPORT, known_figures, length_figures, summary
 from nmt.data.directions import check_directions
 from nmt.data.downloads import download_all, downloaded
 from nmt.data.duplicates import SeenPairs, hash_pairs
 from nmt.data.findings import Findings
 from nmt.data.folders import MANIFEST, directory, read_fingerprint
+from nmt.data.known import Known
 from nmt.data.languages import LanguageJudge
 from nmt.data.pairs import Pair, Part, check_inputs, foreign_language, input_files, read_pairs, read_parts
 from nmt.formats.sentences import SentenceSplitter, TrainedLengths
@@ -186,7 +187,7 @@ class _Preparation:
                     self._held_out[split, languages] = pairs
         self._sources = self._sources_of(chain.from_iterable(self._held_out.values()))
         self._check_taken()
-        self._known = set[str]()  # sources of valid and test that training has, once it is encoded
+        self._known = Known()  # what training has of valid and test, once it is encoded
         self._texts = {split: self._evaluation_pairs(split) for split in ("valid", "test")}
         if self._data.overlap == "drop":
             self._sources |= self._sources_of(chain.from_iterable(self._texts.values()))
@@ -293,7 +294,7 @@ class _Preparation:
         report = {split: self._write_split(split, part, tokenizer) for split in data.splits}
         _check_some_kept(report["train"], data)
         for split, texts in self._texts.items():
-            report[split][KNOWN] = sum(pair.source in self._known for pair in texts)
+            report[split] |= known_figures(texts, self._known)
         lengths, several = _measure_lengths(self._recipe, Corpus(part / "train.arrow"), tokenizer)
         if lengths is not None:
             files.write_json(part / LENGTHS, lengths.model_dump())
@@ -423,7 +424,7 @@ class _Preparation:
             for chunk in chunks:
                 file.write_table(table_of(chunk))
                 counts += chunk.counts
-                self._known |= chunk.known
+                self._known.update(chunk.known)
                 for reason, found in chunk.examples.items():
                     for line, pair in found:
                         findings.show(reason, line, pair)

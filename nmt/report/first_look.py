@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from nmt.data.corpus import REPEATED, SOURCE_WORDS, TARGET_WORDS
-from nmt.data.data_report import BY_LENGTH, KNOWN, LENGTHS, MEAN_SOURCE, MEAN_TARGET
+from nmt.data.data_report import BY_LENGTH, KNOWN, KNOWN_WORDS, LENGTHS, MEAN_SOURCE, MEAN_TARGET
 from nmt.recipe import Data
 from nmt.report.page import render
 from nmt.system.files import whole_file
@@ -45,7 +45,7 @@ def write_look(report: Mapping[str, Figures], data: Data, folder: Path) -> Path:
         splits={split: _described(figures) for split, figures in splits.items()},
         dropped=[kind for kind in kinds if kind.title.startswith(DROPPED)],
         odd=[kind for kind in kinds if not kind.title.startswith(DROPPED)],
-        known={split: (figures[KNOWN], figures["read"]) for split, figures in splits.items() if KNOWN in figures},
+        known={split: _known(figures) for split, figures in splits.items() if KNOWN in figures},
         lengths=_lengths(splits["train"]),
     )
     with whole_file(path) as stream:
@@ -62,6 +62,15 @@ def _described(figures: Figures) -> dict[str, str]:
         "Words of targets": f"{figures.get(TARGET_WORDS, 0):,}",
         "Subwords a source": f"{figures[MEAN_SOURCE]:.1f}",
         "Subwords a target": f"{figures[MEAN_TARGET]:.1f}",
+    }
+
+
+def _known(figures: Figures) -> dict[str, str]:
+    """Return what training knows of an evaluation split, by column."""
+    return {
+        "Sources": f"{figures['read']:,}",
+        "In training": f"{figures[KNOWN]:,}",
+        "Word pairs in training": f"{figures[KNOWN_WORDS]:.0%}",
     }
 
 

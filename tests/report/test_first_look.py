@@ -37,7 +37,7 @@ def test_files_of_pairs_are_looked_at_without_a_training(nmt: Callable) -> None:
     shown = re.sub(r"\s+", " ", unescape(re.sub("<[^>]*>", " ", page)))
     assert "pairs.en-de.tsv:401 Nur hier." in shown
     assert "2 pairs that repeat an earlier one" in shown
-    assert "valid 0 10" in shown  # sources that training has, of those set aside
+    assert "valid 10 0 " in shown  # sources that training has, of those set aside
     assert not Path("pairs.en-de").exists()
 
 
