@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from nmt.data.data_report import read_report
 from nmt.data.from_files import Choice, Made, count_pairs, given_by, loaded, mark_of, section, written
-from nmt.data.shown import are_like, look_at
+from nmt.data.shown import Shown, are_like, look_at
 from nmt.recipe import Data, Dataset, Recipe
 from nmt.recipe.addresses import is_address
 from nmt.system.errors import UserError
@@ -42,11 +42,7 @@ def make_corrections(files: Sequence[str], start: Start, path: Path, overrides: 
     data = start.recipe.data
     languages = (data.source, data.target)
     shown = look_at(files, languages)
-    for each in shown:
-        if each.languages and not any(are_like(each.languages, known) for known in data.directions):
-            problem = f"{each.name}: is {'-'.join(each.languages)} {each.by}, and {start.name} translates"
-            listed = ", ".join("-".join(known) for known in data.directions)
-            raise UserError(f"{problem} {listed}", "name corrections of its languages")
+    _check_languages(shown, start)
     corrections = [each.dataset(languages) for each in shown]
     made = [
         Choice("name", path.stem),
@@ -63,9 +59,7 @@ def make_corrections(files: Sequence[str], start: Start, path: Path, overrides: 
         for split in ("valid", "test"):
             made.append(Choice(f"data.{split}", _split(start, split), f"as {start.name}"))
     elif "valid" not in section(given, "data"):
-        problem = (
-            f"{start.name}: the development set that it was trained with is not here, and guards what it has learned"
-        )
+        problem = f"{start.name}: the development set of its training, which guards what it has learned, is not here"
         raise UserError(problem, "run this where it was trained, or name one: --set 'data.valid=[{file: dev.tsv}]'")
     made += [
         Choice("data.overlap", "drop", "what is scored is not learned"),
@@ -77,6 +71,17 @@ def make_corrections(files: Sequence[str], start: Start, path: Path, overrides: 
     recipe = loaded(BASE, made[1:], given, overrides)
     said = f"{' '.join(files)}: {size.described} to learn, into {start.name}"
     return Made(written(mark_of(files, start.name), path, made, overrides), recipe, said)
+
+
+def _check_languages(shown: Sequence[Shown], start: Start) -> None:
+    """Raise UserError if files show other languages than the start translates, in either direction."""
+    directions = start.recipe.data.directions
+    known = [*directions, *((target, source) for source, target in directions)]
+    for each in shown:
+        if each.languages and not any(are_like(each.languages, languages) for languages in known):
+            problem = f"{each.name}: is {'-'.join(each.languages)} {each.by}, and {start.name} translates"
+            listed = ", ".join(map("-".join, directions))
+            raise UserError(f"{problem} {listed}", "name corrections of its languages")
 
 
 def _before(start: Start, corrections: Sequence[dict[str, Any]], pairs: int) -> list[dict[str, Any]]:
