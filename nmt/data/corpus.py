@@ -142,7 +142,8 @@ class PairEncoder:
         known = self._evaluated.among(pairs)
         counts = self._leaks(pairs, known.sources)
         counts[SOURCE_WORDS] = sum(len(pair.source.split()) for pair in pairs)
-        counts[TARGET_WORDS] = sum(len(pair.target.split()) for pair in pairs)
+        if not self.data.task.has_trees:
+            counts[TARGET_WORDS] = sum(len(pair.target.split()) for pair in pairs)
         source, target = self._sides(chunk.dataset, pairs, counts)
         lines = np.array(numbers, dtype=np.int64)
         if not self.keep_all:

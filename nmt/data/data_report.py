@@ -143,8 +143,9 @@ def summary(out: Path, report: dict[str, dict[str, Any]], tokenizer: Tokenizer, 
 def _described(figures: Mapping[str, Any], has_trees: bool) -> str:
     """Return the line of the summary about a split."""
     symbols = "tree symbols" if has_trees else "subwords"
+    words = [f"{figures[name]:,}" for name in (SOURCE_WORDS, TARGET_WORDS) if name in figures]
     notes = [
-        f"{figures[SOURCE_WORDS]:,} and {figures[TARGET_WORDS]:,} words",
+        f"{' and '.join(words)} words",
         f"{figures[MEAN_SOURCE]} subwords in, {figures[MEAN_TARGET]} {symbols} out",
     ]
     by_set = figures["kept by set"]

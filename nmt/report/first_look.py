@@ -59,7 +59,7 @@ def _described(figures: Figures) -> dict[str, str]:
         "Pairs read": f"{figures['read']:,}",
         "Used": f"{figures['kept']:,}",
         "Words of sources": f"{figures.get(SOURCE_WORDS, 0):,}",
-        "Words of targets": f"{figures.get(TARGET_WORDS, 0):,}",
+        "Words of targets": f"{figures[TARGET_WORDS]:,}" if TARGET_WORDS in figures else "–",
         "Subwords a source": f"{figures[MEAN_SOURCE]:.1f}",
         "Subwords a target": f"{figures[MEAN_TARGET]:.1f}",
     }
