@@ -58,11 +58,16 @@ def _described(figures: Figures) -> dict[str, str]:
     return {
         "Pairs read": f"{figures['read']:,}",
         "Used": f"{figures['kept']:,}",
-        "Words of sources": f"{figures.get(SOURCE_WORDS, 0):,}",
-        "Words of targets": f"{figures[TARGET_WORDS]:,}" if TARGET_WORDS in figures else "–",
+        "Words of sources": _number(figures, SOURCE_WORDS),
+        "Words of targets": _number(figures, TARGET_WORDS),
         "Subwords a source": f"{figures[MEAN_SOURCE]:.1f}",
         "Subwords a target": f"{figures[MEAN_TARGET]:.1f}",
     }
+
+
+def _number(figures: Figures, name: str) -> str:
+    """Return a figure as the page shows it; a dash for one that a split does not have, as trees no words of targets."""
+    return f"{figures[name]:,}" if name in figures else "–"
 
 
 def _known(figures: Figures) -> dict[str, str]:
@@ -88,8 +93,12 @@ def _split_up(example: str) -> tuple[str, ...]:
 
 
 def _lengths(figures: Figures) -> list[tuple[str, int, float]]:
-    """Return ranges of lengths, how many training pairs each has, and the share of the most frequent's."""
-    counts = figures[BY_LENGTH]
+    """Return ranges of lengths, how many training pairs each has, and the share of the most frequent's; none of data
+    that was prepared before these were counted.
+    """
+    counts = figures.get(BY_LENGTH, ())
+    if not counts:
+        return []
     bounds = [1, *LENGTHS]
     names = [f"{first} to {last - 1}" for first, last in zip(bounds, LENGTHS, strict=False)]
     names.append(f"{LENGTHS[-1]} and more")
