@@ -12,7 +12,12 @@ from nmt.recipe.settings import resolved
 from nmt.system.errors import UserError
 
 BY_MACHINE = ("device_tokens", "compile")  # keys of `training` whose defaults depend on the device
-ONLY_AT_START = ("training.init_from", "training.source_embeddings", "training.target_embeddings")
+ONLY_AT_START = (
+    "training.init_from",
+    "training.embeddings",
+    "training.source_embeddings",
+    "training.target_embeddings",
+)
 """Keys that say only how a run begins"""
 ELSEWHERE = "train into another directory: --out OTHER"
 

@@ -42,6 +42,7 @@ from nmt.training.budget import Budget
 from nmt.training.changes import ELSEWHERE, changes
 from nmt.training.directory import find_checkpoints, lock_directory
 from nmt.training.distributed import Group, content
+from nmt.training.first_embeddings import begin_with_pairs
 from nmt.training.learner import Learner
 from nmt.training.optimizer import count_moments
 from nmt.training.run import Run
@@ -136,6 +137,9 @@ def make_learner(recipe: Recipe, prepared: Path, group: Group, console: Console,
         load_weights(model, with_new_rows(loaded, initial.tokenizer(), tokenizer), initial.path)
         console.say(f"weights: from {initial.path}")
     else:
+        if settings.embeddings == "pairs":
+            count = begin_with_pairs(model, learner.corpus)
+            console.say(f"embeddings: {count:,} subwords begin with vectors by the training pairs")
         loaded = begin_with_vectors(model, tokenizer, settings, console.say)
         learner.optimizer.note_given(loaded)
     if tokenizer.older is not None:
