@@ -320,5 +320,5 @@ if __name__ == "__main__":
     REFERENCE.mkdir(exist_ok=True)
     for path, text in pages().items():
         path.write_text(text, encoding="utf-8")
-    for path in (Path(__file__).parents[1] / "README.md", *Path(__file__).parent.glob("*.md")):
+    for path in (*Path(__file__).parents[1].glob("*.md"), *Path(__file__).parent.glob("*.md")):
         path.write_text(filled(path.read_text(encoding="utf-8")), encoding="utf-8")
