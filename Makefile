@@ -13,6 +13,8 @@ install: $(INSTALLED)
 
 $(INSTALLED): pyproject.toml setup.py constraints.txt $(wildcard nmt/compute/native/*.[ch]) nmt/exchange/html/products.c
 	test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
+	@$(VENV)/bin/pip show --quiet torch 2> /dev/null || echo "PyTorch is downloaded now: gigabytes for GPUs on Linux, or 200 MB for CPUs" \
+	  "alone if you stop here and type: PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu make demo"
 	$(VENV)/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt torch
 	$(VENV)/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
 	$(VENV)/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt ctranslate2 \

@@ -163,7 +163,7 @@ def score(given: options.ScoreOptions) -> None:
 
     The metric tokenised is the unsmoothed BLEU that Moses' multi-bleu script prints, on words of Moses' tokenizer. The
     metric paper also splits compounds at hyphens, for comparison with figures of 2017; on newstest2014 it is about 1.5
-    above sacreBLEU's. Both come with sacreBLEU's BLEU. The metric comet needs --source and the extra nmtkit[comet]; of
+    above sacreBLEU's. Both come with sacreBLEU's BLEU. The metric comet needs --source and the package transformers; of
     a model without references, give HYP and no REF.
 
     Several HYP are compared with the best of them or, with --baseline, with that one: each score has its 95% confidence

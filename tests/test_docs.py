@@ -1,14 +1,15 @@
-"""The documents name only files, functions, modules and headings that exist; generated pages are fresh."""
+"""The documents name only files, functions, modules and headings that exist; generated pages and figures are fresh."""
 
 from __future__ import annotations
 
 import ast
 import re
+from collections import Counter
 from pathlib import Path
 
 import generate
 import pytest
-from documents import broken_links
+from documents import PAGES, anchors, broken_links
 from test_layout import FILES, MAY_IMPORT, PACKAGE, layer, name_of
 
 ROOT = PACKAGE.parent
@@ -94,3 +95,35 @@ def test_the_pages_that_are_marked_as_generated_are_those_of_the_generator() -> 
 @pytest.mark.parametrize("page", GENERATED, ids=lambda page: page.name)
 def test_a_generated_page_is_fresh(page: Path) -> None:
     assert page.read_text(encoding="utf-8") == GENERATED[page], "run: python docs/generate.py"
+
+
+SCORE = re.compile(r"(?<![\w.,+-])\d\d\.\d\d?(?![\w%]|[.,]\d)")
+FIGURES = [(entry, name) for entry, said in generate.figures().items() for name in said["values"]]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_the_figures_of_a_page_are_those_of_the_file(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    assert text == generate.filled(text), "run: python docs/generate.py"
+    assert re.findall(r"^ *<!--figure.*", text, re.MULTILINE) == [], "such a line would be HTML"
+
+
+@pytest.mark.parametrize(("entry", "name"), FIGURES)
+def test_a_figure_stands_in_the_section_of_results_that_has_its_conditions(entry: str, name: str) -> None:
+    said = generate.figures()[entry]
+    file, _, anchor = said["results"].partition("#")
+    page = (generate.FIGURES.parent / file).resolve()
+    sections = re.split(r"^(?=#+ )", page.read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]
+    text = dict(zip(anchors(page), sections, strict=True))[anchor]
+    assert re.search(rf"(?<![\d.,]){re.escape(said['values'][name])}(?!\d|[.,]\d)", text)
+
+
+def test_a_score_on_several_pages_stands_between_markers() -> None:
+    texts = {page: page.read_text(encoding="utf-8") for page in PAGES}
+    for recipe in (ROOT / "recipes").rglob("*.yaml"):
+        texts[recipe] = "\n".join(re.findall(r"#.*", recipe.read_text(encoding="utf-8")))
+    unmarked = {page: set(SCORE.findall(generate.FIGURE.sub("", text))) for page, text in texts.items()}
+    of_the_paper = set(re.findall(r"[ (](\d\d\.\d)(?!\d)", texts[ROOT / "docs" / "reproduce.md"]))
+    pages = Counter(score for text in texts.values() for score in set(SCORE.findall(text)))
+    repeated = {score for score, count in pages.items() if count > 1} - of_the_paper
+    assert {page.name: scores & repeated for page, scores in unmarked.items() if scores & repeated} == {}

@@ -91,7 +91,7 @@ class AverageOptions(Options):
     ckpts: tuple[Path, ...] = argument(type=FILE, nargs=-1, required=True)
     last: int | Literal["auto"] | None = in_averaged(
         "--last N|auto  Average the newest N; auto: as many as score best on the development set. Default: "
-        "training.average_last.",
+        "training.average_last, or fewer if the rate falls to zero.",
         NumberOrAuto(min=1),
     )
     best: int | None = in_averaged("--best N  Average the N with the best dev scores instead.")

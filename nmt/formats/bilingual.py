@@ -34,7 +34,7 @@ def check_toolkit(path: Path) -> None:
     try:
         import_module("translate.lang.data")
     except ImportError as error:
-        hint = "pip install 'nmtkit[files]' installs it"
+        hint = "pip install translate-toolkit"
         raise UserError(f"{path}: needs the package translate-toolkit: {error}", hint) from None
 
 

@@ -233,7 +233,7 @@ def load(path: Path, device: torch.device) -> CometModel:
         import transformers
     except ImportError as error:
         problem = f"--metric comet: transformers is not installed: {error}"
-        raise UserError(problem, "pip install 'nmtkit[comet]'") from None
+        raise UserError(problem, "pip install transformers") from None
     origin = str(folder) if (folder / "config.json").exists() else parameters.pretrained_model
     try:
         config = transformers.AutoConfig.from_pretrained(origin)

@@ -224,7 +224,8 @@ class Training(Settings):
     keep_last: int = Field(20, ge=1, le=MOST_UPDATES)
     """Number of latest checkpoints to keep, besides the best by dev score."""
     average_last: int = Field(5, ge=1, le=MOST_UPDATES)
-    """Number of latest checkpoints that are averaged at the end of `minutes`, and by `nmt average` by default."""
+    """Number of latest checkpoints that are averaged at the end of `minutes`, and by `nmt average` by default; the most
+    of them where the learning rate falls to zero, since fewer may score better."""
     log_updates: int = Field(50, ge=1, le=MOST_UPDATES)
     """Updates between lines of metrics.jsonl."""
     valid_beam: int | None = Field(None, ge=1, le=1000)

@@ -187,13 +187,13 @@ def test_pickled_weights_are_refused_with_the_command_that_converts_them(tmp_pat
     assert load_file(pickled.with_suffix(".safetensors"))["a"].tolist() == [1.0, 1.0]
 
 
-def test_without_transformers_the_error_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_transformers_the_error_names_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = bare(tmp_path / "model")
     save_file({"a": torch.ones(1)}, folder / "model.safetensors")
     monkeypatch.setitem(sys.modules, "transformers", None)
     with pytest.raises(UserError, match="transformers is not installed") as error:
         load(folder, CPU)
-    assert error.value.hint == "pip install 'nmtkit[comet]'"
+    assert error.value.hint == "pip install transformers"
 
 
 def test_damaged_weights_and_those_of_other_models_are_named(tmp_path: Path) -> None:

@@ -117,14 +117,14 @@ def matches(expected: str, output: str) -> bool:
     return re.fullmatch(pattern, re.sub(r" +$", "", output.strip(), flags=re.MULTILINE), re.DOTALL) is not None
 
 
-def anchors(page: Path) -> set[str]:
-    """The headings of a page as links name them."""
+def anchors(page: Path) -> list[str]:
+    """The headings of a page as links name them, in order."""
     found = Counter[str]()
-    names = set()
+    names = []
     for token, before in zip(tokens(page)[1:], tokens(page), strict=False):
         if before.type == "heading_open":
             slug = re.sub(r"[^\w\- ]", "", token.content.lower()).replace(" ", "-")
-            names.add(f"{slug}-{found[slug]}" if found[slug] else slug)
+            names.append(f"{slug}-{found[slug]}" if found[slug] else slug)
             found[slug] += 1
     return names
 

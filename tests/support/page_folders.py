@@ -60,12 +60,16 @@ def write_hub(folder: Path) -> None:
 def environment(home: Path) -> dict[str, str]:
     """The variables of commands of pages, for which this folder is made their home.
 
-    The only hub there is is a folder in it, and the first `nmt` on PATH is forked from a server and shrinks trainings.
+    The only hub there is is a folder in it. The first `nmt` on PATH is forked from a server and shrinks trainings, and
+    `pip` installs nothing.
     """
     command = home / "bin" / "nmt"
     command.parent.mkdir(parents=True)
     command.write_text(f'#!/bin/sh\nexec {shlex.join([sys.executable, "-IS", shrunk_nmt.__file__])} "$@"\n')
     command.chmod(0o755)
+    pip = command.with_name("pip")  # installs nothing, and refuses what no index has
+    pip.write_text('#!/bin/sh\ncase "$*" in *nmtkit*) echo "no index has nmtkit" >&2; exit 1; esac\n')
+    pip.chmod(0o755)
     known = {name: value for name, value in os.environ.items() if not name.startswith(("NMT_", "HF_", "SACREBLEU"))}
     ours = {
         "PATH": os.pathsep.join([str(command.parent), str(Path(sys.executable).parent), os.environ["PATH"]]),
