@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from collections.abc import Callable, Sequence
@@ -68,6 +69,10 @@ def find_given(
     say(made.said)
     if only_planned:
         return Given(made.recipe, None, run)
+    for file, pairs in made.repeated.items():
+        with whole_file(file) as stream:
+            for pair in pairs:
+                stream.write(json.dumps(pair._asdict(), ensure_ascii=False).encode() + b"\n")
     with whole_file(path) as stream:
         stream.write(made.text.encode())
     minutes = made.recipe.training.minutes

@@ -6,15 +6,23 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
+from nmt.data.corpus import Corpus, Ids, Rows
 from nmt.data.data_report import read_report
+from nmt.data.directions import dataset_direction
 from nmt.data.from_files import Choice, Made, count_pairs, given_by, loaded, mark_of, section, written
+from nmt.data.pairs import Pair
 from nmt.data.shown import Shown, are_like, look_at
+from nmt.parsing.linearization import load_tokenizer
 from nmt.recipe import Data, Dataset, Recipe
 from nmt.recipe.addresses import is_address
 from nmt.system.errors import UserError
+from nmt.text.vocabulary import TargetVocabulary
 
 BASE = "finetune"
 COUNTED = 20_000  # different sources to count at most
+REPEATED = 5_000  # pairs from before, of which an epoch has as many as of corrections
 WARMUP = 20
 STEP = 0.2  # of the greatest learning rate that the model was trained with
 MINUTES = 1.0
@@ -54,8 +62,16 @@ def make_corrections(files: Sequence[str], start: Start, path: Path, overrides: 
     size = count_pairs(loaded(BASE, made, given, overrides), COUNTED, 0)
     if not size.pairs:
         raise UserError(f"{files[0]}: has no pair to learn", "name files with finished translations")
+    repeated = dict[Path, list[Pair]]()
     if start.prepared is not None:
-        made[3] = Choice("data.train", corrections + _before(start, corrections, size.pairs), "and as many from before")
+        sets = list[dict[str, Any]]()
+        for direction, pairs in _before(start).items():
+            file = path.with_name(f"{path.stem}.{'-'.join(direction)}.jsonl")
+            repeated[file] = pairs
+            sets.append({"file": str(file), "fields": ["source", "target"], "languages": list(direction)})
+        weight = min(1.0, size.pairs / max(1, sum(map(len, repeated.values()))))
+        sets = [each | {"weight": float(f"{weight:.3g}")} for each in sets]
+        made[3] = Choice("data.train", corrections + sets, f"and as many that {start.name} was trained on")
         for split in ("valid", "test"):
             made.append(Choice(f"data.{split}", _split(start, split), f"as {start.name}"))
     elif "valid" not in section(given, "data"):
@@ -70,7 +86,7 @@ def make_corrections(files: Sequence[str], start: Start, path: Path, overrides: 
     made.insert(0, Choice("extends", BASE))
     recipe = loaded(BASE, made[1:], given, overrides)
     said = f"{' '.join(files)}: {size.described} to learn, into {start.name}"
-    return Made(written(mark_of(files, start.name), path, made, overrides), recipe, said)
+    return Made(written(mark_of(files, start.name), path, made, overrides), recipe, said, repeated)
 
 
 def _check_languages(shown: Sequence[Shown], start: Start) -> None:
@@ -84,22 +100,29 @@ def _check_languages(shown: Sequence[Shown], start: Start) -> None:
             raise UserError(f"{problem} {listed}", "name corrections of its languages")
 
 
-def _before(start: Start, corrections: Sequence[dict[str, Any]], pairs: int) -> list[dict[str, Any]]:
-    """Return the data sets of the start as a recipe has them, weighted such that an epoch has as many of their pairs as
-    of corrections.
-    """
+def _before(start: Start) -> dict[tuple[str, ...], list[Pair]]:
+    """Return evenly spaced pairs that the start was trained on, by their languages: its prepared data as text again."""
     assert start.prepared is not None
     data = start.recipe.data
-    sets = [dict(_elsewhere(each, data)) for each in data.train]
-    kept = read_report(start.prepared)["train"]["kept by set"]
-    others = []
-    total = 0.0
-    for dataset, weight, count in zip(sets, [each.weight for each in data.train], kept, strict=True):
-        if {key: value for key, value in dataset.items() if key != "weight"} not in corrections:
-            others.append((dataset, weight))
-            total += weight * count
-    share = min(1.0, pairs / max(1.0, total))
-    return [dataset | {"weight": float(f"{weight * share:.3g}")} for dataset, weight in others]
+    corpus = Corpus(start.prepared / "train.arrow")
+    tokenizer = load_tokenizer(start.prepared)
+    found = dict[tuple[str, ...], list[Pair]]()
+    first = 0
+    for dataset, kept in zip(data.train, read_report(start.prepared)["train"]["kept by set"], strict=True):
+        rows = np.arange(first, first + kept)[:: max(1, len(corpus) // REPEATED)]
+        first += kept
+        before_source, before_target = tokenizer.first(dataset_direction(data, dataset, tokenizer))
+        sources = _texts(tokenizer.source, *corpus.sources(rows), len(before_source))
+        targets = _texts(tokenizer.target, *corpus.targets(rows), len(before_target))
+        pairs = found.setdefault(data.of(dataset).languages, [])
+        pairs += map(Pair, sources, targets)
+    return found
+
+
+def _texts(vocabulary: TargetVocabulary, ids: Rows, lengths: Ids, first: int) -> Iterator[str]:
+    """Yield the text of each row of `ids` (rows, longest), without its `first` symbols."""
+    for row, length in zip(ids, lengths.tolist(), strict=True):
+        yield vocabulary.decode(row[first:length].tolist())
 
 
 def _split(start: Start, split: str) -> list[dict[str, Any]]:

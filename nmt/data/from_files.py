@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import yaml
 
-from nmt.data.pairs import check_inputs, read_pairs
+from nmt.data.pairs import Pair, check_inputs, read_pairs
 from nmt.data.shown import Languages, Shown, are_like, look_at
 from nmt.recipe import Recipe, load
 from nmt.recipe.yaml_files import Dumper, Origins, Tree, override, shipped_recipes
@@ -64,6 +64,8 @@ class Made(NamedTuple):
     recipe: Recipe
     said: str
     """A line that tells the choices"""
+    repeated: Mapping[Path, Sequence[Pair]] = {}
+    """Pairs that the recipe reads from files beside it, which are to be written, too"""
 
 
 def choices(size: Size) -> list[Choice]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -61,13 +62,15 @@ def test_what_spoils_a_model_is_not_accepted(tmp_path: Path) -> None:
     assert not Path("ckpts-1").exists()
 
 
-def test_an_epoch_has_as_many_pairs_from_before_and_no_file_twice() -> None:
+def test_an_epoch_has_as_many_pairs_that_the_model_was_trained_on() -> None:
     given = find("fix.tsv")
     assert given.run == Path("ckpts-2")
-    assert files_of(given.recipe) == [("fix.tsv", 1.0), ("train.a", pytest.approx(3 / 5000, rel=0.01))]
+    assert files_of(given.recipe) == [("fix.tsv", 1.0), ("ckpts-2.a-b.jsonl", pytest.approx(3 / 5000, rel=0.01))]
+    trained = list(zip(Path("train.a").read_text().splitlines(), Path("train.b").read_text().splitlines(), strict=True))
+    before = [json.loads(line) for line in Path("ckpts-2.a-b.jsonl").read_text().splitlines()]
+    assert [(pair["source"], pair["target"]) for pair in before] == trained
     assert given.recipe.decoding.beam == 4
     assert find("fix.tsv").run == Path("ckpts-3")  # that recipe was never trained
-    assert files_of(find("train.a", "train.b").recipe) == [("train.a", 1.0)]
 
 
 def test_a_minute_that_was_interrupted_goes_on() -> None:
