@@ -247,7 +247,7 @@ class Bundle:
         return files.read_json(integrity.intact(self.path / POSITION))
 
     def content(self) -> dict[str, Any]:
-        """Return the values that determine outputs: file hashes by name, and what bundle.json has of lengths and confidence."""
+        """Return the values that determine outputs: file hashes by name, and two members of bundle.json."""
         found = {key: self.written.get(key) for key in ("lengths", "confidence")}
         for file in sorted(self.path.iterdir()):
             if file.suffix in CONTENT and file.name not in (MANIFEST, MOMENTS, POSITION):
@@ -279,8 +279,8 @@ def known_confidence(models: Sequence[Bundle]) -> Confidence:
     if found is None and len(models) > 1:
         raise UserError("no confidence: it is calibrated for one model, not for an ensemble", "use one of the models")
     if found is None:
-        hint = "`nmt average` adds it to the model of a run with 50 dev lines or more, where its data is prepared"
-        raise UserError(f"{models[0].path}: bundle.json has no confidence, which a development set calibrates", hint)
+        hint = "where its data is prepared, nmt average adds it to the model of a run with a development set"
+        raise UserError(f"{models[0].path}: its bundle.json has no calibrated confidence", hint)
     return found
 
 

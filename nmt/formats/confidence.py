@@ -18,7 +18,8 @@ GOOD = 80.0  # chrF from which a translation needs little or no correction
 SIGNS = ("probability", "uncertainty", "length", "ratio", "unknown", "marks")
 LARGEST = 1e6
 Number = Annotated[float, Field(ge=-LARGEST, le=LARGEST)]
-Numbers = Annotated[tuple[Number, ...], Field(min_length=len(SIGNS), max_length=len(SIGNS), strict=False)]
+Scale = Annotated[float, Field(ge=1e-9, le=LARGEST)]
+OF_SIGNS = Field(min_length=len(SIGNS), max_length=len(SIGNS), strict=False)  # JSON has lists
 
 
 class Confidence(BaseModel):
@@ -26,11 +27,11 @@ class Confidence(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
-    means: Numbers
+    means: Annotated[tuple[Number, ...], OF_SIGNS]
     """Mean of each sign on the development set"""
-    scales: Numbers
+    scales: Annotated[tuple[Scale, ...], OF_SIGNS]
     """Its standard deviation, or 1 for a sign that never differs"""
-    weights: Numbers
+    weights: Annotated[tuple[Number, ...], OF_SIGNS]
     """Change of the log-odds by one scale"""
     bias: Number
     """Log-odds where all signs have their means"""

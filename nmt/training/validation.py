@@ -32,7 +32,6 @@ from nmt.decoding.parser import Parser
 from nmt.decoding.splitter import LineSplitter
 from nmt.decoding.translator import Translator
 from nmt.decoding.workers import Loaded
-from nmt.formats.confidence import Confidence
 from nmt.formats.sentences import TrainedLengths
 from nmt.metrics.significance import Comparison, Sampled, interval
 from nmt.metrics.string_metrics import Score, StringMetric, score
@@ -192,27 +191,27 @@ class Validation:
     def info(self, dev: DevScores) -> dict[str, Any]:
         """Return the scores as bundle.json keeps them, with the 95% confidence interval of the one that ranks.
 
-        There is no interval of a mean over directions. A translator also gets its calibrated confidence.
+        There is no interval of a mean over directions. Of a translator, its confidence is there, too.
         """
-        info: dict[str, Any] = {"scores": dev.scores, "signatures": dev.signatures, "interval": None}
-        confidence = self._calibrated(dev)
-        info["confidence"] = confidence and confidence.model_dump()
+        info: dict[str, Any] = {"scores": dev.scores, "signatures": dev.signatures, "interval": None, "confidence": None}
         if self._task.has_trees:
             info["interval"] = f1_interval(self.references, dev.hypotheses)
-        elif len(set(self._languages)) == 1:
-            hypotheses, references = self._counted(dev.hypotheses)
-            _, target = self._languages[0]
-            metric = StringMetric(self._task.metric, references, target)
-            info["interval"] = interval(metric.counts(hypotheses), metric.score)
+            return info
+        hypotheses, references = self._counted(dev.hypotheses)
+        _, target = self._languages[0]
+        metric = StringMetric(self._task.metric, references, target)
+        counts = metric.counts(hypotheses)
+        if len(set(self._languages)) == 1:
+            info["interval"] = interval(counts, metric.score)
+        signs = []
+        scores = []
+        for row, of_line in zip(self._rows, counts, strict=True):
+            if dev.signs[row]:
+                signs.append(dev.signs[row])
+                scores.append(metric.score(of_line))
+        if len(signs) >= FEWEST:
+            info["confidence"] = calibrated(signs, scores).model_dump()
         return info
-
-    def _calibrated(self, dev: DevScores) -> Confidence | None:
-        """Return how confidence follows from the signs of translations; None for trees, and if there are few lines."""
-        rows = [row for row in self._rows if dev.signs[row]]
-        if len(rows) < FEWEST:
-            return None
-        hypotheses, (references,) = self._counted(dev.hypotheses, rows)
-        return calibrated([dev.signs[row] for row in rows], self.each(references, hypotheses))
 
     def each(self, references: Sequence[str], hypotheses: Sequence[str]) -> list[float]:
         """Return each hypothesis's own score, 0 to 100: chrF for translations, F1 for trees."""

@@ -125,7 +125,7 @@ def test_once_the_rate_has_fallen_to_zero_only_checkpoints_that_help_are_average
     (chrf, perplexity), other = scores
     if is_last:
         made_up = {"chrf": chrf, "bleu": chrf, "perplexity": perplexity}
-        add_info(ckpts / "step-00000800", {"scores": made_up, "interval": [1.0, 99.0]})
+        add_info(ckpts / "step-00000800", {"scores": made_up, "interval": [1.0, 99.0], "confidence": None})
     else:
         newest = integrity.read_manifest(ckpts / "step-00000800/bundle.json")
         del newest["interval"]
