@@ -274,14 +274,14 @@ def confidence_of(models: Sequence[Bundle]) -> Confidence | None:
 
 
 def known_confidence(models: Sequence[Bundle]) -> Confidence:
-    """Return the same; raise UserError if it is unknown."""
+    """Return how confidence follows from a search with these models; raise UserError if that is unknown."""
     found = confidence_of(models)
-    if found is None and len(models) > 1:
-        raise UserError("no confidence: it is calibrated for one model, not for an ensemble", "use one of the models")
-    if found is None:
-        hint = "where its data is prepared, nmt average adds it to the model of a run with a development set"
-        raise UserError(f"{models[0].path}: its bundle.json has no calibrated confidence", hint)
-    return found
+    if found is not None:
+        return found
+    if len(models) > 1:
+        raise UserError("confidence: an ensemble has none; it is calibrated for one model", "give one model alone")
+    hint = "where its data is prepared, nmt average adds it to the model of a run with a development set"
+    raise UserError(f"{models[0].path}: its bundle.json has no calibrated confidence", hint)
 
 
 def new_model(recipe: Recipe, tokenizer: Tokenizer) -> Transformer:

@@ -193,7 +193,12 @@ class Validation:
 
         There is no interval of a mean over directions. Of a translator, its confidence is there, too.
         """
-        info: dict[str, Any] = {"scores": dev.scores, "signatures": dev.signatures, "interval": None, "confidence": None}
+        info: dict[str, Any] = {
+            "scores": dev.scores,
+            "signatures": dev.signatures,
+            "interval": None,
+            "confidence": None,
+        }
         if self._task.has_trees:
             info["interval"] = f1_interval(self.references, dev.hypotheses)
             return info
