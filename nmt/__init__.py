@@ -66,7 +66,7 @@ def load(
 
     Raise UserError if a model, key, value, language or device does not exist, or if the tokenizers differ.
     """
-    from nmt.checkpoint.reading import common_tokenizer
+    from nmt.checkpoint.reading import common_tokenizer, confidence_of
     from nmt.decoding.parser import Parser
     from nmt.decoding.translator import Translator
     from nmt.decoding.workers import Saved
@@ -92,7 +92,15 @@ def load(
     if task == "parse":
         return Parser(models, tokenizer, settings)
     directions = bundles[0].recipe.data.directions
-    return Translator(models, tokenizer, settings, bundles[0].lengths, directions=directions, direction=(source, to))
+    return Translator(
+        models,
+        tokenizer,
+        settings,
+        bundles[0].lengths,
+        directions=directions,
+        direction=(source, to),
+        confidence=confidence_of(bundles),
+    )
 
 
 def _silent(line: str) -> None:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from nmt import recipe as recipes
+from nmt.formats.confidence import Confidence
 from nmt.formats.sentences import TrainedLengths
 from nmt.parsing.linearization import TreeVocabulary, load_tokenizer
 from nmt.recipe import TASKS, Recipe, Task, TaskName
@@ -105,6 +106,8 @@ class BundleInfo(BaseModel):
     """Whether a checkpoint is yet to be scored"""
     lengths: TrainedLengths | None = None
     """Lengths of a translator's training pairs"""
+    confidence: Confidence | None = None
+    """How a translator's confidence follows from what a search knows"""
     without_improvement: Natural = 0
     """Number of checkpoints since the best one"""
 
@@ -244,8 +247,8 @@ class Bundle:
         return files.read_json(integrity.intact(self.path / POSITION))
 
     def content(self) -> dict[str, Any]:
-        """Return the values that determine outputs: file hashes by name, and the lengths at which lines are split."""
-        found: dict[str, Any] = {"lengths": self.written.get("lengths")}
+        """Return the values that determine outputs: file hashes by name, and two members of bundle.json."""
+        found = {key: self.written.get(key) for key in ("lengths", "confidence")}
         for file in sorted(self.path.iterdir()):
             if file.suffix in CONTENT and file.name not in (MANIFEST, MOMENTS, POSITION):
                 found[file.name] = integrity.hash_file(file)
@@ -262,6 +265,23 @@ class Bundle:
         if CHECKPOINT.fullmatch(self.path.name):
             self.moments()
             self.position()
+
+
+def confidence_of(models: Sequence[Bundle]) -> Confidence | None:
+    """Return how confidence follows from a search with these models; None if that is unknown, as of several."""
+    first, *others = models
+    return None if others else first.info.confidence
+
+
+def known_confidence(models: Sequence[Bundle]) -> Confidence:
+    """Return how confidence follows from a search with these models; raise UserError if that is unknown."""
+    found = confidence_of(models)
+    if found is not None:
+        return found
+    if len(models) > 1:
+        raise UserError("confidence: an ensemble has none; it is calibrated for one model", "give one model alone")
+    hint = "where its data is prepared, nmt average adds it to the model of a run with a development set"
+    raise UserError(f"{models[0].path}: its bundle.json has no calibrated confidence", hint)
 
 
 def new_model(recipe: Recipe, tokenizer: Tokenizer) -> Transformer:

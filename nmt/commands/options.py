@@ -247,9 +247,9 @@ class ScoreOptions(Options):
     files: tuple[Path, ...] = argument(type=FILE, nargs=-1, metavar="REF [HYP]...")
     metric: str | None = in_scored(
         "--metric NAME,…  bleu, chrf, ter, tokenised, paper or comet, separated by commas; default: bleu,chrf. Or "
-        "brackets: F1 of trees. With --model: perplexity (default), or logprob, which prints log-probability, tab, "
-        "subwords for each line.",
-        Text(*METRICS, "comet", "brackets", "perplexity", "logprob"),
+        "brackets: F1 of trees. With --model: perplexity (default); logprob, which prints log-probability, tab, "
+        "subwords for each line; or confidence, the probability that its chrF is at least 80.",
+        Text(*METRICS, "comet", "brackets", "perplexity", "logprob", "confidence"),
     )
     baseline: Path | None = in_scored("--baseline FILE  HYP of the system to compare with, instead of the best HYP.")
     show: int | None = in_scored(

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack
+from functools import partial
+from itertools import tee
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -15,6 +17,8 @@ from nmt.commands.command_line import refuse
 from nmt.commands.options import ScoreOptions
 from nmt.commands.process import count_input, open_output, read_input, show
 from nmt.commands.score_texts import score_texts
+from nmt.formats.confidence import signs_of
+from nmt.formats.numbers import compare
 from nmt.metrics.string_metrics import METRICS, OF_WORDS
 from nmt.system.compression import open_input
 from nmt.system.console import Advance, Console, figure, width_of
@@ -24,8 +28,11 @@ from nmt.text.lines import read_parallel
 if TYPE_CHECKING:
     from nmt.checkpoint.reading import Bundle
     from nmt.decoding.forced import ForcedDecoder, PairScores
+    from nmt.formats.confidence import Confidence
+    from nmt.formats.sentences import TrainedLengths
     from nmt.recipe import Decoding
     from nmt.text.tokenizer import Direction, Tokenizer
+    from nmt.text.vocabulary import Vocabulary
 
 Item = TypeVar("Item")
 OF_TEXTS = (*METRICS, "comet")
@@ -116,27 +123,30 @@ def _counted(items: Iterable[Item], advance: Advance) -> Iterator[Item]:
 
 
 def _score_by_model(options: ScoreOptions, metrics: Sequence[str]) -> None:
-    """Print the models' perplexity on the reference, or with `logprob` the log-probability of each line."""
+    """Print the models' perplexity on the reference, or with another metric a figure for each line."""
     if options.hypothesis:
         raise click.UsageError("--model scores REF itself, so it takes no HYP")
-    if len(metrics) > 1 or (options.as_json and metrics == ["logprob"]):
-        raise click.UsageError("--metric logprob cannot be combined; perplexity with --json also has every line")
+    by_line = metrics != ["perplexity"]
+    if len(metrics) > 1 or (options.as_json and by_line):
+        named = f"--metric {','.join(metrics)}"
+        raise click.UsageError(f"{named} cannot be combined; perplexity with --json also has every line")
     if options.source is None:
         raise click.UsageError("--model needs --source FILE, with the source of each line of REF")
-    decoder = _forced_decoder(options, options.source)  # checks the files before loading a model
+    decoder, sureness = _forced_decoder(options, options.source, metrics)  # checks the files before loading a model
     from nmt.decoding.forced import PairScores
 
     totals = PairScores()
     lines = []
     reference = options.reference
-    pairs = read_parallel(options.source, reference)
-    by_line = metrics == ["logprob"]
+    pairs, texts = tee(read_parallel(options.source, reference))
     garbles = by_line and sys.stdout.isatty()
     with ExitStack() as held, _progress(options, reference, "lines", garbles) as advance:
         write = open_output(None, held) if by_line else None
-        for pair in _counted(decoder.stream(pairs), advance):
+        for (source, output), pair in zip(texts, _counted(decoder.stream(pairs), advance), strict=True):
             totals = totals.plus(pair)
-            if write:
+            if write and sureness:
+                write(f"{sureness(source.strip(), output.strip(), pair):.4f}")
+            elif write:
                 write(f"{pair.log_probability:.4f}\t{pair.subwords}")
             elif options.as_json:
                 lines.append({"log_probability": pair.log_probability, "subwords": pair.subwords})
@@ -211,7 +221,7 @@ def _metrics(options: ScoreOptions) -> list[str]:
     """Return the names of the metrics to compute; raise BadParameter for an unknown one."""
     allowed: Sequence[str]
     if options.models:
-        allowed = ("perplexity", "logprob")
+        allowed = ("perplexity", "logprob", "confidence")
         wanted = options.metric or "perplexity"
     else:
         allowed = (*OF_TEXTS, "brackets")
@@ -230,18 +240,47 @@ def _metrics(options: ScoreOptions) -> list[str]:
     return names
 
 
-def _forced_decoder(options: ScoreOptions, source: Path) -> ForcedDecoder:
-    """Load the scoring models; raise UserError if a file or model is missing, or a model is for another task."""
+def _forced_decoder(
+    options: ScoreOptions, source: Path, metrics: Sequence[str]
+) -> tuple[ForcedDecoder, Callable[[str, str, PairScores], float] | None]:
+    """Load the scoring models, and what tells the confidence of a source, its translation and their scores, if wanted.
+
+    Raise UserError if a file, model or confidence is missing, or a model is for another task.
+    """
     for path in (source, options.reference):
         if not path.is_fifo():
             open_input(path).close()  # report a missing file before loading a model
+    from nmt.checkpoint.reading import known_confidence
     from nmt.decoding.forced import ForcedDecoder
     from nmt.system.device import choose_device
 
     bundles, tokenizer, decoding, direction = _models(options)
+    sureness = None
+    if "confidence" in metrics:
+        own = tokenizer.of(direction[0]).source
+        sureness = partial(_sureness, known_confidence(bundles), own, bundles[0].lengths)
     device = choose_device(options.device, options.threads)
     models = [bundle.model(device) for bundle in bundles]
-    return ForcedDecoder(models, tokenizer, decoding, direction)
+    return ForcedDecoder(models, tokenizer, decoding, direction), sureness
+
+
+def _sureness(
+    confidence: Confidence,
+    vocabulary: Vocabulary,
+    lengths: TrainedLengths | None,
+    source: str,
+    output: str,
+    scores: PairScores,
+) -> float:
+    """Return the confidence of a translation as a search would have it; 1 if both texts are blank."""
+    if not source and not output:
+        return 1.0
+    ids = vocabulary.encode(source)
+    is_unusual = lengths is not None and lengths.is_unusual(len(ids), scores.subwords - 1)
+    changes = compare(source, output)
+    unknown = vocabulary.count_unknown(ids)
+    subwords = (len(ids), scores.subwords)
+    return confidence(signs_of(source, output, subwords, scores.log_probability, unknown, changes, is_unusual))
 
 
 def _models(options: ScoreOptions) -> tuple[list[Bundle], Tokenizer, Decoding, Direction]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from nmt import __version__
-from nmt.checkpoint.reading import Bundle, common_tokenizer
+from nmt.checkpoint.reading import Bundle, common_tokenizer, confidence_of, known_confidence
 from nmt.commands.command_line import refuse
 from nmt.commands.ledger import Ledger
 from nmt.commands.process import count_input, is_typed, open_output, read_input
@@ -77,9 +77,21 @@ def translate(options: SearchOptions) -> None:
         del warnings["inputs split"]  # paragraphs are split at every sentence, and long strings are no fault
     statistics = Statistics("translating", warnings, "line" if options.document else "sentence")
 
+    confidence = None if options.sample else confidence_of(bundles)
+    if search.files and isinstance(search.decoding.review, float):
+        confidence = known_confidence(bundles)
+
     def make(models: Saved) -> Translator:
         return Translator(
-            models, tokenizer, search.decoding, bundles[0].lengths, options.as_json, terms, directions, direction
+            models,
+            tokenizer,
+            search.decoding,
+            bundles[0].lengths,
+            options.as_json,
+            terms,
+            directions,
+            direction,
+            confidence,
         )
 
     search.run(make, statistics, options.identity)

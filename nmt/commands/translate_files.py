@@ -434,6 +434,7 @@ class FileTranslation:
         self._outputs = dict[str, str]()
         self._known = dict[str, str]()  # outputs to use: empty if garbled, or until the text has been searched
         self._defects = dict[str, Mapping[str, int]]()
+        self._confidence = dict[str, float]()  # if decoding.review is a number
         # Numbers of strings for the summary
         self.otherwise = 0  # from memory, not as in --terms
         self.empty = 0
@@ -516,6 +517,7 @@ class FileTranslation:
                         self._outputs[text] = result.texts[0]
                         self._known[text] = "" if is_garbled(text, result.texts[0]) else result.texts[0]
                         self._defects[text] = statistics.occurring(result)
+                        self._confidence[text] = result.confidence or 0.0
                     self._write(job, statistics)
                     done += 1
         except (KeyboardInterrupt, Interrupted) as error:
@@ -562,13 +564,11 @@ class FileTranslation:
         """Fill a unit; return what is to be said of it: kinds, each with the unit, a source and a translation."""
         own = {form: gap.found[form].text or string.put(self._known) for form, string in gap.strings.items()}
         forms = [own.get(form, text) for form, text in enumerate(gap.forms)]
-        review = self._decoding.review
-        if review == "model":
-            review = not all(each.is_exact for each in gap.found.values())
+        review = self._needs_review(gap)
         try:
             if not all(forms):
                 raise ValueError
-            gap.unit.write(forms, bool(review) or gap.is_marked, gap.origin)
+            gap.unit.write(forms, review or gap.is_marked, gap.origin)
         except (ExpatError, ValueError):  # a placeholder is lost, or it is no XML
             self.empty += len(own)
             empty = [form for form, text in own.items() if not text]
@@ -590,6 +590,21 @@ class FileTranslation:
                 kinds += defects
             said += [(kind, gap.unit, string.text, forms[form]) for kind in dict.fromkeys(kinds)]
         return said
+
+    def _needs_review(self, gap: _Gap) -> bool:
+        """Return whether to mark a unit; if a number decides, when the model is less sure, or with a warning."""
+        review = self._decoding.review
+        if isinstance(review, bool):
+            return review
+        if review == "model":
+            return not all(each.is_exact for each in gap.found.values())
+        if any(each.text and not each.is_exact for each in gap.found.values()):
+            return True
+        for string in gap.searched:
+            for text in string.used(self._known):
+                if self._confidence.get(text, 0.0) < review or self._defects.get(text):
+                    return True
+        return False
 
     @property
     def is_done(self) -> bool:

@@ -52,6 +52,8 @@ class LineResult:
     """Number of characters in the line for which the vocabulary has no subword."""
     pairs: list[tuple[list[int], list[int]]]
     """Each part's subwords and the symbols of its best output."""
+    signs: Sequence[float] = ()
+    """What the confidence of the best output follows from; none of a tree, of a blank line, and without an output."""
     origin: Any = None
     """What the line's `Request` had as its `origin`."""
 
@@ -227,7 +229,7 @@ class Pipeline(ABC, Generic[Result]):
             tokens = 0
             for of_part in line.hypotheses:
                 counted = of_part if sample else of_part[:1]
-                tokens += sum(len(each.ids) + each.finished for each in counted)
+                tokens += sum(each.symbols for each in counted)
             searched(tokens)
 
         count = 1  # hypotheses to search for

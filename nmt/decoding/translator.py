@@ -19,7 +19,8 @@ from nmt.decoding.pipeline import NOTHING, LineResult, Pipeline
 from nmt.decoding.splitter import LineSplitter, clean, joined
 from nmt.decoding.workers import Loaded, MakeEngine, Models
 from nmt.formats.alignment import Aligned, AlignedLine
-from nmt.formats.numbers import compare
+from nmt.formats.confidence import Confidence, signs_of
+from nmt.formats.numbers import Changes, compare
 from nmt.formats.segments import Segment, read_line, with_spaces_of
 from nmt.formats.sentences import TrainedLengths
 from nmt.formats.terms import MESSAGE, Phrase, Term, Terms, beyond, find_copies, missing
@@ -64,6 +65,9 @@ class Translation(LineResult):
     """Messages of ICU, such as plurals, that were copied with the texts inside"""
     loop: str
     """What the best output repeats more than twice as often in a row as the line repeats anything; "" for nothing."""
+    confidence: float | None = None
+    """Probability that the best output, or the first sample, has a chrF of at least 80; None if the model does not know
+    it."""
     unspelled: str = ""
     """Characters of the prefix that the vocabulary cannot spell, if no output was found."""
 
@@ -119,14 +123,16 @@ class Translator(Pipeline[Translation]):
         terms: Terms | None = None,
         directions: Sequence[tuple[str, ...]] = (),
         direction: Direction = (None, None),
+        confidence: Confidence | None = None,
     ) -> None:
-        """Translate with `models`; `lengths` are statistics of the training pairs, if known.
+        """Translate with `models`; `lengths` are statistics of the training pairs, if known, and so is `confidence`.
 
         `terms` apply to requests without their own; the default is `decoding.keep` alone. `directions` are the pairs of
         languages that the models were trained on, and `direction` is that of requests without their own.
         """
         self.annotated = annotated
         self._lengths = lengths
+        self._confidence = confidence
         self.directions = list(directions)
         """Pairs of source and target language that the models were trained on"""
         self._splitters: dict[Direction, tuple[LineSplitter, list[int]]] = {}
@@ -442,6 +448,7 @@ class Translator(Pipeline[Translation]):
             deleted += best.deleted
             if self._lengths is not None and self._lengths.is_unusual(len(part.ids), len(best.ids)):
                 is_unusual = True
+        signs = self._signs(line, text, changes, is_unusual)
         tagged = found
         segment = line.request.segment
         if segment:
@@ -450,6 +457,8 @@ class Translator(Pipeline[Translation]):
             line,
             tagged,
             self.tokenizer,
+            signs=signs,
+            confidence=self._sureness(line, signs),
             alignments=[_alignment(line, rank) for _, rank in found],
             log_probabilities=[_log_probabilities(line, rank) for _, rank in found],
             unusual_length=is_unusual,
@@ -461,6 +470,31 @@ class Translator(Pipeline[Translation]):
             loop=changes.loop,
             unspelled=self._unspelled(line),
         )
+
+    def _signs(self, line: SplitLine, text: str, changes: Changes, is_unusual: bool) -> list[float]:
+        """Return what the confidence of a line's best output follows from; nothing if it is blank or has no output."""
+        log_probability = 0.0
+        subwords = 0
+        symbols = 0
+        unknown = 0
+        for part, best in line.best:
+            if best is NOTHING:
+                return []
+            log_probability += best.log_probability(self.decoding.alpha)
+            subwords += len(part.ids)
+            symbols += best.symbols
+            unknown += self.tokenizer.source.count_unknown(part.ids)
+        if not symbols:
+            return []
+        return signs_of(line.request.text, text, (subwords, symbols), log_probability, unknown, changes, is_unusual)
+
+    def _sureness(self, line: SplitLine, signs: Sequence[float]) -> float | None:
+        """Return the confidence of a line's best output; that of a blank line is 1, and without an output it is 0."""
+        if self._confidence is None:
+            return None
+        if not signs:
+            return 0.0 if line.parts else 1.0
+        return self._confidence(signs)
 
     def _new_copies(self, text: str, known: str) -> list[str]:
         """Return the placeholders, URLs and the like in a text that are not `known`."""
@@ -495,6 +529,8 @@ class Translator(Pipeline[Translation]):
             hypotheses.append(hypothesis)
         own = {name: getattr(translation, name) for name in JSON_FIELDS}
         own["missing"] = list(map(str, translation.missing))
+        if translation.confidence is not None:
+            own["confidence"] = round(translation.confidence, 4)
         return self._json(number, translation, hypotheses, **own)
 
 

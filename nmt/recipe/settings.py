@@ -57,6 +57,17 @@ BatchTokens = Annotated[
 ]
 
 
+def _check_review(value: Any) -> Any:
+    """Return the value, if it is one of `Review`; there is one message for all of its types."""
+    is_number = type(value) is float and 0 < value < 1
+    if type(value) is not bool and value != "model" and not is_number:
+        raise Refusal(f"must be true, false, model or a number between 0 and 1 (got {value!r})", "true is the default")
+    return value
+
+
+Review = Annotated[bool | Literal["model"] | Annotated[float, Field(gt=0, lt=1)], BeforeValidator(_check_review)]
+
+
 class TokenizerSettings(Settings):
     """SentencePiece vocabularies, trained on the training split only."""
 
@@ -344,9 +355,10 @@ class Decoding(Settings):
     precision: Literal["auto", "fp32", "bf16", "fp16", "int8"] = "auto"
     """Precision of matrix multiplications. auto is fp32 on a CPU, bf16 on a GPU, and fp16 on GPUs that only emulate
     bf16, such as V100 and T4. fp16 requires a GPU, int8 a CPU."""
-    review: bool | Literal["model"] = True
+    review: Review = True
     """In files of translators: mark translations for review. model: but for those of exactly the same string in the
-    same context of the memory."""
+    same context of the memory. A number between 0 and 1: of the others, too, only those of which the model is less
+    sure, and those with a warning."""
 
     @model_validator(mode="after")
     def _lengths(self) -> Self:

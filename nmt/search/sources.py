@@ -30,6 +30,16 @@ class Hypothesis:
     text: str | None = None  # its text, where terms were written into it; otherwise that of `ids`
     deleted: Sequence[str] = ()  # placeholders and the like that the model invented
 
+    def log_probability(self, alpha: float) -> float:
+        """Return its log-probability with `</s>`, in nats, given the exponent of the score's length penalty."""
+        penalty: float = ((5.0 + self.symbols) / 6.0) ** alpha
+        return self.score * penalty
+
+    @property
+    def symbols(self) -> int:
+        """Number of symbols, counting `</s>`."""
+        return len(self.ids) + self.finished
+
     def decoded(self, decode: Callable[[list[int]], str]) -> str:
         """Return its text, by `decode` unless it has one of its own."""
         return decode(self.ids) if self.text is None else self.text

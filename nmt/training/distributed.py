@@ -280,13 +280,13 @@ class Group:
         """Return each value's sum over all ranks."""
         return self._reduce(values, torch.float64, dist.ReduceOp.SUM)
 
-    def gather(self, texts: Sequence[str]) -> list[list[str]]:
-        """Return each rank's texts, in rank order."""
+    def gather(self, values: Sequence[Result]) -> list[list[Result]]:
+        """Return each rank's values, which can be pickled, in rank order."""
         if self.size == 1:
-            return [list(texts)]
+            return [list(values)]
         gathered: list[Any] = [None] * self.size
         with self.guard("gathering"):
-            dist.all_gather_object(gathered, list(texts))
+            dist.all_gather_object(gathered, list(values))
         return gathered
 
     def check_same(self, *values: str, hint: str) -> None:

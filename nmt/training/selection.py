@@ -28,7 +28,7 @@ LINES_TO_CHANGE = 200  # maximum lines that are translated in capitals, with typ
 WAYS = 5.0  # what all that costs, in validations of these lines: capitals take longer, but there is no perplexity
 LITTLE = 0.03  # share of the minutes that it may take, since it does not make the model better
 LAST_TENTH = 0.9  # of the fall of a learning rate to zero
-SCORED = ("scores", "signatures", "interval")  # keys of bundle.json
+SCORED = ("scores", "signatures", "interval", "confidence")  # keys of bundle.json
 UNLIMITED = Budget(None, lambda: 0.0)
 
 
@@ -116,7 +116,7 @@ def write_best_average(
             if not chosen:  # the first counts even if there is no time to score it
                 chosen = count
                 best_weights = weights
-            if most and count == 1 and "interval" in newest.written:
+            if most and count == 1 and newest.written.keys() >= set(SCORED):
                 info: dict[str, Any] | None = _scores_of(newest)
             else:
                 load_weights(model, weights, oldest.path)

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from random import Random
 from statistics import fmean
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -48,6 +48,7 @@ from nmt.system.launchers import World
 from nmt.text.tokenizer import Tokenizer
 from nmt.training.batches import make_batch, split_update
 from nmt.training.budget import Pace
+from nmt.training.calibration import FEWEST, calibrated
 from nmt.training.dev_outputs import spread
 from nmt.training.directory import ABOUT
 from nmt.training.distributed import Group
@@ -66,6 +67,14 @@ class DevScores:
     scores: dict[str, float]
     signatures: dict[str, str]  # settings of the metrics, by name
     hypotheses: Sequence[str] = ()  # one per sentence, blank if a parser found no tree
+    signs: Sequence[Sequence[float]] = ()  # of each translation, which its confidence follows from
+
+
+class _Output(NamedTuple):
+    """What a search found for a dev line."""
+
+    text: str = ""
+    signs: Sequence[float] = ()
 
 
 class Validation:
@@ -126,8 +135,8 @@ class Validation:
     def __call__(self, model: Transformer) -> DevScores:
         """Score a model, which may be compiled and in training mode."""
         with self._searching(model) as pipeline:
-            hypotheses = self._search(pipeline)
-        return self._scores(model, hypotheses)
+            outputs = self._search(pipeline)
+        return self._scores(model, outputs)
 
     def within(self, model: Transformer, pace: Pace) -> DevScores | None:
         """Score a model as by a call; return None if that is given up, because it would take too long.
@@ -135,11 +144,12 @@ class Validation:
         The pace of rank 0 counts.
         """
         with self._searching(model) as pipeline:
-            hypotheses = self._search_within(pipeline, pace)
-        return None if hypotheses is None else self._scores(model, hypotheses)
+            outputs = self._search_within(pipeline, pace)
+        return None if outputs is None else self._scores(model, outputs)
 
-    def _scores(self, model: Transformer, hypotheses: Sequence[str]) -> DevScores:
-        """Score a model's hypotheses, and compute its perplexity."""
+    def _scores(self, model: Transformer, outputs: Sequence[_Output]) -> DevScores:
+        """Score a model's outputs, and compute its perplexity."""
+        hypotheses = [output.text for output in outputs]
         scorer = for_scoring(model)  # not compiled: a search would compile a graph for each shape
         targets = [target for _, target in self._directions]
         sizes = np.array([len(self._tokenizer.of(target).target) for target in targets])  # (pairs,)
@@ -151,7 +161,8 @@ class Validation:
             found, of_directions = self._score(hypotheses)
         scores = {name: one.score for name, one in found.items()}
         signatures = {name: one.signature for name, one in found.items()}
-        return DevScores(scores | of_model | of_directions, signatures, hypotheses)
+        signs = [output.signs for output in outputs]
+        return DevScores(scores | of_model | of_directions, signatures, hypotheses, signs)
 
     def _score(self, hypotheses: Sequence[str]) -> tuple[dict[str, Score], dict[str, float]]:
         """Return the scores of translations; for several directions their means, and the scores of each."""
@@ -180,16 +191,31 @@ class Validation:
     def info(self, dev: DevScores) -> dict[str, Any]:
         """Return the scores as bundle.json keeps them, with the 95% confidence interval of the one that ranks.
 
-        There is no interval of a mean over directions.
+        There is no interval of a mean over directions. Of a translator, its confidence is there, too.
         """
-        info: dict[str, Any] = {"scores": dev.scores, "signatures": dev.signatures, "interval": None}
+        info: dict[str, Any] = {
+            "scores": dev.scores,
+            "signatures": dev.signatures,
+            "interval": None,
+            "confidence": None,
+        }
         if self._task.has_trees:
             info["interval"] = f1_interval(self.references, dev.hypotheses)
-        elif len(set(self._languages)) == 1:
-            hypotheses, references = self._counted(dev.hypotheses)
-            _, target = self._languages[0]
-            metric = StringMetric(self._task.metric, references, target)
-            info["interval"] = interval(metric.counts(hypotheses), metric.score)
+            return info
+        hypotheses, references = self._counted(dev.hypotheses)
+        _, target = self._languages[0]
+        metric = StringMetric(self._task.metric, references, target)
+        counts = metric.counts(hypotheses)
+        if len(set(self._languages)) == 1:
+            info["interval"] = interval(counts, metric.score)
+        signs = []
+        scores = []
+        for row, of_line in zip(self._rows, counts, strict=True):
+            if dev.signs[row]:
+                signs.append(dev.signs[row])
+                scores.append(metric.score(of_line))
+        if len(signs) >= FEWEST:
+            info["confidence"] = calibrated(signs, scores).model_dump()
         return info
 
     def each(self, references: Sequence[str], hypotheses: Sequence[str]) -> list[float]:
@@ -223,7 +249,8 @@ class Validation:
         each = list[Sampled]()
         for translator in (model, other):
             with self._searching(translator) as pipeline:
-                hypotheses, references = self._counted(self._search(pipeline))
+                found = [output.text for output in self._search(pipeline)]
+            hypotheses, references = self._counted(found)
             each.append(Sampled(StringMetric(self._task.metric, references), hypotheses))
         ours, others = each
         return ours.compared(others)
@@ -310,17 +337,17 @@ class Validation:
         finally:
             models.rest()
 
-    def _search(self, pipeline: Parser | Translator) -> list[str]:
-        """Return one hypothesis per source, as a line; blank if the parser found no tree."""
+    def _search(self, pipeline: Parser | Translator) -> list[_Output]:
+        """Return one output per source, with a line as its text; blank if the parser found no tree."""
         rows = range(len(self.sources))
-        return self._gathered(rows, self._translated(pipeline, rows[self._group.rank :: self._group.size]))
+        return self._gathered(rows, self._outputs(pipeline, rows[self._group.rank :: self._group.size]))
 
-    def _search_within(self, pipeline: Parser | Translator, pace: Pace) -> list[str] | None:
+    def _search_within(self, pipeline: Parser | Translator, pace: Pace) -> list[_Output] | None:
         """Search part by part, each a sample of all lines, and agree with the other ranks on each; None if given up."""
         rank = self._group.rank
         size = self._group.size
         rows = Random(0).sample(range(len(self.sources)), len(self.sources))
-        own = list[str]()
+        own = list[_Output]()
         done = 0
         lines = math.ceil(len(rows) / size)  # of the rank with the most
         while done < lines:
@@ -328,7 +355,7 @@ class Validation:
             if end == done:
                 return None
             pace.has_begun = True
-            own += self._translated(pipeline, rows[rank::size][done:end])
+            own += self._outputs(pipeline, rows[rank::size][done:end])
             done = end
         pace.next(done, lines)  # notes the time of the last part
         return self._gathered(rows, own)
@@ -337,17 +364,24 @@ class Validation:
         self, pipeline: Parser | Translator, rows: Sequence[int], texts: Sequence[str] | None = None
     ) -> list[str]:
         """Return the translations or trees of the sources of `rows`, or of texts in their place."""
+        return [output.text for output in self._outputs(pipeline, rows, texts)]
+
+    def _outputs(
+        self, pipeline: Parser | Translator, rows: Sequence[int], texts: Sequence[str] | None = None
+    ) -> list[_Output]:
+        """Return the same, with their signs."""
         if texts is None:
             texts = [self.sources[row] for row in rows]
-        return [result.texts[0] for result in pipeline.stream(self._requests(rows, texts))]
+        results = pipeline.stream(self._requests(rows, texts))
+        return [_Output(result.texts[0], result.signs) for result in results]
 
-    def _gathered(self, rows: Sequence[int], own: Sequence[str]) -> list[str]:
-        """Return the hypotheses of all ranks, in the order of the lines; a rank has every n-th of `rows`."""
-        hypotheses = [""] * len(rows)
-        for rank, texts in enumerate(self._group.gather(own)):
-            for row, text in zip(rows[rank :: self._group.size], texts, strict=True):
-                hypotheses[row] = text
-        return hypotheses
+    def _gathered(self, rows: Sequence[int], own: Sequence[_Output]) -> list[_Output]:
+        """Return the outputs of all ranks, in the order of the lines; a rank has every n-th of `rows`."""
+        outputs = [_Output()] * len(rows)
+        for rank, of_rank in enumerate(self._group.gather(own)):
+            for row, output in zip(rows[rank :: self._group.size], of_rank, strict=True):
+                outputs[row] = output
+        return outputs
 
 
 def _sets(corpus: Corpus, recipe: Recipe, count: int) -> list[Dataset]:

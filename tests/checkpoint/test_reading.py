@@ -22,6 +22,7 @@ from nmt.checkpoint import writing
 from nmt.checkpoint.reading import LARGEST_FIGURE, Bundle, checkpoint_folders, checkpoints, prune, ranked, read_tensors
 from nmt.checkpoint.writing import add_info, average
 from nmt.exchange.resolve import resolve
+from nmt.formats.confidence import Confidence
 from nmt.formats.sentences import TrainedLengths
 from nmt.recipe import TASKS, TokenizerSettings
 from nmt.system.console import Console
@@ -33,6 +34,8 @@ from nmt.training.run_state import BestScore
 LENGTHS = TrainedLengths(
     language="a", sentences=1, usual_sentences=1, source=40, longest_source=60, least_ratio=0.5, greatest_ratio=2.5
 ).model_dump()
+
+SURE = Confidence(means=(0.0,) * 6, scales=(1.0,) * 6, weights=(0.0,) * 6, bias=0.0).model_dump()
 
 
 @pytest.fixture
@@ -262,7 +265,9 @@ def test_an_ensembles_models_have_one_tokenizer(ckpts: Path) -> None:
      ("cost", {"flops": -1.0}), ("cost", {"flops": 2 * LARGEST_FIGURE}), ("cost", {"devices": {"CPU": "1"}}),
      ("format", "1"), ("task", "sing"),
      ("without_improvement", [1]), ("unscored", "x"), ("lengths", [1, 2]), ("lengths", LENGTHS | {"more": 1}),
-     ("lengths", LENGTHS | {"source": -1}), ("lengths", LENGTHS | {"least_ratio": math.nan})],
+     ("lengths", LENGTHS | {"source": -1}), ("lengths", LENGTHS | {"least_ratio": math.nan}),
+     ("confidence", [1]), ("confidence", SURE | {"more": 1}), ("confidence", SURE | {"bias": math.nan}),
+     ("confidence", SURE | {"weights": [1.0]}), ("confidence", SURE | {"scales": [0.0] * 6})],
 )  # fmt: skip
 def test_wrong_kinds_in_bundle_json_are_named(ckpts: Path, key: str, value: object) -> None:
     edit(ckpts / "averaged", **{key: value})

@@ -131,6 +131,30 @@ def test_log_probabilities_come_line_by_line_from_a_pipe(reverse_run: Path, tmp_
     assert rows[2][1] == "1"
 
 
+def test_confidence_of_translations_is_what_their_search_says(
+    nmt: Callable[..., Any], reverse_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    source = reverse_run / "test.a"
+    model = shutil.copytree(reverse_run / "ckpts/averaged", "model")
+    search = ("translate", "--model", model, "--input", source, "--json", "--quiet")
+    found = [json.loads(line) for line in nmt(*search).out.splitlines()]
+    Path("hyp").write_text("".join(line["hypotheses"][0]["text"] + "\n" for line in found))
+    scoring = ("score", "hyp", "--source", source, "--model", model, "--metric", "confidence", "--quiet")
+    done = nmt(*scoring)
+    assert done.code == 0, done.err
+    scored = list(map(float, done.out.splitlines()))
+    assert scored == pytest.approx([line["confidence"] for line in found], abs=2e-3)
+    assert 0.0 < min(scored) < max(scored) < 1.0
+    assert "cannot be combined" in nmt(*scoring, "--json").err
+    add_info(Path(model), {"confidence": None})  # as in models of before
+    assert "confidence" not in json.loads(nmt(*search).out.splitlines()[0])
+    done = nmt(*scoring)
+    assert (done.code, done.out) == (1, b"")
+    assert done.err.startswith("error: model: its bundle.json has no calibrated confidence\nhint: ")
+    assert done.err.count("\n") == 2
+
+
 def test_what_a_model_did_not_see_of_long_lines_is_said(nmt, reverse_run: Path, tmp_path: Path) -> None:
     (tmp_path / "long").write_text("a b c d e f g\na b\n")
     arguments = ("score", "--model", reverse_run / "ckpts", "--source", tmp_path / "long", tmp_path / "long")

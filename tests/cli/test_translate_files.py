@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import gzip
+import math
 import re
+import shutil
 from pathlib import Path
 
 import pytest
+
+from nmt.checkpoint.writing import add_info
+from nmt.formats.confidence import Confidence
 
 pytest.importorskip("translate", reason="needs the package translate-toolkit")
 
@@ -139,6 +144,24 @@ def test_all_units_without_review_if_asked(nmt, ready: tuple[object, ...]) -> No
     assert done.code == 0, done.err
     assert read(Path("out/a.po"))["f g h"] == "h g f"
     assert "fuzzy" not in Path("out/a.po").read_text()
+
+
+def test_a_number_marks_what_the_model_is_less_sure_of(nmt, ready: tuple[object, ...], reverse_run: Path) -> None:
+    model = Path(shutil.copytree(reverse_run / "ckpts/averaged", "model"))
+    limit = math.log(3.5)  # of symbols, in a table that is sure of shorter outputs
+    sure = Confidence(means=(0, 0, limit, 0, 0, 0), scales=(1,) * 6, weights=(0, 0, -20.0, 0, 0, 0), bias=0)
+    add_info(model, {"confidence": sure.model_dump()})
+    command = ("translate", "--model", model, "--input", "in/deep/b.po", "--output", "b.po", "--memory", "memory.po")
+    Path("in/deep/b.po").write_text(po({"c d e": "", "a b": "", "known": "", "_known": ""}))
+    done = nmt(*command, "--set", "decoding.review=0.7")
+    assert done.code == 0, done.err
+    marked = re.findall(r'#, fuzzy\n(?:#.*\n)*msgid "(.+)"', Path("b.po").read_text())
+    assert marked == ["c d e", "_known"]  # the latter is not exactly what the memory has
+    add_info(model, {"confidence": None})
+    Path("b.po").unlink()
+    done = nmt(*command, "--set", "decoding.review=0.7")
+    assert (done.code, Path("b.po").exists()) == (1, False)
+    assert "error: model: its bundle.json has no calibrated confidence\nhint: " in done.err
 
 
 @pytest.mark.parametrize(

@@ -125,7 +125,7 @@ def test_once_the_rate_has_fallen_to_zero_only_checkpoints_that_help_are_average
     (chrf, perplexity), other = scores
     if is_last:
         made_up = {"chrf": chrf, "bleu": chrf, "perplexity": perplexity}
-        add_info(ckpts / "step-00000800", {"scores": made_up, "interval": [1.0, 99.0]})
+        add_info(ckpts / "step-00000800", {"scores": made_up, "interval": [1.0, 99.0], "confidence": None})
     else:
         newest = integrity.read_manifest(ckpts / "step-00000800/bundle.json")
         del newest["interval"]
@@ -227,7 +227,8 @@ def test_an_average_splits_lines_in_the_way_that_is_significantly_better(
     assert nmt("average", ckpts).code == 0
     chosen = Bundle.read(ckpts / "averaged")
     assert chosen.recipe.decoding.split == best
-    assert chosen.content() | {"recipe.yaml": ""} == plain.content() | {"recipe.yaml": ""}
+    scored = dict.fromkeys(("recipe.yaml", "confidence"))  # plain is not
+    assert chosen.content() | scored == plain.content() | scored
     shutil.rmtree(ckpts / "averaged")
     for path in ckpts.glob("step-*"):
         text = (path / "recipe.yaml").read_text()

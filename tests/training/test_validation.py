@@ -54,7 +54,7 @@ class Parrot:
 
     def stream(self, lines: Sequence[str]) -> Iterator[SimpleNamespace]:
         """A result for each line, of which only the texts are known."""
-        return (SimpleNamespace(texts=[ANSWERS[line] if line else ""]) for line in lines)
+        return (SimpleNamespace(texts=[ANSWERS[line] if line else ""], signs=()) for line in lines)
 
 
 @pytest.fixture
