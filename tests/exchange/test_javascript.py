@@ -82,7 +82,7 @@ def test_page_finds_the_hypotheses_of_its_rounded_weights(variant, is_compiled, 
     for answer, result in zip(answers, rounded.stream(texts, n_best=3), strict=True):
         best = answer["outputs"][0]
         assert best["ids"] == result.ids[0]
-        assert best["score"] == pytest.approx(result.scores[0], abs=1e-4)
+        assert best["score"] == pytest.approx(result.scores[0], abs=3e-4)  # sums in another order, in fp32
 
 
 def test_page_follows_the_rules_of_decoding(tmp_path):

@@ -12,8 +12,10 @@ class Translator {
     const weights = await Weights.of(block.subarray(0, values.weights), values.tensors, compiled);
     found.model = new Transformer(values.config, weights);
     const vocabulary = ({at, size, symbols, textless}) => new Vocabulary(block.slice(at, at + size), symbols, textless);
-    found.source = vocabulary(values.vocabularies.source);
-    found.target = vocabulary(values.vocabularies.target);
+    const {source, target} = values.vocabularies;
+    const isShared = source.at === target.at && !source.symbols && !target.symbols;
+    found.source = vocabulary(source);
+    found.target = isShared ? found.source : vocabulary(target);
     found.splitters = values.directions.map(({source, ofSource}) =>
       new LineSplitter(found.source, values.decoding, values.lengths, values.sentences[source], ofSource));
     return found;
@@ -90,6 +92,7 @@ const LEVELS = 255;  // weights are shown in so many steps
 const product = (shape) => shape.reduce((total, size) => total * size, 1);
 
 function fromBase64(text) {
+  if (Uint8Array.fromBase64) return Uint8Array.fromBase64(text);  // much faster; browsers have it since 2025
   const letters = atob(text);
   const bytes = new Uint8Array(letters.length);
   for (let i = 0; i < bytes.length; i++) bytes[i] = letters.charCodeAt(i);
@@ -97,8 +100,11 @@ function fromBase64(text) {
 }
 
 async function inflated(packed) {
-  const stream = new Blob(packed.map(fromBase64)).stream().pipeThrough(new DecompressionStream("deflate"));
-  return new Uint8Array(await new Response(stream).arrayBuffer());
+  const {readable, writable} = new DecompressionStream("deflate");
+  const writer = writable.getWriter();
+  const written = packed.map((piece) => writer.write(fromBase64(piece)));
+  const [block] = await Promise.all([new Response(readable).arrayBuffer(), ...written, writer.close()]);
+  return new Uint8Array(block);
 }
 
 // --- messages

@@ -60,6 +60,7 @@ function tell(message) {
 // --- translating what is typed
 
 let timer = 0;
+let isLoaded = false;  // whether the worker has the model
 
 function changed() {
   clearTimeout(timer);
@@ -67,6 +68,7 @@ function changed() {
 }
 
 function translate() {
+  if (!isLoaded) return;
   const lines = byId("text").value.split(/\r?\n/);
   newest = ask({kind: "lines", lines, direction: text.direction, terms: termsOf(byId("terms").value)}, (answer) => {
     if (answer.number !== newest) return;
@@ -252,6 +254,17 @@ function languages() {
   to.addEventListener("change", () => { chosen(); translate(); });
 }
 
+/** Sends the model to the worker, and translates what has been typed until it is there. */
+function load() {
+  const pieces = [...document.querySelectorAll(".packed")];
+  const packed = pieces.map((piece) => piece.textContent);
+  ask({kind: "load", values: content.values, packed, code: byId("products").textContent}, () => {
+    for (const piece of pieces) piece.remove();  // the worker has them
+    isLoaded = true;
+    translate();
+  });
+}
+
 async function copy() {
   try {
     await navigator.clipboard.writeText(translation());
@@ -271,10 +284,6 @@ byId("copy").addEventListener("click", copy);
 if (worker) {
   worker.onmessage = hear;
   worker.onerror = ({message}) => fail(message);
-  const packed = [...document.querySelectorAll(".packed")].map((piece) => piece.textContent);
-  ask({kind: "load", values: content.values, packed, code: byId("products").textContent}, () => {
-    for (const piece of document.querySelectorAll(".packed")) piece.remove();  // the worker has them
-    translate();
-  });
+  document.addEventListener("DOMContentLoaded", load);  // the packed pieces stand behind this script
   byId("text").focus();
 }
