@@ -36,7 +36,8 @@ def export_page(bundle: Bundle, path: Path, licence: str | None) -> None:
         before=[javascript.script("joining")],
         allowed=WORKER,
         title=f"Translator, {languages}",
-        facts=list(_facts(bundle, languages, licence)),
+        languages=languages,
+        facts=list(_facts(bundle, licence)),
         content={"values": values},
         worker=javascript.script(),
         products=javascript.compiled(),
@@ -46,10 +47,9 @@ def export_page(bundle: Bundle, path: Path, licence: str | None) -> None:
         stream.write(html.encode())
 
 
-def _facts(bundle: Bundle, languages: str, licence: str | None) -> Iterator[tuple[str, str]]:
+def _facts(bundle: Bundle, licence: str | None) -> Iterator[tuple[str, str]]:
     """Yield what the page says of the translator, as pairs of name and value."""
     yield "Name", bundle.recipe.name
-    yield "Languages", languages
     yield "Licence of the weights", licence or "not stated"
     pairs = _trained_pairs(bundle)
     if pairs is not None:

@@ -54,6 +54,7 @@ def test_page_translates_in_a_browser(page: Path, width: int) -> None:
     with chromium() as browser, opened(browser, page, width, SCHEMES[width > 400]) as shown:
         tab: Any = shown.page
         tab.locator("#status", has_text="Ready.").wait_for()
+        assert tab.title() == "Translator, English to German"
         tab.keyboard.insert_text("\n".join(texts))  # the box has the focus
         tab.locator("#result .part").nth(1).wait_for()
         tab.locator("#status", has_text="translated.").wait_for()

@@ -228,6 +228,15 @@ function nameOf(code) {
   }
 }
 
+/** Writes the names of languages in place of their codes, which the page has without scripts. */
+function nameLanguages() {
+  const {directions} = content.values;
+  const namesOf = (codes) => new Intl.ListFormat("en").format([...new Set(codes)].map(nameOf));
+  const names = `${namesOf(directions.map(({source}) => source))} to ${namesOf(directions.map(({target}) => target))}`;
+  for (const place of document.querySelectorAll(".languages")) place.textContent = names;
+  document.title = byId("title").textContent;
+}
+
 /** Fills the choices of languages, which are shown if there are several. */
 function languages() {
   const {directions} = content.values;
@@ -275,6 +284,7 @@ async function copy() {
   }
 }
 
+nameLanguages();
 languages();
 listen();
 byId("text").addEventListener("input", changed);
