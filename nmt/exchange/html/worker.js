@@ -2,15 +2,10 @@
 // The translator, in a thread of its own so that the page never waits: it answers messages of the page.
 
 class Translator {
-  /** Unpacks what nmt/exchange/javascript.py has packed; throws an error if it is damaged. */
+  /** Unpacks a translator; throws an error if it is damaged. */
   static async load(values, packed, code) {
-    const block = await inflated(packed);
-    const found = new Translator();
-    const compiled = code && typeof WebAssembly === "object" ? await WebAssembly.compile(fromBase64(code)).catch(() => null) : null;
-    found.isCompiled = compiled !== null;
-    found.values = values;
-    const weights = await Weights.of(block.subarray(0, values.weights), values.tensors, compiled);
-    found.model = new Transformer(values.config, weights);
+    const {block, model, isCompiled} = await unpack(values, packed, code);
+    const found = Object.assign(new Translator(), {values, model, isCompiled});
     const vocabulary = ({at, size, symbols, textless}) => new Vocabulary(block.slice(at, at + size), symbols, textless);
     const {source, target} = values.vocabularies;
     const isShared = source.at === target.at && !source.symbols && !target.symbols;
@@ -90,22 +85,6 @@ class Translator {
 
 const LEVELS = 255;  // weights are shown in so many steps
 const product = (shape) => shape.reduce((total, size) => total * size, 1);
-
-function fromBase64(text) {
-  if (Uint8Array.fromBase64) return Uint8Array.fromBase64(text);  // much faster; browsers have it since 2025
-  const letters = atob(text);
-  const bytes = new Uint8Array(letters.length);
-  for (let i = 0; i < bytes.length; i++) bytes[i] = letters.charCodeAt(i);
-  return bytes;
-}
-
-async function inflated(packed) {
-  const {readable, writable} = new DecompressionStream("deflate");
-  const writer = writable.getWriter();
-  const written = packed.map((piece) => writer.write(fromBase64(piece)));
-  const [block] = await Promise.all([new Response(readable).arrayBuffer(), ...written, writer.close()]);
-  return new Uint8Array(block);
-}
 
 // --- messages
 

@@ -2,9 +2,7 @@
 // The page of a translator: it shows what the worker of nmt/exchange/html/worker.js answers. All that comes from a text
 // or a model is set as text, never as markup.
 
-const WAIT = 150;  // milliseconds without a key before a text is translated
 const MANY = 20, SELDOM = 500;  // sentences from which on a text is drawn anew only every so many milliseconds
-const content = JSON.parse(byId("content").textContent);
 
 const text = {
   lines: [],      // of the source
@@ -13,62 +11,9 @@ const text = {
   chosen: null,   // the part whose other translations are shown
 };
 
-// --- the worker
-
-const worker = startWorker();
-const waiting = new Map();  // what is called with the answers to a request, by its number
-let requests = 0, newest = 0;
-
-function startWorker() {
-  const address = URL.createObjectURL(new Blob([byId("worker").textContent], {type: "text/javascript"}));
-  try {
-    return new Worker(address);
-  } catch (error) {
-    fail(`this browser starts no worker: ${error.message}`);
-    return null;
-  }
-}
-
-/** Sends a request; `then` is called with each of its answers. */
-function ask(message, then) {
-  requests += 1;
-  waiting.set(requests, then);
-  worker.postMessage({number: requests, ...message});
-  return requests;
-}
-
-function hear({data}) {
-  if (data.problem) {
-    const damaged = data.kind === "load" ? "This file is damaged or was not saved as a whole: get it again. " : "";
-    fail(`${damaged}(${data.problem})`);
-    return;
-  }
-  waiting.get(data.number)?.(data);
-}
-
-function fail(problem) {
-  byId("status").textContent = problem;
-  byId("status").className = "problem";
-  byId("progress").hidden = true;
-}
-
-function tell(message) {
-  byId("status").className = "";
-  byId("status").textContent = message;
-}
-
 // --- translating what is typed
 
-let timer = 0;
-let isLoaded = false;  // whether the worker has the model
-
-function changed() {
-  clearTimeout(timer);
-  timer = setTimeout(translate, WAIT);
-}
-
 function translate() {
-  if (!isLoaded) return;
   const lines = byId("text").value.split(/\r?\n/);
   newest = ask({kind: "lines", lines, direction: text.direction, terms: termsOf(byId("terms").value)}, (answer) => {
     if (answer.number !== newest) return;
@@ -263,17 +208,6 @@ function languages() {
   to.addEventListener("change", () => { chosen(); translate(); });
 }
 
-/** Sends the model to the worker, and translates what has been typed until it is there. */
-function load() {
-  const pieces = [...document.querySelectorAll(".packed")];
-  const packed = pieces.map((piece) => piece.textContent);
-  ask({kind: "load", values: content.values, packed, code: byId("products").textContent}, () => {
-    for (const piece of pieces) piece.remove();  // the worker has them
-    isLoaded = true;
-    translate();
-  });
-}
-
 async function copy() {
   try {
     await navigator.clipboard.writeText(translation());
@@ -287,13 +221,6 @@ async function copy() {
 nameLanguages();
 languages();
 listen();
-byId("text").addEventListener("input", changed);
-byId("terms").addEventListener("input", changed);
-byId("clear").addEventListener("click", () => { byId("text").value = ""; translate(); byId("text").focus(); });
+byId("terms").addEventListener("input", () => changed(translate));
 byId("copy").addEventListener("click", copy);
-if (worker) {
-  worker.onmessage = hear;
-  worker.onerror = ({message}) => fail(message);
-  document.addEventListener("DOMContentLoaded", load);  // the packed pieces stand behind this script
-  byId("text").focus();
-}
+start(translate);
