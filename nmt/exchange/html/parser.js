@@ -1,6 +1,8 @@
 "use strict";
 // The parser, in a thread of its own so that the page never waits: it answers messages of the page.
 
+const WIDEST = 4;  // hypotheses: trees come as one types, and a beam of 21, as in the paper, takes five times as long
+
 class Parser {
   /** Unpacks a parser; throws an error if it is damaged. */
   static async load(values, packed, code) {
@@ -14,7 +16,8 @@ class Parser {
   parse(line) {
     const words = line.replace(/\p{Surrogate}/gu, "?").split(/[\t-\r ]+/).filter(Boolean);
     if (!words.length) return "";
-    const {beam, alpha, min_length: minLength, max_extra: extra} = this.values.decoding;
+    const {alpha, min_length: minLength, max_extra: extra} = this.values.decoding;
+    const beam = Math.min(WIDEST, this.values.decoding.beam);
     const found = this.split(words).map(({ids, words: own}) => {
       const cap = Math.min(ids.length + extra, this.values.positions ?? Infinity);
       const rule = new TreeRule(this.trees, this.trees.kinds(own), cap);
