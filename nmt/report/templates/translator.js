@@ -204,8 +204,8 @@ function languages() {
   fill(from, directions.map(({source}) => source));
   fillTargets();
   chosen();
-  from.addEventListener("change", () => { fillTargets(); chosen(); translate(); });
-  to.addEventListener("change", () => { chosen(); translate(); });
+  from.addEventListener("change", () => { fillTargets(); chosen(); changed(translate); });
+  to.addEventListener("change", () => { chosen(); changed(translate); });
 }
 
 async function copy() {
