@@ -95,7 +95,7 @@ def described(bundle: Bundle) -> tuple[dict[str, Any], Block]:
     decoding = recipe.decoding.model_dump(
         include={"beam", "alpha", "max_extra", "max_source", "split", "min_length", "no_repeat"}
     )
-    values = {
+    values: dict[str, Any] = {
         "config": config,
         "tensors": tensors,
         "weights": len(block.content),
