@@ -49,9 +49,11 @@ demo: $(INSTALLED)
 	@echo && echo "Our trees of sentences never seen in training:"
 	@awk 'NF == 8 && n++ < 3' $(DEMO)/trees/test.words | $(NMT) parse --model $(DEMO)/parser --pretty
 	$(NMT) score --metric brackets $(DEMO)/trees/test.trees $(DEMO)/test.parsed
-	@echo && echo "Two pages to open in a browser:"
+	$(NMT) average $(DEMO)/ckpts/averaged --format html --license apache-2.0 --out $(DEMO)/translator.html
+	@echo && echo "Three pages to open in a browser:"
 	@echo "  $(DEMO)/ckpts/report.html    how the translator was trained"
 	@echo "  $(DEMO)/attention.html       what it attends to in the first sentences"
+	@echo "  $(DEMO)/translator.html      the translator itself, in one file"
 
 # --- a shell pipeline over files: a second `make multi30k` does nothing -----------------------------------------
 
@@ -194,7 +196,7 @@ schema: $(INSTALLED)
 	$(VENV)/bin/python -c 'import json; from nmt.recipe import json_schema; \
 		print(json.dumps(json_schema(), indent=2, ensure_ascii=False))' > recipes/schema.json
 
-# --- the site of the documents, in build/docs: a warning is an error ---------------------------------------------
+# --- the site of the documents, in build/docs: a warning is an error. After make demo, its translator is part of it ---
 
 $(VENV)/.documents: $(INSTALLED)
 	$(VENV)/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[docs]'

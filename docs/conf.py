@@ -39,6 +39,11 @@ smartquotes = False  # two hyphens begin an option
 pygments_style = "a11y-high-contrast-light"
 pygments_dark_style = "a11y-high-contrast-dark"
 
+TRANSLATOR = Path(__file__).parents[1] / "runs/demo/translator.html"
+"""What `make demo` has made, if it was run: the page that docs/deploy.md then leads to"""
+TRY_HERE = "<!-- the demo's translator, on the site -->"
+TRY = '<a class="try" href="translator.html">Try the demo\'s translator, in this browser</a>'
+
 PART = re.compile(r"^## (.+)\n((?:(?!## ).*\n?)*)", re.MULTILINE)
 ENTRY = re.compile(r"^[-*] \[([^\]]+)\]\(([^)#:]+)\.md\)", re.MULTILINE)
 
@@ -53,9 +58,12 @@ def navigation(index: str) -> str:
     return "\n\n".join([index, *parts])
 
 
-def _add_navigation(_site: Sphinx, page: str, source: list[str]) -> None:
+def _add_to_source(_site: Sphinx, page: str, source: list[str]) -> None:
+    """Give the index its navigation, and pages that name the demo's translator a link to it, if it was made."""
     if page == root_doc:
         source[0] = navigation(source[0])
+    if TRANSLATOR.is_file():
+        source[0] = source[0].replace(TRY_HERE, TRY)
 
 
 def _adapt_page(site: Sphinx, page: str, _template: str, context: dict[str, Any], _doctree: object) -> None:
@@ -88,6 +96,8 @@ def _finish(site: Sphinx, failure: Exception | None) -> None:
         (Path(site.outdir) / "_static" / "texts.js").write_text(written, encoding="utf-8")
         drawn, shown = Path(__file__).with_name("pictures"), Path(site.outdir) / "docs" / "pictures"
         shutil.copytree(drawn, shown, ignore=shutil.ignore_patterns("*.py"), dirs_exist_ok=True)
+        if TRANSLATOR.is_file():
+            shutil.copy(TRANSLATOR, Path(site.outdir) / "docs" / TRANSLATOR.name)
         page = f'<!doctype html>\n<html lang="en"><meta charset="utf-8"><title>{project}</title>\n'
         page += (
             f'<meta http-equiv="refresh" content="0; url={root_doc}.html">\n<a href="{root_doc}.html">{project}</a>\n'
@@ -97,6 +107,6 @@ def _finish(site: Sphinx, failure: Exception | None) -> None:
 
 def setup(site: Sphinx) -> None:
     """Connect what this file adds to Sphinx."""
-    site.connect("source-read", _add_navigation)
+    site.connect("source-read", _add_to_source)
     site.connect("html-page-context", _adapt_page, priority=900)  # after the theme
     site.connect("build-finished", _finish)

@@ -31,7 +31,7 @@ MAY_IMPORT = {
     "data": {"parsing", "formats", "text", "recipe", "system"},
     "model": {"recipe"},
     "checkpoint": {"model", "parsing", "formats", "text", "recipe", "system"},
-    "exchange": {"checkpoint", "model", "formats", "text", "recipe", "system"},
+    "exchange": {"checkpoint", "model", "parsing", "formats", "text", "recipe", "system"},
     "decoding": {
         *("checkpoint", "search", "compute", "model"),
         *("parsing", "formats", "text", "recipe", "system"),

@@ -103,7 +103,7 @@ class AverageOptions(Options):
     out: Path | None = in_output("--out PATH  Bundle to write; default: CKPTS/averaged, or averaged with --weights.")
     form: Literal["nmt", "huggingface", "ctranslate2", "argos", "marian", "html"] = in_output(
         "--format  Also export the average to --out: for transformers, CTranslate2, Argos Translate and "
-        "LibreTranslate, or Marian, or as a web page that translates.",
+        "LibreTranslate, or Marian, or as a web page that translates or parses.",
         click.Choice(["nmt", "huggingface", "ctranslate2", "argos", "marian", "html"]),
         default="nmt",
     )

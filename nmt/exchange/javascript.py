@@ -1,8 +1,9 @@
-"""A translator for JavaScript: its weights in 8 bits, its tokenizer, and the tables by which lines are split.
+"""A translator or parser for JavaScript: its weights in 8 bits, its tokenizer, and tables of its rules.
 
 The scripts in html/ compute: `products` multiplies, by `products.c` where it was compiled, `transformer` is the model,
-`search` and `tokenizer` are what their names say, `sentences` splits lines, `joining` and `terms` see to translations,
-and `worker` puts them together. `nmt/report/translating.py` writes the page.
+`search`, `tokenizer` and `loading` are what their names say, `sentences` splits lines, `joining` and `terms` see to
+translations, and `worker` puts them together; a parser has `trees` and `parser` in place of these.
+`nmt/report/translating.py` writes the page.
 
 A matrix is stored as bytes and a scale for each row, in fp32; vectors, such as biases, are stored in fp32. All parts
 stand in one block, which is compressed and in base64, and so has a checksum.
@@ -18,6 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 from nmt.checkpoint.reading import Bundle
 from nmt.formats.sentences import SentenceSplitter
+from nmt.parsing.linearization import TreeVocabulary
+from nmt.recipe import TaskName
 from nmt.system.errors import UserError
 from nmt.text.marian import MarianVocabulary
 from nmt.text.tokenizer import M2M, SPM, Tokenizer
@@ -26,9 +29,13 @@ from nmt.text.vocabulary import Vocabulary
 if TYPE_CHECKING:
     from torch import Tensor
 
+COMMON = ("products", "transformer", "tokenizer", "search", "loading")
 ROOM = Path(__file__).parent / "html"
-SCRIPTS = ("products", "transformer", "tokenizer", "search", "sentences", "joining", "terms", "worker")
-"""Stems of the scripts, in the order in which a worker runs them"""
+SCRIPTS: dict[TaskName, tuple[str, ...]] = {
+    "translate": (*COMMON, "sentences", "joining", "terms", "worker"),
+    "parse": (*COMMON, "trees", "parser"),
+}
+"""Stems of the scripts of a task, in the order in which a worker runs them"""
 PRODUCTS = ROOM / "products.wasm"
 """`products.c`, if it was compiled"""
 LARGEST = 200_000_000  # parameters; browsers hold no text of a gigabyte
@@ -64,7 +71,6 @@ def in_base64(content: bytes) -> str:
 
 def check_expressible(bundle: Bundle) -> None:
     """Raise UserError if a page cannot have the model."""
-    bundle.check_task("translate")
     new = bundle.tokenizer().new_languages
     if new:
         problem = f"{bundle.path}: has languages that were added to its tokenizer, {', '.join(new)}; a page cannot"
@@ -72,7 +78,7 @@ def check_expressible(bundle: Bundle) -> None:
 
 
 def described(bundle: Bundle) -> tuple[dict[str, Any], Block]:
-    """Return all that the scripts know of a translator as plain values, and the block of its weights and tokenizer.
+    """Return all that the scripts know of a model as plain values, and the block of its weights and tokenizer.
 
     Raise UserError if the bundle is damaged or has too many parameters.
     """
@@ -89,19 +95,22 @@ def described(bundle: Bundle) -> tuple[dict[str, Any], Block]:
     decoding = recipe.decoding.model_dump(
         include={"beam", "alpha", "max_extra", "max_source", "split", "min_length", "no_repeat"}
     )
-    directions = _directions(bundle, tokenizer)
-    lengths = bundle.lengths
-    values = {
+    values: dict[str, Any] = {
         "config": config,
         "tensors": tensors,
         "weights": len(block.content),
         "positions": model.max_positions if model.positions == "learned" else None,
         "decoding": decoding,
-        "lengths": lengths.model_dump() if lengths else None,
-        "directions": directions,
-        "sentences": {each["source"]: SentenceSplitter(each["source"]).table() for each in directions},
         "vocabularies": _vocabularies(tokenizer, block),
     }
+    if isinstance(tokenizer.target, TreeVocabulary):
+        values["trees"] = tokenizer.target.table()
+    else:
+        directions = _directions(bundle, tokenizer)
+        lengths = bundle.lengths
+        values["directions"] = directions
+        values["lengths"] = lengths.model_dump() if lengths else None
+        values["sentences"] = {each["source"]: SentenceSplitter(each["source"]).table() for each in directions}
     return values, block
 
 
@@ -168,6 +177,8 @@ def _directions(bundle: Bundle, tokenizer: Tokenizer) -> list[dict[str, Any]]:
 def _vocabularies(tokenizer: Tokenizer, block: Block) -> dict[str, Any]:
     """Add the files of SentencePiece to the block; return for each side where its file is, and its symbols by id.
 
+    Of a parser, whose outputs are no text, there is the source alone.
+
     Symbols are those of OPUS-MT, M2M-100 and NLLB-200, whose ids are not SentencePiece's, and None for our own.
     """
     files = tokenizer.merged_files()
@@ -180,7 +191,8 @@ def _vocabularies(tokenizer: Tokenizer, block: Block) -> dict[str, Any]:
     found = {}
     places: dict[bytes, int] = {}  # of files, of which both sides may have one
     for name, side, content in zip(("source", "target"), both, contents, strict=True):
-        assert isinstance(side, Vocabulary)
+        if not isinstance(side, Vocabulary):
+            continue
         if content not in places:
             places[content] = block.add(content)
         own: dict[str, Any] = {"at": places[content], "size": len(content), "symbols": None}
@@ -192,8 +204,8 @@ def _vocabularies(tokenizer: Tokenizer, block: Block) -> dict[str, Any]:
 
 
 def script(*names: str) -> str:
-    """Return the text of some of the scripts, by default of all: a worker that translates."""
-    return "\n".join((ROOM / f"{name}.js").read_text(encoding="utf-8") for name in names or SCRIPTS)
+    """Return the text of some of the scripts."""
+    return "\n".join((ROOM / f"{name}.js").read_text(encoding="utf-8") for name in names)
 
 
 def compiled() -> str:

@@ -146,6 +146,20 @@ class TreeVocabulary(TargetVocabulary):
         """Return whether each symbol, by id, is a leaf."""
         return [index in self.leaves for index in range(len(self))]
 
+    def table(self) -> dict[str, Any]:
+        """Return all that `kinds`, `tree` and the constraint of a search know, as plain values for other programs."""
+        ranges = {"leaves": self.leaves, "openers": self.openers, "closers": self.closers}
+        return {
+            "symbols": self.listing(),
+            **{name: [ids.start, ids.stop] for name, ids in ranges.items()},
+            "longestRun": self.longest_run,
+            "fitting": self.fitting,
+            "tags": self._tags,
+            "ambiguous": sorted(self._ambiguous),
+            "deleted": sorted(DELETED),
+            "empty": EMPTY,
+        }
+
     def encode(self, text: str) -> list[int]:
         """Encode a prepared tree without `</s>`; an empty text has no ids.
 

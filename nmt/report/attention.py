@@ -37,7 +37,7 @@ def page(attentions: Iterable[Attention], title: str, note: str) -> str:
         sentences.append(_described(attention))
         weights.append(_packed(attention))
     content = {"sentences": sentences, "levels": LEVELS}
-    parts = ["colours", "attention", "views", "attention_page"]
+    parts = ["colours", "elements", "attention", "views", "attention_page"]
     return render("attention.html", parts, title=title, note=note, content=content, weights=weights)
 
 

@@ -1,4 +1,4 @@
-"""A translator as a page: one HTML file that translates by itself, offline, in any browser."""
+"""A translator or parser as a page: one HTML file that runs the model by itself, offline, in any browser."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 from nmt import __version__
 from nmt.checkpoint.reading import Bundle
 from nmt.exchange import javascript
+from nmt.recipe import TaskName
 from nmt.report.page import render
 from nmt.report.record import read_run
 from nmt.system.console import figure
@@ -16,29 +17,41 @@ from nmt.system.errors import UserError
 from nmt.system.files import whole_file
 
 SUFFIX = ".html"
-PARTS = ("colours", "attention", "views", "translator")
+PAGES: dict[TaskName, tuple[str, ...]] = {
+    "translate": ("colours", "elements", "attention", "views", "asking", "translator"),
+    "parse": ("colours", "elements", "brackets", "asking", "parser"),
+}
+"""Parts of the page of each task; the last is the stem of its template"""
 WORKER = "'wasm-unsafe-eval'; worker-src blob:"
 """What the page's policy allows besides its own scripts: WebAssembly, in a worker that it makes itself"""
 
 
 def export_page(bundle: Bundle, path: Path, licence: str | None) -> None:
-    """Export a translator as a page; `licence`, if known, is named on it. An existing file is replaced.
+    """Export a translator or parser as a page; `licence`, if known, is named on it. An existing file is replaced.
 
     Raise UserError if a page cannot have the model, the bundle is damaged, or the file cannot be written.
     """
     javascript.check_expressible(bundle)
     values, block = javascript.described(bundle)
-    sources, targets = zip(*bundle.recipe.data.directions, strict=True)
-    languages = f"{', '.join(dict.fromkeys(sources))} to {', '.join(dict.fromkeys(targets))}"
+    parts = PAGES[bundle.info.task]
+    before = []
+    languages = ""
+    title = "Parser"
+    if bundle.info.task == "translate":
+        before.append(javascript.script("joining"))
+        sources, targets = zip(*bundle.recipe.data.directions, strict=True)
+        languages = f"{', '.join(dict.fromkeys(sources))} to {', '.join(dict.fromkeys(targets))}"
+        title = f"Translator, {languages}"
     html = render(
-        "translator.html",
-        PARTS,
-        before=[javascript.script("joining")],
+        f"{parts[-1]}.html",
+        parts,
+        before=before,
         allowed=WORKER,
-        title=f"Translator, {languages}",
-        facts=list(_facts(bundle, languages, licence)),
+        title=title,
+        languages=languages,
+        facts=list(_facts(bundle, licence)),
         content={"values": values},
-        worker=javascript.script(),
+        worker=javascript.script(*javascript.SCRIPTS[bundle.info.task]),
         products=javascript.compiled(),
         packed=block.packed(),
     )
@@ -46,10 +59,9 @@ def export_page(bundle: Bundle, path: Path, licence: str | None) -> None:
         stream.write(html.encode())
 
 
-def _facts(bundle: Bundle, languages: str, licence: str | None) -> Iterator[tuple[str, str]]:
-    """Yield what the page says of the translator, as pairs of name and value."""
+def _facts(bundle: Bundle, licence: str | None) -> Iterator[tuple[str, str]]:
+    """Yield what the page says of the model, as pairs of name and value."""
     yield "Name", bundle.recipe.name
-    yield "Languages", languages
     yield "Licence of the weights", licence or "not stated"
     pairs = _trained_pairs(bundle)
     if pairs is not None:

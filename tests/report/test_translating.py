@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 from browser import SCHEMES, chromium, opened
 from random_bundle import random_bundle, sentence
+from tiny_parser import train_tokenizer, write_parser
 
+from nmt.checkpoint.reading import Bundle
 from nmt.exchange import javascript
 from nmt.report.translating import export_page
 
@@ -44,7 +46,8 @@ def test_page_says_what_it_is_and_shows_text_as_text(page: Path) -> None:
 
 
 def test_no_script_would_end_its_element() -> None:
-    assert not re.search("</script|<!--", javascript.script(), re.IGNORECASE)
+    for scripts in javascript.SCRIPTS.values():
+        assert not re.search("</script|<!--", javascript.script(*scripts), re.IGNORECASE)
 
 
 @pytest.mark.slow
@@ -54,6 +57,7 @@ def test_page_translates_in_a_browser(page: Path, width: int) -> None:
     with chromium() as browser, opened(browser, page, width, SCHEMES[width > 400]) as shown:
         tab: Any = shown.page
         tab.locator("#status", has_text="Ready.").wait_for()
+        assert tab.title() == "Translator, English to German"
         tab.keyboard.insert_text("\n".join(texts))  # the box has the focus
         tab.locator("#result .part").nth(1).wait_for()
         tab.locator("#status", has_text="translated.").wait_for()
@@ -63,6 +67,25 @@ def test_page_translates_in_a_browser(page: Path, width: int) -> None:
         tab.locator("#stage .tokens").first.wait_for()
         assert tab.locator("#source").inner_text() == texts[0]
         assert tab.locator("script").count() == tab.locator("body > script, head > script").count()
+        assert shown.overflow() <= 0
+        assert shown.findings() == []
+        assert shown.errors == []
+        assert shown.requests == []
+
+
+@pytest.mark.slow
+def test_page_parses_in_a_browser(tmp_path: Path) -> None:
+    write_parser(tmp_path / "parser", train_tokenizer())
+    export_page(Bundle.read(tmp_path / "parser"), tmp_path / "page.html", HOSTILE)
+    with chromium() as browser, opened(browser, tmp_path / "page.html", 390, "dark") as shown:
+        tab: Any = shown.page
+        tab.locator("#status", has_text="Ready.").wait_for()
+        tab.keyboard.insert_text(f"the dog sees a house .\n{HOSTILE}")  # the box has the focus
+        tab.locator("#status", has_text="2 sentences parsed.").wait_for()
+        assert tab.locator("#trees svg").count() == 2
+        assert tab.locator("#trees figcaption").first.inner_text().count("(") > 6
+        assert "img" in tab.locator("#trees").inner_text()
+        assert tab.locator("#trees img, #trees script").count() == 0
         assert shown.overflow() <= 0
         assert shown.findings() == []
         assert shown.errors == []

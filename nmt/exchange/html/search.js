@@ -11,11 +11,12 @@ const BOS = 2, EOS = 3;  // <s>, </s>; the ids below are never output: <pad>, <u
 /**
  * Returns up to `nBest` outputs {ids, score, finished} of source ids, best first, without </s>.
  * They begin with the symbols `first`, which are no part of them, and have at most `cap` symbols with </s>.
+ * A `rule` says which symbols may follow by the state of a hypothesis, as TreeRule does.
  */
-function search(model, ids, {beam, nBest, alpha, cap, first = [], minLength = 0, noRepeat = null}) {
+function search(model, ids, {beam, nBest, alpha, cap, first = [], minLength = 0, noRepeat = null, rule = null}) {
   const penalty = (length) => ((5 + Math.max(0, length - first.length)) / 6) ** alpha;
   const past = model.begin(model.encode([...ids, EOS]), cap, beam);
-  let alive = [{ids: [], total: 0, places: [], symbol: BOS, words: 0}];
+  let alive = [{ids: [], total: 0, places: [], symbol: BOS, words: 0, state: rule?.begin()}];
   let finished = [];
   for (let length = 1; alive.length; length++) {
     for (const hypothesis of alive) {
@@ -27,6 +28,7 @@ function search(model, ids, {beam, nBest, alpha, cap, first = [], minLength = 0,
       if (length <= first.length) allowOnly(row, first[length - 1]);
       else if (length <= first.length + minLength) row[EOS] = -Infinity;
       if (noRepeat) forbidRepetitions(hypothesis.ids, noRepeat, row);
+      rule?.restrict(hypothesis.state, row);
     });
     const ends = ({symbol}) => symbol === EOS || length === cap;
     for (const {parent, symbol, total} of candidates.slice(0, beam).filter(ends)) {
@@ -38,7 +40,8 @@ function search(model, ids, {beam, nBest, alpha, cap, first = [], minLength = 0,
     const worst = finished[nBest - 1]?.score ?? -Infinity;
     alive = candidates.filter((each) => !ends(each)).slice(0, beam)
       .filter(({total}) => total / penalty(cap) > worst)
-      .map(({parent, symbol, total}) => ({...parent, ids: [...parent.ids, symbol], symbol, total}));
+      .map(({parent, symbol, total}) =>
+        ({...parent, ids: [...parent.ids, symbol], symbol, total, state: rule?.advance(parent.state, symbol)}));
   }
   return finished.slice(0, nBest);
 }

@@ -10,9 +10,8 @@ const UNIGRAM = 1, BPE = 2;
 const UTF8 = new TextDecoder("utf-8", {ignoreBOM: true});
 const UNKNOWN_PENALTY = 10;  // by which an unknown character scores less than the worst piece of a unigram model
 
-/** Yields the fields of a protocol buffer: [number, value]; a value is a number or bytes. */
-function* fieldsOf(bytes) {
-  const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.length);
+/** Calls `take` with the number and the value, a number or bytes, of each field of a protocol buffer. */
+function readFields(bytes, take) {
   let at = 0;
   const varint = () => {
     let value = 0, factor = 1, byte;
@@ -25,15 +24,24 @@ function* fieldsOf(bytes) {
   };
   while (at < bytes.length) {
     const key = varint();
-    const kind = key % 8;
-    if (kind === 0) yield [key >> 3, varint()];
-    else if (kind === 5) yield [key >> 3, view.getFloat32((at += 4) - 4, true)];
-    else if (kind === 1) at += 8;
-    else {
-      const length = varint();
-      yield [key >> 3, bytes.subarray(at, at += length)];
+    const number = key >> 3, kind = key & 7;
+    if (kind === 0) {
+      take(number, varint());
+      continue;
     }
+    const length = kind === 2 ? varint() : kind === 5 ? 4 : 8;
+    const value = bytes.subarray(at, at + length);
+    at += length;
+    if (kind === 2) take(number, value);
+    else if (kind === 5) take(number, new DataView(value.buffer, value.byteOffset).getFloat32(0, true));
   }
+}
+
+/** Returns the values of fields by their numbers. */
+function fieldsOf(bytes) {
+  const found = {};
+  readFields(bytes, (number, value) => { found[number] = value; });
+  return found;
 }
 
 /** A vocabulary: SentencePiece's file, and the model's symbols by id where these are others than its pieces. */
@@ -43,30 +51,23 @@ class Vocabulary {
     this.kind = UNIGRAM;
     this.hasBytes = false;
     this.normalizer = new Normalizer(new Uint8Array());
-    for (const [number, value] of fieldsOf(file)) {
+    readFields(file, (number, value) => {
       if (number === 1) {
-        const {1: piece, 2: score = 0, 3: type = TYPES.NORMAL} = Object.fromEntries(fieldsOf(value));
+        const {1: piece, 2: score = 0, 3: type = TYPES.NORMAL} = fieldsOf(value);
         this.pieces.push({text: UTF8.decode(piece), score, type});
       } else if (number === 2) {
-        const trainer = Object.fromEntries(fieldsOf(value));
+        const trainer = fieldsOf(value);
         this.kind = trainer[3] ?? UNIGRAM;
         this.hasBytes = Boolean(trainer[35]);
       } else if (number === 3) {
         this.normalizer = new Normalizer(value);
       }
-    }
-    this.ids = new Map();  // of the pieces that texts are made of
-    this.trie = {next: new Map(), id: -1};  // the same, character by character
-    this.pieces.forEach(({text: piece, type}, id) => {
-      if (type !== TYPES.NORMAL && type !== TYPES.USER_DEFINED) return;
-      this.ids.set(piece, id);
-      let node = this.trie;
-      for (const character of piece) {
-        if (!node.next.has(character)) node.next.set(character, {next: new Map(), id: -1});
-        node = node.next.get(character);
-      }
-      node.id = id;
     });
+    this.ids = new Map();  // of the pieces that texts are made of
+    this.pieces.forEach(({text: piece, type}, id) => {
+      if (type === TYPES.NORMAL || type === TYPES.USER_DEFINED) this.ids.set(piece, id);
+    });
+    this.longest = Math.max(0, ...this.pieces.map(({text: piece}) => piece.length));
     this.bytes = new Map(this.pieces.flatMap(({text: piece, type}, id) => type === TYPES.BYTE ? [[parseInt(piece.slice(1, -1), 16), id]] : []));
     this.worst = Math.min(...this.pieces.filter(({type}) => type === TYPES.NORMAL).map(({score}) => score));
     this.symbols = symbols ?? this.pieces.map(({text: piece}) => piece);
@@ -188,11 +189,14 @@ class Vocabulary {
     };
     for (let start = 0; start < characters.length; start++) {
       let isSpelled = false;
-      let node = this.trie.next.get(characters[start]);
-      for (let end = start + 1; node; node = node.next.get(characters[end++])) {
-        if (node.id < 0) continue;
-        reach(end, start, node.id, this.pieces[node.id].score + scores[start]);
-        isSpelled ||= end === start + 1;
+      let piece = characters[start];
+      for (let end = start + 1; piece.length <= this.longest; piece += characters[end++]) {
+        const id = this.ids.get(piece);
+        if (id !== undefined) {
+          reach(end, start, id, this.pieces[id].score + scores[start]);
+          isSpelled ||= end === start + 1;
+        }
+        if (end === characters.length) break;
       }
       if (!isSpelled) reach(start + 1, start, -1, Math.fround(unknown + scores[start]));
     }
@@ -206,7 +210,7 @@ class Vocabulary {
 /** SentencePiece's rules of normalisation: a double-array trie of texts, each with the text that it becomes. */
 class Normalizer {
   constructor(file) {
-    const {2: rules, 3: addsSpace = 1, 4: removesSpaces = 1, 5: escapes = 1} = Object.fromEntries(fieldsOf(file));
+    const {2: rules, 3: addsSpace = 1, 4: removesSpaces = 1, 5: escapes = 1} = fieldsOf(file);
     Object.assign(this, {addsSpace, removesSpaces, space: escapes ? SPACE_MARK : " ", trie: new Uint32Array(), texts: new Uint8Array()});
     if (!rules?.length) return;
     const size = new DataView(rules.buffer, rules.byteOffset).getUint32(0, true);

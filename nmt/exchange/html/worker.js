@@ -2,18 +2,15 @@
 // The translator, in a thread of its own so that the page never waits: it answers messages of the page.
 
 class Translator {
-  /** Unpacks what nmt/exchange/javascript.py has packed; throws an error if it is damaged. */
+  /** Unpacks a translator; throws an error if it is damaged. */
   static async load(values, packed, code) {
-    const block = await inflated(packed);
-    const found = new Translator();
-    const compiled = code && typeof WebAssembly === "object" ? await WebAssembly.compile(fromBase64(code)).catch(() => null) : null;
-    found.isCompiled = compiled !== null;
-    found.values = values;
-    const weights = await Weights.of(block.subarray(0, values.weights), values.tensors, compiled);
-    found.model = new Transformer(values.config, weights);
+    const {block, model, isCompiled} = await unpack(values, packed, code);
+    const found = Object.assign(new Translator(), {values, model, isCompiled});
     const vocabulary = ({at, size, symbols, textless}) => new Vocabulary(block.slice(at, at + size), symbols, textless);
-    found.source = vocabulary(values.vocabularies.source);
-    found.target = vocabulary(values.vocabularies.target);
+    const {source, target} = values.vocabularies;
+    const isShared = source.at === target.at && !source.symbols && !target.symbols;
+    found.source = vocabulary(source);
+    found.target = isShared ? found.source : vocabulary(target);
     found.splitters = values.directions.map(({source, ofSource}) =>
       new LineSplitter(found.source, values.decoding, values.lengths, values.sentences[source], ofSource));
     return found;
@@ -88,18 +85,6 @@ class Translator {
 
 const LEVELS = 255;  // weights are shown in so many steps
 const product = (shape) => shape.reduce((total, size) => total * size, 1);
-
-function fromBase64(text) {
-  const letters = atob(text);
-  const bytes = new Uint8Array(letters.length);
-  for (let i = 0; i < bytes.length; i++) bytes[i] = letters.charCodeAt(i);
-  return bytes;
-}
-
-async function inflated(packed) {
-  const stream = new Blob(packed.map(fromBase64)).stream().pipeThrough(new DecompressionStream("deflate"));
-  return new Uint8Array(await new Response(stream).arrayBuffer());
-}
 
 // --- messages
 

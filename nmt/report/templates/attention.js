@@ -75,19 +75,6 @@ const shown = () => state.view === "map" ? [state.head] : [...state.heads].sort(
 
 // --- elements
 
-const byId = (id) => document.getElementById(id);
-
-function element(name, properties = {}, ...children) {
-  const made = document.createElement(name);
-  for (const [key, value] of Object.entries(properties)) {
-    if (key.startsWith("--")) made.style.setProperty(key, value);
-    else if (key in made && !key.includes("-")) made[key] = value;
-    else made.setAttribute(key, value);
-  }
-  made.append(...children);
-  return made;
-}
-
 function segments(id, options, chosen, choose) {
   byId(id).replaceChildren(...Object.entries(options).map(([value, label]) => {
     const input = element("input", {type: "radio", name: id, value, checked: value === String(chosen)});

@@ -2,9 +2,7 @@
 // The page of a translator: it shows what the worker of nmt/exchange/html/worker.js answers. All that comes from a text
 // or a model is set as text, never as markup.
 
-const WAIT = 150;  // milliseconds without a key before a text is translated
 const MANY = 20, SELDOM = 500;  // sentences from which on a text is drawn anew only every so many milliseconds
-const content = JSON.parse(byId("content").textContent);
 
 const text = {
   lines: [],      // of the source
@@ -13,58 +11,7 @@ const text = {
   chosen: null,   // the part whose other translations are shown
 };
 
-// --- the worker
-
-const worker = startWorker();
-const waiting = new Map();  // what is called with the answers to a request, by its number
-let requests = 0, newest = 0;
-
-function startWorker() {
-  const address = URL.createObjectURL(new Blob([byId("worker").textContent], {type: "text/javascript"}));
-  try {
-    return new Worker(address);
-  } catch (error) {
-    fail(`this browser starts no worker: ${error.message}`);
-    return null;
-  }
-}
-
-/** Sends a request; `then` is called with each of its answers. */
-function ask(message, then) {
-  requests += 1;
-  waiting.set(requests, then);
-  worker.postMessage({number: requests, ...message});
-  return requests;
-}
-
-function hear({data}) {
-  if (data.problem) {
-    const damaged = data.kind === "load" ? "This file is damaged or was not saved as a whole: get it again. " : "";
-    fail(`${damaged}(${data.problem})`);
-    return;
-  }
-  waiting.get(data.number)?.(data);
-}
-
-function fail(problem) {
-  byId("status").textContent = problem;
-  byId("status").className = "problem";
-  byId("progress").hidden = true;
-}
-
-function tell(message) {
-  byId("status").className = "";
-  byId("status").textContent = message;
-}
-
 // --- translating what is typed
-
-let timer = 0;
-
-function changed() {
-  clearTimeout(timer);
-  timer = setTimeout(translate, WAIT);
-}
 
 function translate() {
   const lines = byId("text").value.split(/\r?\n/);
@@ -226,6 +173,15 @@ function nameOf(code) {
   }
 }
 
+/** Writes the names of languages in place of their codes, which the page has without scripts. */
+function nameLanguages() {
+  const {directions} = content.values;
+  const namesOf = (codes) => new Intl.ListFormat("en").format([...new Set(codes)].map(nameOf));
+  const names = `${namesOf(directions.map(({source}) => source))} to ${namesOf(directions.map(({target}) => target))}`;
+  for (const place of document.querySelectorAll(".languages")) place.textContent = names;
+  document.title = byId("title").textContent;
+}
+
 /** Fills the choices of languages, which are shown if there are several. */
 function languages() {
   const {directions} = content.values;
@@ -248,8 +204,8 @@ function languages() {
   fill(from, directions.map(({source}) => source));
   fillTargets();
   chosen();
-  from.addEventListener("change", () => { fillTargets(); chosen(); translate(); });
-  to.addEventListener("change", () => { chosen(); translate(); });
+  from.addEventListener("change", () => { fillTargets(); chosen(); changed(translate); });
+  to.addEventListener("change", () => { chosen(); changed(translate); });
 }
 
 async function copy() {
@@ -262,19 +218,9 @@ async function copy() {
   }
 }
 
+nameLanguages();
 languages();
 listen();
-byId("text").addEventListener("input", changed);
-byId("terms").addEventListener("input", changed);
-byId("clear").addEventListener("click", () => { byId("text").value = ""; translate(); byId("text").focus(); });
+byId("terms").addEventListener("input", () => changed(translate));
 byId("copy").addEventListener("click", copy);
-if (worker) {
-  worker.onmessage = hear;
-  worker.onerror = ({message}) => fail(message);
-  const packed = [...document.querySelectorAll(".packed")].map((piece) => piece.textContent);
-  ask({kind: "load", values: content.values, packed, code: byId("products").textContent}, () => {
-    for (const piece of document.querySelectorAll(".packed")) piece.remove();  // the worker has them
-    translate();
-  });
-  byId("text").focus();
-}
+start(translate);
