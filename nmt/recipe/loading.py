@@ -81,7 +81,6 @@ class Recipe(Settings):
             problem = "model.tie_embeddings: all needs one vocabulary; with tokenizer.shared: false use target or none"
             raise Refusal(problem, "--set model.tie_embeddings=target")
         self._check_new_languages()
-        self._check_embeddings()
         self._check_replacing()
         self._check_lengths()
         if self.training.patience is not None and not self.data.valid:
@@ -115,12 +114,6 @@ class Recipe(Settings):
             if training.init_from is None or "embeddings" in training.freeze:
                 problem = f"tokenizer.new_languages: need a model whose embeddings learn anew (got {language})"
                 raise Refusal(problem, "name it by training.init_from, and freeze no embeddings")
-
-    def _check_embeddings(self) -> None:
-        """Refuse embeddings by pairs for a parser, whose symbols translate nothing."""
-        if self.training.embeddings == "pairs" and self.data.task.has_trees:
-            problem = "training.embeddings: pairs is for translators (got data.target: tree)"
-            raise Refusal(problem, "remove training.embeddings")
 
     def _check_replacing(self) -> None:
         """Refuse to replace a model by one that nothing compares with it."""

@@ -251,7 +251,8 @@ class Training(Settings):
     translator's dev score is lower by more than chance. On resuming, it may be changed."""
     embeddings: Literal["random", "pairs"] = "random"
     """What a translator's embeddings begin with: random numbers, or vectors by the training pairs, in which subwords
-    that stand in the same pairs are alike. These take seconds, and help a short training most."""
+    that stand in the same pairs are alike. These take seconds, and help a short training most. A parser's are random,
+    and those of `init_from` stay."""
     source_embeddings: str | None = None
     """File of word vectors, in the text format of word2vec and fastText, with which the embeddings of source subwords
     that are whole words begin. It has `model.d_model` numbers for each word, and may be compressed."""
@@ -285,9 +286,6 @@ class Training(Settings):
                 f"{key}: do not go with init_from, whose model has its own (got {vectors})",
                 f"--set training.{key}=null",
             )
-        if self.embeddings == "pairs" and self.init_from is not None:
-            problem = f"embeddings: pairs does not go with init_from, whose model has its own (got {self.init_from})"
-            raise Refusal(problem, "--set training.embeddings=random")
         if self.replace_init and (self.init_from is None or self.minutes is None):
             problem = "replace_init: needs init_from, the model to be replaced, and minutes, at whose end it is"
             raise Refusal(problem, "add them, or remove replace_init")

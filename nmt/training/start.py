@@ -137,7 +137,7 @@ def make_learner(recipe: Recipe, prepared: Path, group: Group, console: Console,
         load_weights(model, with_new_rows(loaded, initial.tokenizer(), tokenizer), initial.path)
         console.say(f"weights: from {initial.path}")
     else:
-        if settings.embeddings == "pairs":
+        if settings.embeddings == "pairs" and not recipe.task.has_trees:
             count = begin_with_pairs(model, learner.corpus)
             console.say(f"embeddings: {count:,} subwords begin with vectors by the training pairs")
         loaded = begin_with_vectors(model, tokenizer, settings, console.say)
