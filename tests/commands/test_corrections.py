@@ -11,6 +11,7 @@ import pytest
 from reverse_task import names, shell
 
 from nmt.commands.recipes import Given, find_given
+from nmt.data.corrections import BESIDE
 from nmt.recipe import Recipe
 from nmt.system.errors import UserError
 
@@ -62,10 +63,13 @@ def test_what_spoils_a_model_is_not_accepted(tmp_path: Path) -> None:
     assert not Path("ckpts-1").exists()
 
 
-def test_an_epoch_has_twice_as_many_pairs_that_the_model_was_trained_on() -> None:
+def test_an_epoch_has_three_times_as_many_pairs_that_the_model_was_trained_on() -> None:
     given = find("fix.tsv")
     assert given.run == Path("ckpts-2")
-    assert files_of(given.recipe) == [("fix.tsv", 1.0), ("ckpts-2.a-b.jsonl", pytest.approx(2 * 3 / 5000, rel=0.01))]
+    assert files_of(given.recipe) == [
+        ("fix.tsv", 1.0),
+        ("ckpts-2.a-b.jsonl", pytest.approx(BESIDE * 3 / 5000, rel=0.01)),
+    ]
     trained = list(zip(Path("train.a").read_text().splitlines(), Path("train.b").read_text().splitlines(), strict=True))
     before = [json.loads(line) for line in Path("ckpts-2.a-b.jsonl").read_text().splitlines()]
     assert [(pair["source"], pair["target"]) for pair in before] == trained
