@@ -95,7 +95,7 @@ class Model:
             self.meanwhile()
             self.seen.append(request.text)
             text = re.sub("(?<!%)[a-z]+", lambda word: word[0].upper(), request.text)
-            yield SimpleNamespace(texts=[text.replace("LOST %s", "LOST")], parts=1)
+            yield SimpleNamespace(texts=[text.replace("LOST %s", "LOST")], parts=1, confidence=None)
 
 
 def run(source: object, output: object, model: Model | None = None, resume: bool = False, **given: Any) -> list[str]:

@@ -47,7 +47,7 @@ def test_it_holds_all_weights_rounded_to_eight_bits(path: Path, found: list[Atte
 
 def test_text_cannot_break_out_of_the_page(path: Path) -> None:
     html = path.read_text("utf-8")
-    assert len(re.findall("<script", html)) == 6  # the data, three programs, and the weights of two sentences
+    assert len(re.findall("<script", html)) == 7  # the data, four programs, and the weights of two sentences
     assert "<title>&lt;Attention&gt;</title>" in html
     content = re.search(r'id="content">(.*?)</script>', html)
     assert content is not None

@@ -158,8 +158,11 @@ def test_ranks_stop_together_and_outputs_are_in_order(monkeypatch: pytest.Monkey
         largest = lambda *own: [max(each) for each in zip(*gathered(rank, own), strict=True)]  # noqa: E731
         return SimpleNamespace(rank=rank, size=2, largest=largest, gather=lambda own: gathered(rank, own))
 
+    def output(row: int) -> Any:
+        return validation._Output(str(row))
+
     monkeypatch.setattr(Validation, "_pipeline", lambda *_: None)
-    monkeypatch.setattr(Validation, "_translated", lambda self, pipeline, rows: [str(row) for row in rows])
+    monkeypatch.setattr(Validation, "_outputs", lambda self, pipeline, rows: list(map(output, rows)))
     for allowed, is_complete in ((100.0, True), (0.0, False)):
         found: list[Any] = [None, None]
 
@@ -172,7 +175,7 @@ def test_ranks_stop_together_and_outputs_are_in_order(monkeypatch: pytest.Monkey
         other.start()
         search(0, allowed)
         other.join()
-        assert found == [[str(row) for row in range(101)] if is_complete else None] * 2
+        assert found == [list(map(output, range(101))) if is_complete else None] * 2
 
 
 # --- a run --------------------------------------------------------------------------------------------------
@@ -202,7 +205,7 @@ def command(train: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> Calla
             patch.setattr(writing, "time", SimpleNamespace(perf_counter=lambda: 0.0))  # in a thread of its own
             patch.setattr(run, "stopwatch", lambda: world.seconds)
             patch.setattr(Trainer, "update", slowed(Trainer.update, lambda *_: world.update))
-            patch.setattr(Validation, "_translated", slowed(Validation._translated, searched))
+            patch.setattr(Validation, "_outputs", slowed(Validation._outputs, searched))
             patch.setattr(validation, "perplexity", slowed(validation.perplexity, lambda *_: 0.2))
             patch.setattr("nmt.commands.train.refresh_report", reported)
             world.started = world.now
