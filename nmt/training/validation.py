@@ -380,7 +380,7 @@ class Validation:
         outputs = [_Output()] * len(rows)
         for rank, of_rank in enumerate(self._group.gather(own)):
             for row, output in zip(rows[rank :: self._group.size], of_rank, strict=True):
-                outputs[row] = output
+                outputs[row] = _Output(*output)  # forks send lists
         return outputs
 
 
