@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import threading
 import time
@@ -156,7 +157,8 @@ def test_ranks_stop_together_and_outputs_are_in_order(monkeypatch: pytest.Monkey
 
     def group(rank: int) -> Any:
         largest = lambda *own: [max(each) for each in zip(*gathered(rank, own), strict=True)]  # noqa: E731
-        return SimpleNamespace(rank=rank, size=2, largest=largest, gather=lambda own: gathered(rank, own))
+        sent = lambda own: json.loads(json.dumps(gathered(rank, own)))  # noqa: E731 - as forks send it
+        return SimpleNamespace(rank=rank, size=2, largest=largest, gather=sent)
 
     def output(row: int) -> Any:
         return validation._Output(str(row))
