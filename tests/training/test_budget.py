@@ -161,7 +161,7 @@ def test_ranks_stop_together_and_outputs_are_in_order(monkeypatch: pytest.Monkey
         return SimpleNamespace(rank=rank, size=2, largest=largest, gather=sent)
 
     def output(row: int) -> Any:
-        return validation._Output(str(row))
+        return validation._Output(str(row), [0.5])
 
     monkeypatch.setattr(Validation, "_pipeline", lambda *_: None)
     monkeypatch.setattr(Validation, "_outputs", lambda self, pipeline, rows: list(map(output, rows)))
