@@ -70,11 +70,15 @@ def find_given(
     if only_planned:
         return Given(made.recipe, None, run)
     for file, pairs in made.repeated.items():
+        if file.exists():
+            raise UserError(f"{file}: is there already", "rename it; pairs from before are to be written to it")
         with whole_file(file) as stream:
             for pair in pairs:
                 stream.write(json.dumps(pair._asdict(), ensure_ascii=False).encode() + b"\n")
     with whole_file(path) as stream:
         stream.write(made.text.encode())
+    if start:
+        run.mkdir(exist_ok=True)  # by which other processes, and this command again, know what is under way
     minutes = made.recipe.training.minutes
     length = (
         f"{made.recipe.training.updates:,} updates" if minutes is None else f"{minutes:g} minute{'s' * (minutes != 1)}"
