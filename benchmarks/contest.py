@@ -89,7 +89,9 @@ class Marian:
     Without a length penalty of its own: a search that divides by n^p for n subwords, as decoder.yml says.
     """
 
-    def __init__(self, python: str, bundle: Bundle, folder: Path, decoding: Decoding, threads: int, int8: bool) -> None:
+    def __init__(
+        self, python: str, bundle: Bundle, folder: Path, decoding: Decoding, threads: int, int8: bool, more: str = ""
+    ) -> None:
         exported = folder / "marian"
         if not exported.exists():
             to_marian.export(bundle, exported)
@@ -104,7 +106,7 @@ class Marian:
         penalty = to_marian.decoder_settings(decoding, [])["normalize"]
         options = f"--models {model} --vocabs {spms[0]} {spms[-1]} --cpu-threads {threads} --beam-size {decoding.beam} "
         options += f"--normalize {penalty} --mini-batch 64 --mini-batch-words {CPU_BATCH_TOKENS} --maxi-batch 100 "
-        options += "--maxi-batch-sort src --quiet"
+        options += f"--maxi-batch-sort src --quiet {more}"
         self._target = bundle.tokenizer().target
         self._process = subprocess.Popen(
             [python, "-c", MARIAN, options],
@@ -122,8 +124,8 @@ class Marian:
             raise SystemExit("Marian ended; its messages: run nmt average --format marian and marian-decoder by hand")
         return line
 
-    def contestant(self, texts: list[str], alone: bool = False) -> Contestant:
-        """Marian over these texts; with `alone`, it gets one after another."""
+    def contestant(self, texts: list[str], alone: bool = False, known: int | None = None) -> Contestant:
+        """Marian over these texts; with `alone`, it gets one after another; `known`: tokens of the outputs."""
         request = json.dumps([[text] for text in texts] if alone else [texts]) + "\n"
 
         def run() -> float:
@@ -131,7 +133,7 @@ class Marian:
             self._process.stdin.write(request)
             self._process.stdin.flush()
             seconds, outputs = json.loads(self._answer())
-            tokens = sum(len(ids) + 1 for ids in self._target.encode_all(outputs))
+            tokens = known or sum(len(ids) + 1 for ids in self._target.encode_all(outputs))
             return tokens / float(seconds)
 
         return run
@@ -209,7 +211,10 @@ def spread(ratios: list[float]) -> str:
 
 
 def random_bundle(folder: Path, model: Mapping[str, object], vocabulary: int) -> Bundle:
-    """An untrained model with a vocabulary of random words; `model` has the keys of a recipe's section of that name."""
+    """An untrained model with a vocabulary of random words; `model` has the keys of a recipe's section of that name.
+
+    With `output_bias`, its outputs end at their caps alone.
+    """
     train = [{"source": "a", "target": "b"}]
     content = {"name": "random", "data": {"source": "en", "target": "de", "train": train}, "model": dict(model)}
     recipe_file = folder / "recipe.yaml"
@@ -217,6 +222,9 @@ def random_bundle(folder: Path, model: Mapping[str, object], vocabulary: int) ->
     recipe = recipes.load(recipe_file)
     torch.manual_seed(1)
     transformer = Transformer(recipe.model, vocabulary, vocabulary)
+    if transformer.output_bias is not None:
+        with torch.no_grad():
+            transformer.output_bias[EOS] = -1e4
     info = {"run": "random", "step": 0, "data": ""}
     words = random_vocabulary(vocabulary)
     save_bundle(folder / "bundle", dict(transformer.named_parameters()), recipe, Tokenizer(words, words), info)

@@ -191,6 +191,7 @@ def marian(command: str, folder: Path, size: str) -> float:
         "workspace": 4096,
         "seed": 1,
         "overwrite": "true",
+        "no-reload": "true",  # of the run before
         "no-restore-corpus": "true",
     }
     arguments = []

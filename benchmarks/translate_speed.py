@@ -6,11 +6,14 @@
         [--threads 1] [--beam 1]                                                               # and beside Marian
     python benchmarks/translate_speed.py --forced small|base [--pairs 7]                       # equal work
     python benchmarks/translate_speed.py --lengths small|base                                  # cost against length
+    python benchmarks/translate_speed.py --bergamot [--symbols 32000] [--peer marian=PYTHON]   # as Bergamot measures
 
 Real text: sentences of FILE by a trained bundle, converted for CTranslate2, which searches in batches of as many
 padded tokens. Sentence by sentence: the first 60, each alone, on one thread. Equal work: 128 random sources of 16
 subwords, random weights, every output forced to 30 symbols, batches of 32 sentences. Tokens are those of the outputs,
-`</s>` counted where it was searched. Start-up is not timed. Otherwise both sides have the same two threads: CTranslate2
+`</s>` counted where it was searched. As Bergamot measures: int8 and fp32, greedy, one thread, a model of 6 + 2 layers
+of width 256 with random weights, 400 sources of newstest's lengths (a mean of 24 words of 1.3 symbols), every output
+1.1 times as long; a source word is 1.3 symbols. Start-up is not timed. Otherwise both sides have the same two threads: CTranslate2
 within operations, as it does by default, and as two workers; ours as two workers that `nmt translate` forks, and within
 operations. Marian has as many threads, in a process that PYTHON, which has pymarian, runs; the model needs
 `model.positions: marian`. One alternating series: a shared machine's speed drifts, and only ratios of neighbours
@@ -20,6 +23,8 @@ compare.
 from __future__ import annotations
 
 import argparse
+import math
+import random
 import statistics
 import tempfile
 from collections.abc import Mapping
@@ -47,6 +52,17 @@ SIZES = {
     "base": {"layers": 6, "d_model": 512, "d_ff": 2048, "heads": 8},
 }
 VOCABULARY, LENGTH, FORCED, SENTENCES, BATCH = 8000, 16, 30, 128, 32
+TINY = {
+    "layers": 6,
+    "decoder_layers": 2,
+    "d_model": 256,
+    "d_ff": 1536,
+    "heads": 8,
+    "norm": "post",
+    "positions": "marian",
+    "output_bias": True,
+}
+WORDS, SYMBOLS_PER_WORD, TARGET_PER_SOURCE = 24, 1.3, 1.1  # of newstest2019 from English to German, about
 
 
 def best_beside_best(rounds: list[dict[str, float]]) -> None:
@@ -187,6 +203,41 @@ def lengths(size: str, pairs: int) -> None:
     )
 
 
+def bergamot(symbols: int, pairs: int, marian: str | None) -> None:
+    """Source words a second in the conditions of Bergamot's own figures; outputs are as long as references."""
+    torch.manual_seed(1)
+    choose_device("cpu", 1)
+    pick = random.Random(1)
+    words = (pick.lognormvariate(math.log(WORDS) - 0.5**2 / 2, 0.5) for _ in range(400))  # a mean of WORDS
+    lengths = [min(max(round(SYMBOLS_PER_WORD * count), 2), 100) for count in words]
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+        bundle = random_bundle(Path(folder), TINY, symbols)
+        tokenizer = bundle.tokenizer().source
+        sources = [
+            Source(number, ids, int(TARGET_PER_SOURCE * len(ids)), text=tokenizer.decode(ids))
+            for number, ids in enumerate([pick.randrange(300, symbols) for _ in range(length)] for length in lengths)
+        ]
+        assert tokenizer.encode_all([source.text for source in sources]) == [source.ids for source in sources]
+        outputs = sum(source.cap for source in sources)
+        contestants: dict[str, Contestant] = {}
+        for precision in ("fp32", "int8"):
+            decoding = Decoding(beam=1, precision=precision)
+            engine = SearchEngine([bundle.model(torch.device("cpu"))], decoding)
+            contestants[f"ours {precision}"] = ours(engine, sources)
+            if marian:
+                longest = f"--max-length-factor {TARGET_PER_SOURCE}"
+                peer = Marian(marian, bundle, Path(folder), decoding, 1, precision == "int8", longest)
+                texts = [source.text for source in sources]
+                contestants[f"Marian {precision}"] = stack.enter_context(peer).contestant(texts, known=outputs)
+        share = sum(lengths) / SYMBOLS_PER_WORD / outputs
+        title = f"6 + 2 layers of width 256, {symbols:,} symbols, one thread, greedy"
+        rounds = series(title, contestants, "ours fp32", pairs)
+        for name in contestants:
+            speed = statistics.median(one[name] for one in rounds)
+            print(f"  {name}: {share * speed:,.0f} source words/s")
+        best_beside_best(rounds)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", type=Path, help="a trained bundle")
@@ -195,14 +246,18 @@ def main() -> None:
     parser.add_argument("--alone", type=int, metavar="N", help="only the first N sentences, one at a time")
     parser.add_argument("--forced", choices=SIZES)
     parser.add_argument("--lengths", choices=SIZES)
+    parser.add_argument("--bergamot", action="store_true")
+    parser.add_argument("--symbols", type=int, default=32_000, help="of --bergamot")
     parser.add_argument("--pairs", type=int, default=7)
     parser.add_argument("--threads", type=int, default=THREADS, help="of --model and --text in batches")
     parser.add_argument("--peer", metavar="marian=PYTHON", help="PYTHON is one that has pymarian")
     arguments = parser.parse_args()
+    kind, _, python = (arguments.peer or "marian=").partition("=")
+    if kind != "marian":
+        raise SystemExit(f"--peer {arguments.peer}: the only peer is marian=PYTHON")
+    if arguments.bergamot:
+        bergamot(arguments.symbols, arguments.pairs, python or None)
     if arguments.model:
-        kind, _, python = (arguments.peer or "marian=").partition("=")
-        if kind != "marian":
-            raise SystemExit(f"--peer {arguments.peer}: the only peer is marian=PYTHON")
         count, pairs, threads = arguments.alone, arguments.pairs, arguments.threads
         real_text(arguments.model, arguments.text, arguments.beam, count, pairs, threads, python or None)
     if arguments.forced:
