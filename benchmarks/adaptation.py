@@ -1,11 +1,11 @@
 """Adaptation on Multi30k: a model that was trained without sport, fine-tuned on captions of sport.
 
 Splits the pairs by a list of words, trains a model on those without them (recipes/multi30k_en_de.yaml), and fine-tunes
-it on the others (recipes/finetune.yaml), alone and mixed with the general pairs. Averages the start with each end, and
-compares all of them with the start on test sentences of both kinds. All of it goes through the command line, as a user
-would do it.
+it on the others (recipes/finetune.yaml, by Muon, as the model was trained), alone and mixed with the general pairs.
+Averages the start with each end, and compares all of them with the start on test sentences of both kinds. All of it
+goes through the command line, as a user would do it.
 
-    python benchmarks/adaptation.py --data FOLDER --out OUT [--updates 1600] [--scales 0.1 0.02] [--threads 2]
+    python benchmarks/adaptation.py --data FOLDER --out OUT [--updates 1600] [--scales 0.3 0.1] [--threads 2]
 
 FOLDER holds Multi30k; OUT is made, and a run that was stopped goes on: what is there is not made again.
 """
@@ -120,7 +120,13 @@ def fine_tune(out: Path, start: Path, scale: float, updates: int, threads: int) 
     domain, general = ((text / name).read_text(encoding="utf-8").count("\n") for name in ("domain.en", "general.en"))
     alone = "{source: domain.en, target: domain.de}"
     mixed = f"{alone}, {{source: general.en, target: general.de, weight: {domain / general:.4f}}}"
-    keys = dict(training__init_from=start, training__learning_rate_scale=scale, training__updates=updates)
+    keys = dict(
+        training__init_from=start,
+        training__optimizer="muon",
+        training__schedule="linear",
+        training__learning_rate_scale=scale,
+        training__updates=updates,
+    )
     bundles = {}
     for name, sets in ((f"sport-{scale:g}", alone), (f"mixed-{scale:g}", mixed)):
         bundles[name] = train(out / name, "finetune.yaml", threads, data__root=text, data__train=f"[{sets}]", **keys)
@@ -141,7 +147,7 @@ def translate(out: Path, model: Path, name: str, text: str, threads: int) -> Pat
     if not output.exists():
         output.parent.mkdir(exist_ok=True)
         unfinished = output.with_suffix(".unfinished")
-        search = ("--beam", 4, "--alpha", 0.6, "--threads", threads, "--quiet")
+        search = ("--beam", 4, "--alpha", 1.0, "--threads", threads, "--quiet")
         nmt(out, "translate", "--model", model, *search, "--input", out / f"text/{text}.en", "--output", unfinished)
         unfinished.rename(output)
     return output
@@ -166,7 +172,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--updates", type=int, default=1600, help="of the start")
     parser.add_argument("--tuning-updates", type=int, default=600, help="of fine-tuning")
-    parser.add_argument("--scales", type=float, nargs="+", default=[0.1], help="learning-rate scales of fine-tuning")
+    parser.add_argument("--scales", type=float, nargs="+", default=[0.3], help="learning-rate scales of fine-tuning")
     parser.add_argument("--shares", type=float, nargs="+", default=[0.3, 0.5, 0.7], help="of the end, in averages")
     parser.add_argument("--threads", type=int, default=2)
     given = parser.parse_args()

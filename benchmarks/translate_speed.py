@@ -12,11 +12,11 @@ Real text: sentences of FILE by a trained bundle, converted for CTranslate2, whi
 padded tokens. Sentence by sentence: the first 60, each alone, on one thread. Equal work: 128 random sources of 16
 subwords, random weights, every output forced to 30 symbols, batches of 32 sentences. Tokens are those of the outputs,
 `</s>` counted where it was searched. As Bergamot measures: int8 and fp32, greedy, one thread, a model of 6 + 2 layers
-of width 256 with random weights, 400 sources of newstest's lengths (a mean of 24 words of 1.3 symbols), every output
-1.1 times as long; a source word is 1.3 symbols. Start-up is not timed. Otherwise both sides have the same two threads: CTranslate2
-within operations, as it does by default, and as two workers; ours as two workers that `nmt translate` forks, and within
-operations. Marian has as many threads, in a process that PYTHON, which has pymarian, runs; the model needs
-`model.positions: marian`. One alternating series: a shared machine's speed drifts, and only ratios of neighbours
+of width 256 with random weights, 512 sources of newstest's lengths (a mean of 24 words of 1.3 symbols), every output
+1.1 times as long; a source word is 1.3 symbols. Start-up is not timed. Otherwise both sides have the same two threads:
+CTranslate2 within operations, as it does by default, and as two workers; ours as two workers that `nmt translate`
+forks, and within operations. Marian has as many threads, in a process that PYTHON, which has pymarian, runs; the model
+needs `model.positions: marian`. One alternating series: a shared machine's speed drifts, and only ratios of neighbours
 compare.
 """
 
@@ -208,13 +208,15 @@ def bergamot(symbols: int, pairs: int, marian: str | None) -> None:
     torch.manual_seed(1)
     choose_device("cpu", 1)
     pick = random.Random(1)
-    words = (pick.lognormvariate(math.log(WORDS) - 0.5**2 / 2, 0.5) for _ in range(400))  # a mean of WORDS
-    lengths = [min(max(round(SYMBOLS_PER_WORD * count), 2), 100) for count in words]
+    spread_of_lengths = statistics.NormalDist(math.log(WORDS) - 0.5**2 / 2, 0.5)  # of their logarithms: a mean of WORDS
+    words = [math.exp(spread_of_lengths.inv_cdf((eighth + 0.5) / 8)) for eighth in range(8)]
+    # A batch of Marian's ends where its longest source lets it: 64 sources are as long as one another.
+    lengths = [round(SYMBOLS_PER_WORD * count) for count in words for _ in range(64)]
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         bundle = random_bundle(Path(folder), TINY, symbols)
         tokenizer = bundle.tokenizer().source
         sources = [
-            Source(number, ids, int(TARGET_PER_SOURCE * len(ids)), text=tokenizer.decode(ids))
+            Source(number, ids, int(TARGET_PER_SOURCE * (len(ids) + 1)) + 1, text=tokenizer.decode(ids))
             for number, ids in enumerate([pick.randrange(300, symbols) for _ in range(length)] for length in lengths)
         ]
         assert tokenizer.encode_all([source.text for source in sources]) == [source.ids for source in sources]
