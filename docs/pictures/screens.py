@@ -27,8 +27,8 @@ TEXT = "The boy knows that an old doctor never follows a dog.\nThe boy follows a
 
 
 def show_report(page: Page) -> None:
-    """Stays at the top."""
-    page.locator("h1").wait_for()
+    """Scrolls to the curves."""
+    page.locator("#curves").evaluate("section => section.scrollIntoView()")
 
 
 def show_attention(page: Page) -> None:
