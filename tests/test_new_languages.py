@@ -198,7 +198,7 @@ def test_a_run_with_a_new_language_resumes_and_its_average_and_export_keep_it(tm
     )
     done = shell(steps, tmp_path)
     assert done.returncode == 0, done.stderr.decode()
-    assert b"lis_Lisu is new to this model, which has lvs_Latn" in done.stderr
+    assert b"lis_Lisu is new to this model; codes most like it: lvs_Latn" in done.stderr
     assert b"resuming at update 2" in done.stderr
     assert_equal_to_the_bit(tmp_path / "ckpts", tmp_path / "fresh")
     done = shell("nmt average ckpts --last 2 --format huggingface --out exported", tmp_path)

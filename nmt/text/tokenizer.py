@@ -246,7 +246,7 @@ class Tokenizer:
             message = f"tokenizer: {language} is new to this model"
             near = get_close_matches(language, self.source.languages, cutoff=0.5)
             if near:
-                message += f", which has {', '.join(near)}"
+                message += f"; codes most like it: {', '.join(near)}"
             say(message)
 
     def with_languages(self, added: Added) -> Tokenizer:

@@ -1,8 +1,8 @@
 """Micro-batches: split updates, pad or pack them into tensors, prefetch them, and choose their size.
 
 A packed micro-batch concatenates its sentences. It needs no masks and little filler, and has few distinct shapes, each
-of which a GPU computes by a graph of its own. A single fixed size would leave 8% filler, because the shorter side of an
-update has 15% fewer tokens on average (benchmarks/packing.py).
+of which a GPU computes by a graph of its own. A single fixed size would leave 8.8% filler, because the shorter side of
+an update has 15% fewer tokens on average (benchmarks/packing.py).
 """
 
 from __future__ import annotations

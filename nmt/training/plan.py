@@ -170,7 +170,7 @@ def plan_run(recipe: Recipe, device: torch.device, devices: int = 1) -> str:
     if plan.pairs:
         rows["epochs"] = f"about {updates * plan.sentences / plan.pairs:.3g} of {plan.pairs:,} pairs"
     if updates < 2 * training.warmup:
-        shorter = f"try a fifth, {max(1, updates // 5):,}, or train longer"
+        shorter = f"try a tenth, {max(1, updates // 10):,}, or train longer"
         rows["warning"] = f"training.warmup is {training.warmup:,} of {updates:,} updates: {shorter}"
     width = max(map(len, rows))
     return "\n".join([f"plan of {recipe.name}", *(f"{name:<{width}}  {text}" for name, text in rows.items())])
