@@ -2,7 +2,8 @@
 
     python docs/pictures/screens.py [--demo runs/demo]
 
-The report is of a demo with training.checkpoint_updates=100, so that its course is seen. It needs Chromium and the packages playwright, which `make install` brings, and pillow.
+The report is of a demo with training.checkpoint_updates=100, so that its course is seen. It needs Chromium and the
+packages playwright, which `make install` brings, and pillow.
 """
 
 from __future__ import annotations

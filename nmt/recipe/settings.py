@@ -184,8 +184,8 @@ class Training(Settings):
     """Maximum tokens on each side of an update, including `</s>` but not padding."""
     device_tokens: int | None = Field(None, ge=1, le=MOST_TOKENS)
     """Maximum tokens on each side of a device's micro-batch, including padding; a longer pair forms its own. An update
-    accumulates gradients over micro-batches. Default: 4,096 over the processes of a CPU; on a GPU as many as fit,
-    measured once."""
+    accumulates gradients over micro-batches. Default: 4,096 over the processes of a CPU, but at least 512 each; on a
+    GPU as many as fit, measured once."""
     warmup: int = Field(4000, ge=1, le=MOST_UPDATES)
     """Number of updates over which the learning rate rises linearly."""
     schedule: Literal["inverse_sqrt", "constant", "linear", "cosine"] = "inverse_sqrt"
@@ -331,7 +331,7 @@ class Decoding(Settings):
     inputs or is longer than 99% of those; and after a clause, in a sentence longer than 99.9% of those; between all
     sentences if the lengths of the training inputs are unknown, as of OPUS-MT's models. sentences: between all of them.
     length: only beyond max_source. none: never; an input beyond max_source is an error. `nmt average` replaces auto by
-    sentences in the model that it writes, if that improves dev chrF."""
+    sentences in the model that it writes, if that significantly improves dev chrF."""
     keep: bool = True
     """Copy URLs, e-mail addresses and placeholders such as {name} and %s unchanged, as often as they occur."""
     min_length: int = Field(0, ge=0, le=MOST_EXTRA)
