@@ -40,7 +40,10 @@ MAY_IMPORT = {
         *("decoding", "exchange", "checkpoint", "compute"),
         *("model", "data", "metrics", "parsing", "formats", "text", "recipe", "system"),
     },
-    "report": {"data", "training", "decoding", "exchange", "checkpoint", "model", "parsing", "recipe", "system"},
+    "report": {
+        *("data", "metrics", "training", "decoding", "exchange", "checkpoint"),
+        *("model", "parsing", "recipe", "system"),
+    },
     "commands": {
         *("report", "training", "decoding", "exchange", "checkpoint"),
         *("data", "metrics", "parsing", "formats", "text", "recipe", "system"),

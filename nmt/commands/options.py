@@ -267,7 +267,9 @@ class ScoreOptions(Options):
     html: Path | None = in_scored("--html FILE  With --runs: also write a page that compares their curves.")
     as_json: bool = in_scored("--json  Print one JSON object.")
     models: tuple[Path, ...] = in_by_model(
-        "--model PATH  Score REF by this bundle or run's directory; repeat for an ensemble.", multiple=True
+        "--model PATH  Score REF by this bundle or run's directory; repeat for an ensemble. With --show: means by "
+        "words of --source that its training has not seen.",
+        multiple=True,
     )
     source: Path | None = in_by_model("--source FILE  Source of REF, line by line; required with --model and comet.")
     comet: Path = in_by_model(

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 Item = TypeVar("Item")
 OF_TEXTS = (*METRICS, "comet")
+BY_MODEL = ("perplexity", "logprob", "confidence")
 
 
 def score(options: ScoreOptions) -> None:
@@ -48,13 +49,14 @@ def score(options: ScoreOptions) -> None:
         refuse(options, "metric", "must be chrf with --robust", options.metric != "chrf")
         refuse(options, "baseline more_references lowercase paper show", "cannot be combined with --robust")
         return _score_robustness(options)
+    by_model = options.models and options.show is None  # with --show, it tells which words its training has seen
     metrics = _metrics(options)
     others = "baseline lowercase"
-    if not options.models:
+    if not by_model:
         others += " language"
     refuse(options, others, f"needs --metric {', '.join(OF_TEXTS)}", set(metrics).isdisjoint(OF_TEXTS))
-    if not options.models:
-        refuse(options, "overrides", "needs --model")
+    if not by_model:
+        refuse(options, "overrides", "needs --model", not options.models)
         if "brackets" not in metrics:
             return score_texts(options, metrics)
     if not 1 <= len(options.files) <= 2:
@@ -85,7 +87,7 @@ def _score_runs(options: ScoreOptions) -> None:
     else:
         show(table(found, width_of(sys.stdout)))
     if options.html:
-        write_page([read_summarised(run, options.console) for run in found], options.html)
+        write_page([read_summarised(run, options.console, len(found) > 1) for run in found], options.html)
         options.console.say(f"page: {options.html}")
 
 
@@ -220,8 +222,10 @@ def _report_truncation(decoder: ForcedDecoder, totals: PairScores, console: Cons
 def _metrics(options: ScoreOptions) -> list[str]:
     """Return the names of the metrics to compute; raise BadParameter for an unknown one."""
     allowed: Sequence[str]
-    if options.models:
-        allowed = ("perplexity", "logprob", "confidence")
+    kind = "without --model" if options.show is None else "with --show"
+    if options.models and options.show is None:
+        kind = "with --model"
+        allowed = BY_MODEL
         wanted = options.metric or "perplexity"
     else:
         allowed = (*OF_TEXTS, "brackets")
@@ -232,8 +236,8 @@ def _metrics(options: ScoreOptions) -> list[str]:
     unknown = [name for name in names if name not in allowed]
     if unknown or not names:
         wrong = unknown[0] if unknown else wanted
-        kind = "with" if options.models else "without"
-        problem = f"{wrong!r} is none of {', '.join(allowed)}, the metrics {kind} --model"
+        refuse(options, "metric", f"{wrong} needs --model", wrong in BY_MODEL and not options.models)
+        problem = f"{wrong!r} is none of {', '.join(allowed)}, the metrics {kind}"
         raise click.BadParameter(problem, param_hint="--metric")
     if not set(names).isdisjoint(OF_WORDS) and "bleu" not in names:
         names.insert(0, "bleu")  # word-based scores are not comparable: add one that is

@@ -15,12 +15,12 @@ import click
 from nmt.commands.command_line import refuse
 from nmt.commands.options import ScoreOptions
 from nmt.commands.process import read_input, show
-from nmt.metrics.differences import ChangedLine, Differences, marked
+from nmt.metrics.differences import ChangedLine, Differences, Means, parts
 from nmt.metrics.metric import Metric, check_lengths
 from nmt.metrics.string_metrics import OF_WORDS, StringMetric
 from nmt.metrics.words import Lines, Moses, language_of, unknown_words
 from nmt.system.console import clock, has_colours, tabulated, width_of
-from nmt.system.errors import printable
+from nmt.system.errors import UserError, printable
 
 if TYPE_CHECKING:
     from nmt.metrics.comet import CometModel
@@ -50,7 +50,12 @@ def score_texts(options: ScoreOptions, names: Sequence[str]) -> None:
     What a word is depends on a language, by default inferred from the first reference's name.
     """
     refuse(options, "show", "needs --baseline", not options.baseline)
-    refuse(options, "show", "compares --baseline with one HYP", len(options.files) > 2)
+    if options.models:
+        refuse(options, "overrides", "cannot be combined with --show")
+        if len(options.models) > 1:
+            raise click.UsageError("--show takes one --model, whose training data has the words")
+        if options.source is None:
+            raise click.UsageError("--show with --model needs --source FILE, whose words training may have seen")
     needs_no_source = "comet" not in names and options.show is None
     refuse(options, "source", "needs --model, --show or --metric comet", needs_no_source)
     # Models come first: what is wrong with them is reported before files are read.
@@ -61,6 +66,7 @@ def score_texts(options: ScoreOptions, names: Sequence[str]) -> None:
             raise click.UsageError("--metric comet needs --source FILE, with the source of each line")
         model = _load_comet(options)
     needs_reference = model is None or model.needs_reference or names != ["comet"]
+    refuse(options, "show", "compares --baseline with one HYP", len(options.files) > needs_reference + 1)
     if needs_reference and not options.files:
         raise click.BadArgumentUsage("score takes REF and any number of HYP, but got no files")
     language = options.language or ""
@@ -190,10 +196,15 @@ def _show_several(options: ScoreOptions, metrics: dict[str, Metric], texts: Text
             tables += [f"  {metric.signature}{_note(metric)}", ""]
             has_meaning |= any(one.people is not None for one in standing)
             advance(1)
-    differences = None
     if options.show:
         by_line = metrics.get("comet") or StringMetric("chrf", list(texts.references.values()))
-        differences = Differences(by_line, texts.systems, texts.all)
+        scores, before = map(by_line.line_scores, texts.systems.values())
+        differences = Differences(scores, before, texts.all)
+        measured = [*texts.references.values(), *texts.source.values()][0]
+        means = {"length": differences.by_length(measured)}
+        if options.models:
+            means |= _by_unseen(options, differences, *texts.source.values())
+        found["means"] = {heading: [one.as_dict() for one in rows] for heading, rows in means.items()}
         found["gained"] = [line.as_dict() for line in differences.gained(options.show)]
         found["lost"] = [line.as_dict() for line in differences.lost(options.show)]
     if options.as_json:
@@ -203,29 +214,52 @@ def _show_several(options: ScoreOptions, metrics: dict[str, Metric], texts: Text
     options.console.say(EXPLAINED)
     if has_meaning:
         options.console.say(MEANING)
-    if differences and options.show:
-        _show_differences(differences, options.show, texts)
+    if options.show:
+        for heading, rows in means.items():
+            cells = [_cells(heading, one, by_line) for one in rows]
+            show("\n".join(["", *tabulated(cells, width_of(sys.stdout))]))
+        _show_lines("gained", by_line, differences.gained(options.show), texts)
+        _show_lines("lost", by_line, differences.lost(options.show), texts)
 
 
-def _show_differences(differences: Differences, count: int, texts: Texts) -> None:
-    """Print means by length, and up to `count` lines that gained most and as many that lost most."""
-    measured = [*texts.references.values(), *texts.source.values()][0]
-    show("\n".join(["", *tabulated(differences.by_length(measured), width_of(sys.stdout))]))
-    for heading, lines in (("gained", differences.gained(count)), ("lost", differences.lost(count))):
-        show(f"\n{heading} most by {differences.metric.label}:")
-        for line in lines:
-            _show_line(differences, line, texts)
+def _by_unseen(options: ScoreOptions, differences: Differences, source: Lines) -> dict[str, list[Means]]:
+    """Return means by the words that the model's training has not seen; none, and say why, if its data is not here."""
+    from nmt.exchange.resolve import resolve
+    from nmt.training.unseen import unseen_words
+
+    bundle, _ = resolve(options.models[0])
+    try:
+        counts = unseen_words(bundle, bundle.path.parent, source, options.console)
+    except UserError as error:
+        options.console.say(f"unseen words are not counted: {error.message}")
+        return {}
+    return {"unseen words": differences.by_unseen(counts)}
 
 
-def _show_line(differences: Differences, line: ChangedLine, texts: Texts) -> None:
-    """Print a line's scores and texts; a terminal shows in red what the outputs have and the first reference lacks."""
-    write = differences.metric.written
-    difference = f"{line.difference:+.{differences.metric.decimals}f}"
-    show(f"\nline {line.number:,}: {write(line.baseline)} to {write(line.score)}, {difference}")
-    width = max(map(len, line.texts))
-    reference = printable(next((line.texts[name] for name in texts.references), ""))
-    for name, text in line.texts.items():
-        text = printable(text)
-        if name in texts.systems and reference and has_colours(sys.stdout):
-            text = marked(text, reference, RED, PLAIN)
-        click.echo(f"  {printable(name):{width}}  {text}")
+def _cells(heading: str, means: Means, metric: Metric) -> dict[str, str]:
+    """Return the cells of a table's row, by heading."""
+    return {
+        heading: means.words,
+        "lines": f"{means.lines:,}",
+        "baseline": metric.written(means.baseline),
+        "system": metric.written(means.system),
+        "difference": f"{means.difference:+.{metric.decimals}f}",
+    }
+
+
+def _show_lines(heading: str, metric: Metric, lines: Sequence[ChangedLine], texts: Texts) -> None:
+    """Print the lines that gained or lost most.
+
+    A terminal shows in red what the outputs have and the first reference lacks.
+    """
+    show(f"\n{heading} most by {metric.label}:")
+    for line in lines:
+        difference = f"{line.difference:+.{metric.decimals}f}"
+        show(f"\nline {line.number:,}: {metric.written(line.baseline)} to {metric.written(line.score)}, {difference}")
+        width = max(map(len, line.texts))
+        reference = printable(next((line.texts[name] for name in texts.references), ""))
+        for name, text in line.texts.items():
+            text = printable(text)
+            if name in texts.systems and reference and has_colours(sys.stdout):
+                text = "".join(f"{RED}{part}{PLAIN}" if lacks else part for part, lacks in parts(text, reference))
+            click.echo(f"  {printable(name):{width}}  {text}")

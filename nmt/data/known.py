@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Self
 
 from nmt.data.pairs import Pair
+from nmt.text.scripts import is_unspaced
 
+WORD = re.compile(r"[^\W_]+")
 WordPair = tuple[str, str]
 
 
@@ -47,3 +50,14 @@ def word_pairs(text: str) -> Iterable[WordPair]:
     if len(words) == 1:
         words = text
     return pairwise(words)
+
+
+def words_of(text: str) -> set[str]:
+    """Return a text's words in lower case, without punctuation; characters where nothing separates words."""
+    words = set[str]()
+    for word in WORD.findall(text.lower()):
+        if is_unspaced([word]):
+            words.update(word)
+        else:
+            words.add(word)
+    return words

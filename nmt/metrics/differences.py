@@ -1,4 +1,4 @@
-"""Where the outputs of two systems differ: lines that gained and lost most, and means by length."""
+"""Where the outputs of two systems differ: lines that gained and lost most, and means by length and by unseen words."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
-from nmt.metrics.metric import Metric
 from nmt.metrics.words import Lines
 from nmt.text.scripts import is_unspaced
 
 LENGTHS = (0, 10, 20, 30, 50)
 """Words of a reference, or characters where words have no spaces, above which a new row of the table begins"""
+UNSEEN = (-1, 0, 1, 2)
+"""The same of words that training has not seen"""
 
 
 @dataclass(frozen=True)
@@ -35,14 +36,32 @@ class ChangedLine:
         return {**vars(self), "difference": self.difference}
 
 
-class Differences:
-    """Scores of each line, of a system and a baseline."""
+@dataclass(frozen=True)
+class Means:
+    """Mean scores of the lines that have so many words."""
 
-    def __init__(self, metric: Metric, systems: Mapping[str, Lines], texts: Mapping[str, Lines]) -> None:
-        """Score the lines of two systems, of which the second is the baseline; `texts` are shown with them, by name."""
-        self.metric = metric
-        self._texts = texts
-        self._scores, self._of_baseline = map(metric.line_scores, systems.values())
+    words: str
+    lines: int
+    baseline: float
+    system: float
+
+    @property
+    def difference(self) -> float:
+        """The system's mean less the baseline's"""
+        return self.system - self.baseline
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the values for JSON."""
+        return {**vars(self), "difference": self.difference}
+
+
+@dataclass(frozen=True)
+class Differences:
+    """Scores of each line, of a system and a baseline, and the texts that are shown with them, by name."""
+
+    scores: Sequence[float]
+    baseline: Sequence[float]
+    texts: Mapping[str, Lines]
 
     def gained(self, count: int) -> list[ChangedLine]:
         """Return up to `count` lines that are better than the baseline's, the largest gain first."""
@@ -53,28 +72,36 @@ class Differences:
         return self._most(count, -1)
 
     def _most(self, count: int, sign: int) -> list[ChangedLine]:
-        by_row = [sign * (score - before) for before, score in zip(self._of_baseline, self._scores, strict=True)]
+        by_row = [sign * (score - before) for before, score in zip(self.baseline, self.scores, strict=True)]
         rows = sorted(range(len(by_row)), key=by_row.__getitem__, reverse=True)
         found = []
         for row in rows[:count]:
             if by_row[row] > 0:
-                texts = {name: lines[row] for name, lines in self._texts.items()}
-                found.append(ChangedLine(row + 1, self._of_baseline[row], self._scores[row], texts))
+                texts = {name: lines[row] for name, lines in self.texts.items()}
+                found.append(ChangedLine(row + 1, self.baseline[row], self.scores[row], texts))
         return found
 
-    def by_length(self, lengths_of: Lines) -> list[dict[str, str]]:
-        """Return the cells of a table: mean scores of the lines whose reference, or source, has so many words."""
-        sizes = [len(_split(line)) for line in lengths_of]
-        write = self.metric.written
+    def by_length(self, lengths_of: Lines) -> list[Means]:
+        """Return means of the lines whose reference, or source, has so many words."""
+        return self._by([len(_split(line)) for line in lengths_of], LENGTHS)
+
+    def by_unseen(self, counts: Sequence[int]) -> list[Means]:
+        """Return means of the lines whose source has so many words that training has not seen."""
+        return self._by(counts, UNSEEN)
+
+    def _by(self, sizes: Sequence[int], above: Sequence[int]) -> list[Means]:
         table = []
-        for low, high in zip(LENGTHS, (*LENGTHS[1:], max(sizes) + 1), strict=True):
-            rows = [row for row, size in enumerate(sizes) if low < size <= high]
+        for low, high in zip(above, (*above[1:], None), strict=True):
+            rows = [row for row, size in enumerate(sizes) if size > low and (high is None or size <= high)]
             if rows:
-                before = fmean(self._of_baseline[row] for row in rows)
-                now = fmean(self._scores[row] for row in rows)
-                words = f"{low + 1} to {high}" if high in LENGTHS else f"{low + 1} or more"
-                cells = {"length": words, "lines": f"{len(rows):,}", "baseline": write(before), "system": write(now)}
-                table.append(cells | {"difference": f"{now - before:+.{self.metric.decimals}f}"})
+                words = f"{low + 1} to {high}"
+                if high is None:
+                    words = f"{low + 1} or more"
+                elif high == low + 1:
+                    words = str(high)
+                before = fmean(self.baseline[row] for row in rows)
+                now = fmean(self.scores[row] for row in rows)
+                table.append(Means(words, len(rows), before, now))
         return table
 
 
@@ -83,13 +110,14 @@ def _split(line: str) -> Sequence[str]:
     return list(line) if is_unspaced([line]) else line.split()
 
 
-def marked(output: str, reference: str, start: str, end: str) -> str:
-    """Put `start` and `end` around each run of words of an output that the reference lacks."""
+def parts(output: str, reference: str) -> list[tuple[str, bool]]:
+    """Return an output in parts, and of each whether the reference lacks it: runs of words, and spaces between them."""
     words = _split(output)
     space = "" if is_unspaced([output]) else " "
-    parts = []
+    found = list[tuple[str, bool]]()
     for kind, low, high, _, _ in difflib.SequenceMatcher(None, words, _split(reference), False).get_opcodes():
-        run = space.join(words[low:high])
-        if run:
-            parts.append(run if kind == "equal" else f"{start}{run}{end}")
-    return space.join(parts)
+        if low < high:
+            if found and space:
+                found.append((space, False))
+            found.append((space.join(words[low:high]), kind != "equal"))
+    return found

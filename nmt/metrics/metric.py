@@ -71,4 +71,5 @@ def check_lengths(texts: Mapping[str, Lines]) -> None:
             raise UserError(problem, hint)
     if not lines:
         hint = "name files with a sentence on each line; HYP may come from stdin"
-        raise UserError(f"nothing to score: {' and '.join(texts)} have no lines", hint)
+        have = "have" if others else "has"
+        raise UserError(f"nothing to score: {' and '.join(texts)} {have} no lines", hint)

@@ -23,7 +23,7 @@ from typing import Any
 import jinja2
 import numpy as np
 
-from nmt.report import charts, sections
+from nmt.report import charts, compared, sections
 from nmt.report.record import RunRecord, labels, read_run
 from nmt.system.console import clock
 from nmt.system.errors import UserError
@@ -45,6 +45,7 @@ JINJA.policies["json.dumps_kwargs"] = {"separators": (",", ":")}  # the default 
 SECTIONS: dict[str, tuple[str, Callable[[Sequence[RunRecord]], Mapping[str, Any] | None]]] = {
     "curves": ("Curves", charts.content),
     "sentences": ("Dev sentences", sections.packed_sentences),
+    "compared": ("Where the outputs differ", compared.content),
     "recipe": ("Recipe and cost", sections.recipes_and_costs),
 }
 """By name, which is the anchor and the stem of NAME.html, NAME.css and NAME.js: a section's title, and what returns the

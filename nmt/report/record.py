@@ -9,7 +9,7 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -78,6 +78,8 @@ class RunRecord:
     sources: Sequence[str] = ()
     """Sentences of the development set for which outputs are stored"""
     references: Sequence[str] = ()
+    unseen: Sequence[int] = ()
+    """Of each source, the number of words that training has not seen"""
     dev_outputs: Sequence[DevOutputs] = ()
     """Ordered by step; for a long run, as many as fit the page: the first, best, last and some between"""
     cost: Mapping[str, Any] = field(default_factory=dict)
@@ -178,10 +180,20 @@ def _tried(average: Bundle | None, task: Task) -> list[tuple[int, float]]:
     return tried
 
 
-def read_summarised(run: RunSummary, console: Console) -> RunRecord:
-    """Read a run for `nmt score --runs`; for a bundle, only recipe, dev score and cost are known."""
+def read_summarised(run: RunSummary, console: Console, compares: bool) -> RunRecord:
+    """Read a run for `nmt score --runs`; for a bundle, only recipe, dev score and cost are known.
+
+    If the page `compares` runs, also count the words that training has not seen, where its data is here.
+    """
+    from nmt.training.unseen import unseen_words
+
     try:
-        return read_run(run.path)
+        record = read_run(run.path)
+        if compares and record.dev_outputs:
+            with suppress(UserError):
+                unseen = unseen_words(run.bundle, run.path, record.sources, console)
+                return replace(record, unseen=unseen)
+        return record
     except UserError as error:
         console.say(f"{error.message}: the page has its dev score and cost, but no curves")
     point = {

@@ -158,6 +158,19 @@ def _info(
     return info
 
 
+def _info_of_copy(
+    checkpoint: Bundle, validation: Validation, device: torch.device, console: Console, budget: Budget
+) -> dict[str, Any]:
+    """Return what bundle.json tells of the scores of a checkpoint as a model to translate with.
+
+    Training gives an interval and a confidence to the last one alone; others are scored again if the budget allows.
+    """
+    scores = _scores_of(checkpoint)
+    if not checkpoint.scores or scores.keys() >= set(SCORED):
+        return scores
+    return _info(validation, checkpoint.model(device), budget, console, "its confidence is") or scores
+
+
 def score_and_choose_split(average: Bundle, run: Path, device: torch.device, console: Console) -> Bundle:
     """Score an average of a run on its development set unless that is done, and choose how it splits lines.
 
@@ -346,8 +359,9 @@ def write_final_average(
     if newest.recipe.data.valid:
         validation = Validation.of(result)
         if not result.scores:
-            info: dict[str, Any] | None = _scores_of(newest)
-            if steps != [newest.step]:
+            if steps == [newest.step]:
+                info: dict[str, Any] | None = _info_of_copy(newest, validation, device, console, budget)
+            else:
                 info = _info(validation, result.model(device), budget, console)
             if info is None:  # it may be worse than a checkpoint
                 remove_directory(path)
@@ -359,7 +373,7 @@ def write_final_average(
             console.say(f"{averaged}, {result.described_score}: worse than the best of them")
             said = f"copied {top.path}: {path}"
             average(directory, best=1)
-            add_info(path, _scores_of(top))
+            add_info(path, _info_of_copy(top, validation, device, console, budget))
             result = Bundle.read(path)
         if result.scores:
             said += f", {choose_split(result, validation, device, console, budget).described_score}"

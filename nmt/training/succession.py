@@ -9,7 +9,8 @@ from pathlib import Path
 
 import torch
 
-from nmt.checkpoint.reading import Bundle
+from nmt.checkpoint.reading import Bundle, load_weights
+from nmt.checkpoint.writing import add_info, mix
 from nmt.exchange.resolve import resolve
 from nmt.system.console import Console
 from nmt.system.errors import UserError
@@ -18,23 +19,22 @@ from nmt.training.directory import LOCK
 from nmt.training.validation import Validation
 
 SIGNIFICANT = 0.05  # p-value below which a lower score is no chance
+SHARES = (1.0, 0.5, 0.25)
+"""Of what was learned, in averages with the model before: smaller ones are tried if larger ones score lower than it"""
 
 
 def succeed(run: Path, result: Bundle, device: torch.device, console: Console) -> Path:
     """Put a run in the place of the model of training.init_from, which stays beside it; return where the run is then.
 
-    The run stays where it is if its average, `result`, scores lower by more than chance, or if the place is none of
-    this machine. Raise UserError if another process trains there, or if a folder cannot be renamed.
+    If its average, `result`, scores lower than that model by more than chance, an average of both takes its place. The
+    run stays where it is if these score lower, too, or if the place is none of this machine. Raise UserError if another
+    process trains there, or if a folder cannot be renamed.
     """
     start = Path(result.recipe.training.init_from or "")
     before, _ = resolve(start)
-    validation = Validation.of(result)
-    comparison = validation.compare_models(result.model(device), before.model(device))
-    label = result.task.label
-    scores = f"dev {label} {comparison.system.score:.2f}, before {comparison.baseline.score:.2f}"
-    scores += f" (p = {comparison.p_value:.3f})"
-    if comparison.difference < 0 and comparison.p_value < SIGNIFICANT:
-        console.say(f"not accepted: {scores}; {start} stays as it is, and {run} has what was learned")
+    scores = _accepted(before, result, device, console)
+    if scores is None:
+        console.say(f"{start} stays as it is, and {run} has what was learned")
         return run
     if not start.is_dir():
         console.say(f"accepted: {scores}; {start} cannot be replaced, so the new model is {run}")
@@ -53,6 +53,35 @@ def succeed(run: Path, result: Bundle, device: torch.device, console: Console) -
     console.say(f"accepted: {scores}; {start} is the new model, {kept} the one before")
     console.say(f"to take it back: {back}")
     return start
+
+
+def _accepted(before: Bundle, result: Bundle, device: torch.device, console: Console) -> str | None:
+    """Return how what was learned scores, or None if no share of it scores as well as the model before, within chance.
+
+    The largest share that does so is written as `result`.
+    """
+    validation = Validation.of(result)
+    label = result.task.label
+    of_before = validation.sampled(before.model(device))
+    model = result.model(device)
+    learned = {name: weight.float() for name, weight in result.weights().items()}
+    known = before.weights()
+    for share in SHARES:
+        if share < 1:
+            weights = {name: known[name].float().lerp(weight, share) for name, weight in learned.items()}
+            load_weights(model, weights, result.path)
+        comparison = validation.sampled(model).compared(of_before)
+        scores = f"dev {label} {comparison.system.score:.2f}, before {comparison.baseline.score:.2f}"
+        scores += f" (p = {comparison.p_value:.3f})"
+        if share < 1:
+            scores = f"{share:.0%} of what was learned: {scores}"
+        if comparison.difference >= 0 or comparison.p_value >= SIGNIFICANT:
+            if share < 1:
+                mix([before, result], [1 - share, share], result.path)
+                add_info(result.path, validation.info(validation(model)))
+            return scores
+        console.say(f"not accepted: {scores}")
+    return None
 
 
 def _free_name(path: Path) -> Path:

@@ -244,16 +244,12 @@ class Validation:
         metric = StringMetric(self._task.metric, [references])
         return Sampled(metric, ours).compared(Sampled(metric, others))
 
-    def compare_models(self, model: Transformer, other: Transformer) -> Comparison:
-        """Compare a translator's score with that of another one of the same tokenizer."""
-        each = list[Sampled]()
-        for translator in (model, other):
-            with self._searching(translator) as pipeline:
-                found = [output.text for output in self._search(pipeline)]
-            hypotheses, references = self._counted(found)
-            each.append(Sampled(StringMetric(self._task.metric, references), hypotheses))
-        ours, others = each
-        return ours.compared(others)
+    def sampled(self, translator: Transformer) -> Sampled:
+        """Score a translator, for comparisons with others on the same lines."""
+        with self._searching(translator) as pipeline:
+            found = [output.text for output in self._search(pipeline)]
+        hypotheses, references = self._counted(found)
+        return Sampled(StringMetric(self._task.metric, references), hypotheses)
 
     def robustness(self, model: Transformer, most: int) -> dict[str, float]:
         """Return a translator's chrF on up to `most` dev lines, plain and changed in each way, and their number."""

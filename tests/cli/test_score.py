@@ -54,6 +54,25 @@ def test_systems_are_compared_with_the_best_or_with_a_baseline(nmt, tmp_path: Pa
     assert ([line["number"] for line in as_json["gained"]], as_json["lost"][0]["number"]) == ([1], 10)
 
 
+def test_means_are_by_words_of_the_source_that_training_has_not_seen(nmt: Callable[..., Any], runs: Path) -> None:
+    Path("src").write_text("a b c\na Zebra, giraffe!\nzebra b\nc\n")
+    Path("ref").write_text("c b a\nx y a\nb zebra\nc\n")
+    Path("old").write_text("c b\nx y a\nb\nc\n")
+    arguments = ("score", "ref", "ref", "--baseline", "old", "--source", "src", "--show", "1", "--model", "a")
+    found = json.loads(nmt(*arguments, "--json").out)["means"]
+    assert list(found) == ["length", "unseen words"]
+    assert [(row["words"], row["lines"]) for row in found["unseen words"]] == [("0", 2), ("1", 1), ("2", 1)]
+    assert found["unseen words"][2]["difference"] == 0.0
+    shown = nmt(*arguments).out.decode()
+    assert re.search(r"unseen words +lines +baseline +system +difference\n0 +2 ", shown)
+    (runs / "data").unlink()
+    done = nmt(*arguments)
+    assert done.code == 0
+    assert "unseen words are not counted: data/reverse: holds no prepared data" in done.err
+    assert "length" in done.out.decode()
+    assert "unseen words" not in done.out.decode()
+
+
 def test_chinese_is_scored_by_its_language_or_with_a_warning(nmt, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     text = "一只猫坐在垫子上，看着窗外。\n两个女人坐在公园的长椅上。\n"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -140,12 +141,15 @@ def test_minutes_that_will_end_a_run_measure_how_far_it_is(
 
 def test_a_page_shows_a_run_beside_a_bundle_without_its_run(nmt: Callable[..., Any], runs: Path) -> None:
     (runs / "a" / "averaged").rename("alone")
-    done = nmt("score", "--runs", "a", "alone", "--html", "page.html")
+    shutil.copytree("a", "b")
+    done = nmt("score", "--runs", "a", "alone", "b", "--html", "page.html")
     assert done.code == 0, done.err
     assert done.out.decode().startswith("model")
     assert "alone: is a bundle and no run: the page has its dev score and cost, but no curves" in done.err
     assert "page: page.html" in done.err
     page = Path("page.html").read_text(encoding="utf-8")
-    assert "2 runs compared" in page
+    assert "3 runs compared" in page
+    assert "<h3>b compared with a</h3>" in page
+    assert "Words of the source that training of b has not seen" in page
     assert "Of alone there are no figures of training here" in page
     assert "Loss as a table" in page

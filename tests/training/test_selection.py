@@ -52,7 +52,7 @@ def scored(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
             return DevScores({"chrf": score, "bleu": score, "perplexity": perplexity}, {"chrf": "made up"})
 
         def of(*_: object) -> Mock:
-            return Mock(side_effect=validation, notes=[], info=lambda dev: {"scores": dev.scores})
+            return Mock(side_effect=validation, notes=[], info=lambda dev: {"scores": dev.scores, "confidence": None})
 
         monkeypatch.setattr(selection.Validation, "of", of)
 
@@ -250,6 +250,7 @@ def test_the_best_checkpoint_replaces_an_average_that_is_worse(
     written = Bundle.read(ckpts / "averaged")
     assert written.info.steps == steps
     assert written.dev_score == max(score, 50.0)
+    assert "confidence" in written.written  # of a copy, too, though training gives it to the last checkpoint alone
     write_final_average(ckpts, CPU, Console(quiet=True))  # does nothing: there is no further score
 
 
