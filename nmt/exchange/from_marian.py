@@ -8,6 +8,7 @@ are looked for in the folder of the model alone.
 from __future__ import annotations
 
 import json
+import os
 import re
 import tomllib
 from collections.abc import Iterator, Mapping
@@ -15,6 +16,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from nmt.checkpoint.reading import FORMAT
 from nmt.exchange.npz import read_npz
@@ -60,7 +63,7 @@ TYPES = {("", "an", ""): "marian", ("n", "a", "n"): "pegasus"}
 """`model_type` by transformer-preprocess, -postprocess and -postprocess-top, without dropout: post-norm and pre-norm"""
 NORMALISED = (1, 11)
 """Version of Marian from which on pre-norm models are trained as in nmt"""
-MOST_ALPHA = 5.0  # maximum of the recipe's decoding.alpha
+MOST = 1000.0  # of a penalty
 ENTRY = re.compile(r"""('(?:[^']|'')+'|"(?:[^"\\]|\\.)+"|[^'"].*): +(\d{1,9})\s*""")
 """A line of a vocabulary in YAML"""
 ELSEWHERE = "run it by marian-decoder, or use another model"
@@ -185,6 +188,10 @@ class NpzBundle(MarianBundle):
             raise UserError(f"{self.npz}: {problem}", hint)
         return kind
 
+    @property
+    def _described_in(self) -> str:
+        return f"{self.npz} or its {DECODER}"
+
     def _shape(self) -> dict[str, Any]:
         """Return the recipe's `model` section."""
         return {**super()._shape(), "positions": "marian", "norm_epsilon": EPSILON}
@@ -205,18 +212,18 @@ class NpzBundle(MarianBundle):
                 names[bias] = f"{theirs}.bias"
         tensors = {}
         for name, array in read_npz(self.npz).items():
-            tensor = torch.from_numpy(array.astype("float32"))
             if name == SETTINGS:
                 continue
-            if array.dtype.kind != "f" or not tensor.isfinite().all():
+            if array.dtype.kind != "f" or not np.isfinite(array).all():
                 problem = f"{self.npz}: {name} holds values that are infinite, not a number, or bytes"
                 raise UserError(problem, remedy(self.npz))
             if name == "decoder_ff_logit_out_W":
                 name = HEAD
-                tensor = tensor.T
+                array = array.T
             elif name not in EMBEDDINGS:
-                tensor = tensor[0] if len(tensor) == 1 else tensor.T
-            tensors[names.get(name, name)] = tensor
+                is_row = array.shape[:1] == (1,)
+                array = array[0] if is_row else array.T
+            tensors[names.get(name, name)] = torch.from_numpy(array.astype("float32"))
         return Tensors(self.npz, tensors, SETTINGS, {theirs: name for name, theirs in names.items()})
 
     # --- decoder.yml and vocabularies
@@ -233,8 +240,9 @@ class NpzBundle(MarianBundle):
     def _number(self, key: str) -> float:
         """Return a setting of decoder.yml; 0 if it has none."""
         value = self._decoder.get(key, 0)
-        if not isinstance(value, int | float):
-            raise UserError(f"{self.npz.parent}: its {DECODER} has {key} {value}, which is no number", "correct it")
+        if not isinstance(value, int | float) or not abs(value) <= MOST:
+            problem = f"{self.npz.parent}: its {DECODER} has {key} {str(value)[:40]}, which is no penalty"
+            raise UserError(problem, f"write a number, of at most {MOST:g}")
         return float(value)
 
     @cached_property
@@ -265,7 +273,7 @@ class NpzBundle(MarianBundle):
         if path.suffix not in (".spm", ".yml", ".yaml"):
             what = "factored" if path.suffix == ".fsv" else "of another kind"
             raise UserError(f"{path}: is a vocabulary that is {what}, and nmt reads .spm and .yml", ELSEWHERE)
-        if not place.is_file():
+        if not os.path.isfile(place):  # a name may be too long to be asked for by Path.is_file
             hint = f"copy {place.name} from where the model comes from; nmt splits texts by no BPE files"
             raise UserError(f"{path.parent}: lacks {place.name}", hint)
         return content(place)

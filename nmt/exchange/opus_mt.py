@@ -121,7 +121,12 @@ class MarianBundle(Bundle):
                 "max_source": longest,
             },
         }
-        return validated(values, str(self.path / CONFIG))
+        return validated(values, self._described_in)
+
+    @property
+    def _described_in(self) -> str:
+        """Where the recipe's values come from, for errors."""
+        return str(self.path / CONFIG)
 
     @property
     def lossy(self) -> bool:

@@ -146,7 +146,7 @@ def test_vocabularies_in_yaml_number_the_pieces_of_two_sentencepiece_models(tmp_
         ({"dim-vocabs": [7, 7]}, r"has \d+ symbols, but the model has dim-vocabs 7"),
         ({"dim-vocabs": [7, 7, 7]}, r"dim-vocabs \[7, 7, 7\]"),
         ({"dim-emb": 32}, r"shape \[16, 16\], but \[32, 32\] by special:model\.yml|shape \[\d+, 16\], but \[\d+, 32\]"),
-        ({"dim-emb": "wide"}, r"model\.d_model"),
+        ({"dim-emb": "wide"}, r"model\.npz or its decoder\.yml: model\.d_model"),
         ({"enc-depth": 3}, "lacks the weight encoder_l3_self_Wq"),
         ({"enc-depth": 1}, r"holds encoder_l2_\w+, which is not as in Marian's models"),
         ({"tied-embeddings-all": False}, "lacks the weight decoder_ff_logit_out_Wt"),
@@ -245,6 +245,7 @@ DAMAGE: dict[str, tuple[Callable[[Path], Any], str]] = {
         replaced("decoder_l1_ffn_b1", np.full((1, 24), np.nan, np.float32)),
         "decoder_l1_ffn_b1 holds values",
     ),
+    "no dimensions": (replaced("encoder_l1_ffn_W1", np.float32(1)), r"encoder_l1_ffn_W1 has shape \[\]"),
     "no settings": (lambda path: rewrite(path, members(path)[:3]), "is no model of Marian: it lacks special:model.yml"),
     "no YAML": (settings("type: [transformer"), r"special:model\.yml:1: not valid YAML"),
     "no mapping": (settings("transformer"), "is not a mapping"),
@@ -276,6 +277,7 @@ def test_damaged_and_hostile_archives_are_refused(tmp_path: Path, attack: Callab
         (["model.fsv", "model.fsv"], "is a vocabulary that is factored"),
         (["vocab.txt", "vocab.txt"], "is a vocabulary that is of another kind"),
         (["vocab.spm"], r"lacks a decoder\.yml that names two vocabularies"),
+        ([f"{999 * 'v'}.spm", "b.spm"], "lacks v{999}"),
         (["bad.spm", "bad.spm"], r"bad\.spm: is not a SentencePiece model"),
     ],
 )
@@ -289,6 +291,14 @@ def test_vocabularies_of_other_kinds_are_refused(tmp_path: Path, vocabs: list[st
     with pytest.raises(UserError, match=message) as error:
         read(folder)
     assert error.value.hint
+
+
+@pytest.mark.parametrize("written", ["[0.6]", "lots", "1" + 400 * "0"])
+def test_a_penalty_that_is_no_number_is_refused(tmp_path: Path, written: str) -> None:
+    write_model(tmp_path, [JOINT])
+    (tmp_path / "model.npz.decoder.yml").write_text(f"vocabs: [vocab.spm, vocab.spm]\nnormalize: {written}")
+    with pytest.raises(UserError, match=r"its decoder\.yml has normalize .{3,40}, which is no penalty"):
+        read(tmp_path)
 
 
 def test_of_several_models_one_must_be_named(tmp_path: Path) -> None:

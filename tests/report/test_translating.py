@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import node
 import pytest
 from browser import SCHEMES, chromium, opened
 from random_bundle import random_bundle, sentence
@@ -13,6 +14,7 @@ from tiny_parser import train_tokenizer, write_parser
 
 from nmt.checkpoint.reading import Bundle
 from nmt.exchange import javascript
+from nmt.report import page as pages
 from nmt.report.translating import export_page
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>"
@@ -48,6 +50,39 @@ def test_page_says_what_it_is_and_shows_text_as_text(page: Path) -> None:
 def test_no_script_would_end_its_element() -> None:
     for scripts in javascript.SCRIPTS.values():
         assert not re.search("</script|<!--", javascript.script(*scripts), re.IGNORECASE)
+
+
+PAGE_WITHOUT_BROWSER = """
+const listeners = {}, elements = {content: {textContent: "{}"}, text: {value: ""}};
+const made = (id) => ({addEventListener: (name, call) => { listeners[`${id} ${name}`] = call; }, focus() {}});
+globalThis.document = {
+  ...made("page"),
+  getElementById: (id) => elements[id] = Object.assign(made(id), elements[id]),
+  querySelectorAll: () => [],
+};
+globalThis.Worker = class { postMessage({kind}) { told.push(kind); } };
+const told = [];  // in order, what the worker is told, and texts that are worked on
+"""
+TYPE_BEFORE_LOADING = """async () => {
+  const type = (value) => { byId("text").value = value; listeners["text input"](); };
+  const wait = () => new Promise((resolve) => setTimeout(resolve, 2 * WAIT));
+  start(() => told.push(byId("text").value));
+  type("before the model is sent");
+  listeners["page DOMContentLoaded"]();
+  type("while it loads");
+  await wait();
+  worker.onmessage({data: {kind: "load", number: 1}});
+  type("later");
+  await wait();
+  return told;
+}"""
+
+
+def test_what_is_typed_before_the_model_is_there_waits_for_it() -> None:
+    """Its worker would answer with an error."""
+    scripts = "".join((pages.TEMPLATES / f"{name}.js").read_text("utf-8") for name in ("elements", "asking"))
+    told = node.run(worker=PAGE_WITHOUT_BROWSER + scripts, expression=TYPE_BEFORE_LOADING)
+    assert told == ["load", "while it loads", "later"]
 
 
 @pytest.mark.slow

@@ -69,8 +69,8 @@ function draw() {
     const between = gaps(line, parts, parts.map(({output}) => output?.text ?? "…"));
     return [...parts.flatMap((part, at) => [between[at], partElement(part)]), between.at(-1)];
   });
-  byId("result").replaceChildren(...lines.flatMap((line, index) => index ? ["\n", ...line] : line));
-  rove(byId("result"));
+  const drawn = element("div", {}, ...lines.flatMap((line, index) => index ? ["\n", ...line] : line));
+  byId("result").replaceChildren(rove(drawn));  // a new element, so that none keeps what was drawn before
   byId("result").querySelectorAll("button")[focused]?.focus({preventScroll: true});
 }
 
