@@ -8,12 +8,18 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+import torch
 from reverse_task import names, shell
 
+from nmt.checkpoint.reading import Bundle
+from nmt.checkpoint.writing import KEPT, save_bundle
 from nmt.commands.recipes import Given, find_given
 from nmt.data.corrections import BESIDE
+from nmt.exchange.resolve import resolve
 from nmt.recipe import Recipe
+from nmt.system.console import Console
 from nmt.system.errors import UserError
+from nmt.training import succession
 
 START = "training.init_from=ckpts"
 COMMAND = f"nmt train fix.tsv --set {START} --threads 1 --devices 1"
@@ -61,6 +67,27 @@ def test_what_spoils_a_model_is_not_accepted(tmp_path: Path) -> None:
     assert "ckpts stays as it is, and ckpts-2 has what was learned" in said
     assert names(Path("ckpts")) == before
     assert not Path("ckpts-1").exists()
+
+
+def test_a_share_of_what_was_learned_is_taken_where_all_of_it_is_worse(monkeypatch: pytest.MonkeyPatch) -> None:
+    before, _ = resolve(Path("ckpts"))
+    weights = before.weights()
+    spoilt = {name: torch.randn(weight.shape) for name, weight in weights.items()}
+    training = before.recipe.training.model_copy(update={"init_from": "ckpts"})
+    recipe = before.recipe.model_copy(update={"training": training})
+    info = {key: before.written[key] for key in KEPT if key in before.written}
+    save_bundle(Path("run/averaged"), spoilt, recipe, before.tokenizer(), info)
+    monkeypatch.setattr(succession, "SHARES", (1.0, 1e-4))
+    said: list[str] = []
+    monkeypatch.setattr(Console, "say", lambda self, line: said.append(line))
+    place = succession.succeed(Path("run"), Bundle.read(Path("run/averaged")), torch.device("cpu"), Console(quiet=True))
+    assert place == Path("ckpts")
+    assert said[0].startswith("not accepted: dev chrF2")
+    assert said[1].startswith("accepted: 0% of what was learned: dev chrF2")
+    model = Bundle.read(Path("ckpts/averaged"))
+    assert model.dev_score is not None
+    for name, weight in model.weights().items():
+        torch.testing.assert_close(weight, weights[name].lerp(spoilt[name], 1e-4))
 
 
 def test_an_epoch_has_three_times_as_many_pairs_that_the_model_was_trained_on() -> None:
