@@ -198,7 +198,8 @@ def _show_several(options: ScoreOptions, metrics: dict[str, Metric], texts: Text
             advance(1)
     if options.show:
         by_line = metrics.get("comet") or StringMetric("chrf", list(texts.references.values()))
-        differences = Differences(*map(by_line.line_scores, texts.systems.values()), texts.all)
+        scores, before = map(by_line.line_scores, texts.systems.values())
+        differences = Differences(scores, before, texts.all)
         measured = [*texts.references.values(), *texts.source.values()][0]
         means = {"length": differences.by_length(measured)}
         if options.models:
