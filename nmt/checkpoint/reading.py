@@ -34,13 +34,14 @@ if TYPE_CHECKING:
     from torch import Tensor
     from torch.nn import Parameter
 
-    from nmt.model.transformer import Transformer
+    from nmt.model.transformer import Lexicon, Transformer
 
 FORMAT = 1
 CHECKPOINT = re.compile(r"step-[0-9]{8,}")
 MANIFEST = "bundle.json"
 AVERAGED = "averaged"  # default name of an average, inside the run's directory
 WEIGHTS = "model.safetensors"
+LEXICON = "lexicon.safetensors"  # of translators with large vocabularies
 MOMENTS = "training.safetensors"  # in checkpoints only, as is the next
 POSITION = "training.json"
 CONTENT = (".safetensors", ".yaml", ".model", ".spm", ".json")  # suffixes of the files that determine outputs
@@ -228,7 +229,24 @@ class Bundle:
         for name, parameter in _matching_parameters(model, weights, self.path).items():
             # In place, so that matrices that share a parameter still do.
             swap_tensors(parameter, torch.nn.Parameter(weights[name].to(device, parameter.dtype)))
+        model.lexicon = self.lexicon()
         return model.eval()
+
+    def lexicon(self) -> Lexicon | None:
+        """Read the lexicon, or return None if there is none; raise UserError if it is missing or damaged."""
+        from nmt.model.transformer import Lexicon
+
+        if LEXICON not in integrity.known_files(self.path):
+            return None
+        path = self.path / LEXICON
+        tokenizer = self.tokenizer()
+        tensors = read_tensors(path, ("int32",))
+        shapes = {name: tensor.dim() for name, tensor in tensors.items()}
+        if shapes == {"translations": 2, "frequent": 1}:
+            found = Lexicon(**tensors)
+            if found.fits(len(tokenizer.source), len(tokenizer.target)):
+                return found
+        raise UserError(f"{path}: is not a lexicon for the model's vocabularies", files.remedy(path))
 
     def weights(self) -> dict[str, Tensor]:
         """Memory-map the weights, by name.

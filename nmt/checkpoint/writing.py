@@ -16,6 +16,7 @@ from torch import Tensor
 
 from nmt.checkpoint import reading
 from nmt.checkpoint.reading import MANIFEST, POSITION, Bundle
+from nmt.model.transformer import Lexicon
 from nmt.recipe import Recipe
 from nmt.recipe.settings import resolved
 from nmt.system import files, integrity
@@ -32,7 +33,13 @@ State = tuple[Tensors, Values]
 
 
 def save_bundle(
-    path: Path, weights: Tensors, recipe: Recipe, tokenizer: Tokenizer, info: Values, training: State | None = None
+    path: Path,
+    weights: Tensors,
+    recipe: Recipe,
+    tokenizer: Tokenizer,
+    info: Values,
+    training: State | None = None,
+    lexicon: Lexicon | None = None,
 ) -> None:
     """Write a bundle or, with `training` (tensors, JSON values), a checkpoint; raise UserError if that fails."""
     with files.whole_directory(path, MANIFEST) as part:
@@ -40,6 +47,8 @@ def save_bundle(
         (part / "recipe.yaml").write_text(recipe.to_yaml(), encoding="utf-8")
         for name, content in tokenizer.files().items():
             (part / name).write_bytes(content)
+        if lexicon is not None:
+            save_tensors(part / reading.LEXICON, lexicon._asdict(), path)
         if training is not None:
             tensors, values = training
             save_tensors(part / reading.MOMENTS, tensors, path)
@@ -48,6 +57,20 @@ def save_bundle(
         if tokenizer.lossy:
             about["lossy"] = True
         integrity.write_manifest(part / MANIFEST, {**about, **info})
+
+
+def save_copy(
+    bundle: Bundle,
+    path: Path,
+    weights: Tensors | None = None,
+    recipe: Recipe | None = None,
+    lexicon: Lexicon | None = None,
+) -> Bundle:
+    """Write a bundle again, at `path`, which may be its own, with other weights, another recipe or lexicon if given."""
+    info = {key: value for key, value in bundle.written.items() if key not in ("format", "task", "lossy", "hashes")}
+    given = (weights or bundle.weights(), recipe or bundle.recipe, bundle.tokenizer(), info)
+    save_bundle(path, *given, lexicon=lexicon or bundle.lexicon())
+    return Bundle.read(path)
 
 
 def save_tensors(file: Path, tensors: Tensors, directory: Path) -> None:
@@ -278,7 +301,8 @@ class Mean:
         about = self.newest.written
         info: dict[str, Any] = {key: about[key] for key in KEPT if key in about}
         info |= {"steps": sorted(self.steps[:count]), **more}
-        save_bundle(path, weights, self.newest.recipe, self.newest.tokenizer(), info)
+        newest = self.newest
+        save_bundle(path, weights, newest.recipe, newest.tokenizer(), info, lexicon=newest.lexicon())
         return Bundle.read(path)
 
 

@@ -185,6 +185,7 @@ def _write_average(options: AverageOptions, out: Path | None) -> Bundle:
     from nmt.checkpoint.writing import average
     from nmt.training import selection
     from nmt.training.directory import PAGE
+    from nmt.training.lexicon import add_lexicon
 
     ckpts = options.ckpts[0]
     last = options.last
@@ -198,6 +199,7 @@ def _write_average(options: AverageOptions, out: Path | None) -> Bundle:
     else:
         result = average(ckpts, last, out, best, console)
     result = selection.score_and_choose_split(result, ckpts, device, console)
+    result = add_lexicon(result, ckpts, console, selection.UNLIMITED)
     if out is None and (ckpts / PAGE).exists():
         selection.measure_robustness(ckpts, device, console)
         refresh_report(ckpts, console, wanted=True)

@@ -271,7 +271,8 @@ class Int8InC(Int8):
         super().__init__(weight, bias)  # which lays out
 
     def lay_out(self, quantised: Tensor) -> None:
-        super().lay_out(quantised)
+        if not self._few or has_amx():
+            super().lay_out(quantised)
         if self._few:
             panel = self._functions.nmt_int8_panel()  # outputs that are computed together
             beyond = -self.outputs % panel

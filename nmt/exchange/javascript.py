@@ -139,16 +139,14 @@ def rounded(weight: Tensor) -> tuple[Tensor, Tensor]:
 
 def write_rounded(bundle: Bundle, path: Path) -> Bundle:
     """Write a bundle whose matrices are as a page has them, in fp32; an existing bundle at `path` is replaced."""
-    from nmt.checkpoint.writing import save_bundle
+    from nmt.checkpoint.writing import save_copy
 
     weights = named_weights(bundle)
     for name, weight in weights.items():
         if weight.dim() == 2:
             integers, scales = rounded(weight)
             weights[name] = integers * scales
-    info = {key: value for key, value in bundle.written.items() if key not in ("format", "task", "hashes")}
-    save_bundle(path, weights, bundle.recipe, bundle.tokenizer(), info)
-    return Bundle.read(path)
+    return save_copy(bundle, path, weights)
 
 
 def _added(weight: Tensor, block: Block) -> dict[str, Any]:

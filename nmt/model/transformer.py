@@ -17,6 +17,7 @@ from nmt.model.batch import Packing, Sequences
 from nmt.model.layers import DecoderLayer, Embed, EncoderLayer, Layer, Positions
 from nmt.model.operations import Operations, PackedMask
 from nmt.recipe import Model
+from nmt.text.vocabulary import EOS
 
 M = TypeVar("M", bound=nn.Module)
 MakeLinear = Callable[[Tensor, Tensor | None], nn.Module]
@@ -38,6 +39,26 @@ class AttentionWeights(NamedTuple):
     cross: list[Tensor]  # (batch, heads, target length, source length)
 
 
+class Lexicon(NamedTuple):
+    """How source symbols are most often translated, for shortlists of symbols."""
+
+    translations: Tensor
+    """(source vocabulary, n) target symbols: the same symbol, then others, best first; -1 for none"""
+    frequent: Tensor
+    """(m,) symbols that any output may have, in ascending order: control symbols, bytes and the most frequent ones"""
+
+    def fits(self, source_vocab: int, target_vocab: int) -> bool:
+        """Return whether it is one for vocabularies of these sizes."""
+        frequent = self.frequent.tolist()
+        known = {-1, *range(target_vocab)}
+        return (
+            frequent[: EOS + 1] == list(range(EOS + 1))
+            and frequent == sorted({*frequent})
+            and len(self.translations) == source_vocab
+            and known.issuperset([*frequent, *self.translations.unique().tolist()])
+        )
+
+
 class Transformer(Layer):
     """The model of section 3.
 
@@ -45,6 +66,9 @@ class Transformer(Layer):
     `positions: words` needs `starts`: whether each source and each target symbol begins a word. Raise ValueError if
     `starts` is missing, or if vocabularies of different sizes are to share embeddings.
     """
+
+    lexicon: Lexicon | None = None
+    """That of a model's bundle"""
 
     def __init__(
         self,

@@ -31,13 +31,15 @@ from nmt.model.transformer import Transformer
 from nmt.recipe import Decoding
 from nmt.search.choosing import BeamOperations, Beams, Candidates, ends_at, length_penalty, record
 from nmt.search.constraints import MakeConstraint, MinLength
-from nmt.search.in_c import InC
+from nmt.search.in_c import InC, LayersInC
 from nmt.search.plain import Plain
 from nmt.search.sampling import draw, key, random_bits
+from nmt.search.shortlist import Shortlists, listed
 from nmt.search.sources import Found, Hypothesis, Pool, Source, SourceQueue
 from nmt.search.state import Newest, Removal, State, joined, mapped, with_room
 from nmt.search.way import CPU_BEAM, PreparedModels, batch_tokens, for_search, search_precision
 from nmt.system.device import Download, available_memory, check_room, upload
+from nmt.system.errors import UserError
 from nmt.text.vocabulary import BOS, EOS
 
 REFILL = 8  # refill the batch once 1/8 of it is empty
@@ -79,6 +81,7 @@ class SearchEngine:
         )
         self.precision = search_precision(decoding.precision, self.device, say)
         self._use(for_search(models, self.precision, say))
+        self._check_shortlist()
         self.batch_tokens = batch_tokens(decoding, models)
         self._has_shrunk = False
 
@@ -111,8 +114,31 @@ class SearchEngine:
         self._use(PreparedModels([], [], BeamOperations(), partial(Plain, [])))
 
     def _use(self, prepared: PreparedModels) -> None:
-        self.models, self.logits, self.operations, self.way = prepared
+        self.models, self.logits, self.operations, self.way, layers = prepared
+        self.shortlists = self._shortlists(layers)
         self._kept: dict[Any, BeamSearch] = {}  # the last search, if the next one may go on with it
+
+    def _shortlists(self, layers: Sequence[LayersInC]) -> Shortlists | None:
+        """Return the shortlists of a search, if it has any."""
+        count = self.decoding.shortlist
+        lexicon = self._given[0].lexicon
+        if count is None or lexicon is None or not layers or not layers[0].can_search:
+            return None
+        return Shortlists(layers[0], lexicon, count)
+
+    def _check_shortlist(self) -> None:
+        """Raise UserError if shortlists are wanted, but the models have none; say so if they are not used."""
+        if self.decoding.shortlist is None:
+            return
+        if len(self._given) > 1:
+            problem = f"decoding.shortlist: is for one model, and not for an ensemble of {len(self._given)}"
+            raise UserError(problem, "--set decoding.shortlist=null")
+        if self._given[0].lexicon is None:
+            problem = "decoding.shortlist: this model has no lexicon.safetensors"
+            hint = "of a translator, nmt average CKPTS writes it where the training data is prepared"
+            raise UserError(problem, f"{hint}; or --set decoding.shortlist=null")
+        if self.shortlists is None:
+            self._say("decoding.shortlist: is for a CPU with C kernels, in fp32 or int8, so all symbols are computed")
 
     def shrink(self, factor: float) -> None:
         """Scale the batch size of later searches by `factor` after an out-of-memory error; report it once."""
@@ -149,6 +175,8 @@ class BeamSearch:
         penalties = torch.empty(0, device=engine.device)
         self._state = State(beams, links, (), penalties, self.way.begin())
         self._sources: NDArray[Any] = np.empty(0, dtype=object)  # (n,)
+        self._shortlists: NDArray[Any] = np.empty(0, dtype=object)  # (n,): None without
+        self._shortlists_in_c: Any = None  # until a step needs them
         self._widths = np.empty(0, dtype=np.int64)  # (n,): lengths of the sources
         self._caps = np.empty(0, dtype=np.int64)  # (n,): `Beams.caps` on the host
         self._first = 0  # symbols of an output that its length does not count
@@ -223,6 +251,10 @@ class BeamSearch:
             rules = [joined(before, new, rule.padding) for rule, before, new in pairs]
         new = np.array(sources, dtype=object)
         self._sources = np.append(self._sources, new)
+        shortlists = self._engine.shortlists
+        added = [shortlists and shortlists.of(source) for source in sources]
+        self._shortlists = np.append(self._shortlists, np.array(added, dtype=object))
+        self._shortlists_in_c = None
         self._widths = np.append(self._widths, lengths)
         self._caps = np.append(self._caps, caps)
         longest = max(int(self._caps.max()), past.rows.end + 1)
@@ -301,9 +333,13 @@ class BeamSearch:
         state = state._replace(links=with_room(state.links, 1, end + 1))
         least = self._least_length(state)
         count = state.beams.totals.numel()
-        if isinstance(way, InC) and not self.is_sampling and least is not None and way.can_take_steps(count):
-            self._state, report = way.take_steps(state, self._n_best, least)
-            return report
+        shortlists = self._engine.shortlists
+        if isinstance(way, InC) and not self.is_sampling and least is not None:
+            if shortlists and self._shortlists_in_c is None:
+                self._shortlists_in_c = shortlists.in_c(self._shortlists)
+            if shortlists or way.can_take_steps(count):
+                self._state, report = way.take_steps(state, self._n_best, least, self._shortlists_in_c)
+                return report
         pairs = zip(self._rules, state.rules, strict=True)
         on_device = all(rule.is_on_device(of_rule) for rule, of_rule in pairs)
         self._state, report = way.take_step(self._step, state, on_device)
@@ -365,19 +401,26 @@ class BeamSearch:
         rows = max(1, at_once // logits)
         for start in range(0, count, rows):
             part = slice(start, start + rows)
-            log_probs = self._log_probs([x[part] for x in states])
+            symbols = listed(self._shortlists[part]) if self._engine.shortlists else None
+            log_probs = self._log_probs([x[part] for x in states], symbols)
             for rule, of_rule in zip(self._rules, state.rules, strict=True):
                 of_part = of_rule if rows >= count else mapped(itemgetter(part), of_rule)
                 rule.restrict(of_part, state.past.rows.positions[part], log_probs)
             yield part, log_probs
 
-    def _log_probs(self, states: list[Tensor]) -> Tensor:
-        """Return log-probabilities (rows, k, padded vocabulary) of symbols, given each model's states."""
+    def _log_probs(self, states: list[Tensor], symbols: Tensor | None) -> Tensor:
+        """Return log-probabilities (rows, k, padded vocabulary) of symbols, given each model's states.
+
+        `symbols` are those of the rows' shortlists, if they have any.
+        """
         engine = self._engine
         found = []
         for output, x in zip(engine.logits, states, strict=True):
             logits = output(x).float()
-            found.append(engine.operations.log_softmax_(logits, engine.vocabulary))
+            if symbols is None:
+                found.append(engine.operations.log_softmax_(logits, engine.vocabulary))
+            else:
+                found.append(engine.operations.log_softmax_within_(logits, symbols))
         if len(found) == 1:
             return found[0]
         total = torch.stack(found).logsumexp(0)
@@ -397,6 +440,8 @@ class BeamSearch:
         rules = removal.remaining(state.rules)
         past = self.way.leave(state.past, removal)
         self._state = state._replace(beams=removal.remaining(beams), links=links, rules=rules, past=past)
+        self._shortlists = removal.keep(self._shortlists)
+        self._shortlists_in_c = None
         self._widths = removal.keep(self._widths)
         self._caps = removal.keep(self._caps)
         return sources, told

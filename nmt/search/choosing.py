@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from nmt.text.vocabulary import EOS
+from nmt.text.vocabulary import EOS, PAD
 
 COMPARED = 64  # symbols in a block; top-k first compares the maxima of blocks
 AT_ONCE = 512  # largest vocabulary, such as a parser's, for which a plain top-k is faster
@@ -69,6 +69,17 @@ class BeamOperations:
         torch.log_softmax(logits, -1, out=logits)
         logits[:, :, :EOS] = -math.inf  # control symbols with ids below `</s>`
         return logits
+
+    def log_softmax_within_(self, logits: Tensor, symbols: Tensor) -> Tensor:
+        """Convert logits (n, k, …) in place, as `log_softmax_` does, of only the `symbols` (n, s) of each row.
+
+        Others become -inf. Rows of `symbols` are padded with -1.
+        """
+        n, k, _ = logits.shape
+        chosen = symbols.clamp_min(PAD)[:, None].expand(n, k, -1)
+        own = logits.gather(2, chosen).masked_fill_(symbols.lt(0)[:, None], -math.inf)
+        log_probs = self.log_softmax_(own, own.size(2))
+        return logits.fill_(-math.inf).scatter_(2, chosen, log_probs)  # padding has that of PAD, -inf
 
     def best_extensions(self, log_probs: Tensor, alive: Tensor, count: int) -> Candidates:
         """Return the `count` best extensions of hypotheses with log-probabilities `alive` (n, k).

@@ -12,7 +12,7 @@ Shapes: n rows (sentences), k hypotheses per row, m live hypotheses.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from ctypes import CDLL, Array, Structure, byref, c_void_p
+from ctypes import CDLL, Array, Structure, addressof, byref, c_void_p
 from ctypes import cast as address_of
 from typing import Any, NamedTuple, cast
 
@@ -24,7 +24,7 @@ from nmt.compute.header import constant, structure
 from nmt.compute.native import threads
 from nmt.model.batch import PADDING
 from nmt.model.layers import DecoderLayer
-from nmt.model.transformer import Transformer
+from nmt.model.transformer import MakeLinear, Transformer
 from nmt.search.choosing import BeamOperations, Beams, Candidates
 from nmt.search.plain import Plain
 from nmt.search.state import (
@@ -106,12 +106,14 @@ class Seen(NamedTuple):
 class LayersInC:
     """The layers of one model, whose weights are collected when they are made."""
 
-    def __init__(self, model: Transformer, functions: CDLL, output: LaidOut) -> None:
-        """Prepare the layers of `model`, which are laid out, as is `output`, the layer of its logits."""
+    def __init__(self, model: Transformer, functions: CDLL, output: LaidOut, layout: MakeLinear) -> None:
+        """Prepare the layers of `model`, which are laid out by `layout`, as is `output`, the layer of its logits."""
         layers = model.decoder_layers()
         self.functions = functions
         self.model = model
-        self._output = output  # kept, for C has pointers into it
+        self.output = output  # kept, for C has pointers into it
+        self.vocabulary = len(model.output_embedding.weight)
+        self._layout = layout
         self._heads = layers[0].attention.heads
         self._widths = layers[0].attention.widths[1:]  # of keys and values
         self._activate_in_place = _activation(functions, layers[0])
@@ -129,7 +131,7 @@ class LayersInC:
         if logits is not None:
             symbols = {
                 "embedding": model.target_embedding.weight.data_ptr(),
-                "vocabulary": len(model.output_embedding.weight),
+                "vocabulary": self.vocabulary,
                 "outputs": output.outputs,
                 "output": logits,
             }
@@ -150,10 +152,21 @@ class LayersInC:
         self.functions.nmt_encode(encoder, self._epsilon, rows, longest, *given, *threads())
         return y
 
+    @property
+    def can_search(self) -> bool:
+        """Whether C alone can take whole steps of a search."""
+        return self._decoder is not None and self.model.config.positions != "words"
+
     def is_in_c(self, rows: int) -> bool:
         """Return whether C alone computes a step of `rows` hypotheses."""
         multiplications = rows * self.model.config.d_model * self._inner_width
         return self._decoder is not None and not in_tiles(multiplications)
+
+    def outputs_of(self, symbols: Tensor) -> LaidOut:
+        """Return the layer of the logits of some symbols (n,)."""
+        bias = self.model.output_bias
+        chosen = None if bias is None else bias[symbols]
+        return cast(LaidOut, self._layout(self.model.output_embedding.weight[symbols], chosen))
 
     def search(self, beams: Structure, most: int) -> int:
         """Take up to `most` steps from `beams`, the structure nmt_beams; return their number."""
@@ -444,15 +457,13 @@ class InC(Plain):
 
     def can_take_steps(self, rows: int) -> bool:
         """Return whether `take_steps` takes steps of `rows` hypotheses."""
-        if len(self._layers) > 1 or self.models[0].config.positions == "words":
-            return False
-        return self._layers[0].is_in_c(rows)
+        return len(self._layers) == 1 and self._layers[0].can_search and self._layers[0].is_in_c(rows)
 
-    def take_steps(self, state: State, n_best: int, least: int) -> tuple[State, Tensor]:
+    def take_steps(self, state: State, n_best: int, least: int, shortlists: Any = None) -> tuple[State, Tensor]:
         """Take steps until a sentence is finished or buffers are full; return what `take_step` does.
 
-        `n_best` is as for `BeamOperations.choose_`, `least` the least number of symbols before `</s>`. There is room
-        for a link of one more step.
+        `n_best` is as for `BeamOperations.choose_`, `least` the least number of symbols before `</s>`. `shortlists` are
+        those that `Shortlists.in_c` returns, if any. There is room for a link of one more step.
         """
         beams, links, _, penalties, past = state
         rows: Ancestry = past.rows
@@ -493,6 +504,7 @@ class InC(Plain):
             encodings=positions.table.data_ptr(),
             end=EOS,
             least=least,
+            shortlists=shortlists and addressof(shortlists),
             caches=self._in_c(0, caches),
         )
         most = min(links.size(1), len(positions.table)) - longest

@@ -51,6 +51,8 @@ class PreparedModels(NamedTuple):
     operations: BeamOperations
     way: Callable[[int], Plain]
     """Make the way in which a search takes its steps, for a beam"""
+    layers: Sequence[LayersInC] = ()
+    """Those of each model, where C computes them"""
 
 
 def for_search(models: Sequence[Transformer], precision: str, say: Callable[[str], None]) -> PreparedModels:
@@ -93,8 +95,9 @@ def _on_cpu(models: Sequence[Transformer], precision: str, say: Callable[[str], 
         say("C kernels are missing, which makes this slower: install a C compiler, then nmt again")
     if found is None or any(model.output_embedding.weight.dtype != torch.float32 for model in models):
         return PreparedModels(prepared, logits, BeamOperations(), partial(Plain, prepared))
-    layers = [LayersInC(model, found.functions, output) for model, output in zip(prepared, logits, strict=True)]
-    return PreparedModels(prepared, logits, BeamOperationsInC(found.functions), partial(InC, layers))
+    pairs = zip(prepared, logits, strict=True)
+    layers = [LayersInC(model, found.functions, output, layout) for model, output in pairs]
+    return PreparedModels(prepared, logits, BeamOperationsInC(found.functions), partial(InC, layers), layers)
 
 
 def _output(model: Transformer) -> tuple[Tensor, Tensor | None]:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from nmt.checkpoint.reading import AVERAGED, MANIFEST, Bundle, best, checkpoints, load_weights
-from nmt.checkpoint.writing import Mean, add_info, average, plan_average, save_bundle
+from nmt.checkpoint.writing import Mean, add_info, average, plan_average, save_copy
 from nmt.metrics.significance import SIGNIFICANT
 from nmt.model.transformer import Transformer
 from nmt.recipe import Recipe
@@ -20,6 +20,7 @@ from nmt.system.console import Console, figure
 from nmt.system.errors import UserError
 from nmt.system.files import remove_directory
 from nmt.training.budget import Budget
+from nmt.training.lexicon import add_lexicon
 from nmt.training.run_state import RunState
 from nmt.training.validation import Validation, find_prepared
 
@@ -293,9 +294,8 @@ def choose_split(
         return average
     decoding = recipe.decoding.model_copy(update={"split": "sentences"})
     recipe = recipe.model_copy(update={"decoding": decoding})
-    info = {key: value for key, value in average.written.items() if key not in ("format", "task", "lossy", "hashes")}
-    save_bundle(average.path, average.weights(), recipe, average.tokenizer(), info)
-    return _scored(Bundle.read(average.path), validation.with_split("sentences"), device)
+    average = save_copy(average, average.path, recipe=recipe)
+    return _scored(average, validation.with_split("sentences"), device)
 
 
 def cost_of_robustness(validation: Validation, recipe: Recipe, budget: Budget) -> float:
@@ -378,7 +378,7 @@ def write_final_average(
         if result.scores:
             said += f", {choose_split(result, validation, device, console, budget).described_score}"
     console.say(said)
-    return result
+    return add_lexicon(Bundle.read(path), directory, console, budget)
 
 
 def numbers_to_try(most: int) -> list[int]:

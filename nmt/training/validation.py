@@ -96,7 +96,8 @@ class Validation:
         self._tokenizer = tokenizer
         self._group = group
         self._lengths = lengths
-        self._decoding = recipe.decoding.model_copy(update={"beam": recipe.training.valid_beam or recipe.decoding.beam})
+        beam = recipe.training.valid_beam or recipe.decoding.beam
+        self._decoding = recipe.decoding.model_copy(update={"beam": beam, "shortlist": None})
         self._task = recipe.task
         self.sources, self.references = corpus.texts()
         if self._task.has_trees and not any(self.references):

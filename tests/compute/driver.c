@@ -357,8 +357,16 @@ static void check_encode(const nmt_stack *d, nmt_run_in_threads *parallel) {
     }
 }
 
-/* A search ends at its caps, or when its buffers are full. */
-static void check_search(const nmt_stack *d, int64_t room, nmt_run_in_threads *parallel) {
+/* Return `size` symbols from the first one on, the last of which is padding, and their layer. */
+static nmt_shortlist shortlist(int64_t width, int64_t first, int64_t size, int64_t panel) {
+    int64_t *symbols = keep(size * 8);
+    for (int64_t i = 0; i < size; i++) symbols[i] = i < size - 1 ? first + i : -1;
+    return (nmt_shortlist){linear(width, size, 1, panel), size, symbols, 0};
+}
+
+/* A search ends at its caps, or when its buffers are full. `lists` may be null; the first row's has symbols below 15.
+ */
+static void check_search(const nmt_stack *d, int64_t room, nmt_run_in_threads *parallel, const nmt_shortlist *lists) {
     int64_t lengths[] = {1, 3}, caps[] = {5, 6}, positions[] = {-1, -1}, heads = d->heads, end = 3;
     float *bias = filled(ROWS * BEAM * room, -1e9f), *alive = filled(ROWS * BEAM, -INFINITY);
     uint8_t *done = keep(ROWS);
@@ -367,7 +375,7 @@ static void check_search(const nmt_stack *d, int64_t room, nmt_run_in_threads *p
     *b = (nmt_beams){ROWS, BEAM, 1, 0, room, bias, BEAM * room, room, indices(ROWS * BEAM, 1), positions, lengths,
         indices(ROWS * BEAM, 1), indices(ROWS * BEAM, 1), alive, indices(ROWS * BEAM, 1), indices(ROWS * BEAM, 1),
         filled(ROWS * BEAM, -INFINITY), caps, indices(ROWS * 6 * BEAM, 1), 6 * BEAM, filled(7, 1), done,
-        floats(6 * d->width, 1), end, 4};
+        floats(6 * d->width, 1), end, 4, lists};
     for (int layer = 0; layer < 2; layer++)
         b->caches[layer] =
             (nmt_layer_states){places_of(heads, room, d->key_width), places_of(heads, room, d->value_width),
@@ -378,7 +386,8 @@ static void check_search(const nmt_stack *d, int64_t room, nmt_run_in_threads *p
     for (int64_t row = 0; row < ROWS; row++)
         for (int64_t k = 0; k < BEAM; k++) {
             int64_t symbol = b->symbols[row * BEAM + k];
-            expect(isinf(alive[row * BEAM + k]) || (symbol > end && symbol < VOCABULARY), "a symbol", row, symbol);
+            expect(isinf(alive[row * BEAM + k]) || (symbol > end && symbol < (lists && !row ? 15 : VOCABULARY)),
+                "a symbol", row, symbol);
         }
 }
 
@@ -515,8 +524,12 @@ int main(void) {
                 nmt_stack *d = decoder(heads, width, width, w % 2, h % 2, panel);
                 check_decode(d, h % 2 ? run_in_turn : 0);
                 check_encode(d, h % 2 ? run_in_turn : 0);
-                check_search(d, 4, 0);
-                check_search(d, 16, h % 2 ? run_in_turn : 0);
+                check_search(d, 4, 0, 0);
+                check_search(d, 16, h % 2 ? run_in_turn : 0, 0);
+                nmt_shortlist lists[] = {shortlist(d->width, 0, 12, panel), shortlist(d->width, 11, 5, panel),
+                    shortlist(d->width, 0, VOCABULARY + 1, panel)};
+                lists[2].is_whole = 1;
+                check_search(d, 16, 0, lists);
                 release();
                 if (panel == 0) break;
             }

@@ -5,38 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor
+from word_pairs import SYMBOLS, WORDS, some_pairs
 
-from nmt.data.corpus import ChangedPairs, Corpus, concatenate
 from nmt.model.transformer import Transformer
 from nmt.recipe import Model
-from nmt.training import first_embeddings
+from nmt.training import cooccurrence
 from nmt.training.first_embeddings import begin_with_pairs
 
-WORDS = 40
-SYMBOLS = 4  # of the vocabulary before the words
 UNSEEN = 3  # words that no pair has
-
-
-class Pairs(ChangedPairs):
-    """Pairs read like a corpus."""
-
-    def __len__(self) -> int:
-        return len(self.source.lengths)
-
-    source_lengths = property(lambda self: self.source.lengths)
-    target_lengths = property(lambda self: self.target.lengths)
-
-
-def some_pairs(shift: int, count: int = 600) -> Corpus:
-    """Pairs of five words each, in which word n is translated by word n + shift, in another order."""
-    random = np.random.default_rng(0)
-    sources = [random.choice(WORDS, 5, replace=False) + SYMBOLS for _ in range(count)]
-    targets = [random.permutation(source) + shift for source in sources]
-    return Pairs(concatenate([list(each) for each in sources]), concatenate([list(each) for each in targets]))  # type: ignore[return-value]
 
 
 def new_model(sizes: Sequence[int], shared: bool) -> Transformer:
@@ -49,9 +28,9 @@ def nearest(rows: Tensor, table: Tensor) -> list[int]:
     return [int(index) for index in (rows @ table.T).argmax(1)]
 
 
-@pytest.mark.parametrize("at_once", [first_embeddings.AT_ONCE, 1000])
+@pytest.mark.parametrize("at_once", [cooccurrence.AT_ONCE, 1000])
 def test_translations_get_similar_vectors_in_tables_of_their_own(monkeypatch: pytest.MonkeyPatch, at_once: int) -> None:
-    monkeypatch.setattr(first_embeddings, "AT_ONCE", at_once)
+    monkeypatch.setattr(cooccurrence, "AT_ONCE", at_once)
     model = new_model([SYMBOLS + WORDS + UNSEEN] * 2, shared=False)
     before = model.source_embedding.weight.detach().clone()
     state = torch.get_rng_state()
@@ -76,8 +55,8 @@ def test_translations_get_similar_vectors_in_one_table() -> None:
 
 
 def test_of_a_large_corpus_some_pairs_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(first_embeddings, "MOST", 5000)
-    counts = first_embeddings._count(some_pairs(0, 1200), SYMBOLS + WORDS, SYMBOLS + WORDS)
+    monkeypatch.setattr(cooccurrence, "MOST", 5000)
+    counts = cooccurrence.count(some_pairs(0, 1200), SYMBOLS + WORDS, SYMBOLS + WORDS)
     assert counts.pairs == 200
     assert counts.source.sum() == 5 * 200
 

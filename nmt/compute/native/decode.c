@@ -128,6 +128,34 @@ static void spread(int64_t all, int64_t count, int64_t width, const int64_t *whi
     }
 }
 
+static void forbid_padding(const nmt_shortlist *s, float *logits) {
+    for (int64_t i = 0; i < s->outputs; i++)
+        if (s->symbols[i] < 0) logits[i] = -__builtin_inff();
+}
+
+/* Find the best extensions of a row within its shortlist, as nmt_best_extensions does. `y` (beam, width) are states and
+ * `shared` (beam, outputs) logits of the symbols that all rows have; `own` and `joint` are scratch space for logits of
+ * the row's own symbols and of both. */
+static void extend_in_shortlist(const multiplier *by, const nmt_stack *d, const nmt_beams *b, int64_t row,
+    int64_t candidates, const float *y, const float *shared, float *own, float *joint, float *totals, int64_t *parents,
+    int64_t *symbols) {
+    const nmt_shortlist *all = b->shortlists, *s = all + 1 + row;
+    int64_t first = s->is_whole ? 0 : all->outputs, width = first + s->outputs;
+    multiply(by, &s->output, b->beam, d->width, s->outputs, y, s->output.bias, own);
+    for (int64_t k = 0; k < b->beam; k++) {
+        float *logits = joint + k * width;
+        copy(first, shared + k * all->outputs, logits);
+        if (first) forbid_padding(all, logits);
+        copy(s->outputs, own + k * s->outputs, logits + first);
+        forbid_padding(s, logits + first);
+    }
+    nmt_log_softmax(b->beam, width, width, b->end, joint);
+    for (int64_t k = 0; b->positions[row] < b->least && k < b->beam; k++) joint[k * width + b->end] = -__builtin_inff();
+    nmt_best_extensions(1, b->beam, width, candidates, joint, b->alive + row * b->beam, totals, parents, symbols);
+    for (int64_t i = 0; i < candidates; i++)
+        symbols[i] = symbols[i] < first ? all->symbols[symbols[i]] : s->symbols[symbols[i] - first];
+}
+
 #define LOGITS_AT_ONCE (1 << 20) /* 4 MB fit in a core's cache */
 
 int64_t nmt_search(const nmt_stack *decoder, float epsilon, nmt_beams *beams, int64_t most,
@@ -136,7 +164,11 @@ int64_t nmt_search(const nmt_stack *decoder, float epsilon, nmt_beams *beams, in
     nmt_beams *b = beams;
     int64_t rows = b->rows, beam = b->beam, all = rows * beam, width = d->width, taken = 0, is_done = 0;
     int64_t candidates = beam > 1 ? 2 * beam : 1, room = b->room + NMT_PLACES_AT_ONCE;
-    int64_t at_once = LOGITS_AT_ONCE / (beam * d->vocabulary);
+    const nmt_shortlist *lists = b->shortlists; /* of all rows, then of each */
+    int64_t outputs = lists ? lists->outputs : d->outputs, most_own = 0;
+    for (int64_t row = 0; lists && row < rows; row++)
+        most_own = lists[1 + row].outputs > most_own ? lists[1 + row].outputs : most_own;
+    int64_t at_once = LOGITS_AT_ONCE / (beam * outputs);
     at_once = at_once < 1 ? 1 : at_once < rows ? at_once : rows;
     int64_t of_step = 1 + 2 * width + d->heads * (2 * d->key_width + 3 * d->value_width) + 2 * d->inner_width;
 #define BUFFERS(BUFFER)                                                                                                \
@@ -149,7 +181,9 @@ int64_t nmt_search(const nmt_stack *decoder, float epsilon, nmt_beams *beams, in
     BUFFER(int32_t, counts, all)                                                                                       \
     BUFFER(float, x, all *width)                                                                                       \
     BUFFER(float, y, all *width)                                                                                       \
-    BUFFER(float, logits, at_once * beam * d->outputs)                                                                 \
+    BUFFER(float, logits, at_once * beam * outputs)                                                                    \
+    BUFFER(float, own, beam *most_own)                                                                                 \
+    BUFFER(float, joint, beam *(outputs + most_own))                                                                   \
     BUFFER(float, scratch, all *of_step)
 #define SIZE(TYPE, NAME, COUNT) +sizeof(TYPE) * (size_t)(COUNT)
 #define PLACE(TYPE, NAME, COUNT)                                                                                       \
@@ -174,7 +208,14 @@ int64_t nmt_search(const nmt_stack *decoder, float epsilon, nmt_beams *beams, in
         if (count < all) spread(all, count, width, which, y);
         for (int64_t first = 0; first < rows; first += at_once) {
             int64_t part = rows - first < at_once ? rows - first : at_once, at = first * beam, of = first * candidates;
-            multiply(&by, &d->output, part * beam, width, d->outputs, y + at * width, d->output.bias, logits);
+            const nmt_linear *output = lists ? &lists->output : &d->output;
+            multiply(&by, output, part * beam, width, outputs, y + at * width, output->bias, logits);
+            for (int64_t row = first; lists && row < first + part; row++) {
+                int64_t from = row * candidates;
+                extend_in_shortlist(&by, d, b, row, candidates, y + row * beam * width,
+                    logits + (row - first) * beam * outputs, own, joint, totals + from, parents + from, symbols + from);
+            }
+            if (lists) continue;
             nmt_log_softmax(part * beam, d->outputs, d->vocabulary, b->end, logits);
             for (int64_t i = 0; i < part * beam; i++)
                 if (b->positions[(at + i) / beam] < b->least) logits[i * d->outputs + b->end] = -__builtin_inff();

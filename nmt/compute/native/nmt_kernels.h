@@ -12,7 +12,7 @@
 #include <stdint.h>
 
 /* Increment this whenever a function's behaviour or arguments change: libraries of other versions are ignored. */
-#define NMT_KERNELS_VERSION 10
+#define NMT_KERNELS_VERSION 11
 
 #if defined(_WIN32)
 #define EXPORTED __declspec(dllexport)
@@ -279,6 +279,14 @@ EXPORTED void nmt_decode(const nmt_stack *decoder, float epsilon, int64_t count,
 EXPORTED void nmt_encode(const nmt_stack *encoder, float epsilon, int64_t rows, int64_t longest, const int64_t *lengths,
     float *x, float *y, float *scratch, nmt_run_in_threads *parallel, int32_t threads);
 
+/* Symbols of which alone logits are computed. */
+typedef struct {
+    nmt_linear output; /* (outputs, width) */
+    int64_t outputs; /* a multiple of 16 */
+    const int64_t *symbols; /* (outputs), -1 in padding */
+    int64_t is_whole; /* of a row: whether those of all rows are among them */
+} nmt_shortlist;
+
 typedef struct {
     int64_t rows, beam, n_best;
     int64_t extent, room; /* places in use, and places that `bias` and all caches have */
@@ -296,6 +304,7 @@ typedef struct {
     uint8_t *done;
     const float *encodings; /* (positions, width) */
     int64_t end, least; /* the symbol that ends an output, and the least number of others before it */
+    const nmt_shortlist *shortlists; /* (1 + rows): of all rows, from symbol 0 to `end` and on, and of each; or null */
     nmt_layer_states caches[]; /* (layers) */
 } nmt_beams;
 
