@@ -51,8 +51,8 @@ def preprocess(options: PreprocessOptions) -> None:
     from nmt.report.first_look import write_look
 
     initial = initial_bundle(recipe)
-    tokenizer_from = initial.path if initial else None
-    prepared = prepare(recipe, options.console, threads_in_all(options.threads), tokenizer_from)
+    start = initial.tokenizer() if initial else None
+    prepared = prepare(recipe, options.console, threads_in_all(options.threads), start)
     if not prepared.is_new:
         say(f"nothing to do: {prepared.path} is up to date")
     with suppress(UserError):  # prepared data may be read-only

@@ -22,7 +22,6 @@ from nmt.data.data_report import REPORT
 from nmt.data.downloads import check_hash
 from nmt.data.pairs import describe, input_files
 from nmt.formats.bilingual import READING
-from nmt.parsing.linearization import load_tokenizer
 from nmt.recipe import Data, Dataset, Recipe
 from nmt.recipe.data import UNITS, format_of
 from nmt.system import files
@@ -30,6 +29,7 @@ from nmt.system.errors import UserError
 from nmt.system.files import clear_parts, remove_directory
 from nmt.system.integrity import read_manifest
 from nmt.system.processes import claimed
+from nmt.text.tokenizer import Tokenizer
 
 FORMAT = 2  # version of fingerprint.json
 MANIFEST = "fingerprint.json"
@@ -110,11 +110,11 @@ def find(out: Path, train_data: str, dev_set: str) -> Path | None:
     return None
 
 
-def look_up(recipe: Recipe, tokenizer_from: Path | None) -> tuple[Path | None, dict[str, Any]]:
+def look_up(recipe: Recipe, start: Tokenizer | None) -> tuple[Path | None, dict[str, Any]]:
     """Return the folder with the recipe's data, if any, and the recipe's inputs and settings with their fingerprint."""
     first: dict[str, Any] = {}
     for path, before in manifests(directory(recipe)):
-        inputs = _inputs(recipe, tokenizer_from, before)
+        inputs = _inputs(recipe, start, before)
         if inputs["fingerprint"] == before.get("fingerprint"):
             return path, inputs | {"files": before["files"] | inputs["files"]}
         first = first or inputs
@@ -124,7 +124,7 @@ def look_up(recipe: Recipe, tokenizer_from: Path | None) -> tuple[Path | None, d
 _stamps: dict[Path, list[Any]] = {}  # by `files.identify`, of the files that this process has read
 
 
-def _inputs(recipe: Recipe, tokenizer_from: Path | None, before: Mapping[str, Any]) -> dict[str, Any]:
+def _inputs(recipe: Recipe, start: Tokenizer | None, before: Mapping[str, Any]) -> dict[str, Any]:
     """Return the recipe's inputs and settings with their fingerprint; `before` is the manifest of prepared data.
 
     Files are read again only if their stamp has changed. A missing one counts as unchanged if `before` has a
@@ -151,7 +151,7 @@ def _inputs(recipe: Recipe, tokenizer_from: Path | None, before: Mapping[str, An
         "languages": data.languages,
         "contents": contents,
         "limits": limits,
-        "tokenizer": _tokenizer(recipe, tokenizer_from),
+        "tokenizer": _tokenizer(recipe, start),
     }
     return {"fingerprint": _digest(what), **what, "files": stamps}
 
@@ -188,13 +188,13 @@ def _has_file(names: Iterable[str], end: str) -> bool:
     return any(fnmatchcase(f"/{name}", end) or fnmatchcase(f"/{name}", f"{end}/*") for name in names)
 
 
-def _tokenizer(recipe: Recipe, tokenizer_from: Path | None) -> dict[str, Any]:
+def _tokenizer(recipe: Recipe, start: Tokenizer | None) -> dict[str, Any]:
     """Return what determines the tokenizer: its settings or, of one that is there, its files and new languages."""
     settings = recipe.tokenizer.model_dump(mode="json")
     new = {"new_languages": settings.pop("new_languages"), "new_vocab_size": settings.pop("new_vocab_size")}
-    if not tokenizer_from:
+    if start is None:
         return settings
-    origin = load_tokenizer(tokenizer_from).before(recipe.tokenizer.new_languages)  # of a resumed run, too
+    origin = start.before(recipe.tokenizer.new_languages)  # of a resumed run, too
     given: dict[str, Any] = {name: hashlib.sha256(content).hexdigest() for name, content in origin.files().items()}
     if recipe.tokenizer.new_languages:
         given |= new

@@ -32,7 +32,7 @@ from nmt.data.known import Known
 from nmt.data.languages import LanguageJudge
 from nmt.data.pairs import Pair, Part, check_inputs, foreign_language, input_files, read_pairs, read_parts
 from nmt.formats.sentences import SentenceSplitter, TrainedLengths
-from nmt.parsing.linearization import TreeVocabulary, load_tokenizer
+from nmt.parsing.linearization import TreeVocabulary
 from nmt.recipe import Data, Dataset, Recipe
 from nmt.system import files, integrity
 from nmt.system.console import Console
@@ -60,21 +60,21 @@ class Prepared(NamedTuple):
 
 
 def prepare(
-    recipe: Recipe, console: Console, threads: int, tokenizer_from: Path | None = None, held: ExitStack | None = None
+    recipe: Recipe, console: Console, threads: int, start: Tokenizer | None = None, held: ExitStack | None = None
 ) -> Prepared:
     """Prepare the recipe's data unless it is up to date; wait for another process that is preparing some of its name.
 
-    Until `held` closes, if it is given, no other process renames or removes the folder. `tokenizer_from` names a bundle
-    whose tokenizer is used instead of training one. Raise UserError, before writing anything but downloads to caches,
-    if input files are missing or misaligned, or if existing prepared data is damaged. An error leaves existing prepared
-    data unchanged.
+    Until `held` closes, if it is given, no other process renames or removes the folder. `start` is the tokenizer of
+    training.init_from, which is used instead of training one. Raise UserError, before writing anything but downloads to
+    caches, if input files are missing or misaligned, or if existing prepared data is damaged. An error leaves existing
+    prepared data unchanged.
     """
     out = directory(recipe)
     is_new = False
     while True:
-        path, inputs = folders.look_up(recipe, tokenizer_from)
+        path, inputs = folders.look_up(recipe, start)
         if path is None:
-            is_new |= _write(recipe, console, threads, tokenizer_from)
+            is_new |= _write(recipe, console, threads, start)
             continue
         if path != out:
             with claimed(_lock(out), alone=True) as is_alone:
@@ -99,23 +99,22 @@ def _lock(out: Path) -> Path:
     return out.parent / f".{out.name}.lock"
 
 
-def _write(recipe: Recipe, console: Console, threads: int, tokenizer_from: Path | None) -> bool:
+def _write(recipe: Recipe, console: Console, threads: int, start: Tokenizer | None) -> bool:
     """Prepare the recipe's data unless another process has just done it; return whether this one did."""
     data = recipe.data
     out = directory(recipe)
     files.check_replaceable(out, MANIFEST)
-    start = load_tokenizer(tokenizer_from) if tokenizer_from else None
     check_directions(data, start, recipe.tokenizer.new_languages, console.say)
     download_all(chain.from_iterable(data.splits.values()), console)
     totals = {split: check_inputs(datasets, data) for split, datasets in data.splits.items()}
     with exclusive(_lock(out), str(out), console.say, wait=True):
-        path, inputs = folders.look_up(recipe, tokenizer_from)
+        path, inputs = folders.look_up(recipe, start)
         if path is not None:
             return False
         path = folders.beside(out, inputs["fingerprint"]) if read_fingerprint(out) else out
         with files.whole_directory(path, MANIFEST) as part:
-            report, tokenizer = _Preparation(recipe, console, threads, totals).write(part, tokenizer_from)
-            _, now = folders.look_up(recipe, tokenizer_from)
+            report, tokenizer = _Preparation(recipe, console, threads, totals).write(part, start)
+            _, now = folders.look_up(recipe, start)
             _check_unchanged(inputs, now)
             integrity.write_manifest(part / MANIFEST, inputs)
         path = folders.promote(path, out)
@@ -285,10 +284,10 @@ class _Preparation:
         known = {pair.source for pair in self._pairs("train")}
         return {key: [pairs[source] for source in pairs if source not in known] for key, pairs in found.items()}
 
-    def write(self, part: Path, tokenizer_from: Path | None) -> tuple[dict[str, Any], Tokenizer]:
+    def write(self, part: Path, start: Tokenizer | None) -> tuple[dict[str, Any], Tokenizer]:
         """Write all files but the manifest to a directory; return the report and the tokenizer."""
         data = self._data
-        tokenizer = self._tokenizer(tokenizer_from)
+        tokenizer = self._tokenizer(start)
         for name, content in tokenizer.files().items():
             (part / name).write_bytes(content)
         report = {split: self._write_split(split, part, tokenizer) for split in data.splits}
@@ -317,23 +316,22 @@ class _Preparation:
                 yield from self._trained_on(chunk)
                 advance(len(chunk.pairs))
 
-    def _tokenizer(self, tokenizer_from: Path | None) -> Tokenizer:
-        """Load the tokenizer of a bundle, with its new languages, or train one."""
+    def _tokenizer(self, start: Tokenizer | None) -> Tokenizer:
+        """Return the tokenizer of the start, with new languages, or train one."""
         settings = self._recipe.tokenizer
         say = self._console.say
-        if tokenizer_from is None:
+        if start is None:
             trees = None
             if self._data.task.has_trees:
                 trees = partial(TreeVocabulary.train, pos_tags=self._data.pos_tags)
             return Tokenizer.train(self, settings, say, trees, self._threads, self._data.symbols)
-        say(f"tokenizer: from {tokenizer_from}")
-        tokenizer = load_tokenizer(tokenizer_from)
+        say(f"tokenizer: from {self._recipe.training.init_from}")
         new = settings.new_languages
-        if not new or tokenizer.before(new) is not tokenizer:  # if it has them, its run is resumed
-            return tokenizer
-        tokenizer.check_extensible(new, say)
-        pieces = learn(tokenizer.source, self._texts_in(new), settings, say, self._threads)
-        return tokenizer.with_languages(Added(languages=list(new), pieces=pieces))
+        if not new or start.before(new) is not start:  # if it has them, its run is resumed
+            return start
+        start.check_extensible(new, say)
+        pieces = learn(start.source, self._texts_in(new), settings, say, self._threads)
+        return start.with_languages(Added(languages=list(new), pieces=pieces))
 
     def _texts_in(self, languages: Collection[str]) -> Iterator[str]:
         """Yield the texts of the training pairs in some languages."""

@@ -55,7 +55,7 @@ def make_plan(recipe: Recipe, device: torch.device, devices: int = 1) -> Plan:
     on_cpu = device.type == "cpu"
     initial = initial_bundle(recipe)
     # The folder of the data or, if it is not up to date, that of the same name
-    current, _ = look_up(recipe, initial.path if initial else None)
+    current, _ = look_up(recipe, initial.tokenizer() if initial else None)
     prepared = current or directory(recipe)
     lengths = mean_lengths(prepared)
     source, target = lengths or ASSUMED_LENGTHS[recipe.task.name]

@@ -96,14 +96,14 @@ def _open(
     if origin and recipe.data.augment.is_on and origin.tokenizer().lossy:
         problem = f"data.augment: changes text, some of which the vocabulary of {origin.path} would lose"
         raise UserError(problem, "remove data.augment, or start without training.init_from")
-    tokenizer_from = origin.path if origin else None
+    of_origin = origin.tokenizer() if origin else None
     data: dict[str, str] = {}
     if resumed is not None:
-        _, inputs = look_up(recipe, tokenizer_from)
+        _, inputs = look_up(recipe, of_origin)
         data = fingerprints(inputs)
         for line in changes(resumed, recipe, data):
             console.say(line)
-    prepared = prepare(recipe, console, threads, tokenizer_from, held)
+    prepared = prepare(recipe, console, threads, of_origin, held)
     if prepared.is_new:
         console.say(f"data: {prepared.path} was missing or out of date, and is prepared now")
     for path, problem in damaged.items():

@@ -127,7 +127,7 @@ def test_dev_sets_with_and_without_languages_are_scored_by_direction(tmp_path: P
     typed, plain = ({"source": f"{name}.en", "target": "x.de"} for name in ("typed", "plain"))
     named = {**plain, "languages": ["en", "fra"]}
     given = recipe(data={"target": "deu", "train": [typed, named], "valid": [typed, named], "test": [named, typed]})
-    prepare(given, QUIET, 1, bundle.path)
+    prepare(given, QUIET, 1, bundle.tokenizer())
     model, tokenizer = bundle.model(torch.device("cpu")), bundle.tokenizer()
     validation = Validation(Corpus(OUT / "valid.arrow"), tokenizer, given, Group(World(), 1.0), None)
     scores = validation(model).scores
@@ -141,13 +141,13 @@ def test_sources_without_a_language_are_counted_for_a_model_that_is_told_one(
 ) -> None:
     write("a.en", [">>deu<< one", ">>xxx<< two", "three"])
     write("a.de", ["eins", "zwei", "drei"])
-    folder = opus(tmp_path / "opus")
-    prepare(recipe(data={"target": "deu"}), Console(quiet=False), 1, folder)
+    start = MarianBundle.read(opus(tmp_path / "opus")).tokenizer()
+    prepare(recipe(data={"target": "deu"}), Console(quiet=False), 1, start)
     assert report("train")["sources without a target language"] == 2
     said = capsys.readouterr().err
     assert "2 sources without a target language" in said
     assert "such as >>deu<<, which data sets can name: {file: pairs.tsv, target: deu}" in said
     named = [{"source": "a.en", "target": "a.de", "languages": ["en", "fra"]}]
-    prepare(recipe(data={"target": "fra", "train": named}), QUIET, 1, folder)
+    prepare(recipe(data={"target": "fra", "train": named}), QUIET, 1, start)
     assert report("train")["sources with a second target language"] == 1
     assert "sources without a target language" not in report("train")

@@ -52,7 +52,7 @@ def test_evaluation_splits_keep_every_line_and_tell_what_cannot_be_scored_well(
 ) -> None:
     write("v.en", ["a dog", "a \u200b", "\u200b\ufeff", "x" * 3000, "a", b"caf\xe9"])
     write("v.de", ["Hund", "", "x", "b", "y " * 3000, b"Caf\xe9"])
-    prepare(recipe(data={"max_length": 50, "max_ratio": 2.0}), Console(False), 1, tokenizer_from=given)
+    prepare(recipe(data={"max_length": 50, "max_ratio": 2.0}), Console(False), 1, start=Tokenizer.load(given))
     assert table("valid")["line"].to_pylist() == [1, 2, 3, 4, 5, 6]
     assert report("valid")["read"] == report("valid")["kept"] == 6
     assert not [key for key in report("valid") if key.startswith("dropped")]
@@ -73,7 +73,7 @@ def test_a_split_that_cannot_be_scored_is_an_error(
     write(f"{split[0]}.en", sources)
     write(f"{split[0]}.de", targets)
     with pytest.raises(UserError, match=f"data.{split}: none of the {len(sources)} pairs read can be scored"):
-        prepare(recipe(), QUIET, 1, tokenizer_from=given)
+        prepare(recipe(), QUIET, 1, start=Tokenizer.load(given))
     assert not OUT.exists()
 
 
@@ -90,10 +90,10 @@ def test_an_input_that_changes_while_it_is_read_is_named(
 
     monkeypatch.setattr(preparation, "_measure_lengths", change_then_encode)
     if change == "touched":
-        assert prepare(recipe(), QUIET, 1, tokenizer_from=given)
+        assert prepare(recipe(), QUIET, 1, start=Tokenizer.load(given))
         return
     with pytest.raises(UserError, match=r"v\.de: has changed while it was read"):
-        prepare(recipe(), QUIET, 1, tokenizer_from=given)
+        prepare(recipe(), QUIET, 1, start=Tokenizer.load(given))
     assert not OUT.exists()
 
 
@@ -112,9 +112,9 @@ def test_the_tokenizer_sees_the_training_split_only() -> None:
 
 def test_a_given_tokenizer_is_used_instead_of_training_one() -> None:
     prepare(recipe(data={"name": "other"}, tokenizer={"vocab_size": 290}), QUIET, 1)
-    prepare(recipe(), QUIET, 1, tokenizer_from=Path("data/other"))
+    prepare(recipe(), QUIET, 1, start=Tokenizer.load(Path("data/other")))
     assert Tokenizer.load(OUT).files() == Tokenizer.load(Path("data/other")).files()
-    assert not prepare(recipe(), QUIET, 1, tokenizer_from=Path("data/other")).is_new
+    assert not prepare(recipe(), QUIET, 1, start=Tokenizer.load(Path("data/other"))).is_new
     assert prepare(recipe(), QUIET, 1).is_new  # of its own again
     assert len(Tokenizer.load(OUT).source) == 300
 
@@ -132,7 +132,7 @@ def test_the_report_counts_what_was_dropped_and_why(given: Path) -> None:
     source[21], target[21] = "q" * 40, "q"
     write("a.en", [*source, b"bad \xff byte", "good text"])
     write("a.de", [*target, "guter Satz", b"kaputter \xc3 Satz"])
-    prepare(recipe(), QUIET, 1, tokenizer_from=given)
+    prepare(recipe(), QUIET, 1, start=Tokenizer.load(given))
     train = report("train")
     assert train["read"] == 102
     assert train["dropped as empty"] == 3
@@ -149,7 +149,7 @@ def test_limits_are_inclusive(given: Path) -> None:
     write("a.de", ["q" * 20, "q" * 20, "q" * 5])  # 21, 21 and 6
     for max_length, max_ratio, kept in ((20, 9.0, [3]), (21, 2.0, [1, 3]), (22, 1.99, [1, 2]), (22, 2.0, [1, 2, 3])):
         limits = {"max_length": max_length, "max_ratio": max_ratio}
-        prepare(recipe(data=limits), QUIET, 1, tokenizer_from=given)
+        prepare(recipe(data=limits), QUIET, 1, start=Tokenizer.load(given))
         assert table("train")["line"].to_pylist() == kept
 
 
@@ -207,7 +207,7 @@ def test_an_example_is_named_by_its_file_and_line(given: Path) -> None:
     write("parts/2.tsv", ["a\tb", "\tb"])
     write("a.en", [""])
     write("a.de", ["x"])
-    prepare(recipe(data={"train": [{"file": "parts"}, {"source": "a.en", "target": "a.de"}]}), QUIET, 1, given)
+    prepare(recipe(data={"train": [{"file": "parts"}, {"source": "a.en", "target": "a.de"}]}), QUIET, 1, Tokenizer.load(given))
     places = ["parts/1.jsonl:3", "parts/2.tsv:2", "a.en:1"]
     assert [example.split(": ")[0] for example in report("train")["examples"]["dropped as empty"]] == places
 

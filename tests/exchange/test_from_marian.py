@@ -17,7 +17,7 @@ from marian_folders import laid_out, pieces_of, train_spm
 from marian_models import PRE_NORM, SETTINGS, logits, size_of, train_vocabulary, write_arrays, write_model
 from random_bundle import random_bundle, sentence
 
-from nmt.checkpoint.reading import Bundle
+from nmt.checkpoint.reading import Bundle, checkpoints
 from nmt.checkpoint.writing import mix
 from nmt.exchange.from_marian import SETTINGS as YAML
 from nmt.exchange.npz import read_npz
@@ -30,6 +30,7 @@ from nmt.system.errors import UserError
 from nmt.text.marian import origins_of
 from nmt.text.vocabulary import BOS, EOS
 
+ROOT = Path(__file__).parents[2]
 SOURCE = ["a dog sees the small house", "the man and a woman walk to the red house", "two dogs run over green trees"]
 TARGET = ["ein Hund sieht das kleine Haus", "der Mann und eine Frau gehen zum Haus", "zwei Hunde laufen über Bäume"]
 JOINT = train_vocabulary([*SOURCE, *TARGET] * 20, 80, user_defined_symbols=[">>de<<", ">>fr<<"])
@@ -385,6 +386,30 @@ def test_what_marian_lacks_is_refused_by_name(tmp_path: Path, key: str, changes:
     with pytest.raises(UserError, match=rf"Marian has nothing like model\.{key}") as error:
         check_expressible(bundle)
     assert error.value.hint
+
+
+def test_a_model_of_marian_is_trained_on(
+    nmt: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_model(tmp_path / "marian", [JOINT])
+    for name in ("train", "valid"):
+        (tmp_path / f"{name}.en").write_text("".join(f"{line}\n" for line in SOURCE))
+        (tmp_path / f"{name}.de").write_text("".join(f"{line}\n" for line in TARGET))
+    sets = [f"{{source: {name}.en, target: {name}.de}}" for name in ("train", "valid")]
+    settings = {
+        "data.train": f"[{sets[0]}]", "data.valid": f"[{sets[1]}]", "data.test": "[]", "training.updates": 2,
+        "training.checkpoint_updates": 1, "training.init_from": "marian/model.npz",
+    }  # fmt: skip
+    given = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
+    done = nmt("train", ROOT / "recipes/finetune.yaml", *given)
+    assert done.code == 0, done.err
+    assert "tokenizer: from marian/model.npz" in done.err
+    before, after = read(tmp_path / "marian"), checkpoints(tmp_path / "ckpts")[-1]
+    assert after.tokenizer().files() == before.tokenizer().files()
+    assert after.recipe.model == before.recipe.model
+    done = nmt("translate", "--model", "ckpts", stdin=b"a dog\n")
+    assert (done.code, done.out.count(b"\n")) == (0, 1), done.err
 
 
 def test_training_starts_from_a_model_of_marian_or_goes_over_to_its_positions(tmp_path: Path) -> None:

@@ -55,7 +55,10 @@ def marian(folder: Path, command: str) -> None:
 
 
 def check_outputs(bundle: Bundle, folder: Path, beam: int, tolerance: float) -> None:
-    """Outputs of 200 lines and their log-probabilities are Marian's; where outputs differ, they are as probable."""
+    """Outputs of 200 lines and their log-probabilities are Marian's; where outputs differ, ours are as probable.
+
+    Marian's beam has one place less after each output that ends, so that ours may find a better one.
+    """
     (folder / "lines").write_text("".join(f"{line}\n" for line in LINES))
     options = f"--cpu-threads 1 --mini-batch 1 --beam-size {beam} --normalize 0 --word-penalty 0 --n-best"
     decoder = next(folder.glob("*decoder.yml")).name
@@ -71,8 +74,11 @@ def check_outputs(bundle: Bundle, folder: Path, beam: int, tolerance: float) -> 
     same = 0
     for number, (found, *_) in engine.search(Pile(sources), 1):
         text, score = best[number]
-        assert found.score == pytest.approx(score, abs=tolerance, rel=1e-5)  # Marian prints six digits
-        same += text == tokenizer.target.decode(found.ids)
+        rounding = max(tolerance, 2e-5 * abs(score))  # Marian prints six digits
+        assert found.score >= score - rounding
+        if text == tokenizer.target.decode(found.ids):
+            assert found.score <= score + rounding
+            same += 1
     assert same > 190
     assert len({text for text, _ in best.values()}) > 20
 
