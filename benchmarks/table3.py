@@ -194,6 +194,7 @@ def main() -> None:
     parser.add_argument("--factor", type=int, default=8)
     parser.add_argument("--updates", type=int, default=2400)
     parser.add_argument("--warmup", type=int, default=500)
+    parser.add_argument("--vocabulary", type=int, default=4000)
     parser.add_argument("--batch-tokens", type=int, default=1024)
     parser.add_argument("--norm", choices=("pre", "post"), default="pre")
     parser.add_argument("--work", type=Path, default=Path("runs/table3"))
@@ -201,7 +202,8 @@ def main() -> None:
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--table", type=Path, help="write the table there instead of to stdout")
     arguments = parser.parse_args()
-    corpus = recipes.load(arguments.recipe, [f"data.root={json.dumps(str(arguments.data.resolve()))}"])
+    root = f"data.root={json.dumps(str(arguments.data.resolve()))}"
+    corpus = recipes.load(arguments.recipe, [root, f"tokenizer.vocab_size={arguments.vocabulary}"])
     scale = Scale(arguments.factor, arguments.updates, arguments.warmup, arguments.batch_tokens, arguments.norm)
     chosen = [row for row in TABLE3 if row.name in {BASE.name, *arguments.rows}]
     prepare(corpus, Console(quiet=True), cores())  # once, before several runs would
