@@ -28,6 +28,7 @@ from nmt.system.console import figure
 from nmt.system.device import memory_error
 from nmt.system.errors import UserError
 from nmt.text.tokenizer import Tokenizer
+from nmt.text.vocabulary import EOS
 
 if TYPE_CHECKING:
     import torch
@@ -244,7 +245,14 @@ class Bundle:
         shapes = {name: tensor.dim() for name, tensor in tensors.items()}
         if shapes == {"translations": 2, "frequent": 1}:
             found = Lexicon(**tensors)
-            if found.fits(len(tokenizer.source), len(tokenizer.target)):
+            frequent = found.frequent.tolist()
+            symbols = {*frequent, *found.translations.unique().tolist()}
+            if (
+                symbols <= {-1, *range(len(tokenizer.target))}
+                and frequent == sorted({*frequent})
+                and frequent[: EOS + 1] == list(range(EOS + 1))
+                and len(found.translations) == len(tokenizer.source)
+            ):
                 return found
         raise UserError(f"{path}: is not a lexicon for the model's vocabularies", files.remedy(path))
 

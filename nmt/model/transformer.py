@@ -17,7 +17,6 @@ from nmt.model.batch import Packing, Sequences
 from nmt.model.layers import DecoderLayer, Embed, EncoderLayer, Layer, Positions
 from nmt.model.operations import Operations, PackedMask
 from nmt.recipe import Model
-from nmt.text.vocabulary import EOS
 
 M = TypeVar("M", bound=nn.Module)
 MakeLinear = Callable[[Tensor, Tensor | None], nn.Module]
@@ -46,17 +45,6 @@ class Lexicon(NamedTuple):
     """(source vocabulary, n) target symbols: the same symbol, then others, best first; -1 for none"""
     frequent: Tensor
     """(m,) symbols that any output may have, in ascending order: control symbols, bytes and the most frequent ones"""
-
-    def fits(self, source_vocab: int, target_vocab: int) -> bool:
-        """Return whether it is one for vocabularies of these sizes."""
-        frequent = self.frequent.tolist()
-        known = {-1, *range(target_vocab)}
-        return (
-            frequent[: EOS + 1] == list(range(EOS + 1))
-            and frequent == sorted({*frequent})
-            and len(self.translations) == source_vocab
-            and known.issuperset([*frequent, *self.translations.unique().tolist()])
-        )
 
 
 class Transformer(Layer):

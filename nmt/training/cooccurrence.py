@@ -14,7 +14,7 @@ MOST = 30_000_000  # pairs of a source and a target subword that are counted; of
 AT_ONCE = 3_000_000
 
 
-class Counts(NamedTuple):
+class Cooccurrences(NamedTuple):
     """In how many pairs subwords stand."""
 
     source: NDArray[np.float64]
@@ -30,7 +30,7 @@ class Counts(NamedTuple):
     pairs: int
 
 
-def count(corpus: Corpus, sources: int, targets: int) -> Counts:
+def count(corpus: Corpus, sources: int, targets: int) -> Cooccurrences:
     """Count subwords, and those that stand together, in evenly spaced pairs of a corpus."""
     products = corpus.source_lengths.astype(np.int64) * corpus.target_lengths
     step = max(1, math.ceil(products.sum() / MOST))
@@ -50,7 +50,7 @@ def count(corpus: Corpus, sources: int, targets: int) -> Counts:
     both, places = np.unique(np.concatenate(keys), return_inverse=True)
     together = np.bincount(places, np.concatenate(counts)).astype(np.float64)
     rows, columns = np.divmod(both, targets)
-    return Counts(of_source, of_target, rows, columns, together, len(chosen))
+    return Cooccurrences(of_source, of_target, rows, columns, together, len(chosen))
 
 
 def _distinct(ids: Rows, lengths: Ids, size: int) -> tuple[Rows, Rows]:

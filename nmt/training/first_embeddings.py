@@ -13,7 +13,7 @@ from torch import Tensor
 
 from nmt.data.corpus import Corpus
 from nmt.model.transformer import Transformer
-from nmt.training.cooccurrence import Counts, count
+from nmt.training.cooccurrence import Cooccurrences, count
 
 SPARE = 32  # components beside those wanted, for the accuracy of these (Halko et al. 2009)
 ITERATIONS = 3
@@ -41,7 +41,7 @@ def begin_with_pairs(model: Transformer, corpus: Corpus) -> int:
     return given
 
 
-def _vectors(counts: Counts, width: int) -> list[Tensor]:
+def _vectors(counts: Cooccurrences, width: int) -> list[Tensor]:
     """Return vectors of source and target subwords, (vocabulary, width) each; zeros where nothing is known."""
     kept = counts.together > TOO_RARE
     rows = counts.rows[kept]

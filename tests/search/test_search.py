@@ -363,10 +363,10 @@ def test_a_precision_that_this_pytorch_has_not_is_a_users_error(monkeypatch):
         raise NotImplementedError("no kernel\nfor this machine")
 
     monkeypatch.setattr(torch_internals, "require", missing)
-    with pytest.raises(UserError, match=r"precision int8: .*no kernel"):
-        for_search([random_model().float()], "int8", print)
+    with pytest.raises(UserError, match=r"precision bf16: .*no kernel"):
+        for_search([random_model().float()], "bf16", print)
     monkeypatch.setattr(torch_internals, "find", lambda name: None)
-    assert SearchEngine([random_model().float()], Decoding(precision="int8")).precision == "fp32"
+    assert SearchEngine([random_model().float()], Decoding(precision="bf16")).precision == "fp32"
 
 
 @pytest.mark.parametrize(("beam", "tokens"), [(1, 2048), (4, 2048), (21, 390), (1000, 8)])

@@ -51,7 +51,6 @@ def test_a_translation_comes_first_and_frequent_symbols_are_those_of_most_pairs(
     counts = lexicon.count(corpus, len(tokenizer.target), len(tokenizer.target)).target
     assert found.frequent.tolist()[:SYMBOLS] == list(range(SYMBOLS))
     assert counts[found.frequent[SYMBOLS:].numpy()].min() >= sorted(counts)[-3]
-    assert found.fits(len(tokenizer.source), len(tokenizer.target))
 
 
 def test_an_average_gets_it_where_the_data_is_and_the_recipe_or_the_vocabulary_asks_for_it(
