@@ -62,4 +62,4 @@ def test_without_an_address_the_readme_has_no_links_into_the_repository(read) ->
     assert found
     assert all(link.startswith("https:") for link in found)
     assert package.metadata.get_all("Project-URL") is None
-    assert "The quick start explains each step" in package.metadata["Description"]
+    assert "understand each step | Quick start" in package.metadata["Description"]
