@@ -207,7 +207,12 @@ def test_an_example_is_named_by_its_file_and_line(given: Path) -> None:
     write("parts/2.tsv", ["a\tb", "\tb"])
     write("a.en", [""])
     write("a.de", ["x"])
-    prepare(recipe(data={"train": [{"file": "parts"}, {"source": "a.en", "target": "a.de"}]}), QUIET, 1, Tokenizer.load(given))
+    prepare(
+        recipe(data={"train": [{"file": "parts"}, {"source": "a.en", "target": "a.de"}]}),
+        QUIET,
+        1,
+        Tokenizer.load(given),
+    )
     places = ["parts/1.jsonl:3", "parts/2.tsv:2", "a.en:1"]
     assert [example.split(": ")[0] for example in report("train")["examples"]["dropped as empty"]] == places
 

@@ -50,9 +50,12 @@ function progress() {
   else tell(parts.length ? `${sentences} translated.` : "Ready.");
 }
 
-/** Returns the terms of a table: [source, translation] per line. */
+/** Returns the terms of a table: [source, translation] per line, with a tab between them, or else the first “=”. */
 function termsOf(table) {
-  const lines = table.split(/\r?\n/).map((line) => line.split(/\t|=/, 2).map((each) => each.trim()));
+  const lines = table.split(/\r?\n/).map((line) => {
+    const end = line.indexOf(line.includes("\t") ? "\t" : "=");
+    return [line.slice(0, Math.max(0, end)).trim(), line.slice(end + 1).trim()];
+  });
   return lines.filter(([source, target]) => source && target);
 }
 
