@@ -101,6 +101,7 @@ def test_page_translates_in_a_browser(page: Path, width: int) -> None:
         tab.locator("#status", has_text="are listed.").wait_for()
         tab.locator("#stage .tokens").first.wait_for()
         assert tab.locator("#source").inner_text() == texts[0]
+        assert tab.evaluate("termsOf('a\\tb=c\\n d = e=f\\nno term\\n=g')") == [["a", "b=c"], ["d", "e=f"]]
         assert tab.locator("script").count() == tab.locator("body > script, head > script").count()
         assert shown.overflow() <= 0
         assert shown.findings() == []
