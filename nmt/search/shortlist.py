@@ -6,7 +6,6 @@ result does not depend on what else is in its batch.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from ctypes import Structure
 from dataclasses import dataclass, replace
 from typing import Any
@@ -31,7 +30,7 @@ class Shortlist:
     """The symbols that a source may be translated by, in order of their logits."""
 
     symbols: Tensor
-    """(s,), padded to whole cache lines"""
+    """(s,), padded with NONE to the outputs of its layer"""
     in_c: Structure
     """The structure nmt_shortlist, without those symbols that all sources share"""
     kept: Any
@@ -50,8 +49,8 @@ class Shortlists:
         self._translations = translations.where(translations < self._vocabulary, NONE).numpy()
         frequent = lexicon.frequent
         self._frequent = frequent[frequent < self._vocabulary].long().numpy()
-        self.shared = self._listed(self._frequent, layers.outputs_of)
-        self._whole = self._listed(np.arange(self._vocabulary), lambda symbols: layers.output, is_whole=True)
+        self.shared = self._chosen(self._frequent)
+        self._whole = _listed(_padded(np.arange(self._vocabulary), layers.output.outputs), layers.output, is_whole=True)
 
     def of(self, source: Source) -> Shortlist:
         """Return the shortlist of a source: with a prefix, the whole vocabulary."""
@@ -61,25 +60,32 @@ class Shortlists:
         chosen[self._translations[source.ids]] = True  # NONE is the last one
         chosen[list(source.first)] = True
         chosen[self._frequent] = False
-        own = self._listed(chosen[:-1].nonzero()[0], self._layers.outputs_of)
+        own = self._chosen(chosen[:-1].nonzero()[0])
         return replace(own, symbols=torch.cat((self.shared.symbols, own.symbols)))
 
-    def _listed(
-        self, symbols: NDArray[Any], output_of: Callable[[Tensor], LaidOut], is_whole: bool = False
-    ) -> Shortlist:
-        size = max(1, -(-len(symbols) // CACHE_LINE)) * CACHE_LINE
-        padded = torch.full((size,), NONE)
-        padded[: len(symbols)] = torch.from_numpy(symbols)
-        output = output_of(padded.clamp_min(0))
-        in_c = structure("nmt_shortlist")(
-            output=output.in_c(), outputs=output.outputs, symbols=padded.data_ptr(), is_whole=is_whole
-        )
-        return Shortlist(padded, in_c, (padded, output))
+    def _chosen(self, symbols: NDArray[Any]) -> Shortlist:
+        """Return the shortlist of some symbols (n,), with a layer of their own."""
+        padded = _padded(symbols, max(1, -(-len(symbols) // CACHE_LINE)) * CACHE_LINE)
+        return _listed(padded, self._layers.outputs_of(padded.clamp_min(0)))
 
     def in_c(self, rows: NDArray[Any]) -> Any:
         """Return the array of structures nmt_shortlist that a search in C takes, given the shortlists of its rows."""
         lists = [self.shared.in_c, *[row.in_c for row in rows]]
         return (structure("nmt_shortlist") * len(lists))(*lists)
+
+
+def _padded(symbols: NDArray[Any], size: int) -> Tensor:
+    padded = torch.full((size,), NONE)
+    padded[: len(symbols)] = torch.from_numpy(symbols)
+    return padded
+
+
+def _listed(symbols: Tensor, output: LaidOut, is_whole: bool = False) -> Shortlist:
+    """Return the shortlist of the symbols (s,) of a layer's outputs."""
+    in_c = structure("nmt_shortlist")(
+        output=output.in_c(), outputs=output.outputs, symbols=symbols.data_ptr(), is_whole=is_whole
+    )
+    return Shortlist(symbols, in_c, (symbols, output))
 
 
 def listed(rows: NDArray[Any]) -> Tensor:

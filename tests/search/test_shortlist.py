@@ -22,7 +22,7 @@ from nmt.search.sources import Hypothesis, Pool, Prefix, Source
 from nmt.system.errors import UserError
 from nmt.text.vocabulary import EOS
 
-VOCABULARY = 203
+VOCABULARY = 523  # which the layer of logits fills up to 576
 NO_C = "is for a CPU with C kernels, in fp32 or int8"
 FREQUENT = [*range(EOS + 1), 9, 40]
 EACH = 5
@@ -118,6 +118,8 @@ def test_forced_symbols_are_possible_and_a_prefix_makes_all_so() -> None:
     assert set(symbols) - {-1} == listed(model, source, 1) - {-1}
     all_of = engine.shortlists.of(replace(source, prefix=Prefix([7], "", [])))
     assert all_of.symbols.tolist()[:VOCABULARY] == list(range(VOCABULARY))
+    assert set(all_of.symbols.tolist()[VOCABULARY:]) == {-1}
+    assert len(all_of.symbols) == all_of.in_c.outputs  # C reads as many
     with_prefix = [replace(each, prefix=Prefix([7], "", [])) for each in random_sources(12)]
     others = random_sources(12)
     mixed = [others[n] if n % 2 else with_prefix[n] for n in range(12)]
