@@ -49,8 +49,8 @@ def score(options: ScoreOptions) -> None:
         refuse(options, "metric", "must be chrf with --robust", options.metric != "chrf")
         refuse(options, "baseline more_references lowercase paper show", "cannot be combined with --robust")
         return _score_robustness(options)
-    by_model = options.models and options.show is None  # with --show, it tells which words its training has seen
-    metrics = _metrics(options)
+    by_model = bool(options.models) and options.show is None  # with --show, it tells which words its training has seen
+    metrics = _metrics(options, by_model)
     others = "baseline lowercase"
     if not by_model:
         others += " language"
@@ -61,8 +61,8 @@ def score(options: ScoreOptions) -> None:
             return score_texts(options, metrics)
     if not 1 <= len(options.files) <= 2:
         raise click.BadArgumentUsage(f"score takes REF and at most one HYP here, but got {len(options.files)} files")
-    if options.models:
-        refuse(options, "more_references show", "cannot be combined with --model")
+    if by_model:
+        refuse(options, "more_references", "cannot be combined with --model")
         return _score_by_model(options, metrics)
     refuse(options, "more_references source show", "cannot be combined with --metric brackets")
     return _score_trees(options, metrics)
@@ -219,11 +219,11 @@ def _report_truncation(decoder: ForcedDecoder, totals: PairScores, console: Cons
             console.say(f"{cut:,} of {totals.pairs:,} {side} lines were cut to {longest:,} subwords{more}")
 
 
-def _metrics(options: ScoreOptions) -> list[str]:
-    """Return the names of the metrics to compute; raise BadParameter for an unknown one."""
+def _metrics(options: ScoreOptions, by_model: bool) -> list[str]:
+    """Return the names of the metrics to compute, `by_model` or of texts; raise BadParameter for an unknown one."""
     allowed: Sequence[str]
     kind = "without --model" if options.show is None else "with --show"
-    if options.models and options.show is None:
+    if by_model:
         kind = "with --model"
         allowed = BY_MODEL
         wanted = options.metric or "perplexity"

@@ -242,7 +242,7 @@ def _cells(heading: str, means: Means, metric: Metric) -> dict[str, str]:
         heading: means.words,
         "lines": f"{means.lines:,}",
         "baseline": metric.written(means.baseline),
-        "system": metric.written(means.system),
+        "system": metric.written(means.score),
         "difference": f"{means.difference:+.{metric.decimals}f}",
     }
 

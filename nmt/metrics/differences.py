@@ -18,13 +18,11 @@ UNSEEN = (-1, 0, 1, 2)
 
 
 @dataclass(frozen=True)
-class ChangedLine:
-    """A line that a system translates better or worse than a baseline."""
+class Change:
+    """A system's score beside a baseline's."""
 
-    number: int  # from 1
     baseline: float
     score: float
-    texts: Mapping[str, str]  # source and reference, if there are any, and the outputs, by name
 
     @property
     def difference(self) -> float:
@@ -37,22 +35,19 @@ class ChangedLine:
 
 
 @dataclass(frozen=True)
-class Means:
+class ChangedLine(Change):
+    """A line that a system translates better or worse than a baseline."""
+
+    number: int  # from 1
+    texts: Mapping[str, str]  # source and reference, if there are any, and the outputs, by name
+
+
+@dataclass(frozen=True)
+class Means(Change):
     """Mean scores of the lines that have so many words."""
 
     words: str
     lines: int
-    baseline: float
-    system: float
-
-    @property
-    def difference(self) -> float:
-        """The system's mean less the baseline's"""
-        return self.system - self.baseline
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the values for JSON."""
-        return {**vars(self), "difference": self.difference}
 
 
 @dataclass(frozen=True)
@@ -78,7 +73,7 @@ class Differences:
         for row in rows[:count]:
             if by_row[row] > 0:
                 texts = {name: lines[row] for name, lines in self.texts.items()}
-                found.append(ChangedLine(row + 1, self.baseline[row], self.scores[row], texts))
+                found.append(ChangedLine(self.baseline[row], self.scores[row], row + 1, texts))
         return found
 
     def by_length(self, lengths_of: Lines) -> list[Means]:
@@ -101,7 +96,7 @@ class Differences:
                     words = str(high)
                 before = fmean(self.baseline[row] for row in rows)
                 now = fmean(self.scores[row] for row in rows)
-                table.append(Means(words, len(rows), before, now))
+                table.append(Means(before, now, words, len(rows)))
         return table
 
 

@@ -39,7 +39,7 @@ class AttentionWeights(NamedTuple):
 
 
 class Lexicon(NamedTuple):
-    """How source symbols are most often translated, for shortlists of symbols."""
+    """Which symbols translate those of sources, for shortlists."""
 
     translations: Tensor
     """(source vocabulary, n) target symbols: the same symbol, then others, best first; -1 for none"""

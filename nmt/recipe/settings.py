@@ -351,8 +351,8 @@ class Decoding(Settings):
     """Maximum source tokens in a batch, including padding. auto is 2,048 on a CPU, proportionally fewer for a beam
     above 4 or more than 4 samples; on a GPU, as many as fit into free memory, halved whenever a search runs out."""
     shortlist: int | None = Field(None, ge=1, le=100)
-    """On a CPU, choose only among the symbols that each source symbol is most often translated by, this many, and the
-    2,000 most frequent ones: faster with large vocabularies. Default: all symbols."""
+    """On a CPU, choose only among this many symbols that most clearly translate each source symbol, that symbol itself,
+    and the 2,000 most frequent ones: faster with large vocabularies. Default: all symbols."""
     precision: Literal["auto", "fp32", "bf16", "fp16", "int8"] = "auto"
     """Precision of matrix multiplications. auto is fp32 on a CPU, bf16 on a GPU, and fp16 on GPUs that only emulate
     bf16, such as V100 and T4. fp16 requires a GPU, int8 a CPU."""

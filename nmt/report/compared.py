@@ -48,7 +48,7 @@ def _compared(name: str, record: RunRecord, first: str, baseline: RunRecord) -> 
 
 
 def _cells(means: Means) -> tuple[str, ...]:
-    scores = (f"{means.baseline:.2f}", f"{means.system:.2f}", f"{means.difference:+.2f}")
+    scores = (f"{means.baseline:.2f}", f"{means.score:.2f}", f"{means.difference:+.2f}")
     return means.words, f"{means.lines:,}", *scores
 
 

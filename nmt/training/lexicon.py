@@ -1,4 +1,4 @@
-"""A translator's lexicon: by which symbols those of its sources are most often translated, by the training pairs."""
+"""A translator's lexicon: which symbols most clearly translate those of its sources, by the training pairs."""
 
 from __future__ import annotations
 

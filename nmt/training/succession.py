@@ -12,13 +12,13 @@ import torch
 from nmt.checkpoint.reading import Bundle, load_weights
 from nmt.checkpoint.writing import add_info, mix
 from nmt.exchange.resolve import resolve
+from nmt.metrics.significance import SIGNIFICANT
 from nmt.system.console import Console
 from nmt.system.errors import UserError
 from nmt.system.processes import claimed
 from nmt.training.directory import LOCK
 from nmt.training.validation import Validation
 
-SIGNIFICANT = 0.05  # p-value below which a lower score is no chance
 SHARES = (1.0, 0.5, 0.25)
 """Of what was learned, in averages with the model before: smaller ones are tried if larger ones score lower than it"""
 

@@ -30,8 +30,8 @@ def test_means_are_by_length_and_by_words_that_training_has_not_seen():
     assert long.difference > 0
     none, one, many = differences().by_unseen([0, 1, 0, 7])
     assert [(each.words, each.lines) for each in (none, one, many)] == [("0", 2), ("1", 1), ("3 or more", 1)]
-    assert (one.baseline, one.difference) == (100.0, one.system - 100.0)
-    assert none.system == 100.0
+    assert (one.baseline, one.difference) == (100.0, one.score - 100.0)
+    assert none.score == 100.0
 
 
 def test_words_that_the_reference_lacks_are_parts_of_their_own():
