@@ -45,7 +45,7 @@ class Shortlists:
         self._layers = layers
         self._vocabulary = layers.vocabulary
         translations = lexicon.translations[:, : 1 + count]
-        # Of a model that outputs a part of its vocabulary; what is left out goes where `of` ignores it.
+        # A model may output only part of its vocabulary; `of` ignores NONE.
         self._translations = translations.where(translations < self._vocabulary, NONE).numpy()
         frequent = lexicon.frequent
         self._frequent = frequent[frequent < self._vocabulary].long().numpy()

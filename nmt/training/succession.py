@@ -20,7 +20,7 @@ from nmt.training.directory import LOCK
 from nmt.training.validation import Validation
 
 SHARES = (1.0, 0.5, 0.25)
-"""Of what was learned, in averages with the model before: smaller ones are tried if larger ones score lower than it"""
+"""Weights of the new model in its average with the old one, in the order in which they are tried"""
 
 
 def succeed(run: Path, result: Bundle, device: torch.device, console: Console) -> Path:
@@ -56,9 +56,9 @@ def succeed(run: Path, result: Bundle, device: torch.device, console: Console) -
 
 
 def _accepted(before: Bundle, result: Bundle, device: torch.device, console: Console) -> str | None:
-    """Return how what was learned scores, or None if no share of it scores as well as the model before, within chance.
+    """Describe the dev scores of the largest share of what was learned that is no worse than the old model.
 
-    The largest share that does so is written as `result`.
+    Write that share as `result`. Return None if every share is significantly worse.
     """
     validation = Validation.of(result)
     label = result.task.label
