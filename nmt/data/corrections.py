@@ -14,13 +14,14 @@ import numpy as np
 from nmt.data.corpus import Corpus, Ids, Rows
 from nmt.data.data_report import read_report
 from nmt.data.directions import dataset_direction
-from nmt.data.from_files import Choice, Made, count_pairs, given_by, loaded, mark_of, section, written
+from nmt.data.from_files import Choice, Made, agreed_languages, count_pairs, given_by, loaded, mark_of, section, written
 from nmt.data.pairs import Pair
 from nmt.data.shown import Shown, are_like, look_at
 from nmt.parsing.linearization import load_tokenizer
 from nmt.recipe import Data, Dataset, Recipe
 from nmt.recipe.addresses import is_address
 from nmt.system.errors import UserError
+from nmt.text.language_codes import UNKNOWN_LANGUAGES
 from nmt.text.vocabulary import TargetVocabulary
 
 BASE = "finetune"
@@ -47,19 +48,26 @@ class Start(NamedTuple):
 def make_corrections(files: Sequence[str], start: Start, path: Path, overrides: Sequence[str]) -> Made:
     """Return the recipe for corrections in files and folders of pairs, to be written to `path`.
 
-    Raise UserError if the files are of other languages, hold no
-    pairs, or do not show which texts they hold, or if nothing tells the development set of the start.
+    The files tell the languages of a start that does not name them. Raise UserError if they are of other languages,
+    hold no pairs, or do not show which texts they hold, or if nothing tells the development set of the start.
     """
     given = given_by(overrides)
     data = start.recipe.data
     languages = (data.source, data.target)
-    shown = look_at(files, languages)
-    _check_languages(shown, start)
+    by = f"as {start.name}"
+    if languages == UNKNOWN_LANGUAGES:
+        wanted = section(given, "data")
+        languages = (str(wanted.get("source") or ""), str(wanted.get("target") or ""))
+        shown = look_at(files, languages)
+        languages, by = agreed_languages(shown, languages)
+    else:
+        shown = look_at(files, languages)
+        _check_languages(shown, start)
     corrections = [each.dataset(languages) for each in shown]
     made = [
         Choice("name", path.stem),
-        Choice("data.source", data.source, f"as {start.name}"),
-        Choice("data.target", data.target),
+        Choice("data.source", languages[0], by),
+        Choice("data.target", languages[1]),
         Choice("data.train", corrections),
         Choice("training.init_from", start.name, "the model to begin with"),
     ]

@@ -94,7 +94,7 @@ def make_recipe(files: Sequence[str], path: Path, overrides: Sequence[str]) -> M
     data = section(given, "data")
     wanted = (str(data.get("source") or ""), str(data.get("target") or ""))
     shown = [Shown(file, None) for file in files] if "train" in data else look_at(files, wanted)
-    languages, by = _languages(shown, wanted)
+    languages, by = agreed_languages(shown, wanted)
     left_out = "; ".join(f"{each.name} without column {each.left_out}" for each in shown if each.left_out)
     units = [path for each in shown for path in each.units]
     is_software = all(each.units for each in shown)
@@ -151,7 +151,7 @@ def first_line(path: Path) -> str:
     return ""
 
 
-def _languages(shown: Sequence[Shown], wanted: Languages) -> tuple[Languages, str]:
+def agreed_languages(shown: Sequence[Shown], wanted: Languages) -> tuple[Languages, str]:
     """Return source and target language, and what says them: the user, or else the first data set that does.
 
     Raise UserError if none does, or if two differ.

@@ -21,6 +21,7 @@ from nmt.system.files import remedy
 from nmt.system.integrity import read_manifest
 from nmt.text.added_tokens import CONFIG as TOKENIZER
 from nmt.text.added_tokens import VOCAB
+from nmt.text.language_codes import UNKNOWN_LANGUAGES
 from nmt.text.marian import NO_ID, origins_of
 from nmt.text.tokenizer import M2M, SPM, Tokenizer
 from nmt.text.vocabulary import TargetVocabulary
@@ -109,8 +110,8 @@ class MarianBundle(Bundle):
             "name": self.info.run,
             "data": {
                 "name": self.info.run,
-                "source": str(known.get("source_lang") or "source"),
-                "target": str(known.get("target_lang") or "target"),
+                "source": str(known.get("source_lang") or UNKNOWN_LANGUAGES[0]),
+                "target": str(known.get("target_lang") or UNKNOWN_LANGUAGES[1]),
                 "train": [{"source": "unknown", "target": "unknown"}],
             },
             "tokenizer": {"vocab_size": size, "shared": tokenizer.shared},

@@ -14,6 +14,8 @@ from pathlib import Path
 
 SYMBOLS = tomllib.loads(Path(__file__).with_name("m2m_languages.toml").read_text(encoding="utf-8"))
 """Languages of M2M-100 and NLLB-200 in the order of their symbols' ids"""
+UNKNOWN_LANGUAGES = ("source", "target")
+"""What a model that does not name its languages has in their place"""
 NAMES = tomllib.loads(Path(__file__).with_name("language_names.toml").read_text(encoding="utf-8"))
 """English names of languages, and codes that LibreTranslate has for them"""
 _SHORT_CODES = """

@@ -423,3 +423,20 @@ def test_training_starts_from_a_model_of_marian_or_goes_over_to_its_positions(tm
     values["model"] = {"positions": "fairseq"}
     with pytest.raises(UserError, match=r"has model\.positions sinusoidal, but the recipe has fairseq"):
         initial_bundle(Recipe.model_validate(values))
+
+
+def test_its_corrections_tell_the_languages(
+    nmt: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_model(tmp_path / "model", [JOINT])
+    pairs = "".join(f"{source}\t{target}\n" for source, target in zip(SOURCE, TARGET, strict=True))
+    Path("few.en-de.tsv").write_text(pairs)
+    Path("dev.tsv").write_text(pairs)
+    command = ("train", "few.en-de.tsv", "--set", "training.init_from=model", "--plan")
+    assert "the development set of its training" in nmt(*command).err
+    done = nmt(*command, "--set", "data.valid=[{file: dev.tsv}]")
+    assert done.code == 0, done.err
+    Path("few.en-de.tsv").rename("few.tsv")
+    command = ("train", "few.tsv", *command[2:])
+    assert "neither its name nor anything in it says which languages" in nmt(*command).err
