@@ -96,6 +96,19 @@ def test_page_translates_in_a_browser(page: Path, width: int) -> None:
         tab.keyboard.insert_text("\n".join(texts))  # the box has the focus
         tab.locator("#result .part").nth(1).wait_for()
         tab.locator("#status", has_text="translated.").wait_for()
+        tab.evaluate("window.drawn = document.querySelector('#result button')")
+        tab.keyboard.insert_text(f"\n\n{sentence(3)}")
+        tab.locator("#status", has_text="translated.").wait_for()
+        tab.locator("#result .line").nth(3).locator("button").first.wait_for()
+        assert tab.evaluate("drawn.isConnected")  # a line that has not changed is not drawn anew
+        assert tab.locator("#result .line").nth(2).bounding_box()["height"] > 10  # the empty one
+        assert tab.evaluate("translation()").count("\n") == 3
+        tab.locator("#result button").first.focus()
+        count = tab.locator("#result button").count()
+        for _ in range(count):
+            tab.keyboard.press("ArrowDown")
+        assert tab.evaluate("document.activeElement === [...document.querySelectorAll('#result button')].at(-1)")
+        assert tab.locator("#result button[tabindex='0']").count() == 1
         tab.locator("#result button").first.focus()
         tab.keyboard.press("Enter")
         tab.locator("#status", has_text="are listed.").wait_for()

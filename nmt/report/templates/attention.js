@@ -85,17 +85,18 @@ function segments(id, options, chosen, choose) {
 
 /** Makes a group of buttons a single tab stop; arrow keys move within it. */
 function rove(group) {
-  const buttons = [...group.querySelectorAll("button")];
-  buttons.forEach((button, index) => { button.tabIndex = index ? -1 : 0; });
+  const buttons = () => [...group.querySelectorAll("button")];
+  buttons().forEach((button, index) => { button.tabIndex = index ? -1 : 0; });
   group.addEventListener("keydown", (event) => {
     const step = {ArrowDown: 1, ArrowRight: 1, ArrowUp: -1, ArrowLeft: -1}[event.key];
-    const next = step && buttons[buttons.indexOf(document.activeElement) + step];
     if (!step) return;
     event.preventDefault();
-    if (next) next.focus();
+    const all = buttons();
+    all[all.indexOf(document.activeElement) + step]?.focus();
   });
-  group.addEventListener("focusin", (event) => {
-    buttons.forEach((button) => { button.tabIndex = button === event.target ? 0 : -1; });
+  group.addEventListener("focusin", ({target}) => {
+    for (const button of group.querySelectorAll("button[tabindex='0']")) button.tabIndex = -1;
+    target.tabIndex = 0;
   });
   return group;
 }

@@ -2,11 +2,8 @@
 // The page of a translator: it shows what the worker of nmt/exchange/html/worker.js answers. All that comes from a text
 // or a model is set as text, never as markup.
 
-const MANY = 20, SELDOM = 500;  // sentences from which on a text is drawn anew only every so many milliseconds
-
 const text = {
-  lines: [],      // of the source
-  parts: [],      // of each line: {text, start, ids, output}; null before they are known
+  lines: [],      // {source, parts: [{text, start, ids, key, output}], drawn, isStale}: see begun
   direction: 0,   // of content.values.directions
   chosen: null,   // the part whose other translations are shown
 };
@@ -24,22 +21,42 @@ function translate() {
   });
 }
 
+/** Shows the parts of a new text. A line that the text before has, too, stays as it is drawn: a key changes one line. */
 function begun(lines, parts) {
-  text.lines = lines;
-  text.parts = parts;
-  if (!parts.flat().some((part) => part.text === text.chosen?.text)) choose(null);
+  const keyOf = ({source, parts}) => JSON.stringify([source, ...parts.map(({key, output}) => [key, output?.text])]);
+  const before = new Map(text.lines.map((line) => [keyOf(line), line]));
+  text.lines = lines.map((source, index) => {
+    const key = keyOf({source, parts: parts[index]});
+    const same = before.get(key);
+    before.delete(key);
+    return same ?? {source, parts: parts[index], drawn: element("div", {className: "line"}), isStale: true};
+  });
+  if (!allParts().some((part) => part.text === text.chosen?.text)) choose(null);
+  byId("result").replaceChildren(...text.lines.map(({drawn}) => drawn));
   draw();
 }
 
-function translated(answer) {
-  const parts = text.parts.flat();
-  for (const part of parts) if (part.key === answer.key) part.output = answer.output;
-  drawing ||= setTimeout(draw, parts.length > MANY ? SELDOM : 0);
+function translated({key, output}) {
+  setOutput(key, output);
+  drawing ||= requestAnimationFrame(draw);
   progress();
 }
 
+/** Sets the translation of every part with this key. */
+function setOutput(key, output) {
+  for (const line of text.lines) {
+    for (const part of line.parts) {
+      if (part.key !== key) continue;
+      part.output = output;
+      line.isStale = true;
+    }
+  }
+}
+
+const allParts = () => text.lines.flatMap(({parts}) => parts);
+
 function progress() {
-  const parts = text.parts.flat();
+  const parts = allParts();
   const done = parts.filter(({output}) => output).length;
   const isUnderWay = done < parts.length;
   byId("progress").hidden = !(isUnderWay && parts.length > 1);
@@ -61,21 +78,25 @@ function termsOf(table) {
 
 // --- the translation
 
-let drawing = 0;  // the timer of the next drawing
+let drawing = 0;  // the frame that will be drawn
 
+/** Draws the lines that have changed. */
 function draw() {
-  clearTimeout(drawing);
+  cancelAnimationFrame(drawing);
   drawing = 0;
-  const focused = [...byId("result").querySelectorAll("button")].indexOf(document.activeElement);
-  const lines = text.lines.map((line, index) => {
-    const parts = text.parts[index];
-    const between = gaps(line, parts, parts.map(({output}) => output?.text ?? "…"));
-    return [...parts.flatMap((part, at) => [between[at], partElement(part)]), between.at(-1)];
-  });
-  const drawn = element("div", {}, ...lines.flatMap((line, index) => index ? ["\n", ...line] : line));
-  byId("result").replaceChildren(rove(drawn));  // a new element, so that none keeps what was drawn before
-  byId("result").querySelectorAll("button")[focused]?.focus({preventScroll: true});
+  for (const line of text.lines) {
+    if (!line.isStale) continue;
+    const focused = [...line.drawn.querySelectorAll("button")].indexOf(document.activeElement);
+    const between = gaps(line.source, line.parts, textsOf(line));
+    line.drawn.replaceChildren(...line.parts.flatMap((part, at) => [between[at], partElement(part)]), between.at(-1));
+    line.isStale = false;
+    line.drawn.querySelectorAll("button")[focused]?.focus({preventScroll: true});
+  }
+  const stop = byId("result").querySelector("button[tabindex='0']") ?? byId("result").querySelector("button");
+  if (stop) stop.tabIndex = 0;
 }
+
+const textsOf = ({parts}) => parts.map(({output}) => output?.text ?? "…");
 
 /** Returns a part's translation as a row of words, which show what the model attended to while it wrote them. */
 function partElement(part) {
@@ -86,7 +107,7 @@ function partElement(part) {
   words.forEach((word, index) => {
     const start = whole.indexOf(word, end);
     if (start < 0) return;
-    const button = element("button", {type: "button"}, word);
+    const button = element("button", {type: "button", tabIndex: -1}, word);
     button.addEventListener("pointerenter", () => attend(part, index));
     button.addEventListener("focus", () => attend(part, index));
     button.addEventListener("click", () => choose(part, true));
@@ -100,9 +121,9 @@ function partElement(part) {
 }
 
 /** Returns the whole translation as text. */
-const translation = () => text.lines.map((line, index) => {
-  const texts = text.parts[index].map(({output}) => output?.text ?? "…");
-  const between = gaps(line, text.parts[index], texts);
+const translation = () => text.lines.map((line) => {
+  const texts = textsOf(line);
+  const between = gaps(line.source, line.parts, texts);
   return texts.map((each, at) => between[at] + each).join("") + between.at(-1);
 }).join("\n");
 
@@ -128,7 +149,7 @@ function choose(part, withOthers = false) {
 function other(part, output) {
   const button = element("button", {type: "button", "aria-pressed": String(output.text === part.output.text)}, output.text);
   button.addEventListener("click", () => {
-    for (const each of text.parts.flat()) if (each.key === part.key) each.output = output;
+    setOutput(part.key, output);
     ask({kind: "keep", key: part.key, output}, () => {});
     draw();
     for (const each of byId("others").querySelectorAll("button")) each.setAttribute("aria-pressed", String(each === button));
@@ -223,6 +244,7 @@ async function copy() {
 
 nameLanguages();
 languages();
+rove(byId("result"));
 listen();
 byId("terms").addEventListener("input", () => changed(translate));
 byId("copy").addEventListener("click", copy);
