@@ -154,7 +154,7 @@ def average_or_export(options: AverageOptions) -> None:
     rounds = form == "nmt" and options.quantization == "int8" and not options.weights
     quantises = rounds or form in ("ctranslate2", "argos")
     refuse(options, "quantization", "needs --format ctranslate2 or argos, or is int8 without --weights", not quantises)
-    refuse(options, "licence", "needs --format huggingface, argos or html", form in ("nmt", "ctranslate2"))
+    refuse(options, "licence", "needs --format huggingface, argos or html", form in ("nmt", "ctranslate2", "marian"))
     others = options.last or options.best or form != "nmt"
     refuse(options, "weights", "cannot be combined with --last, --best or --format", others)
     if len(options.ckpts) > 1 and not options.weights:

@@ -73,7 +73,7 @@ class Translation(LineResult):
 
     @property
     def complaints(self) -> list[str]:
-        """Why there is no output; otherwise one message per missing phrase, and one for changes and a loop."""
+        """Why there is no output; otherwise one message per missing phrase, and one for all else that is suspicious."""
         if self.failed:
             if self.unspelled:
                 return [f"no output: the vocabulary cannot spell {self.unspelled} of the prefix"]
@@ -85,6 +85,8 @@ class Translation(LineResult):
                 changed.append(f"{what}: {', '.join(texts)}")
         if self.loop:
             changed.append(f"loop: {self.loop}")
+        if self.unusual_length:
+            changed.append("unusual length")
         complaints = [f"missing: {phrase}" for phrase in self.missing]
         if changed:
             complaints.append("; ".join(changed))

@@ -123,6 +123,7 @@ def assert_nothing_done(nmt: Callable[..., Any], folder: Path, line: str, code: 
         ("average ckpts --format huggingface", "--format huggingface needs --out, the folder to write"),
         ("average ckpts --format argos --out one", "--format argos needs --out FILE.argosmodel"),
         ("average ckpts --license mit", "--license needs --format huggingface, argos or html"),
+        ("average ckpts --format marian --out o --license mit", "--license needs --format huggingface, argos or html"),
         ("average ckpts --license 'a: b'", "'a: b' is no identifier of a licence, such as cc-by-4.0"),
         ("average learned --format fairseq --out out", "'fairseq' is not one of 'nmt', 'huggingface'"),
         ("average learned learned --weights 1", "--weights has 1 numbers for 2 models"),

@@ -262,7 +262,7 @@ def test_statistics_know_where_each_problem_was_first(monkeypatch: pytest.Monkey
     now = 12.0
     split, capped, odd = replace(PLAIN, parts=3), replace(PLAIN, capped=True, parts=2), replace(PLAIN, unknown=5)
     empty = replace(PLAIN, texts=[" "], unusual_length=True, missing=[Phrase("fox", ("Fuchs", "Füchsin"), 0)])
-    assert empty.complaints == ["missing: fox → Fuchs | Füchsin"]
+    assert empty.complaints == ["missing: fox → Fuchs | Füchsin", "unusual length"]
     changed = replace(PLAIN, lost=["i386", "3"], invented=["i368"], loop="la")
     assert changed.complaints == ["lost: i386, 3; invented: i368; loop: la"]
     for translation in [PLAIN, BLANK, split, capped, odd, odd, empty, changed]:
