@@ -63,7 +63,9 @@ TYPES = {("", "an", ""): "marian", ("n", "a", "n"): "pegasus"}
 """`model_type` by transformer-preprocess, -postprocess and -postprocess-top, without dropout: post-norm and pre-norm"""
 NORMALISED = (1, 11)
 """Version of Marian from which on pre-norm models are trained as in nmt"""
-MOST = 1000.0  # of a penalty
+UNUSED = {"word-penalty": 0.0, "max-length-factor": 3.0}
+"""Settings of decoder.yml without a counterpart, with Marian's defaults"""
+MOST = 1000.0  # of a setting of decoder.yml
 ENTRY = re.compile(r"""('(?:[^']|'')+'|"(?:[^"\\]|\\.)+"|[^'"].*): +(\d{1,9})\s*""")
 """A line of a vocabulary in YAML"""
 ELSEWHERE = "run it by marian-decoder, or use another model"
@@ -108,9 +110,10 @@ class NpzBundle(MarianBundle):
         if normalize:
             alpha = self.recipe.decoding.alpha
             said += f"; its length penalty, normalize {normalize}, is approximated by decoding.alpha {alpha}"
-        penalty = self._number("word-penalty")
-        if penalty:
-            said += f"; its word-penalty {penalty} is not used"
+        for key, default in UNUSED.items():
+            value = self._number(key, default)
+            if value != default:
+                said += f"; its {key} {value} is not used"
         return said
 
     def content(self) -> dict[str, Any]:
@@ -237,11 +240,11 @@ class NpzBundle(MarianBundle):
                 return _yaml_of(place)
         return {}
 
-    def _number(self, key: str) -> float:
-        """Return a setting of decoder.yml; 0 if it has none."""
-        value = self._decoder.get(key, 0)
+    def _number(self, key: str, default: float = 0.0) -> float:
+        """Return a setting of decoder.yml, by `default` if it has none; raise UserError if it is not a usual number."""
+        value = self._decoder.get(key, default)
         if not isinstance(value, int | float) or not abs(value) <= MOST:
-            problem = f"{self.npz.parent}: its {DECODER} has {key} {str(value)[:40]}, which is no penalty"
+            problem = f"{self.npz.parent}: its {DECODER} has {key} {str(value)[:40]}, which is not usable"
             raise UserError(problem, f"write a number, of at most {MOST:g}")
         return float(value)
 

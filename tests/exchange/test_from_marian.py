@@ -87,7 +87,8 @@ def test_the_recipe_says_what_the_model_is_and_the_note_what_is_not_taken_over(t
     assert (recipe.decoding.beam, recipe.decoding.alpha, recipe.tokenizer.shared) == (3, 0.6, True)
     assert note == (
         f"model: {tmp_path / 'model.npz'} (of Marian); its length penalty, normalize 0.5, is approximated by "
-        "decoding.alpha 0.6; its word-penalty 0.1 is not used; its tokenizer cannot spell every character"
+        "decoding.alpha 0.6; its word-penalty 0.1 is not used; its max-length-factor 2.0 is not used; "
+        "its tokenizer cannot spell every character"
     )
     assert read(tmp_path / "model.npz").recipe == recipe
     assert bundle.content().keys() == {"model.npz", "model.npz.optimizer.npz", "vocab.spm", "model.npz.decoder.yml"}
@@ -298,7 +299,7 @@ def test_vocabularies_of_other_kinds_are_refused(tmp_path: Path, vocabs: list[st
 def test_a_penalty_that_is_no_number_is_refused(tmp_path: Path, written: str) -> None:
     write_model(tmp_path, [JOINT])
     (tmp_path / "model.npz.decoder.yml").write_text(f"vocabs: [vocab.spm, vocab.spm]\nnormalize: {written}")
-    with pytest.raises(UserError, match=r"its decoder\.yml has normalize .{3,40}, which is no penalty"):
+    with pytest.raises(UserError, match=r"its decoder\.yml has normalize .{3,40}, which is not usable"):
         read(tmp_path)
 
 

@@ -72,7 +72,7 @@ def write_model(folder: Path, vocabularies: Sequence[bytes], seed: int = 0, **ch
         "models": ["/home/somebody/model.npz"],
         "vocabs": [f"/home/{names[0]}", f"/home/{names[-1]}"],
     }
-    decoder |= {"beam-size": 3, "normalize": 0.5, "word-penalty": 0.1}
+    decoder |= {"beam-size": 3, "normalize": 0.5, "word-penalty": 0.1, "max-length-factor": 2}
     (folder / "model.npz.decoder.yml").write_text(json.dumps(decoder))  # JSON is YAML
     draw = np.random.default_rng(seed)
     arrays: Arrays = {}
