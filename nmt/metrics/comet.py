@@ -35,6 +35,8 @@ TOKENS_AT_ONCE = {"cpu": 2048, "cuda": 65_536}  # padded
 SENTENCES_AT_ONCE = 4096
 KINDS = {"regression_metric": True, "referenceless_regression_metric": False}
 """By the name that COMET has for a kind of model, whether it needs references"""
+ENCODERS = [f"{owner}xlm-roberta-{size}" for owner in ("", "FacebookAI/") for size in ("base", "large")]
+"""Encoders on the hub whose shape and tokenizer may be downloaded because hparams.yaml names them"""
 EXAMPLE = "hf:Unbabel/wmt22-comet-da"
 CONVERT = (
     'python -c "import sys, torch; from safetensors.torch import save_file; path = sys.argv[1]; '
@@ -220,7 +222,10 @@ class Comet(Metric):
 def load(path: Path, device: torch.device) -> CometModel:
     """Load a model, from a folder in COMET's layout or the hub, onto a device: in bf16 on a GPU, else in fp32.
 
-    Raise UserError if it is no such model, has pickled weights only, cannot be downloaded, or transformers is missing.
+    A file does not decide what is downloaded: only the encoders that COMET's models are made of.
+
+    Raise UserError if it is no such model, has pickled weights only, cannot be downloaded, has another encoder without
+    its config.json, or transformers is missing.
     """
     name = path.resolve().name
     folder = path
@@ -234,16 +239,22 @@ def load(path: Path, device: torch.device) -> CometModel:
     except ImportError as error:
         problem = f"--metric comet: transformers is not installed: {error}"
         raise UserError(problem, "pip install transformers") from None
-    origin = str(folder) if (folder / "config.json").exists() else parameters.pretrained_model
+    is_whole = (folder / "config.json").exists()
+    origin = str(folder) if is_whole else parameters.pretrained_model
+    problem = f"{path}: its encoder has the tokenizer and shape of {origin}"
+    named, place = shlex.quote(parameters.pretrained_model), shlex.quote(str(folder))
+    fetching = f"hf download {named} config.json tokenizer.json tokenizer_config.json --local-dir {place}"
+    if not is_whole and origin not in ENCODERS:
+        problem += f", which nmt does not download because a file names it; it does {' and '.join(ENCODERS[:2])}"
+        raise UserError(problem, f"if you trust it: {fetching}")
     try:
-        config = transformers.AutoConfig.from_pretrained(origin)
-        tokenizer = transformers.AutoTokenizer.from_pretrained(origin)
+        # Never asks whether to run code of the model's.
+        config = transformers.AutoConfig.from_pretrained(origin, trust_remote_code=False)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(origin, trust_remote_code=False)
     except (OSError, ValueError) as error:
         reason = str(error).partition("\n")[0]
-        problem = f"{path}: its encoder has the tokenizer and shape of {origin}, which cannot be read: {reason}"
-        files = "config.json tokenizer.json tokenizer_config.json"
-        hint = f"where there is a network: hf download {origin} {files} --local-dir {folder}; then copy the folder here"
-        raise UserError(problem, hint) from None
+        hint = f"where there is a network: {fetching}; then copy the folder here"
+        raise UserError(f"{problem}, which cannot be read: {reason}", hint) from None
     encoder, weights = _read_weights(file, config)
     encoder.to(device, torch.bfloat16 if device.type == "cuda" else torch.float32)
     try:

@@ -214,6 +214,41 @@ def test_damaged_weights_and_those_of_other_models_are_named(tmp_path: Path) -> 
         load(folder, CPU)
 
 
+@pytest.mark.parametrize(
+    ("named", "may"), [("FacebookAI/xlm-roberta-large", True), ("somebody/model; true", False), ("../other", False)]
+)
+def test_hparams_yaml_does_not_decide_what_is_downloaded(
+    named: str, may: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    needs_transformers()
+    import transformers
+
+    tried = []
+
+    def try_to_read(origin: str, **_: Any) -> None:
+        tried.append(origin)
+        raise OSError("no network")
+
+    monkeypatch.setattr(transformers.AutoConfig, "from_pretrained", try_to_read)
+    folder = write_model(tmp_path / "model", pretrained_model=named)
+    (folder / "config.json").unlink()
+    with pytest.raises(UserError, match="which cannot be read" if may else "a file names it") as error:
+        load(folder, CPU)
+    assert tried == ([named] if may else [])
+    assert f"hf download {shlex.quote(named)} config.json" in error.value.hint
+
+
+def test_a_models_own_code_is_refused_and_not_asked_for(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    needs_transformers()
+    folder = write_model(tmp_path / "model")
+    own = {**SHAPE, "model_type": "own", "auto_map": {"AutoConfig": "own.Own"}}
+    (folder / "config.json").write_text(json.dumps(own))
+    (folder / "own.py").write_text("raise SystemExit('it ran')")
+    with pytest.raises(UserError, match="which cannot be read"):
+        load(folder, CPU)
+    assert "[y/N]" not in capfd.readouterr().out
+
+
 def test_what_is_not_in_the_cache_needs_a_network(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     from huggingface_hub import constants
 
