@@ -92,7 +92,7 @@ def average(given: options.AverageOptions) -> None:
     directory or a name on the hub. Averaging the models before and after fine-tuning preserves more of what the
     first one knew.
 
-    With --format huggingface, ctranslate2, argos or marian, CKPTS may also be a bundle, which is exported as it is.
+    With --format, CKPTS may also be a bundle, which is exported as it is.
     """
     from nmt.commands.train import average_or_export as run
 

@@ -137,14 +137,16 @@ class SearchOptions(Options):
         "or a folder or pattern of these."
     )
     output: Path | None = in_files(
-        "--output FILE  Write to a file, plain, .gz, .bz2, .xz, instead of stdout; a folder for several files."
+        "--output FILE  Write to a file, plain, .gz, .bz2, .xz or, from Python 3.14 on, .zst, instead of stdout; a "
+        "folder for several files of translators."
     )
     n_best: int | None = in_files(
         "--n-best N  Print up to N different results per line, separated by tabs: line, rank, score, result."
     )
     as_json: bool = in_files("--json  Print one JSON object per line, with scores, subwords and more.")
     resume: bool = in_files(
-        "--resume  Save finished blocks beside --output and continue from them; leave out files that are done."
+        "--resume  Save finished blocks beside --output and continue from them; leave out files of translators that "
+        "are done."
     )
     beam: int | None = in_search("--beam N  Beam size; 1 is greedy search.")
     alpha: float | None = in_search("--alpha X  Exponent of the length penalty.", click.FloatRange(min=0))

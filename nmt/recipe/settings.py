@@ -247,8 +247,9 @@ class Training(Settings):
     """Model to fine-tune: a bundle, a run's directory, a folder with a Marian model, or hf:ORG/NAME on the hub. Its
     tokenizer is used, and its `model` keys unless the recipe sets them."""
     replace_init: bool = False
-    """At the end of `minutes`, put the run in the place of the model of init_from, which stays beside it, unless a
-    translator's dev score is lower by more than chance. On resuming, it may be changed."""
+    """At the end of `minutes`, put the run in the place of the model of init_from, which stays beside it. If its dev
+    score is lower by more than chance, half of the change is tried, then a quarter, then none. On resuming, it may be
+    changed."""
     embeddings: Literal["random", "pairs"] = "random"
     """What a translator's embeddings begin with: random numbers, or vectors by the training pairs, in which subwords
     that stand in the same pairs are alike. These take seconds, and help a short training most. A parser's are random,
