@@ -78,7 +78,8 @@ def _accepted(before: Bundle, result: Bundle, device: torch.device, console: Con
         if comparison.difference >= 0 or comparison.p_value >= SIGNIFICANT:
             if share < 1:
                 mix([before, result], [1 - share, share], result.path)
-                add_info(result.path, validation.info(validation(model)))
+                # As the average of its run, it goes before that run's checkpoints.
+                add_info(result.path, validation.info(validation(model)) | {"run": result.info.run})
             return scores
         console.say(f"not accepted: {scores}")
     return None
