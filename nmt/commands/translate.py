@@ -173,7 +173,8 @@ class LineSearch:
         """Translate files of translators; return True, and change nothing, if all are up to date."""
         options = self.options
         of_training = self.bundles[0].recipe.data
-        trained = [each for each in of_training.train if of_training.of(each).languages == self.data.languages]
+        known = (*of_training.train, *of_training.memory)
+        trained = [each for each in known if of_training.of(each).languages == self.data.languages]
         say_missing(trained, self.data, self.say)
         named = self._memory_sets()
         memory = list[str]()  # hashes

@@ -15,7 +15,7 @@ from nmt.data.corpus import Corpus, Ids, Rows
 from nmt.data.data_report import read_report
 from nmt.data.directions import dataset_direction
 from nmt.data.from_files import Choice, Made, agreed_languages, count_pairs, given_by, loaded, mark_of, section, written
-from nmt.data.pairs import Pair
+from nmt.data.pairs import Pair, input_files
 from nmt.data.shown import Shown, are_like, look_at
 from nmt.parsing.linearization import load_tokenizer
 from nmt.recipe import Data, Dataset, Recipe
@@ -31,7 +31,7 @@ BESIDE = 3.0  # of these, for each correction
 WARMUP = 20
 STEP = 0.056  # of the greatest learning rate that the model was trained with; more made it forget
 MINUTES = 1.0
-REPLACED = ("source", "target", "train", "valid", "test", "root", "name", "overlap", "augment")
+REPLACED = ("source", "target", "train", "valid", "test", "root", "name", "overlap", "augment", "memory")
 """Keys of a model's `data` that its corrections have otherwise"""
 
 
@@ -91,6 +91,9 @@ def make_corrections(files: Sequence[str], start: Start, path: Path, overrides: 
     elif "valid" not in section(given, "data"):
         problem = f"{start.name}: the development set of its training, which guards what it has learned, is not here"
         raise UserError(problem, "run this where it was trained, or name one: --set 'data.valid=[{file: dev.tsv}]'")
+    memory = [_remembered(each, data) for each in (*data.train, *data.memory) if _is_here(each, data)]
+    if memory:
+        made.append(Choice("data.memory", memory, f"so that {start.name} forgets no string"))
     made += [
         Choice("data.overlap", "drop", "what is scored is not learned"),
         *_others(data),
@@ -162,6 +165,17 @@ def _elsewhere(dataset: Dataset, data: Data) -> Iterator[tuple[str, Any]]:
     for key, value in dataset.model_dump(mode="json", exclude_defaults=True).items():
         is_file = key in ("source", "target", "file") and not is_address(value)
         yield key, str(data.path(value)) if is_file else value
+
+
+def _is_here(dataset: Dataset, data: Data) -> bool:
+    """Return whether the files of a data set are there."""
+    found = list(input_files(dataset, data))
+    return bool(found) and all(path.is_file() for path in found)
+
+
+def _remembered(dataset: Dataset, data: Data) -> dict[str, Any]:
+    """Return a training set as one to look strings up in."""
+    return {key: value for key, value in _elsewhere(dataset, data) if key != "weight"}
 
 
 def _others(data: Data) -> Iterator[Choice]:

@@ -247,6 +247,8 @@ class Data(Settings):
     whose target equals their source do not count, unless both are of one language."""
     test: tuple[Dataset, ...] = Field((), strict=False)
     """Test sets, encoded and checked for overlap with the training data."""
+    memory: tuple[Dataset, ...] = Field((), strict=False)
+    """Pairs in which strings of translators' files are looked up, as in the training sets. No model learns them."""
     temperature: float = Field(1.0, ge=1, le=1000)
     """T: an epoch draws from each training set in proportion to its number of pairs to the power of 1 / T, times its
     weight. 1 takes every pair once; a higher one, such as 5, draws less from large sets and more from small ones."""
@@ -285,16 +287,16 @@ class Data(Settings):
             if getattr(self, key) and not self.task.has_trees:
                 problem = f"{key}: is for trees, and needs data.target: {TREE} (got {self.target})"
                 raise Refusal(problem, f"remove {key}, or set data.target to {TREE}")
-        for split in ("train", "valid", "test"):
+        for split in ("train", "valid", "test", "memory"):
             datasets = getattr(self, split)
             for index, dataset in enumerate(datasets):
                 self._check_task(f"{split}.{index}", dataset)
                 if split != "train" and dataset.weight != 1:
                     problem = f"{split}.{index}.weight: is for training sets (got {dataset.weight:g})"
                     raise Refusal(problem, "remove the weight")
-                if split == "train" and dataset.take is not None:
-                    problem = f"train.{index}.take: is for valid and test (got {dataset.take})"
-                    raise Refusal(problem, "name a file of training pairs, such as {file: train.tsv}")
+                if split in ("train", "memory") and dataset.take is not None:
+                    problem = f"{split}.{index}.take: is for valid and test (got {dataset.take})"
+                    raise Refusal(problem, "name a file of pairs, such as {file: train.tsv}")
             taken = [dataset.languages for dataset in datasets if dataset.take is not None]
             has_twice = len(taken) > len(set(taken))
             if has_twice or (None in taken and len(taken) > 1):  # None takes of every direction

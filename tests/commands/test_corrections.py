@@ -43,14 +43,17 @@ def files_of(recipe: Recipe) -> list[tuple[str | None, float]]:
 
 def test_corrections_are_learned_with_as_much_from_before_and_can_be_taken_back(tmp_path: Path) -> None:
     before = names(Path("ckpts"))
-    done = shell(f"{COMMAND} --set training.updates=30", tmp_path)
+    Path("other.tsv").write_text("z z\ty y\n")
+    done = shell(f"{COMMAND} --set training.updates=30 --set 'data.memory=[{{file: other.tsv}}]'", tmp_path)
     said = done.stderr.decode()
     assert done.returncode == 0, said
     assert "1 set aside for valid and test" in said
     assert "accepted: dev chrF2" in said
     assert "; ckpts is the new model, ckpts-1 the one before" in said
     assert names(Path("ckpts-1")) == before
-    assert shell("nmt translate --model ckpts < test.a", tmp_path).returncode == 0
+    Path("app.po").write_text('msgid ""\nmsgstr "Language: b\\n"\n\nmsgid "z z"\nmsgstr ""\n')
+    assert shell("nmt translate --model ckpts --input app.po --output done.po", tmp_path).returncode == 0
+    assert 'msgstr "y y"' in Path("done.po").read_text()
     back = said.partition("to take it back: ")[2].splitlines()[0]
     assert shell(back, tmp_path).returncode == 0
     assert names(Path("ckpts")) == before
@@ -76,7 +79,9 @@ def test_a_share_of_what_was_learned_is_taken_where_all_of_it_is_worse(monkeypat
     training = before.recipe.training.model_copy(update={"init_from": "ckpts"})
     recipe = before.recipe.model_copy(update={"training": training})
     info = {key: before.written[key] for key in KEPT if key in before.written}
-    save_bundle(Path("run/averaged"), spoilt, recipe, before.tokenizer(), info)
+    for name in ("step-00000900", "averaged"):
+        info |= {"run": "corrections", "step": 900}
+        save_bundle(Path("run") / name, spoilt, recipe, before.tokenizer(), info)
     monkeypatch.setattr(succession, "SHARES", (1.0, 1e-4))
     said: list[str] = []
     monkeypatch.setattr(Console, "say", lambda self, line: said.append(line))
@@ -84,7 +89,8 @@ def test_a_share_of_what_was_learned_is_taken_where_all_of_it_is_worse(monkeypat
     assert place == Path("ckpts")
     assert said[0].startswith("not accepted: dev chrF2")
     assert said[1].startswith("accepted: 0% of what was learned: dev chrF2")
-    model = Bundle.read(Path("ckpts/averaged"))
+    model, _ = resolve(Path("ckpts"))
+    assert model.path == Path("ckpts/averaged")
     assert model.dev_score is not None
     for name, weight in model.weights().items():
         torch.testing.assert_close(weight, weights[name].lerp(spoilt[name], 1e-4))
@@ -101,6 +107,7 @@ def test_an_epoch_has_three_times_as_many_pairs_that_the_model_was_trained_on() 
     before = [json.loads(line) for line in Path("ckpts-2.a-b.jsonl").read_text().splitlines()]
     assert [(pair["source"], pair["target"]) for pair in before] == trained
     assert given.recipe.decoding.beam == 4
+    assert [(each.source, each.target) for each in given.recipe.data.memory] == [("train.a", "train.b")]
     assert find("fix.tsv").run == given.run  # as other processes of the same training ask
 
 
