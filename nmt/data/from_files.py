@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -28,8 +28,8 @@ ENOUGH = 15_000  # different sources from which on no more are set aside
 VALID = 500  # sources set aside then
 TEST = 1000
 COUNTED = 100_000  # different sources to count at most; it takes seconds
+LEAST_SUBWORDS = 500  # bytes and the letters of most scripts are among them
 MANY_FILES = 10  # translators' files of which one is set aside whole
-COUNTED_OF_MANY = 1000  # different sources to count then
 
 
 class Choice(NamedTuple):
@@ -49,6 +49,8 @@ class Size(NamedTuple):
     """Number of different sources among them"""
     is_all: bool
     """Whether these are all, and not only the first"""
+    words: int
+    """Number of different words on both sides, as spaces separate them"""
     files: int
     """Number of files, if all are translators'"""
 
@@ -68,8 +70,20 @@ class Made(NamedTuple):
     """Pairs that the recipe reads from files beside it, which are to be written, too"""
 
 
-def choices(size: Size) -> list[Choice]:
-    """Return the values of a recipe that depend on how much there is: what is set aside."""
+def choices(size: Size, base: Recipe) -> list[Choice]:
+    """Return the values in which a recipe differs from its base by how much there is: vocabulary, what is set aside."""
+    return [*_vocabulary(size, base), *_set_aside(size)]
+
+
+def _vocabulary(size: Size, base: Recipe) -> Iterator[Choice]:
+    """Yield a smaller vocabulary where few words would not fill it, or leave subwords too seldom to be learned."""
+    subwords = max(LEAST_SUBWORDS, size.words // 200 * 100)
+    if size.is_all and subwords < base.tokenizer.vocab_size:
+        yield Choice("tokenizer.vocab_size", subwords, f"half as many as there are different words, {size.words:,}")
+
+
+def _set_aside(size: Size) -> list[Choice]:
+    """Return what is set aside for development and test sets."""
     files = min(3, size.files // MANY_FILES)
     if files:
         take = f"{files} file{'s' if files > 1 else ''}"
@@ -106,12 +120,11 @@ def make_recipe(files: Sequence[str], path: Path, overrides: Sequence[str]) -> M
         Choice("data.train", [each.dataset(languages) for each in shown], left_out),
     ]
     recipe = loaded(base, made, given, overrides)
-    most = COUNTED_OF_MANY if len(units) >= MANY_FILES else ENOUGH if is_software else COUNTED
-    size = count_pairs(recipe, most, len(units) if is_software else 0)
+    size = count_pairs(recipe, ENOUGH if is_software else COUNTED, len(units) if is_software else 0)
     if size.sources < FEWEST:
         problem = f"{files[0]}: {size.pairs:,} pairs with {size.sources:,} different sources are too few to learn from"
         raise UserError(f"{problem}, at least {FEWEST:,}", "name more files; some 10,000 pairs begin to show a result")
-    made += choices(size)
+    made += choices(size, recipe)
     recipe = loaded(base, made, given, overrides)
     made.insert(0, Choice("extends", base, "half an hour of training; for two hours add training: {minutes: 120}"))
     said = f"{' '.join(files)}: {size.described}, {'-'.join(recipe.data.languages)} {by}".rstrip()
@@ -194,14 +207,16 @@ def count_pairs(recipe: Recipe, most: int, files: int) -> Size:
     check_inputs(data.train, data)
     pairs = 0
     sources = set[str]()
+    words = set[str]()
     for dataset in data.train:
         for pair in read_pairs(dataset, data.of(dataset)):
             if all(map(stripped, pair)):
                 pairs += 1
                 sources.add(pair.source)
+                words.update(pair.source.split(), pair.target.split())
             if len(sources) >= most:
-                return Size(pairs, most, False, files)
-    return Size(pairs, len(sources), True, files)
+                return Size(pairs, most, False, len(words), files)
+    return Size(pairs, len(sources), True, len(words), files)
 
 
 # --- text ---------------------------------------------------------------------------------------------------------

@@ -6,8 +6,9 @@ import csv
 import json
 import re
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -18,6 +19,7 @@ from nmt.data.from_files import Size, choices, make_recipe
 from nmt.recipe import load
 from nmt.system.errors import UserError
 
+ROOT = Path(__file__).parents[2]
 PAIRS = [
     (f"I see {count} trees{' and dogs' * (count % 7)}.", f"Ich sehe {count} Bäume{' und Hunde' * (count % 7)}.")
     for count in range(240)
@@ -94,6 +96,7 @@ def test_the_recipe_has_the_settings_and_a_comment_on_each_choice() -> None:
             "valid": [{"take": 10}],
             "test": [{"take": 20}],
         },
+        "tokenizer": {"vocab_size": 500},
         "training": {"minutes": 5},
     }
     first, *lines = made.text.splitlines()
@@ -193,12 +196,24 @@ def test_files_that_do_not_say_enough_are_refused(names: Sequence[str], problem:
 
 
 @pytest.mark.parametrize(
-    ("size", "takes"),
+    ("size", "vocabulary", "takes"),
     [
-        (Size(3000, 3000, True, 0), [100, 200]),
-        (Size(200_000, 100_000, False, 0), [500, 1000]),
-        (Size(9000, 1000, False, 222), ["3 files", "3 files"]),
+        (Size(3000, 3000, True, 20_000, 0), [], [100, 200]),
+        (Size(3000, 3000, True, 4690, 0), [2300], [100, 200]),
+        (Size(300, 300, True, 90, 0), [500], [10, 20]),
+        (Size(200_000, 100_000, False, 9000, 0), [], [500, 1000]),
+        (Size(9000, 1000, False, 9000, 222), [], ["3 files", "3 files"]),
     ],
 )
-def test_sizes_of_what_is_set_aside_suit_the_number_of_sources(size: Size, takes: Sequence[object]) -> None:
-    assert [choice.value for choice in choices(size)] == [[{"take": take}] for take in takes]
+def test_vocabulary_and_what_is_set_aside_suit_what_there_is(
+    size: Size, vocabulary: Sequence[object], takes: Sequence[object]
+) -> None:
+    base = load(ROOT / "recipes/laptop.yaml", ["data.name=x"])
+    assert [choice.value for choice in choices(size, base)] == [*vocabulary, *([{"take": take}] for take in takes)]
+
+
+def test_few_pairs_fill_their_vocabulary(nmt: Callable[..., Any]) -> None:
+    write("few.en-de.tsv")
+    done = nmt("preprocess", "few.en-de.tsv")
+    assert done.code == 0, done.err
+    assert load(Path("few.en-de.yaml"), ()).tokenizer.vocab_size == 500
