@@ -65,8 +65,8 @@ def train(given: options.TrainOptions) -> None:
     FILES are pairs instead: .tsv, .csv, .jsonl, .parquet, .zip, translators' files or a folder of them, or two files of
     lines, x.en and x.de. A recipe for them, NAME.yaml, is written with a comment on each choice, and trained into the
     folder NAME; the same command, or nmt train NAME.yaml, goes on there. --set goes into the recipe when it is written.
-    With --set training.init_from=MODEL, FILES are corrections: MODEL learns them for a minute, and stays as it was if
-    it scores worse then.
+    With --set training.init_from=MODEL, FILES are corrections: MODEL learns them for a minute, and keeps only as much
+    as does not significantly lower its score.
     """
     from nmt.commands.train import train as run
 
@@ -162,7 +162,7 @@ def score(given: options.ScoreOptions) -> None:
     tells.
 
     The metric tokenised is the unsmoothed BLEU that Moses' multi-bleu script prints, on words of Moses' tokenizer. The
-    metric paper also splits compounds at hyphens, for comparison with figures of 2017; on newstest2014 it is about 1.5
+    metric paper also splits compounds at hyphens, for comparison with figures of 2017; on newstest2014 it is about 1
     above sacreBLEU's. Both come with sacreBLEU's BLEU. The metric comet needs --source and the package transformers; of
     a model without references, give HYP and no REF.
 
@@ -173,10 +173,10 @@ def score(given: options.ScoreOptions) -> None:
     line for a failure. The figures are those of EVALB with COLLINS.prm, except that a root called ROOT, S1 or nothing
     is ignored where the other tree's has another name. For "failures missed", errors and skips count in the recall.
 
-    With --model, no HYP is read: the score is how probable REF is by forced decoding, given --source. All subwords and
-    the end of each sentence count; nothing is smoothed. With --robust, the model translates --source five times: plain,
-    in capitals, in title case, without final punctuation, and with about one typo in eight words. Where a line's
-    capitals or final punctuation change, those of its line in REF change, too.
+    With --model, unless with --show, no HYP is read: the score is how probable REF is by forced decoding, given
+    --source. All subwords and the end of each sentence count; nothing is smoothed. With --robust, the model translates
+    --source up to five times: plain, in capitals, in title case, without final punctuation, and with about one typo in
+    eight words. Where a line's capitals or final punctuation change, those of its line in REF change, too.
 
     With --runs, each run's directory or bundle gets a row with the columns of the paper's Table 2: dev score; FLOPs of
     training as estimated in the paper (time × devices × sustained single-precision FLOP/s) and as counted exactly;

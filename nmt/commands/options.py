@@ -79,7 +79,8 @@ class TrainOptions(Options):
     overrides: tuple[str, ...] = overrides_option(section="Run")
     device: str = device_option()
     devices: int | None = in_machine(
-        "--devices N  Number of GPUs, or of processes on a CPU; default: all visible GPUs, or one per thread.", WORKERS
+        "--devices N  Number of GPUs, or of processes on a CPU; default: all visible GPUs, or up to one per thread.",
+        WORKERS,
     )
     threads: int | None = threads_option()
 
@@ -133,8 +134,8 @@ class SearchOptions(Options):
         "--model PATH  Bundle or run's directory; default: $NMT_MODEL or ckpts/. Repeat for an ensemble.", multiple=True
     )
     source: Path | None = in_files(
-        "--input FILE  Read from a file, plain or compressed, instead of stdin; to translate also PO, XLIFF, TMX, TS, "
-        "or a folder or pattern of these."
+        "--input FILE  Read from a file, plain or compressed, instead of stdin; nmt translate also takes PO, XLIFF, "
+        "TMX, TS, strings.xml, or a folder or pattern of these."
     )
     output: Path | None = in_files(
         "--output FILE  Write to a file, plain, .gz, .bz2, .xz or, from Python 3.14 on, .zst, instead of stdout; a "

@@ -75,7 +75,8 @@ class Dataset(Settings):
     All but .parquet and .zip may be compressed like a text file. Or several: a glob pattern, such as memory/*.po, or a
     folder. Or the address of such a file, which begins with https:// and is downloaded once, to data/_downloads."""
     sha256: str | None = None
-    """SHA-256 of `file`, which is refused if it has another. An address of http:// needs it."""
+    """SHA-256 of `file`, a single one, which is refused if it has another. An address of http:// needs it, except on
+    this machine."""
     trees: str | None = None
     """Bracketed trees, for `data.target: tree`: a file, plain or compressed; a folder, searched for .mrg files; or a
     glob pattern of files and folders, such as wsj/0[2-9]."""
@@ -208,8 +209,8 @@ class Augment(Settings):
     unpunctuated: Share = 0.0
     """Both sides without final punctuation, such as a full stop."""
     typos: Share = 0.0
-    """Typos in one of eight words of the source, at least one: letters that are swapped, left out, doubled or of the
-    next key. Scripts that are not typed letter by letter have none."""
+    """Typos in one of eight words of the source, at least one: letters that are swapped, left out, doubled or replaced
+    by a neighbouring key. Scripts that are not typed letter by letter have none."""
     joined: Share = 0.0
     """One to three more pairs of the same training set behind a pair, on both sides."""
 

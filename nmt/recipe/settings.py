@@ -181,7 +181,7 @@ class Training(Settings):
     `average_last` checkpoints and its score. If time does not suffice, updates and the last checkpoint come
     before scores; what is left out is said. A validation is left out if it takes over about a tenth of the time."""
     batch_tokens: int = Field(25_000, ge=1, le=MOST_TOKENS)
-    """Maximum tokens on each side of an update, including `</s>` but not padding."""
+    """Maximum tokens on each side of an update, including `</s>` but not padding; a longer pair forms its own."""
     device_tokens: int | None = Field(None, ge=1, le=MOST_TOKENS)
     """Maximum tokens on each side of a device's micro-batch, including padding; a longer pair forms its own. An update
     accumulates gradients over micro-batches. Default: 4,096 over the processes of a CPU, but at least 512 each; on a
@@ -214,7 +214,7 @@ class Training(Settings):
     auto is bf16 on a GPU whose hardware supports it and on a CPU that is known to be faster in it, else fp32. Muon's
     own products follow it, but for bf16 on a CPU, where they are in fp32."""
     compile: bool | None = None
-    """Compile the layers with torch.compile, which takes about a minute at the start. Default: on a GPU only."""
+    """Compile the layers with torch.compile, which takes half a minute or so at the start. Default: on a GPU only."""
     packing: Literal["auto"] | bool = "auto"
     """Concatenate the sentences of a micro-batch instead of padding them, so that tensors have few distinct shapes.
     auto does so on a GPU whose attention kernel supports it: with bf16, without `attention_dropout`, and with equal
@@ -358,9 +358,9 @@ class Decoding(Settings):
     """Precision of matrix multiplications. auto is fp32 on a CPU, bf16 on a GPU, and fp16 on GPUs that only emulate
     bf16, such as V100 and T4. fp16 requires a GPU, int8 a CPU."""
     review: Review = True
-    """In files of translators: mark translations for review. model: but for those of exactly the same string in the
-    same context of the memory. A number between 0 and 1: of the others, too, only those of which the model is less
-    sure, and those with a warning."""
+    """In files of translators: mark translations for review. model: all but those that the memory has for the same
+    string in the same context. A number between 0 and 1: of these, only near matches, those with a warning, and those
+    of which the model is less sure."""
 
     @model_validator(mode="after")
     def _lengths(self) -> Self:
