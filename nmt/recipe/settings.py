@@ -187,7 +187,8 @@ class Training(Settings):
     accumulates gradients over micro-batches. Default: 4,096 over the processes of a CPU, but at least 512 each; on a
     GPU as many as fit, measured once."""
     warmup: int = Field(4000, ge=1, le=MOST_UPDATES)
-    """Number of updates over which the learning rate rises linearly."""
+    """Number of updates over which the learning rate rises linearly; with `minutes` and a schedule that falls to zero,
+    the first tenth of the minutes if that is shorter."""
     schedule: Literal["inverse_sqrt", "constant", "linear", "cosine"] = "inverse_sqrt"
     """Learning rate after warm-up: inverse square root decay, as in the paper; constant; or linear or cosine decay to
     zero at the end of `updates` or `minutes`. Warm-up ends at the paper's peak, d_model^-0.5 · warmup^-0.5."""

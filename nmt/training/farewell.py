@@ -77,9 +77,10 @@ def farewell(
 def _warning(recipe: Recipe, step: int, bundle: Bundle) -> str:
     """Say why the output of a run's best checkpoint is poor after `step` updates; empty if it may be good."""
     training = recipe.training
-    if training.init_from is not None and step < FEW_UPDATES:
+    has_no_warmup = training.init_from is not None or training.minutes is not None
+    if has_no_warmup and step < FEW_UPDATES:
         return f"only {step:,} updates: it has hardly learned anything"
-    if training.init_from is None and step < training.warmup:
+    if not has_no_warmup and step < training.warmup:
         return f"ended during warm-up ({training.warmup:,} updates): expect poor output"
     if bundle.task.name != "translate" or not bundle.is_poor:
         return ""

@@ -28,6 +28,7 @@ NEWTON_SCHULZ = ((7.0441, -19.4936, 14.169), (2.7004, -2.0091, 0.4562))
 SAFETY = 1.04  # these polynomials diverge beyond 1, where rounding might lead
 # Maximum entries of the matrices that Muon stacks: what a core's cache holds; on a GPU, few launches in 1 GB
 AT_ONCE = {"cpu": 1 << 16, "cuda": 1 << 25}
+RISING = 0.1  # share of training.minutes in which the learning rate rises at most
 LIKE_ADAM = 0.2  # root mean square of Adam's updates, in learning rates
 
 Matrix = tuple[Tensor, slice]  # a weight and the rows that are a matrix of their own
@@ -37,12 +38,16 @@ def learning_rate(step: int, d_model: int, settings: Training, spent: float = 0.
     """Return the learning rate of 1-based update `step` under `training.schedule`.
 
     All schedules share the paper's linear warm-up and peak; inverse_sqrt is equation 3. `spent` is the share of
-    training.minutes that is used up: linear and cosine decay by it, or by updates where these end first.
+    training.minutes that is used up: linear and cosine decay by it, or by updates where these end first, and their
+    warm-up ends by it, too.
     """
     warmup = settings.warmup
     scale = settings.learning_rate_scale * d_model**-0.5
-    if settings.schedule == "inverse_sqrt" or step <= warmup:
+    if settings.schedule == "inverse_sqrt":
         return float(scale * min(step**-0.5, step * warmup**-1.5))
+    risen = max(step, warmup * spent / RISING)
+    if risen <= warmup:
+        return float(scale * risen * warmup**-1.5)
     peak = scale * warmup**-0.5
     if settings.schedule == "constant":
         return float(peak)

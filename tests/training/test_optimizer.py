@@ -46,10 +46,12 @@ def test_schedules_share_the_warmup_and_differ_after_it(schedule, shares):
     assert rates == pytest.approx([peak * share for share in shares], abs=1e-12)
 
 
-def test_a_schedule_falls_by_time_or_updates_whichever_ends_first():
+def test_a_schedule_rises_and_falls_by_time_or_updates_whichever_ends_first():
     settings = Training(schedule="linear", warmup=100, updates=500, minutes=1.0)
     peak = (512 * 100) ** -0.5
-    for step, spent, share in ((50, 0.9, 0.5), (200, 0.1, 0.75), (200, 0.5, 0.5), (500, 0.2, 0.0), (300, 1.0, 0.0)):
+    rising = [(50, 0.01, 0.5), (10, 0.05, 0.5), (10, 0.1, 1.0)]
+    falling = [(50, 0.9, 0.1), (200, 0.1, 0.75), (200, 0.5, 0.5), (500, 0.2, 0.0), (300, 1.0, 0.0)]
+    for step, spent, share in rising + falling:
         assert learning_rate(step, 512, settings, spent) == pytest.approx(peak * share, abs=1e-12)
 
 
