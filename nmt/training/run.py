@@ -34,6 +34,7 @@ from nmt.training.dev_outputs import DevExample, Samples
 from nmt.training.directory import ABOUT, about_run
 from nmt.training.distributed import MILLION, Group, Requests, stop_requests
 from nmt.training.farewell import farewell
+from nmt.training.forecast import Forecast, forecast, known_curves, run_so_far, tells
 from nmt.training.learner import Learner
 from nmt.training.log import LOG, forget_after
 from nmt.training.optimizer import count_moments
@@ -331,9 +332,10 @@ class Run:
             else:
                 scores = {"scores": dev.scores, "signatures": dev.signatures}
             info |= self.data | scores | {"without_improvement": self.best.without_improvement}
-            said = _said(dev, task, is_best)
         # Record before the checkpoint has its scores, so that a run killed in between does both again.
         progress.record(record)
+        if dev is not None:
+            said = _said(dev, task, self._forecast(), is_best)
         if pace is not None:
             self.budget.scored(pace, dev is not None)
             if dev is not None and dev.scores["perplexity"] <= POOR and self.budget.validations == 1.0:
@@ -352,6 +354,14 @@ class Run:
             self.page.refresh()
 
         self.checkpoints.add(path, info, added)
+
+    def _forecast(self) -> Forecast | None:
+        """Return the dev chrF that the run will end with, if its scores so far tell it."""
+        step = self.state.step
+        if not tells(self.recipe):
+            return None
+        share = max(self.budget.fallen, step / self.recipe.training.updates)
+        return forecast(run_so_far(self.out / LOG, step, share, self.recipe.training), known_curves())
 
     def _measure(self, progress: Progress) -> None:
         """Find out how long a validation takes."""
@@ -401,12 +411,14 @@ def is_time_to_measure(used: int, measured: int) -> bool:
     return 2 * (MILLION - used) <= MILLION - measured and used <= LAST_MEASURED * MILLION
 
 
-def _said(dev: DevScores, task: Task, is_best: bool) -> str:
-    """Describe the scores of a checkpoint."""
+def _said(dev: DevScores, task: Task, expected: Forecast | None, is_best: bool) -> str:
+    """Describe the scores of a checkpoint, and what is expected at the end."""
     scores = dev.scores
     of_direction = f"{task.metric} "
     figures = [f"dev {label} {figure(scores[name])}" for name, label in task.labels.items()]
     figures += [f"{name.removeprefix(of_direction)} {scores[name]:.2f}" for name in scores if of_direction in name]
+    if expected:
+        figures.append(str(expected))
     if is_best:
         figures.append("best")
     return "  ".join(figures)

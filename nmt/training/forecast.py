@@ -1,0 +1,122 @@
+"""The dev chrF that a translator will have at the end of its run, from its scores so far.
+
+How much chrF will still rise is in proportion to how much it has risen since half as much was learned. The ratio is
+that of whole runs on other data (curves.json). Their learning rates fell to zero, so this holds for such runs alone.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nmt.recipe import Recipe, Training
+from nmt.training.log import read_lines
+from nmt.training.optimizer import RISING
+
+LAST = 0.95  # share of a run after which its own scores say enough
+FEWEST = 4  # runs that a forecast follows from
+EIGHT_OF_TEN = 1.28  # standard deviations on both sides of the mean
+
+Array = NDArray[np.float64]
+
+
+class DevPoint(NamedTuple):
+    """A score on the development set while a run goes on."""
+
+    share: float
+    """Share of the run that is done"""
+    chrf: float
+
+
+class DevCurve(NamedTuple):
+    """The scores of a run, whole or so far."""
+
+    warmup: float
+    """Share of the run in which the learning rate rose, which scores are not to be compared by"""
+    scores: Sequence[DevPoint]
+    family: str = ""
+    """The kind of data, of which runs tell more of each other than of other kinds"""
+
+
+class Forecast(NamedTuple):
+    """A dev chrF to come."""
+
+    chrf: float
+    margin: float
+    """How far eight of ten runs on a kind of data that is not known end from it, at most"""
+
+    def __str__(self) -> str:
+        low, high = self.chrf - self.margin, min(100.0, self.chrf + self.margin)
+        return f"about {self.chrf:.0f} ({low:.0f}–{high:.0f}) at the end"
+
+
+@cache
+def known_curves() -> tuple[DevCurve, ...]:
+    """Return the runs that forecasts follow from; `benchmarks/curves.py` writes their file."""
+    rows = json.loads(Path(__file__).with_name("curves.json").read_text(encoding="utf-8"))
+    return tuple(DevCurve(row["warmup"], [DevPoint(*each) for each in row["scores"]], row["family"]) for row in rows)
+
+
+def tells(recipe: Recipe) -> bool:
+    """Return whether runs of a recipe are like those that forecasts follow from: a translator's, from the beginning."""
+    training = recipe.training
+    falls = training.schedule == "linear" and training.patience is None
+    return falls and training.init_from is None and not recipe.task.has_trees
+
+
+def run_so_far(path: Path, step: int, share: float, training: Training) -> DevCurve:
+    """Return the scores in a run's log up to update `step`, by which `share` of it is done."""
+    found = list[DevPoint]()
+    for _, row in read_lines(path):
+        if "new_dev_set" in row:
+            found = []
+        at, chrf = row.get("step"), row.get("valid_chrf")
+        if at is not None and chrf is not None:
+            found.append(DevPoint(share * at / step, chrf))
+    warmup = share * training.warmup / step
+    if training.minutes is not None:
+        warmup = min(warmup, RISING)
+    return DevCurve(warmup, found)
+
+
+def forecast(run: DevCurve, curves: Sequence[DevCurve]) -> Forecast | None:
+    """Return the chrF that a run with these scores will end with; None while they do not tell it."""
+    if not run.scores:
+        return None
+    now = run.scores[-1]
+    half = now.share / 2
+    curves = [curve for curve in curves if max(curve.warmup, curve.scores[0].share) <= half]
+    if now.share > LAST or max(run.warmup, run.scores[0].share) > half or len(curves) < FEWEST:
+        return None
+    gains = np.array([_gain(curve, now.share) for curve in curves])
+    rises = np.array([curve.scores[-1].chrf - _chrf(curve, now.share) for curve in curves])
+    families = np.array([curve.family for curve in curves])
+    errors = []
+    for family in sorted(set(families)):
+        others = families != family
+        errors.append(rises[~others] - _ratio(rises[others], gains[others]) * gains[~others])
+    margin = EIGHT_OF_TEN * math.sqrt(float(np.square(np.concatenate(errors)).mean()))
+    rise = max(0.0, _ratio(rises, gains) * _gain(run, now.share))
+    return Forecast(min(100.0, now.chrf + rise), margin)
+
+
+def _chrf(run: DevCurve, share: float) -> float:
+    """Return the chrF of a run at a share of it."""
+    return float(np.interp(share, [score.share for score in run.scores], [score.chrf for score in run.scores]))
+
+
+def _gain(run: DevCurve, share: float) -> float:
+    """Return by how much chrF rose from half of a share of a run on."""
+    return _chrf(run, share) - _chrf(run, share / 2)
+
+
+def _ratio(rises: Array, gains: Array) -> float:
+    """Return how far chrF still rises for each point that it gained, by least squares."""
+    return float(rises @ gains / (gains @ gains))
