@@ -181,9 +181,9 @@ def _of_columns(
     texts = [column for column in columns if not column.look]
     others = [column.described for column in columns if column.look]
     if len(texts) < 2:
-        problem = f"{name}: has {len(texts)} columns of text, and needs two"
+        problem = f"{name}: needs two columns of text, and has {len(texts)}"
         if others:
-            problem += f"; no text seem to be {', '.join(others)}"
+            problem += f"; without text: {', '.join(others)}"
         raise UserError(problem, f"if that is wrong, name two: {_setting(name, fields)}")
     chosen = _chosen(texts, wanted)
     if chosen is None:
@@ -244,7 +244,7 @@ def _of_units(name: str, files: Sequence[Path], wanted: Languages) -> Shown:
         return Shown(name, None, units=files)
     by = "as declared"
     if not all_declare and not wanted[0]:
-        by = f"as declared, and {BY_CUSTOM} by custom where the sources' language is not"
+        by = f"as declared, or {BY_CUSTOM} by custom"
     return Shown(name, (found[0], found[1]), by, units=files)
 
 

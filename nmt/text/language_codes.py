@@ -17,7 +17,7 @@ SYMBOLS = tomllib.loads(Path(__file__).with_name("m2m_languages.toml").read_text
 UNKNOWN_LANGUAGES = ("source", "target")
 """What a model that does not name its languages has in their place"""
 NAMES = tomllib.loads(Path(__file__).with_name("language_names.toml").read_text(encoding="utf-8"))
-"""English names of languages, and codes that LibreTranslate has for them"""
+"""Names of languages, in English and their own, and codes that LibreTranslate has for them"""
 _SHORT_CODES = """
 aar:aa abk:ab afr:af aka:ak alb:sq als:sq amh:am ara:ar arb:ar arg:an arm:hy asm:as ava:av ave:ae ayr:ay aym:ay aze:az
 azj:az bak:ba bam:bm baq:eu bel:be ben:bn bis:bi bod:bo bos:bs bre:br bul:bg bur:my cat:ca ces:cs cha:ch che:ce chi:zh
@@ -163,7 +163,9 @@ def _known_bases() -> set[str]:
 
 
 _BASES = _known_bases()
-_BY_NAME = {name.lower(): code for code, name in NAMES["names"].items() if code in _BASES}
+_BY_NAME = {
+    name.lower(): code for names in (NAMES["names"], NAMES["own"]) for code, name in names.items() if code in _BASES
+}
 _CODE = re.compile(r"[A-Za-z]{2,3}(?:[-_][A-Za-z]{2})?")
 _TWO_CODES = re.compile(r"(?:.*[-_ ])??([A-Za-z]{2,3}(?:_[A-Z]{2})?)(?:[-_]|2|-to-)([A-Za-z]{2,3}(?:_[A-Z]{2})?)")
 _IDENTIFIER = re.compile(r"\w+(?:[-.:/]\w+)*")
@@ -171,7 +173,7 @@ _NO_LETTERS = re.compile(r"[^A-Za-z]+")
 
 
 def named_language(name: str) -> str:
-    """Return the code, as in BCP 47, of a language that a text names: EN, de_DE or German; else nothing."""
+    """Return the code, as in BCP 47, of a language that a text names: EN, de_DE, German or Deutsch; else nothing."""
     text = name.strip()
     if text.lower() in _BY_NAME:
         return str(_BY_NAME[text.lower()])

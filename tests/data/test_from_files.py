@@ -147,7 +147,7 @@ def test_archives_parquet_and_single_translators_files_show_their_languages() ->
     Path("x.xlf").write_text(XLIFF.format("".join(unit.format(at, *pair) for at, pair in enumerate(PAIRS))))
     message = "<message><source>{}</source><translation>{}</translation></message>"
     Path("x.ts").write_text(QT.format("".join(message.format(*pair) for pair in PAIRS)))
-    by_custom = "as declared, and en by custom where the sources' language is not"
+    by_custom = "as declared, or en by custom"
     for name, languages, by in (
         ("x.parquet", ("de", "en"), "by its keys; x.parquet without column score (numbers: 0.5)"),
         ("de-en.txt.zip", ("de", "en"), "by the file's name"),
@@ -171,7 +171,7 @@ def test_archives_parquet_and_single_translators_files_show_their_languages() ->
         (["one.en-de.tsv"], "has no two columns, separated by tabs", "into one row"),
         (
             ["ids.en-de.tsv"],
-            "has 1 columns of text, and needs two; no text seem to be 1 (numbers: 1, 2)",
+            "needs two columns of text, and has 1; without text: 1 (numbers: 1, 2)",
             "{file: ids.en-de.tsv, fields: [1, 2]}",
         ),
         (["many.en-de.tsv"], "has 3 columns of text", "name two: --set 'data.train=[{file: many"),
@@ -217,3 +217,17 @@ def test_few_pairs_fill_their_vocabulary(nmt: Callable[..., Any]) -> None:
     done = nmt("preprocess", "few.en-de.tsv")
     assert done.code == 0, done.err
     assert load(Path("few.en-de.yaml"), ()).tokenizer.vocab_size == 500
+
+
+def test_headers_name_languages_in_themselves() -> None:
+    write("x.csv", header=("English", "Deutsch"))
+    made = make_recipe(["x.csv"], Path("x.yaml"), ())
+    assert made.recipe.data.languages == ("en", "de")
+    assert "240 pairs" in made.said
+
+
+def test_text_in_another_encoding_is_refused() -> None:
+    Path("x.en-de.tsv").write_bytes("".join(f"{source}\t{target}\n" for source, target in PAIRS).encode("latin-1"))
+    with pytest.raises(UserError, match=r"x\.en-de\.tsv: is in another encoding than UTF-8, such as Latin-1") as caught:
+        make_recipe(["x.en-de.tsv"], Path("x.yaml"), ())
+    assert caught.value.hint == "make it text in UTF-8, by: iconv -f LATIN1 -t UTF-8 FILE > NEW"
