@@ -33,13 +33,14 @@ from nmt.text.tokenizer import Tokenizer
 
 FORMAT = 2  # version of fingerprint.json
 MANIFEST = "fingerprint.json"
+DATA = "data"  # folder of all prepared data, relative to the working directory
 KEPT = 2  # maximum number of unused folders per name
 DIGITS = 12  # of a fingerprint in the name of a folder
 
 
 def directory(recipe: Recipe) -> Path:
     """Return data/NAME, relative to the working directory; if it is a symbolic link, its target."""
-    path = Path("data") / recipe.data.name
+    path = Path(DATA) / recipe.data.name
     return Path(os.path.realpath(path)) if path.is_symlink() else path
 
 

@@ -44,6 +44,7 @@ from nmt.text.tokenizer import Tokenizer
 
 LENGTHS = "lengths.json"
 SAMPLE = 10_000  # number of pairs whose sentences are counted
+FEW_STRINGS = 30  # of a file that no other has: scores of these would be chance
 MOST_STRINGS = 1000  # of a file, among which one is looked for that no other file has
 CHUNK = 10_000  # pairs per `Chunk` and record batch
 CHUNK_TEXT = 1 << 24  # and approximate characters
@@ -252,17 +253,17 @@ class _Preparation:
         return found
 
     def _by_own_strings(self, files: Mapping[Path, Dataset]) -> list[Path]:
-        """Return files in the order of the hash of a string that no other has; those without one come last."""
+        """Return files in the order of the hash of a string that no other has; those with few of these come last."""
         strings = dict[Path, set[str]]()
         for path, dataset in files.items():
             pairs = islice(read_pairs(dataset, self._data.of(dataset), files=[path]), MOST_STRINGS)
             strings[path] = {pair.source for pair in pairs}
         counts = Counter(chain.from_iterable(strings.values()))
-        keys = dict[Path, tuple[bool, bytes, Path]]()
+        keys = dict[Path, tuple[bool, bool, bytes, Path]]()
         for path, texts in strings.items():
-            own = min((text for text in texts if counts[text] == 1), default="")
-            digest = hashlib.blake2b((own or path.name).encode()).digest()
-            keys[path] = (own == "", digest, path)
+            own = sorted(text for text in texts if counts[text] == 1)
+            digest = hashlib.blake2b((own[0] if own else path.name).encode()).digest()
+            keys[path] = (not own, len(own) < FEW_STRINGS, digest, path)
         return sorted(files, key=keys.__getitem__)
 
     def _pairs_of_files(self) -> dict[SplitDirection, list[Pair]]:

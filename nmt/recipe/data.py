@@ -100,7 +100,7 @@ class Dataset(Settings):
     """For `valid` and `test`: set aside the pairs of this many training sources, chosen by a hash of their text, so
     that no source is on both sides. Also written as `valid: {take: 500}`. With `5 files`: set aside whole files, chosen
     by a hash of a string that no other has, since the strings of one program resemble each other; of their sources,
-    those that no other file has are scored."""
+    those that no other file has are scored. Files with fewer than 30 of these are taken last."""
     languages: tuple[str, ...] | None = Field(None, min_length=1, max_length=2, strict=False)
     """Source and target language of this set, such as [en, fr], or only the target. With `file`, `sacrebleu` and `hub`,
     `source` and `target` may name them instead: {file: en-fr.tsv, target: fr}. Default: `data.source` and

@@ -115,6 +115,16 @@ def test_whole_files_are_set_aside_with_the_sources_that_no_other_has() -> None:
         prepare(recipe(data=take | {"valid": {"take": "5 files"}}), QUIET, 1)
 
 
+def test_files_of_few_strings_are_not_set_aside() -> None:
+    for number in range(12):
+        count = 40 if number < 4 else 2
+        sides = sentences(count, number), sentences(count, number + 20)
+        write(f"po/{number}.tsv", map("\t".join, zip(*sides, strict=True)))
+    take = {"train": [{"file": "po"}], "valid": {"take": "1 file"}, "test": {"take": "2 files"}}
+    prepare(recipe(data=take), QUIET, 1)
+    assert [len(table(split)) for split in ("valid", "test")] == [40, 80]
+
+
 def tmx(path: str, *units: str) -> None:
     """Writes a TMX with units of the languages that each names."""
     texts = (
