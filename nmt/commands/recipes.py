@@ -9,9 +9,11 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
+from unicodedata import combining, normalize
 
 from nmt.checkpoint.reading import AVERAGED
 from nmt.data.corrections import Start, make_corrections
+from nmt.data.folders import DATA
 from nmt.data.from_files import Made, first_line, given_by, make_recipe, mark_of, section
 from nmt.data.shown import is_data
 from nmt.recipe import Recipe, load_with_base
@@ -84,7 +86,10 @@ def find_given(
         f"{made.recipe.training.updates:,} updates" if minutes is None else f"{minutes:g} minute{'s' * (minutes != 1)}"
     )
     say(f"recipe: {path} is written, for {length} of training")
-    say(f"run: {run}/; nmt train {shlex.join(names)} trains it and goes on with it, and so does nmt train {path}")
+    if start:
+        say(f"run: {run}/, until it takes the place of {start}")
+    else:
+        say(f"run: {run}/; nmt train {shlex.join(names)} trains it and goes on with it, and so does nmt train {path}")
     return Given(*load_with_base(path), run)
 
 
@@ -117,8 +122,8 @@ def _next_of(start: str, mark: str) -> Path:
 def _name_for(name: str) -> str:
     """Return the name of the recipe and of the run for files of which `name` is the first.
 
-    It is the file's without endings; with -model behind it if a folder of this name is there that holds something else
-    than a run.
+    It is the file's without endings; with -model behind it if a folder of this name holds something else than a run,
+    as the one of prepared data does.
     """
     path = Path(name)
     stem = path.resolve().name
@@ -127,9 +132,11 @@ def _name_for(name: str) -> str:
     stem = _plain(stem)
     folder = Path(stem)
     is_taken = folder.is_dir() and any(folder.iterdir()) and not (folder / LOCK).exists()
+    is_taken = is_taken or stem == DATA
     return f"{stem}-model" if is_taken else stem
 
 
 def _plain(stem: str) -> str:
-    """Return a name of which a recipe and its data may be called."""
-    return re.sub("[^A-Za-z0-9._-]+", "-", stem).strip("._-") or "pairs"
+    """Return a name of which a recipe and its data may be called: its letters are those of ASCII, without accents."""
+    letters = "".join(each for each in normalize("NFKD", stem) if not combining(each))
+    return re.sub("[^A-Za-z0-9._-]+", "-", letters).strip("._-") or "pairs"

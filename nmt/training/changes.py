@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from operator import attrgetter
+from pathlib import Path
 from typing import Any
 
 from nmt.checkpoint.reading import Bundle
@@ -38,7 +39,7 @@ def changes(checkpoint: Bundle, recipe: Recipe, data: Mapping[str, str]) -> Iter
     if not is_same:
         check_inputs(recipe.data.train, recipe.data)
         problem = f"data: the run in {run} was started with other training files, limits or languages"
-        raise UserError(problem, f"go on from its model in another folder: --out OTHER --set training.init_from={run}")
+        raise UserError(problem, _way_on(checkpoint.recipe, run))
     for section in ("data.augment", "training", "decoding"):
         for key, before, now in _differences(section, checkpoint.recipe, recipe):
             if key in ONLY_AT_START:
@@ -49,6 +50,17 @@ def changes(checkpoint: Bundle, recipe: Recipe, data: Mapping[str, str]) -> Iter
             yield line
     if not checkpoint.is_scored_on(data["dev_set"]):
         yield "changed: data.valid; scores of earlier checkpoints are not compared with those from now on"
+
+
+def _way_on(before: Recipe, run: Path) -> str:
+    """Return a hint on how to go on with other data than a run's, whose recipe it was `before`."""
+    from nmt.data.from_files import first_line
+
+    if before.training.replace_init:
+        return f"it has learned corrections since; the run before them is beside it, as {run}-1 or so: --out {run}-1"
+    if first_line(Path(f"{run}.yaml")):
+        return f"move {run} away to begin anew, or have it learn more: nmt train NEW --set training.init_from={run}"
+    return f"go on from its model in another folder: --out OTHER --set training.init_from={run}"
 
 
 def _differences(section: str, before: Recipe, now: Recipe) -> Iterator[tuple[str, str, str]]:

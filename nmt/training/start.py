@@ -103,9 +103,11 @@ def _open(
         data = fingerprints(inputs)
         for line in changes(resumed, recipe, data):
             console.say(line)
+    was_there = directory(recipe).exists()
     prepared = prepare(recipe, console, threads, of_origin, held)
     if prepared.is_new:
-        console.say(f"data: {prepared.path} was missing or out of date, and is prepared now")
+        reason = "was out of date, and " if was_there else ""
+        console.say(f"data: {prepared.path} {reason}is prepared now")
     for path, problem in damaged.items():
         console.say(f"damaged checkpoint: {problem}; kept as {set_aside(path)}")
     best_score = asdict(BestScore.of(found, data))

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
-from reverse_task import names, shell
+from reverse_task import names, reseal, shell
 
 from nmt.checkpoint.reading import Bundle
 from nmt.checkpoint.writing import KEPT, save_bundle
 from nmt.commands.recipes import Given, find_given
 from nmt.data.corrections import BESIDE
 from nmt.exchange.resolve import resolve
-from nmt.recipe import Recipe
+from nmt.recipe import Recipe, load
 from nmt.system.console import Console
 from nmt.system.errors import UserError
 from nmt.training import succession
@@ -133,3 +134,14 @@ def test_corrections_of_other_languages_and_empty_ones_are_refused() -> None:
     with pytest.raises(UserError, match="is fr-it by the file's name, and ckpts translates a-b"):
         find("fix.fr-it.tsv")
     assert not Path("ckpts-2.yaml").exists()
+
+
+def test_a_corrected_run_says_where_the_one_before_goes_on(nmt: Callable[..., Any]) -> None:
+    recipe = load(Path("ckpts/averaged/recipe.yaml"))
+    corrected = {"replace_init": True, "init_from": "ckpts-1", "minutes": 1.0, "schedule": "linear"}
+    recipe = recipe.model_copy(update={"training": recipe.training.model_copy(update=corrected)})
+    for path in Path("ckpts").glob("step-*"):
+        (path / "recipe.yaml").write_text(recipe.to_yaml())
+        reseal(path)
+    done = nmt("train", "recipe.yaml", "--set", "data.max_length=40")
+    assert "hint: it has learned corrections since; the run before them is beside it" in done.err

@@ -104,3 +104,12 @@ def test_the_folder_of_a_run_keeps_the_name() -> None:
     Path("pairs.en-de").mkdir()
     Path("pairs.en-de", LOCK).touch()
     assert find(TABLE)[0].run == Path("pairs.en-de")
+
+
+@pytest.mark.parametrize(
+    ("name", "run"), [("data.en-de.tsv", "data.en-de"), ("data.tsv", "data-model"), ("Sätze für x.tsv", "Satze-fur-x")]
+)
+def test_runs_are_called_as_their_files_but_not_as_the_folder_of_prepared_data(name: str, run: str) -> None:
+    Path(TABLE).rename(name)
+    given, _ = find(name, overrides=["data.source=en", "data.target=de"])
+    assert given.run == Path(run)
