@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -46,17 +47,22 @@ def preprocess(options: PreprocessOptions) -> None:
     """
     say = options.console.say
     recipe = find_given(options.names, options.overrides, True, False, say).recipe
-    from nmt.data.data_report import read_report
+    from nmt.data.data_report import read_report, summary
     from nmt.data.prepare import prepare
+    from nmt.parsing.linearization import load_tokenizer
     from nmt.report.first_look import write_look
 
     initial = initial_bundle(recipe)
     start = initial.tokenizer() if initial else None
     prepared = prepare(recipe, options.console, threads_in_all(options.threads), start)
+    report = read_report(prepared.path)
     if not prepared.is_new:
         say(f"nothing to do: {prepared.path} is up to date")
+        lines = summary(prepared.path, report, load_tokenizer(prepared.path), recipe.data)
+        for line in islice(lines, 1, None):  # the first says that it is prepared
+            say(line)
     with suppress(UserError):  # prepared data may be read-only
-        say(f"page: {write_look(read_report(prepared.path), recipe.data, prepared.path)}")
+        say(f"page: {write_look(report, recipe.data, prepared.path)}")
 
 
 def train(options: TrainOptions) -> None:

@@ -39,6 +39,9 @@ def test_files_of_pairs_are_looked_at_without_a_training(nmt: Callable) -> None:
     assert "2 pairs that repeat an earlier one" in shown
     assert "valid 10 0 " in shown  # sources that training has, of those set aside
     assert not Path("pairs.en-de").exists()
+    again = nmt("preprocess", "pairs.en-de.tsv").err
+    assert "nothing to do: data/pairs.en-de is up to date" in again
+    assert "1 look untranslated: pairs.en-de.tsv:402" in again
 
 
 @pytest.mark.usefixtures("_pairs")
