@@ -86,7 +86,7 @@ def find_given(
         f"{made.recipe.training.updates:,} updates" if minutes is None else f"{minutes:g} minute{'s' * (minutes != 1)}"
     )
     say(f"recipe: {path} is written, for {length} of training")
-    if start:
+    if made.recipe.training.replace_init and Path(start).is_dir():
         say(f"run: {run}/, until it takes the place of {start}")
     else:
         say(f"run: {run}/; nmt train {shlex.join(names)} trains it and goes on with it, and so does nmt train {path}")

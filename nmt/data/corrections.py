@@ -6,6 +6,7 @@ Of the latter there is more: without it, small models forget within a hundred up
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -169,8 +170,10 @@ def _elsewhere(dataset: Dataset, data: Data) -> Iterator[tuple[str, Any]]:
 
 def _is_here(dataset: Dataset, data: Data) -> bool:
     """Return whether the files of a data set are there."""
-    found = list(input_files(dataset, data))
-    return bool(found) and all(path.is_file() for path in found)
+    with suppress(UserError):
+        found = list(input_files(dataset, data))
+        return bool(found) and all(path.is_file() for path in found)
+    return False
 
 
 def _remembered(dataset: Dataset, data: Data) -> dict[str, Any]:

@@ -6,9 +6,11 @@
 from __future__ import annotations
 
 import json
+import math
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,7 +30,8 @@ ENOUGH = 15_000  # different sources from which on no more are set aside
 VALID = 500  # sources set aside then
 TEST = 1000
 COUNTED = 100_000  # different sources to count at most; it takes seconds
-LEAST_SUBWORDS = 500  # bytes and the letters of most scripts are among them
+LEAST_SUBWORDS = 500
+BYTES = 260  # with control symbols
 MANY_FILES = 10  # translators' files of which one is set aside whole
 
 
@@ -51,6 +54,8 @@ class Size(NamedTuple):
     """Whether these are all, and not only the first"""
     words: int
     """Number of different words on both sides, as spaces separate them"""
+    characters: int
+    """Number of different characters in them"""
     files: int
     """Number of files, if all are translators'"""
 
@@ -77,9 +82,11 @@ def choices(size: Size, base: Recipe) -> list[Choice]:
 
 def _vocabulary(size: Size, base: Recipe) -> Iterator[Choice]:
     """Yield a smaller vocabulary where few words would not fill it, or leave subwords too seldom to be learned."""
-    subwords = max(LEAST_SUBWORDS, size.words // 200 * 100)
+    least = math.ceil((BYTES + 2 * size.characters) / 100) * 100
+    subwords = max(LEAST_SUBWORDS, least, size.words // 200 * 100)
     if size.is_all and subwords < base.tokenizer.vocab_size:
-        yield Choice("tokenizer.vocab_size", subwords, f"half as many as there are different words, {size.words:,}")
+        counts = f"{size.words:,} different words and {size.characters:,} characters"
+        yield Choice("tokenizer.vocab_size", subwords, f"so few, since there are {counts}")
 
 
 def _set_aside(size: Size) -> list[Choice]:
@@ -215,8 +222,9 @@ def count_pairs(recipe: Recipe, most: int, files: int) -> Size:
                 sources.add(pair.source)
                 words.update(pair.source.split(), pair.target.split())
             if len(sources) >= most:
-                return Size(pairs, most, False, len(words), files)
-    return Size(pairs, len(sources), True, len(words), files)
+                return Size(pairs, most, False, len(words), 0, files)
+    characters = len(set(chain.from_iterable(words)))
+    return Size(pairs, len(sources), True, len(words), characters, files)
 
 
 # --- text ---------------------------------------------------------------------------------------------------------

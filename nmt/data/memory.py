@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from nmt.data.pairs import Pair, foreign_language, input_files, read_pairs
 from nmt.formats.bilingual import BilingualFile
@@ -46,6 +46,8 @@ class Remembered(NamedTuple):
     """Whether the source is that of this plural form (msgid for the singular), not of another form of its unit"""
     is_named: bool = False
     """Whether it is of a file that was named as memory, not of training data"""
+    place: int = 0
+    """Place of its data set among those of corrections, which go before what was learned earlier; else 0"""
 
     def fits(self, numbers: Numbers) -> bool:
         """Return whether it can translate the plural form for `numbers`; without numbers, a text that is no plural."""
@@ -54,16 +56,16 @@ class Remembered(NamedTuple):
         is_whole = len(self.numbers) != 1 or len(numbers) == 1  # it may lack the placeholder of its only number
         return not self.numbers or (telling_number(numbers) in self.numbers and is_whole)
 
-    def nearness(self, source: str, context: str, file: str, numbers: Numbers) -> tuple[bool, ...]:
+    def nearness(self, source: str, context: str, file: str, numbers: Numbers) -> tuple[int, ...]:
         """Return a sort key, most important first: how well this translation suits a source.
 
-        Is it a plural like the source? In the same context? From a file named as memory? With an accelerator and final
-        punctuation like the source's? From a file of this name?
+        Is it a plural like the source? In the same context? From a file named as memory? From newer corrections? With
+        an accelerator and final punctuation like the source's? From a file of this name?
         """
         is_of_kind = bool(self.numbers) == bool(numbers)
         has_mark = (self.target != self.bare) == (self.source.strip() != self.key)
         has_end = bool(_END.search(self.bare)) == bool(_END.search(source))
-        return is_of_kind, self.context == context, self.is_named, has_mark, has_end, self.file == file
+        return is_of_kind, self.context == context, self.is_named, -self.place, has_mark, has_end, self.file == file
 
 
 class TranslationMemory:
@@ -76,7 +78,10 @@ class TranslationMemory:
         data: Data,
         trained: Sequence[Dataset] = (),
     ) -> None:
-        """Read what data sets have for `wanted`, those named as memory and those of the training; None means all."""
+        """Read what data sets have for `wanted`, those named as memory and those of the training; None means all.
+
+        With data.memory, what comes first goes before: corrections before what the model was trained on earlier.
+        """
         self._found = defaultdict[str, list[Remembered]](list)
         keys = None
         if wanted is not None:
@@ -85,14 +90,14 @@ class TranslationMemory:
                 keys |= {string.body.strip(), string.text.strip()}
         for dataset in named:
             self._remember(dataset, data, keys, is_named=True)
-        for dataset in trained:
-            self._remember(dataset, data, keys, is_named=False)
+        for place, dataset in enumerate(trained):
+            self._remember(dataset, data, keys, place=place if data.memory else 0)
 
-    def _remember(self, dataset: Dataset, data: Data, keys: Collection[str] | None, is_named: bool) -> None:
+    def _remember(self, dataset: Dataset, data: Data, keys: Collection[str] | None, **about: Any) -> None:
         """Keep the translations of a data set under their keys and sources, if these are among `keys`."""
         for each in _read(dataset, data):
             if each.key and each.target.strip():
-                known = each._replace(is_named=is_named)
+                known = each._replace(**about)
                 for key in {each.key, each.source.strip()}:
                     if keys is None or key in keys:
                         self._found[key].append(known)
@@ -104,14 +109,14 @@ class TranslationMemory:
 
         Of several, it is the one in the same context, if any; else of a named file; else one with an accelerator and an
         end if the source has them; else in a file of this name; else the most frequent one. Of plurals, it is the form
-        for these numbers.
+        for these numbers. Newer corrections go before older ones and what was learned before them.
         """
         found = [each for each in self._found.get(source.strip(), ()) if each.source == source and each.fits(numbers)]
         if not found:
             found = [each for each in self._found.get(key, ()) if each.key == key and each.fits(numbers)]
         counts = Counter(each.target for each in found)
 
-        def rank(each: Remembered) -> tuple[bool | int, ...]:
+        def rank(each: Remembered) -> tuple[int, ...]:
             return *each.nearness(source, context, file, numbers), counts[each.target]
 
         return max(found, key=rank, default=None)

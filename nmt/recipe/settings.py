@@ -316,6 +316,11 @@ class Training(Settings):
         """Whether the learning rate falls to zero."""
         return self.schedule in ("linear", "cosine")
 
+    @property
+    def is_timed(self) -> bool:
+        """Whether the learning rate rises and falls by `minutes`."""
+        return self.falls and self.minutes is not None
+
 
 class Decoding(Settings):
     """Beam search (section 6.1) and sampling; a bundle stores these settings as its defaults."""

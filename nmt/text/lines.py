@@ -80,15 +80,26 @@ def _other_than_text(head: bytes) -> tuple[str, str] | None:
         return "UTF-16, not UTF-8", "iconv -f UTF-16 -t UTF-8"
     nuls = head.count(0)
     text = head.decode("utf-8", "replace")
-    invalid = text.count("\ufffd")
-    if nuls and nuls + invalid > STRAY + len(head) // 50:
+    if nuls and nuls + text.count("\ufffd") > STRAY + len(head) // 50:
         order = "LE" if head[1::2].count(0) > head[::2].count(0) else "BE"
         return "UTF-16 or not text, since it has NUL bytes", f"iconv -f UTF-16{order} -t UTF-8"
-    if invalid - head.count("\ufffd".encode()) > STRAY and all(each <= "\x7f" or each == "\ufffd" for each in text):
-        return "in another encoding than UTF-8, such as Latin-1", "iconv -f LATIN1 -t UTF-8"
+    lines = head.split(b"\n")
+    damaged = sum(_is_damaged(line) for line in lines)
+    others = sum(each > "\x7f" and each != "\ufffd" for each in text)
+    if damaged > max(STRAY, len(lines) // 10, others):
+        return "in another encoding than UTF-8, such as LATIN1 or WINDOWS-1251", "iconv -f ENCODING -t UTF-8"
     if b"\n" not in head and len(LONE.findall(head)) > len(head) // USUAL:
         return "text whose lines end in \\r alone", "tr '\\r' '\\n' <"
     return None
+
+
+def _is_damaged(line: bytes) -> bool:
+    """Return whether a line is not UTF-8."""
+    try:
+        line.decode("utf-8")
+    except UnicodeDecodeError:
+        return True
+    return False
 
 
 def read_lines(path: str | os.PathLike[str]) -> Iterator[str]:

@@ -56,8 +56,9 @@ def _way_on(before: Recipe, run: Path) -> str:
     """Return a hint on how to go on with other data than a run's, whose recipe it was `before`."""
     from nmt.data.from_files import first_line
 
-    if before.training.replace_init:
-        return f"it has learned corrections since; the run before them is beside it, as {run}-1 or so: --out {run}-1"
+    kept = Path(f"{run}-1")
+    if before.training.replace_init and kept.is_dir():
+        return f"it has learned corrections since; the run before them is beside it, as {kept} or so: --out {kept}"
     if first_line(Path(f"{run}.yaml")):
         return f"move {run} away to begin anew, or have it learn more: nmt train NEW --set training.init_from={run}"
     return f"go on from its model in another folder: --out OTHER --set training.init_from={run}"

@@ -77,10 +77,10 @@ def farewell(
 def _warning(recipe: Recipe, step: int, bundle: Bundle) -> str:
     """Say why the output of a run's best checkpoint is poor after `step` updates; empty if it may be good."""
     training = recipe.training
-    has_no_warmup = training.init_from is not None or training.minutes is not None
-    if has_no_warmup and step < FEW_UPDATES:
+    may_end_early = training.init_from is not None or training.is_timed
+    if may_end_early and step < FEW_UPDATES:
         return f"only {step:,} updates: it has hardly learned anything"
-    if not has_no_warmup and step < training.warmup:
+    if not may_end_early and step < training.warmup:
         return f"ended during warm-up ({training.warmup:,} updates): expect poor output"
     if bundle.task.name != "translate" or not bundle.is_poor:
         return ""

@@ -81,7 +81,7 @@ def run_so_far(path: Path, step: int, share: float, training: Training) -> DevCu
         if at is not None and chrf is not None:
             found.append(DevPoint(share * at / step, chrf))
     warmup = share * training.warmup / step
-    if training.minutes is not None:
+    if training.is_timed:
         warmup = min(warmup, RISING)
     return DevCurve(warmup, found)
 

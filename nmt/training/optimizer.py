@@ -45,7 +45,7 @@ def learning_rate(step: int, d_model: int, settings: Training, spent: float = 0.
     scale = settings.learning_rate_scale * d_model**-0.5
     if settings.schedule == "inverse_sqrt":
         return float(scale * min(step**-0.5, step * warmup**-1.5))
-    risen = max(step, warmup * spent / RISING)
+    risen = max(step, warmup * spent / RISING) if settings.is_timed else step
     if risen <= warmup:
         return float(scale * risen * warmup**-1.5)
     peak = scale * warmup**-0.5

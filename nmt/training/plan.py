@@ -169,7 +169,7 @@ def plan_run(recipe: Recipe, device: torch.device, devices: int = 1) -> str:
     rows["time"] += f", at {EFFICIENCY:.0%} of {measured}"
     if plan.pairs:
         rows["epochs"] = f"about {updates * plan.sentences / plan.pairs:.3g} of {plan.pairs:,} pairs"
-    if training.minutes is None and updates < 2 * training.warmup:
+    if not training.is_timed and updates < 2 * training.warmup:
         shorter = f"try a tenth, {max(1, updates // 10):,}, or train longer"
         rows["warning"] = f"training.warmup is {training.warmup:,} of {updates:,} updates: {shorter}"
     width = max(map(len, rows))

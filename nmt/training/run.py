@@ -105,6 +105,9 @@ class Run:
                     self.unscored = resumed.path
         if lengths:
             self.info["lengths"] = lengths.model_dump()
+        before = (resumed.recipe if resumed else recipe).training
+        is_as_long = (before.updates, before.minutes) == (recipe.training.updates, recipe.training.minutes)
+        self.has_forecast = is_as_long and tells(recipe)
         self.sample: DevExample | None = None  # of the newest checkpoint's outputs
         parameters = sum(parameter.numel() for parameter in learner.model.parameters())
         self.budget = self._budget(resumed, parameters)
@@ -358,7 +361,7 @@ class Run:
     def _forecast(self) -> Forecast | None:
         """Return the dev chrF that the run will end with, if its scores so far tell it."""
         step = self.state.step
-        if not tells(self.recipe):
+        if not self.has_forecast:
             return None
         share = max(self.budget.fallen, step / self.recipe.training.updates)
         return forecast(run_so_far(self.out / LOG, step, share, self.recipe.training), known_curves())
@@ -418,7 +421,7 @@ def _said(dev: DevScores, task: Task, expected: Forecast | None, is_best: bool) 
     figures = [f"dev {label} {figure(scores[name])}" for name, label in task.labels.items()]
     figures += [f"{name.removeprefix(of_direction)} {scores[name]:.2f}" for name in scores if of_direction in name]
     if expected:
-        figures.append(str(expected))
+        figures.append(f"{task.label} {expected}")
     if is_best:
         figures.append("best")
     return "  ".join(figures)

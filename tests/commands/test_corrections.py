@@ -44,7 +44,7 @@ def files_of(recipe: Recipe) -> list[tuple[str | None, float]]:
 
 def test_corrections_are_learned_with_as_much_from_before_and_can_be_taken_back(tmp_path: Path) -> None:
     before = names(Path("ckpts"))
-    Path("other.tsv").write_text("z z\ty y\n")
+    Path("other.tsv").write_text("z z\ty y\na b c c\twrong\na b c c\twrong\n")
     done = shell(f"{COMMAND} --set training.updates=30 --set 'data.memory=[{{file: other.tsv}}]'", tmp_path)
     said = done.stderr.decode()
     assert done.returncode == 0, said
@@ -52,9 +52,11 @@ def test_corrections_are_learned_with_as_much_from_before_and_can_be_taken_back(
     assert "accepted: dev chrF2" in said
     assert "; ckpts is the new model, ckpts-1 the one before" in said
     assert names(Path("ckpts-1")) == before
-    Path("app.po").write_text('msgid ""\nmsgstr "Language: b\\n"\n\nmsgid "z z"\nmsgstr ""\n')
+    header = 'msgid ""\nmsgstr "Language: b\\n"\n'
+    Path("app.po").write_text(f'{header}\nmsgid "z z"\nmsgstr ""\n\nmsgid "a b c c"\nmsgstr ""\n')
     assert shell("nmt translate --model ckpts --input app.po --output done.po", tmp_path).returncode == 0
     assert 'msgstr "y y"' in Path("done.po").read_text()
+    assert 'msgstr "c c b a"' in Path("done.po").read_text()  # a correction, not what other sets have more often
     back = said.partition("to take it back: ")[2].splitlines()[0]
     assert shell(back, tmp_path).returncode == 0
     assert names(Path("ckpts")) == before
@@ -143,5 +145,6 @@ def test_a_corrected_run_says_where_the_one_before_goes_on(nmt: Callable[..., An
     for path in Path("ckpts").glob("step-*"):
         (path / "recipe.yaml").write_text(recipe.to_yaml())
         reseal(path)
+    Path("ckpts-1").mkdir()
     done = nmt("train", "recipe.yaml", "--set", "data.max_length=40")
     assert "hint: it has learned corrections since; the run before them is beside it" in done.err

@@ -198,11 +198,12 @@ def test_files_that_do_not_say_enough_are_refused(names: Sequence[str], problem:
 @pytest.mark.parametrize(
     ("size", "vocabulary", "takes"),
     [
-        (Size(3000, 3000, True, 20_000, 0), [], [100, 200]),
-        (Size(3000, 3000, True, 4690, 0), [2300], [100, 200]),
-        (Size(300, 300, True, 90, 0), [500], [10, 20]),
-        (Size(200_000, 100_000, False, 9000, 0), [], [500, 1000]),
-        (Size(9000, 1000, False, 9000, 222), [], ["3 files", "3 files"]),
+        (Size(3000, 3000, True, 20_000, 90, 0), [], [100, 200]),
+        (Size(3000, 3000, True, 4690, 90, 0), [2300], [100, 200]),
+        (Size(300, 300, True, 90, 30, 0), [500], [10, 20]),
+        (Size(3000, 3000, True, 3100, 1500, 0), [3300], [100, 200]),
+        (Size(200_000, 100_000, False, 9000, 0, 0), [], [500, 1000]),
+        (Size(9000, 1000, False, 9000, 0, 222), [], ["3 files", "3 files"]),
     ],
 )
 def test_vocabulary_and_what_is_set_aside_suit_what_there_is(
@@ -212,11 +213,19 @@ def test_vocabulary_and_what_is_set_aside_suit_what_there_is(
     assert [choice.value for choice in choices(size, base)] == [*vocabulary, *([{"take": take}] for take in takes)]
 
 
-def test_few_pairs_fill_their_vocabulary(nmt: Callable[..., Any]) -> None:
-    write("few.en-de.tsv")
-    done = nmt("preprocess", "few.en-de.tsv")
+@pytest.mark.parametrize("has_spaces", [True, False])
+def test_few_pairs_fill_their_vocabulary(nmt: Callable[..., Any], has_spaces: bool) -> None:
+    rows = PAIRS
+    if not has_spaces:  # each with ideographs of its own
+        rows = [
+            (pair[0], "".join(chr(0x4E00 + 4 * number + each) for each in range(4)) * 3)
+            for number, pair in enumerate(PAIRS)
+        ]
+    write("few.en-xx.tsv".replace("xx", "de" if has_spaces else "zh"), rows)
+    name = "few.en-de" if has_spaces else "few.en-zh"
+    done = nmt("preprocess", f"{name}.tsv")
     assert done.code == 0, done.err
-    assert load(Path("few.en-de.yaml"), ()).tokenizer.vocab_size == 500
+    assert load(Path(f"{name}.yaml"), ()).tokenizer.vocab_size == (500 if has_spaces else 2300)
 
 
 def test_headers_name_languages_in_themselves() -> None:
@@ -228,6 +237,6 @@ def test_headers_name_languages_in_themselves() -> None:
 
 def test_text_in_another_encoding_is_refused() -> None:
     Path("x.en-de.tsv").write_bytes("".join(f"{source}\t{target}\n" for source, target in PAIRS).encode("latin-1"))
-    with pytest.raises(UserError, match=r"x\.en-de\.tsv: is in another encoding than UTF-8, such as Latin-1") as caught:
+    with pytest.raises(UserError, match=r"x\.en-de\.tsv: is in another encoding than UTF-8, such as LATIN1") as caught:
         make_recipe(["x.en-de.tsv"], Path("x.yaml"), ())
-    assert caught.value.hint == "make it text in UTF-8, by: iconv -f LATIN1 -t UTF-8 FILE > NEW"
+    assert caught.value.hint == "make it text in UTF-8, by: iconv -f ENCODING -t UTF-8 FILE > NEW"

@@ -100,6 +100,7 @@ def test_page_translates_in_a_browser(page: Path, width: int) -> None:
         tab.keyboard.insert_text(f"\n\n{sentence(3)}")
         tab.locator("#status", has_text="translated.").wait_for()
         tab.locator("#result .line").nth(3).locator("button").first.wait_for()
+        assert tab.evaluate("document.querySelector('#result .line:nth-child(3) br') !== null")
         assert tab.evaluate("drawn.isConnected")  # a line that has not changed is not drawn anew
         assert tab.locator("#result .line").nth(2).bounding_box()["height"] > 10  # the empty one
         assert tab.evaluate("translation()").count("\n") == 3

@@ -69,7 +69,7 @@ def test_the_scores_so_far_are_those_on_the_present_development_set(tmp_path: Pa
     (tmp_path / "log").write_text("".join(json.dumps(row) + "\n" for row in rows))
     found = run_so_far(tmp_path / "log", 400, 0.5, Training(warmup=160))
     assert found == DevCurve(0.2, [DevPoint(0.25, 30.0), DevPoint(0.5, 40.0)])
-    assert run_so_far(tmp_path / "log", 400, 0.5, Training(warmup=160, minutes=9)).warmup == 0.1
+    assert run_so_far(tmp_path / "log", 400, 0.5, Training(warmup=160, minutes=9, schedule="linear")).warmup == 0.1
 
 
 def test_the_curves_of_the_package_are_whole() -> None:

@@ -29,10 +29,12 @@ function begun(lines, parts) {
     const key = keyOf({source, parts: parts[index]});
     const same = before.get(key);
     before.delete(key);
-    return same ?? {source, parts: parts[index], drawn: element("div", {className: "line"}), isStale: true};
+    return same ?? {source, parts: parts[index], drawn: element("div", {className: "line", dir: "auto"}), isStale: true};
   });
-  if (!allParts().some((part) => part.text === text.chosen?.text)) choose(null);
+  if (!allParts().some((part) => part.key === text.chosen?.key)) choose(null);
+  const focused = document.activeElement;
   byId("result").replaceChildren(...text.lines.map(({drawn}) => drawn));
+  if (focused !== document.activeElement) focused.focus({preventScroll: true});  // of a line that stays
   draw();
 }
 
@@ -88,7 +90,8 @@ function draw() {
     if (!line.isStale) continue;
     const focused = [...line.drawn.querySelectorAll("button")].indexOf(document.activeElement);
     const between = gaps(line.source, line.parts, textsOf(line));
-    line.drawn.replaceChildren(...line.parts.flatMap((part, at) => [between[at], partElement(part)]), between.at(-1));
+    const end = line.parts.length ? between.at(-1) : element("br");  // which an empty line is copied by
+    line.drawn.replaceChildren(...line.parts.flatMap((part, at) => [between[at], partElement(part)]), end);
     line.isStale = false;
     line.drawn.querySelectorAll("button")[focused]?.focus({preventScroll: true});
   }
@@ -115,7 +118,7 @@ function partElement(part) {
     end = start + word.length;
   });
   const rest = lacking.length ? element("span", {className: "lacks"}, ` (lacks: ${lacking.join(", ")})`) : "";
-  const made = element("span", {className: part.text === text.chosen?.text ? "part chosen" : "part"}, ...pieces, whole.slice(end), rest);
+  const made = element("span", {className: part.key === text.chosen?.key ? "part chosen" : "part"}, ...pieces, whole.slice(end), rest);
   made.part = part;
   return made;
 }
@@ -131,16 +134,16 @@ const translation = () => text.lines.map((line) => {
 
 /** Shows a part's other translations, if `withOthers`, and what the model attends to; null shows nothing. */
 function choose(part, withOthers = false) {
-  const isOther = part?.text !== text.chosen?.text;
+  const isOther = part?.key !== text.chosen?.key;
   text.chosen = part;
   byId("chosen").hidden = !part;
-  byId("result").querySelectorAll(".part").forEach((each) => each.classList.toggle("chosen", each.part.text === part?.text));
+  byId("result").querySelectorAll(".part").forEach((each) => each.classList.toggle("chosen", each.part.key === part?.key));
   if (isOther) byId("others").replaceChildren();
   if (!part || !withOthers) return;
   tell("Searching for other translations …");
   const beam = Math.max(5, content.values.decoding.beam);
   ask({kind: "others", ids: part.ids, direction: text.direction, beam}, ({outputs}) => {
-    if (part.text !== text.chosen?.text) return;
+    if (part.key !== text.chosen?.key) return;
     byId("others").replaceChildren(...outputs.map((output) => other(part, output)));
     tell(`${outputs.length} translations of this sentence are listed.`);
   });
@@ -163,7 +166,7 @@ let looked = "";  // what the picture shows
 /** Shows what the model attended to while it wrote a part's translation, with one of its words chosen, if any. */
 function attend(part, word) {
   choose(part);
-  const key = `${part.text}\n${part.output.text}`;
+  const key = `${part.key}\n${part.output.text}`;
   const pick = () => {
     const added = page.sentences[0].target_out.words.length - 1 - part.output.words.length;  // symbols of languages
     Object.assign(state, {kind: state.kind === "encoder" ? "cross" : state.kind, unit: "words", hovered: null});
@@ -175,7 +178,7 @@ function attend(part, word) {
     return;
   }
   ask({kind: "attention", ids: part.ids, output: part.output.ids, direction: text.direction}, ({described, bytes}) => {
-    if (part.text !== text.chosen?.text) return;
+    if (part.key !== text.chosen?.key) return;
     looked = key;
     page.sentences = [described];
     inflated.set(0, bytes);
