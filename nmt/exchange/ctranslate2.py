@@ -20,7 +20,7 @@ from nmt.recipe import Model, Recipe
 from nmt.system.device import check_room, host_memory
 from nmt.system.errors import UserError
 from nmt.system.files import whole_directory, whole_file
-from nmt.text.language_codes import NAMES
+from nmt.text.language_codes import NAMES, Language
 from nmt.text.tokenizer import SPM
 
 Array = NDArray[np.float32]
@@ -212,8 +212,10 @@ def export_package(bundle: Bundle, path: Path, quantization: str, licence: str |
 
 
 def _argos_code(code: str) -> str:
-    """Return the code of a language in packages, such as pb for pt-BR."""
-    return str(NAMES["codes"].get(code.lower(), code.lower()))
+    """Return the code of a language in packages, such as pb for pt-BR, pt_BR and por_BR."""
+    language = Language.of(code)
+    tag = (language.tag if language.is_known else code).lower()
+    return str(NAMES["codes"].get(tag, tag))
 
 
 def check_packageable(bundle: Bundle) -> None:

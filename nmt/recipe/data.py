@@ -234,7 +234,7 @@ class Data(Settings):
 
     name: str = Field(pattern=NAME)
     """Name of the prepared data, stored in data/NAME. Default: the recipe's name, or that of the recipe it `extends` if
-    it changes neither data nor tokenizer."""
+    it changes nothing of both but `augment`."""
     root: str = "."
     """Folder that file names are relative to; itself relative to the working directory."""
     source: str = Field(min_length=1)

@@ -181,7 +181,7 @@ class Training(Settings):
     `average_last` checkpoints and its score. If time does not suffice, updates and the last checkpoint come
     before scores; what is left out is said. A validation is left out if it takes over about a tenth of the time."""
     batch_tokens: int = Field(25_000, ge=1, le=MOST_TOKENS)
-    """Maximum tokens on each side of an update, including `</s>` but not padding; a longer pair forms its own."""
+    """Maximum tokens on each side of an update, including `</s>` but not padding; with `data.augment`, a tenth more."""
     device_tokens: int | None = Field(None, ge=1, le=MOST_TOKENS)
     """Maximum tokens on each side of a device's micro-batch, including padding; a longer pair forms its own. An update
     accumulates gradients over micro-batches. Default: 4,096 over the processes of a CPU, but at least 512 each; on a

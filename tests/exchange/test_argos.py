@@ -99,6 +99,7 @@ def test_a_newer_package_replaces_an_older_one_with_another_vocabulary(tmp_path:
     ("source", "target", "expected"),
     [
         ("pt-BR", "zh-Hant", ("pb", "Portuguese (Brazil)", "zt", "Chinese (traditional)")),
+        ("pt_BR", "zho_Hant", ("pb", "Portuguese (Brazil)", "zt", "Chinese (traditional)")),
         ("zh", "hsb", ("zh", "Chinese", "hsb", "hsb")),
         ("../../en", "/de", ("../../en", "../../en", "/de", "/de")),
     ],
