@@ -28,6 +28,8 @@ def read(path: Path, warmup: int) -> list[DevCurve]:
     curves = []
     for row in map(json.loads, path.read_text().splitlines()):
         updates = row["step"]
+        if updates < forecast.SHORTEST:
+            continue
         scores = [DevPoint(each["step"] / updates, each["valid_chrf"]) for each in (*row["curve"], row)]
         curves.append(DevCurve(warmup / updates, scores, row["name"].partition("-")[0]))
     return curves

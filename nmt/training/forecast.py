@@ -21,6 +21,7 @@ from nmt.training.log import read_lines
 from nmt.training.optimizer import RISING
 
 LAST = 0.95  # share of a run after which its own scores say enough
+SHORTEST = 2000  # updates of a whole run; shorter ones still rise fast at a share at which these level off
 FEWEST = 4  # runs that a forecast follows from
 EIGHT_OF_TEN = 1.28  # standard deviations on both sides of the mean
 

@@ -34,7 +34,7 @@ from nmt.training.dev_outputs import DevExample, Samples
 from nmt.training.directory import ABOUT, about_run
 from nmt.training.distributed import MILLION, Group, Requests, stop_requests
 from nmt.training.farewell import farewell
-from nmt.training.forecast import Forecast, forecast, known_curves, run_so_far, tells
+from nmt.training.forecast import SHORTEST, Forecast, forecast, known_curves, run_so_far, tells
 from nmt.training.learner import Learner
 from nmt.training.log import LOG, forget_after
 from nmt.training.optimizer import count_moments
@@ -361,9 +361,9 @@ class Run:
     def _forecast(self) -> Forecast | None:
         """Return the dev chrF that the run will end with, if its scores so far tell it."""
         step = self.state.step
-        if not self.has_forecast:
-            return None
         share = max(self.budget.fallen, step / self.recipe.training.updates)
+        if not self.has_forecast or step < SHORTEST * share:
+            return None
         return forecast(run_so_far(self.out / LOG, step, share, self.recipe.training), known_curves())
 
     def _measure(self, progress: Progress) -> None:
