@@ -74,7 +74,7 @@ def check_outputs(bundle: Bundle, folder: Path, beam: int, tolerance: float) -> 
     same = 0
     for number, (found, *_) in engine.search(Pile(sources), 1):
         text, score = best[number]
-        rounding = max(tolerance, 2e-5 * abs(score))  # Marian prints six digits
+        rounding = max(tolerance, 5e-5 * abs(score))  # Marian prints six digits, and both add up in fp32
         assert found.score >= score - rounding
         if text == tokenizer.target.decode(found.ids):
             assert found.score <= score + rounding
