@@ -132,8 +132,7 @@ def _name_for(name: str) -> str:
     stem = _plain(stem)
     folder = Path(stem)
     is_taken = folder.is_dir() and any(folder.iterdir()) and not (folder / LOCK).exists()
-    is_taken = is_taken or stem == DATA
-    return f"{stem}-model" if is_taken else stem
+    return f"{stem}-model" if is_taken or stem == DATA else stem
 
 
 def _plain(stem: str) -> str:

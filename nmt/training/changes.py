@@ -58,7 +58,7 @@ def _way_on(before: Recipe, run: Path) -> str:
 
     kept = Path(f"{run}-1")
     if before.training.replace_init and kept.is_dir():
-        return f"it has learned corrections since; the run before them is beside it, as {kept} or so: --out {kept}"
+        return f"it has learned corrections since; to go on with the run before them: --out {kept}"
     if first_line(Path(f"{run}.yaml")):
         return f"move {run} away to begin anew, or have it learn more: nmt train NEW --set training.init_from={run}"
     return f"go on from its model in another folder: --out OTHER --set training.init_from={run}"

@@ -147,4 +147,4 @@ def test_a_corrected_run_says_where_the_one_before_goes_on(nmt: Callable[..., An
         reseal(path)
     Path("ckpts-1").mkdir()
     done = nmt("train", "recipe.yaml", "--set", "data.max_length=40")
-    assert "hint: it has learned corrections since; the run before them is beside it" in done.err
+    assert "hint: it has learned corrections since; to go on with the run before them: --out ckpts-1" in done.err
