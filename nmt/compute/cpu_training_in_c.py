@@ -65,12 +65,13 @@ class TrainingInC(TrainingOnCPU):
         functions = self.functions
         return _AddNorm.apply(functions, x, y, p, norm.weight, norm.bias, norm.eps)  # type: ignore[no-any-return, no-untyped-call]
 
-    def exponentials_(self, logits: Tensor) -> tuple[Tensor, Tensor]:
-        if logits.dtype != torch.float32:
-            return super().exponentials_(logits)
-        maxima, totals = logits.new_empty((2, len(logits), 1))
-        self.functions.nmt_exponentials(*logits.shape, *pointers(logits, maxima, totals), *threads())
-        return maxima, totals
+    def exponentials(self, logits: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
+        in_bf16 = logits.dtype == torch.bfloat16
+        if dtype != torch.float32 or not (in_bf16 or logits.dtype == dtype):
+            return super().exponentials(logits, dtype)
+        maxima, totals = logits.new_empty((2, len(logits), 1), dtype=dtype)
+        self.functions.nmt_exponentials(*logits.shape, in_bf16, *pointers(logits, maxima, totals), *threads())
+        return logits, maxima, totals
 
 
 class TrainingByNmt(ByNmt, TrainingInC):

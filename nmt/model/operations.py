@@ -145,20 +145,25 @@ class Operations:
         the row totals (chunk, 1), both unrounded; Σ −log p(target) (); and Σ logsumexp(logits) (). Both sums leave out
         targets of `PADDING`. When compiled, this reads the logits twice and writes the exponentials once.
         """
-        logits = self.linear(states, weight).to(dtype)
-        target_logits = logits.gather(-1, targets)
-        maxima, totals = self.exponentials_(logits)  # from here on, `logits` holds the exponentials
+        logits = self.linear(states, weight)
+        target_logits = logits.gather(-1, targets).to(dtype)
+        exponentials, maxima, totals = self.exponentials(logits, dtype)
         log_totals = totals.log() + maxima
         target_exponentials = (target_logits - maxima).exp()
         counted = targets.ne(PADDING)
         nll = (log_totals - target_logits).where(counted, 0.0).sum()
         log_total = log_totals.where(counted, 0.0).sum()
-        return logits.to(weight.dtype), target_exponentials, totals, nll, log_total
+        return exponentials, target_exponentials, totals, nll, log_total
 
-    def exponentials_(self, logits: Tensor) -> tuple[Tensor, Tensor]:
-        """Replace logits (rows, vocabulary) by exp(logits − maximum); return maxima and totals of rows (rows, 1)."""
-        maxima = logits.amax(-1, keepdim=True)
-        return maxima, logits.sub_(maxima).exp_().sum(-1, keepdim=True)
+    def exponentials(self, logits: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
+        """Return exp(logits − maximum), maybe in the memory of `logits` (rows, vocabulary), and in their dtype.
+
+        Return also, in `dtype`, the maxima of rows (rows, 1) and the totals of exponentials not yet rounded (rows, 1).
+        """
+        wide = logits.to(dtype)
+        maxima = wide.amax(-1, keepdim=True)
+        totals = wide.sub_(maxima).exp_().sum(-1, keepdim=True)
+        return wide.to(logits.dtype), maxima, totals
 
     def product(self, a: Tensor, b: Tensor, scale: float = 1.0, bias: Tensor | None = None) -> Tensor:
         """Return scale · a b + bias for two matrices, without a gradient."""

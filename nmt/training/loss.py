@@ -73,7 +73,9 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
             if is_rounded:
                 # A confident model's p − 1 would be lost in rounding: subtract the target here, before rounding.
                 less = of_targets - (1.0 - smoothing) * totals
-                exponentials.scatter_(-1, chunk_targets, less.to(product_dtype))
+                every_row = torch.arange(len(chunk), device=chunk.device)
+                # Not scatter_, which on a CPU copies all of a matrix in bf16
+                exponentials.index_put_((every_row, chunk_targets[:, 0]), less[:, 0].to(product_dtype))
             if states_grad is not None:
                 sums = operations.product(exponentials, cast_weight)  # (chunk, d_model)
                 torch.div(sums, totals, out=states_grad[begin:end])

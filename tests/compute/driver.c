@@ -454,7 +454,7 @@ static void check_residual(int64_t rows, int64_t width, float scale) {
     for (int64_t i = 0; i < parts * 2 * width && isfinite(scale); i++)
         expect(isfinite(sums[i]), "partial sums", rows, width);
     float *logits = copied(size, x), *maxima = filled(rows, 0), *totals = filled(rows, 0);
-    nmt_exponentials(rows, width, logits, maxima, totals, run_in_turn, 2);
+    nmt_exponentials(rows, width, 0, logits, maxima, totals, run_in_turn, 2);
     for (int64_t i = 0; i < size && isfinite(scale); i++)
         expect(close_to(logits[i], exp((double)x[i] - maxima[i / width])), "nmt_exponentials", rows, width);
 }

@@ -198,7 +198,18 @@ def test_a_hidden_position_has_no_influence(functions: CDLL) -> None:
 @pytest.mark.parametrize("width", [1, 16, 37, 1000])
 def test_exponentials_of_logits(functions: CDLL, width: int) -> None:
     logits = 30 * numbers(5, width)
-    found, expected = logits.clone(), logits.double()
-    sums = TrainingInC(functions).exponentials_(found)
-    for mine, right in zip((*sums, found), (*PLAIN.exponentials_(expected), expected), strict=True):
-        torch.testing.assert_close(mine.double(), right, rtol=1e-6, atol=1e-7)
+    found = TrainingInC(functions).exponentials(logits.clone(), torch.float32)
+    right = PLAIN.exponentials(logits.double(), torch.float64)
+    for mine, other in zip(found, right, strict=True):
+        torch.testing.assert_close(mine.double(), other, rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("width", [1, 16, 37, 1000])
+def test_exponentials_of_logits_in_bf16_are_rounded_after_they_are_summed(functions: CDLL, width: int) -> None:
+    logits = 30 * numbers(5, width)
+    rounded = logits.bfloat16()
+    operations = TrainingInC(functions)
+    found, *sums = operations.exponentials(rounded.clone(), torch.float32)
+    right, *right_sums = operations.exponentials(rounded.float(), torch.float32)
+    assert torch.equal(found, right.bfloat16())
+    assert all(torch.equal(*pair) for pair in zip(sums, right_sums, strict=True))

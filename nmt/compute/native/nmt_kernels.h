@@ -12,7 +12,7 @@
 #include <stdint.h>
 
 /* Increment this whenever a function's behaviour or arguments change: libraries of other versions are ignored. */
-#define NMT_KERNELS_VERSION 11
+#define NMT_KERNELS_VERSION 12
 
 #if defined(_WIN32)
 #define EXPORTED __declspec(dllexport)
@@ -175,9 +175,10 @@ EXPORTED void nmt_residual_gradients(int64_t rows, int64_t width, const float *t
     const float *weight, const float *total_grad, const float *norm_grad, int64_t seed, int32_t bound, float scale,
     float *x_grad, float *z_grad, float *partial_sums, nmt_run_in_threads *parallel, int32_t threads);
 
-/* Replace each row of logits (rows, width) by e^(logit - maximum), whose sum is the row's `total`. */
-EXPORTED void nmt_exponentials(int64_t rows, int64_t width, float *logits, float *maxima, float *totals,
-    nmt_run_in_threads *parallel, int32_t threads);
+/* Replace each row of logits (rows, width), in fp32 or bf16, by e^(logit - maximum), whose sum before rounding is the
+ * row's `total`. */
+EXPORTED void nmt_exponentials(int64_t rows, int64_t width, int32_t in_bf16, void *logits, float *maxima,
+    float *totals, nmt_run_in_threads *parallel, int32_t threads);
 
 /* --- short_attention.c: attention in training -------------------------------------------------------------------- */
 

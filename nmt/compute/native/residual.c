@@ -128,32 +128,43 @@ void nmt_residual_gradients(int64_t rows, int64_t width, const float *total, con
 typedef struct {
     items shared;
     int64_t width;
-    float *logits, *maxima, *totals;
+    char *logits;
+    float *maxima, *totals;
 } exponentials;
 
-static void find_exponentials(void *shared) {
-    exponentials *p = shared;
-    int64_t row, end, whole = p->width / LANES * LANES;
+/* Compute them for logits in fp32 or bf16, which is a compile-time constant. */
+INLINE void find_exponentials(exponentials *p, vector (*from)(const char *), void (*to)(char *, vector), int64_t size) {
+    int64_t row, end, step = LANES * size, whole = p->width / LANES * step, rest = p->width % LANES * size;
     while (take(&p->shared, &row, &end))
         for (; row < end; row++) {
-            float *x = p->logits + row * p->width, last[LANES];
-            vector highest = broadcast(-__builtin_inff()), totals = {0};
-            for (int i = 0; i < LANES; i++) last[i] = whole + i < p->width ? x[whole + i] : -__builtin_inff();
-            for (int64_t i = 0; i < whole; i += LANES) highest = larger(load(x + i), highest);
-            float maximum = largest(larger(load(last), highest));
-            for (int64_t i = 0; i < whole; i += LANES) {
-                vector e = exponential(load(x + i) - broadcast(maximum));
-                store(x + i, e);
+            char *x = p->logits + row * p->width * size, last[LANES * sizeof(float)];
+            to(last, broadcast(-__builtin_inff()));
+            __builtin_memcpy(last, x + whole, (unsigned)rest);
+            vector highest = from(last), totals = {0};
+            for (int64_t i = 0; i < whole; i += step) highest = larger(from(x + i), highest);
+            float maximum = largest(highest);
+            for (int64_t i = 0; i < whole; i += step) {
+                vector e = exponential(from(x + i) - broadcast(maximum));
+                to(x + i, e);
                 totals += e;
             }
-            store(last, exponential(load(last) - broadcast(maximum)));
-            copy(p->width - whole, last, x + whole);
-            p->maxima[row] = maximum, p->totals[row] = sum(totals + load(last));
+            vector e = exponential(from(last) - broadcast(maximum));
+            to(last, e);
+            __builtin_memcpy(x + whole, last, (unsigned)rest);
+            p->maxima[row] = maximum, p->totals[row] = sum(totals + e);
         }
 }
 
-void nmt_exponentials(int64_t rows, int64_t width, float *logits, float *maxima, float *totals,
+INLINE vector from_fp32(const char *x) { return load((const float *)x); }
+
+INLINE void to_fp32(char *x, vector values) { store((float *)x, values); }
+
+static void find_in_fp32(void *shared) { find_exponentials(shared, from_fp32, to_fp32, 4); }
+
+static void find_in_bf16(void *shared) { find_exponentials(shared, load_bf16, store_bf16, 2); }
+
+void nmt_exponentials(int64_t rows, int64_t width, int32_t in_bf16, void *logits, float *maxima, float *totals,
     nmt_run_in_threads *parallel, int32_t threads) {
     exponentials p = {{rows, 16, 0}, width, logits, maxima, totals};
-    in_threads(find_exponentials, &p, 8 * rows * width, parallel, threads);
+    in_threads(in_bf16 ? find_in_bf16 : find_in_fp32, &p, 8 * rows * width, parallel, threads);
 }

@@ -29,6 +29,19 @@ INLINE vector load(const float *from) { return *(const vector *)from; }
 
 INLINE void store(float *to, vector values) { *(vector *)to = values; }
 
+/* Numbers in bf16 are the upper halves of fp32 numbers. */
+typedef uint16_t halves __attribute__((vector_size(LANES * 2), aligned(2), may_alias));
+
+INLINE vector load_bf16(const char *from) {
+    return (vector)(__builtin_convertvector(*(const halves *)from, naturals) << 16);
+}
+
+/* Round to the nearest number, and of two to the even one; not for NaN. */
+INLINE void store_bf16(char *to, vector values) {
+    naturals bits = (naturals)values;
+    *(halves *)to = __builtin_convertvector((bits + 0x7fff + (bits >> 16 & 1)) >> 16, halves);
+}
+
 INLINE void copy(int64_t width, const float *from, float *to) {
     int64_t i = 0;
     for (; i + LANES <= width; i += LANES) store(to + i, load(from + i));
