@@ -4,7 +4,8 @@
     python benchmarks/curves.py OUT/results.jsonl ... [--write]
 
 A trial's name begins with its kind of data, such as `captions-5k`: to forecast a run, only runs on other kinds are used
-here. `training.warmup` is that of the recipe laptop. `--write` replaces nmt/training/curves.json.
+here. `training.warmup` is that of the recipe laptop. How many words there are to train on is in the data that the trials
+have prepared. `--write` replaces nmt/training/curves.json.
 """
 
 from __future__ import annotations
@@ -14,25 +15,35 @@ import json
 import statistics
 from pathlib import Path
 
+from nmt.data.corpus import TARGET_WORDS
+from nmt.data.data_report import training_figures
 from nmt.recipe.loading import load
 from nmt.recipe.yaml_files import shipped_recipes
 from nmt.training import forecast
-from nmt.training.forecast import DevCurve, DevPoint
+from nmt.training.forecast import Amount, DevCurve, DevPoint
 
 PLACE = Path(forecast.__file__).with_name("curves.json")
 SHARES = (0.125, 0.25, 0.375, 0.5, 0.625, 0.75, 0.875)
 
 
 def read(path: Path, warmup: int) -> list[DevCurve]:
-    """Return the curves of the trials in a file of results."""
+    """Return the curves of the trials in a file of results; of short ones, only their ends."""
     curves = []
     for row in map(json.loads, path.read_text().splitlines()):
         updates = row["step"]
-        if updates < forecast.SHORTEST:
-            continue
-        scores = [DevPoint(each["step"] / updates, each["valid_chrf"]) for each in (*row["curve"], row)]
-        curves.append(DevCurve(warmup / updates, scores, row["name"].partition("-")[0]))
+        scored = [*row["curve"], row] if updates >= forecast.SHORTEST else [row]
+        scores = [DevPoint(each["step"] / updates, each["valid_chrf"]) for each in scored]
+        data = load(path.parent / row["name"] / "run" / "recipe.yaml").data
+        words = training_figures(path.parent / "data" / (data.name or ""))[TARGET_WORDS]
+        amount = Amount(words, row["tokens"])
+        curves.append(DevCurve(warmup / updates, scores, row["name"].partition("-")[0], amount))
     return curves
+
+
+def show(when: str, errors: list[float], inside: int) -> None:
+    """Print how far forecasts of that time are off, and how many runs end inside their margins."""
+    middle, worst = statistics.median(errors), max(errors)
+    print(f"{when}: off by {middle:.2f} in the median, {worst:.2f} at most; {inside} of {len(errors)} end inside")
 
 
 def main() -> None:
@@ -43,6 +54,14 @@ def main() -> None:
     options = parser.parse_args()
     warmup = load(shipped_recipes()["laptop"]).training.warmup
     curves = [curve for path in options.results for curve in read(path, warmup)]
+    errors, inside = list[float](), 0
+    for curve in curves:
+        assert curve.amount is not None
+        others = [other for other in curves if other.family != curve.family]
+        before = forecast.forecast_before(curve.amount, others)
+        errors.append(abs(before.chrf - curve.scores[-1].chrf))
+        inside += errors[-1] <= before.margin
+    show("before the start", errors, inside)
     for share in SHARES:
         errors, inside = list[float](), 0
         for curve in curves:
@@ -53,14 +72,13 @@ def main() -> None:
                 errors.append(abs(found.chrf - curve.scores[-1].chrf))
                 inside += errors[-1] <= found.margin
         if errors:
-            middle, worst = statistics.median(errors), max(errors)
-            held = f"{inside} of {len(errors)} end inside"
-            print(f"after {share:6.1%}: off by {middle:.2f} in the median, {worst:.2f} at most; {held}")
+            show(f"after {share:6.1%}", errors, inside)
     if options.write:
         rows = [
             {
                 "family": curve.family,
                 "warmup": round(curve.warmup, 4),
+                "amount": curve.amount,
                 "scores": [[round(score.share, 4), round(score.chrf, 2)] for score in curve.scores],
             }
             for curve in curves

@@ -59,18 +59,17 @@ def figures_of(report: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, A
     return found
 
 
-def training_pairs(prepared: Path) -> int | None:
-    """Return the number of training pairs kept; None if nothing is prepared."""
+def training_figures(prepared: Path) -> dict[str, Any]:
+    """Return what the report says of the training split; nothing if nothing is prepared."""
     if not (prepared / REPORT).exists():
-        return None
-    return int(read_report(prepared)["train"]["kept"])
+        return {}
+    train: dict[str, Any] = read_report(prepared)["train"]
+    return train
 
 
 def mean_lengths(prepared: Path) -> tuple[float, float] | None:
     """Return the mean source and target length of the training split; None if nothing is prepared."""
-    if not (prepared / REPORT).exists():
-        return None
-    train = read_report(prepared)["train"]
+    train = training_figures(prepared)
     source = train.get(MEAN_SOURCE)
     target = train.get(MEAN_TARGET)
     return (source, target) if source and target else None

@@ -1,7 +1,8 @@
-"""The dev chrF that a translator will have at the end of its run, from its scores so far.
+"""The dev chrF that a translator will have at the end of its run: before it starts, and from its scores so far.
 
-How much chrF will still rise is in proportion to how much it has risen since half as much was learned. The ratio is
-that of whole runs on other data (curves.json). Their learning rates fell to zero, so this holds for such runs alone.
+Both follow by least squares from whole runs on other data (curves.json). Before, from how much text there is and how long
+it is trained on; later, from chrF alone: it will rise in proportion to how much it has risen since half as much was
+learned. The learning rates of those runs fell to zero, so this holds for such runs alone.
 """
 
 from __future__ import annotations
@@ -36,6 +37,15 @@ class DevPoint(NamedTuple):
     chrf: float
 
 
+class Amount(NamedTuple):
+    """How much a run learns from."""
+
+    words: float
+    """Number of words in the targets of its training pairs"""
+    tokens: float
+    """Number of target tokens that it trains on, in all epochs"""
+
+
 class DevCurve(NamedTuple):
     """The scores of a run, whole or so far."""
 
@@ -44,6 +54,7 @@ class DevCurve(NamedTuple):
     scores: Sequence[DevPoint]
     family: str = ""
     """The kind of data, of which runs tell more of each other than of other kinds"""
+    amount: Amount | None = None
 
 
 class Forecast(NamedTuple):
@@ -62,7 +73,10 @@ class Forecast(NamedTuple):
 def known_curves() -> tuple[DevCurve, ...]:
     """Return the runs that forecasts follow from; `benchmarks/curves.py` writes their file."""
     rows = json.loads(Path(__file__).with_name("curves.json").read_text(encoding="utf-8"))
-    return tuple(DevCurve(row["warmup"], [DevPoint(*each) for each in row["scores"]], row["family"]) for row in rows)
+    return tuple(
+        DevCurve(row["warmup"], [DevPoint(*each) for each in row["scores"]], row["family"], Amount(*row["amount"]))
+        for row in rows
+    )
 
 
 def tells(recipe: Recipe) -> bool:
@@ -96,16 +110,39 @@ def forecast(run: DevCurve, curves: Sequence[DevCurve]) -> Forecast | None:
     curves = [curve for curve in curves if max(curve.warmup, curve.scores[0].share) <= half]
     if now.share > LAST or max(run.warmup, run.scores[0].share) > half or len(curves) < FEWEST:
         return None
-    gains = np.array([_gain(curve, now.share) for curve in curves])
+    gains = np.array([[_gain(curve, now.share)] for curve in curves])
     rises = np.array([curve.scores[-1].chrf - _chrf(curve, now.share) for curve in curves])
+    rise, margin = _by_least_squares(gains, rises, curves, np.array([_gain(run, now.share)]))
+    return Forecast(min(100.0, now.chrf + max(0.0, rise)), margin)
+
+
+def forecast_before(amount: Amount, curves: Sequence[DevCurve]) -> Forecast:
+    """Return the chrF that a run will end with that learns from so much."""
+    curves = [curve for curve in curves if curve.amount is not None]
+    known = np.stack([_doublings(curve.amount) for curve in curves if curve.amount is not None])
+    ends = np.array([curve.scores[-1].chrf for curve in curves])
+    chrf, margin = _by_least_squares(known, ends, curves, _doublings(amount))
+    return Forecast(min(100.0, max(0.0, chrf)), margin)
+
+
+def _doublings(amount: Amount) -> Array:
+    return np.array([1.0, *map(math.log2, amount)])
+
+
+def _by_least_squares(known: Array, wanted: Array, curves: Sequence[DevCurve], at: Array) -> tuple[float, float]:
+    """Return what is wanted where `at` (features,) is known, from `known` (runs, features) and `wanted` (runs,).
+
+    Return also how far eight of ten runs are from it, at most, each by the runs of other families.
+    """
     families = np.array([curve.family for curve in curves])
     errors = []
     for family in sorted(set(families)):
         others = families != family
-        errors.append(rises[~others] - _ratio(rises[others], gains[others]) * gains[~others])
+        weights, *_ = np.linalg.lstsq(known[others], wanted[others], rcond=None)
+        errors.append(wanted[~others] - known[~others] @ weights)
     margin = EIGHT_OF_TEN * math.sqrt(float(np.square(np.concatenate(errors)).mean()))
-    rise = max(0.0, _ratio(rises, gains) * _gain(run, now.share))
-    return Forecast(min(100.0, now.chrf + rise), margin)
+    weights, *_ = np.linalg.lstsq(known, wanted, rcond=None)
+    return float(at @ weights), margin
 
 
 def _chrf(run: DevCurve, share: float) -> float:
@@ -116,8 +153,3 @@ def _chrf(run: DevCurve, share: float) -> float:
 def _gain(run: DevCurve, share: float) -> float:
     """Return by how much chrF rose from half of a share of a run on."""
     return _chrf(run, share) - _chrf(run, share / 2)
-
-
-def _ratio(rises: Array, gains: Array) -> float:
-    """Return how far chrF still rises for each point that it gained, by least squares."""
-    return float(rises @ gains / (gains @ gains))

@@ -14,7 +14,8 @@ import numpy as np
 import torch
 
 from nmt.compute.choice import for_training, fp32_multiplier, product_dtype
-from nmt.data.data_report import mean_lengths, training_pairs
+from nmt.data.corpus import TARGET_WORDS
+from nmt.data.data_report import mean_lengths, training_figures
 from nmt.data.folders import directory, look_up
 from nmt.exchange.resolve import initial_bundle
 from nmt.model.transformer import Transformer, parameter_groups
@@ -23,6 +24,7 @@ from nmt.recipe import Model, Recipe, Training
 from nmt.system.console import clock
 from nmt.training.batches import cpu_device_tokens
 from nmt.training.flops import measured_flops, training_flops
+from nmt.training.forecast import Amount, forecast_before, known_curves, tells
 from nmt.training.optimizer import count_moments
 
 # Source and target lengths assumed without prepared data: roughly the means of WMT14 English-German, and of the
@@ -47,6 +49,7 @@ class Plan:
     lengths: tuple[float, float]  # mean source and target length in subwords or tree symbols
     assumed: bool  # whether lengths and tree symbols are assumed rather than taken from prepared data
     pairs: int | None  # for training, if prepared
+    words: int | None  # in the targets of these, if counted
 
 
 def make_plan(recipe: Recipe, device: torch.device, devices: int = 1) -> Plan:
@@ -57,6 +60,7 @@ def make_plan(recipe: Recipe, device: torch.device, devices: int = 1) -> Plan:
     # The folder of the data or, if it is not up to date, that of the same name
     current, _ = look_up(recipe, initial.tokenizer() if initial else None)
     prepared = current or directory(recipe)
+    figures = training_figures(prepared)
     lengths = mean_lengths(prepared)
     source, target = lengths or ASSUMED_LENGTHS[recipe.task.name]
     vocabulary = recipe.tokenizer.vocab_size
@@ -96,7 +100,8 @@ def make_plan(recipe: Recipe, device: torch.device, devices: int = 1) -> Plan:
         vocabularies=(vocabulary, symbols),
         lengths=(source, target),
         assumed=lengths is None,
-        pairs=training_pairs(prepared),
+        pairs=figures.get("kept"),
+        words=figures.get(TARGET_WORDS),
     )
 
 
@@ -169,11 +174,26 @@ def plan_run(recipe: Recipe, device: torch.device, devices: int = 1) -> str:
     rows["time"] += f", at {EFFICIENCY:.0%} of {measured}"
     if plan.pairs:
         rows["epochs"] = f"about {updates * plan.sentences / plan.pairs:.3g} of {plan.pairs:,} pairs"
+    if tells(recipe):
+        rows["dev chrF2"] = _prospect(plan, updates * plan.sentences * (target + 1))
     if not training.is_timed and updates < 2 * training.warmup:
         shorter = f"try a tenth, {max(1, updates // 10):,}, or train longer"
         rows["warning"] = f"training.warmup is {training.warmup:,} of {updates:,} updates: {shorter}"
     width = max(map(len, rows))
     return "\n".join([f"plan of {recipe.name}", *(f"{name:<{width}}  {text}" for name, text in rows.items())])
+
+
+def _prospect(plan: Plan, tokens: float) -> str:
+    """Say which dev score to expect after so many target tokens, and what twice as many and twice the pairs add."""
+    if not plan.words:
+        return "forecast once nmt preprocess has prepared the data"
+    curves = known_curves()
+    amount = Amount(plan.words, tokens)
+    found = forecast_before(amount, curves)
+    longer = forecast_before(amount._replace(tokens=2 * tokens), curves)
+    more = forecast_before(amount._replace(words=2 * amount.words), curves)
+    gains = [f"{other.chrf - found.chrf:+.0f}" for other in (longer, more)]
+    return f"{found}; {gains[0]} in twice the time, {gains[1]} with twice the pairs"
 
 
 def _disk(training: Training, updates: int, seconds: float, size: float) -> str:

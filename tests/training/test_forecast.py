@@ -11,7 +11,7 @@ import pytest
 from reverse_task import small
 
 from nmt.recipe import Training
-from nmt.training.forecast import DevCurve, DevPoint, forecast, known_curves, run_so_far
+from nmt.training.forecast import Amount, DevCurve, DevPoint, forecast, forecast_before, known_curves, run_so_far
 
 SMALL = small("updates: 16, log_updates: 4, checkpoint_updates: 2, valid_beam: 1")
 SHARES = [n / 8 for n in range(1, 9)]
@@ -46,6 +46,26 @@ def test_the_margin_is_what_another_kind_of_data_would_be_off() -> None:
     assert found.chrf > 66
 
 
+def ended(family: str, words: float, tokens: float, more: float = 0.0) -> DevCurve:
+    """A run that ends with 2 more for twice the words and 3 more for twice the tokens."""
+    chrf = 2 * math.log2(words) + 3 * math.log2(tokens) + more - 50
+    return DevCurve(0.1, [DevPoint(1.0, chrf)], family, Amount(words, tokens))
+
+
+ENDED = [ended(family, *amount) for family in "abc" for amount in ((1e5, 1e6), (3e5, 1e6), (1e6, 4e6), (1e4, 5e5))]
+
+
+def test_before_the_start_the_score_follows_from_how_much_there_is_to_learn() -> None:
+    expected = ended("d", 2e5, 3e6)
+    found = forecast_before(Amount(2e5, 3e6), [*ENDED, *CURVES])
+    assert found.chrf == pytest.approx(expected.scores[-1].chrf)
+    assert found.margin == pytest.approx(0, abs=1e-6)
+    harder = [ended("e", 1e5, 1e6, more=-8), ended("e", 1e6, 1e6, more=-8)]
+    assert 4 < forecast_before(Amount(2e5, 3e6), [*ENDED, *harder]).margin < 8
+    assert forecast_before(Amount(1e9, 1e12), ENDED).chrf == 100
+    assert forecast_before(Amount(1, 1), ENDED).chrf == 0
+
+
 def test_nothing_is_said_while_the_scores_do_not_tell() -> None:
     whole = curve("d", 25, 66)
     half = whole._replace(scores=whole.scores[:4])
@@ -75,11 +95,14 @@ def test_the_scores_so_far_are_those_on_the_present_development_set(tmp_path: Pa
 def test_the_curves_of_the_package_are_whole() -> None:
     curves = known_curves()
     assert len({each.family for each in curves}) >= 4
+    assert len(curves) >= 10
     for each in curves:
+        assert each.amount is not None
+        assert each.amount.words > 1000
         shares = [score.share for score in each.scores]
         assert shares == sorted(shares)
         assert shares[-1] == 1.0
-        assert each.scores[-1].chrf > each.scores[0].chrf
+        assert each.scores[-1].chrf >= each.scores[0].chrf
 
 
 def test_lines_of_checkpoints_say_it_where_the_learning_rate_falls_to_zero(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,7 @@ from nmt.parsing.linearization import load_tokenizer
 from nmt.recipe import Model, Recipe, load
 from nmt.system.console import Console
 from nmt.training import plan as plans
+from nmt.training.forecast import Amount, DevCurve, DevPoint
 from nmt.training.plan import kept_per_token, make_plan, plan_run
 
 CPU = torch.device("cpu")
@@ -66,6 +69,31 @@ def test_prepared_data_tells_a_parsers_symbols_and_lengths(tmp_path: Path) -> No
     assert after.lengths == mean_lengths(Path("data/wsj"))
     assert after.sentences == pytest.approx(25_000 / (max(after.lengths) + 1))
     assert "(assumed)" not in plan_run(recipe, CPU)
+
+
+def test_the_dev_score_is_forecast_from_prepared_data(monkeypatch: pytest.MonkeyPatch) -> None:
+    amounts = [Amount(words, tokens) for words in (1e3, 1e4) for tokens in (1e5, 1e6)]
+    curves = []
+    for family, (words, tokens) in product("abc", amounts):
+        end = math.log2(words) + 2 * math.log2(tokens)
+        curves.append(DevCurve(0.1, [DevPoint(1.0, end)], family, Amount(words, tokens)))
+    monkeypatch.setattr(plans, "known_curves", lambda: curves)
+    lines_of = {"x.en": "a b c d", "x.de": "e f g h"}  # 4 words of each pair
+    for name, line in lines_of.items():
+        Path(name).write_text("".join(f"{line} {number}\n" for number in range(800)))
+    settings = ["data.source=en", "data.target=de", "data.train=[{source: x.en, target: x.de}]", "data.valid=[]"]
+    recipe = load(RECIPES / "laptop.yaml", [*settings, "data.test=[]", "tokenizer.vocab_size=300"])
+    assert lines(recipe)["dev chrF2"] == "forecast once nmt preprocess has prepared the data"
+    prepare(recipe, Console(quiet=True), 1)
+    rows = lines(recipe)
+    plan = make_plan(recipe, CPU)
+    assert plan.words == 5 * 800
+    updates = int(rows["FLOPs"].split(" for ")[1].split()[0].replace(",", ""))
+    tokens = updates * plan.sentences * (plan.lengths[1] + 1)
+    about = math.log2(4000) + 2 * math.log2(tokens)
+    wanted = f"about {about:.0f} ({about:.0f}–{about:.0f}) at the end; +2 in twice the time, +1 with twice the pairs"
+    assert rows["dev chrF2"] == wanted
+    assert "dev chrF2" not in lines(load(RECIPES / "wmt14_en_de.yaml"))  # its rate does not fall to zero
 
 
 def test_gpus_share_an_update_and_the_workers_of_a_cpu_share_its_speed() -> None:
