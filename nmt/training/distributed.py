@@ -38,7 +38,8 @@ from nmt.training.optimizer import Optimizer
 CPU = torch.device("cpu")
 BEAT = 1.0  # seconds between checks of the launcher
 MILLION = 1_000_000  # all of training.minutes in `Requests.spent`, which ranks exchange as whole numbers
-FIRST = "first"  # store key: result of rank 0's work in `Group.first`
+FIRST = "first"  # store keys: results of rank 0's work in `Group.first`, by number
+DEVICE = "device"  # store keys: kinds of device, by rank
 FAILED = "failed"  # store key: number of failed ranks
 GPU_FAILED = "gpu-failed"  # store key: set if a GPU has failed, so the group should restart
 ORPHANED = 20.0  # seconds after which a waiting rank exits if its launcher has died
@@ -70,6 +71,7 @@ class Group:
         self.device = device
         self._world = world
         self._say = say
+        self._firsts = 0  # results of `first` so far
         self._timeout = timedelta(minutes=timeout_minutes)
         self._parent = os.getppid()
         self._left = False
@@ -81,10 +83,10 @@ class Group:
     def __enter__(self) -> Self:
         """Rendezvous with the other ranks.
 
-        Raise GroupError if they do not arrive, and UserError if they have nowhere to meet or other devices.
+        Raise GroupError if they do not arrive, and UserError if they have nowhere to meet.
         """
         if self.size > 1:
-            meeting = Meeting(self._world, self.device.type, self._timeout, self._say, self.is_orphaned)
+            meeting = Meeting(self._world, self._timeout, self._say, self.is_orphaned)
             Thread(target=self._end_as_orphan, name="orphan", daemon=True).start()
             with self.guard("meeting the others", self._interfaces):
                 self._store = meeting.store(meeting_point(os.environ))
@@ -138,21 +140,45 @@ class Group:
     def first(self, work: Callable[[], Result]) -> Result:
         """Run `work` on rank 0 while the others wait without a timeout; return its result on every rank.
 
-        The result must be JSON-serialisable. If `work` fails, the other ranks raise GroupError. A group can do this
-        only once.
+        The result must be JSON-serialisable. If `work` fails, the other ranks raise GroupError.
         """
+        self._firsts += 1
+        key = f"{FIRST}/{self._firsts}"
         if self.leads:
             result = work()
             if self.size > 1:
                 with self.guard("telling the others to go on"):
-                    self._store.set(FIRST, json.dumps(result))
+                    self._store.set(key, json.dumps(result))
             return result
         with self.guard("waiting for rank 0"):
-            while not self._store.check([FIRST]):  # poll, since rank 0 may fail meanwhile
-                self.check()
-                time.sleep(LOOK)
-            answer: Result = json.loads(self._store.get(FIRST))
+            self._await([key])
+            answer: Result = json.loads(self._store.get(key))
             return answer
+
+    def use(self, device: torch.device, timeout_minutes: float) -> None:
+        """Train on `device`, with another timeout.
+
+        Raise UserError, or a silent error if another rank does, unless all ranks have a device of one kind.
+        """
+        self.device = device
+        self._timeout = timedelta(minutes=timeout_minutes)
+        if self.size == 1:
+            return
+        keys = [f"{DEVICE}/{rank}" for rank in range(self.size)]
+        with self.guard("comparing devices"):
+            self._store.set(keys[self.rank], device.type)
+            self._await(keys)
+            difference = by_rank([kind.decode() for kind in self._store.multi_get(keys)])
+        if difference:
+            problem = f"ranks on unlike devices cannot exchange gradients: {difference}"
+            hint = "use --device cpu on all hosts, or see why PyTorch finds no GPU on some: nvidia-smi"
+            raise UserError(problem, hint)
+
+    def _await(self, keys: Sequence[str]) -> None:
+        """Wait until other ranks have set `keys` in the store; raise GroupError if one of them fails meanwhile."""
+        while not self._store.check(keys):
+            self.check()
+            time.sleep(LOOK)
 
     def check(self) -> None:
         """Raise GroupError if any rank has failed or this one has left the group."""

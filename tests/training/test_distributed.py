@@ -89,6 +89,13 @@ def test_others_wait_until_rank_0_is_done(pair: tuple[Group, Group], monkeypatch
     assert order == ["lead", "goes on"]
 
 
+def test_rank_0_tells_the_others_one_thing_after_another(pair: tuple[Group, Group]) -> None:
+    lead, other = pair
+    told = ["update 5", "update 7"]
+    assert [lead.first(lambda each=each: each) for each in told] == told
+    assert [other.first(refuse) for _ in told] == told
+
+
 def test_others_end_silently_where_rank_0_has_failed(pair: tuple[Group, Group]) -> None:
     lead, other = pair
     with pytest.raises(UserError):
@@ -303,17 +310,15 @@ def test_ranks_of_another_run_at_the_same_place_change_nothing(monkeypatch: pyte
     start_attempt(store, 2)
 
 
-def test_ranks_on_a_gpu_and_on_a_cpu_are_told_from_one_another(
-    pair: tuple[Group, Group], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    store = dist.HashStore()
-    monkeypatch.setattr(Meeting, "_find_store", lambda meeting, place: store)
-    devices = [torch.device(name) for name in ("cuda:0", "cpu", "cpu")]
-    groups = [Group(World(rank, 3, 0, 1), 1, device) for rank, device in enumerate(devices)]
-    with ThreadPoolExecutor(3) as pool:
-        met = [pool.submit(group.__enter__) for group in groups]
-    with pytest.raises(UserError, match="cannot exchange gradients: rank 0: cuda; ranks 1, 2: cpu"):
-        met[0].result()
-    for each in met[1:]:
-        with silent():
+def test_ranks_on_a_gpu_and_on_a_cpu_are_told_from_one_another(pair: tuple[Group, Group]) -> None:
+    with ThreadPoolExecutor(2) as pool:
+        used = [pool.submit(pair[rank].use, torch.device(name), 1) for rank, name in enumerate(("cuda:0", "cpu"))]
+    for each in used:
+        with pytest.raises(UserError, match="cannot exchange gradients: rank 0: cuda; rank 1: cpu"):
             each.result()
+
+
+def test_a_rank_whose_device_is_missing_keeps_no_other_waiting(pair: tuple[Group, Group]) -> None:
+    assert pair[1].fail()
+    with silent():
+        pair[0].use(torch.device("cpu"), 1)
