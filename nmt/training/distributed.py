@@ -6,6 +6,7 @@ on the host, so they never wait for GPU work.
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import re
@@ -41,7 +42,9 @@ MILLION = 1_000_000  # all of training.minutes in `Requests.spent`, which ranks 
 FIRST = "first"  # store keys: results of rank 0's work in `Group.first`, by number
 DEVICE = "device"  # store keys: kinds of device, by rank
 FAILED = "failed"  # store key: number of failed ranks
+LEFT = "left"  # store key: number of ranks that have left because of an error
 GPU_FAILED = "gpu-failed"  # store key: set if a GPU has failed, so the group should restart
+OUTLIVE = 5.0  # seconds for which the store stays after an error for ranks that have not left
 ORPHANED = 20.0  # seconds after which a waiting rank exits if its launcher has died
 INTERFACES = (
     "if a host's name means 127.0.1.1 on that host, name its network interface, such as eth0 (see ip addr), in "
@@ -74,6 +77,7 @@ class Group:
         self._firsts = 0  # results of `first` so far
         self._timeout = timedelta(minutes=timeout_minutes)
         self._parent = os.getppid()
+        self._serves = False  # the store, which otherwise is the launcher's
         self._left = False
         self._interfaces = INTERFACES if self.size > self.local_size else ""  # a hint
         self._waiting_since: float | None = None  # when the main thread began to wait for other ranks
@@ -89,7 +93,9 @@ class Group:
             meeting = Meeting(self._world, self._timeout, self._say, self.is_orphaned)
             Thread(target=self._end_as_orphan, name="orphan", daemon=True).start()
             with self.guard("meeting the others", self._interfaces):
-                self._store = meeting.store(meeting_point(os.environ))
+                place = meeting_point(os.environ)
+                self._store = meeting.store(place)
+            self._serves = self.leads and not place.is_served
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
@@ -107,6 +113,8 @@ class Group:
         elif is_failure:
             reported = not self.fail(gpu_failed=fault is not None)
         self._left = True
+        if self.size > 1 and isinstance(error, Exception):
+            self._part()
         together = error is None or (is_stopped and not reported)  # otherwise disconnecting would wait for other ranks
         if self.size > 1 and together and dist.is_initialized():
             self._disconnect()
@@ -114,6 +122,19 @@ class Group:
             raise self._failed_elsewhere() from error
         if fault is not None and self.size > 1:
             raise GroupError(f"rank {self.rank} on {os.uname().nodename}: {fault.message}") from error
+
+    def _part(self) -> None:
+        """Tell the others that this rank leaves because of an error; keep their store until all have."""
+        with suppress(RuntimeError):
+            self._store.add(LEFT, 1)
+        if self._serves:
+            atexit.register(self._outlive)  # by then the error is reported, whatever ends this process
+
+    def _outlive(self) -> None:
+        """Wait for ranks that would take an end of their store for a loss of the others, and report that, too."""
+        end = time.monotonic() + OUTLIVE
+        while self._store.add(LEFT, 0) < self.size and time.monotonic() < end:
+            time.sleep(LOOK)
 
     @property
     def leads(self) -> bool:

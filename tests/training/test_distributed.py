@@ -7,7 +7,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
@@ -118,6 +118,25 @@ def test_leaving_a_group_tells_the_error_of_the_first_rank_alone(pair: tuple[Gro
         refuse()
     with silent(), within(other):
         refuse()
+
+
+def test_the_store_outlives_an_error_until_the_others_know_it(
+    pair: tuple[Group, Group], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else they would report that they have lost the others, and the job would be started again."""
+    at_exit: list[Callable[[], None]] = []
+    monkeypatch.setattr(distributed.atexit, "register", at_exit.append)
+    lead, other = pair
+    with pytest.raises(UserError), within(lead):
+        refuse()
+    (wait_for_others,) = at_exit
+    with ThreadPoolExecutor(1) as pool:
+        ended = pool.submit(wait_for_others)
+        assert wait([ended], timeout=0.3).not_done
+        with silent(), within(other):
+            other.check()
+        ended.result(distributed.OUTLIVE / 2)
+    assert len(at_exit) == 1  # no other rank serves the store
 
 
 def test_the_signal_that_ends_those_who_outlive_a_failure_says_nothing(pair: tuple[Group, Group]) -> None:
