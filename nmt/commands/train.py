@@ -21,7 +21,7 @@ from nmt.system.console import Console
 from nmt.system.device import choose_device
 from nmt.system.errors import UserError
 from nmt.system.files import check_replaceable
-from nmt.system.launchers import World, check_alone, find_world, nodes_of_script
+from nmt.system.launchers import World, check_alone, find_world, is_by_nmt, nodes_of_script
 from nmt.system.parallelism import (
     can_fork,
     count_ranks,
@@ -129,7 +129,9 @@ def _train_as_rank(options: TrainOptions, world: World) -> None:
     group = Group(world, minutes, say=options.console.say)
     with ExitStack() as held:
         with group:
-            given = find_together(options.names, options.overrides, group, minutes, console.say)
+            # Where nmt train has started the ranks, it has said what it found.
+            finding = Console(console.quiet or is_by_nmt(os.environ))
+            given = find_together(options.names, options.overrides, group, minutes, finding.say)
             recipe = given.recipe
             settings = recipe.training
             out = options.out or given.run

@@ -34,6 +34,7 @@ from nmt.system.console import Console
 from nmt.system.device import GIB, available_memory
 from nmt.system.errors import TRY_AGAIN, GroupError, Interrupted, UserError
 from nmt.system.files import set_aside
+from nmt.system.launchers import BY_NMT
 from nmt.system.processes import STOPS, command, safe_path, wait_for
 from nmt.text.tokenizer import Tokenizer
 from nmt.text.vocabulary import BOS, EOS, SPACE_MARK, Vocabulary
@@ -305,7 +306,7 @@ def _run_group(workers: int, arguments: Sequence[str]) -> dict[int, int]:
 
     meeting: dict[str, Any] = {"rdzv_backend": "c10d", "rdzv_endpoint": "localhost:0", "local_addr": "localhost"}
     # No restarts: PyTorch would also restart after permanent errors.
-    config = LaunchConfig(1, 1, workers, run_id=uuid4().hex, max_restarts=0, **meeting)
+    config = LaunchConfig(1, 1, workers, run_id=BY_NMT + uuid4().hex, max_restarts=0, **meeting)
     if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # keep it ignored under nohup
         config.signals_to_handle = "SIGTERM,SIGINT,SIGQUIT"
     try:

@@ -203,6 +203,18 @@ def write_pairs(path: Path) -> None:
     path.write_text("".join(f"I see {count} trees.\tIch sehe {count} Bäume.\n" for count in range(300)))
 
 
+@launched
+def test_a_recipe_for_files_is_written_once_and_told_once(start, task: Path) -> None:
+    write_pairs(task / "pairs.en-de.tsv")
+    files = [*NMT[:4], "pairs.en-de.tsv", *SMALL[:4], "--threads", "1", "--device", "cpu", "--devices", "2"]
+    for updates, line in ((2, "recipe: pairs.en-de.yaml is written"), (3, "recipe: pairs.en-de.yaml, as it is")):
+        said = start(command=files, settings=(f"training.updates={updates}", "training.warmup=1")).end()
+        assert line in said
+        assert f"finished: {updates} of {updates} updates" in said
+        assert said_twice(said) == set()
+    assert position(task / "pairs.en-de")["step"] == 3
+
+
 @pytest.mark.parametrize(
     ("name", "problem"),
     [
