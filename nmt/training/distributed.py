@@ -424,8 +424,9 @@ def stop_requests(escalate: bool) -> Iterator[list[int]]:
     """Collect SIGINT, SIGTERM and SIGHUP during the block, so that the current update can finish.
 
     With `escalate`, a second signal has its usual effect. Launched workers must not escalate, because one Ctrl-C may
-    reach them twice, from the launcher and from the terminal. Ignored signals, such as SIGHUP under nohup, stay
-    ignored.
+    reach them twice, from the launcher and from the terminal; once stopped, they ignore further signals even after the
+    block, since srun terminates the rank that reports as soon as another one has ended. Ignored signals, such as SIGHUP
+    under nohup, stay ignored.
     """
     requests: list[int] = []
 
@@ -445,4 +446,4 @@ def stop_requests(escalate: bool) -> Iterator[list[int]]:
         yield requests
     finally:
         for number, handler in before.items():
-            signal.signal(number, handler)
+            signal.signal(number, signal.SIG_IGN if requests and not escalate else handler)
