@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 from unicodedata import combining, normalize
 
 from nmt.checkpoint.reading import AVERAGED
@@ -16,12 +16,16 @@ from nmt.data.corrections import Start, make_corrections
 from nmt.data.folders import DATA
 from nmt.data.from_files import Made, first_line, given_by, make_recipe, mark_of, section
 from nmt.data.shown import is_data
-from nmt.recipe import Recipe, load_with_base
+from nmt.recipe import Recipe, Training, load_with_base
 from nmt.recipe.yaml_files import shipped_recipes
 from nmt.system.compression import split_suffix
 from nmt.system.errors import UserError
 from nmt.system.files import whole_file
+from nmt.system.processes import wait_for
 from nmt.training.directory import LOCK
+
+if TYPE_CHECKING:
+    from nmt.training.distributed import Group
 
 RUN = Path("ckpts")
 """Directory of a run if neither the user nor a recipe written for files names one"""
@@ -35,23 +39,53 @@ class Given(NamedTuple):
     """The recipe that it extends, if any"""
     run: Path
     """Directory of its run"""
+    name: str
+    """What it is called in a command"""
 
 
-def find_given(
-    names: Sequence[str], overrides: Sequence[str], leads: bool, only_planned: bool, say: Callable[[str], None]
+def find_together(
+    names: Sequence[str], overrides: Sequence[str], group: Group, minutes: float, say: Callable[[str], None]
 ) -> Given:
+    """Return on each rank of a group what `find_given` returns on rank 0, which alone looks at files and writes.
+
+    The others read the recipe after it, for up to so many `minutes` on a file system that does not show it yet.
+    """
+    found: Given | None = None
+
+    def find() -> str:
+        nonlocal found
+        found = find_given(names, overrides, False, say)
+        return found.name
+
+    name = group.first(find)
+    if found is not None:
+        return found
+    if [name] != list(names):
+        wait_for(Path(name), 60 * minutes, group.check)
+    return find_given([name], overrides, False, say)
+
+
+def minutes_to_meet(names: Sequence[str], overrides: Sequence[str]) -> float:
+    """Return training.timeout_minutes of a recipe; its default for files, or if the recipe is invalid."""
+    if _is_recipe(names):
+        with suppress(UserError):  # which rank 0 reports once the ranks have met
+            return load_with_base(names[0], overrides)[0].training.timeout_minutes
+    return Training().timeout_minutes
+
+
+def find_given(names: Sequence[str], overrides: Sequence[str], only_planned: bool, say: Callable[[str], None]) -> Given:
     """Return the recipe that one name stands for, or the one for files, which is written unless it is there.
 
-    Files with training.init_from are corrections of that model. Only the process that `leads` the ranks writes a
-    recipe, unless it is `only_planned`, and says something. Raise UserError if the recipe is invalid, if none can be
-    made for the files, or if a file of its name is there that was not written for them.
+    Files with training.init_from are corrections of that model. A recipe that is `only_planned` is not written. Raise
+    UserError if the recipe is invalid, if none can be made for the files, or if a file of its name is there that was
+    not written for them.
     """
     name = names[0]
-    if len(names) == 1 and (name in shipped_recipes() or not is_data(name)):
-        if Path(name).is_dir() and leads:
+    if _is_recipe(names):
+        if Path(name).is_dir():
             say(f"{name}: the recipe that comes with nmt, not the folder, whose name is {name}/")
-        recipe, base = load_with_base(name, overrides)
-        return Given(recipe, base, Path(Path(name).stem) if first_line(Path(name)) else RUN)
+        run = Path(Path(name).stem) if first_line(Path(name)) else RUN
+        return Given(*load_with_base(name, overrides), run, name)
     start = str(section(given_by(overrides), "training").get("init_from") or "")
     mark = mark_of(names, start)
     path = Path(f"{_name_for(name)}.yaml")
@@ -62,15 +96,12 @@ def find_given(
         if first_line(path) != mark:
             problem = f"{path}: is there already, and nmt has not written it for {shlex.join(names)}"
             raise UserError(problem, f"nmt train {path} trains it; to train these files, rename it or them")
-        if leads:
-            say(f"recipe: {path}, as it is")
-        return Given(*load_with_base(path, overrides), run)
+        say(f"recipe: {path}, as it is")
+        return Given(*load_with_base(path, overrides), run, str(path))
     made = _made(names, start, path, overrides)
-    if not leads:
-        return Given(made.recipe, None, run)
     say(made.said)
     if only_planned:
-        return Given(made.recipe, None, run)
+        return Given(made.recipe, None, run, str(path))
     for file, pairs in made.repeated.items():
         if file.exists():
             raise UserError(f"{file}: is there already", "rename it; pairs from before are to be written to it")
@@ -90,7 +121,12 @@ def find_given(
         say(f"run: {run}/, until it takes the place of {start}")
     else:
         say(f"run: {run}/; nmt train {shlex.join(names)} trains it and goes on with it, and so does nmt train {path}")
-    return Given(*load_with_base(path), run)
+    return Given(*load_with_base(path), run, str(path))
+
+
+def _is_recipe(names: Sequence[str]) -> bool:
+    """Return whether these are the name of a recipe, and not of files to make one for."""
+    return len(names) == 1 and (names[0] in shipped_recipes() or not is_data(names[0]))
 
 
 def _made(names: Sequence[str], start: str, path: Path, overrides: Sequence[str]) -> Made:

@@ -15,13 +15,13 @@ import click
 from nmt.checkpoint.reading import AVERAGED, MANIFEST, Bundle
 from nmt.commands.command_line import refuse
 from nmt.commands.process import show
-from nmt.commands.recipes import find_given
+from nmt.commands.recipes import find_given, find_together, minutes_to_meet
 from nmt.exchange.resolve import initial_bundle, resolve, with_model_of
 from nmt.system.console import Console
 from nmt.system.device import choose_device
 from nmt.system.errors import UserError
 from nmt.system.files import check_replaceable
-from nmt.system.launchers import World, check_alone, find_world, nodes_of_script
+from nmt.system.launchers import World, check_alone, find_world, is_by_nmt, nodes_of_script
 from nmt.system.parallelism import (
     can_fork,
     count_ranks,
@@ -46,7 +46,7 @@ def preprocess(options: PreprocessOptions) -> None:
     Of files of pairs, write the recipe.
     """
     say = options.console.say
-    recipe = find_given(options.names, options.overrides, True, False, say).recipe
+    recipe = find_given(options.names, options.overrides, False, say).recipe
     from nmt.data.data_report import read_report, summary
     from nmt.data.prepare import prepare
     from nmt.parsing.linearization import load_tokenizer
@@ -71,9 +71,12 @@ def train(options: TrainOptions) -> None:
 
     With --plan, only print the run's plan, on rank 0.
     """
-    found = find_world(os.environ)
-    leads = found is None or found.rank == 0
-    given = find_given(options.names, options.overrides, leads, options.plan, options.console.say)
+    world = find_world(os.environ)
+    if world is not None:
+        _train_as_rank(options, world)
+        return
+    console = options.console
+    given = find_given(options.names, options.overrides, options.plan, console.say)
     recipe = given.recipe
     out = options.out or given.run
     from nmt.training import start
@@ -83,33 +86,61 @@ def train(options: TrainOptions) -> None:
     settings = recipe.training
     torch_threads = threads_of_torch(options.threads)
     on_cpu = ranks_on_cpu(torch_threads, settings.batch_tokens, bool(settings.compile))
-    ranks = count_ranks(options.device, options.devices, on_cpu, found)
+    ranks = count_ranks(options.device, options.devices, on_cpu)
     if options.plan:
-        if leads:
-            _show_plan(recipe, options, found.size if found else ranks)
+        _show_plan(recipe, options, ranks)
         return
     nodes = nodes_of_script(os.environ)
-    if found is None and nodes > 1:
-        options.console.say(f"this job of Slurm has {nodes} nodes, of which one is used here: srun nmt train uses all")
-    world = found or World()
+    if nodes > 1:
+        console.say(f"this job of Slurm has {nodes} nodes, of which one is used here: srun nmt train uses all")
     group: Group
     if ranks > 1:
         if not can_fork(options.device):  # reports a missing device once
-            start.launch(ranks, sys.argv[1:], out, options.console)
+            start.launch(ranks, sys.argv[1:], out, console)
             return
         choose_device("cpu", 1)  # forks would not inherit other threads
         group = ForkedGroup(ranks, torch_threads)
     else:
-        device = choose_device(device_of(options.device, world), threads_of_rank(options.threads, world))
-        group = Group(world, settings.timeout_minutes, device, options.console.say)
-    console = Console(options.console.quiet or world.rank > 0)
+        device = choose_device(options.device, options.threads)
+        group = Group(World(), settings.timeout_minutes, device)
     with ExitStack() as held:
-        threads = threads_in_all(options.threads)
-        budget = start.train(recipe, out, console, group, threads, given.base, held)
-        if settings.minutes is not None and group.leads:
+        with group:
+            budget = start.train(recipe, out, console, group, threads_in_all(options.threads), given.base, held)
+        if settings.minutes is not None:
             if ranks > 1:  # the forks have ended and left their threads to this process
                 choose_device("cpu", torch_threads)
             _end(out, group.device, console, budget, settings.report)
+
+
+def _train_as_rank(options: TrainOptions, world: World) -> None:
+    """Train as a rank that a launcher has started.
+
+    The ranks meet before they look at anything, so that one of them reports what is wrong, and all end.
+    """
+    console = Console(options.console.quiet or world.rank > 0)
+    if options.plan:
+        if world.rank == 0:
+            _show_plan(find_given(options.names, options.overrides, True, console.say).recipe, options, world.size)
+        return
+    from nmt.training import start
+    from nmt.training.distributed import Group
+
+    minutes = minutes_to_meet(options.names, options.overrides)
+    group = Group(world, minutes, say=options.console.say)
+    with ExitStack() as held:
+        with group:
+            # Where nmt train has started the ranks, it has said what it found.
+            finding = Console(console.quiet or is_by_nmt(os.environ))
+            given = find_together(options.names, options.overrides, group, minutes, finding.say)
+            recipe = given.recipe
+            settings = recipe.training
+            out = options.out or given.run
+            count_ranks(options.device, options.devices, found=world)  # refuses another number
+            device = choose_device(device_of(options.device, world), threads_of_rank(options.threads, world))
+            group.use(device, settings.timeout_minutes)
+            budget = start.train(recipe, out, console, group, threads_in_all(options.threads), given.base, held)
+        if settings.minutes is not None and group.leads:
+            _end(out, device, console, budget, settings.report)
 
 
 def _show_plan(recipe: Recipe, options: TrainOptions, ranks: int) -> None:

@@ -17,6 +17,7 @@ from nmt.system.errors import UserError
 
 TASKS = "SLURM_STEP_NUM_TASKS"  # of the step that this process is in; unset in batch scripts and under salloc
 BY_TORCHRUN = "TORCHELASTIC_RUN_ID"
+BY_NMT = "nmt-"  # how identifiers of torchrun's runs begin that `nmt train` has started itself
 BY_MPI = {"OMPI_COMM_WORLD_SIZE": "OMPI_COMM_WORLD_RANK", "PMI_SIZE": "PMI_RANK"}  # of Open MPI; of MPICH and Slurm
 MOST_RANKS = 1 << 20
 MOST_PORTS = 65_535
@@ -128,6 +129,11 @@ def stated_rank(environment: Mapping[str, str]) -> str:
     if given.get(TASKS, "1") != "1":
         return given.get("SLURM_PROCID", "")
     return ""
+
+
+def is_by_nmt(environment: Mapping[str, str]) -> bool:
+    """Return whether this rank is one that `nmt train` has started, and not a launcher of the user."""
+    return environment.get(BY_TORCHRUN, "").startswith(BY_NMT)
 
 
 def nodes_of_script(environment: Mapping[str, str]) -> int:

@@ -6,6 +6,7 @@ on the host, so they never wait for GPU work.
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import re
@@ -38,9 +39,12 @@ from nmt.training.optimizer import Optimizer
 CPU = torch.device("cpu")
 BEAT = 1.0  # seconds between checks of the launcher
 MILLION = 1_000_000  # all of training.minutes in `Requests.spent`, which ranks exchange as whole numbers
-FIRST = "first"  # store key: result of rank 0's work in `Group.first`
+FIRST = "first"  # store keys: results of rank 0's work in `Group.first`, by number
+DEVICE = "device"  # store keys: kinds of device, by rank
 FAILED = "failed"  # store key: number of failed ranks
+LEFT = "left"  # store key: number of ranks that have left because of an error
 GPU_FAILED = "gpu-failed"  # store key: set if a GPU has failed, so the group should restart
+OUTLIVE = 5.0  # seconds for which the store stays after an error for ranks that have not left
 ORPHANED = 20.0  # seconds after which a waiting rank exits if its launcher has died
 INTERFACES = (
     "if a host's name means 127.0.1.1 on that host, name its network interface, such as eth0 (see ip addr), in "
@@ -70,8 +74,10 @@ class Group:
         self.device = device
         self._world = world
         self._say = say
+        self._firsts = 0  # results of `first` so far
         self._timeout = timedelta(minutes=timeout_minutes)
         self._parent = os.getppid()
+        self._serves = False  # the store, which otherwise is the launcher's
         self._left = False
         self._interfaces = INTERFACES if self.size > self.local_size else ""  # a hint
         self._waiting_since: float | None = None  # when the main thread began to wait for other ranks
@@ -81,13 +87,15 @@ class Group:
     def __enter__(self) -> Self:
         """Rendezvous with the other ranks.
 
-        Raise GroupError if they do not arrive, and UserError if they have nowhere to meet or other devices.
+        Raise GroupError if they do not arrive, and UserError if they have nowhere to meet.
         """
         if self.size > 1:
-            meeting = Meeting(self._world, self.device.type, self._timeout, self._say, self.is_orphaned)
+            meeting = Meeting(self._world, self._timeout, self._say, self.is_orphaned)
             Thread(target=self._end_as_orphan, name="orphan", daemon=True).start()
             with self.guard("meeting the others", self._interfaces):
-                self._store = meeting.store(meeting_point(os.environ))
+                place = meeting_point(os.environ)
+                self._store = meeting.store(place)
+            self._serves = self.leads and not place.is_served
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
@@ -105,6 +113,8 @@ class Group:
         elif is_failure:
             reported = not self.fail(gpu_failed=fault is not None)
         self._left = True
+        if self.size > 1 and isinstance(error, Exception):
+            self._part()
         together = error is None or (is_stopped and not reported)  # otherwise disconnecting would wait for other ranks
         if self.size > 1 and together and dist.is_initialized():
             self._disconnect()
@@ -112,6 +122,19 @@ class Group:
             raise self._failed_elsewhere() from error
         if fault is not None and self.size > 1:
             raise GroupError(f"rank {self.rank} on {os.uname().nodename}: {fault.message}") from error
+
+    def _part(self) -> None:
+        """Tell the others that this rank leaves because of an error; keep their store until all have."""
+        with suppress(RuntimeError):
+            self._store.add(LEFT, 1)
+        if self._serves:
+            atexit.register(self._outlive)  # by then the error is reported, whatever ends this process
+
+    def _outlive(self) -> None:
+        """Wait for ranks that would take an end of their store for a loss of the others, and report that, too."""
+        end = time.monotonic() + OUTLIVE
+        while self._store.add(LEFT, 0) < self.size and time.monotonic() < end:
+            time.sleep(LOOK)
 
     @property
     def leads(self) -> bool:
@@ -138,21 +161,45 @@ class Group:
     def first(self, work: Callable[[], Result]) -> Result:
         """Run `work` on rank 0 while the others wait without a timeout; return its result on every rank.
 
-        The result must be JSON-serialisable. If `work` fails, the other ranks raise GroupError. A group can do this
-        only once.
+        The result must be JSON-serialisable. If `work` fails, the other ranks raise GroupError.
         """
+        self._firsts += 1
+        key = f"{FIRST}/{self._firsts}"
         if self.leads:
             result = work()
             if self.size > 1:
                 with self.guard("telling the others to go on"):
-                    self._store.set(FIRST, json.dumps(result))
+                    self._store.set(key, json.dumps(result))
             return result
         with self.guard("waiting for rank 0"):
-            while not self._store.check([FIRST]):  # poll, since rank 0 may fail meanwhile
-                self.check()
-                time.sleep(LOOK)
-            answer: Result = json.loads(self._store.get(FIRST))
+            self._await([key])
+            answer: Result = json.loads(self._store.get(key))
             return answer
+
+    def use(self, device: torch.device, timeout_minutes: float) -> None:
+        """Train on `device`, with another timeout.
+
+        Raise UserError, or a silent error if another rank does, unless all ranks have a device of one kind.
+        """
+        self.device = device
+        self._timeout = timedelta(minutes=timeout_minutes)
+        if self.size == 1:
+            return
+        keys = [f"{DEVICE}/{rank}" for rank in range(self.size)]
+        with self.guard("comparing devices"):
+            self._store.set(keys[self.rank], device.type)
+            self._await(keys)
+            difference = by_rank([kind.decode() for kind in self._store.multi_get(keys)])
+        if difference:
+            problem = f"ranks on unlike devices cannot exchange gradients: {difference}"
+            hint = "use --device cpu on all hosts, or see why PyTorch finds no GPU on some: nvidia-smi"
+            raise UserError(problem, hint)
+
+    def _await(self, keys: Sequence[str]) -> None:
+        """Wait until other ranks have set `keys` in the store; raise GroupError if one of them fails meanwhile."""
+        while not self._store.check(keys):
+            self.check()
+            time.sleep(LOOK)
 
     def check(self) -> None:
         """Raise GroupError if any rank has failed or this one has left the group."""
@@ -377,8 +424,9 @@ def stop_requests(escalate: bool) -> Iterator[list[int]]:
     """Collect SIGINT, SIGTERM and SIGHUP during the block, so that the current update can finish.
 
     With `escalate`, a second signal has its usual effect. Launched workers must not escalate, because one Ctrl-C may
-    reach them twice, from the launcher and from the terminal. Ignored signals, such as SIGHUP under nohup, stay
-    ignored.
+    reach them twice, from the launcher and from the terminal; once stopped, they ignore further signals even after the
+    block, since srun terminates the rank that reports as soon as another one has ended. Ignored signals, such as SIGHUP
+    under nohup, stay ignored.
     """
     requests: list[int] = []
 
@@ -398,4 +446,4 @@ def stop_requests(escalate: bool) -> Iterator[list[int]]:
         yield requests
     finally:
         for number, handler in before.items():
-            signal.signal(number, handler)
+            signal.signal(number, signal.SIG_IGN if requests and not escalate else handler)

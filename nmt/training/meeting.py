@@ -35,14 +35,12 @@ class Meeting:
     def __init__(
         self,
         world: World,
-        device: str,
         timeout: timedelta,
         say: Callable[[str], None],
         is_orphaned: Callable[[], bool],
     ) -> None:
-        """Configure a rank on a kind of device; it will `say` for whom it waits, and ask whether its launcher died."""
+        """Configure a rank; it will `say` for whom it waits, and ask whether its launcher died."""
         self._world = world
-        self._device = device
         self._timeout = timeout
         self._say = say
         self._is_orphaned = is_orphaned
@@ -57,13 +55,12 @@ class Meeting:
         tokens whenever it changes, and each rank confirms a list that holds its own token. A list with a stale token
         never gets all confirmations. The ranks of another run that find this store have tokens of their own.
 
-        Raise GroupError on timeout, or if this rank's launcher has died, and UserError if rank 0 cannot listen there or
-        the ranks are on different kinds of device.
+        Raise GroupError on timeout, or if this rank's launcher has died, and UserError if rank 0 cannot listen there.
         """
         store = self._find_store(place)
         rank = self._world.rank
         size = self._world.size
-        token = f"{uuid4().hex}-{self._device}"
+        token = uuid4().hex
         attempt = f"nmt/{place.run}/attempt"
         tokens = [f"nmt/{place.run}/token/{number}" for number in range(size)]
         store.set(tokens[rank], token)
@@ -97,7 +94,6 @@ class Meeting:
             return named(ranks)
 
         self._wait(is_confirmed_by_all, missing, speaks=self._leads)
-        self._check_devices([member.partition("-")[2] for member in confirmed.split()])
         return PrefixStore(name_of(confirmed), store)
 
     def _find_store(self, place: MeetingPoint) -> Any:
@@ -160,16 +156,6 @@ class Meeting:
                 self._say(f"rank {rank} waits for {what()}, for up to {minutes}")
                 speaks = False
             time.sleep(LOOK)
-
-    def _check_devices(self, kinds: Sequence[str]) -> None:
-        """Raise UserError on rank 0, and a silent error on the others, unless all have the same kind of device."""
-        difference = by_rank(kinds)
-        if difference and not self._leads:
-            raise GroupError("", retry=False)
-        if difference:
-            problem = f"ranks on unlike devices cannot exchange gradients: {difference}"
-            hint = "use --device cpu on all hosts, or see why PyTorch finds no GPU on some: nvidia-smi"
-            raise UserError(problem, hint)
 
 
 def named(ranks: Sequence[int]) -> str:

@@ -34,6 +34,7 @@ from nmt.system.console import Console
 from nmt.system.device import GIB, available_memory
 from nmt.system.errors import TRY_AGAIN, GroupError, Interrupted, UserError
 from nmt.system.files import set_aside
+from nmt.system.launchers import BY_NMT
 from nmt.system.processes import STOPS, command, safe_path, wait_for
 from nmt.text.tokenizer import Tokenizer
 from nmt.text.vocabulary import BOS, EOS, SPACE_MARK, Vocabulary
@@ -53,22 +54,21 @@ from nmt.training.word_vectors import begin_with_vectors, check_dimensions
 def train(
     recipe: Recipe, out: Path, console: Console, group: Group, threads: int, base: Recipe | None, held: ExitStack
 ) -> Budget:
-    """Start the run in `out` or resume it, as one process of a group; `held` keeps its locks.
+    """Start the run in `out` or resume it, as one process of a group that it has entered; `held` keeps its locks.
 
     `base` is the recipe that `recipe` extends, if any. Return what is left of training.minutes. Raise UserError,
     Interrupted once everything is saved, or GroupError if other processes are lost.
     """
-    with group:
-        # Rank 0 decides: on a shared file system, other hosts may see an outdated directory for a while.
-        name, info, best_score, data = group.first(lambda: _open(recipe, out, console, threads, held))
-        checkpoint = Bundle(out / name, info) if name else None
-        if checkpoint is not None:
-            wait_for(checkpoint.path / MANIFEST, 60 * recipe.training.timeout_minutes, group.check)
-        group.connect()
-        console = console if group.leads else Console(quiet=True)
-        recipe = with_model_of(recipe, checkpoint or initial_bundle(recipe))
-        learner = make_learner(recipe, Path(data), group, console, checkpoint)
-        return Run(recipe, out, learner, group, console, checkpoint, BestScore(**best_score), base).train()
+    # Rank 0 decides: on a shared file system, other hosts may see an outdated directory for a while.
+    name, info, best_score, data = group.first(lambda: _open(recipe, out, console, threads, held))
+    checkpoint = Bundle(out / name, info) if name else None
+    if checkpoint is not None:
+        wait_for(checkpoint.path / MANIFEST, 60 * recipe.training.timeout_minutes, group.check)
+    group.connect()
+    console = console if group.leads else Console(quiet=True)
+    recipe = with_model_of(recipe, checkpoint or initial_bundle(recipe))
+    learner = make_learner(recipe, Path(data), group, console, checkpoint)
+    return Run(recipe, out, learner, group, console, checkpoint, BestScore(**best_score), base).train()
 
 
 def _open(
@@ -306,7 +306,7 @@ def _run_group(workers: int, arguments: Sequence[str]) -> dict[int, int]:
 
     meeting: dict[str, Any] = {"rdzv_backend": "c10d", "rdzv_endpoint": "localhost:0", "local_addr": "localhost"}
     # No restarts: PyTorch would also restart after permanent errors.
-    config = LaunchConfig(1, 1, workers, run_id=uuid4().hex, max_restarts=0, **meeting)
+    config = LaunchConfig(1, 1, workers, run_id=BY_NMT + uuid4().hex, max_restarts=0, **meeting)
     if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # keep it ignored under nohup
         config.signals_to_handle = "SIGTERM,SIGINT,SIGQUIT"
     try:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from nmt.commands.recipes import Given, find_given
+from nmt.commands.recipes import Given, find_given, minutes_to_meet
 from nmt.system.errors import UserError
 from nmt.training.directory import LOCK
 
@@ -22,9 +22,9 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Path(TABLE).write_text("".join(f"I see {count} trees.\tIch sehe {count} Bäume.\n" for count in range(300)))
 
 
-def find(*names: str, overrides: Sequence[str] = (), leads: bool = True, plan: bool = False) -> tuple[Given, list[str]]:
+def find(*names: str, overrides: Sequence[str] = (), plan: bool = False) -> tuple[Given, list[str]]:
     said = list[str]()
-    return find_given(names, overrides, leads, plan, said.append), said
+    return find_given(names, overrides, plan, said.append), said
 
 
 def refusal(*names: str) -> UserError:
@@ -49,10 +49,9 @@ def test_the_recipe_for_files_is_written_once_and_then_used_as_people_leave_it()
     assert RECIPE.read_text() == edited
 
 
-def test_a_rank_that_does_not_lead_and_a_plan_write_nothing_and_have_the_same_recipe() -> None:
-    for others in ({"leads": False}, {"plan": True}):
-        found, _ = find(TABLE, overrides=["name=mine"], **others)
-        assert os.listdir() == [TABLE]
+def test_a_plan_writes_nothing_and_has_the_same_recipe() -> None:
+    found, _ = find(TABLE, overrides=["name=mine"], plan=True)
+    assert os.listdir() == [TABLE]
     written, _ = find(TABLE, overrides=["name=mine"])
     assert found.recipe == written.recipe
 
@@ -113,3 +112,11 @@ def test_runs_are_called_as_their_files_but_not_as_the_folder_of_prepared_data(n
     Path(TABLE).rename(name)
     given, _ = find(name, overrides=["data.source=en", "data.target=de"])
     assert given.run == Path(run)
+
+
+def test_ranks_wait_for_one_another_as_long_as_a_recipe_says_even_before_they_read_it_together() -> None:
+    Path("mine.yaml").write_text(
+        "extends: laptop\nname: mine\ndata: {source: en, target: de, train: [{file: x.tsv}]}\n"
+    )
+    given = ["training.timeout_minutes=60"]
+    assert [minutes_to_meet([name], given) for name in ("mine.yaml", TABLE, "missing.yaml")] == [60, 10, 10]

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
@@ -89,6 +90,13 @@ def test_others_wait_until_rank_0_is_done(pair: tuple[Group, Group], monkeypatch
     assert order == ["lead", "goes on"]
 
 
+def test_rank_0_tells_the_others_one_thing_after_another(pair: tuple[Group, Group]) -> None:
+    lead, other = pair
+    told = ["update 5", "update 7"]
+    assert [lead.first(lambda each=each: each) for each in told] == told
+    assert [other.first(refuse) for _ in told] == told
+
+
 def test_others_end_silently_where_rank_0_has_failed(pair: tuple[Group, Group]) -> None:
     lead, other = pair
     with pytest.raises(UserError):
@@ -111,6 +119,39 @@ def test_leaving_a_group_tells_the_error_of_the_first_rank_alone(pair: tuple[Gro
         refuse()
     with silent(), within(other):
         refuse()
+
+
+def test_the_store_outlives_an_error_until_the_others_know_it(
+    pair: tuple[Group, Group], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else they would report that they have lost the others, and the job would be started again."""
+    at_exit: list[Callable[[], None]] = []
+    monkeypatch.setattr(distributed.atexit, "register", at_exit.append)
+    lead, other = pair
+    with pytest.raises(UserError), within(lead):
+        refuse()
+    (wait_for_others,) = at_exit
+    with ThreadPoolExecutor(1) as pool:
+        ended = pool.submit(wait_for_others)
+        assert wait([ended], timeout=0.3).not_done
+        with silent(), within(other):
+            other.check()
+        ended.result(distributed.OUTLIVE / 2)
+    assert len(at_exit) == 1  # no other rank serves the store
+
+
+def test_a_stopped_rank_is_not_stopped_again_while_it_reports() -> None:
+    """As by srun, once another rank has ended."""
+    for escalates, after in ((True, signal.default_int_handler), (False, signal.SIG_IGN)):
+        try:
+            with distributed.stop_requests(escalates) as requests:
+                assert requests == []
+                signal.raise_signal(signal.SIGINT)
+                assert requests == [signal.SIGINT]
+            assert signal.getsignal(signal.SIGINT) is after
+        finally:
+            for number in distributed.STOPS:
+                signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
 
 
 def test_the_signal_that_ends_those_who_outlive_a_failure_says_nothing(pair: tuple[Group, Group]) -> None:
@@ -303,17 +344,15 @@ def test_ranks_of_another_run_at_the_same_place_change_nothing(monkeypatch: pyte
     start_attempt(store, 2)
 
 
-def test_ranks_on_a_gpu_and_on_a_cpu_are_told_from_one_another(
-    pair: tuple[Group, Group], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    store = dist.HashStore()
-    monkeypatch.setattr(Meeting, "_find_store", lambda meeting, place: store)
-    devices = [torch.device(name) for name in ("cuda:0", "cpu", "cpu")]
-    groups = [Group(World(rank, 3, 0, 1), 1, device) for rank, device in enumerate(devices)]
-    with ThreadPoolExecutor(3) as pool:
-        met = [pool.submit(group.__enter__) for group in groups]
-    with pytest.raises(UserError, match="cannot exchange gradients: rank 0: cuda; ranks 1, 2: cpu"):
-        met[0].result()
-    for each in met[1:]:
-        with silent():
+def test_ranks_on_a_gpu_and_on_a_cpu_are_told_from_one_another(pair: tuple[Group, Group]) -> None:
+    with ThreadPoolExecutor(2) as pool:
+        used = [pool.submit(pair[rank].use, torch.device(name), 1) for rank, name in enumerate(("cuda:0", "cpu"))]
+    for each in used:
+        with pytest.raises(UserError, match="cannot exchange gradients: rank 0: cuda; rank 1: cpu"):
             each.result()
+
+
+def test_a_rank_whose_device_is_missing_keeps_no_other_waiting(pair: tuple[Group, Group]) -> None:
+    assert pair[1].fail()
+    with silent():
+        pair[0].use(torch.device("cpu"), 1)

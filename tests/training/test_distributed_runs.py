@@ -10,6 +10,7 @@ import re
 import select
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -193,6 +194,50 @@ def test_stopped_and_resumed_ranks_repeat_to_the_bit(start, task: Path) -> None:
     newest = checkpoints(task / "whole")[-1]
     again = Validation.of(newest)(newest.model(torch.device("cpu")))
     assert newest.scores == pytest.approx(again.scores, rel=1e-6)
+
+
+# --- files of pairs ---------------------------------------------------------------------------------------------
+
+
+def write_pairs(path: Path) -> None:
+    path.write_text("".join(f"I see {count} trees.\tIch sehe {count} Bäume.\n" for count in range(300)))
+
+
+@launched
+def test_a_recipe_for_files_is_written_once_and_told_once(start, task: Path) -> None:
+    write_pairs(task / "pairs.en-de.tsv")
+    files = [*NMT[:4], "pairs.en-de.tsv", *SMALL[:4], "--threads", "1", "--device", "cpu", "--devices", "2"]
+    for updates, line in ((2, "recipe: pairs.en-de.yaml is written"), (3, "recipe: pairs.en-de.yaml, as it is")):
+        said = start(command=files, settings=(f"training.updates={updates}", "training.warmup=1")).end()
+        assert line in said
+        assert f"finished: {updates} of {updates} updates" in said
+        assert said_twice(said) == set()
+    assert position(task / "pairs.en-de")["step"] == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        ("pairs.tsv", "says which languages it is in"),  # which each rank would find
+        (f"{'x' * 239}.en-de.tsv", "cannot be written: File name too long"),  # which rank 0 alone would find
+    ],
+)
+def test_an_error_is_told_by_one_rank_and_ends_all(
+    task: Path, monkeypatch: pytest.MonkeyPatch, name: str, problem: str
+) -> None:
+    write_pairs(task / name)
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    ranks = []
+    for rank in range(2):
+        for variable, value in {"RANK": rank, "WORLD_SIZE": 2, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}.items():
+            monkeypatch.setenv(variable, str(value))
+        ranks.append(Training(task, command=[*NMT[:4], name, "--threads", "1", "--device", "cpu"]))
+    said = [training.end(1) for training in ranks]
+    assert sum(each.count("error: ") for each in said) == 1
+    assert problem in said[0] + said[1]
+    assert not list(task.glob("*.en-de.yaml"))
 
 
 # --- signals ------------------------------------------------------------------------------------------------
