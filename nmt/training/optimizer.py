@@ -27,7 +27,7 @@ MOMENTUM_DECAY = 0.95
 NEWTON_SCHULZ = ((7.0441, -19.4936, 14.169), (2.7004, -2.0091, 0.4562))
 SAFETY = 1.04  # these polynomials diverge beyond 1, where rounding might lead
 # Maximum entries of the matrices that Muon stacks: what a core's cache holds; on a GPU, few launches in 1 GB
-AT_ONCE = {"cpu": 1 << 16, "cuda": 1 << 25}
+AT_ONCE = {"cpu": 1 << 18, "cuda": 1 << 25}
 RISING = 0.1  # share of training.minutes in which the learning rate rises at most
 LIKE_ADAM = 0.2  # root mean square of Adam's updates, in learning rates
 
