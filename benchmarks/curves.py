@@ -4,8 +4,8 @@
     python benchmarks/curves.py OUT/results.jsonl ... [--write]
 
 A trial's name begins with its kind of data, such as `captions-5k`: to forecast a run, only runs on other kinds are used
-here. `training.warmup` is that of the recipe laptop. How many words there are to train on is in the data that the trials
-have prepared. `--write` replaces nmt/training/curves.json.
+here. `training.warmup` is that of the recipe laptop. The data that trials have prepared tells how many words there are.
+`--write` replaces nmt/training/curves.json.
 """
 
 from __future__ import annotations

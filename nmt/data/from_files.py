@@ -1,6 +1,6 @@
 """The recipe for files of pairs: the text of a file with a comment on each choice.
 
-`choices` decides by the number of pairs.
+`choices` decides by how much text there is, and by how often training will see it.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from nmt.data.shown import Languages, Shown, are_like, look_at
 from nmt.recipe import Recipe, load
 from nmt.recipe.yaml_files import Dumper, Origins, Tree, override, shipped_recipes
 from nmt.system.errors import UserError
+from nmt.system.speed import processor_flops
 from nmt.text.lines import stripped
 
 MARK = "# Written by: nmt train "
@@ -33,6 +34,11 @@ COUNTED = 100_000  # different sources to count at most; it takes seconds
 LEAST_SUBWORDS = 500
 BYTES = 260  # with control symbols
 MANY_FILES = 10  # translators' files of which one is set aside whole
+SUBWORDS = 1.5  # of a word
+TRAINING_FLOPS = 15e6  # of a target token, by the model of the recipe laptop
+AT_WORK = 0.4  # share of a processor's FLOP/s that training reaches, with what it spends on scores
+DROPOUT = ((6, 0.0), (12, 0.1), (24, 0.2), (math.inf, 0.3))
+"""For how many epochs at most, and with which dropout"""
 
 
 class Choice(NamedTuple):
@@ -54,6 +60,8 @@ class Size(NamedTuple):
     """Whether these are all, and not only the first"""
     words: int
     """Number of different words on both sides, as spaces separate them"""
+    running: int
+    """Number of words of the targets"""
     characters: int
     """Number of different characters in them"""
     files: int
@@ -75,9 +83,24 @@ class Made(NamedTuple):
     """Pairs that the recipe reads from files beside it, which are to be written, too"""
 
 
-def choices(size: Size, base: Recipe) -> list[Choice]:
-    """Return the values in which a recipe differs from its base by how much there is: vocabulary, what is set aside."""
-    return [*_vocabulary(size, base), *_set_aside(size)]
+def choices(size: Size, base: Recipe, flops: float) -> list[Choice]:
+    """Return the values in which a recipe differs from its base by how much there is, on a machine of so many FLOP/s.
+
+    These are what is set aside, vocabulary and dropout.
+    """
+    return [*_vocabulary(size, base), *_dropout(size, base, flops), *_set_aside(size)]
+
+
+def _dropout(size: Size, base: Recipe, flops: float) -> Iterator[Choice]:
+    """Yield dropout against learning pairs by heart, if they are trained on many times."""
+    training = base.training
+    tokens = float(training.updates * training.batch_tokens)
+    if training.minutes is not None:
+        tokens = min(tokens, AT_WORK * flops * 60 * training.minutes / TRAINING_FLOPS)
+    epochs = tokens / (SUBWORDS * size.running + size.pairs)
+    dropout = next(dropout for most, dropout in DROPOUT if epochs <= most)
+    if size.is_all and dropout > base.model.dropout:
+        yield Choice("model.dropout", dropout, f"since it is trained on some {epochs:.0f} times")
 
 
 def _vocabulary(size: Size, base: Recipe) -> Iterator[Choice]:
@@ -131,7 +154,7 @@ def make_recipe(files: Sequence[str], path: Path, overrides: Sequence[str]) -> M
     if size.sources < FEWEST:
         problem = f"{files[0]}: {size.pairs:,} pairs with {size.sources:,} different sources are too few to learn from"
         raise UserError(f"{problem}, at least {FEWEST:,}", "name more files; some 10,000 pairs begin to show a result")
-    made += choices(size, recipe)
+    made += choices(size, recipe, processor_flops())
     recipe = loaded(base, made, given, overrides)
     made.insert(0, Choice("extends", base, "half an hour of training; for two hours add training: {minutes: 120}"))
     said = f"{' '.join(files)}: {size.described}, {'-'.join(recipe.data.languages)} {by}".rstrip()
@@ -215,16 +238,19 @@ def count_pairs(recipe: Recipe, most: int, files: int) -> Size:
     pairs = 0
     sources = set[str]()
     words = set[str]()
+    running = 0
     for dataset in data.train:
         for pair in read_pairs(dataset, data.of(dataset)):
             if all(map(stripped, pair)):
                 pairs += 1
                 sources.add(pair.source)
-                words.update(pair.source.split(), pair.target.split())
+                target = pair.target.split()
+                words.update(pair.source.split(), target)
+                running += len(target)
             if len(sources) >= most:
-                return Size(pairs, most, False, len(words), 0, files)
+                return Size(pairs, most, False, len(words), running, 0, files)
     characters = len(set(chain.from_iterable(words)))
-    return Size(pairs, len(sources), True, len(words), characters, files)
+    return Size(pairs, len(sources), True, len(words), running, characters, files)
 
 
 # --- text ---------------------------------------------------------------------------------------------------------

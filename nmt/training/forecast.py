@@ -1,8 +1,8 @@
 """The dev chrF that a translator will have at the end of its run: before it starts, and from its scores so far.
 
-Both follow by least squares from whole runs on other data (curves.json). Before, from how much text there is and how long
-it is trained on; later, from chrF alone: it will rise in proportion to how much it has risen since half as much was
-learned. The learning rates of those runs fell to zero, so this holds for such runs alone.
+Both follow by least squares from whole runs on other data (curves.json). Before, from how much text there is and how
+long it is trained on; later, from chrF alone: it will rise in proportion to how much it has risen since half as much
+was learned. The learning rates of those runs fell to zero, so this holds for such runs alone.
 """
 
 from __future__ import annotations

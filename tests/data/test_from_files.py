@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
+from nmt.data import from_files
 from nmt.data.from_files import Size, choices, make_recipe
 from nmt.recipe import load
 from nmt.system.errors import UserError
@@ -58,6 +59,7 @@ def catalog(path: Path, code: str, pairs: Sequence[Sequence[str]]) -> None:
 @pytest.fixture(autouse=True)
 def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(from_files, "processor_flops", lambda: 1e11)
 
 
 @pytest.mark.parametrize(
@@ -97,6 +99,7 @@ def test_the_recipe_has_the_settings_and_a_comment_on_each_choice() -> None:
             "test": [{"take": 20}],
         },
         "tokenizer": {"vocab_size": 500},
+        "model": {"dropout": 0.3},
         "training": {"minutes": 5},
     }
     first, *lines = made.text.splitlines()
@@ -195,22 +198,51 @@ def test_files_that_do_not_say_enough_are_refused(names: Sequence[str], problem:
     assert hint in caught.value.hint
 
 
+MANY = 10_000_000  # words, which need no dropout
+
+
 @pytest.mark.parametrize(
     ("size", "vocabulary", "takes"),
     [
-        (Size(3000, 3000, True, 20_000, 90, 0), [], [100, 200]),
-        (Size(3000, 3000, True, 4690, 90, 0), [2300], [100, 200]),
-        (Size(300, 300, True, 90, 30, 0), [500], [10, 20]),
-        (Size(3000, 3000, True, 3100, 1500, 0), [3300], [100, 200]),
-        (Size(200_000, 100_000, False, 9000, 0, 0), [], [500, 1000]),
-        (Size(9000, 1000, False, 9000, 0, 222), [], ["3 files", "3 files"]),
+        (Size(3000, 3000, True, 20_000, MANY, 90, 0), [], [100, 200]),
+        (Size(3000, 3000, True, 4690, MANY, 90, 0), [2300], [100, 200]),
+        (Size(300, 300, True, 90, MANY, 30, 0), [500], [10, 20]),
+        (Size(3000, 3000, True, 3100, MANY, 1500, 0), [3300], [100, 200]),
+        (Size(200_000, 100_000, False, 9000, 1, 0, 0), [], [500, 1000]),
+        (Size(9000, 1000, False, 9000, 1, 0, 222), [], ["3 files", "3 files"]),
     ],
 )
 def test_vocabulary_and_what_is_set_aside_suit_what_there_is(
     size: Size, vocabulary: Sequence[object], takes: Sequence[object]
 ) -> None:
     base = load(ROOT / "recipes/laptop.yaml", ["data.name=x"])
-    assert [choice.value for choice in choices(size, base)] == [*vocabulary, *([{"take": take}] for take in takes)]
+    found = [choice.value for choice in choices(size, base, 1e11)]
+    assert found == [*vocabulary, *([{"take": take}] for take in takes)]
+
+
+@pytest.mark.parametrize(
+    ("words", "flops", "settings", "dropout"),
+    [
+        (3_000_000, 1e11, [], None),  # 4.8 million tokens: once
+        (300_000, 1e11, [], 0.1),
+        (190_000, 1e11, [], 0.2),
+        (190_000, 2e10, [], None),
+        (190_000, 1e11, ["training.minutes=5"], None),
+        (50_000, 1e11, [], 0.3),
+        (50_000, 1e11, ["training.updates=900"], 0.1),
+        (50_000, 1e11, ["training.minutes=null"], 0.3),
+        (50_000, 1e11, ["model.dropout=0.4"], None),
+    ],
+)
+def test_dropout_suits_how_often_the_pairs_are_trained_on(
+    words: int, flops: float, settings: Sequence[str], dropout: float | None
+) -> None:
+    size = Size(8000, 8000, True, 20_000, words, 90, 0)
+    base = load(ROOT / "recipes/laptop.yaml", ["data.name=x", *settings])
+    found = {choice.key: choice.value for choice in choices(size, base, flops)}
+    assert found.get("model.dropout") == dropout
+    few = choices(size._replace(is_all=False), base, flops)
+    assert "model.dropout" not in {choice.key for choice in few}
 
 
 @pytest.mark.parametrize("has_spaces", [True, False])
