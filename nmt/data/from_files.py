@@ -36,8 +36,8 @@ BYTES = 260  # with control symbols
 MANY_FILES = 10  # translators' files of which one is set aside whole
 SUBWORDS = 1.5  # of a word
 TRAINING_FLOPS = 15e6  # of a target token, by the model of the recipe laptop
-AT_WORK = 0.4  # share of a processor's FLOP/s that training reaches, with what it spends on scores
-DROPOUT = ((6, 0.0), (12, 0.1), (24, 0.2), (math.inf, 0.3))
+AT_WORK = 0.6  # share of the processors' FLOP/s that training reaches, with what it spends on scores
+DROPOUT = ((10, 0.0), (20, 0.1), (40, 0.2), (math.inf, 0.3))
 """For how many epochs at most, and with which dropout"""
 
 
@@ -100,7 +100,7 @@ def _dropout(size: Size, base: Recipe, flops: float) -> Iterator[Choice]:
     epochs = tokens / (SUBWORDS * size.running + size.pairs)
     dropout = next(dropout for most, dropout in DROPOUT if epochs <= most)
     if size.is_all and dropout > base.model.dropout:
-        yield Choice("model.dropout", dropout, f"since it is trained on some {epochs:.0f} times")
+        yield Choice("model.dropout", dropout, f"since each pair is seen some {epochs:.0f} times")
 
 
 def _vocabulary(size: Size, base: Recipe) -> Iterator[Choice]:

@@ -223,13 +223,13 @@ def test_vocabulary_and_what_is_set_aside_suit_what_there_is(
 @pytest.mark.parametrize(
     ("words", "flops", "settings", "dropout"),
     [
-        (3_000_000, 1e11, [], None),  # 4.8 million tokens: once
+        (1_000_000, 1e11, [], None),  # 7.2 million tokens
         (300_000, 1e11, [], 0.1),
         (190_000, 1e11, [], 0.2),
         (190_000, 2e10, [], None),
         (190_000, 1e11, ["training.minutes=5"], None),
         (50_000, 1e11, [], 0.3),
-        (50_000, 1e11, ["training.updates=900"], 0.1),
+        (50_000, 1e11, ["training.updates=1000"], 0.1),
         (50_000, 1e11, ["training.minutes=null"], 0.3),
         (50_000, 1e11, ["model.dropout=0.4"], None),
     ],
