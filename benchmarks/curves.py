@@ -4,7 +4,7 @@
     python benchmarks/curves.py OUT/results.jsonl ... [--write]
 
 A trial's name begins with its kind of data, such as `captions-5k`: to forecast a run, only runs on other kinds are used
-here. `training.warmup` is that of the recipe laptop. The data that trials have prepared tells how many words there are.
+here. The data that trials have prepared tells how many words there are.
 `--write` replaces nmt/training/curves.json.
 """
 
@@ -18,25 +18,25 @@ from pathlib import Path
 from nmt.data.corpus import TARGET_WORDS
 from nmt.data.data_report import training_figures
 from nmt.recipe.loading import load
-from nmt.recipe.yaml_files import shipped_recipes
 from nmt.training import forecast
-from nmt.training.forecast import Amount, DevCurve, DevPoint
+from nmt.training.forecast import Amount, DevCurve, DevPoint, SoFar
 
 PLACE = Path(forecast.__file__).with_name("curves.json")
+NEAR = 0.005
 SHARES = (0.125, 0.25, 0.375, 0.5, 0.625, 0.75, 0.875)
 
 
-def read(path: Path, warmup: int) -> list[DevCurve]:
+def read(path: Path) -> list[DevCurve]:
     """Return the curves of the trials in a file of results; of short ones, only their ends."""
     curves = []
     for row in map(json.loads, path.read_text().splitlines()):
         updates = row["step"]
         scored = [*row["curve"], row] if updates >= forecast.SHORTEST else [row]
-        scores = [DevPoint(each["step"] / updates, each["valid_chrf"]) for each in scored]
+        scores = [DevPoint(round(each["step"] / updates, 3), each["valid_chrf"]) for each in scored]
         data = load(path.parent / row["name"] / "run" / "recipe.yaml").data
         words = training_figures(path.parent / "data" / (data.name or ""))[TARGET_WORDS]
         amount = Amount(words, row["tokens"])
-        curves.append(DevCurve(warmup / updates, scores, row["name"].partition("-")[0], amount))
+        curves.append(DevCurve(scores, row["name"].partition("-")[0], amount))
     return curves
 
 
@@ -52,11 +52,9 @@ def main() -> None:
     parser.add_argument("results", type=Path, nargs="+", metavar="results.jsonl")
     parser.add_argument("--write", action="store_true")
     options = parser.parse_args()
-    warmup = load(shipped_recipes()["laptop"]).training.warmup
-    curves = [curve for path in options.results for curve in read(path, warmup)]
+    curves = [curve for path in options.results for curve in read(path)]
     errors, inside = list[float](), 0
     for curve in curves:
-        assert curve.amount is not None
         others = [other for other in curves if other.family != curve.family]
         before = forecast.forecast_before(curve.amount, others)
         errors.append(abs(before.chrf - curve.scores[-1].chrf))
@@ -66,9 +64,9 @@ def main() -> None:
         errors, inside = list[float](), 0
         for curve in curves:
             others = [other for other in curves if other.family != curve.family]
-            so_far = [score for score in curve.scores if score.share <= share + 1e-6]
-            found = forecast.forecast(curve._replace(scores=so_far), others)
-            if found is not None and abs(so_far[-1].share - share) < 1e-3:
+            so_far = [score for score in curve.scores if score.share <= share + NEAR]
+            found = forecast.forecast(SoFar(0.0, so_far), curve.amount.words, others)
+            if found is not None and abs(so_far[-1].share - share) < NEAR:
                 errors.append(abs(found.chrf - curve.scores[-1].chrf))
                 inside += errors[-1] <= found.margin
         if errors:
@@ -77,9 +75,8 @@ def main() -> None:
         rows = [
             {
                 "family": curve.family,
-                "warmup": round(curve.warmup, 4),
                 "amount": curve.amount,
-                "scores": [[round(score.share, 4), round(score.chrf, 2)] for score in curve.scores],
+                "scores": [[score.share, round(score.chrf, 2)] for score in curve.scores],
             }
             for curve in curves
         ]

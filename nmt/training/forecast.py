@@ -1,8 +1,8 @@
 """The dev chrF that a translator will have at the end of its run: before it starts, and from its scores so far.
 
-Both follow by least squares from whole runs on other data (curves.json). Before, from how much text there is and how
-long it is trained on; later, from chrF alone: it will rise in proportion to how much it has risen since half as much
-was learned. The learning rates of those runs fell to zero, so this holds for such runs alone.
+Both follow by least squares from whole runs on other data (curves.json). Before, from how many words there are and how
+many tokens are trained on; later, from the chrF so far and the words, since the more there are the longer it will rise.
+The learning rates of those runs fell to zero, so this holds for such runs alone.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ from nmt.recipe import Recipe, Training
 from nmt.training.log import read_lines
 from nmt.training.optimizer import RISING
 
-LAST = 0.95  # share of a run after which its own scores say enough
+FIRST = 0.1  # share of a run before which its scores say too little
+LAST = 0.95  # and after which they say enough
 SHORTEST = 2000  # updates of a whole run; shorter ones still rise fast at a share at which these level off
-FEWEST = 4  # runs that a forecast follows from
+FEWEST = 5  # runs that a forecast follows from
 EIGHT_OF_TEN = 1.28  # standard deviations on both sides of the mean
 
 Array = NDArray[np.float64]
@@ -47,14 +48,20 @@ class Amount(NamedTuple):
 
 
 class DevCurve(NamedTuple):
-    """The scores of a run, whole or so far."""
+    """The scores of a whole run."""
+
+    scores: Sequence[DevPoint]
+    family: str
+    """The kind of data, of which runs tell more of each other than of other kinds"""
+    amount: Amount
+
+
+class SoFar(NamedTuple):
+    """The scores of a run that goes on."""
 
     warmup: float
-    """Share of the run in which the learning rate rose, which scores are not to be compared by"""
+    """Share of the run in which the learning rate rises, when scores are not to be compared"""
     scores: Sequence[DevPoint]
-    family: str = ""
-    """The kind of data, of which runs tell more of each other than of other kinds"""
-    amount: Amount | None = None
 
 
 class Forecast(NamedTuple):
@@ -74,8 +81,7 @@ def known_curves() -> tuple[DevCurve, ...]:
     """Return the runs that forecasts follow from; `benchmarks/curves.py` writes their file."""
     rows = json.loads(Path(__file__).with_name("curves.json").read_text(encoding="utf-8"))
     return tuple(
-        DevCurve(row["warmup"], [DevPoint(*each) for each in row["scores"]], row["family"], Amount(*row["amount"]))
-        for row in rows
+        DevCurve([DevPoint(*each) for each in row["scores"]], row["family"], Amount(*row["amount"])) for row in rows
     )
 
 
@@ -86,7 +92,7 @@ def tells(recipe: Recipe) -> bool:
     return falls and training.init_from is None and not recipe.task.has_trees
 
 
-def run_so_far(path: Path, step: int, share: float, training: Training) -> DevCurve:
+def run_so_far(path: Path, step: int, share: float, training: Training) -> SoFar:
     """Return the scores in a run's log up to update `step`, by which `share` of it is done."""
     found = list[DevPoint]()
     for _, row in read_lines(path):
@@ -98,28 +104,30 @@ def run_so_far(path: Path, step: int, share: float, training: Training) -> DevCu
     warmup = share * training.warmup / step
     if training.is_timed:
         warmup = min(warmup, RISING)
-    return DevCurve(warmup, found)
+    return SoFar(warmup, found)
 
 
-def forecast(run: DevCurve, curves: Sequence[DevCurve]) -> Forecast | None:
-    """Return the chrF that a run with these scores will end with; None while they do not tell it."""
+def forecast(run: SoFar, words: float, curves: Sequence[DevCurve]) -> Forecast | None:
+    """Return the chrF that a run with these scores and so many words to learn from will end with.
+
+    Return None while the scores do not tell it.
+    """
     if not run.scores:
         return None
-    now = run.scores[-1]
-    half = now.share / 2
-    curves = [curve for curve in curves if max(curve.warmup, curve.scores[0].share) <= half]
-    if now.share > LAST or max(run.warmup, run.scores[0].share) > half or len(curves) < FEWEST:
+    share, chrf = run.scores[-1]
+    curves = [curve for curve in curves if curve.scores[0].share <= share]
+    if not max(FIRST, run.warmup) <= share <= LAST or len(curves) < FEWEST:
         return None
-    gains = np.array([[_gain(curve, now.share)] for curve in curves])
-    rises = np.array([curve.scores[-1].chrf - _chrf(curve, now.share) for curve in curves])
-    rise, margin = _by_least_squares(gains, rises, curves, np.array([_gain(run, now.share)]))
-    return Forecast(min(100.0, now.chrf + max(0.0, rise)), margin)
+    now = [_chrf(curve, share) for curve in curves]
+    known = np.array([[1.0, at, math.log2(curve.amount.words)] for at, curve in zip(now, curves, strict=True)])
+    rises = np.array([curve.scores[-1].chrf for curve in curves]) - now
+    rise, margin = _by_least_squares(known, rises, curves, np.array([1.0, chrf, math.log2(words)]))
+    return Forecast(min(100.0, chrf + max(0.0, rise)), margin)
 
 
 def forecast_before(amount: Amount, curves: Sequence[DevCurve]) -> Forecast:
     """Return the chrF that a run will end with that learns from so much."""
-    curves = [curve for curve in curves if curve.amount is not None]
-    known = np.stack([_doublings(curve.amount) for curve in curves if curve.amount is not None])
+    known = np.stack([_doublings(curve.amount) for curve in curves])
     ends = np.array([curve.scores[-1].chrf for curve in curves])
     chrf, margin = _by_least_squares(known, ends, curves, _doublings(amount))
     return Forecast(min(100.0, max(0.0, chrf)), margin)
@@ -148,8 +156,3 @@ def _by_least_squares(known: Array, wanted: Array, curves: Sequence[DevCurve], a
 def _chrf(run: DevCurve, share: float) -> float:
     """Return the chrF of a run at a share of it."""
     return float(np.interp(share, [score.share for score in run.scores], [score.chrf for score in run.scores]))
-
-
-def _gain(run: DevCurve, share: float) -> float:
-    """Return by how much chrF rose from half of a share of a run on."""
-    return _chrf(run, share) - _chrf(run, share / 2)

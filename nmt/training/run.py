@@ -17,7 +17,7 @@ import torch
 
 from nmt.checkpoint.reading import MANIFEST, POOR, Bundle, checkpoint_folders, checkpoint_path, prune
 from nmt.checkpoint.writing import Checkpoints, add_info
-from nmt.data.corpus import Corpus
+from nmt.data.corpus import TARGET_WORDS, Corpus
 from nmt.data.data_report import figures_of, read_report
 from nmt.data.epochs import AHEAD, EpochPlans, Update, mixture_of, remove_plans, updates_from
 from nmt.data.folders import directory, fingerprints_of
@@ -107,7 +107,7 @@ class Run:
             self.info["lengths"] = lengths.model_dump()
         before = (resumed.recipe if resumed else recipe).training
         is_as_long = (before.updates, before.minutes) == (recipe.training.updates, recipe.training.minutes)
-        self.has_forecast = is_as_long and tells(recipe)
+        self.words = report["train"].get(TARGET_WORDS) if is_as_long and tells(recipe) else None  # to forecast by
         self.sample: DevExample | None = None  # of the newest checkpoint's outputs
         parameters = sum(parameter.numel() for parameter in learner.model.parameters())
         self.budget = self._budget(resumed, parameters)
@@ -362,9 +362,10 @@ class Run:
         """Return the dev chrF that the run will end with, if its scores so far tell it."""
         step = self.state.step
         share = max(self.budget.fallen, step / self.recipe.training.updates)
-        if not self.has_forecast or step < SHORTEST * share:
+        if not self.words or step < SHORTEST * share:
             return None
-        return forecast(run_so_far(self.out / LOG, step, share, self.recipe.training), known_curves())
+        so_far = run_so_far(self.out / LOG, step, share, self.recipe.training)
+        return forecast(so_far, self.words, known_curves())
 
     def _measure(self, progress: Progress) -> None:
         """Find out how long a validation takes."""

@@ -76,7 +76,7 @@ def test_the_dev_score_is_forecast_from_prepared_data(monkeypatch: pytest.Monkey
     curves = []
     for family, (words, tokens) in product("abc", amounts):
         end = math.log2(words) + 2 * math.log2(tokens)
-        curves.append(DevCurve(0.1, [DevPoint(1.0, end)], family, Amount(words, tokens)))
+        curves.append(DevCurve([DevPoint(1.0, end)], family, Amount(words, tokens)))
     monkeypatch.setattr(plans, "known_curves", lambda: curves)
     lines_of = {"x.en": "a b c d", "x.de": "e f g h"}  # 4 words of each pair
     for name, line in lines_of.items():
