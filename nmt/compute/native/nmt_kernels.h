@@ -177,8 +177,8 @@ EXPORTED void nmt_residual_gradients(int64_t rows, int64_t width, const float *t
 
 /* Replace each row of logits (rows, width), in fp32 or bf16, by e^(logit - maximum), whose sum before rounding is the
  * row's `total`. */
-EXPORTED void nmt_exponentials(int64_t rows, int64_t width, int32_t in_bf16, void *logits, float *maxima,
-    float *totals, nmt_run_in_threads *parallel, int32_t threads);
+EXPORTED void nmt_exponentials(int64_t rows, int64_t width, int32_t in_bf16, void *logits, float *maxima, float *totals,
+    nmt_run_in_threads *parallel, int32_t threads);
 
 /* --- short_attention.c: attention in training -------------------------------------------------------------------- */
 
