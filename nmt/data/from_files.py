@@ -34,7 +34,7 @@ COUNTED = 100_000  # different sources to count at most; it takes seconds
 LEAST_SUBWORDS = 500
 BYTES = 260  # with control symbols
 MANY_FILES = 10  # translators' files of which one is set aside whole
-SUBWORDS = 1.5  # of a word
+SUBWORD = 4  # characters, in European languages
 TRAINING_FLOPS = 15e6  # of a target token, by the model of the recipe laptop
 AT_WORK = 0.6  # share of the processors' FLOP/s that training reaches, with what it spends on scores
 DROPOUT = ((10, 0.0), (20, 0.1), (40, 0.2), (math.inf, 0.3))
@@ -60,8 +60,8 @@ class Size(NamedTuple):
     """Whether these are all, and not only the first"""
     words: int
     """Number of different words on both sides, as spaces separate them"""
-    running: int
-    """Number of words of the targets"""
+    length: int
+    """Number of characters of the targets"""
     characters: int
     """Number of different characters in them"""
     files: int
@@ -97,7 +97,7 @@ def _dropout(size: Size, base: Recipe, flops: float) -> Iterator[Choice]:
     tokens = float(training.updates * training.batch_tokens)
     if training.minutes is not None:
         tokens = min(tokens, AT_WORK * flops * 60 * training.minutes / TRAINING_FLOPS)
-    epochs = tokens / (SUBWORDS * size.running + size.pairs)
+    epochs = tokens / (size.length / SUBWORD + size.pairs)
     dropout = next(dropout for most, dropout in DROPOUT if epochs <= most)
     if size.is_all and dropout > base.model.dropout:
         yield Choice("model.dropout", dropout, f"since each pair is seen some {epochs:.0f} times")
@@ -238,19 +238,18 @@ def count_pairs(recipe: Recipe, most: int, files: int) -> Size:
     pairs = 0
     sources = set[str]()
     words = set[str]()
-    running = 0
+    length = 0
     for dataset in data.train:
         for pair in read_pairs(dataset, data.of(dataset)):
             if all(map(stripped, pair)):
                 pairs += 1
                 sources.add(pair.source)
-                target = pair.target.split()
-                words.update(pair.source.split(), target)
-                running += len(target)
+                words.update(pair.source.split(), pair.target.split())
+                length += len(pair.target)
             if len(sources) >= most:
-                return Size(pairs, most, False, len(words), running, 0, files)
+                return Size(pairs, most, False, len(words), length, 0, files)
     characters = len(set(chain.from_iterable(words)))
-    return Size(pairs, len(sources), True, len(words), running, characters, files)
+    return Size(pairs, len(sources), True, len(words), length, characters, files)
 
 
 # --- text ---------------------------------------------------------------------------------------------------------

@@ -440,10 +440,14 @@ def stop_requests(escalate: bool) -> Iterator[list[int]]:
         handler = signal.getsignal(number)
         if handler is not signal.SIG_IGN:
             before[number] = handler
+    is_stopped = False
     try:
         for number in before:
             signal.signal(number, note)
         yield requests
+    except Interrupted:
+        is_stopped = True
+        raise
     finally:
         for number, handler in before.items():
-            signal.signal(number, signal.SIG_IGN if requests and not escalate else handler)
+            signal.signal(number, signal.SIG_IGN if is_stopped and not escalate else handler)

@@ -1,8 +1,8 @@
 """The dev chrF that a translator will have at the end of its run: before it starts, and from its scores so far.
 
-Both follow by least squares from whole runs on other data (curves.json). Before, from how many words there are and how
-many tokens are trained on; later, from the chrF so far and the words, since the more there are the longer it will rise.
-The learning rates of those runs fell to zero, so this holds for such runs alone.
+What will be missing to 100 follows by least squares from whole runs on other data (curves.json), all in logarithms:
+before the start from how many words there are and how many tokens are trained on, later from the words and from what is
+missing so far. The learning rates of those runs fell to zero, so this holds for such runs alone.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from nmt.recipe import Recipe, Training
 from nmt.training.log import read_lines
 from nmt.training.optimizer import RISING
 
-FIRST = 0.1  # share of a run before which its scores say too little
+FIRST = 0.12  # share of a run before which its scores say too little
 LAST = 0.95  # and after which they say enough
 SHORTEST = 2000  # updates of a whole run; shorter ones still rise fast at a share at which these level off
 FEWEST = 5  # runs that a forecast follows from
@@ -72,7 +72,7 @@ class Forecast(NamedTuple):
     """How far eight of ten runs on a kind of data that is not known end from it, at most"""
 
     def __str__(self) -> str:
-        low, high = self.chrf - self.margin, min(100.0, self.chrf + self.margin)
+        low, high = max(0.0, self.chrf - self.margin), min(100.0, self.chrf + self.margin)
         return f"about {self.chrf:.0f} ({low:.0f}–{high:.0f}) at the end"
 
 
@@ -86,10 +86,11 @@ def known_curves() -> tuple[DevCurve, ...]:
 
 
 def tells(recipe: Recipe) -> bool:
-    """Return whether runs of a recipe are like those that forecasts follow from: a translator's, from the beginning."""
+    """Return whether runs of a recipe are like those that forecasts follow from: scored ones of a new translator."""
     training = recipe.training
     falls = training.schedule == "linear" and training.patience is None
-    return falls and training.init_from is None and not recipe.task.has_trees
+    is_new = training.init_from is None and bool(recipe.data.valid)
+    return falls and is_new and not recipe.task.has_trees
 
 
 def run_so_far(path: Path, step: int, share: float, training: Training) -> SoFar:
@@ -118,39 +119,41 @@ def forecast(run: SoFar, words: float, curves: Sequence[DevCurve]) -> Forecast |
     curves = [curve for curve in curves if curve.scores[0].share <= share]
     if not max(FIRST, run.warmup) <= share <= LAST or len(curves) < FEWEST:
         return None
-    now = [_chrf(curve, share) for curve in curves]
-    known = np.array([[1.0, at, math.log2(curve.amount.words)] for at, curve in zip(now, curves, strict=True)])
-    rises = np.array([curve.scores[-1].chrf for curve in curves]) - now
-    rise, margin = _by_least_squares(known, rises, curves, np.array([1.0, chrf, math.log2(words)]))
-    return Forecast(min(100.0, chrf + max(0.0, rise)), margin)
+    known = [(_missing(_chrf(curve, share)), curve.amount.words) for curve in curves]
+    found = _by_least_squares(known, curves, (_missing(chrf), words))
+    return found._replace(chrf=max(chrf, found.chrf))
 
 
 def forecast_before(amount: Amount, curves: Sequence[DevCurve]) -> Forecast:
     """Return the chrF that a run will end with that learns from so much."""
-    known = np.stack([_doublings(curve.amount) for curve in curves])
-    ends = np.array([curve.scores[-1].chrf for curve in curves])
-    chrf, margin = _by_least_squares(known, ends, curves, _doublings(amount))
-    return Forecast(min(100.0, max(0.0, chrf)), margin)
+    return _by_least_squares([curve.amount for curve in curves], curves, amount)
 
 
-def _doublings(amount: Amount) -> Array:
-    return np.array([1.0, *map(math.log2, amount)])
+def _missing(chrf: float) -> float:
+    return max(0.1, 100.0 - chrf)
 
 
-def _by_least_squares(known: Array, wanted: Array, curves: Sequence[DevCurve], at: Array) -> tuple[float, float]:
-    """Return what is wanted where `at` (features,) is known, from `known` (runs, features) and `wanted` (runs,).
+def _by_least_squares(known: Sequence[Sequence[float]], curves: Sequence[DevCurve], at: Sequence[float]) -> Forecast:
+    """Return the chrF at the end where numbers are as in `at`, from those that are `known` of runs.
 
-    Return also how far eight of ten runs are from it, at most, each by the runs of other families.
+    The margin is of forecasts of each run by those of other families.
     """
+    features = np.log([(math.e, *numbers) for numbers in known])  # (runs, features), of which the first is 1
+    missing = np.array([_missing(curve.scores[-1].chrf) for curve in curves])  # (runs,)
     families = np.array([curve.family for curve in curves])
+    all_runs = np.ones(len(curves), bool)
+
+    def forecasts(fitted: NDArray[np.bool_], wanted: Array) -> Array:
+        weights, *_ = np.linalg.lstsq(features[fitted], np.log(missing[fitted]), rcond=None)
+        return np.exp(wanted @ weights)  # type: ignore[no-any-return]
+
     errors = []
     for family in sorted(set(families)):
         others = families != family
-        weights, *_ = np.linalg.lstsq(known[others], wanted[others], rcond=None)
-        errors.append(wanted[~others] - known[~others] @ weights)
+        errors.append(missing[~others] - forecasts(others, features[~others]))
     margin = EIGHT_OF_TEN * math.sqrt(float(np.square(np.concatenate(errors)).mean()))
-    weights, *_ = np.linalg.lstsq(known, wanted, rcond=None)
-    return float(at @ weights), margin
+    (left,) = forecasts(all_runs, np.log([[math.e, *at]]))
+    return Forecast(max(0.0, 100.0 - float(left)), margin)
 
 
 def _chrf(run: DevCurve, share: float) -> float:

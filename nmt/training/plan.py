@@ -174,7 +174,7 @@ def plan_run(recipe: Recipe, device: torch.device, devices: int = 1) -> str:
     rows["time"] += f", at {EFFICIENCY:.0%} of {measured}"
     if plan.pairs:
         rows["epochs"] = f"about {updates * plan.sentences / plan.pairs:.3g} of {plan.pairs:,} pairs"
-    if tells(recipe):
+    if tells(recipe) and (plan.words or not plan.pairs):  # data that an older nmt has prepared has no words counted
         rows["dev chrF2"] = _prospect(plan, updates * plan.sentences * (target + 1))
     if not training.is_timed and updates < 2 * training.warmup:
         shorter = f"try a tenth, {max(1, updates // 10):,}, or train longer"

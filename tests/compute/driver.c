@@ -457,6 +457,11 @@ static void check_residual(int64_t rows, int64_t width, float scale) {
     nmt_exponentials(rows, width, 0, logits, maxima, totals, run_in_turn, 2);
     for (int64_t i = 0; i < size && isfinite(scale); i++)
         expect(close_to(logits[i], exp((double)x[i] - maxima[i / width])), "nmt_exponentials", rows, width);
+    uint16_t *rounded = (uint16_t *)filled((size + 1) / 2, 0);
+    for (int64_t i = 0; i < size; i++) memcpy(rounded + i, (const char *)(x + i) + 2, 2);
+    nmt_exponentials(rows, width, 1, rounded, maxima, totals, run_in_turn, 2);
+    for (int64_t i = 0; i < size && isfinite(scale); i++)
+        expect(rounded[i] <= 0x3f80, "nmt_exponentials in bf16", rows, width); /* at most 1 */
 }
 
 static void check_short_attention(int64_t heads, int64_t width, int64_t queries, int64_t keys, float scale) {

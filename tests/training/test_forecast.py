@@ -18,14 +18,12 @@ SHARES = [n / 8 for n in range(1, 9)]
 AMOUNTS = [(1e5, 1e6), (3e5, 1e6), (1e6, 4e6), (1e4, 5e5)]
 
 
-def curve(family: str, words: float, tokens: float, more: float = 0.0) -> DevCurve:
-    """A run that ends with 2 more for twice the words and 3 more for twice the tokens, and rises evenly to it.
-
-    From a share of it on, it rises the more the more words there are and the lower it is.
-    """
-    end = 2 * math.log2(words) + 3 * math.log2(tokens) + more - 50
-    steep = math.log2(words) + 0.5 * end
-    return DevCurve([DevPoint(share, end - steep * (1 - share)) for share in SHARES], family, Amount(words, tokens))
+def curve(family: str, words: float, tokens: float, more: float = 1.0) -> DevCurve:
+    """A run whose score lacks a tenth less for twice the words, and a fifth for twice the tokens, and so on its way."""
+    lacking = more * 40 * 0.9 ** math.log2(words / 1e5) * 0.8 ** math.log2(tokens / 1e6)
+    early = 100 * (lacking / 100) ** 0.5 * 1.05 ** math.log2(words / 1e5)
+    scores = [DevPoint(share, 100 - early ** (1 - share) * lacking**share) for share in SHARES]
+    return DevCurve(scores, family, Amount(words, tokens))
 
 
 CURVES = [curve(family, *amount) for family in "abc" for amount in AMOUNTS]
@@ -50,16 +48,18 @@ def test_the_margin_is_what_another_kind_of_data_would_be_off() -> None:
     rising = [each._replace(scores=[*each.scores[:-1], DevPoint(1.0, each.scores[-1].chrf + 6)]) for each in CURVES[:4]]
     found = forecast(so_far(curve("d", 2e5, 3e6), 0.5), 2e5, [*rising, *CURVES[4:]])
     assert found is not None
-    assert 1.28 * 3 < found.margin < 1.28 * 6
+    assert 1.28 * 2 < found.margin < 1.28 * 8
 
 
 def test_before_the_start_the_score_follows_from_how_much_there_is_to_learn() -> None:
     found = forecast_before(Amount(2e5, 3e6), CURVES)
     assert found.chrf == pytest.approx(curve("d", 2e5, 3e6).scores[-1].chrf)
     assert found.margin == pytest.approx(0, abs=1e-6)
-    harder = [curve("e", 1e5, 1e6, more=-8), curve("e", 1e6, 1e6, more=-8)]
-    assert 4 < forecast_before(Amount(2e5, 3e6), [*CURVES, *harder]).margin < 8
-    assert forecast_before(Amount(1e9, 1e12), CURVES).chrf == 100
+    longer = forecast_before(Amount(2e5, 6e6), CURVES)
+    assert 100 - longer.chrf == pytest.approx(0.8 * (100 - found.chrf))
+    harder = [curve("e", 1e5, 1e6, more=1.2), curve("e", 1e6, 1e6, more=1.2)]
+    assert 3 < forecast_before(Amount(2e5, 3e6), [*CURVES, *harder]).margin < 8
+    assert 99 < forecast_before(Amount(1e9, 1e12), CURVES).chrf < 100
     assert forecast_before(Amount(1, 1), CURVES).chrf == 0
 
 

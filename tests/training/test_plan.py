@@ -72,27 +72,32 @@ def test_prepared_data_tells_a_parsers_symbols_and_lengths(tmp_path: Path) -> No
 
 
 def test_the_dev_score_is_forecast_from_prepared_data(monkeypatch: pytest.MonkeyPatch) -> None:
+    def chrf(words: float, tokens: float) -> float:
+        return float(100 - 60 * 0.95 ** math.log2(words / 1e3) * 0.9 ** math.log2(tokens / 1e6))
+
     amounts = [Amount(words, tokens) for words in (1e3, 1e4) for tokens in (1e5, 1e6)]
-    curves = []
-    for family, (words, tokens) in product("abc", amounts):
-        end = math.log2(words) + 2 * math.log2(tokens)
-        curves.append(DevCurve([DevPoint(1.0, end)], family, Amount(words, tokens)))
+    curves = [DevCurve([DevPoint(1.0, chrf(*amount))], family, amount) for family, amount in product("abc", amounts)]
     monkeypatch.setattr(plans, "known_curves", lambda: curves)
     lines_of = {"x.en": "a b c d", "x.de": "e f g h"}  # 4 words of each pair
     for name, line in lines_of.items():
         Path(name).write_text("".join(f"{line} {number}\n" for number in range(800)))
-    settings = ["data.source=en", "data.target=de", "data.train=[{source: x.en, target: x.de}]", "data.valid=[]"]
-    recipe = load(RECIPES / "laptop.yaml", [*settings, "data.test=[]", "tokenizer.vocab_size=300"])
+    settings = ["data.source=en", "data.target=de", "data.train=[{source: x.en, target: x.de}]"]
+    recipe = load(
+        RECIPES / "laptop.yaml", [*settings, "data.valid=[{take: 9}]", "data.test=[]", "tokenizer.vocab_size=300"]
+    )
     assert lines(recipe)["dev chrF2"] == "forecast once nmt preprocess has prepared the data"
     prepare(recipe, Console(quiet=True), 1)
     rows = lines(recipe)
     plan = make_plan(recipe, CPU)
-    assert plan.words == 5 * 800
+    assert plan.words == 5 * 791
     updates = int(rows["FLOPs"].split(" for ")[1].split()[0].replace(",", ""))
     tokens = updates * plan.sentences * (plan.lengths[1] + 1)
-    about = math.log2(4000) + 2 * math.log2(tokens)
-    wanted = f"about {about:.0f} ({about:.0f}–{about:.0f}) at the end; +2 in twice the time, +1 with twice the pairs"
-    assert rows["dev chrF2"] == wanted
+    about = chrf(plan.words, tokens)
+    longer = chrf(plan.words, 2 * tokens) - about
+    more = chrf(2 * plan.words, tokens) - about
+    gains = f"+{longer:.0f} in twice the time, +{more:.0f} with twice the pairs"
+    assert rows["dev chrF2"] == f"about {about:.0f} ({about:.0f}–{about:.0f}) at the end; {gains}"
+    assert "dev chrF2" not in lines(load(RECIPES / "laptop.yaml", [*settings, "data.valid=[]"]))
     assert "dev chrF2" not in lines(load(RECIPES / "wmt14_en_de.yaml"))  # its rate does not fall to zero
 
 

@@ -137,7 +137,8 @@ INLINE void find_exponentials(exponentials *p, vector (*from)(const char *), voi
     int64_t row, end, step = LANES * size, whole = p->width / LANES * step, rest = p->width % LANES * size;
     while (take(&p->shared, &row, &end))
         for (; row < end; row++) {
-            char *x = p->logits + row * p->width * size, last[LANES * sizeof(float)];
+            char *x = p->logits + row * p->width * size;
+            _Alignas(float) char last[LANES * sizeof(float)];
             to(last, broadcast(-__builtin_inff()));
             __builtin_memcpy(last, x + whole, (unsigned)rest);
             vector highest = from(last), totals = {0};
