@@ -63,7 +63,7 @@ class Size(NamedTuple):
     length: int
     """Number of characters of the targets"""
     characters: int
-    """Number of different characters in them"""
+    """Number of different characters in the words"""
     files: int
     """Number of files, if all are translators'"""
 
@@ -84,15 +84,15 @@ class Made(NamedTuple):
 
 
 def choices(size: Size, base: Recipe, flops: float) -> list[Choice]:
-    """Return the values in which a recipe differs from its base by how much there is, on a machine of so many FLOP/s.
+    """Return the values in which a recipe differs from its base by how much there is: vocabulary, what is set aside.
 
-    These are what is set aside, vocabulary and dropout.
+    Dropout also depends on how many FLOP/s the machine's processors reach.
     """
     return [*_vocabulary(size, base), *_dropout(size, base, flops), *_set_aside(size)]
 
 
 def _dropout(size: Size, base: Recipe, flops: float) -> Iterator[Choice]:
-    """Yield dropout against learning pairs by heart, if they are trained on many times."""
+    """Yield dropout if pairs are seen so often that the model would learn them by heart."""
     training = base.training
     tokens = float(training.updates * training.batch_tokens)
     if training.minutes is not None:

@@ -1,8 +1,8 @@
 """The dev chrF that a translator will have at the end of its run: before it starts, and from its scores so far.
 
-What will be missing to 100 follows by least squares from whole runs on other data (curves.json), all in logarithms:
-before the start from how many words there are and how many tokens are trained on, later from the words and from what is
-missing so far. The learning rates of those runs fell to zero, so this holds for such runs alone.
+How much the score will lack of 100 follows by least squares from whole runs on other data (curves.json), all in
+logarithms: before the start from how many words there are and how many tokens are trained on, later from the words and
+from what it lacks so far. The learning rates of those runs fell to zero, so this holds for such runs alone.
 """
 
 from __future__ import annotations
@@ -119,8 +119,8 @@ def forecast(run: SoFar, words: float, curves: Sequence[DevCurve]) -> Forecast |
     curves = [curve for curve in curves if curve.scores[0].share <= share]
     if not max(FIRST, run.warmup) <= share <= LAST or len(curves) < FEWEST:
         return None
-    known = [(_missing(_chrf(curve, share)), curve.amount.words) for curve in curves]
-    found = _by_least_squares(known, curves, (_missing(chrf), words))
+    known = [(_lacking(_chrf(curve, share)), curve.amount.words) for curve in curves]
+    found = _by_least_squares(known, curves, (_lacking(chrf), words))
     return found._replace(chrf=max(chrf, found.chrf))
 
 
@@ -129,31 +129,36 @@ def forecast_before(amount: Amount, curves: Sequence[DevCurve]) -> Forecast:
     return _by_least_squares([curve.amount for curve in curves], curves, amount)
 
 
-def _missing(chrf: float) -> float:
+def _lacking(chrf: float) -> float:
     return max(0.1, 100.0 - chrf)
 
 
 def _by_least_squares(known: Sequence[Sequence[float]], curves: Sequence[DevCurve], at: Sequence[float]) -> Forecast:
-    """Return the chrF at the end where numbers are as in `at`, from those that are `known` of runs.
+    """Return the chrF at the end of a run of which the numbers `at` are known, as those `known` are of `curves`.
 
-    The margin is of forecasts of each run by those of other families.
+    The margin is that of forecasts of each run by those of other families.
     """
-    features = np.log([(math.e, *numbers) for numbers in known])  # (runs, features), of which the first is 1
-    missing = np.array([_missing(curve.scores[-1].chrf) for curve in curves])  # (runs,)
+    features = _features(known)
+    lacking = np.array([_lacking(curve.scores[-1].chrf) for curve in curves])  # (runs,)
     families = np.array([curve.family for curve in curves])
     all_runs = np.ones(len(curves), bool)
 
     def forecasts(fitted: NDArray[np.bool_], wanted: Array) -> Array:
-        weights, *_ = np.linalg.lstsq(features[fitted], np.log(missing[fitted]), rcond=None)
+        weights, *_ = np.linalg.lstsq(features[fitted], np.log(lacking[fitted]), rcond=None)
         return np.exp(wanted @ weights)  # type: ignore[no-any-return]
 
     errors = []
     for family in sorted(set(families)):
         others = families != family
-        errors.append(missing[~others] - forecasts(others, features[~others]))
+        errors.append(lacking[~others] - forecasts(others, features[~others]))
     margin = EIGHT_OF_TEN * math.sqrt(float(np.square(np.concatenate(errors)).mean()))
-    (left,) = forecasts(all_runs, np.log([[math.e, *at]]))
-    return Forecast(max(0.0, 100.0 - float(left)), margin)
+    (lacks,) = forecasts(all_runs, _features([at]))
+    return Forecast(max(0.0, 100.0 - float(lacks)), margin)
+
+
+def _features(known: Sequence[Sequence[float]]) -> Array:
+    """Return a constant and the logarithms of numbers (runs, n): (runs, 1 + n)."""
+    return np.column_stack([np.ones(len(known)), np.log(known)])
 
 
 def _chrf(run: DevCurve, share: float) -> float:

@@ -1,8 +1,16 @@
-"""How fast the processors are."""
+"""How fast the processors are: by the time of one of them."""
 
-from nmt.system.speed import processor_flops
+from itertools import count
+
+import pytest
+
+from nmt.system import speed
 
 
-def test_processors_have_a_speed_that_is_measured_once() -> None:
-    assert 1e7 < processor_flops() < 1e16
-    assert processor_flops() == processor_flops()
+def test_the_speed_is_that_of_one_core_times_their_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    ticks = count()
+    monkeypatch.setattr(speed, "cores", lambda: 8)
+    monkeypatch.setattr(speed, "SECONDS", 3.0)
+    monkeypatch.setattr(speed.time, "process_time", lambda: float(next(ticks)))
+    # 0 at the start, 1 and 2 before a hundred multiplications each, 3 when time is up
+    assert speed.processor_flops.__wrapped__() == 8 * 2 * 96**3 * 200 / 3

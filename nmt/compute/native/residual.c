@@ -132,7 +132,7 @@ typedef struct {
     float *maxima, *totals;
 } exponentials;
 
-/* Compute them for logits in fp32 or bf16, which is a compile-time constant. */
+/* `from` and `to` read and write numbers of `size` bytes; they are compile-time constants. */
 INLINE void find_exponentials(exponentials *p, vector (*from)(const char *), void (*to)(char *, vector), int64_t size) {
     int64_t row, end, step = LANES * size, whole = p->width / LANES * step, rest = p->width % LANES * size;
     while (take(&p->shared, &row, &end))
