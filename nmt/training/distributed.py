@@ -128,7 +128,7 @@ class Group:
         with suppress(RuntimeError):
             self._store.add(LEFT, 1)
         if self._serves:
-            atexit.register(self._outlive)  # by then the error is reported, whatever ends this process
+            atexit.register(self._outlive)  # by then the error is reported
 
     def _outlive(self) -> None:
         """Wait for ranks that would take an end of their store for a loss of the others, and report that, too."""
