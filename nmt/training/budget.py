@@ -15,6 +15,7 @@ UNUSED = 0.03  # share of the minutes for what takes longer than estimated
 MOST_UNUSED = 10.0  # seconds of that share at most
 LONGEST = 0.12  # share of the minutes that a validation may take: a tenth, and some more, for it is estimated
 RARE = 10  # minimum ratio of the seconds between validations to those of one, unless updates say when they are due
+MOST_DECIDING = 0.5  # share of the minutes that is kept for a decision at their end
 PROBE = 0.005  # share of the minutes for a validation that only measures how long a whole one takes
 KEPT = 0.9  # share of the slowest update's seconds that counts still one update later
 CLOSING = 0.2  # share of the seconds before training that report and exit take after it
@@ -46,6 +47,7 @@ class Budget:
         self.scoring: float | None = None  # estimated seconds of a validation
         self.validations = 0.0  # to follow the last update, without that of an average; may be a fraction
         self.averages = False  # whether an average is to be scored as well
+        self.deciding = 0.0  # validations that decide at the very end, and that no lack of time leaves out
         self.lines = 0  # of the development set
         self.batches = 0.0  # size of the development set in updates
         self._rest: float | None = None  # seconds of a validation after its last line is translated
@@ -70,8 +72,9 @@ class Budget:
         return self._fallen or 0.0
 
     def left(self) -> float:
-        """Return the seconds until the command must begin to end; negative if it is late."""
-        return self.total - self._margin - self.spent - self._closing
+        """Return the seconds until the command must begin to end, or to decide; negative if it is late."""
+        deciding = min(self.deciding * (self.scoring or 0.0), MOST_DECIDING * self.total)
+        return self.total - self._margin - self.spent - self._closing - deciding
 
     def fits(self, seconds: float) -> bool:
         """Return whether something that takes so many seconds may follow the last update."""

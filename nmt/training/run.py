@@ -42,6 +42,7 @@ from nmt.training.progress import Progress, show_progress
 from nmt.training.report_process import Page
 from nmt.training.run_state import BestScore, RunState
 from nmt.training.selection import cost_of_robustness, cost_of_splits
+from nmt.training.succession import VALIDATIONS
 from nmt.training.trainer import Trainer
 from nmt.training.validation import DevScores, Validation
 
@@ -132,6 +133,7 @@ class Run:
             budget.batches = scorer.tokens / training.batch_tokens
             budget.validations = 1.0
             budget.averages = resumed is not None and self.recipe.training.average_last > 1
+            budget.deciding = VALIDATIONS if training.replace_init else 0.0
         return budget
 
     def train(self) -> Budget:

@@ -6,6 +6,7 @@ import os
 import shlex
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -21,6 +22,8 @@ from nmt.training.validation import Validation
 
 SHARES = (1.0, 0.5, 0.25)
 """Weights of the new model in its average with the old one, in the order in which they are tried"""
+VALIDATIONS = 2.0
+"""What that takes, in validations: the old model, and two shares at most as a rule, without perplexities"""
 
 
 def succeed(run: Path, result: Bundle, device: torch.device, console: Console) -> Path:
@@ -62,7 +65,7 @@ def _accepted(before: Bundle, result: Bundle, device: torch.device, console: Con
     """
     validation = Validation.of(result)
     label = result.task.label
-    of_before = validation.sampled(before.model(device))
+    of_before = validation.sampled(validation.outputs(before.model(device)))
     model = result.model(device)
     learned = {name: weight.float() for name, weight in result.weights().items()}
     known = before.weights()
@@ -70,16 +73,20 @@ def _accepted(before: Bundle, result: Bundle, device: torch.device, console: Con
         if share < 1:
             weights = {name: known[name].float().lerp(weight, share) for name, weight in learned.items()}
             load_weights(model, weights, result.path)
-        comparison = validation.sampled(model).compared(of_before)
+        outputs = validation.outputs(model)
+        comparison = validation.sampled(outputs).compared(of_before)
         scores = f"dev {label} {comparison.system.score:.2f}, before {comparison.baseline.score:.2f}"
         scores += f" (p = {comparison.p_value:.3f})"
         if share < 1:
             scores = f"{share:.0%} of what was learned: {scores}"
         if comparison.difference >= 0 or comparison.p_value >= SIGNIFICANT:
+            info: dict[str, Any] = {}
             if share < 1:
                 mix([before, result], [1 - share, share], result.path)
-                # As the average of its run, it goes before that run's checkpoints.
-                add_info(result.path, validation.info(validation(model)) | {"run": result.info.run})
+                info["run"] = result.info.run  # as the average of its run, it goes before that run's checkpoints
+            if share < 1 or not result.scores:
+                info |= validation.info(validation.scored(model, outputs))
+            add_info(result.path, info)
             return scores
         console.say(f"not accepted: {scores}")
     return None

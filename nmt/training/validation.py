@@ -70,7 +70,7 @@ class DevScores:
     signs: Sequence[Sequence[float]] = ()  # of each translation, which its confidence follows from
 
 
-class _Output(NamedTuple):
+class Output(NamedTuple):
     """What a search found for a dev line."""
 
     text: str = ""
@@ -135,9 +135,12 @@ class Validation:
 
     def __call__(self, model: Transformer) -> DevScores:
         """Score a model, which may be compiled and in training mode."""
+        return self.scored(model, self.outputs(model))
+
+    def outputs(self, model: Transformer) -> list[Output]:
+        """Return what a model makes of the development set, an output for each line."""
         with self._searching(model) as pipeline:
-            outputs = self._search(pipeline)
-        return self._scores(model, outputs)
+            return self._search(pipeline)
 
     def within(self, model: Transformer, pace: Pace) -> DevScores | None:
         """Score a model as by a call; return None if that is given up, because it would take too long.
@@ -146,9 +149,9 @@ class Validation:
         """
         with self._searching(model) as pipeline:
             outputs = self._search_within(pipeline, pace)
-        return None if outputs is None else self._scores(model, outputs)
+        return None if outputs is None else self.scored(model, outputs)
 
-    def _scores(self, model: Transformer, outputs: Sequence[_Output]) -> DevScores:
+    def scored(self, model: Transformer, outputs: Sequence[Output]) -> DevScores:
         """Score a model's outputs, and compute its perplexity."""
         hypotheses = [output.text for output in outputs]
         scorer = for_scoring(model)  # not compiled: a search would compile a graph for each shape
@@ -245,11 +248,9 @@ class Validation:
         metric = StringMetric(self._task.metric, [references])
         return Sampled(metric, ours).compared(Sampled(metric, others))
 
-    def sampled(self, translator: Transformer) -> Sampled:
-        """Score a translator, for comparisons with others on the same lines."""
-        with self._searching(translator) as pipeline:
-            found = [output.text for output in self._search(pipeline)]
-        hypotheses, references = self._counted(found)
+    def sampled(self, outputs: Sequence[Output]) -> Sampled:
+        """Score a translator's outputs, for comparisons with others on the same lines."""
+        hypotheses, references = self._counted([output.text for output in outputs])
         return Sampled(StringMetric(self._task.metric, references), hypotheses)
 
     def robustness(self, model: Transformer, most: int) -> dict[str, float]:
@@ -334,17 +335,17 @@ class Validation:
         finally:
             models.rest()
 
-    def _search(self, pipeline: Parser | Translator) -> list[_Output]:
+    def _search(self, pipeline: Parser | Translator) -> list[Output]:
         """Return one output per source, with a line as its text; blank if the parser found no tree."""
         rows = range(len(self.sources))
-        return self._gathered(rows, self._outputs(pipeline, rows[self._group.rank :: self._group.size]))
+        return self._gathered(rows, self._found(pipeline, rows[self._group.rank :: self._group.size]))
 
-    def _search_within(self, pipeline: Parser | Translator, pace: Pace) -> list[_Output] | None:
+    def _search_within(self, pipeline: Parser | Translator, pace: Pace) -> list[Output] | None:
         """Search part by part, each a sample of all lines, and agree with the other ranks on each; None if given up."""
         rank = self._group.rank
         size = self._group.size
         rows = Random(0).sample(range(len(self.sources)), len(self.sources))
-        own = list[_Output]()
+        own = list[Output]()
         done = 0
         lines = math.ceil(len(rows) / size)  # of the rank with the most
         while done < lines:
@@ -352,7 +353,7 @@ class Validation:
             if end == done:
                 return None
             pace.has_begun = True
-            own += self._outputs(pipeline, rows[rank::size][done:end])
+            own += self._found(pipeline, rows[rank::size][done:end])
             done = end
         pace.next(done, lines)  # notes the time of the last part
         return self._gathered(rows, own)
@@ -361,23 +362,23 @@ class Validation:
         self, pipeline: Parser | Translator, rows: Sequence[int], texts: Sequence[str] | None = None
     ) -> list[str]:
         """Return the translations or trees of the sources of `rows`, or of texts in their place."""
-        return [output.text for output in self._outputs(pipeline, rows, texts)]
+        return [output.text for output in self._found(pipeline, rows, texts)]
 
-    def _outputs(
+    def _found(
         self, pipeline: Parser | Translator, rows: Sequence[int], texts: Sequence[str] | None = None
-    ) -> list[_Output]:
+    ) -> list[Output]:
         """Return the same, with their signs."""
         if texts is None:
             texts = [self.sources[row] for row in rows]
         results = pipeline.stream(self._requests(rows, texts))
-        return [_Output(result.texts[0], result.signs) for result in results]
+        return [Output(result.texts[0], result.signs) for result in results]
 
-    def _gathered(self, rows: Sequence[int], own: Sequence[_Output]) -> list[_Output]:
+    def _gathered(self, rows: Sequence[int], own: Sequence[Output]) -> list[Output]:
         """Return the outputs of all ranks, in the order of the lines; a rank has every n-th of `rows`."""
-        outputs = [_Output()] * len(rows)
+        outputs = [Output()] * len(rows)
         for rank, of_rank in enumerate(self._group.gather(own)):
             for row, output in zip(rows[rank :: self._group.size], of_rank, strict=True):
-                outputs[row] = _Output(*output)  # forks send lists
+                outputs[row] = Output(*output)  # forks send lists
         return outputs
 
 

@@ -91,6 +91,17 @@ def test_time_for_validations_is_kept_unless_they_take_over_a_tenth() -> None:
     assert begun(world, None).seconds_left() == float("inf")
 
 
+def test_time_to_decide_on_a_new_model_is_kept_even_if_it_takes_long() -> None:
+    world = World()
+    budget = begun(world)
+    left = budget.seconds_left()
+    budget.deciding = 2.0
+    budget.scoring = 8.0
+    assert budget.seconds_left() == pytest.approx(left - 16.0)
+    budget.scoring = 100.0
+    assert budget.seconds_left() == pytest.approx(left - 30.0)
+
+
 @pytest.mark.parametrize("spent", [4.0, 58.0, 61.0, 150.0])
 def test_a_run_goes_on_with_the_minutes_that_it_names(spent: float) -> None:
     world = World(start=20.0)
@@ -161,10 +172,10 @@ def test_ranks_stop_together_and_outputs_are_in_order(monkeypatch: pytest.Monkey
         return SimpleNamespace(rank=rank, size=2, largest=largest, gather=sent)
 
     def output(row: int) -> Any:
-        return validation._Output(str(row), [0.5])
+        return validation.Output(str(row), [0.5])
 
     monkeypatch.setattr(Validation, "_pipeline", lambda *_: None)
-    monkeypatch.setattr(Validation, "_outputs", lambda self, pipeline, rows: list(map(output, rows)))
+    monkeypatch.setattr(Validation, "_found", lambda self, pipeline, rows: list(map(output, rows)))
     for allowed, is_complete in ((100.0, True), (0.0, False)):
         found: list[Any] = [None, None]
 
@@ -207,7 +218,7 @@ def command(train: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> Calla
             patch.setattr(writing, "time", SimpleNamespace(perf_counter=lambda: 0.0))  # in a thread of its own
             patch.setattr(run, "stopwatch", lambda: world.seconds)
             patch.setattr(Trainer, "update", slowed(Trainer.update, lambda *_: world.update))
-            patch.setattr(Validation, "_outputs", slowed(Validation._outputs, searched))
+            patch.setattr(Validation, "_found", slowed(Validation._found, searched))
             patch.setattr(validation, "perplexity", slowed(validation.perplexity, lambda *_: 0.2))
             patch.setattr("nmt.commands.train.refresh_report", reported)
             world.started = world.now

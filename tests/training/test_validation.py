@@ -199,7 +199,7 @@ def validate(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[DevScores, 
         monkeypatch.setattr(validation, "perplexity", lambda *_: 2.0)
         monkeypatch.setattr(validation, "for_scoring", lambda model: model)
         monkeypatch.setattr(Validation, "_searching", lambda *_: nullcontext())
-        monkeypatch.setattr(Validation, "_search", lambda *_: list(map(validation._Output, outputs)))
+        monkeypatch.setattr(Validation, "_search", lambda *_: list(map(validation.Output, outputs)))
         data = {"name": "x", "source": "en", "target": target, "train": [{"file": "x.tsv"}]}
         data["valid"] = [{"file": "x.tsv", "languages": named or None}]
         corpus: Any = SimpleNamespace(longest=lambda: 9, texts=lambda: (list(sources), list(references)))
