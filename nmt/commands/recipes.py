@@ -21,6 +21,7 @@ from nmt.recipe.yaml_files import shipped_recipes
 from nmt.system.compression import split_suffix
 from nmt.system.errors import UserError
 from nmt.system.files import whole_file
+from nmt.system.parallelism import uses_gpu
 from nmt.system.processes import wait_for
 from nmt.training.directory import LOCK
 
@@ -44,7 +45,12 @@ class Given(NamedTuple):
 
 
 def find_together(
-    names: Sequence[str], overrides: Sequence[str], group: Group, minutes: float, say: Callable[[str], None]
+    names: Sequence[str],
+    overrides: Sequence[str],
+    device: str,
+    group: Group,
+    minutes: float,
+    say: Callable[[str], None],
 ) -> Given:
     """Return on each rank of a group what `find_given` returns on rank 0, which alone looks at files and writes.
 
@@ -54,7 +60,7 @@ def find_together(
 
     def find() -> str:
         nonlocal found
-        found = find_given(names, overrides, False, say)
+        found = find_given(names, overrides, device, False, say)
         return found.name
 
     name = group.first(find)
@@ -62,7 +68,7 @@ def find_together(
         return found
     if [name] != list(names):
         wait_for(Path(name), 60 * minutes, group.check)
-    return find_given([name], overrides, False, say)
+    return find_given([name], overrides, device, False, say)
 
 
 def minutes_to_meet(names: Sequence[str], overrides: Sequence[str]) -> float:
@@ -73,12 +79,14 @@ def minutes_to_meet(names: Sequence[str], overrides: Sequence[str]) -> float:
     return Training().timeout_minutes
 
 
-def find_given(names: Sequence[str], overrides: Sequence[str], only_planned: bool, say: Callable[[str], None]) -> Given:
+def find_given(
+    names: Sequence[str], overrides: Sequence[str], device: str, only_planned: bool, say: Callable[[str], None]
+) -> Given:
     """Return the recipe that one name stands for, or the one for files, which is written unless it is there.
 
-    Files with training.init_from are corrections of that model. A recipe that is `only_planned` is not written. Raise
-    UserError if the recipe is invalid, if none can be made for the files, or if a file of its name is there that was
-    not written for them.
+    What it is for depends on the `device` of --device. Files with training.init_from are corrections of that model. A
+    recipe that is `only_planned` is not written. Raise UserError if the recipe is invalid, if none can be made for the
+    files, or if a file of its name is there that was not written for them.
     """
     name = names[0]
     if _is_recipe(names):
@@ -98,7 +106,7 @@ def find_given(names: Sequence[str], overrides: Sequence[str], only_planned: boo
             raise UserError(problem, f"nmt train {path} trains it; to train these files, rename it or them")
         say(f"recipe: {path}, as it is")
         return Given(*load_with_base(path, overrides), run, str(path))
-    made = _made(names, start, path, overrides)
+    made = _made(names, start, path, overrides, device)
     say(made.said)
     if only_planned:
         return Given(made.recipe, None, run, str(path))
@@ -129,10 +137,10 @@ def _is_recipe(names: Sequence[str]) -> bool:
     return len(names) == 1 and (names[0] in shipped_recipes() or not is_data(names[0]))
 
 
-def _made(names: Sequence[str], start: str, path: Path, overrides: Sequence[str]) -> Made:
+def _made(names: Sequence[str], start: str, path: Path, overrides: Sequence[str], device: str) -> Made:
     """Return the recipe for files, or for corrections of the model `start`."""
     if not start:
-        return make_recipe(names, path, overrides)
+        return make_recipe(names, path, overrides, uses_gpu(device))
     from nmt.exchange.resolve import resolve
     from nmt.training.validation import find_prepared
 

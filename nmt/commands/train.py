@@ -46,7 +46,7 @@ def preprocess(options: PreprocessOptions) -> None:
     Of files of pairs, write the recipe.
     """
     say = options.console.say
-    recipe = find_given(options.names, options.overrides, False, say).recipe
+    recipe = find_given(options.names, options.overrides, "auto", False, say).recipe
     from nmt.data.data_report import read_report, summary
     from nmt.data.prepare import prepare
     from nmt.parsing.linearization import load_tokenizer
@@ -76,7 +76,7 @@ def train(options: TrainOptions) -> None:
         _train_as_rank(options, world)
         return
     console = options.console
-    given = find_given(options.names, options.overrides, options.plan, console.say)
+    given = find_given(options.names, options.overrides, options.device, options.plan, console.say)
     recipe = given.recipe
     out = options.out or given.run
     from nmt.training import start
@@ -120,7 +120,8 @@ def _train_as_rank(options: TrainOptions, world: World) -> None:
     console = Console(options.console.quiet or world.rank > 0)
     if options.plan:
         if world.rank == 0:
-            _show_plan(find_given(options.names, options.overrides, True, console.say).recipe, options, world.size)
+            given = find_given(options.names, options.overrides, options.device, True, console.say)
+            _show_plan(given.recipe, options, world.size)
         return
     from nmt.training import start
     from nmt.training.distributed import Group
@@ -131,7 +132,7 @@ def _train_as_rank(options: TrainOptions, world: World) -> None:
         with group:
             # Where nmt train has started the ranks, it has said what it found.
             finding = Console(console.quiet or is_by_nmt(os.environ))
-            given = find_together(options.names, options.overrides, group, minutes, finding.say)
+            given = find_together(options.names, options.overrides, options.device, group, minutes, finding.say)
             recipe = given.recipe
             settings = recipe.training
             out = options.out or given.run

@@ -39,6 +39,9 @@ TRAINING_FLOPS = 15e6  # of a target token, by the model of the recipe laptop
 AT_WORK = 0.6  # share of the processors' FLOP/s that training reaches, with what it spends on scores
 DROPOUT = ((10, 0.0), (20, 0.1), (40, 0.2), (math.inf, 0.3))
 """For how many epochs at most, and with which dropout"""
+FEW = 50_000  # different sources, for which a smaller model is enough even on a GPU
+GPU_VOCABULARY = 10_000
+GPU_WHY = "a GPU has time for what is usual for so many pairs; not trained by us"
 
 
 class Choice(NamedTuple):
@@ -83,12 +86,28 @@ class Made(NamedTuple):
     """Pairs that the recipe reads from files beside it, which are to be written, too"""
 
 
-def choices(size: Size, base: Recipe, flops: float) -> list[Choice]:
-    """Return the values in which a recipe differs from its base by how much there is: vocabulary, what is set aside.
+def choices(size: Size, base: Recipe, flops: float | None) -> list[Choice]:
+    """Return the values in which a recipe differs from its base by how much there is and by what trains it.
 
-    Dropout also depends on how many FLOP/s the machine's processors reach.
+    These are the vocabulary, the model, and what is set aside. `flops` are the FLOP/s that the machine's processors
+    reach, None if a GPU trains.
     """
-    return [*_vocabulary(size, base), *_dropout(size, base, flops), *_set_aside(size)]
+    if flops is None:
+        return [*_vocabulary(size, base, GPU_VOCABULARY), *_on_gpu(size), *_set_aside(size)]
+    vocabulary = _vocabulary(size, base, base.tokenizer.vocab_size)
+    return [*vocabulary, *_dropout(size, base, flops), *_set_aside(size)]
+
+
+def _on_gpu(size: Size) -> Iterator[Choice]:
+    """Yield the model and the updates of the recipe iwslt14_de_en; a smaller model for few pairs."""
+    is_small = size.is_all and size.sources < FEW
+    yield Choice("model.layers", 4 if is_small else 6, GPU_WHY)
+    yield Choice("model.decoder_layers", 4 if is_small else 6)
+    yield Choice("model.d_model", 256 if is_small else 512)
+    yield Choice("model.d_ff", 1024)
+    yield Choice("model.heads", 4)
+    yield Choice("model.dropout", 0.3 if size.is_all else 0.2)
+    yield Choice("training.batch_tokens", 4096)
 
 
 def _dropout(size: Size, base: Recipe, flops: float) -> Iterator[Choice]:
@@ -103,13 +122,15 @@ def _dropout(size: Size, base: Recipe, flops: float) -> Iterator[Choice]:
         yield Choice("model.dropout", dropout, f"since each pair is seen some {epochs:.0f} times")
 
 
-def _vocabulary(size: Size, base: Recipe) -> Iterator[Choice]:
-    """Yield a smaller vocabulary where few words would not fill it, or leave subwords too seldom to be learned."""
+def _vocabulary(size: Size, base: Recipe, most: int) -> Iterator[Choice]:
+    """Yield a vocabulary of `most` subwords, or of as many as few words fill and show often enough to be learned."""
     least = math.ceil((BYTES + 2 * size.characters) / 100) * 100
     subwords = max(LEAST_SUBWORDS, least, size.words // 200 * 100)
-    if size.is_all and subwords < base.tokenizer.vocab_size:
+    if size.is_all and subwords < most:
         counts = f"{size.words:,} different words and {size.characters:,} characters"
         yield Choice("tokenizer.vocab_size", subwords, f"so few, since there are {counts}")
+    elif most != base.tokenizer.vocab_size:
+        yield Choice("tokenizer.vocab_size", most, GPU_WHY)
 
 
 def _set_aside(size: Size) -> list[Choice]:
@@ -128,7 +149,7 @@ def _set_aside(size: Size) -> list[Choice]:
     ]
 
 
-def make_recipe(files: Sequence[str], path: Path, overrides: Sequence[str]) -> Made:
+def make_recipe(files: Sequence[str], path: Path, overrides: Sequence[str], on_gpu: bool = False) -> Made:
     """Return the recipe for files and folders of pairs, to be written to `path`, with settings of --set in it.
 
     Raise UserError if the files do not show which texts they hold, if they hold too few pairs, or if a setting is
@@ -154,7 +175,7 @@ def make_recipe(files: Sequence[str], path: Path, overrides: Sequence[str]) -> M
     if size.sources < FEWEST:
         problem = f"{files[0]}: {size.pairs:,} pairs with {size.sources:,} different sources are too few to learn from"
         raise UserError(f"{problem}, at least {FEWEST:,}", "name more files; some 10,000 pairs begin to show a result")
-    made += choices(size, recipe, processor_flops())
+    made += choices(size, recipe, None if on_gpu else processor_flops())
     recipe = loaded(base, made, given, overrides)
     made.insert(0, Choice("extends", base, "half an hour of training; for two hours add training: {minutes: 120}"))
     said = f"{' '.join(files)}: {size.described}, {'-'.join(recipe.data.languages)} {by}".rstrip()

@@ -75,6 +75,13 @@ def can_fork(device: str) -> bool:
     return found == "cpu" and forks()
 
 
+def uses_gpu(device: str) -> bool:
+    """Return whether `--device` stands for a GPU on this machine."""
+    import torch
+
+    return device.startswith("cuda") or (device == "auto" and torch.cuda.is_available())
+
+
 def count_ranks(device: str, devices: int | None, on_cpu: int = 1, found: World | None = None) -> int:
     """Return how many ranks of a training this process starts, itself included, for `--device` and `--devices`.
 
@@ -88,7 +95,7 @@ def count_ranks(device: str, devices: int | None, on_cpu: int = 1, found: World 
             problem = f"--devices {devices}: a launcher has started {found.size:,} ranks, each for one device"
             raise UserError(problem, "leave --devices out, or start nmt train without a launcher")
         return 1
-    on_gpu = device.startswith("cuda") or (device == "auto" and torch.cuda.is_available())
+    on_gpu = uses_gpu(device)
     if devices is None:
         if not on_gpu:
             return on_cpu

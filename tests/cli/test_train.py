@@ -62,7 +62,9 @@ def test_workers_of_a_host_share_its_threads(nmt, monkeypatch) -> None:
     before, seen = torch.get_num_threads(), []
     monkeypatch.setattr("nmt.training.start.train", lambda *_: seen.append(torch.get_num_threads()))
     monkeypatch.setattr("nmt.system.parallelism.cores", lambda: 6)
-    monkeypatch.setattr("nmt.commands.train.find_together", lambda names, *_: find_given(names, [], False, print))
+    monkeypatch.setattr(
+        "nmt.commands.train.find_together", lambda names, *_: find_given(names, [], "cpu", False, print)
+    )
     for method in ("__enter__", "use"):  # without the others
         monkeypatch.setattr(f"nmt.training.distributed.Group.{method}", lambda group, *_: group)
     for name, value in (("RANK", 1), ("WORLD_SIZE", 4), ("LOCAL_RANK", 1), ("LOCAL_WORLD_SIZE", 2)):

@@ -35,7 +35,7 @@ def _here(reverse_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def find(*files: str, overrides: Sequence[str] = ()) -> Given:
-    return find_given(files, [START, *overrides], False, print)
+    return find_given(files, [START, *overrides], "cpu", False, print)
 
 
 def files_of(recipe: Recipe) -> list[tuple[str | None, float]]:

@@ -24,7 +24,7 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def find(*names: str, overrides: Sequence[str] = (), plan: bool = False) -> tuple[Given, list[str]]:
     said = list[str]()
-    return find_given(names, overrides, plan, said.append), said
+    return find_given(names, overrides, "cpu", plan, said.append), said
 
 
 def refusal(*names: str) -> UserError:

@@ -245,6 +245,23 @@ def test_dropout_suits_how_often_the_pairs_are_trained_on(
     assert "model.dropout" not in {choice.key for choice in few}
 
 
+@pytest.mark.parametrize(
+    ("size", "vocabulary", "width", "dropout"),
+    [
+        (Size(8000, 8000, True, 9000, 100_000, 90, 0), 4500, 256, 0.3),
+        (Size(90_000, 90_000, True, 60_000, 4_000_000, 90, 0), 10_000, 512, 0.3),
+        (Size(150_000, 100_000, False, 60_000, 4_000_000, 0, 0), 10_000, 512, 0.2),
+    ],
+)
+def test_a_gpu_trains_a_larger_model(size: Size, vocabulary: int, width: int, dropout: float) -> None:
+    base = load(ROOT / "recipes/laptop.yaml", ["data.name=x"])
+    found = {choice.key: choice.value for choice in choices(size, base, None)}
+    values = [found[key] for key in ("tokenizer.vocab_size", "model.d_model", "model.dropout")]
+    assert values == [vocabulary, width, dropout]
+    recipe = load(ROOT / "recipes/laptop.yaml", ["data.name=x", *(f"{key}={json.dumps(found[key])}" for key in found)])
+    assert recipe.training.batch_tokens == 4096
+
+
 @pytest.mark.parametrize("has_spaces", [True, False])
 def test_few_pairs_fill_their_vocabulary(nmt: Callable[..., Any], has_spaces: bool) -> None:
     rows = PAIRS
