@@ -120,6 +120,7 @@ def _train_as_rank(options: TrainOptions, world: World) -> None:
     console = Console(options.console.quiet or world.rank > 0)
     if options.plan:
         if world.rank == 0:
+            count_ranks(options.device, options.devices, found=world)  # refuses another number
             given = find_given(options.names, options.overrides, options.device, True, console.say)
             _show_plan(given.recipe, options, world.size)
         return

@@ -86,7 +86,8 @@ def _accepted(before: Bundle, result: Bundle, device: torch.device, console: Con
                 info["run"] = result.info.run  # as the average of its run, it goes before that run's checkpoints
             if share < 1 or not result.scores:
                 info |= validation.info(validation.scored(model, outputs))
-            add_info(result.path, info)
+            if info:
+                add_info(result.path, info)
             return scores
         console.say(f"not accepted: {scores}")
     return None
