@@ -24,6 +24,7 @@ from nmt.training.optimizer import RISING
 FIRST = 0.12  # share of a run before which its scores say too little
 LAST = 0.95  # and after which they say enough
 SHORTEST = 2000  # updates of a whole run; shorter ones still rise fast at a share at which these level off
+WIDTH = 128  # of all models whose curves are known
 FEWEST = 5  # runs that a forecast follows from
 EIGHT_OF_TEN = 1.28  # standard deviations on both sides of the mean
 
@@ -90,7 +91,7 @@ def tells(recipe: Recipe) -> bool:
     training = recipe.training
     falls = training.schedule == "linear" and training.patience is None
     is_new = training.init_from is None and bool(recipe.data.valid)
-    return falls and is_new and not recipe.task.has_trees
+    return falls and is_new and not recipe.task.has_trees and recipe.model.d_model == WIDTH
 
 
 def run_so_far(path: Path, step: int, share: float, training: Training) -> SoFar:

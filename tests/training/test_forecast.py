@@ -105,8 +105,11 @@ def test_lines_of_checkpoints_say_it_where_the_learning_rate_falls_to_zero(
     train: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("nmt.training.run.known_curves", lambda: CURVES)
+    monkeypatch.setattr("nmt.training.forecast.WIDTH", 16)
     assert " at the end" not in train("training.schedule=linear", "training.warmup=1", out="short")
     monkeypatch.setattr("nmt.training.run.SHORTEST", 0)
     said = [line for line in train("training.schedule=linear", "training.warmup=1").splitlines() if "  saved " in line]
     assert [" at the end" in line for line in said] == [True] * 7 + [False]
     assert " at the end" not in train("training.warmup=1", out="other")
+    monkeypatch.setattr("nmt.training.forecast.WIDTH", 128)
+    assert " at the end" not in train("training.schedule=linear", "training.warmup=1", out="wider")

@@ -98,6 +98,7 @@ def test_the_dev_score_is_forecast_from_prepared_data(monkeypatch: pytest.Monkey
     gains = f"+{longer:.0f} in twice the time, +{more:.0f} with twice the pairs"
     assert rows["dev chrF2"] == f"about {about:.0f} ({about:.0f}–{about:.0f}) at the end; {gains}"
     assert "dev chrF2" not in lines(load(RECIPES / "laptop.yaml", [*settings, "data.valid=[]"]))
+    assert "dev chrF2" not in lines(load(RECIPES / "laptop.yaml", [*settings, "model.d_model=256"]))
     assert "dev chrF2" not in lines(load(RECIPES / "wmt14_en_de.yaml"))  # its rate does not fall to zero
 
 
