@@ -18,7 +18,7 @@ import yaml
 
 from nmt.data.pairs import Pair, check_inputs, read_pairs
 from nmt.data.shown import Languages, Shown, are_like, look_at
-from nmt.recipe import Recipe, load
+from nmt.recipe import Recipe, Training, load
 from nmt.recipe.yaml_files import Dumper, Origins, Tree, override, shipped_recipes
 from nmt.system.errors import UserError
 from nmt.system.speed import processor_flops
@@ -30,15 +30,20 @@ FEWEST = 200  # different sources, of which some are set aside
 ENOUGH = 15_000  # different sources from which on no more are set aside
 VALID = 500  # sources set aside then
 TEST = 1000
-COUNTED = 100_000  # different sources to count at most; it takes seconds
+COUNTED = 300_000  # different sources to count at most; it takes seconds
+COUNTED_UNITS = 100_000  # likewise, in translators' files, which are read more slowly
 LEAST_SUBWORDS = 500
 BYTES = 260  # with control symbols
 MANY_FILES = 10  # translators' files of which one is set aside whole
 SUBWORD = 4  # characters, in European languages
-TRAINING_FLOPS = 15e6  # of a target token, by the model of the recipe laptop
+WIDTH = 128  # of the model of the recipe laptop
+WIDER = 192
+TRAINING_FLOPS = {WIDTH: 15e6, WIDER: 29e6}  # of a target token
+LONG = 20e6  # target tokens of a training that is long enough for a wider model to learn more from half of them
+MUCH = 1e6  # target tokens that are enough text for one
 AT_WORK = 0.6  # share of the processors' FLOP/s that training reaches, with what it spends on scores
 DROPOUT = ((10, 0.0), (20, 0.1), (40, 0.2), (math.inf, 0.3))
-"""For how many epochs at most, and with which dropout"""
+"""For how many epochs at most, and with which dropout; half as many of the wider model, which memorises sooner"""
 FEW = 50_000  # different sources, for which a smaller model is enough even on a GPU
 GPU_VOCABULARY = 10_000
 GPU_WHY = "a GPU has time for what is usual for so many pairs; not trained by us"
@@ -95,7 +100,7 @@ def choices(size: Size, base: Recipe, flops: float | None) -> list[Choice]:
     if flops is None:
         return [*_vocabulary(size, base, GPU_VOCABULARY), *_on_gpu(size), *_set_aside(size)]
     vocabulary = _vocabulary(size, base, base.tokenizer.vocab_size)
-    return [*vocabulary, *_dropout(size, base, flops), *_set_aside(size)]
+    return [*vocabulary, *_by_time(size, base, flops), *_set_aside(size)]
 
 
 def _on_gpu(size: Size) -> Iterator[Choice]:
@@ -110,16 +115,29 @@ def _on_gpu(size: Size) -> Iterator[Choice]:
     yield Choice("training.batch_tokens", 4096)
 
 
-def _dropout(size: Size, base: Recipe, flops: float) -> Iterator[Choice]:
-    """Yield dropout if pairs are seen so often that the model would learn them by heart."""
-    training = base.training
-    tokens = float(training.updates * training.batch_tokens)
-    if training.minutes is not None:
-        tokens = min(tokens, AT_WORK * flops * 60 * training.minutes / TRAINING_FLOPS)
-    epochs = tokens / (size.length / SUBWORD + size.pairs)
-    dropout = next(dropout for most, dropout in DROPOUT if epochs <= most)
+def _by_time(size: Size, base: Recipe, flops: float) -> Iterator[Choice]:
+    """Yield a wider model if there is time and text for it, and dropout if pairs are seen often enough to memorise."""
+    tokens = size.length / SUBWORD + size.pairs  # of all targets, or of the counted ones
+    seen = _seen(base.training, flops / TRAINING_FLOPS[WIDTH])
+    often = 1.0
+    if base.model.d_model == WIDTH and seen >= LONG and tokens >= MUCH:
+        yield Choice("model.d_model", WIDER, "since there is time for more than laptop's 128")
+        yield Choice("model.d_ff", 4 * WIDER)
+        yield Choice("model.heads", 6)
+        seen = _seen(base.training, flops / TRAINING_FLOPS[WIDER])
+        often = 2.0
+    epochs = seen / tokens
+    dropout = next(dropout for most, dropout in DROPOUT if often * epochs <= most)
     if size.is_all and dropout > base.model.dropout:
         yield Choice("model.dropout", dropout, f"since each pair is seen some {epochs:.0f} times")
+
+
+def _seen(training: Training, tokens_per_second: float) -> float:
+    """Return how many target tokens a training sees, of which a model takes so many in a second."""
+    tokens = float(training.updates * training.batch_tokens)
+    if training.minutes is not None:
+        tokens = min(tokens, AT_WORK * 60 * training.minutes * tokens_per_second)
+    return tokens
 
 
 def _vocabulary(size: Size, base: Recipe, most: int) -> Iterator[Choice]:
@@ -171,7 +189,7 @@ def make_recipe(files: Sequence[str], path: Path, overrides: Sequence[str], on_g
         Choice("data.train", [each.dataset(languages) for each in shown], left_out),
     ]
     recipe = loaded(base, made, given, overrides)
-    size = count_pairs(recipe, ENOUGH if is_software else COUNTED, len(units) if is_software else 0)
+    size = count_pairs(recipe, *((COUNTED_UNITS, len(units)) if is_software else (COUNTED, 0)))
     if size.sources < FEWEST:
         problem = f"{files[0]}: {size.pairs:,} pairs with {size.sources:,} different sources are too few to learn from"
         raise UserError(f"{problem}, at least {FEWEST:,}", "name more files; some 10,000 pairs begin to show a result")

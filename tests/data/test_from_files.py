@@ -246,6 +246,26 @@ def test_dropout_suits_how_often_the_pairs_are_trained_on(
 
 
 @pytest.mark.parametrize(
+    ("length", "settings", "width", "dropout"),
+    [
+        (6_000_000, ["training.minutes=120"], 192, 0.1),  # 28.8 million tokens by laptop, 14.9 million by the wider one
+        (6_000_000, ["training.minutes=60"], None, None),
+        (6_000_000, ["training.minutes=120", "training.updates=10_000"], None, None),
+        (3_000_000, ["training.minutes=120"], None, 0.2),
+        (6_000_000, ["training.minutes=120", "model.d_model=256"], None, 0.1),
+    ],
+)
+def test_a_wider_model_needs_time_and_text(
+    length: int, settings: Sequence[str], width: int | None, dropout: float | None
+) -> None:
+    size = Size(100_000, 90_000, True, 60_000, length, 90, 0)
+    base = load(ROOT / "recipes/laptop.yaml", ["data.name=x", *settings])
+    found = {choice.key: choice.value for choice in choices(size, base, 1e11)}
+    assert (found.get("model.d_model"), found.get("model.dropout")) == (width, dropout)
+    load(ROOT / "recipes/laptop.yaml", ["data.name=x", *(f"{key}={json.dumps(found[key])}" for key in found)])
+
+
+@pytest.mark.parametrize(
     ("size", "vocabulary", "width", "dropout"),
     [
         (Size(8000, 8000, True, 9000, 100_000, 90, 0), 4500, 256, 0.3),
