@@ -21,7 +21,7 @@ from nmt.recipe.yaml_files import shipped_recipes
 from nmt.system.compression import split_suffix
 from nmt.system.errors import UserError
 from nmt.system.files import whole_file
-from nmt.system.parallelism import uses_gpu
+from nmt.system.parallelism import is_gpu
 from nmt.system.processes import wait_for
 from nmt.training.directory import LOCK
 
@@ -84,7 +84,7 @@ def find_given(
 ) -> Given:
     """Return the recipe that one name stands for, or the one for files, which is written unless it is there.
 
-    What it is for depends on the `device` of --device. Files with training.init_from are corrections of that model. A
+    Its sizes depend on `device`, the value of --device. Files with training.init_from are corrections of that model. A
     recipe that is `only_planned` is not written. Raise UserError if the recipe is invalid, if none can be made for the
     files, or if a file of its name is there that was not written for them.
     """
@@ -124,7 +124,8 @@ def find_given(
     length = (
         f"{made.recipe.training.updates:,} updates" if minutes is None else f"{minutes:g} minute{'s' * (minutes != 1)}"
     )
-    say(f"recipe: {path} is written, for {length} of training")
+    on = f" on {made.device}" if made.device else ""
+    say(f"recipe: {path} is written, for {length} of training{on}")
     if made.recipe.training.replace_init and Path(start).is_dir():
         say(f"run: {run}/, until it takes the place of {start}")
     else:
@@ -140,7 +141,7 @@ def _is_recipe(names: Sequence[str]) -> bool:
 def _made(names: Sequence[str], start: str, path: Path, overrides: Sequence[str], device: str) -> Made:
     """Return the recipe for files, or for corrections of the model `start`."""
     if not start:
-        return make_recipe(names, path, overrides, uses_gpu(device))
+        return make_recipe(names, path, overrides, is_gpu(device))
     from nmt.exchange.resolve import resolve
     from nmt.training.validation import find_prepared
 

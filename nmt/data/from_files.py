@@ -1,6 +1,6 @@
 """The recipe for files of pairs: the text of a file with a comment on each choice.
 
-`choices` decides by how much text there is, and by how often training will see it.
+`choices` decides by how much text there is, by what trains, and by how often that will see it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from nmt.data.shown import Languages, Shown, are_like, look_at
 from nmt.recipe import Recipe, Training, load
 from nmt.recipe.yaml_files import Dumper, Origins, Tree, override, shipped_recipes
 from nmt.system.errors import UserError
-from nmt.system.speed import processor_flops
+from nmt.system.parallelism import cores
+from nmt.system.speed import core_flops
 from nmt.text.lines import stripped
 
 MARK = "# Written by: nmt train "
@@ -40,13 +41,16 @@ WIDTH = 128  # of the model of the recipe laptop
 WIDER = 192
 TRAINING_FLOPS = {WIDTH: 15e6, WIDER: 29e6}  # of a target token
 LONG = 20e6  # target tokens of a training that is long enough for a wider model to learn more from half of them
+RANKS = 2  # processes that train by the recipe laptop; the speed of threads that share one is not known
 MUCH = 1e6  # target tokens that are enough text for one
 AT_WORK = 0.6  # share of the processors' FLOP/s that training reaches, with what it spends on scores
 DROPOUT = ((10, 0.0), (20, 0.1), (40, 0.2), (math.inf, 0.3))
 """For how many epochs at most, and with which dropout; half as many of the wider model, which memorises sooner"""
 FEW = 50_000  # different sources, for which a smaller model is enough even on a GPU
 GPU_VOCABULARY = 10_000
-GPU_WHY = "a GPU has time for what is usual for so many pairs; not trained by us"
+GPU_WHY = "sizes of iwslt14_de_en, for a GPU; we have not trained this"
+SIZES = {"layers", "decoder_layers", "d_model", "d_ff", "heads"}
+VECTORS = {"source_embeddings", "target_embeddings"}
 
 
 class Choice(NamedTuple):
@@ -89,22 +93,25 @@ class Made(NamedTuple):
     """A line that tells the choices"""
     repeated: Mapping[Path, Sequence[Pair]] = {}
     """Pairs that the recipe reads from files beside it, which are to be written, too"""
+    device: str = ""
+    """What is to train it, if that matters"""
 
 
-def choices(size: Size, base: Recipe, flops: float | None) -> list[Choice]:
+def choices(size: Size, base: Recipe, flops: float | None, has_sizes: bool = False) -> list[Choice]:
     """Return the values in which a recipe differs from its base by how much there is and by what trains it.
 
-    These are the vocabulary, the model, and what is set aside. `flops` are the FLOP/s that the machine's processors
-    reach, None if a GPU trains.
+    These are the vocabulary, the model, and what is set aside. `flops` are the FLOP/s that the processors reach with
+    which the recipe trains, None if a GPU trains. The model's sizes stay if the user `has_sizes`.
     """
     if flops is None:
-        return [*_vocabulary(size, base, GPU_VOCABULARY), *_on_gpu(size), *_set_aside(size)]
+        model = [] if has_sizes else _on_gpu(size)
+        return [*_vocabulary(size, base, GPU_VOCABULARY), *model, *_set_aside(size)]
     vocabulary = _vocabulary(size, base, base.tokenizer.vocab_size)
-    return [*vocabulary, *_by_time(size, base, flops), *_set_aside(size)]
+    return [*vocabulary, *_by_time(size, base, flops, has_sizes), *_set_aside(size)]
 
 
 def _on_gpu(size: Size) -> Iterator[Choice]:
-    """Yield the model and the updates of the recipe iwslt14_de_en; a smaller model for few pairs."""
+    """Yield the sizes of the recipe iwslt14_de_en, its dropout and tokens per update; smaller sizes for few pairs."""
     is_small = size.is_all and size.sources < FEW
     yield Choice("model.layers", 4 if is_small else 6, GPU_WHY)
     yield Choice("model.decoder_layers", 4 if is_small else 6)
@@ -115,12 +122,12 @@ def _on_gpu(size: Size) -> Iterator[Choice]:
     yield Choice("training.batch_tokens", 4096)
 
 
-def _by_time(size: Size, base: Recipe, flops: float) -> Iterator[Choice]:
+def _by_time(size: Size, base: Recipe, flops: float, has_sizes: bool) -> Iterator[Choice]:
     """Yield a wider model if there is time and text for it, and dropout if pairs are seen often enough to memorise."""
     tokens = size.length / SUBWORD + size.pairs  # of all targets, or of the counted ones
     seen = _seen(base.training, flops / TRAINING_FLOPS[WIDTH])
     often = 1.0
-    if base.model.d_model == WIDTH and seen >= LONG and tokens >= MUCH:
+    if not has_sizes and seen >= LONG and tokens >= MUCH:
         yield Choice("model.d_model", WIDER, "since there is time for more than laptop's 128")
         yield Choice("model.d_ff", 4 * WIDER)
         yield Choice("model.heads", 6)
@@ -170,6 +177,7 @@ def _set_aside(size: Size) -> list[Choice]:
 def make_recipe(files: Sequence[str], path: Path, overrides: Sequence[str], on_gpu: bool = False) -> Made:
     """Return the recipe for files and folders of pairs, to be written to `path`, with settings of --set in it.
 
+    Its sizes are for processors, or for a GPU.
     Raise UserError if the files do not show which texts they hold, if they hold too few pairs, or if a setting is
     invalid.
     """
@@ -189,17 +197,21 @@ def make_recipe(files: Sequence[str], path: Path, overrides: Sequence[str], on_g
         Choice("data.train", [each.dataset(languages) for each in shown], left_out),
     ]
     recipe = loaded(base, made, given, overrides)
-    size = count_pairs(recipe, *((COUNTED_UNITS, len(units)) if is_software else (COUNTED, 0)))
+    most, translated = (COUNTED_UNITS, len(units)) if is_software else (COUNTED, 0)
+    size = count_pairs(recipe, most, translated)
     if size.sources < FEWEST:
         problem = f"{files[0]}: {size.pairs:,} pairs with {size.sources:,} different sources are too few to learn from"
         raise UserError(f"{problem}, at least {FEWEST:,}", "name more files; some 10,000 pairs begin to show a result")
-    made += choices(size, recipe, None if on_gpu else processor_flops())
+    flops = None if on_gpu else min(RANKS, cores()) * core_flops()
+    has_sizes = not SIZES.isdisjoint(section(given, "model")) or not VECTORS.isdisjoint(section(given, "training"))
+    made += choices(size, recipe, flops, has_sizes)
     recipe = loaded(base, made, given, overrides)
     made.insert(0, Choice("extends", base, "half an hour of training; for two hours add training: {minutes: 120}"))
     said = f"{' '.join(files)}: {size.described}, {'-'.join(recipe.data.languages)} {by}".rstrip()
     if left_out:
         said += f"; {left_out}"
-    return Made(written(mark_of(files), path, made, overrides), recipe, said)
+    text = written(mark_of(files), path, made, overrides)
+    return Made(text, recipe, said, device="a GPU" if on_gpu else "processors")
 
 
 def given_by(overrides: Sequence[str]) -> Tree:

@@ -64,22 +64,19 @@ def forks() -> bool:
     return sys.platform == "linux"
 
 
+def is_gpu(device: str) -> bool:
+    """Return whether `--device` stands for a GPU; raise UserError if there is no such device."""
+    import torch
+
+    return find_device(device, torch.cuda.device_count()) != "cpu"
+
+
 def can_fork(device: str) -> bool:
     """Return whether processes that compute on a device are forks: only on a CPU.
 
     Raise UserError if there is no such device.
     """
-    import torch
-
-    found = find_device(device, torch.cuda.device_count())
-    return found == "cpu" and forks()
-
-
-def uses_gpu(device: str) -> bool:
-    """Return whether `--device` stands for a GPU on this machine."""
-    import torch
-
-    return device.startswith("cuda") or (device == "auto" and torch.cuda.is_available())
+    return not is_gpu(device) and forks()
 
 
 def count_ranks(device: str, devices: int | None, on_cpu: int = 1, found: World | None = None) -> int:
@@ -95,7 +92,7 @@ def count_ranks(device: str, devices: int | None, on_cpu: int = 1, found: World 
             problem = f"--devices {devices}: a launcher has started {found.size:,} ranks, each for one device"
             raise UserError(problem, "leave --devices out, or start nmt train without a launcher")
         return 1
-    on_gpu = uses_gpu(device)
+    on_gpu = device.startswith("cuda") or (device == "auto" and torch.cuda.is_available())
     if devices is None:
         if not on_gpu:
             return on_cpu

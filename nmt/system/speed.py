@@ -7,15 +7,13 @@ from functools import cache
 
 import numpy as np
 
-from nmt.system.parallelism import cores
-
 SIZE = 96  # so small that one thread multiplies
 SECONDS = 0.05
 
 
 @cache
-def processor_flops() -> float:
-    """Return the fp32 FLOP/s of matrix multiplications by all cores: those of one, measured by its own time."""
+def core_flops() -> float:
+    """Return the fp32 FLOP/s of matrix multiplications by a core, measured by its own time."""
     x = np.ones((SIZE, SIZE), np.float32)
     x @ x  # which prepares its library
     began = time.process_time()
@@ -24,4 +22,4 @@ def processor_flops() -> float:
         for _ in range(100):
             x @ x
         count += 100
-    return cores() * 2.0 * SIZE**3 * count / seconds
+    return 2.0 * SIZE**3 * count / seconds

@@ -47,7 +47,7 @@ class Budget:
         self.scoring: float | None = None  # estimated seconds of a validation
         self.validations = 0.0  # to follow the last update, without that of an average; may be a fraction
         self.averages = False  # whether an average is to be scored as well
-        self.deciding = 0.0  # validations that decide at the very end, and that no lack of time leaves out
+        self.decision = 0.0  # cost of the decision on training.replace_init, in validations; it is never left out
         self.lines = 0  # of the development set
         self.batches = 0.0  # size of the development set in updates
         self._rest: float | None = None  # seconds of a validation after its last line is translated
@@ -72,9 +72,8 @@ class Budget:
         return self._fallen or 0.0
 
     def left(self) -> float:
-        """Return the seconds until the command must begin to end, or to decide; negative if it is late."""
-        deciding = min(self.deciding * (self.scoring or 0.0), MOST_DECIDING * self.total)
-        return self.total - self._margin - self.spent - self._closing - deciding
+        """Return the seconds until the command must begin to end; negative if it is late."""
+        return self.total - self._margin - self.spent - self._closing
 
     def fits(self, seconds: float) -> bool:
         """Return whether something that takes so many seconds may follow the last update."""
@@ -85,7 +84,7 @@ class Budget:
         validations = self.validations
         if self.averages:
             validations += 1.0
-        return self.left() - SAVING * self.saving - validations * self._accepted - self._update
+        return self.left() - SAVING * self.saving - validations * self._accepted - self._deciding - self._update
 
     @property
     def is_used_up(self) -> bool:
@@ -108,6 +107,11 @@ class Budget:
         if self.scoring is None or self.scoring > LONGEST * self.total:
             return 0.0
         return self.scoring
+
+    @property
+    def _deciding(self) -> float:
+        """Seconds that are kept for the decision on training.replace_init."""
+        return min(self.decision * (self.scoring or 0.0), MOST_DECIDING * self.total)
 
     def fall(self) -> float:
         """Return the share by which the next update's learning rate is to have fallen, 1 for the last update.
@@ -166,7 +170,7 @@ class Budget:
 
     def last_pace(self) -> Pace | None:
         """Return the pace of a validation after the last update, None without minutes."""
-        allowed = self.left() + self._margin / 2.0  # the other half is for what follows
+        allowed = self.left() - self._deciding + self._margin / 2.0  # the other half is for what follows
         return self._pace(allowed, "training.minutes leaves no time for it")
 
     def probe(self) -> Pace | None:

@@ -42,11 +42,12 @@ from nmt.training.progress import Progress, show_progress
 from nmt.training.report_process import Page
 from nmt.training.run_state import BestScore, RunState
 from nmt.training.selection import cost_of_robustness, cost_of_splits
-from nmt.training.succession import VALIDATIONS
+from nmt.training.succession import DECISION
 from nmt.training.trainer import Trainer
 from nmt.training.validation import DevScores, Validation
 
 SECONDS_PER_NUMBER = 4e-8  # to write a checkpoint, until one has been measured: 100 MB/s
+EARLY = 0.05  # share of training.minutes after which a validation is measured early
 LAST_MEASURED = 0.97  # share of training.minutes after which validations are measured no more
 
 
@@ -133,7 +134,8 @@ class Run:
             budget.batches = scorer.tokens / training.batch_tokens
             budget.validations = 1.0
             budget.averages = resumed is not None and self.recipe.training.average_last > 1
-            budget.deciding = VALIDATIONS if training.replace_init else 0.0
+            if training.replace_init:  # which one process decides
+                budget.decision = DECISION * (1 if self.group.device.type == "cpu" else self.group.size)
         return budget
 
     def train(self) -> Budget:
@@ -229,7 +231,7 @@ class Run:
                         self.save(trainer, due=ends or agreed.checkpoint, stops=agreed.stop > 0 and not ends)
                         trainer.meter.tick()
                         saved = replace(state)
-                elif is_time_to_measure(self.used, self.measured):
+                elif is_time_to_measure(self.used, self.measured, self.budget.decision > 0):
                     self._measure(progress)
                 self.checkpoints.check()
                 self.budget.saving = self.checkpoints.seconds or self.budget.saving
@@ -409,11 +411,14 @@ def record_spent(out: Path, budget: Budget) -> None:
         add_info(newest.path, {"cost": newest.cost | {"spent": budget.spent}})
 
 
-def is_time_to_measure(used: int, measured: int) -> bool:
+def is_time_to_measure(used: int, measured: int, is_early: bool) -> bool:
     """Return whether to find out how long a validation takes, given millionths of training.minutes that are used up.
 
-    It is when half of what was left at the last validation is used up, except near the end.
+    It is when half of what was left at the last validation is used up, except near the end; the first time also early,
+    if the model has been trained before and so the first validation tells the time of others.
     """
+    if is_early and not measured:
+        return used >= EARLY * MILLION
     return 2 * (MILLION - used) <= MILLION - measured and used <= LAST_MEASURED * MILLION
 
 

@@ -6,7 +6,6 @@ import os
 import shlex
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -22,8 +21,8 @@ from nmt.training.validation import Validation
 
 SHARES = (1.0, 0.5, 0.25)
 """Weights of the new model in its average with the old one, in the order in which they are tried"""
-VALIDATIONS = 2.0
-"""What that takes, in validations: the old model, and two shares at most as a rule, without perplexities"""
+DECISION = 2.0
+"""Usual cost of a decision, in validations: three searches, by the old model and by two shares, and one perplexity"""
 
 
 def succeed(run: Path, result: Bundle, device: torch.device, console: Console) -> Path:
@@ -80,14 +79,11 @@ def _accepted(before: Bundle, result: Bundle, device: torch.device, console: Con
         if share < 1:
             scores = f"{share:.0%} of what was learned: {scores}"
         if comparison.difference >= 0 or comparison.p_value >= SIGNIFICANT:
-            info: dict[str, Any] = {}
             if share < 1:
                 mix([before, result], [1 - share, share], result.path)
-                info["run"] = result.info.run  # as the average of its run, it goes before that run's checkpoints
             if share < 1 or not result.scores:
-                info |= validation.info(validation.scored(model, outputs))
-            if info:
-                add_info(result.path, info)
+                # As the average of its run, it goes before that run's checkpoints.
+                add_info(result.path, validation.info(validation.scored(model, outputs)) | {"run": result.info.run})
             return scores
         console.say(f"not accepted: {scores}")
     return None

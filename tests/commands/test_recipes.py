@@ -49,6 +49,22 @@ def test_the_recipe_for_files_is_written_once_and_then_used_as_people_leave_it()
     assert RECIPE.read_text() == edited
 
 
+@pytest.mark.parametrize("device", ["auto", "cuda"])
+def test_a_gpu_gets_a_larger_model_than_processors(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
+    with pytest.raises(UserError, match="this machine has 0 CUDA devices"):
+        find_given([TABLE], (), "cuda", False, print)
+    assert os.listdir() == [TABLE]
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 1)
+    said = list[str]()
+    assert find_given([TABLE], (), device, False, said.append).recipe.model.d_model == 256
+    assert said[1] == f"recipe: {RECIPE} is written, for 30 minutes of training on a GPU"
+    RECIPE.unlink()
+    found, said = find(TABLE)
+    assert found.recipe.model.d_model == 128
+    assert said[1].endswith(" of training on processors")
+
+
 def test_a_plan_writes_nothing_and_has_the_same_recipe() -> None:
     found, _ = find(TABLE, overrides=["name=mine"], plan=True)
     assert os.listdir() == [TABLE]

@@ -59,7 +59,8 @@ def catalog(path: Path, code: str, pairs: Sequence[Sequence[str]]) -> None:
 @pytest.fixture(autouse=True)
 def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(from_files, "processor_flops", lambda: 1e11)
+    monkeypatch.setattr(from_files, "core_flops", lambda: 1e11 / 2)
+    monkeypatch.setattr(from_files, "cores", lambda: 2)
 
 
 @pytest.mark.parametrize(
@@ -252,7 +253,6 @@ def test_dropout_suits_how_often_the_pairs_are_trained_on(
         (6_000_000, ["training.minutes=60"], None, None),
         (6_000_000, ["training.minutes=120", "training.updates=10_000"], None, None),
         (3_000_000, ["training.minutes=120"], None, 0.2),
-        (6_000_000, ["training.minutes=120", "model.d_model=256"], None, 0.1),
     ],
 )
 def test_a_wider_model_needs_time_and_text(
@@ -262,6 +262,8 @@ def test_a_wider_model_needs_time_and_text(
     base = load(ROOT / "recipes/laptop.yaml", ["data.name=x", *settings])
     found = {choice.key: choice.value for choice in choices(size, base, 1e11)}
     assert (found.get("model.d_model"), found.get("model.dropout")) == (width, dropout)
+    own = {choice.key for choice in choices(size, base, 1e11, has_sizes=True)}
+    assert "model.d_model" not in own
     load(ROOT / "recipes/laptop.yaml", ["data.name=x", *(f"{key}={json.dumps(found[key])}" for key in found)])
 
 
@@ -280,6 +282,14 @@ def test_a_gpu_trains_a_larger_model(size: Size, vocabulary: int, width: int, dr
     assert values == [vocabulary, width, dropout]
     recipe = load(ROOT / "recipes/laptop.yaml", ["data.name=x", *(f"{key}={json.dumps(found[key])}" for key in found)])
     assert recipe.training.batch_tokens == 4096
+
+
+@pytest.mark.parametrize("setting", ["model.d_model=128", "training.target_embeddings=vectors.txt"])
+def test_sizes_that_a_user_chose_stay(setting: str) -> None:
+    name = write("x.en-de.tsv")
+    made = make_recipe([name], Path("x.yaml"), [setting, "training.embeddings=random"], on_gpu=True)
+    assert made.recipe.model.d_model == 128
+    assert make_recipe([name], Path("x.yaml"), (), on_gpu=True).recipe.model.d_model == 256
 
 
 @pytest.mark.parametrize("has_spaces", [True, False])

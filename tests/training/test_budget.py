@@ -95,7 +95,7 @@ def test_time_to_decide_on_a_new_model_is_kept_even_if_it_takes_long() -> None:
     world = World()
     budget = begun(world)
     left = budget.seconds_left()
-    budget.deciding = 2.0
+    budget.decision = 2.0
     budget.scoring = 8.0
     assert budget.seconds_left() == pytest.approx(left - 16.0)
     budget.scoring = 100.0
