@@ -259,6 +259,20 @@ def test_a_run_uses_all_its_minutes_for_updates_scores_and_an_average(command: A
     assert checkpoints(task / "ckpts")[-1].step == found[-1].step + 2  # whichever is first
 
 
+def test_the_minutes_of_corrections_include_the_decision_on_them(command: Any, task: Path) -> None:
+    command(World(), "training.minutes=0.1", *FALLS)
+    (task / "ckpts").rename("start")
+    learned = "training.init_from=start", "training.replace_init=true", "training.learning_rate_scale=1e-6"
+    said, seconds = command(
+        World(line=0.04), "training.minutes=0.3", "training.checkpoint_updates=1000", *learned, *FALLS
+    )
+    assert 0.7 <= seconds / 18 <= 1.02
+    assert "accepted: " in said
+    assert "start is the new model, start-1 the one before" in said
+    model = Bundle.read(task / "start/averaged")
+    assert model.dev_score is not None
+
+
 def test_updates_and_the_last_checkpoint_come_before_scores(command: Any, task: Path) -> None:
     """A validation takes 25 seconds of 18."""
     said, seconds = command(World(line=0.5), "training.minutes=0.3", EVERY_10)
