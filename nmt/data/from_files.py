@@ -46,6 +46,7 @@ MUCH = 1e6  # target tokens that are enough text for one
 AT_WORK = 0.9  # of the processors' FLOP/s in fp32, by training in bf16 with its scores; in fp32 it is less
 DROPOUT = ((10, 0.0), (20, 0.1), (40, 0.2), (math.inf, 0.3))
 """For how many epochs at most, and with which dropout; half as many of the wider model, which memorises sooner"""
+CAUTIOUS = 0.1  # most dropout of a small model for much text, with which none was tried
 FEW = 50_000  # different sources, for which a smaller model is enough even on a GPU
 GPU_VOCABULARY = 10_000
 GPU_WHY = "sizes of iwslt14_de_en, for a GPU; we have not trained this"
@@ -135,6 +136,8 @@ def _by_time(size: Size, base: Recipe, flops: float, has_sizes: bool) -> Iterato
         often = 2.0
     epochs = seen / tokens
     dropout = next(dropout for most, dropout in DROPOUT if often * epochs <= most)
+    if often == 1.0 and tokens >= MUCH:
+        dropout = min(dropout, CAUTIOUS)
     if size.is_all and dropout > base.model.dropout:
         yield Choice("model.dropout", dropout, f"since each pair is seen some {epochs:.0f} times")
 

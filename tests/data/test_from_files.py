@@ -226,6 +226,7 @@ def test_vocabulary_and_what_is_set_aside_suit_what_there_is(
     [
         (6_000_000, 1e11, [], None),  # 10.8 million tokens
         (2_400_000, 1e11, [], 0.1),
+        (4_000_000, 1e11, ["training.minutes=65"], 0.1),  # 23 epochs of much text
         (1_100_000, 1e11, [], 0.2),
         (1_100_000, 2e10, [], None),
         (1_100_000, 1e11, ["training.minutes=5"], None),
