@@ -127,16 +127,16 @@ def _by_time(size: Size, base: Recipe, flops: float, has_sizes: bool) -> Iterato
     """Yield a wider model if there is time and text for it, and dropout if pairs are seen often enough to memorise."""
     tokens = size.length / SUBWORD + size.pairs  # of all targets, or of the counted ones
     seen = _seen(base.training, flops / TRAINING_FLOPS[WIDTH])
-    often = 1.0
-    if not has_sizes and seen >= LONG and tokens >= MUCH:
+    is_wider = not has_sizes and seen >= LONG and tokens >= MUCH
+    if is_wider:
         yield Choice("model.d_model", WIDER, "since there is time for more than laptop's 128")
         yield Choice("model.d_ff", 4 * WIDER)
         yield Choice("model.heads", 6)
         seen = _seen(base.training, flops / TRAINING_FLOPS[WIDER])
-        often = 2.0
     epochs = seen / tokens
-    dropout = next(dropout for most, dropout in DROPOUT if often * epochs <= most)
-    if often == 1.0 and tokens >= MUCH:
+    compared = 2.0 * epochs if is_wider else epochs
+    dropout = next(dropout for most, dropout in DROPOUT if compared <= most)
+    if tokens >= MUCH and not is_wider:
         dropout = min(dropout, CAUTIOUS)
     if size.is_all and dropout > base.model.dropout:
         yield Choice("model.dropout", dropout, f"since each pair is seen some {epochs:.0f} times")
