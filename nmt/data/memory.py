@@ -12,10 +12,11 @@ from typing import Any, NamedTuple
 
 from nmt.data.pairs import Pair, foreign_language, input_files, read_pairs
 from nmt.formats.bilingual import BilingualFile
+from nmt.formats.capitals import in_capitals, is_in_capitals
 from nmt.formats.declared import NAMED, check_language, content_of, kind_of, left_out
 from nmt.formats.plurals import telling_number
 from nmt.formats.strings import Accelerators, ProgramString, placeholders
-from nmt.formats.terms import Terms, capitalised
+from nmt.formats.terms import capitalised
 from nmt.formats.units import Numbers, Unit
 from nmt.recipe import Data, Dataset
 from nmt.recipe.data import UNITS, format_of
@@ -25,7 +26,6 @@ from nmt.text.scripts import is_wide
 _END = re.compile(r"(?<!\s)(\s*)(\.{3}|[.:…!。：！])\Z")
 _WIDE_ENDS = {".": "。", ":": "：", "!": "！"}  # of texts in Chinese and Japanese
 _POSITION = re.compile(r"%\d\$")  # of an argument, as in %2$s
-_KEPT = Terms()  # without terms of the user: finds URLs, placeholders and the like
 
 
 class Remembered(NamedTuple):
@@ -197,10 +197,10 @@ def _dressed(known: Remembered, line: str) -> str:
     source, source_end = _parted(known.key)
     target, target_end = _parted(known.bare.strip())
     body, end = _parted(line)
-    if body != source and _is_in_capitals(source):
+    if body != source and is_in_capitals(source, fewest=2):
         return ""
-    if body != source and _is_in_capitals(body):
-        target = _in_capitals(target)
+    if body != source and is_in_capitals(body, fewest=2):
+        target = in_capitals(target)
     elif body[0].isupper() and not source[0].isupper():
         target = capitalised(target)
     dressed = ProgramString(body, Accelerators(())).dressed(target)
@@ -217,21 +217,6 @@ def _end_of_translation(target: str, end: str, source_end: str, target_end: str)
     if own and end in (":", "!"):
         return own[1] + end  # after a space in French
     return end
-
-
-def _is_in_capitals(text: str) -> bool:
-    return len(text) > 1 and text.lower() != text == _in_capitals(text)
-
-
-def _in_capitals(text: str) -> str:
-    """Return a text in capitals, but for what is to be kept as it is."""
-    parts = list[str]()
-    last = 0
-    for start, end in _KEPT.spans(text):
-        parts += [text[last:start].upper(), text[start:end]]
-        last = end
-    parts.append(text[last:].upper())
-    return "".join(parts)
 
 
 def _read(dataset: Dataset, data: Data) -> Iterator[Remembered]:

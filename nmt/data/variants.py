@@ -1,4 +1,4 @@
-"""Variants of a text as people write it: in capitals, in title case, without final punctuation, with typos, in a row.
+"""Variants of a text as people write it: in title case, without final punctuation, with typos, in a row.
 
 Text to keep stays as it is: placeholders, URLs, tags, names of files and the like, and words with digits. Each function
 is pure; `with_typos` makes the same typos of generators in the same state.
@@ -12,20 +12,15 @@ from collections.abc import Iterable
 from itertools import pairwise
 from random import Random
 
-from nmt.formats.sentences import CLOSING, STOPS, WIDE, WORDS
-from nmt.formats.tags import TAGS
-from nmt.formats.terms import Edit, Span, Terms, offsets_in, outside, written
+from nmt.formats.capitals import DOTTED, WORD, kept_in, words_in
+from nmt.formats.sentences import CLOSING, WIDE, stops_of
+from nmt.formats.terms import Edit, Span, offsets_in, written
 from nmt.text.language_codes import Language
 from nmt.text.scripts import TOUCHING_RANGES, has_words, is_wide
 
 EVERY = 8  # words for a typo
-_KEPT = Terms(keep=[r"(?<!\w)\w*\d\w*"], names=True)
-_MAY_KEEP = re.compile(r"[\d_/~$%@{}\[\]<>&+-]|\(\)|\.\w|:\S")  # without any of them, there is nothing to keep
-_WORD = re.compile(r"[^\W\d_](?:[\w\u0300-\u036f\u00ad]|['’·](?=\w))*")
 _TYPED = re.compile(rf"(?:(?![{TOUCHING_RANGES}])[^\W\d_]){{2,}}")  # of scripts that are typed letter by letter
-_DOTTED = {ord("i"): "İ"}
-_FIRST = {"tr": _DOTTED, "az": _DOTTED}
-_ALL = _FIRST | {"el": str.maketrans("άέήίόύώΐΰΆΈΉΊΌΎΏ", "ΑΕΗΙΟΥΩΪΫΑΕΗΙΟΥΩ")}  # Greek capitals have no accents
+_FIRST = {"tr": DOTTED, "az": DOTTED}
 _BEHIND_MARKS = CLOSING + " \u00a0\u2009\u202f"
 _OPENING = {"?": "¿", "!": "¡"}
 """Spanish marks by those at the end that they belong to"""
@@ -53,18 +48,11 @@ def _neighbours() -> dict[str, str]:
 _BESIDE = _neighbours()
 
 
-def in_capitals(text: str, language: str = "") -> str:
-    """Return a text in capitals by the rules of a language: ß becomes SS, and a Turkish i becomes İ."""
-    letters = _ALL.get(Language.of(language).base, {})
-    capitals = [(gap, gap.text_in(text).translate(letters).upper()) for gap in outside(_kept(text), len(text))]
-    return written(text, capitals)
-
-
 def in_title_case(text: str, language: str = "") -> str:
     """Return a text in which each word in lower case begins with a capital, as in headlines: Don't Eat the iPod."""
     letters = _FIRST.get(Language.of(language).base, {})
     edits: list[Edit] = []
-    for span in _words(text, _WORD):
+    for span in words_in(text, WORD):
         word = span.text_in(text)
         if word == word.lower():  # others are names or abbreviations
             first = Span(span.start, span.start + 1)
@@ -77,11 +65,10 @@ def without_final_mark(text: str, language: str = "") -> str:
 
     Quotation marks and brackets around them stay. A text without words stays as it is.
     """
-    own = WORDS.get(Language.of(language).base, {}).get("stops", "")
     core = text.rstrip(_BEHIND_MARKS)
-    bare = core.rstrip(STOPS + WIDE + own)
+    bare = core.rstrip(stops_of(language) + WIDE)
     marks = core[len(bare) :]
-    if not marks or not has_words(bare) or not offsets_in(_kept(text)).isdisjoint(range(len(bare), len(core))):
+    if not marks or not has_words(bare) or not offsets_in(kept_in(text)).isdisjoint(range(len(bare), len(core))):
         return text
     before = bare.rstrip()
     for mark, opening in _OPENING.items():
@@ -97,7 +84,7 @@ def with_typos(text: str, random: Random, at_least: int = 0) -> str:
     A rest of words gets one with the probability of its share. Scripts that are not typed by letters have no typos.
     """
     # Of Python's generator, only random() is the same in all versions.
-    words = sorted(_words(text, _TYPED), key=lambda _: random.random())
+    words = sorted(words_in(text, _TYPED), key=lambda _: random.random())
     count = max(at_least, int(len(words) / EVERY + random.random()))
     return written(text, [(span, _mistyped(span.text_in(text), random)) for span in words[:count]])
 
@@ -127,23 +114,3 @@ def in_a_row(texts: Iterable[str]) -> str:
             row += " "
         row += text
     return row
-
-
-def _words(text: str, pattern: re.Pattern[str]) -> list[Span]:
-    """Return the matches of a pattern outside of what is to keep that touch at most tags: <b>it</b>, but not {n}th."""
-    words = [Span(*match.span()) for match in pattern.finditer(text)]
-    taken: set[int] = set()
-    for start, end in _kept(text):
-        edge = 0 if text[start] in "<&" else 1
-        taken.update(range(start - edge, end + edge))
-    if not taken:
-        return words
-    return [word for word in words if taken.isdisjoint(range(*word))]
-
-
-def _kept(text: str) -> list[Span]:
-    """Return the spans of text to keep, in order."""
-    if not _MAY_KEEP.search(text):
-        return []
-    tags = [Span(*tag.span()) for tag in TAGS.finditer(text)]
-    return _KEPT.spans(text, tags, linked=False)

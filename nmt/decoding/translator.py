@@ -19,11 +19,12 @@ from nmt.decoding.pipeline import NOTHING, LineResult, Pipeline
 from nmt.decoding.splitter import LineSplitter, clean, joined
 from nmt.decoding.workers import Loaded, MakeEngine, Models
 from nmt.formats.alignment import Aligned, AlignedLine
+from nmt.formats.capitals import capitals, is_in_capitals, without_capitals
 from nmt.formats.confidence import Confidence, signs_of
 from nmt.formats.numbers import Changes, compare
 from nmt.formats.segments import Segment, read_line, with_spaces_of
 from nmt.formats.sentences import TrainedLengths
-from nmt.formats.terms import MESSAGE, Phrase, Term, Terms, beyond, find_copies, missing
+from nmt.formats.terms import MESSAGE, Phrase, Span, Term, Terms, beyond, find_copies, missing
 from nmt.formats.tokens import SPECIAL_SPACE
 from nmt.recipe import Decoding
 from nmt.search.sources import Engine, Prefix, Source
@@ -296,6 +297,8 @@ class Translator(Pipeline[Translation]):
         else:
             ends = segment.ends
             phrases = terms.phrases(request.text, segment.kept, segment.walls, ends)
+        if _is_in_capitals(request):
+            request = self._without_capitals(request)
         if request.prefix.strip():
             parts = self._with_prefix(request, splitter)
             phrases = beyond(terms.phrases(request.prefix), phrases)
@@ -303,6 +306,15 @@ class Translator(Pipeline[Translation]):
             parts = splitter.split(request.text, phrases, ends)
         has_walls = segment is not None and bool(segment.walls)
         return [self._prepared(part, first, phrases, has_walls) for part in parts]
+
+    def _without_capitals(self, request: Request) -> Request:
+        """Return a request in capitals as it is searched."""
+        source, target = self.direction_of(request.direction)
+        tokenizer = self._tokenizer_of(request.direction)
+        of_source = self.tokenizer.of(source).source
+        text = without_capitals(request.text, of_source.encode, source or "", _kept_in(request))
+        prefix = without_capitals(request.prefix, tokenizer.target.encode, target or "")
+        return replace(request, text=text, prefix=prefix)
 
     def _prepared(self, part: Source, first: Sequence[int], phrases: Iterable[Phrase], aligned: bool) -> Source:
         """Return a part of a line with what its translation begins with and must contain, and its cap."""
@@ -392,19 +404,30 @@ class Translator(Pipeline[Translation]):
 
     def _text(self, line: SplitLine, rank: int) -> str:
         """Put the translations of this `rank` in place of the line's parts."""
+        return with_spaces_of(line.request.text, "".join(self._characters(line, rank)))
+
+    def _characters(self, line: SplitLine, rank: int) -> list[str]:
+        """Return the characters of the joined translations of this `rank`; in capitals, ß is SS."""
         text, _ = joined(line.request.text, line.parts, self._texts(line, rank))
-        copies = [phrase.source for phrase in _phrases_of(line) if "\n" in phrase.source]
-        return with_spaces_of(line.request.text, _one_line(text, copies))
+        copies = [phrase.source for phrase in _phrases_of(line) if phrase.kept]
+        text = _one_line(text, [copy for copy in copies if "\n" in copy])
+        if not (line.parts and _is_in_capitals(line.request)):
+            return [*text]
+        _, target = self.direction_of(line.request.direction)
+        return capitals(text, target or "", copies)
 
     def _texts(self, line: SplitLine, rank: int) -> list[str]:
         """Return the parts' translations, without spaces that a model adds at their ends."""
         return [each.decoded(self._target.decode).strip(" ") for each in line.of_rank(rank)]
 
-    def _with_codes(self, line: SplitLine, segment: Segment, text: str, rank: int) -> str:
-        """Put the line's codes into `text`, the joined translations of this `rank`."""
+    def _with_codes(self, line: SplitLine, segment: Segment, rank: int) -> str:
+        """Put the line's codes into the joined translations of this `rank`."""
         if not line.parts:
             return segment.raw
         source = line.request.text
+        characters = self._characters(line, rank)
+        longer = {at: text for at, text in enumerate(characters) if len(text) > 1}
+        text = with_spaces_of(source, "".join(character[0] for character in characters))
         texts = self._texts(line, rank)
         _, starts = joined(source, line.parts, texts)
         aligned = list[tuple[int, int, Aligned]]()
@@ -427,7 +450,7 @@ class Translator(Pipeline[Translation]):
             last = part.end
             end = start + len(own)
         align_copied(len(source), len(text))
-        return segment.put(AlignedLine(text, aligned))
+        return segment.put(AlignedLine(text, aligned), longer)
 
     def join(self, line: SplitLine, found: Sequence[tuple[str, int]]) -> Translation:
         """Build the translation of a line from (text, rank) pairs, one per output."""
@@ -454,7 +477,7 @@ class Translator(Pipeline[Translation]):
         tagged = found
         segment = line.request.segment
         if segment:
-            tagged = [(self._with_codes(line, segment, plain, rank), rank) for plain, rank in found]
+            tagged = [(self._with_codes(line, segment, rank), rank) for _, rank in found]
         return Translation.of(
             line,
             tagged,
@@ -541,6 +564,16 @@ def _with_direction(lines: Iterable[str | Request], direction: Direction) -> Ite
     for line in lines:
         request = Request.of(line)
         yield request if any(request.direction) else replace(request, direction=direction)
+
+
+def _kept_in(request: Request) -> Sequence[Span]:
+    """Return what the format of a request's line keeps as it is."""
+    return request.segment.kept if request.segment else ()
+
+
+def _is_in_capitals(request: Request) -> bool:
+    """Return whether a line is in capitals, and what its translation is to begin with."""
+    return is_in_capitals(request.text, _kept_in(request)) and is_in_capitals(request.prefix, fewest=0)
 
 
 def _phrases_of(line: SplitLine) -> list[Phrase]:

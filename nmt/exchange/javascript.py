@@ -1,8 +1,8 @@
 """A translator or parser for JavaScript: its weights in 8 bits, its tokenizer, and tables of its rules.
 
 The scripts in html/ compute: `products` multiplies, by `products.c` where it was compiled, `transformer` is the model,
-`search`, `tokenizer` and `loading` are what their names say, `sentences` splits lines, `joining` and `terms` see to
-translations, and `worker` puts them together; a parser has `trees` and `parser` in place of these.
+`search`, `tokenizer` and `loading` are what their names say, `sentences` splits lines, `joining`, `terms` and
+`capitals` see to translations, and `worker` puts them together; a parser has `trees` and `parser` in place of these.
 `nmt/report/translating.py` writes the page.
 
 A matrix is stored as bytes and a scale for each row, in fp32; vectors, such as biases, are stored in fp32. All parts
@@ -22,6 +22,7 @@ from nmt.formats.sentences import SentenceSplitter
 from nmt.parsing.linearization import TreeVocabulary
 from nmt.recipe import TaskName
 from nmt.system.errors import UserError
+from nmt.text.language_codes import Language
 from nmt.text.marian import MarianVocabulary
 from nmt.text.tokenizer import M2M, SPM, Tokenizer
 from nmt.text.vocabulary import Vocabulary
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 COMMON = ("products", "transformer", "tokenizer", "search", "loading")
 ROOM = Path(__file__).parent / "html"
 SCRIPTS: dict[TaskName, tuple[str, ...]] = {
-    "translate": (*COMMON, "sentences", "joining", "terms", "worker"),
+    "translate": (*COMMON, "sentences", "joining", "terms", "capitals", "worker"),
     "parse": (*COMMON, "trees", "parser"),
 }
 """Stems of the scripts of a task, in the order in which a worker runs them"""
@@ -168,8 +169,16 @@ def _directions(bundle: Bundle, tokenizer: Tokenizer) -> list[dict[str, Any]]:
     found = []
     for source, target in named:
         of_source, of_target = tokenizer.first((source, target))
-        found.append({"source": source, "target": target, "ofSource": of_source, "ofTarget": of_target})
+        languages = [_base(source), _base(target)]
+        own = {"source": source, "target": target, "languages": languages}
+        found.append({**own, "ofSource": of_source, "ofTarget": of_target})
     return found
+
+
+def _base(code: str) -> str:
+    """Return a language as browsers know it, whose capitals they write; English for what is no code."""
+    language = Language.of(code)
+    return language.base if language.is_known else "en"
 
 
 def _vocabularies(tokenizer: Tokenizer, block: Block) -> dict[str, Any]:

@@ -179,8 +179,10 @@ class Segment:
         stripped = [self.text[start:end].strip() for start, end in bounds]
         return [*filter(None, stripped)]
 
-    def put(self, aligned: AlignedLine) -> str:
+    def put(self, aligned: AlignedLine, longer: Mapping[int, str] | None = None) -> str:
         """Return the translation of `text` with the codes around the words that stand for what they had inside.
+
+        Characters of the output at the offsets in `longer` are written as the text there.
 
         Words are those of `words_of` with GLUE. Codes without words go where the nearest words are.
         """
@@ -189,6 +191,8 @@ class Segment:
         signs = [*output]
         if self._elements or self._raws[: len(self.text)] != [*self.text]:
             signs = RawText(self.text, self._raws, self.kept, self.walls, self._escapes).of(output)
+        for at, text in (longer or {}).items():
+            signs[at] = text
         written = ""
         last = 0
         begun: dict[int, int] = {}  # where the content of each element is written

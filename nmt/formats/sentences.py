@@ -55,6 +55,11 @@ _INSIDE = re.compile(rf"(?<=[{_LATIN}])[．﹒](?=[{_LATIN}])|។ល(?=។)")  #
 _CASELESS = re.compile(r"[\u0590-\u139f\u1400-\u1c7f\u2d00-\u2dff\u2e80-\ua63f\ua800-\uab2f\uabc0-\ufaff]")
 
 
+def stops_of(language: str) -> str:
+    """Return the marks of a language that end a sentence before a space, such as the semicolon of Greek."""
+    return STOPS + str(WORDS.get(Language.of(language).base, {}).get("stops", ""))
+
+
 def _ends_by(stops: str) -> re.Pattern[str]:
     """Return an expression for possible ends of sentences; possessive quantifiers prevent catastrophic backtracking.
 
@@ -104,7 +109,7 @@ class SentenceSplitter:
         self._openers = words("openers")
         self._starters = words("starters") or set(WORDS["en"]["starters"].split())
         self._never_last = self._starters | words("never_last")
-        self._stops = STOPS + own.get("stops", "")
+        self._stops = stops_of(language)
         self._end = _ends_by(self._stops)
         self._suffixes = tuple(words("suffixes"))
         self._ordinals = code in WORDS["marks"]["ordinals"].split()

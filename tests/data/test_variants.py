@@ -6,7 +6,8 @@ from random import Random
 
 import pytest
 
-from nmt.data.variants import in_a_row, in_capitals, in_title_case, with_typos, without_final_mark
+from nmt.data.variants import in_a_row, in_title_case, with_typos, without_final_mark
+from nmt.formats.capitals import in_capitals
 
 KEPT = "{name} %(count)d https://a.org/b?c=d x@y.org <b>%s</b> &amp; a/b.txt --all HTML5 x86_64 1,000.5 20th"
 

@@ -98,6 +98,19 @@ def test_page_follows_the_rules_of_decoding(tmp_path):
     assert all(len(ids) >= 6 and len(set(pairwise(ids))) == len(ids) - 1 for ids in found)
 
 
+def test_page_translates_capitals_in_small_letters(tmp_path):
+    bundle = bundle_of(tmp_path / "bundle", decoding=Decoding(max_source=9, max_extra=9, beam=3, split="length"))
+    rounded = nmt.load(javascript.write_rounded(bundle, tmp_path / "rounded").path)
+    lines = ["THE TREE SEES THE DOG. 'THE 2ND CAT' LIKES J. WINDOW, O'TREE?! I SEE I'M", "THE TREE.", "DOG"]
+    parts, *answers, _ = translated(bundle, {"kind": "lines", "number": 1, "lines": lines, "direction": 0, "terms": []})
+    results = list(rounded.stream(lines))
+    assert [[part["ids"] for part in of_line] for of_line in parts["parts"]] == [
+        [ids for ids, _ in result.pairs] for result in results
+    ]
+    assert all(part["text"] in lines[0] for part in parts["parts"][0])
+    assert [answer["output"]["text"] for answer in answers[-2:]] == [result.texts[0] for result in results[-2:]]
+
+
 def test_page_shows_the_attention_of_the_model(tmp_path):
     bundle = bundle_of(tmp_path / "bundle", **VARIANTS[1])
     rounded = nmt.load(javascript.write_rounded(bundle, tmp_path / "rounded").path)

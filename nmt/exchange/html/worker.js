@@ -16,7 +16,14 @@ class Translator {
     return found;
   }
 
-  split(line, direction) { return this.splitters[direction].split(line); }
+  /** Splits a line into parts {text, start, ids, isInCapitals}. */
+  split(line, direction) {
+    if (!isInCapitals(line)) return this.splitters[direction].split(line);
+    const {source, languages: [language]} = this.values.directions[direction];
+    const small = withoutCapitals(line, this.source, {language, ...this.values.sentences[source]});
+    const parts = this.splitters[direction].split(small);
+    return parts.map((part) => ({...part, text: line.slice(part.start, part.start + part.text.length), isInCapitals: true}));
+  }
 
   /** Returns the best translations {text, ids, score, finished} of a part of a line; `beam` hypotheses are searched. */
   translate(ids, direction, {nBest = 1, beam = this.values.decoding.beam} = {}) {
@@ -84,6 +91,14 @@ class Translator {
 }
 
 const LEVELS = 255;  // weights are shown in so many steps
+/** Returns a translation in capitals, if its source is. */
+function dressed(output, {isInCapitals, direction}) {
+  if (!isInCapitals) return output;
+  const [, language] = translator.values.directions[direction].languages;
+  const {text, words} = output;
+  return {...output, text: inCapitals(text, language), words: words.map((word) => inCapitals(word, language))};
+}
+
 const product = (shape) => shape.reduce((total, size) => total * size, 1);
 
 // --- messages
@@ -102,7 +117,8 @@ async function answer({kind, number, ...asked}) {
   } else if (kind === "lines") {
     await translateLines(number, asked, reply);
   } else if (kind === "others") {
-    reply({outputs: translator.translate(asked.ids, asked.direction, {nBest: asked.beam, beam: asked.beam})});
+    const outputs = translator.translate(asked.ids, asked.direction, {nBest: asked.beam, beam: asked.beam});
+    reply({outputs: outputs.map((output) => dressed(output, asked))});
   } else if (kind === "keep") {
     known.set(asked.key, asked.output);
   } else {
@@ -121,7 +137,7 @@ async function translateLines(number, {lines, direction, terms}, reply) {
     if (known.has(key)) continue;
     await breathe();
     if (number !== newest) return;
-    known.set(key, translator.translateWithTerms(part, direction, terms));
+    known.set(key, dressed(translator.translateWithTerms(part, direction, terms), {...part, direction}));
     reply({key, output: known.get(key)});
   }
   reply({done: true});

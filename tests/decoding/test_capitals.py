@@ -1,0 +1,85 @@
+"""Lines in capitals, which are translated as if they were in small letters."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from random_bundle import WORDS, sentence
+from reference_search import random_model
+
+from nmt.decoding.engine import Request
+from nmt.decoding.translator import Translator
+from nmt.formats.capitals import in_capitals, without_capitals
+from nmt.formats.terms import Term, Terms
+from nmt.recipe import Decoding, TokenizerSettings
+from nmt.text.tokenizer import Tokenizer
+from nmt.text.vocabulary import EOS
+
+GERMAN = ["Baum", "Straße", "Hündchen", "große", "Katze", "Fluß", "Garten", "weiß", "sieht", "mag", "der", "."]
+LINES = [" ".join(sentence(seed).split()) for seed in range(8)]
+
+
+def german(line: str) -> str:
+    return " ".join(GERMAN[WORDS.index(word)] for word in line.split())
+
+
+@pytest.fixture(scope="module")
+def translator() -> Translator:
+    """A random model whose outputs are of words with letters that capitals write in another way."""
+    pairs = [(sentence(seed), german(sentence(seed))) for seed in range(300)]
+    tokenizer = Tokenizer.train(pairs, TokenizerSettings(vocab_size=440))
+    model = random_model(len(tokenizer.source), len(tokenizer.target), EOS, 3.0, 3)
+    whole = {f"\u2581{word}" for word in GERMAN}
+    other = [index for index, piece in enumerate(tokenizer.target.listing()) if piece not in whole and index > EOS]
+    with torch.no_grad():
+        model.output_embedding.weight[other] = 0.0
+    return Translator(model, tokenizer, Decoding(beam=3, max_extra=6, min_length=3), directions=[("en", "de")])
+
+
+def small(translator: Translator, line: str) -> str:
+    return without_capitals(line, translator.tokenizer.source.encode, "en")
+
+
+def test_translation_is_that_of_small_letters_in_capitals(translator: Translator) -> None:
+    lines = [line.upper() for line in LINES]
+    expected = translator.translate([small(translator, line) for line in lines])
+    found = translator.translate(lines)
+    assert found == [in_capitals(text, "de") for text in expected]
+    assert any("FLUSS" in text for text in found)
+
+
+@pytest.mark.parametrize(
+    ("line", "in_small_letters"),
+    [
+        ("THE <b>RIVER</b> SEES {n} X&amp;Y<br/>", "The <b>river</b> sees {n} x&amp;y<br/>"),
+        ("<i>TREE <code>cat dog</code> LIKES</i> DOG", "<i>Tree <code>cat dog</code> likes</i> dog"),
+        ("{n} <b>DOG LIKES</b>", "{n} <b>dog likes</b>"),
+    ],
+)
+def test_codes_stay_around_the_same_words(line: str, in_small_letters: str, translator: Translator) -> None:
+    terms = [("river", "Fluß"), ("tree", "große"), ("dog", "Straße")]
+    (expected,) = translator.translate([in_small_letters], terms=terms, markup=True)
+    (found,) = translator.translate([line], terms=terms, markup=True)
+    assert found == in_capitals(expected, "de").replace("CAT DOG", "cat dog")
+    assert "SS" in found
+
+
+def test_terms_with_capitals_are_found_in_the_line_as_it_is(translator: Translator) -> None:
+    terms = Terms([Term("DOG", "Katze", case=True), Term("dog", "Garten", case=True), Term("tree", "Hündchen")])
+    (result,) = translator.stream([Request("THE TREE DOG SEES", terms=terms)])
+    assert "KATZE" in result.texts[0]
+    assert "HÜNDCHEN" in result.texts[0]
+    assert "GARTEN" not in result.texts[0]
+    assert result.missing == []
+
+
+def test_a_prefix_in_capitals_goes_on_in_capitals(translator: Translator) -> None:
+    prefixes = ["DER GROSSE H", "FLUSS B", "Der "]
+    found = translator.translate(["THE TREE SEES"] * 3, prefix=prefixes)
+    assert [text.startswith(prefix) for text, prefix in zip(found, prefixes, strict=True)] == [True] * 3
+    assert [text.isupper() for text in found] == [True, True, False]
+
+
+def test_hypotheses_that_differ_in_capitals_alone_are_one(translator: Translator) -> None:
+    results = translator.stream([line.upper() for line in LINES], n_best=3)
+    assert all(len({*result.texts}) == len(result.texts) for result in results)

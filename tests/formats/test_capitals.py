@@ -1,0 +1,75 @@
+"""Texts in capitals: which are, and how they are written otherwise."""
+
+from __future__ import annotations
+
+import pytest
+
+from nmt.formats.capitals import capitals, in_capitals, is_in_capitals, without_capitals
+from nmt.formats.terms import Span
+
+KNOWN = {"Tom", "Boston", "NASA", "the", "The", "man", "Haus", "i'm", "der", "große", "Straße", "Messer", "ist"}
+"""Words that a vocabulary has as one subword; of others, each letter is one"""
+
+
+def encode(text: str) -> list[int]:
+    text = text.replace("\u00ad", "")
+    return [0] * (1 if text in KNOWN else len(text))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("A MAN IN BOSTON", True),
+        ("WARNING!", True),
+        ("DELETE {count} FILES AT https://a.org/b? <b>NO</b> &amp; 3rd", True),
+        ("USB", False),  # too short to tell
+        ("", False),
+        ("WARNING: not now", False),
+        ("A McDONALD", False),
+        ("12 34 56 78", False),
+        ("今天很好。", False),
+        ("დღეს კარგია", False),  # Georgian has capitals that nobody uses
+        ("ПРИВЕТ, МИР", True),
+    ],
+)
+def test_text_without_small_letters_is_in_capitals(text: str, expected: bool) -> None:
+    assert is_in_capitals(text) is expected
+
+
+def test_what_a_format_keeps_does_not_count() -> None:
+    assert is_in_capitals("PRESS ok NOW", [Span(6, 8)])
+    assert without_capitals("PRESS THE NOW", encode, copied=[Span(6, 9)]) == "Press THE now"
+
+
+@pytest.mark.parametrize(
+    ("text", "language", "expected"),
+    [
+        ("THE MAN FROM NASA KNOWS TOM AND BOSTON", "", "The man from NASA knows Tom and Boston"),
+        ("DAS HAUS", "de", "Das Haus"),
+        ("DER GROSSE PÖBEL DER STRASSE", "de", "Der groß\u00ade Pöbel der Straß\u00ade"),
+        ("DER MESSER IST", "de", "Der Messer ist"),
+        ("DER STRASSE", "fr", "Der strasse"),
+        ("STOP! GO HOME. “NO.” (WHY?) 5 MEN", "", "Stop! Go home. “No.” (Why?) 5 men"),
+        ("DO I KNOW? WHAT I'M", "en_GB", "Do I know? What I'm"),
+        ("DO I KNOW", "fr", "Do i know"),
+        ("ASK J. R. SMITH", "", "Ask J. R. Smith"),
+        ("DELETE {count} OF X86 <B>NOW</B> {n}TH", "", "Delete {count} of X86 <B>now</B> {n}TH"),
+        ("{name} LEFT", "", "{name} left"),
+        ("IŞIK VE İNSAN IRMAK", "tr", "Işık ve insan ırmak"),
+        ("İNSAN GELDİ", "en", "İNSAN GELDİ"),  # in small letters, these are longer in other languages
+        ("ΚΑΛΗ ΟΔΟΣ; ΝΑΙ", "el", "Καλη οδος; Ναι"),
+        ("ΚΑΛΗ; ΝΑΙ", "en", "Καλη; ναι"),
+    ],
+)
+def test_words_are_written_as_the_vocabulary_has_them(text: str, language: str, expected: str) -> None:
+    assert without_capitals(text, encode, language) == expected
+
+
+def test_copies_stay_where_they_are_whole_words() -> None:
+    assert "".join(capitals("der ok ist token, große {n}", "de", ["ok"])) == "DER ok IST TOKEN, GROSSE {n}"
+    assert capitals("groß")[3] == "SS"
+
+
+def test_capitals_come_back() -> None:
+    text = "L’ÉTÉ À PARIS: «OUI», {n} FOIS"
+    assert in_capitals(without_capitals(text, encode, "fr"), "fr") == text
