@@ -91,15 +91,16 @@ def load(
     models = Saved(bundles, device, workers, threads, forks=False, say=_silent)
     if task == "parse":
         return Parser(models, tokenizer, settings)
-    directions = bundles[0].recipe.data.directions
+    data = bundles[0].recipe.data
     return Translator(
         models,
         tokenizer,
         settings,
         bundles[0].lengths,
-        directions=directions,
+        directions=data.directions,
         direction=(source, to),
         confidence=confidence_of(bundles),
+        titles=data.augment.title > 0,
     )
 
 

@@ -176,8 +176,11 @@ def _score_robustness(options: ScoreOptions) -> None:
     languages = (direction[0] or data.source, direction[1] or data.target)
     models = Saved(bundles, options.device, None, options.threads, forks=True, say=options.console.say)
     scores = {}
+    titles = data.augment.title > 0
     with (
-        Translator(models, tokenizer, decoding, lengths, False, None, data.directions, direction) as translator,
+        Translator(
+            models, tokenizer, decoding, lengths, directions=data.directions, direction=direction, titles=titles
+        ) as translator,
         options.console.progress("translating", len(LABELS) * len(pairs), "lines") as advance,
     ):
 

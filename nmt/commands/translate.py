@@ -92,6 +92,7 @@ def translate(options: SearchOptions) -> None:
             directions,
             direction,
             confidence,
+            bundles[0].recipe.data.augment.title > 0,
         )
 
     search.run(make, statistics, options.identity)

@@ -16,8 +16,8 @@ import numpy as np
 
 from nmt.data.corpus import ChangedPairs, Corpus, Ids, Rows, concatenate, pair_encoder
 from nmt.data.epochs import Update
-from nmt.data.variants import in_a_row, in_title_case, with_typos, without_final_mark
-from nmt.formats.capitals import in_capitals
+from nmt.data.variants import in_a_row, with_typos, without_final_mark
+from nmt.formats.letter_case import in_capitals, in_title_case
 from nmt.recipe import Recipe
 from nmt.text.tokenizer import Tokenizer
 from nmt.text.vocabulary import TargetVocabulary

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 from nmt.data.pairs import Pair, foreign_language, input_files, read_pairs
 from nmt.formats.bilingual import BilingualFile
-from nmt.formats.capitals import in_capitals, is_in_capitals
 from nmt.formats.declared import NAMED, check_language, content_of, kind_of, left_out
+from nmt.formats.letter_case import in_capitals, is_in_capitals
 from nmt.formats.plurals import telling_number
 from nmt.formats.strings import Accelerators, ProgramString, placeholders
 from nmt.formats.terms import capitalised

@@ -1,4 +1,4 @@
-"""Variants of a text as people write it: in title case, without final punctuation, with typos, in a row.
+"""Variants of a text as people write it: without final punctuation, with typos, in a row.
 
 Text to keep stays as it is: placeholders, URLs, tags, names of files and the like, and words with digits. Each function
 is pure; `with_typos` makes the same typos of generators in the same state.
@@ -12,15 +12,13 @@ from collections.abc import Iterable
 from itertools import pairwise
 from random import Random
 
-from nmt.formats.capitals import DOTTED, WORD, kept_in, words_in
+from nmt.formats.letter_case import kept_in, words_in
 from nmt.formats.sentences import CLOSING, WIDE, stops_of
-from nmt.formats.terms import Edit, Span, offsets_in, written
-from nmt.text.language_codes import Language
+from nmt.formats.terms import offsets_in, written
 from nmt.text.scripts import TOUCHING_RANGES, has_words, is_wide
 
 EVERY = 8  # words for a typo
 _TYPED = re.compile(rf"(?:(?![{TOUCHING_RANGES}])[^\W\d_]){{2,}}")  # of scripts that are typed letter by letter
-_FIRST = {"tr": DOTTED, "az": DOTTED}
 _BEHIND_MARKS = CLOSING + " \u00a0\u2009\u202f"
 _OPENING = {"?": "¿", "!": "¡"}
 """Spanish marks by those at the end that they belong to"""
@@ -46,18 +44,6 @@ def _neighbours() -> dict[str, str]:
 
 
 _BESIDE = _neighbours()
-
-
-def in_title_case(text: str, language: str = "") -> str:
-    """Return a text in which each word in lower case begins with a capital, as in headlines: Don't Eat the iPod."""
-    letters = _FIRST.get(Language.of(language).base, {})
-    edits: list[Edit] = []
-    for span in words_in(text, WORD):
-        word = span.text_in(text)
-        if word == word.lower():  # others are names or abbreviations
-            first = Span(span.start, span.start + 1)
-            edits.append((first, word[0].translate(letters).title()))
-    return written(text, edits)
 
 
 def without_final_mark(text: str, language: str = "") -> str:

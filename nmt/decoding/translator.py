@@ -19,8 +19,15 @@ from nmt.decoding.pipeline import NOTHING, LineResult, Pipeline
 from nmt.decoding.splitter import LineSplitter, clean, joined
 from nmt.decoding.workers import Loaded, MakeEngine, Models
 from nmt.formats.alignment import Aligned, AlignedLine
-from nmt.formats.capitals import capitals, is_in_capitals, without_capitals
 from nmt.formats.confidence import Confidence, signs_of
+from nmt.formats.letter_case import (
+    capitals,
+    is_in_capitals,
+    is_in_title_case,
+    title_case,
+    without_capitals,
+    without_title_case,
+)
 from nmt.formats.numbers import Changes, compare
 from nmt.formats.segments import Segment, read_line, with_spaces_of
 from nmt.formats.sentences import TrainedLengths
@@ -127,12 +134,15 @@ class Translator(Pipeline[Translation]):
         directions: Sequence[tuple[str, ...]] = (),
         direction: Direction = (None, None),
         confidence: Confidence | None = None,
+        titles: bool = False,
     ) -> None:
         """Translate with `models`; `lengths` are statistics of the training pairs, if known, and so is `confidence`.
 
         `terms` apply to requests without their own; the default is `decoding.keep` alone. `directions` are the pairs of
-        languages that the models were trained on, and `direction` is that of requests without their own.
+        languages that the models were trained on, and `direction` is that of requests without their own. With `titles`,
+        translations of lines in title case are in title case, as `data.augment.title` has it.
         """
+        self._titles = titles
         self.annotated = annotated
         self._lengths = lengths
         self._confidence = confidence
@@ -297,8 +307,7 @@ class Translator(Pipeline[Translation]):
         else:
             ends = segment.ends
             phrases = terms.phrases(request.text, segment.kept, segment.walls, ends)
-        if _is_in_capitals(request):
-            request = self._without_capitals(request)
+        request = self._as_usual(request)
         if request.prefix.strip():
             parts = self._with_prefix(request, splitter)
             phrases = beyond(terms.phrases(request.prefix), phrases)
@@ -307,14 +316,16 @@ class Translator(Pipeline[Translation]):
         has_walls = segment is not None and bool(segment.walls)
         return [self._prepared(part, first, phrases, has_walls) for part in parts]
 
-    def _without_capitals(self, request: Request) -> Request:
-        """Return a request in capitals as it is searched."""
+    def _as_usual(self, request: Request) -> Request:
+        """Return a request in capitals or title case as it would be written otherwise."""
         source, target = self.direction_of(request.direction)
-        tokenizer = self._tokenizer_of(request.direction)
-        of_source = self.tokenizer.of(source).source
-        text = without_capitals(request.text, of_source.encode, source or "", _kept_in(request))
-        prefix = without_capitals(request.prefix, tokenizer.target.encode, target or "")
-        return replace(request, text=text, prefix=prefix)
+        encode = self.tokenizer.of(source).source.encode
+        kept = _kept_in(request)
+        if not _is_in_capitals(request):
+            return replace(request, text=without_title_case(request.text, encode, source or "", kept))
+        text = without_capitals(request.text, encode, source or "", kept)
+        encode = self._tokenizer_of(request.direction).target.encode
+        return replace(request, text=text, prefix=without_capitals(request.prefix, encode, target or ""))
 
     def _prepared(self, part: Source, first: Sequence[int], phrases: Iterable[Phrase], aligned: bool) -> Source:
         """Return a part of a line with what its translation begins with and must contain, and its cap."""
@@ -407,14 +418,16 @@ class Translator(Pipeline[Translation]):
         return with_spaces_of(line.request.text, "".join(self._characters(line, rank)))
 
     def _characters(self, line: SplitLine, rank: int) -> list[str]:
-        """Return the characters of the joined translations of this `rank`; in capitals, ß is SS."""
+        """Return the characters of the joined translations of this `rank`, as the line is written; ß may be SS."""
         text, _ = joined(line.request.text, line.parts, self._texts(line, rank))
         copies = [phrase.source for phrase in _phrases_of(line) if phrase.kept]
         text = _one_line(text, [copy for copy in copies if "\n" in copy])
-        if not (line.parts and _is_in_capitals(line.request)):
-            return [*text]
         _, target = self.direction_of(line.request.direction)
-        return capitals(text, target or "", copies)
+        if line.parts and _is_in_capitals(line.request):
+            return capitals(text, target or "", copies)
+        if line.parts and self._titles and is_in_title_case(line.request.text, _kept_in(line.request)):
+            return title_case(text, target or "", copies)
+        return [*text]
 
     def _texts(self, line: SplitLine, rank: int) -> list[str]:
         """Return the parts' translations, without spaces that a model adds at their ends."""

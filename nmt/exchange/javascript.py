@@ -2,7 +2,7 @@
 
 The scripts in html/ compute: `products` multiplies, by `products.c` where it was compiled, `transformer` is the model,
 `search`, `tokenizer` and `loading` are what their names say, `sentences` splits lines, `joining`, `terms` and
-`capitals` see to translations, and `worker` puts them together; a parser has `trees` and `parser` in place of these.
+`case` see to translations, and `worker` puts them together; a parser has `trees` and `parser` in place of these.
 `nmt/report/translating.py` writes the page.
 
 A matrix is stored as bytes and a scale for each row, in fp32; vectors, such as biases, are stored in fp32. All parts
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 COMMON = ("products", "transformer", "tokenizer", "search", "loading")
 ROOM = Path(__file__).parent / "html"
 SCRIPTS: dict[TaskName, tuple[str, ...]] = {
-    "translate": (*COMMON, "sentences", "joining", "terms", "capitals", "worker"),
+    "translate": (*COMMON, "sentences", "joining", "terms", "case", "worker"),
     "parse": (*COMMON, "trees", "parser"),
 }
 """Stems of the scripts of a task, in the order in which a worker runs them"""
@@ -110,6 +110,7 @@ def described(bundle: Bundle) -> tuple[dict[str, Any], Block]:
         directions = _directions(bundle, tokenizer)
         lengths = bundle.lengths
         values["directions"] = directions
+        values["titles"] = bundle.recipe.data.augment.title > 0
         values["lengths"] = lengths.model_dump() if lengths else None
         values["sentences"] = {each["source"]: SentenceSplitter(each["source"]).table() for each in directions}
     return values, block

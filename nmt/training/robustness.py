@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from random import Random
 
-from nmt.data.variants import in_title_case, with_typos, without_final_mark
-from nmt.formats.capitals import in_capitals
+from nmt.data.variants import with_typos, without_final_mark
+from nmt.formats.letter_case import in_capitals, in_title_case
 from nmt.metrics.string_metrics import Score, score
 
 PLAIN = "plain"

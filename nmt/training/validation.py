@@ -106,7 +106,7 @@ class Validation:
         self._languages = [recipe.data.of(each).languages for each in sets]  # source and target of each line
         # The languages that a translator of several is told for each line; none if it needs none
         self._directions = [dataset_direction(recipe.data, each, tokenizer) for each in sets]
-        self._trained = recipe.data.directions
+        self._data = recipe.data
         self._searched: WeakKeyDictionary[Transformer, tuple[Loaded, Parser | Translator]] = WeakKeyDictionary()
         rows = [row for row in range(len(self.sources)) if self._may_count(row)]
         self._rows = rows or list(range(len(self.sources)))  # lines that count in scores; all if none may
@@ -318,7 +318,9 @@ class Validation:
     def _pipeline(self, models: Transformer | Loaded, decoding: Decoding) -> Parser | Translator:
         if self._task.has_trees:
             return Parser(models, self._tokenizer, decoding)
-        return Translator(models, self._tokenizer, decoding, self._lengths, directions=self._trained)
+        data = self._data
+        titles = data.augment.title > 0
+        return Translator(models, self._tokenizer, decoding, self._lengths, directions=data.directions, titles=titles)
 
     @contextmanager
     def _searching(self, model: Transformer) -> Iterator[Parser | Translator]:

@@ -14,8 +14,8 @@ from nmt.data.augment import Augmenter
 from nmt.data.corpus import Corpus
 from nmt.data.epochs import Update
 from nmt.data.prepare import prepare
-from nmt.data.variants import in_a_row, in_title_case, without_final_mark
-from nmt.formats.capitals import in_capitals
+from nmt.data.variants import in_a_row, without_final_mark
+from nmt.formats.letter_case import in_capitals, in_title_case
 from nmt.text.tokenizer import Tokenizer
 
 SIZES = 40, 30

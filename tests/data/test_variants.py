@@ -6,8 +6,8 @@ from random import Random
 
 import pytest
 
-from nmt.data.variants import in_a_row, in_title_case, with_typos, without_final_mark
-from nmt.formats.capitals import in_capitals
+from nmt.data.variants import in_a_row, with_typos, without_final_mark
+from nmt.formats.letter_case import in_capitals, in_title_case
 
 KEPT = "{name} %(count)d https://a.org/b?c=d x@y.org <b>%s</b> &amp; a/b.txt --all HTML5 x86_64 1,000.5 20th"
 

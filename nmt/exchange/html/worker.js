@@ -16,13 +16,13 @@ class Translator {
     return found;
   }
 
-  /** Splits a line into parts {text, start, ids, isInCapitals}. */
+  /** Splits a line into parts {text, start, ids, style}. */
   split(line, direction) {
-    if (!isInCapitals(line)) return this.splitters[direction].split(line);
     const {source, languages: [language]} = this.values.directions[direction];
-    const small = withoutCapitals(line, this.source, {language, ...this.values.sentences[source]});
-    const parts = this.splitters[direction].split(small);
-    return parts.map((part) => ({...part, text: line.slice(part.start, part.start + part.text.length), isInCapitals: true}));
+    const usual = asUsual(line, this.source, {language, ...this.values.sentences[source]});
+    const parts = this.splitters[direction].split(usual);
+    const style = styleOf(line);
+    return parts.map((part) => ({...part, style, text: line.slice(part.start, part.start + part.text.length)}));
   }
 
   /** Returns the best translations {text, ids, score, finished} of a part of a line; `beam` hypotheses are searched. */
@@ -91,12 +91,12 @@ class Translator {
 }
 
 const LEVELS = 255;  // weights are shown in so many steps
-/** Returns a translation in capitals, if its source is. */
-function dressed(output, {isInCapitals, direction}) {
-  if (!isInCapitals) return output;
+/** Returns a translation written as its source is. */
+function dressed(output, {style, direction}) {
+  if (!style || (style === "title" && !translator.values.titles)) return output;
   const [, language] = translator.values.directions[direction].languages;
   const {text, words} = output;
-  return {...output, text: inCapitals(text, language), words: words.map((word) => inCapitals(word, language))};
+  return {...output, text: inStyle(text, style, language), words: words.map((word) => inStyle(word, style, language))};
 }
 
 const product = (shape) => shape.reduce((total, size) => total * size, 1);

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from nmt.formats.capitals import capitals, in_capitals, is_in_capitals, without_capitals
+from nmt.formats.letter_case import (
+    capitals,
+    in_capitals,
+    is_in_capitals,
+    is_in_title_case,
+    title_case,
+    without_capitals,
+    without_title_case,
+)
 from nmt.formats.terms import Span
 
 KNOWN = {"Tom", "Boston", "NASA", "the", "The", "man", "Haus", "i'm", "der", "große", "Straße", "Messer", "ist"}
@@ -63,6 +71,37 @@ def test_what_a_format_keeps_does_not_count() -> None:
 )
 def test_words_are_written_as_the_vocabulary_has_them(text: str, language: str, expected: str) -> None:
     assert without_capitals(text, encode, language) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("The Man Ist Der Große Boston Fan", "The man ist der große Boston fan"),
+        ("The Boston Man", "The Boston Man"),  # one word that has small letters otherwise is too little
+        ("Getting the Best of a Man’s Home: Part {n}", "Getting the best of a man’s home: part {n}"),
+        ("Getting started With The Man", "Getting started With The Man"),
+        ("See https://a.org/b And Der Man. Ist It iPod?", "See https://a.org/b and der man. Ist it iPod?"),
+        ("The man is Here", "The man is Here"),
+        ("THE MAN", "THE MAN"),
+        ("", ""),
+    ],
+)
+def test_headlines_become_sentences(text: str, expected: str) -> None:
+    def encode(word: str) -> list[int]:
+        is_one = word in {"Boston", "iPod"} or (word.islower() and word != "boston")
+        return [0] * (1 if is_one else len(word))
+
+    assert without_title_case(text, encode) == expected
+
+
+def test_only_several_words_with_capitals_are_title_case() -> None:
+    assert [is_in_title_case(text) for text in ("New York City", "New York", "The Man is Here", "A, B {n} C")] == [
+        True,
+        False,
+        False,
+        True,
+    ]
+    assert "".join(title_case("der ok ist iPod", "de", ["ok"])) == "Der ok Ist iPod"
 
 
 def test_copies_stay_where_they_are_whole_words() -> None:

@@ -9,7 +9,7 @@ from reference_search import random_model
 
 from nmt.decoding.engine import Request
 from nmt.decoding.translator import Translator
-from nmt.formats.capitals import in_capitals, without_capitals
+from nmt.formats.letter_case import in_capitals, without_capitals
 from nmt.formats.terms import Term, Terms
 from nmt.recipe import Decoding, TokenizerSettings
 from nmt.text.tokenizer import Tokenizer
