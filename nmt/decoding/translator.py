@@ -423,9 +423,9 @@ class Translator(Pipeline[Translation]):
         copies = [phrase.source for phrase in _phrases_of(line) if phrase.kept]
         text = _one_line(text, [copy for copy in copies if "\n" in copy])
         _, target = self.direction_of(line.request.direction)
-        if line.parts and _is_in_capitals(line.request):
+        if _is_in_capitals(line.request) and _is_changed(line):
             return capitals(text, target or "", copies)
-        if line.parts and self._titles and is_in_title_case(line.request.text, _kept_in(line.request)):
+        if self._titles and line.parts and is_in_title_case(line.request.text, _kept_in(line.request)):
             return title_case(text, target or "", copies)
         return [*text]
 
@@ -587,6 +587,12 @@ def _kept_in(request: Request) -> Sequence[Span]:
 def _is_in_capitals(request: Request) -> bool:
     """Return whether a line is in capitals, and what its translation is to begin with."""
     return is_in_capitals(request.text, _kept_in(request)) and is_in_capitals(request.prefix, fewest=0)
+
+
+def _is_changed(line: SplitLine) -> bool:
+    """Return whether any part is searched as something else than its line has."""
+    source = line.request.text
+    return any(part.text != source[part.start : part.end] for part in line.parts)
 
 
 def _phrases_of(line: SplitLine) -> list[Phrase]:

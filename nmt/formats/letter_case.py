@@ -19,6 +19,7 @@ from nmt.text.language_codes import Language
 from nmt.text.scripts import has_words, joins
 
 FEWEST_LETTERS = 4  # of a line in capitals: fewer may be an abbreviation
+UNUSUAL = 1.6  # times as many subwords a line in capitals has if the vocabulary has its words in small letters
 FEWEST_WORDS = 3  # of a line in title case: fewer may be a name
 FEWEST_UNUSUAL = 2  # words that the vocabulary has in small letters alone, for a line to be in title case
 LONGEST_SMALL = 4  # letters of the words that may have no capital in a headline
@@ -133,11 +134,14 @@ def is_in_title_case(text: str, copied: Sequence[Span] = ()) -> bool:
 def without_capitals(text: str, encode: Encode, language: str = "", copied: Sequence[Span] = ()) -> str:
     """Return a text in capitals as it would be written otherwise, in as many characters.
 
+    It stays as it is if it has hardly more subwords in capitals, like abbreviations.
     A word is written in small letters, with a capital or in capitals, in German with ß or ss, as it has the fewest
     subwords: so it was in the texts that the vocabulary is from, where Boston and NASA may be one. Sentences begin with
     a capital.
     """
     edits: list[Edit] = []
+    before = 0  # subwords
+    after = 0
     for word in _read(text, language, copied):
         is_initial = len(word.text) == 1 and text[word.span.end : word.span.end + 1] == "."  # J. R.
         if is_initial or len(word.small) != len(word.text):
@@ -151,7 +155,9 @@ def without_capitals(text: str, encode: Encode, language: str = "", copied: Sequ
         if word.begins:
             new = word.text[:1] + new[1:]
         edits.append((word.span, new))
-    return written(text, edits)
+        before += len(encode(word.text))
+        after += len(encode(new))
+    return written(text, edits) if before >= UNUSUAL * after else text
 
 
 def without_title_case(text: str, encode: Encode, language: str = "", copied: Sequence[Span] = ()) -> str:

@@ -205,8 +205,8 @@ class Augment(Settings):
     upper: Share = 0.0
     """Both sides in capitals."""
     title: Share = 0.0
-    """Both sides in title case, as headlines: each word in lower case begins with a capital. The model's translations of
-    such lines are in title case, too."""
+    """Both sides in title case, as headlines: each word in lower case begins with a capital. Translations of such lines
+    are then in title case, too."""
     unpunctuated: Share = 0.0
     """Both sides without final punctuation, such as a full stop."""
     typos: Share = 0.0

@@ -41,7 +41,8 @@ def small(translator: Translator, line: str) -> str:
 
 
 def test_translation_is_that_of_small_letters_in_capitals(translator: Translator) -> None:
-    lines = [line.upper() for line in LINES]
+    lines = [line.upper() for line in LINES if small(translator, line.upper()) != line.upper()]
+    assert len(lines) > len(LINES) / 2
     expected = translator.translate([small(translator, line) for line in lines])
     found = translator.translate(lines)
     assert found == [in_capitals(text, "de") for text in expected]

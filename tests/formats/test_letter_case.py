@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from nmt.formats.letter_case import (
@@ -15,13 +17,33 @@ from nmt.formats.letter_case import (
 )
 from nmt.formats.terms import Span
 
-KNOWN = {"Tom", "Boston", "NASA", "the", "The", "man", "Haus", "i'm", "der", "große", "Straße", "Messer", "ist"}
-"""Words that a vocabulary has as one subword; of others, each letter is one"""
+KNOWN = {
+    "USB",
+    "XYZ",
+    "Tom",
+    "Boston",
+    "NASA",
+    "the",
+    "The",
+    "man",
+    "Haus",
+    "i'm",
+    "der",
+    "große",
+    "Straße",
+    "Messer",
+    "ist",
+}
+"""Words that a vocabulary has as one subword"""
 
 
 def encode(text: str) -> list[int]:
-    text = text.replace("\u00ad", "")
-    return [0] * (1 if text in KNOWN else len(text))
+    """Of other words, each letter is a subword, and a capital inside is three."""
+    ids = list[int]()
+    for word in re.findall(r"[\w’']+", text.replace("\u00ad", "")):
+        capital_letters = sum(map(str.isupper, word[1:]))
+        ids += [0] * (1 if word in KNOWN else len(word) + 2 * capital_letters)
+    return ids
 
 
 @pytest.mark.parametrize(
@@ -64,6 +86,7 @@ def test_what_a_format_keeps_does_not_count() -> None:
         ("DELETE {count} OF X86 <B>NOW</B> {n}TH", "", "Delete {count} of X86 <B>now</B> {n}TH"),
         ("{name} LEFT", "", "{name} left"),
         ("IŞIK VE İNSAN IRMAK", "tr", "Işık ve insan ırmak"),
+        ("USB XYZ NASA", "", "USB XYZ NASA"),  # abbreviations
         ("İNSAN GELDİ", "en", "İNSAN GELDİ"),  # in small letters, these are longer in other languages
         ("ΚΑΛΗ ΟΔΟΣ; ΝΑΙ", "el", "Καλη οδος; Ναι"),
         ("ΚΑΛΗ; ΝΑΙ", "en", "Καλη; ναι"),

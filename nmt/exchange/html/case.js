@@ -2,7 +2,7 @@
 // Lines in capitals and in title case, which the model translates as they would be written otherwise: the rules of
 // nmt/formats/letter_case.py.
 
-const FEWEST_LETTERS = 4, FEWEST_WORDS = 3, FEWEST_UNUSUAL = 2, LONGEST_SMALL = 4;
+const FEWEST_LETTERS = 4, UNUSUAL = 1.6, FEWEST_WORDS = 3, FEWEST_UNUSUAL = 2, LONGEST_SMALL = 4;
 const IN_CASED_WORD = "[\\p{L}\\p{N}_]";
 const CASED_WORD = new RegExp(
   `(?<!${IN_CASED_WORD})\\p{L}(?:[\\p{L}\\p{N}\\p{M}_\\u00ad]|['’·](?=${IN_CASED_WORD}))*`, "gu");
@@ -16,8 +16,11 @@ function isInTitleCase(text) {
 
 const casedWords = (text) => (text.match(CASED_WORD) ?? []).filter((word) => !/\p{N}/u.test(word));
 
-/** Tells how a line is written: "capitals", "title" or "". */
-const styleOf = (text) => isInCapitals(text) ? "capitals" : isInTitleCase(text) ? "title" : "";
+/** Tells how the translation of a line is to be written, which was changed to `usual`: "capitals", "title" or "". */
+function styleOf(text, usual) {
+  if (isInCapitals(text)) return usual === text ? "" : "capitals";
+  return isInTitleCase(text) ? "title" : "";
+}
 
 /** Writes a translation in a style. */
 function inStyle(text, style, language) {
@@ -39,11 +42,11 @@ function asUsual(text, vocabulary, {language, stops, closing}) {
   };
   const rarest = (forms) => forms.reduce((best, other) => rareness(other) < rareness(best) ? other : best);
   let last = 0;  // offset behind the word before
-  let unusual = isWhole ? FEWEST_UNUSUAL : 0;  // words that the vocabulary has in small letters alone
+  let before = 0, after = 0;  // subwords
+  let unusual = 0;  // words that the vocabulary has in small letters alone
   const found = text.replace(CASED_WORD, (word, at) => {
     if (/\p{N}/u.test(word)) return word;
-    const before = text.slice(last, at);
-    const begins = last ? ended.test(before) : !HAS_WORDS.test(before);
+    const gap = text.slice(last, at), begins = last ? ended.test(gap) : !HAS_WORDS.test(gap);
     const isCapital = begins || (language === "en" && /^I(?![\p{L}\p{N}_])/u.test(word));
     last = at + word.length;
     const small = word.toLocaleLowerCase(language), withCapital = word[0] + small.slice(1);
@@ -60,8 +63,11 @@ function asUsual(text, vocabulary, {language, stops, closing}) {
       forms.push(...forms.slice(0, 2).map((form) => form.replaceAll("ss", "ß\u00ad")));  // STRASSE
       if (count(small) > 1) forms.unshift(withCapital);  // of rare words, most are nouns
     }
-    const form = rarest(forms);
-    return isCapital ? word[0] + form.slice(1) : form;
+    const form = rarest(forms), written = isCapital ? word[0] + form.slice(1) : form;
+    before += count(word);
+    after += count(written);
+    return written;
   });
-  return unusual >= FEWEST_UNUSUAL ? found : text;
+  const isUnusual = isWhole ? before >= UNUSUAL * after : unusual >= FEWEST_UNUSUAL;
+  return isUnusual ? found : text;
 }

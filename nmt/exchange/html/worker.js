@@ -21,7 +21,7 @@ class Translator {
     const {source, languages: [language]} = this.values.directions[direction];
     const usual = asUsual(line, this.source, {language, ...this.values.sentences[source]});
     const parts = this.splitters[direction].split(usual);
-    const style = styleOf(line);
+    const style = styleOf(line, usual);
     return parts.map((part) => ({...part, style, text: line.slice(part.start, part.start + part.text.length)}));
   }
 
