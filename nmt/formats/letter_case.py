@@ -117,7 +117,7 @@ def is_in_capitals(text: str, copied: Sequence[Span] = (), fewest: int = FEWEST_
     count = 0
     for gap in outside(kept_in(text, copied), len(text)):
         for character in gap.text_in(text):
-            if character.islower():
+            if character.islower() and character != "ß":  # which capitals may have: STRAßE
                 return False
             count += character.isupper()
     return count >= fewest

@@ -60,6 +60,7 @@ def encode(text: str) -> list[int]:
         ("今天很好。", False),
         ("დღეს კარგია", False),  # Georgian has capitals that nobody uses
         ("ПРИВЕТ, МИР", True),
+        ("GROßE STRAßE", True),
     ],
 )
 def test_text_without_small_letters_is_in_capitals(text: str, expected: bool) -> None:
@@ -78,6 +79,7 @@ def test_what_a_format_keeps_does_not_count() -> None:
         ("DAS HAUS", "de", "Das Haus"),
         ("DER GROSSE PÖBEL DER STRASSE", "de", "Der groß\u00ade Pöbel der Straß\u00ade"),
         ("DER MESSER IST", "de", "Der Messer ist"),
+        ("DER GROßE", "de", "Der große"),
         ("DER STRASSE", "fr", "Der strasse"),
         ("STOP! GO HOME. “NO.” (WHY?) 5 MEN", "", "Stop! Go home. “No.” (Why?) 5 men"),
         ("DO I KNOW? WHAT I'M", "en_GB", "Do I know? What I'm"),

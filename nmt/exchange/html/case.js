@@ -7,7 +7,7 @@ const IN_CASED_WORD = "[\\p{L}\\p{N}_]";
 const CASED_WORD = new RegExp(
   `(?<!${IN_CASED_WORD})\\p{L}(?:[\\p{L}\\p{N}\\p{M}_\\u00ad]|['’·](?=${IN_CASED_WORD}))*`, "gu");
 
-const isInCapitals = (text) => !/\p{Lowercase}/u.test(text) && (text.match(/\p{Uppercase}/gu) ?? []).length >= FEWEST_LETTERS;
+const isInCapitals = (text) => !/(?!ß)\p{Lowercase}/u.test(text) && (text.match(/\p{Uppercase}/gu) ?? []).length >= FEWEST_LETTERS;
 
 function isInTitleCase(text) {
   const words = casedWords(text);
