@@ -26,6 +26,7 @@ from nmt.formats.letter_case import (
     is_in_title_case,
     title_case,
     without_capitals,
+    without_emphasis,
     without_title_case,
 )
 from nmt.formats.numbers import Changes, compare
@@ -317,15 +318,16 @@ class Translator(Pipeline[Translation]):
         return [self._prepared(part, first, phrases, has_walls) for part in parts]
 
     def _as_usual(self, request: Request) -> Request:
-        """Return a request in capitals or title case as it would be written otherwise."""
+        """Return a request with words in capitals or title case as they would be written otherwise."""
         source, target = self.direction_of(request.direction)
-        encode = self.tokenizer.of(source).source.encode
+        vocabulary = self.tokenizer.of(source).source
         kept = _kept_in(request)
         if not _is_in_capitals(request):
-            return replace(request, text=without_title_case(request.text, encode, source or "", kept))
-        text = without_capitals(request.text, encode, source or "", kept)
-        encode = self._tokenizer_of(request.direction).target.encode
-        return replace(request, text=text, prefix=without_capitals(request.prefix, encode, target or ""))
+            text = without_emphasis(request.text, vocabulary, source or "", kept)
+            return replace(request, text=without_title_case(text, vocabulary, source or "", kept))
+        text = without_capitals(request.text, vocabulary, source or "", kept)
+        of_target = self._tokenizer_of(request.direction).target
+        return replace(request, text=text, prefix=without_capitals(request.prefix, of_target, target or ""))
 
     def _prepared(self, part: Source, first: Sequence[int], phrases: Iterable[Phrase], aligned: bool) -> Source:
         """Return a part of a line with what its translation begins with and must contain, and its cap."""

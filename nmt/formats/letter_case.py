@@ -8,9 +8,10 @@ digits.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import NamedTuple
+from itertools import groupby
+from typing import NamedTuple, Protocol
 
 from nmt.formats.sentences import CLOSING, stops_of
 from nmt.formats.tags import TAGS
@@ -20,6 +21,8 @@ from nmt.text.scripts import has_words, joins
 
 FEWEST_LETTERS = 4  # of a line in capitals: fewer may be an abbreviation
 UNUSUAL = 1.6  # times as many subwords a line in capitals has if the vocabulary has its words in small letters
+FEWEST_SPELLED = 3  # subwords of a word in capitals that is emphasised
+FREQUENT = 0.25  # share of the vocabulary that frequent words are in
 FEWEST_WORDS = 3  # of a line in title case: fewer may be a name
 FEWEST_UNUSUAL = 2  # words that the vocabulary has in small letters alone, for a line to be in title case
 LONGEST_SMALL = 4  # letters of the words that may have no capital in a headline
@@ -37,8 +40,12 @@ _WORD = re.compile(r"[^\W\d_](?:[\w\u0300-\u036f\u00ad]|['’·](?=\w))*")
 _KEPT = Terms(keep=[r"(?<!\w)\w*\d\w*"], names=True)
 _MAY_KEEP = re.compile(r"[\d_/~$%@{}\[\]<>&+-]|\(\)|\.\w|:\S")  # without any of them, there is nothing to keep
 
-Encode = Callable[[str], Sequence[int]]
-"""What a vocabulary encodes a text as"""
+
+class Vocabulary(Protocol):
+    """What is asked of a vocabulary, whose frequent subwords come first."""
+
+    def encode(self, text: str) -> list[int]: ...
+    def __len__(self) -> int: ...
 
 
 class _Word(NamedTuple):
@@ -51,10 +58,26 @@ class _Word(NamedTuple):
     begins: bool
     """Whether it begins a sentence, or is in a language that writes it with a capital anywhere"""
 
+    is_initial: bool
+    """Whether it is a letter before a full stop: J. R."""
+    is_german: bool
+
     @property
     def with_capital(self) -> str:
         """The word with nothing but its first letter as it is, in small letters otherwise"""
         return self.text[:1] + self.small[1:]
+
+    def usual(self, vocabulary: Vocabulary) -> str:
+        """Return a word in capitals as a vocabulary has it with the fewest subwords, in as many characters."""
+        if self.is_initial or len(self.small) != len(self.text):
+            return self.text
+        forms = [self.small, self.with_capital, self.text]
+        if self.is_german:
+            forms += [form.replace("ss", _SHARP) for form in forms[:2]]  # STRASSE
+            if len(vocabulary.encode(self.small)) > 1:  # of rare words, most are nouns
+                forms.insert(0, self.with_capital)
+        best = min(forms, key=partial(_rareness, vocabulary))  # of equal ones the first
+        return self.text[:1] + best[1:] if self.begins else best
 
 
 def kept_in(text: str, copied: Sequence[Span] = ()) -> list[Span]:
@@ -131,36 +154,48 @@ def is_in_title_case(text: str, copied: Sequence[Span] = ()) -> bool:
     return len(words) >= FEWEST_WORDS and all(text[start].isupper() for start, _ in words)
 
 
-def without_capitals(text: str, encode: Encode, language: str = "", copied: Sequence[Span] = ()) -> str:
+def without_capitals(text: str, vocabulary: Vocabulary, language: str = "", copied: Sequence[Span] = ()) -> str:
     """Return a text in capitals as it would be written otherwise, in as many characters.
 
-    It stays as it is if it has hardly more subwords in capitals, like abbreviations.
     A word is written in small letters, with a capital or in capitals, in German with ß or ss, as it has the fewest
     subwords: so it was in the texts that the vocabulary is from, where Boston and NASA may be one. Sentences begin with
-    a capital.
+    a capital. A text that has hardly fewer subwords then, such as abbreviations, stays in capitals.
     """
     edits: list[Edit] = []
     before = 0  # subwords
     after = 0
     for word in _read(text, language, copied):
-        is_initial = len(word.text) == 1 and text[word.span.end : word.span.end + 1] == "."  # J. R.
-        if is_initial or len(word.small) != len(word.text):
-            continue
-        forms = [word.small, word.with_capital, word.text]
-        if Language.of(language).base == "de":
-            forms += [form.replace("ss", _SHARP) for form in forms[:2]]  # STRASSE
-            if len(encode(word.small)) > 1:  # of rare words, most are nouns
-                forms.insert(0, word.with_capital)
-        new = min(forms, key=partial(_rareness, encode))  # of equal ones the first
-        if word.begins:
-            new = word.text[:1] + new[1:]
-        edits.append((word.span, new))
-        before += len(encode(word.text))
-        after += len(encode(new))
+        usual = word.usual(vocabulary)
+        edits.append((word.span, usual))
+        before += len(vocabulary.encode(word.text))
+        after += len(vocabulary.encode(usual))
     return written(text, edits) if before >= UNUSUAL * after else text
 
 
-def without_title_case(text: str, encode: Encode, language: str = "", copied: Sequence[Span] = ()) -> str:
+def without_emphasis(text: str, vocabulary: Vocabulary, language: str = "", copied: Sequence[Span] = ()) -> str:
+    """Return a text whose words in capitals among others are written as otherwise: do NOT open, in as many characters.
+
+    They are emphasised if the vocabulary spells one of them in several subwords that is one subword otherwise. A word
+    that stands alone must be frequent, too: LED and RAM are not.
+    """
+    if not any(len(word) >= FEWEST_SPELLED and word.isupper() for word in text.split()):
+        return text
+    edits: list[Edit] = []
+    for is_in_capitals, run in groupby(_read(text, language, copied), lambda word: word.text.isupper()):
+        if not is_in_capitals:
+            continue
+        words = [*run]
+        places: list[int] = []  # of emphasised words in the vocabulary
+        for word in words:
+            ids = min(map(vocabulary.encode, (word.small, word.with_capital)), key=len)
+            if len(ids) == 1 and len(vocabulary.encode(word.text)) >= FEWEST_SPELLED:
+                places += ids
+        if places and (len(words) > 1 or min(places) < FREQUENT * len(vocabulary)):
+            edits += [(word.span, word.usual(vocabulary)) for word in words]
+    return written(text, edits)
+
+
+def without_title_case(text: str, vocabulary: Vocabulary, language: str = "", copied: Sequence[Span] = ()) -> str:
     """Return a text in title case as a sentence, in as many characters, and another text as it is.
 
     It is in title case if all but short words have capitals, several of which make the words longer in subwords.
@@ -174,9 +209,9 @@ def without_title_case(text: str, encode: Encode, language: str = "", copied: Se
             if len(word.text) > LONGEST_SMALL:
                 return text
         elif word.text == word.with_capital and not word.begins and len(word.small) == len(word.text):
-            if _rareness(encode, word.small) <= _rareness(encode, word.text):
+            if _rareness(vocabulary, word.small) <= _rareness(vocabulary, word.text):
                 edits.append((word.span, word.small))
-            unusual += len(encode(word.small)) < len(encode(word.text))
+            unusual += len(vocabulary.encode(word.small)) < len(vocabulary.encode(word.text))
     return written(text, edits) if unusual >= FEWEST_UNUSUAL else text
 
 
@@ -196,16 +231,17 @@ def _read(text: str, language: str, copied: Sequence[Span]) -> Iterator[_Word]:
         before = text[last : span.start]
         begins = ended.search(before) is not None if last else not has_words(before)
         begins |= base in _CAPITAL and _CAPITAL[base].match(word) is not None
-        yield _Word(span, word, small, begins)
         last = span.end
+        is_initial = len(word) == 1 and text[last : last + 1] == "."
+        yield _Word(span, word, small, begins, is_initial, base == "de")
 
 
-def _rareness(encode: Encode, form: str) -> tuple[int, int]:
+def _rareness(vocabulary: Vocabulary, form: str) -> tuple[int, int]:
     """Return the number of subwords of a word's form, and its place in the vocabulary if it is one.
 
     Frequent subwords come first. A place with a capital counts double, since every word may begin a sentence.
     """
-    ids = encode(form)
+    ids = vocabulary.encode(form)
     place = ids[0] if len(ids) == 1 else 0
     return len(ids), place * (1 + form[0].isupper())
 

@@ -37,7 +37,7 @@ def translator() -> Translator:
 
 
 def small(translator: Translator, line: str) -> str:
-    return without_capitals(line, translator.tokenizer.source.encode, "en")
+    return without_capitals(line, translator.tokenizer.source, "en")
 
 
 def test_translation_is_that_of_small_letters_in_capitals(translator: Translator) -> None:

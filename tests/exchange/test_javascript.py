@@ -15,6 +15,14 @@ from tiny_parser import train_tokenizer, write_parser
 import nmt
 from nmt.checkpoint.reading import Bundle
 from nmt.exchange import javascript
+from nmt.formats.letter_case import (
+    in_capitals,
+    in_title_case,
+    is_in_capitals,
+    without_capitals,
+    without_emphasis,
+    without_title_case,
+)
 from nmt.formats.sentences import SentenceSplitter
 from nmt.recipe import Decoding, TokenizerSettings
 from nmt.system.errors import UserError
@@ -172,6 +180,34 @@ def test_lines_are_split_by_the_rules_of_the_language():
         given = {"table": splitter.table(), "texts": TEXTS}
         split = "({table, texts}) => texts.map((text) => new SentenceSplitter(table).split(text))"
         assert node.call(split, given) == [splitter.split(text) for text in TEXTS]
+
+
+@pytest.mark.parametrize("language", ["en", "de", "tr"])
+def test_letter_case_is_that_of_the_vocabulary(language):
+    draw = random.Random(2)
+    words = ["the", "Straße", "is", "große", "I", "ipod", "NATO", "ist", "ışık", "not", "door", "Tom", "never", "über"]
+    words += ["led", "a", "man's", "Haus", "x-ray", "messer"]
+    ends = ["", ".", "?! "]
+    lines = [" ".join(draw.choices(words, k=draw.randint(1, 9))) + draw.choice(ends) for _ in range(400)]
+    vocabulary = Vocabulary.train("all", iter(lines), TokenizerSettings(vocab_size=440), lambda line: None, 1)
+    texts = [in_capitals(line, language) for line in lines[:60]]
+    texts += [in_title_case(line, language) for line in lines[60:120]]
+    for line in lines[120:200]:
+        first, _, rest = line.partition(" ")
+        texts.append(f"{first} {in_capitals(rest, language)} {lines[0]}")
+    texts += ["J. R. TOM MET 2ND 'MAN.' \"NOT\" (I'M) I", "IŞIK DOOR\u00adNEVER", "STRAßE", ""]
+    given = {"file": base64.b64encode(vocabulary.serialized).decode(), "texts": texts}
+    given |= {"of": {"language": language, **SentenceSplitter(language).table()}}
+    usual = "({file, texts, of}) => texts.map((text) => asUsual(text, new Vocabulary(fromBase64(file)), of))"
+
+    def expected(text: str) -> str:
+        if is_in_capitals(text):
+            return without_capitals(text, vocabulary, language)
+        return without_title_case(without_emphasis(text, vocabulary, language), vocabulary, language)
+
+    found = node.call(usual, given)
+    assert found == [expected(text) for text in texts]
+    assert sum(one != other for one, other in zip(found, texts, strict=True)) > 80
 
 
 def test_page_parses_as_its_rounded_weights_do(tmp_path):

@@ -2,7 +2,7 @@
 // Lines in capitals and in title case, which the model translates as they would be written otherwise: the rules of
 // nmt/formats/letter_case.py.
 
-const FEWEST_LETTERS = 4, UNUSUAL = 1.6, FEWEST_WORDS = 3, FEWEST_UNUSUAL = 2, LONGEST_SMALL = 4;
+const FEWEST_LETTERS = 4, UNUSUAL = 1.6, FEWEST_SPELLED = 3, FREQUENT = 0.25, FEWEST_WORDS = 3, FEWEST_UNUSUAL = 2, LONGEST_SMALL = 4;
 const IN_CASED_WORD = "[\\p{L}\\p{N}_]";
 const CASED_WORD = new RegExp(
   `(?<!${IN_CASED_WORD})\\p{L}(?:[\\p{L}\\p{N}\\p{M}_\\u00ad]|['’·](?=${IN_CASED_WORD}))*`, "gu");
@@ -31,43 +31,100 @@ function inStyle(text, style, language) {
   });
 }
 
-/** Writes a line in capitals or in title case as the vocabulary has its words; another line stays as it is. */
-function asUsual(text, vocabulary, {language, stops, closing}) {
+/** Reads the words of a text: {at, text, small, withCapital, begins, isInitial}. */
+function* readWords(text, {language, stops, closing}) {
   const ended = new RegExp(`[${escaped(stops)}][${escaped(closing)}]*\\s[^\\p{L}\\p{N}_]*$`, "u");
-  const isWhole = isInCapitals(text);
-  const count = (form) => vocabulary.encode(form).length;
-  const rareness = (form) => {
-    const ids = vocabulary.encode(form), place = ids.length === 1 ? ids[0] : 0;
-    return ids.length * 2 * vocabulary.symbols.length + place * (/^\p{Uppercase}/u.test(form) ? 2 : 1);
-  };
-  const rarest = (forms) => forms.reduce((best, other) => rareness(other) < rareness(best) ? other : best);
   let last = 0;  // offset behind the word before
-  let before = 0, after = 0;  // subwords
-  let unusual = 0;  // words that the vocabulary has in small letters alone
-  const found = text.replace(CASED_WORD, (word, at) => {
-    if (/\p{N}/u.test(word)) return word;
+  for (const {0: word, index: at} of text.matchAll(CASED_WORD)) {
+    if (/\p{N}/u.test(word)) continue;
     const gap = text.slice(last, at), begins = last ? ended.test(gap) : !HAS_WORDS.test(gap);
-    const isCapital = begins || (language === "en" && /^I(?![\p{L}\p{N}_])/u.test(word));
     last = at + word.length;
-    const small = word.toLocaleLowerCase(language), withCapital = word[0] + small.slice(1);
-    if (small.length !== word.length) return word;
-    if (!isWhole) {
-      if (word === small && word.length > LONGEST_SMALL) unusual = -Infinity;
-      if (word !== withCapital || isCapital) return word;
-      unusual += Number(count(small) < count(word));
-      return rarest([small, word]);
-    }
-    if (word.length === 1 && text[last] === ".") return word;  // J. R.
-    const forms = [small, withCapital, word];
-    if (language === "de") {
+    const small = word.toLocaleLowerCase(language);
+    yield {
+      at, text: word, small, withCapital: word[0] + small.slice(1), isInitial: word.length === 1 && text[last] === ".",
+      begins: begins || (language === "en" && /^I(?![\p{L}\p{N}_])/u.test(word)),
+    };
+  }
+}
+
+/** Writes words in capitals and headlines as the vocabulary has them; returns another line as it is. */
+function asUsual(text, vocabulary, settings) {
+  const rules = new CaseRules(vocabulary, settings);
+  if (isInCapitals(text)) return rules.withoutCapitals(text);
+  return rules.withoutTitleCase(rules.withoutEmphasis(text));
+}
+
+class CaseRules {
+  constructor(vocabulary, settings) { Object.assign(this, {vocabulary, settings, size: vocabulary.symbols.length}); }
+
+  count(form) { return this.vocabulary.encode(form).length; }
+
+  /** Returns a number that is larger for more subwords and, of one, for a later place in the vocabulary. */
+  rareness(form) {
+    const ids = this.vocabulary.encode(form), place = ids.length === 1 ? ids[0] : 0;
+    return ids.length * 2 * this.size + place * (/^\p{Uppercase}/u.test(form) ? 2 : 1);
+  }
+
+  /** Returns a word in capitals as the vocabulary has it with the fewest subwords. */
+  usual({text, small, withCapital, begins, isInitial}) {
+    if (isInitial || small.length !== text.length) return text;
+    const forms = [small, withCapital, text];
+    if (this.settings.language === "de") {
       forms.push(...forms.slice(0, 2).map((form) => form.replaceAll("ss", "ß\u00ad")));  // STRASSE
-      if (count(small) > 1) forms.unshift(withCapital);  // of rare words, most are nouns
+      if (this.count(small) > 1) forms.unshift(withCapital);  // of rare words, most are nouns
     }
-    const form = rarest(forms), written = isCapital ? word[0] + form.slice(1) : form;
-    before += count(word);
-    after += count(written);
-    return written;
-  });
-  const isUnusual = isWhole ? before >= UNUSUAL * after : unusual >= FEWEST_UNUSUAL;
-  return isUnusual ? found : text;
+    const best = forms.reduce((best, other) => this.rareness(other) < this.rareness(best) ? other : best);
+    return begins ? text[0] + best.slice(1) : best;
+  }
+
+  withoutCapitals(text) {
+    let before = 0, after = 0;  // subwords
+    const edits = [...readWords(text, this.settings)].map((word) => {
+      const usual = this.usual(word);
+      before += this.count(word.text);
+      after += this.count(usual);
+      return [word, usual];
+    });
+    return before >= UNUSUAL * after ? rewritten(text, edits) : text;
+  }
+
+  withoutEmphasis(text) {
+    if (!text.split(/\s+/).some((word) => word.length >= FEWEST_SPELLED && isUpper(word))) return text;
+    const edits = [];
+    let run = [];
+    const end = () => {
+      const spelled = run.filter((word) => this.count(word.text) >= FEWEST_SPELLED);
+      const ids = spelled.map(({small, withCapital}) => [small, withCapital].map((form) => this.vocabulary.encode(form)));
+      const places = ids.map(([one, other]) => other.length < one.length ? other : one).filter(({length}) => length === 1).flat();
+      if (places.length && (run.length > 1 || Math.min(...places) < FREQUENT * this.size))
+        edits.push(...run.map((word) => [word, this.usual(word)]));
+      run = [];
+    };
+    for (const word of readWords(text, this.settings)) {
+      if (isUpper(word.text)) run.push(word);
+      else end();
+    }
+    end();
+    return rewritten(text, edits);
+  }
+
+  withoutTitleCase(text) {
+    const edits = [];
+    let unusual = 0;  // words that the vocabulary has in small letters alone
+    for (const word of readWords(text, this.settings)) {
+      if (word.text === word.small) {
+        if (word.text.length > LONGEST_SMALL) return text;
+      } else if (word.text === word.withCapital && !word.begins && word.small.length === word.text.length) {
+        if (this.rareness(word.small) <= this.rareness(word.text)) edits.push([word, word.small]);
+        unusual += Number(this.count(word.small) < this.count(word.text));
+      }
+    }
+    return unusual >= FEWEST_UNUSUAL ? rewritten(text, edits) : text;
+  }
+}
+
+/** Writes words of a text in another way, of the same length each. */
+function rewritten(text, edits) {
+  for (const [{at}, usual] of edits) text = text.slice(0, at) + usual + text.slice(at + usual.length);
+  return text;
 }
