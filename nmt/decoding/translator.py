@@ -25,6 +25,7 @@ from nmt.formats.letter_case import (
     is_in_capitals,
     is_in_title_case,
     title_case,
+    with_capitals,
     without_capitals,
     without_emphasis,
     without_title_case,
@@ -318,13 +319,14 @@ class Translator(Pipeline[Translation]):
         return [self._prepared(part, first, phrases, has_walls) for part in parts]
 
     def _as_usual(self, request: Request) -> Request:
-        """Return a request with words in capitals or title case as they would be written otherwise."""
+        """Return a request with its words in small letters and in capitals as they would usually be."""
         source, target = self.direction_of(request.direction)
         vocabulary = self.tokenizer.of(source).source
         kept = _kept_in(request)
         if not _is_in_capitals(request):
             text = without_emphasis(request.text, vocabulary, source or "", kept)
-            return replace(request, text=without_title_case(text, vocabulary, source or "", kept))
+            text = without_title_case(text, vocabulary, source or "", kept)
+            return replace(request, text=with_capitals(text, vocabulary, source or "", kept))
         text = without_capitals(request.text, vocabulary, source or "", kept)
         of_target = self._tokenizer_of(request.direction).target
         return replace(request, text=text, prefix=without_capitals(request.prefix, of_target, target or ""))

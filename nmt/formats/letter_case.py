@@ -23,6 +23,7 @@ FEWEST_LETTERS = 4  # of a line in capitals: fewer may be an abbreviation
 UNUSUAL = 1.6  # times as many subwords a line in capitals has if the vocabulary has its words in small letters
 FEWEST_SPELLED = 3  # subwords of a word in capitals that is emphasised
 FREQUENT = 0.25  # share of the vocabulary that frequent words are in
+COMMON = 0.5  # share of the vocabulary that names are in which it spells in two subwords without their capital
 FEWEST_WORDS = 3  # of a line in title case: fewer may be a name
 FEWEST_UNUSUAL = 2  # words that the vocabulary has in small letters alone, for a line to be in title case
 LONGEST_SMALL = 4  # letters of the words that may have no capital in a headline
@@ -32,7 +33,7 @@ _CAPITALS: dict[str, Mapping[int, int | str]] = {
     "el": str.maketrans("άέήίόύώΐΰΆΈΉΊΌΎΏ", "ΑΕΗΙΟΥΩΪΫΑΕΗΙΟΥΩ"),  # Greek capitals have no accents
 }
 _SMALL = dict.fromkeys(("tr", "az"), str.maketrans("Iİ", "ıi"))
-_CAPITAL = {"en": re.compile(r"I(?!\w)")}
+_CAPITAL = {"en": re.compile(r"[Ii](?!\w)")}
 """What has a capital wherever it stands, by language: I, I'm"""
 _SHARP = "ß\u00ad"
 """What SS may have been in German, with a soft hyphen, which vocabularies drop, so that there are as many characters"""
@@ -56,7 +57,9 @@ class _Word(NamedTuple):
     small: str
     """In small letters"""
     begins: bool
-    """Whether it begins a sentence, or is in a language that writes it with a capital anywhere"""
+    """Whether it begins a sentence"""
+    has_capital: bool
+    """Whether its language writes it with a capital wherever it stands"""
 
     is_initial: bool
     """Whether it is a letter before a full stop: J. R."""
@@ -77,7 +80,7 @@ class _Word(NamedTuple):
             if len(vocabulary.encode(self.small)) > 1:  # of rare words, most are nouns
                 forms.insert(0, self.with_capital)
         best = min(forms, key=partial(_rareness, vocabulary))  # of equal ones the first
-        return self.text[:1] + best[1:] if self.begins else best
+        return self.text[:1] + best[1:] if self.begins or self.has_capital else best
 
 
 def kept_in(text: str, copied: Sequence[Span] = ()) -> list[Span]:
@@ -208,11 +211,40 @@ def without_title_case(text: str, vocabulary: Vocabulary, language: str = "", co
         if word.text == word.small:
             if len(word.text) > LONGEST_SMALL:
                 return text
-        elif word.text == word.with_capital and not word.begins and len(word.small) == len(word.text):
+        elif word.text == word.with_capital and not word.begins and not word.has_capital:
+            if len(word.small) != len(word.text):
+                continue
             if _rareness(vocabulary, word.small) <= _rareness(vocabulary, word.text):
                 edits.append((word.span, word.small))
             unusual += len(vocabulary.encode(word.small)) < len(vocabulary.encode(word.text))
     return written(text, edits) if unusual >= FEWEST_UNUSUAL else text
+
+
+def with_capitals(text: str, vocabulary: Vocabulary, language: str = "", copied: Sequence[Span] = ()) -> str:
+    """Return a text in small letters with the capitals that it lacks, in as many characters; another one as it is.
+
+    These are those of names, which the vocabulary has as one subword, but spells in small letters; of I in English; and
+    of nouns in German. A word that begins a sentence stays as it is, since strings of programs begin so.
+    """
+    if any(map(str.isupper, text)):
+        return text
+    words = [*_read(text, language, copied)]
+    if len(words) < FEWEST_WORDS:
+        return text
+    letters = _DOTTED.get(Language.of(language).base, {})
+    edits: list[Edit] = []
+    for word in words:
+        capital = word.text[0].translate(letters).upper() + word.text[1:]
+        if len(capital) != len(word.text):
+            continue
+        ids = vocabulary.encode(capital)
+        spelled = len(vocabulary.encode(word.text))
+        is_clear = spelled >= FEWEST_SPELLED or ids[0] < COMMON * len(vocabulary)
+        is_name = len(ids) == 1 < spelled and is_clear
+        is_noun = word.is_german and len(ids) < spelled
+        if word.has_capital or (not word.begins and (is_name or is_noun)):
+            edits.append((word.span, capital))
+    return written(text, edits)
 
 
 def _has_small_word(text: str, letters: int) -> bool:
@@ -230,10 +262,10 @@ def _read(text: str, language: str, copied: Sequence[Span]) -> Iterator[_Word]:
         small = word.translate(_SMALL.get(base, {})).lower()
         before = text[last : span.start]
         begins = ended.search(before) is not None if last else not has_words(before)
-        begins |= base in _CAPITAL and _CAPITAL[base].match(word) is not None
+        has_capital = base in _CAPITAL and _CAPITAL[base].match(word) is not None
         last = span.end
         is_initial = len(word) == 1 and text[last : last + 1] == "."
-        yield _Word(span, word, small, begins, is_initial, base == "de")
+        yield _Word(span, word, small, begins, has_capital, is_initial, base == "de")
 
 
 def _rareness(vocabulary: Vocabulary, form: str) -> tuple[int, int]:

@@ -19,6 +19,7 @@ from nmt.formats.letter_case import (
     in_capitals,
     in_title_case,
     is_in_capitals,
+    with_capitals,
     without_capitals,
     without_emphasis,
     without_title_case,
@@ -195,6 +196,7 @@ def test_letter_case_is_that_of_the_vocabulary(language):
     for line in lines[120:200]:
         first, _, rest = line.partition(" ")
         texts.append(f"{first} {in_capitals(rest, language)} {lines[0]}")
+    texts += [line.lower() for line in lines[200:260]]
     texts += ["J. R. TOM MET 2ND 'MAN.' \"NOT\" (I'M) I", "IŞIK DOOR\u00adNEVER", "STRAßE", ""]
     given = {"file": base64.b64encode(vocabulary.serialized).decode(), "texts": texts}
     given |= {"of": {"language": language, **SentenceSplitter(language).table()}}
@@ -203,7 +205,8 @@ def test_letter_case_is_that_of_the_vocabulary(language):
     def expected(text: str) -> str:
         if is_in_capitals(text):
             return without_capitals(text, vocabulary, language)
-        return without_title_case(without_emphasis(text, vocabulary, language), vocabulary, language)
+        text = without_title_case(without_emphasis(text, vocabulary, language), vocabulary, language)
+        return with_capitals(text, vocabulary, language)
 
     found = node.call(usual, given)
     assert found == [expected(text) for text in texts]

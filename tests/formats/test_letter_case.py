@@ -12,6 +12,7 @@ from nmt.formats.letter_case import (
     is_in_capitals,
     is_in_title_case,
     title_case,
+    with_capitals,
     without_capitals,
     without_emphasis,
     without_title_case,
@@ -106,6 +107,27 @@ def test_words_are_written_as_the_vocabulary_has_them(text: str, language: str, 
 )
 def test_emphasis_is_dropped(text: str, expected: str) -> None:
     assert without_emphasis(text, Vocabulary(), "en") == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "language", "expected"),
+    [
+        ("the man and i saw tom in boston", "en", "the man and I saw Tom in Boston"),
+        ("i'm not. i am", "en", "I'm not. I am"),
+        (
+            "tom is in boston. tom is not",
+            "",
+            "tom is in Boston. tom is not",
+        ),  # as strings begin
+        ("a man in boston", "fr", "a man in Boston"),
+        ("das haus ist not", "de", "das Haus ist not"),
+        ("Tom is in boston", "", "Tom is in boston"),
+        ("in boston", "", "in boston"),
+        ("man ist ıo", "tr", "man ist ıo"),
+    ],
+)
+def test_small_letters_get_the_capitals_of_names(text: str, language: str, expected: str) -> None:
+    assert with_capitals(text, Vocabulary(), language) == expected
 
 
 @pytest.mark.parametrize(

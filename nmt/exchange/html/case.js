@@ -2,7 +2,7 @@
 // Lines in capitals and in title case, which the model translates as they would be written otherwise: the rules of
 // nmt/formats/letter_case.py.
 
-const FEWEST_LETTERS = 4, UNUSUAL = 1.6, FEWEST_SPELLED = 3, FREQUENT = 0.25, FEWEST_WORDS = 3, FEWEST_UNUSUAL = 2, LONGEST_SMALL = 4;
+const FEWEST_LETTERS = 4, UNUSUAL = 1.6, FEWEST_SPELLED = 3, FREQUENT = 0.25, COMMON = 0.5, FEWEST_WORDS = 3, FEWEST_UNUSUAL = 2, LONGEST_SMALL = 4;
 const IN_CASED_WORD = "[\\p{L}\\p{N}_]";
 const CASED_WORD = new RegExp(
   `(?<!${IN_CASED_WORD})\\p{L}(?:[\\p{L}\\p{N}\\p{M}_\\u00ad]|['’·](?=${IN_CASED_WORD}))*`, "gu");
@@ -31,7 +31,7 @@ function inStyle(text, style, language) {
   });
 }
 
-/** Reads the words of a text: {at, text, small, withCapital, begins, isInitial}. */
+/** Reads the words of a text: {at, text, small, withCapital, begins, hasCapital, isInitial}. */
 function* readWords(text, {language, stops, closing}) {
   const ended = new RegExp(`[${escaped(stops)}][${escaped(closing)}]*\\s[^\\p{L}\\p{N}_]*$`, "u");
   let last = 0;  // offset behind the word before
@@ -41,17 +41,18 @@ function* readWords(text, {language, stops, closing}) {
     last = at + word.length;
     const small = word.toLocaleLowerCase(language);
     yield {
-      at, text: word, small, withCapital: word[0] + small.slice(1), isInitial: word.length === 1 && text[last] === ".",
-      begins: begins || (language === "en" && /^I(?![\p{L}\p{N}_])/u.test(word)),
+      at, text: word, small, withCapital: word[0] + small.slice(1), begins,
+      hasCapital: language === "en" && /^[Ii](?![\p{L}\p{N}_])/u.test(word),
+      isInitial: word.length === 1 && text[last] === ".",
     };
   }
 }
 
-/** Writes words in capitals and headlines as the vocabulary has them; returns another line as it is. */
+/** Writes words in small letters and in capitals as they would usually be. */
 function asUsual(text, vocabulary, settings) {
   const rules = new CaseRules(vocabulary, settings);
   if (isInCapitals(text)) return rules.withoutCapitals(text);
-  return rules.withoutTitleCase(rules.withoutEmphasis(text));
+  return rules.withCapitals(rules.withoutTitleCase(rules.withoutEmphasis(text)));
 }
 
 class CaseRules {
@@ -66,7 +67,7 @@ class CaseRules {
   }
 
   /** Returns a word in capitals as the vocabulary has it with the fewest subwords. */
-  usual({text, small, withCapital, begins, isInitial}) {
+  usual({text, small, withCapital, begins, hasCapital, isInitial}) {
     if (isInitial || small.length !== text.length) return text;
     const forms = [small, withCapital, text];
     if (this.settings.language === "de") {
@@ -74,7 +75,7 @@ class CaseRules {
       if (this.count(small) > 1) forms.unshift(withCapital);  // of rare words, most are nouns
     }
     const best = forms.reduce((best, other) => this.rareness(other) < this.rareness(best) ? other : best);
-    return begins ? text[0] + best.slice(1) : best;
+    return begins || hasCapital ? text[0] + best.slice(1) : best;
   }
 
   withoutCapitals(text) {
@@ -114,12 +115,29 @@ class CaseRules {
     for (const word of readWords(text, this.settings)) {
       if (word.text === word.small) {
         if (word.text.length > LONGEST_SMALL) return text;
-      } else if (word.text === word.withCapital && !word.begins && word.small.length === word.text.length) {
+      } else if (word.text === word.withCapital && !word.begins && !word.hasCapital && word.small.length === word.text.length) {
         if (this.rareness(word.small) <= this.rareness(word.text)) edits.push([word, word.small]);
         unusual += Number(this.count(word.small) < this.count(word.text));
       }
     }
     return unusual >= FEWEST_UNUSUAL ? rewritten(text, edits) : text;
+  }
+
+  withCapitals(text) {
+    const words = [...readWords(text, this.settings)];
+    if (/\p{Uppercase}/u.test(text) || words.length < FEWEST_WORDS) return text;
+    const {language} = this.settings;
+    const edits = [];
+    for (const word of words) {
+      const capital = word.text[0].toLocaleUpperCase(language) + word.text.slice(1);
+      if (capital.length !== word.text.length) continue;
+      const ids = this.vocabulary.encode(capital), spelled = this.count(word.text);
+      const isClear = spelled >= FEWEST_SPELLED || ids[0] < COMMON * this.size;
+      const isName = ids.length === 1 && spelled > 1 && isClear;
+      const isNoun = language === "de" && ids.length < spelled;
+      if (word.hasCapital || (!word.begins && (isName || isNoun))) edits.push([word, capital]);
+    }
+    return rewritten(text, edits);
   }
 }
 
