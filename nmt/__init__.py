@@ -100,7 +100,7 @@ def load(
         directions=data.directions,
         direction=(source, to),
         confidence=confidence_of(bundles),
-        titles=data.augment.title > 0,
+        titles=data.has_titles,
     )
 
 

@@ -18,6 +18,7 @@ from nmt.commands.options import ScoreOptions
 from nmt.commands.process import count_input, open_output, read_input, show
 from nmt.commands.score_texts import score_texts
 from nmt.formats.confidence import signs_of
+from nmt.formats.letter_case import as_usual
 from nmt.formats.numbers import compare
 from nmt.metrics.string_metrics import METRICS, OF_WORDS
 from nmt.system.compression import open_input
@@ -176,10 +177,15 @@ def _score_robustness(options: ScoreOptions) -> None:
     languages = (direction[0] or data.source, direction[1] or data.target)
     models = Saved(bundles, options.device, None, options.threads, forks=True, say=options.console.say)
     scores = {}
-    titles = data.augment.title > 0
     with (
         Translator(
-            models, tokenizer, decoding, lengths, directions=data.directions, direction=direction, titles=titles
+            models,
+            tokenizer,
+            decoding,
+            lengths,
+            directions=data.directions,
+            direction=direction,
+            titles=data.has_titles,
         ) as translator,
         options.console.progress("translating", len(LABELS) * len(pairs), "lines") as advance,
     ):
@@ -264,8 +270,9 @@ def _forced_decoder(
     bundles, tokenizer, decoding, direction = _models(options)
     sureness = None
     if "confidence" in metrics:
-        own = tokenizer.of(direction[0]).source
-        sureness = partial(_sureness, known_confidence(bundles), own, bundles[0].lengths)
+        language, _ = direction
+        own = tokenizer.of(language).source
+        sureness = partial(_sureness, known_confidence(bundles), own, language or "", bundles[0].lengths)
     device = choose_device(options.device, options.threads)
     models = [bundle.model(device) for bundle in bundles]
     return ForcedDecoder(models, tokenizer, decoding, direction), sureness
@@ -274,6 +281,7 @@ def _forced_decoder(
 def _sureness(
     confidence: Confidence,
     vocabulary: Vocabulary,
+    language: str,
     lengths: TrainedLengths | None,
     source: str,
     output: str,
@@ -282,7 +290,7 @@ def _sureness(
     """Return the confidence of a translation as a search would have it; 1 if both texts are blank."""
     if not source and not output:
         return 1.0
-    ids = vocabulary.encode(source)
+    ids = vocabulary.encode(as_usual(source, vocabulary, language))
     is_unusual = lengths is not None and lengths.is_unusual(len(ids), scores.subwords - 1)
     changes = compare(source, output)
     unknown = vocabulary.count_unknown(ids)

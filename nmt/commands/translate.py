@@ -92,7 +92,7 @@ def translate(options: SearchOptions) -> None:
             directions,
             direction,
             confidence,
-            bundles[0].recipe.data.augment.title > 0,
+            titles=bundles[0].recipe.data.has_titles,
         )
 
     search.run(make, statistics, options.identity)

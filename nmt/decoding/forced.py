@@ -21,6 +21,7 @@ from torch import Tensor
 
 from nmt.compute.choice import for_scoring
 from nmt.decoding.engine import most_positions
+from nmt.formats.letter_case import pair_as_usual
 from nmt.model.batch import Batch, in_batches, pad_ids
 from nmt.model.operations import perplexity
 from nmt.model.transformer import Transformer
@@ -76,6 +77,7 @@ class ForcedDecoder:
         """Maximum source length in subwords, excluding `</s>`; longer sources are truncated."""
         self.max_target = min(max(LONGEST_TARGET, decoding.max_source), positions)
         """Maximum target length in subwords, including `</s>`; the rest is not scored."""
+        self._direction = direction
         source, target = direction
         self._source = tokenizer.of(source).source
         self._target = tokenizer.of(target).target
@@ -106,8 +108,10 @@ class ForcedDecoder:
 
     def _encode(self, pairs: Sequence[tuple[str, str]]) -> list[Pair]:
         """Encode lines with the symbols of their languages; targets end in `</s>`."""
-        sources = self._source.encode_all([source.strip() for source, _ in pairs])
-        targets = self._target.encode_all([target.strip() for _, target in pairs])
+        vocabularies = (self._source, self._target)
+        usual = [pair_as_usual(pair, vocabularies, self._direction) for pair in pairs]
+        sources = self._source.encode_all([source.strip() for source, _ in usual])
+        targets = self._target.encode_all([target.strip() for _, target in usual])
         return [
             (self._first_of_source + source, [*self._first_of_target, *target, EOS])
             for source, target in zip(sources, targets, strict=True)

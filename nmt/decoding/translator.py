@@ -21,14 +21,14 @@ from nmt.decoding.workers import Loaded, MakeEngine, Models
 from nmt.formats.alignment import Aligned, AlignedLine
 from nmt.formats.confidence import Confidence, signs_of
 from nmt.formats.letter_case import (
+    as_usual,
     capitals,
+    in_capitals,
     is_in_capitals,
     is_in_title_case,
+    pair_as_usual,
     title_case,
-    with_capitals,
     without_capitals,
-    without_emphasis,
-    without_title_case,
 )
 from nmt.formats.numbers import Changes, compare
 from nmt.formats.segments import Segment, read_line, with_spaces_of
@@ -309,27 +309,46 @@ class Translator(Pipeline[Translation]):
         else:
             ends = segment.ends
             phrases = terms.phrases(request.text, segment.kept, segment.walls, ends)
-        request = self._as_usual(request)
+        usual = self._as_usual(request, [phrase.span for phrase in phrases if phrase.kept])
         if request.prefix.strip():
-            parts = self._with_prefix(request, splitter)
+            parts = self._with_prefix(usual, splitter)
             phrases = beyond(terms.phrases(request.prefix), phrases)
         else:
-            parts = splitter.split(request.text, phrases, ends)
+            parts = splitter.split(usual.text, phrases, ends)
         has_walls = segment is not None and bool(segment.walls)
         return [self._prepared(part, first, phrases, has_walls) for part in parts]
 
-    def _as_usual(self, request: Request) -> Request:
-        """Return a request with its words in small letters and in capitals as they would usually be."""
+    def _as_usual(self, request: Request, kept: Sequence[Span]) -> Request:
+        """Return a request as its line would usually be written, and its prefix if the translation is in capitals."""
         source, target = self.direction_of(request.direction)
         vocabulary = self.tokenizer.of(source).source
-        kept = _kept_in(request)
-        if not _is_in_capitals(request):
-            text = without_emphasis(request.text, vocabulary, source or "", kept)
-            text = without_title_case(text, vocabulary, source or "", kept)
-            return replace(request, text=with_capitals(text, vocabulary, source or "", kept))
-        text = without_capitals(request.text, vocabulary, source or "", kept)
-        of_target = self._tokenizer_of(request.direction).target
-        return replace(request, text=text, prefix=without_capitals(request.prefix, of_target, target or ""))
+        start = self._start(request)
+        inside = [Span(first - start, end - start) for first, end in kept if first >= start]
+        usual = request.text[:start] + as_usual(request.text[start:], vocabulary, source or "", inside)
+        prefix = request.prefix
+        if usual != request.text and self._is_for_capitals(request, kept):
+            prefix = without_capitals(prefix, self._tokenizer_of(request.direction).target, target or "")
+        return replace(request, text=usual, prefix=prefix)
+
+    def _start(self, request: Request) -> int:
+        """Return where the text of a request begins: behind a language's symbol that was typed, such as >>fra<<."""
+        source, _ = self.direction_of(request.direction)
+        text = request.text.lstrip()
+        return len(request.text) - len(text) + len(self.tokenizer.of(source).source.language(text))
+
+    def _is_for_capitals(self, request: Request, kept: Sequence[Span]) -> bool:
+        """Return whether a request's line is in capitals, and what its translation is to begin with."""
+        _, target = self.direction_of(request.direction)
+        symbol = Span(0, self._start(request))
+        is_whole = is_in_capitals(request.text, [symbol, *kept])
+        return is_whole and in_capitals(request.prefix, target or "") == request.prefix
+
+    def _kept_in(self, request: Request) -> list[Span]:
+        """Return the spans of text to keep in a request's line."""
+        terms = request.terms or self._terms
+        if request.segment is None:
+            return terms.spans(request.text)
+        return terms.spans(request.text, request.segment.kept, request.segment.walls)
 
     def _prepared(self, part: Source, first: Sequence[int], phrases: Iterable[Phrase], aligned: bool) -> Source:
         """Return a part of a line with what its translation begins with and must contain, and its cap."""
@@ -362,11 +381,13 @@ class Translator(Pipeline[Translation]):
     def _encode_pair(self, request: Request, output: str) -> list[tuple[list[int], list[int]]]:
         """Encode an unsplit line and a translation of it."""
         splitter, first = self._splitter_of(request.direction)
-        ids = splitter.encode_whole(request.text)
+        source, target = self.direction_of(request.direction)
+        vocabularies = (self.tokenizer.of(source).source, self._tokenizer_of(request.direction).target)
+        text, output = pair_as_usual((request.text, clean(output)), vocabularies, (source, target))
+        ids = splitter.encode_whole(text)
         if not ids:
             return []
-        target = self._tokenizer_of(request.direction).target
-        return [(ids, first + target.encode(clean(output)))]
+        return [(ids, first + vocabularies[1].encode(output))]
 
     # --- search
 
@@ -423,13 +444,22 @@ class Translator(Pipeline[Translation]):
 
     def _characters(self, line: SplitLine, rank: int) -> list[str]:
         """Return the characters of the joined translations of this `rank`, as the line is written; ß may be SS."""
-        text, _ = joined(line.request.text, line.parts, self._texts(line, rank))
-        copies = [phrase.source for phrase in _phrases_of(line) if phrase.kept]
-        text = _one_line(text, [copy for copy in copies if "\n" in copy])
-        _, target = self.direction_of(line.request.direction)
-        if _is_in_capitals(line.request) and _is_changed(line):
+        request = line.request
+        text, _ = joined(request.text, line.parts, self._texts(line, rank))
+        phrases = _phrases_of(line)
+        text = _one_line(text, [phrase.source for phrase in phrases if "\n" in phrase.source])
+        is_changed = any(part.text != request.text[part.start : part.end] for part in line.parts)
+        if not (is_changed or (self._titles and line.parts)):
+            return [*text]
+        kept = self._kept_in(request)
+        copies = [span.text_in(request.text) for span in kept]
+        for phrase in phrases:
+            if phrase.case:
+                copies += phrase.targets
+        _, target = self.direction_of(request.direction)
+        if is_changed and self._is_for_capitals(request, kept):
             return capitals(text, target or "", copies)
-        if self._titles and line.parts and is_in_title_case(line.request.text, _kept_in(line.request)):
+        if self._titles and is_in_title_case(request.text, kept):
             return title_case(text, target or "", copies)
         return [*text]
 
@@ -581,22 +611,6 @@ def _with_direction(lines: Iterable[str | Request], direction: Direction) -> Ite
     for line in lines:
         request = Request.of(line)
         yield request if any(request.direction) else replace(request, direction=direction)
-
-
-def _kept_in(request: Request) -> Sequence[Span]:
-    """Return what the format of a request's line keeps as it is."""
-    return request.segment.kept if request.segment else ()
-
-
-def _is_in_capitals(request: Request) -> bool:
-    """Return whether a line is in capitals, and what its translation is to begin with."""
-    return is_in_capitals(request.text, _kept_in(request)) and is_in_capitals(request.prefix, fewest=0)
-
-
-def _is_changed(line: SplitLine) -> bool:
-    """Return whether any part is searched as something else than its line has."""
-    source = line.request.text
-    return any(part.text != source[part.start : part.end] for part in line.parts)
 
 
 def _phrases_of(line: SplitLine) -> list[Phrase]:

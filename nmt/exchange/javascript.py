@@ -110,7 +110,7 @@ def described(bundle: Bundle) -> tuple[dict[str, Any], Block]:
         directions = _directions(bundle, tokenizer)
         lengths = bundle.lengths
         values["directions"] = directions
-        values["titles"] = bundle.recipe.data.augment.title > 0
+        values["titles"] = bundle.recipe.data.has_titles
         values["lengths"] = lengths.model_dump() if lengths else None
         values["sentences"] = {each["source"]: SentenceSplitter(each["source"]).table() for each in directions}
     return values, block

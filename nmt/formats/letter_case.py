@@ -1,8 +1,8 @@
-"""Lines in capitals and in title case: which are, how they are written otherwise, and translations written as they are.
+"""Lines as people type them and as models know them: in capitals, with emphasis, in title case and in small letters.
 
 Vocabularies spell words with unusual capitals in many subwords, and models have seen few: they translate what the line
-would be otherwise. Text to keep stays as it is: placeholders, URLs, tags, names of files and the like, and words with
-digits.
+would usually be. Of a line in capitals, the translation is in capitals, too. Text to keep stays as it is: placeholders,
+URLs, tags, names of files and the like, and words with digits.
 """
 
 from __future__ import annotations
@@ -10,10 +10,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import groupby
 from typing import NamedTuple, Protocol
 
-from nmt.formats.sentences import CLOSING, stops_of
+from nmt.formats.sentences import CLOSING, emphasised_of, stops_of
 from nmt.formats.tags import TAGS
 from nmt.formats.terms import Edit, Span, Terms, find_copies, outside, written
 from nmt.text.language_codes import Language
@@ -21,10 +20,8 @@ from nmt.text.scripts import has_words, joins
 
 FEWEST_LETTERS = 4  # of a line in capitals: fewer may be an abbreviation
 UNUSUAL = 1.6  # times as many subwords a line in capitals has if the vocabulary has its words in small letters
-FEWEST_SPELLED = 3  # subwords of a word in capitals that is emphasised
-FREQUENT = 0.25  # share of the vocabulary that frequent words are in
-COMMON = 0.5  # share of the vocabulary that names are in which it spells in two subwords without their capital
-FEWEST_WORDS = 3  # of a line in title case: fewer may be a name
+FEWEST_SPELLED = 3  # subwords of a word that is emphasised, or of a name without its capital
+FEWEST_WORDS = 3  # of a line in title case or in small letters: fewer may be a name
 FEWEST_UNUSUAL = 2  # words that the vocabulary has in small letters alone, for a line to be in title case
 LONGEST_SMALL = 4  # letters of the words that may have no capital in a headline
 _DOTTED = {language: str.maketrans("i", "İ") for language in ("tr", "az")}
@@ -33,8 +30,13 @@ _CAPITALS: dict[str, Mapping[int, int | str]] = {
     "el": str.maketrans("άέήίόύώΐΰΆΈΉΊΌΎΏ", "ΑΕΗΙΟΥΩΪΫΑΕΗΙΟΥΩ"),  # Greek capitals have no accents
 }
 _SMALL = dict.fromkeys(("tr", "az"), str.maketrans("Iİ", "ıi"))
-_CAPITAL = {"en": re.compile(r"[Ii](?!\w)")}
-"""What has a capital wherever it stands, by language: I, I'm"""
+_AMONG_CAPITALS = "ßªº"  # small letters that stand among capitals, too: STRAßE, Nº
+_GEORGIAN = re.compile("[\u10d0-\u10ff]")  # has capitals, which nobody uses
+_ENGLISH_I = re.compile(r"(?:(?<=[\s\"“‘(])|^)[Ii](?=['’]\w|,?\s|[,.!?]?$)(?!\s+in\b)")
+"""The pronoun, but not i.e., (i) or a loop's index"""
+_ELISION = re.compile(r"(?<=['’])\w(?=\w)")
+_FINAL = re.compile(r"[.?]\W*$")
+_LONG_WORD = re.compile(rf"[^\W\d_]{{{FEWEST_SPELLED},}}")
 _SHARP = "ß\u00ad"
 """What SS may have been in German, with a soft hyphen, which vocabularies drop, so that there are as many characters"""
 _WORD = re.compile(r"[^\W\d_](?:[\w\u0300-\u036f\u00ad]|['’·](?=\w))*")
@@ -46,7 +48,6 @@ class Vocabulary(Protocol):
     """What is asked of a vocabulary, whose frequent subwords come first."""
 
     def encode(self, text: str) -> list[int]: ...
-    def __len__(self) -> int: ...
 
 
 class _Word(NamedTuple):
@@ -58,12 +59,13 @@ class _Word(NamedTuple):
     """In small letters"""
     begins: bool
     """Whether it begins a sentence"""
-    has_capital: bool
-    """Whether its language writes it with a capital wherever it stands"""
-
+    is_pronoun: bool
+    """Whether it is I, which English writes with a capital wherever it stands"""
     is_initial: bool
     """Whether it is a letter before a full stop: J. R."""
     is_german: bool
+    follows: bool
+    """Whether nothing but white space is between the word before and this one"""
 
     @property
     def with_capital(self) -> str:
@@ -75,12 +77,13 @@ class _Word(NamedTuple):
         if self.is_initial or len(self.small) != len(self.text):
             return self.text
         forms = [self.small, self.with_capital, self.text]
+        forms += [_ELISION.sub(_upper, form) for form in forms[:2]]  # l'Italie, O'Brien
         if self.is_german:
             forms += [form.replace("ss", _SHARP) for form in forms[:2]]  # STRASSE
             if len(vocabulary.encode(self.small)) > 1:  # of rare words, most are nouns
                 forms.insert(0, self.with_capital)
         best = min(forms, key=partial(_rareness, vocabulary))  # of equal ones the first
-        return self.text[:1] + best[1:] if self.begins or self.has_capital else best
+        return self.text[:1] + best[1:] if self.begins or self.is_pronoun else best
 
 
 def kept_in(text: str, copied: Sequence[Span] = ()) -> list[Span]:
@@ -119,7 +122,8 @@ def capitals(text: str, language: str = "", copies: Iterable[str] = ()) -> list[
     letters = _CAPITALS.get(Language.of(language).base, {})
     for gap in outside(kept_in(text, _copied(text, copies)), len(text)):
         for at in range(*gap):
-            found[at] = text[at].translate(letters).upper()
+            if not _GEORGIAN.match(text[at]):
+                found[at] = text[at].translate(letters).upper()
     return found
 
 
@@ -138,12 +142,12 @@ def is_in_capitals(text: str, copied: Sequence[Span] = (), fewest: int = FEWEST_
 
     `copied` are more spans to keep.
     """
-    if not copied and _has_small_word(text, 1):
+    if _has_small_word(text, copied, 1):
         return False  # at once, like most lines
     count = 0
     for gap in outside(kept_in(text, copied), len(text)):
         for character in gap.text_in(text):
-            if character.islower() and character != "ß":  # which capitals may have: STRAßE
+            if character.islower() and character not in _AMONG_CAPITALS:
                 return False
             count += character.isupper()
     return count >= fewest
@@ -151,7 +155,7 @@ def is_in_capitals(text: str, copied: Sequence[Span] = (), fewest: int = FEWEST_
 
 def is_in_title_case(text: str, copied: Sequence[Span] = ()) -> bool:
     """Return whether each word of a text begins with a capital, and there are enough words to tell."""
-    if not copied and _has_small_word(text, 1):
+    if _has_small_word(text, copied, 1):
         return False
     words = words_in(text, _WORD, copied)
     return len(words) >= FEWEST_WORDS and all(text[start].isupper() for start, _ in words)
@@ -176,48 +180,66 @@ def without_capitals(text: str, vocabulary: Vocabulary, language: str = "", copi
 
 
 def without_emphasis(text: str, vocabulary: Vocabulary, language: str = "", copied: Sequence[Span] = ()) -> str:
-    """Return a text whose words in capitals among others are written as otherwise: do NOT open, in as many characters.
+    """Return a text with the words that are emphasised by capitals written as otherwise, in as many characters.
 
-    They are emphasised if the vocabulary spells one of them in several subwords that is one subword otherwise. A word
-    that stands alone must be frequent, too: LED and RAM are not.
+    They are those of a language's list, such as NOT in `do NOT open`, and those beside them, if the vocabulary spells
+    one of them in several subwords that is one subword otherwise. Other words in capitals may be abbreviations.
     """
-    if not any(len(word) >= FEWEST_SPELLED and word.isupper() for word in text.split()):
+    emphasised = emphasised_of(language)
+    if not (emphasised and any(map(str.isupper, _LONG_WORD.findall(text)))):
         return text
     edits: list[Edit] = []
-    for is_in_capitals, run in groupby(_read(text, language, copied), lambda word: word.text.isupper()):
-        if not is_in_capitals:
+    for run in _runs_in_capitals(_read(text, language, copied)):
+        spelled = [word for word in run if len(vocabulary.encode(word.text)) >= FEWEST_SPELLED]
+        if not any(word.small in emphasised and len(vocabulary.encode(word.small)) == 1 for word in spelled):
             continue
-        words = [*run]
-        places: list[int] = []  # of emphasised words in the vocabulary
-        for word in words:
-            ids = min(map(vocabulary.encode, (word.small, word.with_capital)), key=len)
-            if len(ids) == 1 and len(vocabulary.encode(word.text)) >= FEWEST_SPELLED:
-                places += ids
-        if places and (len(words) > 1 or min(places) < FREQUENT * len(vocabulary)):
-            edits += [(word.span, word.usual(vocabulary)) for word in words]
+        for word in run:
+            usual = word.usual(vocabulary)
+            if word.begins or word.is_pronoun or len(vocabulary.encode(usual)) < len(vocabulary.encode(word.text)):
+                edits.append((word.span, usual))
     return written(text, edits)
+
+
+def _runs_in_capitals(words: Iterable[_Word]) -> Iterator[list[_Word]]:
+    """Yield words in capitals, those together that nothing but white space is between."""
+    run: list[_Word] = []
+    for word in words:
+        is_upper = word.text.isupper()
+        if run and not (is_upper and word.follows):
+            yield run
+            run = []
+        if is_upper:
+            run.append(word)
+    if run:
+        yield run
 
 
 def without_title_case(text: str, vocabulary: Vocabulary, language: str = "", copied: Sequence[Span] = ()) -> str:
     """Return a text in title case as a sentence, in as many characters, and another text as it is.
 
-    It is in title case if all but short words have capitals, several of which make the words longer in subwords.
+    It is in title case if all words have capitals or, without a final mark, all but a few short ones have, and if the
+    vocabulary has several of them with fewer subwords in small letters.
     """
-    if not copied and _has_small_word(text, LONGEST_SMALL + 1):
+    if _has_small_word(text, copied, LONGEST_SMALL + 1):
         return text
     edits: list[Edit] = []
+    with_capital = 0
+    small = 0
     unusual = 0
     for word in _read(text, language, copied):
         if word.text == word.small:
+            small += 1
             if len(word.text) > LONGEST_SMALL:
                 return text
-        elif word.text == word.with_capital and not word.begins and not word.has_capital:
+        elif word.text == word.with_capital and not (word.begins or word.is_pronoun):
+            with_capital += 1
             if len(word.small) != len(word.text):
                 continue
             if _rareness(vocabulary, word.small) <= _rareness(vocabulary, word.text):
                 edits.append((word.span, word.small))
             unusual += len(vocabulary.encode(word.small)) < len(vocabulary.encode(word.text))
-    return written(text, edits) if unusual >= FEWEST_UNUSUAL else text
+    may_be_sentence = small > 0 and (small >= with_capital or _FINAL.search(text) is not None)
+    return text if may_be_sentence or unusual < FEWEST_UNUSUAL else written(text, edits)
 
 
 def with_capitals(text: str, vocabulary: Vocabulary, language: str = "", copied: Sequence[Span] = ()) -> str:
@@ -237,18 +259,39 @@ def with_capitals(text: str, vocabulary: Vocabulary, language: str = "", copied:
         capital = word.text[0].translate(letters).upper() + word.text[1:]
         if len(capital) != len(word.text):
             continue
-        ids = vocabulary.encode(capital)
+        size = len(vocabulary.encode(capital))
         spelled = len(vocabulary.encode(word.text))
-        is_clear = spelled >= FEWEST_SPELLED or ids[0] < COMMON * len(vocabulary)
-        is_name = len(ids) == 1 < spelled and is_clear
-        is_noun = word.is_german and len(ids) < spelled
-        if word.has_capital or (not word.begins and (is_name or is_noun)):
+        is_name = size == 1 and spelled >= FEWEST_SPELLED
+        is_noun = word.is_german and size < spelled
+        if word.is_pronoun or (not word.begins and (is_name or is_noun)):
             edits.append((word.span, capital))
     return written(text, edits)
 
 
-def _has_small_word(text: str, letters: int) -> bool:
-    """Return whether a text has a word of at least so many letters, all of them small, between spaces."""
+def as_usual(text: str, vocabulary: Vocabulary, language: str = "", copied: Sequence[Span] = ()) -> str:
+    """Return a text as it would usually be written, in as many characters; `copied` are more spans to keep."""
+    if is_in_capitals(text, copied):
+        return without_capitals(text, vocabulary, language, copied)
+    for change in (without_emphasis, without_title_case, with_capitals):
+        text = change(text, vocabulary, language, copied)
+    return text
+
+
+def pair_as_usual(
+    pair: tuple[str, str], vocabularies: tuple[Vocabulary, Vocabulary], languages: tuple[str | None, str | None]
+) -> tuple[str, str]:
+    """Return a source as it would usually be written, and its translation without capitals if it is in capitals."""
+    source, target = pair
+    usual = as_usual(source, vocabularies[0], languages[0] or "")
+    if usual != source and is_in_capitals(source):
+        target = without_capitals(target, vocabularies[1], languages[1] or "")
+    return usual, target
+
+
+def _has_small_word(text: str, copied: Sequence[Span], letters: int) -> bool:
+    """Return whether a text has nothing to keep, but a word of at least so many letters, all of them small."""
+    if copied or _MAY_KEEP.search(text):
+        return False
     return any(len(word) >= letters and word.isalpha() and word.islower() for word in text.split())
 
 
@@ -259,13 +302,23 @@ def _read(text: str, language: str, copied: Sequence[Span]) -> Iterator[_Word]:
     last = 0  # offset behind the word before
     for span in words_in(text, _WORD, copied):
         word = span.text_in(text)
-        small = word.translate(_SMALL.get(base, {})).lower()
         before = text[last : span.start]
         begins = ended.search(before) is not None if last else not has_words(before)
-        has_capital = base in _CAPITAL and _CAPITAL[base].match(word) is not None
         last = span.end
-        is_initial = len(word) == 1 and text[last : last + 1] == "."
-        yield _Word(span, word, small, begins, has_capital, is_initial, base == "de")
+        yield _Word(
+            span,
+            word,
+            small=word.translate(_SMALL.get(base, {})).lower(),
+            begins=begins,
+            is_pronoun=base == "en" and _ENGLISH_I.match(text, span.start) is not None,
+            is_initial=len(word) == 1 and text[last : last + 1] == ".",
+            is_german=base == "de",
+            follows=before.isspace(),
+        )
+
+
+def _upper(found: re.Match[str]) -> str:
+    return found[0].upper()
 
 
 def _rareness(vocabulary: Vocabulary, form: str) -> tuple[int, int]:

@@ -60,6 +60,11 @@ def stops_of(language: str) -> str:
     return STOPS + str(WORDS.get(Language.of(language).base, {}).get("stops", ""))
 
 
+def emphasised_of(language: str) -> frozenset[str]:
+    """Return words of a language, in lower case, that people write in capitals for emphasis; empty if unlisted."""
+    return frozenset(str(WORDS.get(Language.of(language).base, {}).get("emphasised", "")).split())
+
+
 def _ends_by(stops: str) -> re.Pattern[str]:
     """Return an expression for possible ends of sentences; possessive quantifiers prevent catastrophic backtracking.
 
@@ -110,6 +115,7 @@ class SentenceSplitter:
         self._starters = words("starters") or set(WORDS["en"]["starters"].split())
         self._never_last = self._starters | words("never_last")
         self._stops = stops_of(language)
+        self._emphasised = emphasised_of(language)
         self._end = _ends_by(self._stops)
         self._suffixes = tuple(words("suffixes"))
         self._ordinals = code in WORDS["marks"]["ordinals"].split()
@@ -134,6 +140,7 @@ class SentenceSplitter:
             "neverLast": sorted(self._never_last),
             "suffixes": sorted(self._suffixes),
             "ordinals": self._ordinals,
+            "emphasised": sorted(self._emphasised),
         }
 
     def split(self, text: str) -> list[str]:

@@ -358,6 +358,11 @@ class Data(Settings):
         return self.model_copy(update=own)
 
     @property
+    def has_titles(self) -> bool:
+        """Whether training has pairs in title case, so that translations of headlines are in title case, too."""
+        return self.augment.title > 0
+
+    @property
     def directions(self) -> tuple[tuple[str, str], ...]:
         """The `languages` of the training sets, each once."""
         all_directions = (self.of(each).languages for each in self.train)

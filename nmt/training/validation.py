@@ -319,8 +319,9 @@ class Validation:
         if self._task.has_trees:
             return Parser(models, self._tokenizer, decoding)
         data = self._data
-        titles = data.augment.title > 0
-        return Translator(models, self._tokenizer, decoding, self._lengths, directions=data.directions, titles=titles)
+        return Translator(
+            models, self._tokenizer, decoding, self._lengths, directions=data.directions, titles=data.has_titles
+        )
 
     @contextmanager
     def _searching(self, model: Transformer) -> Iterator[Parser | Translator]:

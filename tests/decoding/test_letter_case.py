@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 import torch
 from random_bundle import WORDS, sentence
@@ -68,17 +70,38 @@ def test_codes_stay_around_the_same_words(line: str, in_small_letters: str, tran
 def test_terms_with_capitals_are_found_in_the_line_as_it_is(translator: Translator) -> None:
     terms = Terms([Term("DOG", "Katze", case=True), Term("dog", "Garten", case=True), Term("tree", "Hündchen")])
     (result,) = translator.stream([Request("THE TREE DOG SEES", terms=terms)])
-    assert "KATZE" in result.texts[0]
+    assert "Katze" in result.texts[0]  # as it is asked for
     assert "HÜNDCHEN" in result.texts[0]
     assert "GARTEN" not in result.texts[0]
     assert result.missing == []
 
 
+@pytest.mark.parametrize("kept", ["dog", "DOG", "the cat.", "x=1"])
+def test_what_is_kept_is_as_it_is(kept: str, translator: Translator) -> None:
+    (found,) = translator.translate([f"THE TREE SEES {kept} LIKES"], keep=[re.escape(kept)])
+    assert kept in found
+    assert found.replace(kept, "").isupper()
+
+
+def test_what_is_too_long_for_a_part_is_as_it_is(translator: Translator) -> None:
+    code = "<code>" + "cat dog " * 60 + "</code>"
+    (found,) = translator.translate([f"THE TREE SEES. {code} THE DOG LIKES."], markup=True)
+    assert code in found
+    assert found.replace(code, "").isupper()
+
+
+def test_scores_are_those_of_what_is_searched(translator: Translator) -> None:
+    (result,) = translator.stream([LINES[0].upper()])
+    attention = translator.attention(LINES[0].upper(), result.texts[0])
+    assert attention.source.tokens[:-1] == translator.tokenizer.source.pieces(result.source)
+    assert len(attention.target_out.tokens) == len(result.ids[0]) + 1
+
+
 def test_a_prefix_in_capitals_goes_on_in_capitals(translator: Translator) -> None:
-    prefixes = ["DER GROSSE H", "FLUSS B", "Der "]
-    found = translator.translate(["THE TREE SEES"] * 3, prefix=prefixes)
-    assert [text.startswith(prefix) for text, prefix in zip(found, prefixes, strict=True)] == [True] * 3
-    assert [text.isupper() for text in found] == [True, True, False]
+    prefixes = ["DER GROSSE H", "FLUSS B", "Der ", "DER GROßE "]
+    found = translator.translate(["THE TREE SEES"] * 4, prefix=prefixes)
+    assert [text.startswith(prefix) for text, prefix in zip(found, prefixes, strict=True)] == [True] * 4
+    assert [text.isupper() for text in found] == [True, True, False, False]
 
 
 def test_hypotheses_that_differ_in_capitals_alone_are_one(translator: Translator) -> None:

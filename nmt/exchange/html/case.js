@@ -1,20 +1,34 @@
 "use strict";
-// Lines in capitals and in title case, which the model translates as they would be written otherwise: the rules of
-// nmt/formats/letter_case.py.
+// Lines as people type them and as the model knows them: the rules of nmt/formats/letter_case.py.
 
-const FEWEST_LETTERS = 4, UNUSUAL = 1.6, FEWEST_SPELLED = 3, FREQUENT = 0.25, COMMON = 0.5, FEWEST_WORDS = 3, FEWEST_UNUSUAL = 2, LONGEST_SMALL = 4;
+const FEWEST_LETTERS = 4, UNUSUAL = 1.6, FEWEST_SPELLED = 3, FEWEST_WORDS = 3, FEWEST_UNUSUAL = 2, LONGEST_SMALL = 4;
 const IN_CASED_WORD = "[\\p{L}\\p{N}_]";
 const CASED_WORD = new RegExp(
   `(?<!${IN_CASED_WORD})\\p{L}(?:[\\p{L}\\p{N}\\p{M}_\\u00ad]|['’·](?=${IN_CASED_WORD}))*`, "gu");
+const KEPT = /\{[^{}]*\}|<[^<>]*>|&\w+;|%\w|\S*(?::\/\/|@|www\.)\S*|[\p{L}_]*\p{N}[\p{L}\p{N}_]*/gu;
+const ENGLISH_I = /(?<=^|[\s"“‘(])[Ii](?=['’][\p{L}]|,?\s|[,.!?]?$)(?!\s+in\b)/yu;  // not i.e., (i) or a loop's index
+const isUpperWord = (word) => isUpper(word) && !/\p{Lowercase}/u.test(word);
 
-const isInCapitals = (text) => !/(?!ß)\p{Lowercase}/u.test(text) && (text.match(/\p{Uppercase}/gu) ?? []).length >= FEWEST_LETTERS;
-
-function isInTitleCase(text) {
-  const words = casedWords(text);
-  return words.length >= FEWEST_WORDS && words.every((word) => /^\p{Uppercase}/u.test(word));
+/** Calls `change` with what of a text is not to keep, and puts what it returns in its place. */
+function outsideKept(text, change) {
+  let last = 0, found = "";
+  for (const {0: kept, index} of text.matchAll(KEPT)) {
+    found += change(text.slice(last, index)) + kept;
+    last = index + kept.length;
+  }
+  return found + change(text.slice(last));
 }
 
-const casedWords = (text) => (text.match(CASED_WORD) ?? []).filter((word) => !/\p{N}/u.test(word));
+function isInCapitals(text) {
+  let bare = "";
+  outsideKept(text, (part) => bare += part);
+  return !/(?![ßªº])\p{Lowercase}/u.test(bare) && (bare.match(/\p{Uppercase}/gu) ?? []).length >= FEWEST_LETTERS;
+}
+
+function isInTitleCase(text) {
+  const words = [...readWords(text, {stops: ".", closing: ")"})];
+  return words.length >= FEWEST_WORDS && words.every((word) => /^\p{Uppercase}/u.test(word.text));
+}
 
 /** Tells how the translation of a line is to be written, which was changed to `usual`: "capitals", "title" or "". */
 function styleOf(text, usual) {
@@ -24,31 +38,32 @@ function styleOf(text, usual) {
 
 /** Writes a translation in a style. */
 function inStyle(text, style, language) {
-  if (style === "capitals") return text.toLocaleUpperCase(language);
-  return text.replace(CASED_WORD, (word) => {
-    if (/\p{N}/u.test(word) || word !== word.toLocaleLowerCase(language)) return word;
-    return word[0].toLocaleUpperCase(language) + word.slice(1);
-  });
+  if (style === "capitals")
+    return outsideKept(text, (part) => part.replace(/[^\u10d0-\u10ff]+/g, (letters) => letters.toLocaleUpperCase(language)));
+  return outsideKept(text, (part) => part.replace(CASED_WORD, (word) =>
+    word === word.toLocaleLowerCase(language) ? word[0].toLocaleUpperCase(language) + word.slice(1) : word));
 }
 
-/** Reads the words of a text: {at, text, small, withCapital, begins, hasCapital, isInitial}. */
+/** Reads the words of a text: {at, text, small, withCapital, begins, isPronoun, isInitial, follows}. */
 function* readWords(text, {language, stops, closing}) {
   const ended = new RegExp(`[${escaped(stops)}][${escaped(closing)}]*\\s[^\\p{L}\\p{N}_]*$`, "u");
+  const kept = [...text.matchAll(KEPT)].map(({0: each, index}) => [index - Number(!/^[<&]/.test(each)), index + each.length + Number(!/^[<&]/.test(each))]);
   let last = 0;  // offset behind the word before
   for (const {0: word, index: at} of text.matchAll(CASED_WORD)) {
-    if (/\p{N}/u.test(word)) continue;
+    if (kept.some(([start, end]) => start < at + word.length && at < end)) continue;
     const gap = text.slice(last, at), begins = last ? ended.test(gap) : !HAS_WORDS.test(gap);
     last = at + word.length;
     const small = word.toLocaleLowerCase(language);
     yield {
       at, text: word, small, withCapital: word[0] + small.slice(1), begins,
-      hasCapital: language === "en" && /^[Ii](?![\p{L}\p{N}_])/u.test(word),
+      isPronoun: language === "en" && matchAt(ENGLISH_I, text, at) !== null,
       isInitial: word.length === 1 && text[last] === ".",
+      follows: /^\s+$/.test(gap),
     };
   }
 }
 
-/** Writes words in small letters and in capitals as they would usually be. */
+/** Writes a line as it would usually be written, in as many characters. */
 function asUsual(text, vocabulary, settings) {
   const rules = new CaseRules(vocabulary, settings);
   if (isInCapitals(text)) return rules.withoutCapitals(text);
@@ -56,7 +71,9 @@ function asUsual(text, vocabulary, settings) {
 }
 
 class CaseRules {
-  constructor(vocabulary, settings) { Object.assign(this, {vocabulary, settings, size: vocabulary.symbols.length}); }
+  constructor(vocabulary, settings) {
+    Object.assign(this, {vocabulary, settings, size: vocabulary.symbols.length, emphasised: new Set(settings.emphasised)});
+  }
 
   count(form) { return this.vocabulary.encode(form).length; }
 
@@ -67,15 +84,18 @@ class CaseRules {
   }
 
   /** Returns a word in capitals as the vocabulary has it with the fewest subwords. */
-  usual({text, small, withCapital, begins, hasCapital, isInitial}) {
+  usual({text, small, withCapital, begins, isPronoun, isInitial}) {
     if (isInitial || small.length !== text.length) return text;
+    const {language} = this.settings;
     const forms = [small, withCapital, text];
-    if (this.settings.language === "de") {
+    const elided = (form) => form.replace(/(?<=['’])\p{L}(?=\p{L})/gu, (letter) => letter.toUpperCase());
+    forms.push(...forms.slice(0, 2).map(elided));  // l'Italie, O'Brien
+    if (language === "de") {
       forms.push(...forms.slice(0, 2).map((form) => form.replaceAll("ss", "ß\u00ad")));  // STRASSE
       if (this.count(small) > 1) forms.unshift(withCapital);  // of rare words, most are nouns
     }
     const best = forms.reduce((best, other) => this.rareness(other) < this.rareness(best) ? other : best);
-    return begins || hasCapital ? text[0] + best.slice(1) : best;
+    return begins || isPronoun ? text[0] + best.slice(1) : best;
   }
 
   withoutCapitals(text) {
@@ -90,20 +110,22 @@ class CaseRules {
   }
 
   withoutEmphasis(text) {
-    if (!text.split(/\s+/).some((word) => word.length >= FEWEST_SPELLED && isUpper(word))) return text;
+    if (!this.emphasised.size) return text;
     const edits = [];
     let run = [];
     const end = () => {
-      const spelled = run.filter((word) => this.count(word.text) >= FEWEST_SPELLED);
-      const ids = spelled.map(({small, withCapital}) => [small, withCapital].map((form) => this.vocabulary.encode(form)));
-      const places = ids.map(([one, other]) => other.length < one.length ? other : one).filter(({length}) => length === 1).flat();
-      if (places.length && (run.length > 1 || Math.min(...places) < FREQUENT * this.size))
-        edits.push(...run.map((word) => [word, this.usual(word)]));
+      const isEmphasised = ({text, small}) =>
+        this.count(text) >= FEWEST_SPELLED && this.emphasised.has(small) && this.count(small) === 1;
+      for (const word of run.some(isEmphasised) ? run : []) {
+        const usual = this.usual(word);
+        if (word.begins || word.isPronoun || this.count(usual) < this.count(word.text)) edits.push([word, usual]);
+      }
       run = [];
     };
     for (const word of readWords(text, this.settings)) {
-      if (isUpper(word.text)) run.push(word);
-      else end();
+      const isCapital = isUpperWord(word.text);
+      if (!isCapital || !word.follows) end();
+      if (isCapital) run.push(word);
     }
     end();
     return rewritten(text, edits);
@@ -111,16 +133,20 @@ class CaseRules {
 
   withoutTitleCase(text) {
     const edits = [];
-    let unusual = 0;  // words that the vocabulary has in small letters alone
+    let withCapital = 0, small = 0, unusual = 0;  // words
     for (const word of readWords(text, this.settings)) {
       if (word.text === word.small) {
+        small += 1;
         if (word.text.length > LONGEST_SMALL) return text;
-      } else if (word.text === word.withCapital && !word.begins && !word.hasCapital && word.small.length === word.text.length) {
+      } else if (word.text === word.withCapital && !word.begins && !word.isPronoun) {
+        withCapital += 1;
+        if (word.small.length !== word.text.length) continue;
         if (this.rareness(word.small) <= this.rareness(word.text)) edits.push([word, word.small]);
         unusual += Number(this.count(word.small) < this.count(word.text));
       }
     }
-    return unusual >= FEWEST_UNUSUAL ? rewritten(text, edits) : text;
+    const mayBeSentence = small > 0 && (small >= withCapital || /[.?][^\p{L}\p{N}_]*$/u.test(text));
+    return mayBeSentence || unusual < FEWEST_UNUSUAL ? text : rewritten(text, edits);
   }
 
   withCapitals(text) {
@@ -131,11 +157,10 @@ class CaseRules {
     for (const word of words) {
       const capital = word.text[0].toLocaleUpperCase(language) + word.text.slice(1);
       if (capital.length !== word.text.length) continue;
-      const ids = this.vocabulary.encode(capital), spelled = this.count(word.text);
-      const isClear = spelled >= FEWEST_SPELLED || ids[0] < COMMON * this.size;
-      const isName = ids.length === 1 && spelled > 1 && isClear;
-      const isNoun = language === "de" && ids.length < spelled;
-      if (word.hasCapital || (!word.begins && (isName || isNoun))) edits.push([word, capital]);
+      const size = this.count(capital), spelled = this.count(word.text);
+      const isName = size === 1 && spelled >= FEWEST_SPELLED;
+      const isNoun = language === "de" && size < spelled;
+      if (word.isPronoun || (!word.begins && (isName || isNoun))) edits.push([word, capital]);
     }
     return rewritten(text, edits);
   }

@@ -91,14 +91,6 @@ class Translator {
 }
 
 const LEVELS = 255;  // weights are shown in so many steps
-/** Returns a translation written as its source is. */
-function dressed(output, {style, direction}) {
-  if (!style || (style === "title" && !translator.values.titles)) return output;
-  const [, language] = translator.values.directions[direction].languages;
-  const {text, words} = output;
-  return {...output, text: inStyle(text, style, language), words: words.map((word) => inStyle(word, style, language))};
-}
-
 const product = (shape) => shape.reduce((total, size) => total * size, 1);
 
 // --- messages
@@ -126,10 +118,19 @@ async function answer({kind, number, ...asked}) {
   }
 }
 
+/** Returns a translation written as its source is. */
+function dressed(output, {style, direction}) {
+  if (!style || (style === "title" && !translator.values.titles)) return output;
+  const [, language] = translator.values.directions[direction].languages;
+  const {text, words} = output;
+  return {...output, text: inStyle(text, style, language), words: words.map((word) => inStyle(word, style, language))};
+}
+
 /** Splits lines, tells their parts, and then tells the translation of each part that has not come before. */
 async function translateLines(number, {lines, direction, terms}, reply) {
   newest = number;
-  const keyOf = ({text}) => JSON.stringify([direction, text, terms.filter(([source]) => findTerm(source, text))]);
+  const keyOf = ({text, style, ids}) =>
+    JSON.stringify([direction, style, ids, terms.filter(([source]) => findTerm(source, text))]);
   const parts = lines.map((line) => translator.split(line, direction));
   reply({parts: parts.map((ofLine) => ofLine.map((part) => ({...part, key: keyOf(part), output: known.get(keyOf(part))})))});
   for (const part of parts.flat()) {
