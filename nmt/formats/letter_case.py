@@ -182,17 +182,24 @@ def without_capitals(text: str, vocabulary: Vocabulary, language: str = "", copi
 def without_emphasis(text: str, vocabulary: Vocabulary, language: str = "", copied: Sequence[Span] = ()) -> str:
     """Return a text with the words that are emphasised by capitals written as otherwise, in as many characters.
 
-    They are those of a language's list, such as NOT in `do NOT open`, and those beside them, if the vocabulary spells
-    one of them in several subwords that is one subword otherwise. Other words in capitals may be abbreviations.
+    They are those of a language's list, such as NOT in `STOP! Do NOT open`, and others beside them or in the same line,
+    if the vocabulary spells them in several subwords that are one otherwise. Elsewhere, these may be abbreviations.
     """
     emphasised = emphasised_of(language)
     if not (emphasised and any(map(str.isupper, _LONG_WORD.findall(text)))):
         return text
-    edits: list[Edit] = []
+    clear: list[list[_Word]] = []  # runs with a word that the vocabulary has in small letters alone
+    is_emphasised = False
     for run in _runs_in_capitals(_read(text, language, copied)):
-        spelled = [word for word in run if len(vocabulary.encode(word.text)) >= FEWEST_SPELLED]
-        if not any(word.small in emphasised and len(vocabulary.encode(word.small)) == 1 for word in spelled):
-            continue
+        spelled = [word.small for word in run if len(vocabulary.encode(word.text)) >= FEWEST_SPELLED]
+        whole = [small for small in spelled if len(vocabulary.encode(small)) == 1]
+        if whole:
+            clear.append(run)
+        is_emphasised |= not emphasised.isdisjoint(whole)
+    if not is_emphasised:
+        return text
+    edits: list[Edit] = []
+    for run in clear:
         for word in run:
             usual = word.usual(vocabulary)
             if word.begins or word.is_pronoun or len(vocabulary.encode(usual)) < len(vocabulary.encode(word.text)):

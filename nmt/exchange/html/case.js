@@ -111,15 +111,12 @@ class CaseRules {
 
   withoutEmphasis(text) {
     if (!this.emphasised.size) return text;
-    const edits = [];
-    let run = [];
+    const clear = [];  // words of runs with one that the vocabulary has in small letters alone
+    let run = [], isEmphasised = false;
     const end = () => {
-      const isEmphasised = ({text, small}) =>
-        this.count(text) >= FEWEST_SPELLED && this.emphasised.has(small) && this.count(small) === 1;
-      for (const word of run.some(isEmphasised) ? run : []) {
-        const usual = this.usual(word);
-        if (word.begins || word.isPronoun || this.count(usual) < this.count(word.text)) edits.push([word, usual]);
-      }
+      const whole = run.filter(({text, small}) => this.count(text) >= FEWEST_SPELLED && this.count(small) === 1);
+      if (whole.length) clear.push(...run);
+      isEmphasised ||= whole.some(({small}) => this.emphasised.has(small));
       run = [];
     };
     for (const word of readWords(text, this.settings)) {
@@ -128,7 +125,10 @@ class CaseRules {
       if (isCapital) run.push(word);
     }
     end();
-    return rewritten(text, edits);
+    if (!isEmphasised) return text;
+    const edits = clear.map((word) => [word, this.usual(word)]);
+    const isWanted = ([word, usual]) => word.begins || word.isPronoun || this.count(usual) < this.count(word.text);
+    return rewritten(text, edits.filter(isWanted));
   }
 
   withoutTitleCase(text) {
