@@ -50,7 +50,7 @@ class Vocabulary:
         ("დღეს კარგია", False),  # Georgian has capitals that nobody uses
         ("ПРИВЕТ, МИР", True),
         ("GROßE STRAßE", True),
-        ("CALLE Nº", True),
+        ("SECCIÓN Nº", True),
         ("DELETE {n, plural, one {file} other {files}}", True),
     ],
 )
