@@ -339,8 +339,9 @@ class Translator(Pipeline[Translation]):
     def _is_for_capitals(self, request: Request, kept: Sequence[Span]) -> bool:
         """Return whether a request's line is in capitals, and what its translation is to begin with."""
         _, target = self.direction_of(request.direction)
-        symbol = Span(0, self._start(request))
-        is_whole = is_in_capitals(request.text, [symbol, *kept])
+        start = self._start(request)
+        symbol = [Span(0, start)] if start else []
+        is_whole = is_in_capitals(request.text, [*symbol, *kept])
         return is_whole and in_capitals(request.prefix, target or "") == request.prefix
 
     def _kept_in(self, request: Request) -> list[Span]:
